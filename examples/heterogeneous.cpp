@@ -55,17 +55,17 @@ Batch examples(std::uint64_t step, const ModuleGraph& model, const Stream& strea
   auto* const next = batch.at("next_words").data<std::int32_t>();
   for (std::int64_t i = 0; i < kBatch; ++i) {
     const auto draw = philox({9, step, 0}, static_cast<std::uint64_t>(i));
-    const std::int32_t way = draw[0] % 4, quick = draw[1] % 2;
+    const std::int32_t direction = draw[0] % 4, quick = draw[1] % 2;
     const std::int64_t row = 3 + draw[2] % 2, column = 3 + draw[3] % 2;
     for (std::int64_t t = 0; t < kFrames; ++t)
-      video[((i * kFrames + t) * kSide + row + t * kMoves[way][0]) * kSide + column +
-            t * kMoves[way][1]] = 1;
+      video[((i * kFrames + t) * kSide + row + t * kMoves[direction][0]) * kSide + column +
+            t * kMoves[direction][1]] = 1;
     const float swings = 1 + static_cast<float>(quick) + 0.8f * to_unit_float(draw[1]);
     for (std::int64_t t = 0; t < kTimes; ++t)
       signal[i * kTimes + t] = std::sin(swings * 6.28f * static_cast<float>(t) / kTimes);
     batch.at("swings").data<float>()[i] = swings;
     next[2 * i] = words[2 * i + 1] = 1 + quick;  // teacher forcing
-    next[2 * i + 1] = 3 + way;
+    next[2 * i + 1] = 3 + direction;
   }
   return batch;
 }

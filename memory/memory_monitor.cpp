@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kWindow = 16;  // steps of a phase that a trend covers
 constexpr double kStepsAhead = 100;  // that a trend is extrapolated
 // Share of live memory, over the window, that counts as a leak.
-constexpr double kLeastGrowth = 0.001;
+constexpr double kMinGrowth = 0.001;
 
 // Shares of the budget.
 constexpr double kTarget = 0.90, kWarning = 0.92, kCritical = 0.95, kEmergency = 0.97;
@@ -38,8 +38,8 @@ const char* name_of(MemoryStatus status) {
 std::int64_t MemoryMonitor::recommended_micro_batch() const {
   double most = 0;
   for (const History& history : history_)
-    if (history.most_examples > 0)
-      most = most == 0 ? history.most_examples : std::min(most, history.most_examples);
+    if (history.max_examples > 0)
+      most = most == 0 ? history.max_examples : std::min(most, history.max_examples);
   return static_cast<std::int64_t>(most);
 }
 
@@ -54,7 +54,7 @@ MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use, std::int
   reading.leaks =
       live.size() == kWindow &&
       std::adjacent_find(live.begin(), live.end(), std::greater_equal<>()) == live.end() &&
-      live.back() > (1 + kLeastGrowth) * live.front();
+      live.back() > (1 + kMinGrowth) * live.front();
   if (!budget_bytes_) return reading;
   const auto budget = static_cast<double>(*budget_bytes_);
   double growing = 0;
@@ -63,7 +63,7 @@ MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use, std::int
     growing += static_cast<double>(use.peak[static_cast<std::size_t>(kind)]);
   if (growing > 0) {
     const double room = kTarget * budget - history.peaks.back();
-    history.most_examples =
+    history.max_examples =
         std::max(1.0, std::floor(static_cast<double>(micro_batch) * (1 + room / growing)));
   }
   reading.recommended_micro_batch = recommended_micro_batch();

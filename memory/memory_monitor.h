@@ -34,7 +34,7 @@ class MemoryMonitor {
   std::int64_t recommended_micro_batch() const;
   struct History {
     std::vector<double> peaks, live;  // of the last steps of the phase
-    double most_examples = 0;         // that fit the target, by the last step; 0 before
+    double max_examples = 0;          // that fit the target, by the last step; 0 before
   };
 
   std::optional<std::size_t> budget_bytes_;

@@ -67,14 +67,14 @@ constexpr FourBitOrder order_of(const std::array<float, 16>& values) {
 template <class Encode>
 std::vector<float> encode_blocks(const float* values, std::int64_t count, std::int64_t size,
                                  const Encode& encode) {
-  constexpr float kLeast = 1e-38f;
+  constexpr float kMin = 1e-38f;
   std::vector<float> magnitudes(static_cast<std::size_t>((count + size - 1) / size));
   run_each(std::ssize(magnitudes), 256, [&](std::int64_t block) {
     const std::int64_t first = block * size, last = std::min(count, first + size);
     float most = 0;
     for (std::int64_t i = first; i < last; ++i) most = std::max(most, std::abs(values[i]));
     const bool whole = last - first == size;
-    const float divisor = std::max(most, kLeast), factor = 1.0f / divisor;
+    const float divisor = std::max(most, kMin), factor = 1.0f / divisor;
     magnitudes[static_cast<std::size_t>(block)] = whole ? most : divisor;
     for (std::int64_t i = first; i < last; ++i)
       encode(i, std::clamp(whole ? values[i] * factor : values[i] / divisor, -1.0f, 1.0f));

@@ -71,9 +71,9 @@ void dequantize(const Tensor& values, const BlockTensors& from, const Stream& st
 /// Returns the blocks if they are in host memory and the stream is on a CPU, else null.
 const BlockTensors* blocks_of(const QuantizedRows& part, const Stream& stream) {
   const auto* const blocks = std::get_if<BlockTensors>(&part.tensors);
-  const bool is_there = blocks != nullptr && stream.device().type == DeviceType::kCpu &&
-                        blocks->bytes.device().type == DeviceType::kCpu;
-  return is_there ? blocks : nullptr;
+  const bool is_present = blocks != nullptr && stream.device().type == DeviceType::kCpu &&
+                          blocks->bytes.device().type == DeviceType::kCpu;
+  return is_present ? blocks : nullptr;
 }
 
 }  // namespace
@@ -110,13 +110,13 @@ Tensor QuantizedWeight::values_in(DType dtype, const Stream& stream) const {
 bool QuantizedWeight::multiply(const Tensor& y, const Tensor& x, const Tensor& bias,
                                const Tensor& residual, const Stream& stream) {
   const DeviceType device = stream.device().type;
-  const auto is_there = [&](const QuantizedRows& part) {
+  const auto is_present = [&](const QuantizedRows& part) {
     const auto* const tensors = std::get_if<FourBitTensors>(&part.tensors);
     return tensors != nullptr && tensors->codes.device().type == device;
   };
   if (multiply_blocks(y, x, bias, residual, stream)) return true;
   if (x.size(0) > kernels::kFewRows || x.size(1) % kernels::kFourBitBlock != 0 ||
-      !std::ranges::all_of(parts_, is_there))
+      !std::ranges::all_of(parts_, is_present))
     return false;
   std::int64_t row = 0;
   for (const QuantizedRows& part : parts_) {

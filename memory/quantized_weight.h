@@ -10,12 +10,12 @@ namespace hybrid_trainer {
 
 /// A weight that never changes, stored in one format. Acquiring it in the dtype of its format on
 /// the device that stores it makes no copy. Any other use makes a temporary copy in the workspace.
-/// There are no masters: home_master() is undefined.
+/// There are no masters: master_in_place() is undefined.
 class FrozenWeight : public WeightStorage {
  public:
   Tensor acquire(DType dtype, const Stream& stream) final;
   void release(DType dtype, Use use, const Stream& stream) noexcept final;
-  Tensor home_master() const final { return {}; }
+  Tensor master_in_place() const final { return {}; }
   void compute_in(DType dtype, const Stream&) final { compute_dtype_ = dtype; }
   DType compute_dtype() const final { return compute_dtype_; }
   void refresh_compute_copy(const Stream&) final {}

@@ -16,10 +16,10 @@ namespace hybrid_trainer {
 namespace {
 
 /// Smaller blocks share pages with others, which would be unlocked with them.
-constexpr std::size_t kLeastLockedBytes = 4096;
+constexpr std::size_t kMinLockedBytes = 4096;
 
 void lock_pages(const Tensor& tensor) {
-  if (tensor.bytes() < kLeastLockedBytes || mlock(tensor.raw(), tensor.bytes()) == 0) return;
+  if (tensor.bytes() < kMinLockedBytes || mlock(tensor.raw(), tensor.bytes()) == 0) return;
   throw IoError(concat("cannot lock ", units::bytes(tensor.bytes()),
                        " of host memory: ", std::strerror(errno),
                        "; raise the limit (ulimit -l), or set "
@@ -40,9 +40,9 @@ double seconds_of(const Work& work) {
 
 /// Runs `work` in another thread, on this thread's device. The future gives its seconds.
 template <class Work>
-std::future<double> seconds_beside(const Work& work) {
+std::future<double> run_in_background(const Work& work) {
   return start_thread([&] {
-    return std::async(std::launch::async, [device = CallersDevice(), work] {
+    return std::async(std::launch::async, [device = CallerDevice(), work] {
       device.use();
       return work();
     });
@@ -100,7 +100,7 @@ void PoolStore::write_to(const std::vector<Tensor>& tensors, const Stream& strea
 void PoolStore::forget() {
   if (locks_) {
     for (const Tensor& kept : copies_)
-      if (kept.bytes() >= kLeastLockedBytes) munlock(kept.raw(), kept.bytes());
+      if (kept.bytes() >= kMinLockedBytes) munlock(kept.raw(), kept.bytes());
   }
   copies_.clear();
   host_.pool()->trim();
@@ -166,7 +166,7 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
     tensors.push_back(*slot.tensor);
   }
   if (store_is_full_) moved_in_.synchronize();
-  forget_what_is_back();
+  forget_restored();
   stream_ = &stream;
   if (!transfer_) transfer_.emplace(stream.pool());
   ready_.record(stream);
@@ -193,31 +193,31 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
   now_ = Location::kLeaving;
   release_moved_out();
   const std::size_t freed_bytes = live_before - stream.pool()->use().live_total;
-  return {now_ == Location::kAway ? freed_bytes : bytes - taken, ""};
+  return {now_ == Location::kOffloaded ? freed_bytes : bytes - taken, ""};
 }
 
 void StoredOffload::release_moved_out() {
-  forget_what_is_back();
+  forget_restored();
   if (leaving_.empty() || !moved_out_.reached()) return;
   leaving_.clear();
   stream_->pool()->trim();
-  if (now_ == Location::kLeaving) now_ = Location::kAway;
+  if (now_ == Location::kLeaving) now_ = Location::kOffloaded;
 }
 
-void StoredOffload::forget_what_is_back() {
+void StoredOffload::forget_restored() {
   if (!store_is_full_ || !moved_in_.reached()) return;
   store_->forget();
   store_is_full_ = false;
 }
 
 void StoredOffload::begin_restore() {
-  if (!async_ || now_ != Location::kAway || !store_->begin_staging()) return;
-  staging_ = seconds_beside([this] { return seconds_of([&] { store_->stage(); }); });
+  if (!async_ || now_ != Location::kOffloaded || !store_->begin_staging()) return;
+  staging_ = run_in_background([this] { return seconds_of([&] { store_->stage(); }); });
 }
 
 void StoredOffload::begin_return() {
   if (now_ == Location::kLeaving) release_moved_out();
-  if (!async_ || now_ != Location::kAway) return;  // must not overlap with copies out
+  if (!async_ || now_ != Location::kOffloaded) return;  // must not overlap with copies out
   try {
     allocate_returning();
     start_restore(true);
@@ -231,7 +231,7 @@ void StoredOffload::give_up_restore() {
   if (staging_.valid()) staging_.wait();
   pending_ = {};
   returning_.clear();
-  if (now_ == Location::kReturning) now_ = Location::kAway;
+  if (now_ == Location::kReturning) now_ = Location::kOffloaded;
 }
 
 /// Runs in this thread, so that the copies follow all earlier uses of the memory.
@@ -248,7 +248,7 @@ void StoredOffload::start_restore(bool in_background) {
   transfer_->order_after(ready_);
   now_ = Location::kReturning;
   if (in_background && store_->blocks(*transfer_)) {
-    pending_ = seconds_beside([this] {
+    pending_ = run_in_background([this] {
       if (staging_.valid()) staging_.wait();
       return seconds_of([&] {
         store_->write_to(returning_, *transfer_);

@@ -118,7 +118,7 @@ class StoredOffload final : public OffloadStrategy {
   };
   void allocate_returning();
   void start_restore(bool in_background);
-  void forget_what_is_back();
+  void forget_restored();
   void give_up_restore();
 
   std::unique_ptr<ContentStore> store_;

@@ -33,7 +33,7 @@ class StoredTape final : public PlainTape {
   StoredTape(const Pass& pass, const TapeStorage& storage, const Stream& device)
       : PlainTape(pass),
         storage_(storage),
-        is_away_(storage.home.pool() != device.pool()),
+        is_offloaded_(storage.home.pool() != device.pool()),
         copies_(storage.slow && device.device().type == DeviceType::kCpu ? Copies::kInBackground
                                                                          : Copies::kInStream) {}
 
@@ -44,19 +44,19 @@ class StoredTape final : public PlainTape {
   Tensor quantized(const Tensor& x, const Stream& stream);
   Tensor sent(const Tensor& tensor, const Stream& stream);
   Tensor fetched(const Tensor& kept, const Stream& stream) {
-    if (!is_away_) return kept;
+    if (!is_offloaded_) return kept;
     copies_.finish_writes();
     return copies_.take(kept, stream);
   }
 
   TapeStorage storage_;
-  bool is_away_;
+  bool is_offloaded_;
   Prefetcher copies_;                               // the last write and the next read
   std::unordered_map<const void*, Tensor> scales_;  // by the address of the kept codes
 };
 
 Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
-  if (!is_away_) return tensor;
+  if (!is_offloaded_) return tensor;
   copies_.finish_writes();
   const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, storage_.home);
   copies_.write(there, tensor, stream);
@@ -65,7 +65,7 @@ Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
 
 /// Reads the next tensor from the file while backward computes with the current one.
 void StoredTape::ahead(const Tensor& kept, const Stream& stream) {
-  if (is_away_) copies_.expect(kept, stream);
+  if (is_offloaded_) copies_.expect(kept, stream);
 }
 
 Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {

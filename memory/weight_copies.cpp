@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kUpdates = "average.updates";
-constexpr double kLooksInHalfLife = 16;
+constexpr double kSamplesInHalfLife = 16;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ std::string average_name(const std::string& weight) { return "average." + weight
 
 WeightAverage::WeightAverage(double half_life, const Stream& home)
     : half_life_(half_life),
-      interval_(std::max<std::int64_t>(1, std::llround(half_life / kLooksInHalfLife))),
+      interval_(std::max<std::int64_t>(1, std::llround(half_life / kSamplesInHalfLife))),
       home_(home.pool()) {}
 
 void WeightAverage::allocate(const std::vector<Parameter*>& parameters) {
@@ -32,13 +32,13 @@ void WeightAverage::allocate(const std::vector<Parameter*>& parameters) {
 void WeightAverage::add(const std::vector<Parameter*>& parameters, const Stream& stream) {
   if (half_life_ == 0 || updates_++ % interval_ != 0) return;
   if (mean_.empty()) allocate(parameters);
-  const auto looks = static_cast<double>((updates_ - 1) / interval_ + 1);
+  const auto samples = static_cast<double>((updates_ - 1) / interval_ + 1);
   const double kept = std::exp2(-static_cast<double>(interval_) / half_life_);
-  const double share = (1 - kept) / (1 - std::pow(kept, looks));  // 1 the first time
+  const double share = (1 - kept) / (1 - std::pow(kept, samples));  // 1 the first time
   for (std::size_t i = 0; i < mean_.size(); ++i) {
-    const StagedTensor mean(mean_[i], looks == 1 ? Use::kWrite : Use::kChange, stream),
-        master(parameters[i]->home_master(), Use::kRead, stream);
-    if (looks == 1) {
+    const StagedTensor mean(mean_[i], samples == 1 ? Use::kWrite : Use::kChange, stream),
+        master(parameters[i]->master_in_place(), Use::kRead, stream);
+    if (samples == 1) {
       copy(mean, master, stream);
       continue;
     }
@@ -60,7 +60,7 @@ void WeightAverage::exchange(const std::vector<Parameter*>& parameters, const St
   for (std::size_t i = 0; i < mean_.size(); ++i) {
     const MemoryLabel label(parameters[i]->name());
     const StagedTensor mean(mean_[i], Use::kChange, stream),
-        master(parameters[i]->home_master(), Use::kChange, stream);
+        master(parameters[i]->master_in_place(), Use::kChange, stream);
     const Tensor held =
         Tensor::empty(parameters[i]->shape(), DType::kF32, MemoryKind::kWorkspace, stream);
     copy(held, master, stream);
@@ -91,7 +91,7 @@ void WeightSnapshot::take(const std::vector<Parameter*>& parameters, const Strea
   try {
     for (const Parameter* parameter : parameters) {
       const MemoryLabel label(parameter->name());
-      const Tensor master = parameter->home_master();
+      const Tensor master = parameter->master_in_place();
       copies_.push_back(Tensor::empty_like(master, MemoryKind::kSnapshot, host_));
       copy_or_wait(copies_.back(), master, stream);
     }
@@ -106,7 +106,7 @@ void WeightSnapshot::take(const std::vector<Parameter*>& parameters, const Strea
 void WeightSnapshot::restore(const std::vector<Parameter*>& parameters, const Stream& stream) {
   require(parameters.size() == copies_.size(), "snapshot: restore of what was not taken");
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    copy_or_wait(parameters[i]->home_master(), copies_[i], stream);
+    copy_or_wait(parameters[i]->master_in_place(), copies_[i], stream);
   last_use_.record(stream);
 }
 

@@ -34,7 +34,7 @@ double spread_of(const std::vector<double>& values) {
 /// Returns the correlation of neighboring residuals around the trend line: −1 for a strict
 /// alternation, 0 for noise or rounding errors. Counting sign changes is not enough, because noise
 /// changes sign in two of three steps.
-double neighbour_correlation(const std::vector<double>& values) {
+double lag_1_correlation(const std::vector<double>& values) {
   std::vector<double> ones(values.size(), 1.0), times(values.size());
   std::iota(times.begin(), times.end(), 0.0);
   const auto fit = fit_least_squares({ones, times}, values);
@@ -43,9 +43,9 @@ double neighbour_correlation(const std::vector<double>& values) {
   const double squares = std::inner_product(r.begin(), r.end(), r.begin(), 0.0);
   const double floor = 1e-4 * mean_of(values);
   if (squares <= floor * floor * static_cast<double>(r.size())) return 0;
-  const double neighbours = std::inner_product(r.begin(), r.end() - 1, r.begin() + 1, 0.0);
+  const double products = std::inner_product(r.begin(), r.end() - 1, r.begin() + 1, 0.0);
   const double ends = 0.5 * (r.front() * r.front() + r.back() * r.back());
-  return neighbours / (squares - ends);
+  return products / (squares - ends);
 }
 
 void push(std::vector<double>& ring, double value, std::int64_t window) {
@@ -53,7 +53,7 @@ void push(std::vector<double>& ring, double value, std::int64_t window) {
   ring.push_back(value);
 }
 
-Recovery wanted_for(Severity severity, const DivergenceConfig& config) {
+Recovery recovery_for(Severity severity, const DivergenceConfig& config) {
   switch (severity) {
     case Severity::kNone: break;
     case Severity::kCaution: return config.on_caution;
@@ -87,8 +87,8 @@ Verdict DivergenceMonitor::assess(const GradientMeasurement& measurement) const 
     return {Signal::kVanishing, concat("gradient norm ", brief(measurement.norm),
                                        " vanished: its median is ", brief(baseline))};
   }
-  const double correlation = neighbour_correlation(losses_);
-  if (used_up_ == 0 && config_.oscillation < 1 && correlation <= -config_.oscillation) {
+  const double correlation = lag_1_correlation(losses_);
+  if (handled_losses_ == 0 && config_.oscillation < 1 && correlation <= -config_.oscillation) {
     return {Signal::kOscillation,
             concat("the loss oscillates: neighbors correlate by ", brief(correlation))};
   }
@@ -105,7 +105,7 @@ Verdict DivergenceMonitor::assess_loss(double loss, double expected) const {
 }
 
 void DivergenceMonitor::observe(const GradientMeasurement& measurement) {
-  if (ready() && used_up_ > 0) --used_up_;  // the oldest loss leaves
+  if (ready() && handled_losses_ > 0) --handled_losses_;  // the oldest loss leaves
   push(losses_, measurement.loss, config_.window);
   push(norms_, measurement.norm, config_.window);
 }
@@ -117,13 +117,13 @@ double DivergenceMonitor::mean_loss() const {
 void DivergenceMonitor::save(State& state) const {
   state.series["phases.monitor.losses"] = losses_;
   state.series["phases.monitor.norms"] = norms_;
-  state.integers["phases.monitor.used_up"] = used_up_;
+  state.integers["phases.monitor.used_up"] = handled_losses_;
 }
 
 void DivergenceMonitor::load(const State& state) {
   losses_ = state.reals_of("phases.monitor.losses");
   norms_ = state.reals_of("phases.monitor.norms");
-  used_up_ = state.integer("phases.monitor.used_up");
+  handled_losses_ = state.integer("phases.monitor.used_up");
 }
 
 const std::vector<std::string>& enum_names(Recovery) {
@@ -158,7 +158,7 @@ RecoveryAction choose_recovery(const Verdict& verdict, std::int64_t warnings_in_
   action.severity = severity_of(verdict.signal);
   const bool persists = config.critical_after > 0 && warnings_in_a_row >= config.critical_after;
   if (action.severity == Severity::kWarning && persists) action.severity = Severity::kCritical;
-  action.kind = wanted_for(action.severity, config);
+  action.kind = recovery_for(action.severity, config);
   action.reason = verdict.reason;
   if (action.concerns_predictions() && action.kind != Recovery::kResetPredictor)
     action.steps = config.recovery_steps;

@@ -33,7 +33,7 @@ class DivergenceMonitor {
 
   /// Marks an oscillation as handled by a skipped update. It is judged again once the window
   /// contains only later losses; otherwise the same losses would report it forever.
-  void use_up_oscillation() { used_up_ = static_cast<std::int64_t>(losses_.size()); }
+  void mark_oscillation_handled() { handled_losses_ = static_cast<std::int64_t>(losses_.size()); }
 
   /// Returns the mean loss of the updates in the window; NaN before the first.
   double mean_loss() const;
@@ -45,7 +45,7 @@ class DivergenceMonitor {
   bool ready() const;
   DivergenceConfig config_;
   std::vector<double> losses_, norms_;  // the last `window` updates, oldest first
-  std::int64_t used_up_ = 0;            // oldest losses, whose oscillation was handled
+  std::int64_t handled_losses_ = 0;     // oldest losses, whose oscillation was handled
 };
 
 /// Severity of a signal: kVanishing, kOscillation: caution; kLoss, kExplosion: warning; kNotFinite:
@@ -83,37 +83,40 @@ class RecoveryEffects {
       horizon_ = horizon(step) * action.amount;
       horizon_until_ = step + action.steps;
     } else if (action.kind == Recovery::kRaiseThreshold) {
-      doubt_ = doubt(step) * (1 - action.amount);
-      doubt_until_ = step + action.steps;
+      low_confidence_factor_ = doubt(step) * (1 - action.amount);
+      low_confidence_until_ = step + action.steps;
     } else if (action.kind == Recovery::kForceFull) {
       full_until_ = step + action.steps;
     }
   }
-  /// Returns the allowed steps of a granted Predict phase, at least one.
-  std::int64_t shortened(std::int64_t granted, std::int64_t step) const {
-    const auto left = static_cast<std::int64_t>(horizon(step) * static_cast<double>(granted));
+  /// Returns the allowed steps of a allowed Predict phase, at least one.
+  std::int64_t shortened(std::int64_t allowed, std::int64_t step) const {
+    const auto left = static_cast<std::int64_t>(horizon(step) * static_cast<double>(allowed));
     return left < 1 ? 1 : left;
   }
   double threshold(double configured, std::int64_t step) const {
-    return raises_threshold(step) ? 1 - doubt_ * (1 - configured) : configured;
+    return raises_threshold(step) ? 1 - low_confidence_factor_ * (1 - configured) : configured;
   }
-  bool raises_threshold(std::int64_t step) const { return step < doubt_until_; }
+  bool raises_threshold(std::int64_t step) const { return step < low_confidence_until_; }
   bool forces_full(std::int64_t step) const { return step < full_until_; }
 
   template <class Self, class Visit>
   static void visit_state(Self& self, const Visit& visit) {
     visit("phases.recovery.horizon", self.horizon_);
     visit("phases.recovery.horizon_until", self.horizon_until_);
-    visit("phases.recovery.doubt", self.doubt_);
-    visit("phases.recovery.doubt_until", self.doubt_until_);
+    visit("phases.recovery.doubt", self.low_confidence_factor_);
+    visit("phases.recovery.doubt_until", self.low_confidence_until_);
     visit("phases.recovery.full_until", self.full_until_);
   }
 
  private:
   double horizon(std::int64_t step) const { return step < horizon_until_ ? horizon_ : 1.0; }
-  double doubt(std::int64_t step) const { return raises_threshold(step) ? doubt_ : 1.0; }
-  double horizon_ = 1, doubt_ = 1;  // doubt: remaining share of 1 − confidence_threshold
-  std::int64_t horizon_until_ = 0, doubt_until_ = 0, full_until_ = 0;
+  double doubt(std::int64_t step) const {
+    return raises_threshold(step) ? low_confidence_factor_ : 1.0;
+  }
+  double horizon_ = 1,
+         low_confidence_factor_ = 1;  // doubt: remaining share of 1 − confidence_threshold
+  std::int64_t horizon_until_ = 0, low_confidence_until_ = 0, full_until_ = 0;
 };
 
 }  // namespace hybrid_trainer

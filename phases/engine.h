@@ -19,7 +19,7 @@ class GradientSums {
   virtual ~GradientSums() = default;
   virtual Communicator& ranks() const = 0;
   /// Sets whether the sum stays on this rank from the next micro-batch on.
-  virtual void keep_own(bool keeps) = 0;
+  virtual void keep_local(bool keeps) = 0;
   /// Moves the sum out; show sets another tensor as the weights' gradient.
   virtual Tensor take() = 0;
   virtual void show(Tensor values) = 0;
@@ -99,7 +99,7 @@ struct PendingSetup {
   const OptimizerConfig& optimizer;
   Engine& engine;
   /// Receives a warning if updates cannot be delayed.
-  std::function<void(const std::string&)> tell;
+  std::function<void(const std::string&)> report;
 };
 
 /// Makes the device half of the configured method. Throws OutOfMemory.

@@ -26,11 +26,11 @@ void LearningRateFinder::begin_step(Trainable& model, const Batch& batch, std::i
       probe(model, batch, outcome);
     }
   } catch (const OutOfMemory& error) {
-    if (model.is_one_of_several())
+    if (model.is_distributed())
       throw with_hint(error, "learning_rate_finder.mode=off trains without it");
     ended_ = true;
     outcome.warns = true;
-    tell(outcome, concat("the learning rate is not raised from here on: ", error.what()));
+    add_event(outcome, concat("the learning rate is not raised from here on: ", error.what()));
   }
   if (ended_) window_.clear();
 }
@@ -50,7 +50,7 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
     lowest = search(model, batch, examples);
   } catch (...) {
     // Other ranks would not restore.
-    if (!model.is_one_of_several()) model.rollback().restore_snapshot();
+    if (!model.is_distributed()) model.rollback().restore_snapshot();
     model.rollback().drop_snapshot();
     throw;
   }
@@ -94,16 +94,16 @@ void LearningRateFinder::judge(double position, PhaseOutcome& outcome) {
     refused_in_a_row_ = 0;
     const double raise = raise_of(position);
     factor_ *= raise;
-    tell(outcome, concat("learning rate raised ", brief(raise), "-fold, ", brief(factor_),
-                         "-fold in all: the loss is lowest ", brief(position),
-                         " updates further along the last ", setup_.config.interval));
+    add_event(outcome, concat("learning rate raised ", brief(raise), "-fold, ", brief(factor_),
+                              "-fold in all: the loss is lowest ", brief(position),
+                              " updates further along the last ", setup_.config.interval));
     return;
   }
   ended_ = ++refused_in_a_row_ >= setup_.config.refusals;
-  tell(outcome,
-       concat("learning rate stays, ", brief(factor_),
-              "-fold in all: the loss is not lower further along the last ", setup_.config.interval,
-              " updates", ended_ ? concat("; found after ", probes_, " probes") : std::string()));
+  add_event(outcome, concat("learning rate stays, ", brief(factor_),
+                            "-fold in all: the loss is not lower further along the last ",
+                            setup_.config.interval, " updates",
+                            ended_ ? concat("; found after ", probes_, " probes") : std::string()));
 }
 
 void LearningRateFinder::leave_warmup(PhaseOutcome& outcome) {
@@ -111,10 +111,10 @@ void LearningRateFinder::leave_warmup(PhaseOutcome& outcome) {
   ended_ = true;
   window_.clear();
   outcome.warns = true;
-  tell(outcome,
-       concat("Warmup ended before the learning rate was found: ", brief(factor_), "-fold after ",
-              probes_, " probes, of which the last ", refused_in_a_row_, " refused, want ",
-              setup_.config.refusals, "; a larger phases.warmup_steps allows more probes"));
+  add_event(outcome, concat("Warmup ended before the learning rate was found: ", brief(factor_),
+                            "-fold after ", probes_, " probes, of which the last ",
+                            refused_in_a_row_, " refused, want ", setup_.config.refusals,
+                            "; a larger phases.warmup_steps allows more probes"));
 }
 
 template <class Self, class Visit>

@@ -14,14 +14,14 @@ namespace hybrid_trainer {
 /// Inputs of the choice of the next phase.
 struct PhaseSignals {
   std::int64_t steps_in_phase = 0;   // completed in the current phase
-  std::int64_t planned_predict = 0;  // steps granted to the current Predict
-  std::int64_t steps_to_come = std::numeric_limits<std::int64_t>::max();  // remaining in the run
-  bool may_predict = false;     // direction measured, and the gate open or a probe due
-  bool trial_overdue = false;   // a probe has waited long for a confident direction
-  bool healthy = true;          // no warning from the divergence monitor
-  double confidence = 0;        // probability that the direction lowers the loss
-  double least_confidence = 0;  // required for Predict, unless a probe is overdue
-  bool stop_predict = false;    // the loss left its band or the slope changed sign
+  std::int64_t planned_predict = 0;  // steps allowed to the current Predict
+  std::int64_t remaining_steps = std::numeric_limits<std::int64_t>::max();  // remaining in the run
+  bool may_predict = false;    // direction measured, and the gate open or a probe due
+  bool trial_overdue = false;  // a probe has waited long for a confident direction
+  bool healthy = true;         // no warning from the divergence monitor
+  double confidence = 0;       // probability that the direction lowers the loss
+  double min_confidence = 0;   // required for Predict, unless a probe is overdue
+  bool stop_predict = false;   // the loss left its band or the slope changed sign
 };
 
 /// Returns the next phase: Warmup → Full → Predict → Correct → Full …. The last step of a run is
@@ -33,12 +33,12 @@ constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseCo
     case Phase::kFull: {
       const bool due = config.max_predict_steps > 0 && signals.steps_in_phase >= config.full_steps;
       const bool good = signals.may_predict && signals.healthy &&
-                        (signals.trial_overdue || signals.confidence >= signals.least_confidence);
-      const bool room = signals.steps_to_come >= 2;
+                        (signals.trial_overdue || signals.confidence >= signals.min_confidence);
+      const bool room = signals.remaining_steps >= 2;
       return due && good && room ? Phase::kPredict : Phase::kFull;
     }
     case Phase::kPredict: {
-      const bool over = signals.stop_predict || signals.steps_to_come <= 1 ||
+      const bool over = signals.stop_predict || signals.remaining_steps <= 1 ||
                         signals.steps_in_phase >= signals.planned_predict;
       return over ? Phase::kCorrect : Phase::kPredict;
     }
@@ -72,13 +72,13 @@ class Method {
   /// Waits for pending messages between ranks, so that weights are exact and can be saved.
   virtual void drain(PhaseOutcome&) {}
   /// Called after an update.
-  virtual void see_update(const GradientMeasurement&, PhaseOutcome&) {}
+  virtual void observe_update(const GradientMeasurement&, PhaseOutcome&) {}
   /// Called after a step, when the next phase is known.
   virtual void report(PhaseOutcome&) {}
   /// Resets the inputs of predictions (Recovery::kResetPredictor).
   virtual void reset_predictor() {}
   /// Prevents further predictions; one in progress continues to its end.
-  virtual void give_up() {}
+  virtual void disable() {}
   /// Returns the steps since the last decision on the weights.
   virtual std::int64_t undecided_steps() const { return 0; }
   virtual void save(State&) const {}

@@ -35,7 +35,7 @@ void visit_statistics(Statistics& statistics, const Visit& visit) {
 std::string refusal(const PhaseSignals& signals) {
   if (!signals.healthy) return "no prediction: this step had a warning";
   return concat("no prediction: confidence ", brief(signals.confidence), " is below ",
-                signals.least_confidence);
+                signals.min_confidence);
 }
 
 }  // namespace
@@ -67,8 +67,8 @@ Phase PhaseMachine::phase() const { return parts_->phase; }
 
 std::int64_t PhaseMachine::undecided_steps() const { return parts_->method->undecided_steps(); }
 
-void PhaseMachine::give_up_predicting() {
-  parts_->give_up_predicting();
+void PhaseMachine::disable_prediction() {
+  parts_->disable_prediction();
   if (parts_->phase == Phase::kPredict && !parts_->is_in_predict()) parts_->begin(Phase::kFull);
 }
 
@@ -96,7 +96,7 @@ PhaseOutcome PhaseMachine::step(const Batch& batch) {
 void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   const auto start = Clock::now();
   PhaseParts& parts = *parts_;
-  end_predicting_in_time();
+  finish_last_prediction();
   outcome.tokens = batch.tokens();
   parts.full_flops = parts.model.step_flops(batch);
   do {  // repeats if the step turns into one of another phase
@@ -130,8 +130,8 @@ void PhaseMachine::finish_step(PhaseOutcome& outcome, double seconds) {
 }
 
 /// The last step of the run decides, even if the run was shortened.
-void PhaseMachine::end_predicting_in_time() {
-  if (parts_->phase != Phase::kPredict || parts_->steps_to_come() > 1) return;
+void PhaseMachine::finish_last_prediction() {
+  if (parts_->phase != Phase::kPredict || parts_->remaining_steps() > 1) return;
   parts_->begin(parts_->is_in_predict() ? Phase::kCorrect : Phase::kFull);
 }
 
@@ -155,14 +155,14 @@ void PhaseMachine::advance(PhaseOutcome& outcome) {
   PhaseParts& parts = *parts_;
   PhaseSignals signals;
   signals.steps_in_phase = ++parts.steps_in_phase;
-  signals.steps_to_come = parts.steps_to_come();
+  signals.remaining_steps = parts.remaining_steps();
   signals.healthy = parts.signal == Signal::kNone;
   signals.stop_predict = std::exchange(parts.stops_predict, false);
   parts.method->allow(signals);
   const Phase next = next_phase(parts.phase, signals, parts.config());
   const bool refused = next == Phase::kFull && parts.phase == Phase::kFull && signals.may_predict &&
                        signals.steps_in_phase >= parts.config().full_steps;
-  if (refused) tell(outcome, refusal(signals));
+  if (refused) add_event(outcome, refusal(signals));
   parts.method->report(outcome);
   if (refused || next != parts.phase) parts.steps_in_phase = 0;
   parts.phase = next;

@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-void tell(PhaseOutcome& outcome, const std::string& text) {
+void add_event(PhaseOutcome& outcome, const std::string& text) {
   if (!outcome.event.empty()) outcome.event += "; ";
   outcome.event += text;
 }
@@ -31,7 +31,7 @@ void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome
   const std::string text = concat("training diverged: ", action.reason, why,
                                   "; the weights are from the last good update");
   outcome.warns = true;
-  tell(outcome, text);
+  add_event(outcome, text);
   throw Diverged(text + "; lower optimizer.learning_rate or look into the data");
 }
 
@@ -40,9 +40,9 @@ void skip_overflow(PhaseParts& parts, double loss_scale, PhaseOutcome& outcome,
                    const std::function<void(bool applies)>& apply) {
   parts.signal = Signal::kNone;
   if (apply) apply(false);
-  tell(outcome,
-       concat("the gradient overflowed in fp16: skipped the update, and the loss scale is ",
-              loss_scale, " from here on"));
+  add_event(outcome,
+            concat("the gradient overflowed in fp16: skipped the update, and the loss scale is ",
+                   loss_scale, " from here on"));
 }
 
 template <class Parts, class Visit>
@@ -55,7 +55,7 @@ void visit_parts(Parts& parts, const Visit& visit) {
   visit("phases.skipped_in_a_row", parts.skipped_in_a_row);
   visit("phases.signal", parts.signal);
   visit("phases.warnings_in_a_row", parts.warnings_in_a_row);
-  visit("phases.lacks_room", parts.lacks_room);
+  visit("phases.lacks_room", parts.is_out_of_memory);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
   const RecoveryAction action = parts.recover(verdict, false);
   const bool applies = verdict.signal != Signal::kNotFinite && action.kind < Recovery::kSkipBatch;
   if (!applies) skip(parts, action, outcome);
-  if (!applies && verdict.signal == Signal::kOscillation) parts.monitor.use_up_oscillation();
+  if (!applies && verdict.signal == Signal::kOscillation) parts.monitor.mark_oscillation_handled();
   if (apply) {
     apply(applies);
   } else if (applies) {
@@ -81,17 +81,17 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
     parts.monitor.observe(measurement);
     parts.skipped_in_a_row = 0;
     ++outcome.updates;
-    parts.method->see_update(measurement, outcome);
+    parts.method->observe_update(measurement, outcome);
     outcome.recovery = std::max(outcome.recovery, action.kind);
   }
   if (verdict.normal()) return;
   outcome.warns = true;
-  tell(outcome, applies
-                    ? "warning: " + verdict.reason
+  add_event(outcome,
+            applies ? "warning: " + verdict.reason
                     : concat("skipped the update: ", verdict.reason, " (", parts.skipped_in_a_row,
                              " of ", parts.setup.divergence.max_skipped_updates, " in a row)"));
   if (action.kind != Recovery::kContinue && action.kind != Recovery::kSkipBatch)
-    tell(outcome, action.text());
+    add_event(outcome, action.text());
 }
 
 void judge_update(PhaseParts& parts, const ArrivedUpdate& arrived,
@@ -100,19 +100,19 @@ void judge_update(PhaseParts& parts, const ArrivedUpdate& arrived,
   const std::int64_t delay = config.traits().delay;
   outcome.lag = arrived.lag;
   if (arrived.is_delayed && parts.steps_in_phase == 0) {
-    tell(outcome, concat("updates arrive ", delay, delay == 1 ? " step" : " steps",
-                         " late, for at most ", config.max_predict_steps, " steps"));
+    add_event(outcome, concat("updates arrive ", delay, delay == 1 ? " step" : " steps",
+                              " late, for at most ", config.max_predict_steps, " steps"));
   }
   outcome.prediction_error = arrived.prediction_error;
   const bool is_limited = limit.share > 0 && limit.forecasts;
   if (!is_limited || arrived.prediction_error.value_or(0) <= limit.share) return;
   parts.stops_predict = true;
   outcome.warns = true;
-  tell(outcome,
-       concat("predicted updates had a relative error of ", brief(*arrived.prediction_error),
-              ", largest in ", arrived.worst_weight, ", above phases.", config.method,
-              ".prediction_error_limit ", limit.share, "; updates are not delayed for the next ",
-              config.correct_steps + config.full_steps, " steps"));
+  add_event(outcome, concat("predicted updates had a relative error of ",
+                            brief(*arrived.prediction_error), ", largest in ", arrived.worst_weight,
+                            ", above phases.", config.method, ".prediction_error_limit ",
+                            limit.share, "; updates are not delayed for the next ",
+                            config.correct_steps + config.full_steps, " steps"));
 }
 
 PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
@@ -127,7 +127,7 @@ PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)
 
 PhaseParts::~PhaseParts() = default;
 
-std::int64_t PhaseParts::steps_to_come() const {
+std::int64_t PhaseParts::remaining_steps() const {
   if (setup.steps == 0) return std::numeric_limits<std::int64_t>::max();
   return std::max<std::int64_t>(0, setup.steps - statistics.steps());
 }
@@ -137,7 +137,7 @@ void PhaseParts::enter_model(Phase wanted) {
   model_phase = wanted;
 }
 
-void PhaseParts::turn_to(Phase other, PhaseOutcome& outcome) {
+void PhaseParts::switch_to(Phase other, PhaseOutcome& outcome) {
   begin(other);
   outcome.gradient_norm = outcome.predicted_loss = outcome.confidence = {};
   outcome.predictor.clear();
@@ -149,17 +149,17 @@ OutOfMemory with_hint(const OutOfMemory& error, const char* hint) {
           error.shortage()};
 }
 
-void PhaseParts::give_up_predicting() {
-  lacks_room = true;
-  method->give_up();
+void PhaseParts::disable_prediction() {
+  is_out_of_memory = true;
+  method->disable();
 }
 
-void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome) {
-  if (model.is_one_of_several())
+void PhaseParts::disable_prediction(const OutOfMemory& error, PhaseOutcome& outcome) {
+  if (model.is_distributed())
     throw with_hint(error, "phases.max_predict_steps=0 trains without predictions");
-  give_up_predicting();
+  disable_prediction();
   outcome.warns = true;
-  tell(outcome, concat("no predictions from here on: ", error.what()));
+  add_event(outcome, concat("no predictions from here on: ", error.what()));
 }
 
 RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {

@@ -33,14 +33,14 @@ struct PhaseParts {
   Signal signal = Signal::kNone;  // of the last update
   // Consecutive updates with a warning or worse, up to the last.
   std::int64_t warnings_in_a_row = 0;
-  bool lacks_room = false;     // memory is too short for predictions
-  bool stops_predict = false;  // after this step; not saved
-  double full_flops = 0;       // of this step as a Full step; not saved
+  bool is_out_of_memory = false;  // memory is too short for predictions
+  bool stops_predict = false;     // after this step; not saved
+  double full_flops = 0;          // of this step as a Full step; not saved
 
   const PhaseConfig& config() const { return setup.phases; }
   /// Returns whether Predict may begin.
-  bool may_leave_full() const { return config().max_predict_steps > 0 && !lacks_room; }
-  std::int64_t steps_to_come() const;
+  bool may_leave_full() const { return config().max_predict_steps > 0 && !is_out_of_memory; }
+  std::int64_t remaining_steps() const;
   void enter_model(Phase wanted);
   /// Returns whether the last step was in Predict, so that weights may be undecided or updates pending.
   bool is_in_predict() const { return has_entered && entered == Phase::kPredict; }
@@ -49,11 +49,11 @@ struct PhaseParts {
     steps_in_phase = 0;
   }
   /// Continues the step in another phase; its cost and events so far stay.
-  void turn_to(Phase other, PhaseOutcome& outcome);
-  void give_up_predicting();
+  void switch_to(Phase other, PhaseOutcome& outcome);
+  void disable_prediction();
   /// Stops predicting because of `error`. With several ranks it throws instead, because one rank
   /// must not deviate from the others.
-  void give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome);
+  void disable_prediction(const OutOfMemory& error, PhaseOutcome& outcome);
   /// Returns the action for the verdict on an update or, with `in_predict`, on a loss during a
   /// prediction, which Correct decides in any case. Applies its effect on predictions. Returns
   /// kContinue if there are none to restrict.
@@ -63,7 +63,7 @@ struct PhaseParts {
   void load(const State& state);
 };
 
-/// Adds a hint to an error of one rank (Trainable::is_one_of_several) that ends the run.
+/// Adds a hint to an error of one rank (Trainable::is_distributed) that ends the run.
 OutOfMemory with_hint(const OutOfMemory& error, const char* hint);
 
 /// Judges the measurement, then applies its gradient, or skips the update if it is not finite or
@@ -74,7 +74,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
             const std::function<void(bool applies)>& apply = {});
 
 /// Appends `text` to outcome.event.
-void tell(PhaseOutcome& outcome, const std::string& text);
+void add_event(PhaseOutcome& outcome, const std::string& text);
 
 /// Prediction error of updates at which Predict ends early.
 struct PredictionErrorLimit {

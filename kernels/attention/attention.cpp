@@ -85,7 +85,7 @@ double pairs_seen(const BlockPattern& pattern, std::int64_t time) {
   double pairs = 0;
   for (std::int64_t begin = 0; begin < time; begin += pattern.block) {
     const auto queries = static_cast<double>(std::min<std::int64_t>(pattern.block, time - begin));
-    const int blocks = pattern.seen_by(static_cast<std::int32_t>(begin / pattern.block));
+    const int blocks = pattern.visible_blocks(static_cast<std::int32_t>(begin / pattern.block));
     pairs += queries * (static_cast<double>(blocks - 1) * pattern.block + queries / 2);
   }
   return pairs;
@@ -130,7 +130,7 @@ void check_log_sums(const KernelCall& call, const Tensor& log_sum_exp, const Ten
 
 }  // namespace
 
-double keys_seen(const AttentionSpec& spec, std::int64_t time) {
+double visible_keys(const AttentionSpec& spec, std::int64_t time) {
   const auto all = static_cast<double>(time), most = static_cast<double>(spec.window);
   const double one_way =
       spec.window == 0 || spec.window >= time ? all / 2 : most - most * most / (2 * all);
@@ -156,9 +156,9 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_backward", stream};
   const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
-  check_alike(call, {{"qkv", qkv}, {"dqkv", dqkv}});
+  check_matching(call, {{"qkv", qkv}, {"dqkv", dqkv}});
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
-  check_alike(call, {{"y", y}, {"dy", dy}});
+  check_matching(call, {{"y", y}, {"dy", dy}});
   check_pattern(spec, qkv.size(1));
   check_bias(call, spec, qkv.size(1));
   check_log_sum_exp(call, log_sum_exp, qkv, spec);
@@ -173,11 +173,11 @@ void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tenso
   const KernelCall call{"attention_bias_backward", stream};
   const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
-  check_alike(call, {{"y", y}, {"dy", dy}});
+  check_matching(call, {{"y", y}, {"dy", dy}});
   check_pattern(spec, qkv.size(1));
   require(spec.bias.defined(), "attention_bias_backward: it wants the bias of the spec");
   check_bias(call, spec, qkv.size(1));
-  check_alike(call, {{"bias", spec.bias}, {"dbias", dbias}});
+  check_matching(call, {{"bias", spec.bias}, {"dbias", dbias}});
   check_log_sum_exp(call, log_sum_exp, qkv, spec);
   if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_bias_backward, cuda::attention_bias_backward>(
@@ -190,9 +190,9 @@ void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Ten
   const KernelCall call{"attention_sinks_backward", stream};
   check_rank(call, {"sinks", sinks}, 1);
   check_dtype(call, {"sinks", sinks}, DType::kF32);
-  check_alike(call, {{"sinks", sinks}, {"dsinks", dsinks}});
+  check_matching(call, {{"sinks", sinks}, {"dsinks", dsinks}});
   check_real(call, {"y", y}, 3);
-  check_alike(call, {{"y", y}, {"dy", dy}});
+  check_matching(call, {{"y", y}, {"dy", dy}});
   const std::int64_t heads = sinks.size(0);
   check_shape(call, {"log_sum_exp", log_sum_exp}, {y.size(0), heads, y.size(1)}, DType::kF32);
   if (y.size(2) % heads != 0) {
@@ -210,7 +210,7 @@ void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const
   check_rank(call, {"key_cache", key_cache}, 3);
   check_shape(call, {"key_cache", key_cache},
               {qkv.size(0), key_cache.size(1), std::min(key_cache.size(2), qkv.size(2) / 3)});
-  check_alike(call, {{"key_cache", key_cache}, {"value_cache", value_cache}});
+  check_matching(call, {{"key_cache", key_cache}, {"value_cache", value_cache}});
   check_dtype(call, {"key_cache", key_cache}, qkv.dtype());
   if (qkv.size(1) > key_cache.size(1)) {
     throw ShapeMismatch(concat(call.kernel, ": qkv is ", qkv.shape().text(), ", key_cache is ",
@@ -232,7 +232,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   check_rank(call, {"key_cache", key_cache}, 3);
   check_shape(call, {"key_cache", key_cache},
               {key_cache.size(0), key_cache.size(1), spec.keys * head_size});
-  check_alike(call, {{"key_cache", key_cache}, {"value_cache", value_cache}});
+  check_matching(call, {{"key_cache", key_cache}, {"value_cache", value_cache}});
   check_dtype(call, {"key_cache", key_cache}, qkv.dtype());
   check_dtype(call, {"y", y}, qkv.dtype());
   for (const NamedTensor& one :
@@ -249,7 +249,7 @@ void cross_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const T
   const KernelCall call{"cross_attention_forward", stream};
   check_heads(call, q, kv, 3, spec);
   check_sequences(call, q, kv);
-  check_alike(call, {{"q", q}, {"y", y}});
+  check_matching(call, {{"q", q}, {"y", y}});
   check_lengths(call, lengths, kv);
   if (log_sum_exp) check_log_sums(call, log_sum_exp, q, spec);
   dispatch_with_workspace<cpu::cross_attention_forward, cuda::cross_attention_forward>(
@@ -263,8 +263,8 @@ void cross_attention_backward(const Tensor& dq, const Tensor& dkv, const Tensor&
   const KernelCall call{"cross_attention_backward", stream};
   check_heads(call, q, kv, 3, spec);
   check_sequences(call, q, kv);
-  check_alike(call, {{"q", q}, {"dq", dq}, {"y", y}, {"dy", dy}});
-  check_alike(call, {{"kv", kv}, {"dkv", dkv}});
+  check_matching(call, {{"q", q}, {"dq", dq}, {"y", y}, {"dy", dy}});
+  check_matching(call, {{"kv", kv}, {"dkv", dkv}});
   check_lengths(call, lengths, kv);
   check_log_sums(call, log_sum_exp, q, spec);
   dispatch_with_workspace<cpu::cross_attention_backward, cuda::cross_attention_backward>(
@@ -276,7 +276,7 @@ void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, 
                             AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"cross_attention_decode", stream};
   check_heads(call, q, kv, 2, spec);
-  check_alike(call, {{"q", q}, {"y", y}});
+  check_matching(call, {{"q", q}, {"y", y}});
   check_shape(call, {"texts", texts}, {q.size(0)}, DType::kI32);
   require(texts_per_source >= 1, "cross_attention_decode: each source wants 1 text or more");
   check_lengths(call, lengths, kv);

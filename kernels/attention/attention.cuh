@@ -10,8 +10,8 @@ namespace hybrid_trainer::kernels::cuda {
 
 /// Final state of a query's streaming softmax, computed from its highest score, the sum of e^(score
 /// − highest) and the sink (-∞: none). `factor` scales the sum of e^(score − highest)·value.
-struct SoftmaxEnd {
-  __device__ SoftmaxEnd(float highest, float total, float sink) {
+struct SoftmaxResult {
+  __device__ SoftmaxResult(float highest, float total, float sink) {
     const float most = fmaxf(highest, sink), share = expf(highest - most);
     const float all = total * share + expf(sink - most);
     log_sum_exp = most + logf(all);
@@ -71,8 +71,8 @@ struct AttentionSizes {
   }
   /// Returns whether a query attends to a key: an earlier one from `first`, its first_key, on; or,
   /// if bidirectional, a later one whose own query attends to this query's position.
-  __device__ bool sees(std::int64_t item, std::int64_t query, std::int64_t first,
-                       std::int64_t key) const {
+  __device__ bool attends(std::int64_t item, std::int64_t query, std::int64_t first,
+                          std::int64_t key) const {
     if (key <= query) return key >= first;
     return bidirectional && key < length && first_key(item, key) <= query;
   }
@@ -89,20 +89,20 @@ struct AttentionSizes {
     int next = (end - 1) / pattern.block + 1;
 #pragma unroll 1
     for (int i = query / pattern.block; i <= last / pattern.block; ++i) {
-      const int seen = pattern.next_seen(head, i, key / pattern.block);
+      const int seen = pattern.next_visible(head, i, key / pattern.block);
       if (seen < next) next = seen;
     }
     const int found = next * pattern.block;
     return found < key ? key : found < end ? found : end;
   }
   /// Returns whether the pattern includes a query and a key, for tiles within its blocks.
-  __device__ bool sees_tile(unsigned int item, int query, int key) const {
+  __device__ bool attends_tile(unsigned int item, int query, int key) const {
     if (!pattern.is_on()) return true;
-    return pattern.sees(head_of(item), query / pattern.block, key / pattern.block);
+    return pattern.attends(head_of(item), query / pattern.block, key / pattern.block);
   }
   /// Returns whether the pattern masks a whole tile of kRows queries and keys.
   template <int kRows>
-  __device__ bool hides_tile(std::int64_t item, std::int64_t first_query,
+  __device__ bool masks_tile(std::int64_t item, std::int64_t first_query,
                              std::int64_t first_key) const {
     if (!pattern.is_on()) return false;
     const int key = static_cast<int>(first_key), end = key + kRows;

@@ -14,7 +14,7 @@ inline constexpr std::int64_t kKeyBlock = 256;
 
 /// Final state of a query's streaming softmax: the logarithm of the sum of e^score, and the factor
 /// of the sum of e^(score − highest)·value.
-struct SoftmaxEnd {
+struct SoftmaxResult {
   float log_sum_exp, factor;
 };
 
@@ -66,7 +66,7 @@ struct AttentionSizes {
         lengths(counts ? counts.data<std::int32_t>() : nullptr) {}
   std::int64_t items() const { return batch * heads; }
   /// Returns a query's final softmax state from its highest score and Σ e^(score − highest).
-  SoftmaxEnd end_softmax(std::int64_t item, float highest, float total) const {
+  SoftmaxResult end_softmax(std::int64_t item, float highest, float total) const {
     if (across && total == 0) return {highest, 0};  // it attends to no key
     if (sinks == nullptr) return {highest + std::log(total), 1.0f / total};
     const float sink = sinks[item % heads], most = std::max(highest, sink);
@@ -120,7 +120,7 @@ struct AttentionSizes {
                           std::int32_t block) const {
     std::int32_t next = BlockPattern::kNone;
     for (std::int32_t i = block_of(first); i <= block_of(last); ++i)
-      next = std::min(next, pattern.next_seen(head_of(item), i, block));
+      next = std::min(next, pattern.next_visible(head_of(item), i, block));
     return next;
   }
   /// Returns the next consecutive keys of [from, end), at most `most`, in blocks that one of
@@ -251,7 +251,7 @@ struct ScoreBlock {
     const std::int32_t own = sizes.block_of(first_query + row);
     for (std::int32_t j = sizes.block_of(first_key);
          j * std::int64_t{pattern.block} < first_key + keys; ++j) {
-      if (pattern.sees(sizes.head_of(item), own, j)) continue;
+      if (pattern.attends(sizes.head_of(item), own, j)) continue;
       const std::int64_t begin = std::int64_t{pattern.block} * j - first_key;
       hide(std::max<std::int64_t>(begin, 0), std::min(begin + pattern.block, keys));
     }

@@ -104,9 +104,9 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
 
 template <class... Tensors>
 bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Tensors&... tensors) {
-  constexpr int kMostTile = 64;  // rows and columns that are skipped together
+  constexpr int kMaxTile = 64;  // rows and columns that are skipped together
   const std::int64_t head = sizes.head_size;
-  if (sizes.pattern.is_on() && sizes.pattern.block % kMostTile != 0) return false;
+  if (sizes.pattern.is_on() && sizes.pattern.block % kMaxTile != 0) return false;
   return !sizes.bidirectional && qkv.dtype() == DType::kBF16 &&
          (head == 64 || head == 128 || head == 256) &&
          packs_fit<BFloat16>(sizes.head_size, qkv.raw(), tensors.raw()...);
@@ -115,10 +115,10 @@ bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Ten
 }  // namespace
 
 void check_head_size(const char* kernel, std::int64_t head_size) {
-  constexpr std::int64_t kMost = 256;
-  if (head_size <= kMost) return;
+  constexpr std::int64_t kMax = 256;
+  if (head_size <= kMax) return;
   throw Error(ExitCode::kConfig,
-              concat(kernel, ": head_size is ", head_size, ", want up to ", kMost,
+              concat(kernel, ": head_size is ", head_size, ", want up to ", kMax,
                      " on CUDA; more heads make it smaller, --device cpu takes any"));
 }
 
@@ -247,10 +247,10 @@ __global__ void combine_sinks_kernel(float* dsinks, const float* sums, std::int6
 void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
                               const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
                               const Stream& stream) {
-  constexpr std::int64_t kRowsOfPart = 32 * kWarps, kMostParts = 64;
+  constexpr std::int64_t kRowsOfPart = 32 * kWarps, kMaxParts = 64;
   const std::int64_t heads = sinks.size(0), rows = y.size(0) * y.size(1);
   const std::int64_t parts =
-      std::clamp<std::int64_t>((rows + kRowsOfPart - 1) / kRowsOfPart, 1, kMostParts);
+      std::clamp<std::int64_t>((rows + kRowsOfPart - 1) / kRowsOfPart, 1, kMaxParts);
   const Tensor sums = empty_workspace(heads * parts, DType::kF32, stream);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -300,9 +300,9 @@ __device__ float score_gradient(const BiasTensors<T>& tensors, std::int64_t item
   dweight = reduce_warp(dweight, Sum{});
   const bool is_hidden =
       sizes.pattern.is_on() &&
-      !sizes.pattern.sees(head, query / sizes.pattern.block, key / sizes.pattern.block);
+      !sizes.pattern.attends(head, query / sizes.pattern.block, key / sizes.pattern.block);
   const QueryTerms terms = tensors.terms.of(item);
-  if (is_hidden || !sizes.sees(item, query, terms.first_keys[query], key)) return 0;
+  if (is_hidden || !sizes.attends(item, query, terms.first_keys[query], key)) return 0;
   float scaled = score * sizes.scale + sizes.bias_of(item)[key - query], slope = 1;
   if (sizes.cap > 0) {
     const float tangent = tanhf(scaled / sizes.cap);

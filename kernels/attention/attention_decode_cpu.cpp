@@ -34,8 +34,8 @@ struct DecodeSpec {
       return static_cast<std::int32_t>(t / pattern.block);
     };
     const std::int32_t own = block_of(position);
-    for (std::int32_t j = pattern.next_seen(head, own, block_of(first)); j <= own;
-         j = pattern.next_seen(head, own, j + 1)) {
+    for (std::int32_t j = pattern.next_visible(head, own, block_of(first)); j <= own;
+         j = pattern.next_visible(head, own, j + 1)) {
       const std::int64_t begin = std::int64_t{pattern.block} * j;
       visit(std::max(begin, first), std::min(begin + pattern.block, position + 1));
     }

@@ -49,11 +49,11 @@ struct DecodeSizes {
     return {seen > begin ? seen : begin, position < end ? position : end - 1};
   }
   /// Returns whether the query at `position` attends to one of the keys [first, last].
-  __device__ bool sees(int head, std::int64_t position, std::int64_t first,
-                       std::int64_t last) const {
+  __device__ bool attends(int head, std::int64_t position, std::int64_t first,
+                          std::int64_t last) const {
     if (!pattern.is_on()) return true;
     const auto block_of = [&](std::int64_t at) { return static_cast<int>(at) / pattern.block; };
-    return pattern.next_seen(head, block_of(position), block_of(first)) <= block_of(last);
+    return pattern.next_visible(head, block_of(position), block_of(first)) <= block_of(last);
   }
 };
 
@@ -200,7 +200,7 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   if (!kSelf && position < 0 && part == 0 && thread < sizes.head_size)
     store(tensors.y + n * query_channels + head_at + thread, 0.0f);
   if (keys.first > keys.last) return;
-  if (kSelf && !sizes.sees(static_cast<int>(head), position, keys.first, keys.last)) {
+  if (kSelf && !sizes.attends(static_cast<int>(head), position, keys.first, keys.last)) {
     if (thread == 0) tensors.sums_of(blockIdx.x, sizes).highest[part] = -INFINITY;
     return;
   }
@@ -216,7 +216,7 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   for (std::int64_t first = keys.first; first <= keys.last; first += groups) {
     const std::int64_t at = first + group;
     const bool visible =
-        at <= keys.last && (!kSelf || sizes.sees(static_cast<int>(head), position, at, at));
+        at <= keys.last && (!kSelf || sizes.attends(static_cast<int>(head), position, at, at));
     const bool is_new = kSelf && at == position;
     const std::int64_t row = cache_at + at * sizes.channels;
     float key[kElements], value[kElements];

@@ -133,7 +133,7 @@ inline void forward_head(T* y, float* log_sum_exp, const AttentionRows<const T>&
     for (std::int64_t row = 0; row < queries; ++row) {
       T* const to = y + (first + row) * sizes.channels;
       const float* const from = scratch.output + row * sizes.head_size;
-      const SoftmaxEnd end = sizes.end_softmax(item, softmax[row].highest, softmax[row].total);
+      const SoftmaxResult end = sizes.end_softmax(item, softmax[row].highest, softmax[row].total);
 #pragma omp simd
       for (std::int64_t i = 0; i < sizes.head_size; ++i) store(to + i, from[i] * end.factor);
       if (log_sum_exp != nullptr) log_sum_exp[first + row] = end.log_sum_exp;

@@ -11,8 +11,10 @@ namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// A query's keys: all before it; with masks or caps; also with a bias; all of another sequence.
-enum class Sight { kPlain, kMasked, kBiased, kAcross };
-constexpr bool is_masked(Sight sight) { return sight == Sight::kMasked || sight == Sight::kBiased; }
+enum class MaskKind { kPlain, kMasked, kBiased, kAcross };
+constexpr bool is_masked(MaskKind mask_kind) {
+  return mask_kind == MaskKind::kMasked || mask_kind == MaskKind::kBiased;
+}
 
 constexpr int kSide = 16;
 constexpr unsigned int kGeneralThreads = kSide * kSide;
@@ -26,9 +28,9 @@ __device__ inline int thread_u() { return static_cast<int>(threadIdx.x) % kSide;
 __device__ inline int thread_v() { return static_cast<int>(threadIdx.x) / kSide; }
 
 /// Returns an item's keys in `rows`.
-template <Sight kSight, class T>
+template <MaskKind kMaskKind, class T>
 __device__ HeadRows<T> key_rows(T* rows, std::int64_t item, const OperandSizes& sizes) {
-  if (kSight == Sight::kAcross) return {rows + sizes.keys_across_at(item), sizes.key_stride};
+  if (kMaskKind == MaskKind::kAcross) return {rows + sizes.keys_across_at(item), sizes.key_stride};
   return {rows + sizes.keys_at(item), sizes.stride};
 }
 
@@ -135,7 +137,7 @@ __device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
     const int row = static_cast<int>(first_row) + thread_v() * kR + pair / kR;
     const int column = static_cast<int>(first_column) + thread_u() + kSide * (pair % kR);
     const int query = kKeys ? column : row, key = kKeys ? row : column;
-    if (!pattern.sees(head, query / pattern.block, key / pattern.block)) pairs |= 1u << pair;
+    if (!pattern.attends(head, query / pattern.block, key / pattern.block)) pairs |= 1u << pair;
   }
   return pairs;
 }
@@ -167,17 +169,17 @@ __device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weig
   }
 }
 
-template <Sight kSight>
-using SightOf = std::integral_constant<Sight, kSight>;
+template <MaskKind kMaskKind>
+using MaskKindOf = std::integral_constant<MaskKind, kMaskKind>;
 
-/// Calls `function` with the width of a head's tiles and the Sight as constants.
+/// Calls `function` with the width of a head's tiles and the MaskKind as constants.
 template <class Function>
 void visit_kernel(const OperandSizes& sizes, Function&& function) {
   const auto of_width = [&](auto width) {
-    if (sizes.across) return function(width, SightOf<Sight::kAcross>{});
-    if (sizes.bias != nullptr) return function(width, SightOf<Sight::kBiased>{});
-    if (sizes.plain()) return function(width, SightOf<Sight::kPlain>{});
-    function(width, SightOf<Sight::kMasked>{});
+    if (sizes.across) return function(width, MaskKindOf<MaskKind::kAcross>{});
+    if (sizes.bias != nullptr) return function(width, MaskKindOf<MaskKind::kBiased>{});
+    if (sizes.plain()) return function(width, MaskKindOf<MaskKind::kPlain>{});
+    function(width, MaskKindOf<MaskKind::kMasked>{});
   };
   if (sizes.head_size <= 64) return of_width(std::integral_constant<int, 64>{});
   if (sizes.head_size <= 128) return of_width(std::integral_constant<int, 128>{});
@@ -199,7 +201,7 @@ constexpr std::size_t kForwardShared =
     sizeof(float) * kSide* kForwardRows<kHead>*(2 * kPitch<kHead> +
                                                 kPitch<kSide * kForwardRows<kHead>>);
 
-/// Running softmax of the thread's queries, shared by its 16 neighbours in u.
+/// Running softmax of the thread's queries, shared by its 16 neighbors in u.
 template <int kR>
 struct Softmax {
   float highest[kR];  // in units of log2
@@ -207,11 +209,11 @@ struct Softmax {
 };
 
 /// Replaces scores by weights 2^(score − highest), 0 for masked keys; rescales earlier sums.
-template <Sight kSight, int kR, int kColumns>
+template <MaskKind kMaskKind, int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
                       std::int64_t item, std::int64_t first_query, std::int64_t first_key,
                       const OperandSizes& sizes) {
-  constexpr bool kPlain = kSight == Sight::kPlain, kMasked = is_masked(kSight);
+  constexpr bool kPlain = kMaskKind == MaskKind::kPlain, kMasked = is_masked(kMaskKind);
   const float scale = sizes.scale * kLog2E;
   const unsigned int hidden =
       kMasked ? hidden_pairs<false, kR>(item, first_query, first_key, sizes) : 0;
@@ -224,10 +226,10 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
     for (int j = 0; j < kR; ++j) {
       const std::int64_t key = first_key + thread_u() + kSide * j;
       const bool visible = (kPlain    ? key <= query
-                            : kMasked ? sizes.sees(item, query, begin, key)
+                            : kMasked ? sizes.attends(item, query, begin, key)
                                       : key < sizes.count_of_keys(item)) &&
                            (hidden >> (kR * i + j)) % 2 == 0;
-      if (kSight == Sight::kBiased && visible && query < sizes.length)
+      if (kMaskKind == MaskKind::kBiased && visible && query < sizes.length)
         scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
       if (!kPlain && sizes.cap > 0) {
         scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
@@ -253,11 +255,11 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
   }
 }
 
-template <class T, int kHead, Sight kSight>
-__global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
+template <class T, int kHead, MaskKind kMaskKind>
+__global__ void __launch_bounds__(kGeneralThreads, is_masked(kMaskKind) ? 1 : 2)
     general_forward_kernel(T* y, float* log_sum_exp, const T* from_queries, const T* from_keys,
                            OperandSizes sizes, unsigned int blocks, bool units) {
-  constexpr bool kMasked = is_masked(kSight), kAcross = kSight == Sight::kAcross;
+  constexpr bool kMasked = is_masked(kMaskKind), kAcross = kMaskKind == MaskKind::kAcross;
   constexpr int kR = kForwardRows<kHead>, kRows = kSide * kR;
   float* const query = dynamic_shared<float>();
   float* const key_value = query + kRows * kPitch<kHead>;
@@ -266,7 +268,7 @@ __global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
   const std::int64_t first_query =
       static_cast<std::int64_t>(blocks - 1 - blockIdx.x % blocks) * kRows;  // long ones first
   const HeadRows<const T> rows{from_queries + sizes.queries_at(item), sizes.stride};
-  const HeadRows<const T> keys = key_rows<kSight>(from_keys, item, sizes);
+  const HeadRows<const T> keys = key_rows<kMaskKind>(from_keys, item, sizes);
   const HeadRows<const T> values{keys.begin + sizes.key_channels, keys.stride};
   const std::int64_t count = kAcross ? sizes.count_of_keys(item) : sizes.length;  // of keys
 
@@ -283,13 +285,13 @@ __global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
     if (kMasked && first_key > first_query &&
         sizes.first_key(item, first_key) >= first_query + kRows)
       break;
-    if (kMasked && sizes.hides_tile<kRows>(item, first_query, first_key)) continue;
+    if (kMasked && sizes.masks_tile<kRows>(item, first_query, first_key)) continue;
     __syncthreads();  // the values of the last iteration have been read
     load_tile<kRows, kHead>(key_value, keys, first_key, count, sizes, units);
     __syncthreads();
     float scores[kR][kR];
     multiply_rows<kR, kHead>(scores, query, key_value, sizes);
-    weigh<kSight>(scores, softmax, output, item, first_query, first_key, sizes);
+    weigh<kMaskKind>(scores, softmax, output, item, first_query, first_key, sizes);
     store_weights(weights, scores);
     __syncthreads();
     load_tile<kRows, kHead>(key_value, values, first_key, count, sizes, units);
@@ -301,7 +303,7 @@ __global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
     const float total = reduce_warp(softmax.total[i], Sum{}, kSide);
-    SoftmaxEnd end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
+    SoftmaxResult end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
     if (kAcross && total == 0) end.log_sum_exp = -INFINITY, end.factor = 0;  // it attends to no key
     factors[i] = end.factor;
     const std::int64_t at = first_query + thread_v() * kR + i;
@@ -322,13 +324,13 @@ void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
   float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    visit_kernel(sizes, [&](auto width, auto sight) {
+    visit_kernel(sizes, [&](auto width, auto mask_kind) {
       constexpr int kHead = decltype(width)::value;
       const std::int64_t blocks = sizes.blocks(kSide * kForwardRows<kHead>);
       const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
                       .threads = kGeneralThreads,
                       .shared_bytes = kForwardShared<kHead>};
-      launch(stream, "attention_forward", general_forward_kernel<T, kHead, sight>, grid,
+      launch(stream, "attention_forward", general_forward_kernel<T, kHead, mask_kind>, grid,
              y.data<T>(), sums, from.queries.data<T>(), from.keys.data<T>(), sizes,
              static_cast<unsigned int>(blocks), units);
     });
@@ -340,8 +342,8 @@ namespace {
 // One kernel for both halves. A block owns rows of one side and iterates over the tiles of the
 // other: it owns keys and values and sums dkey and dvalue over the queries of all heads that share
 // them, or it owns queries and dy and sums dquery over the keys. In both cases scores = own[0] ·
-// passing[0]ᵀ, dweights = own[1] · passing[1]ᵀ,
-// gradient of own[0] = dscores · passing[0], of values: weights · passing[1].
+// streamed[0]ᵀ, dweights = own[1] · streamed[1]ᵀ,
+// gradient of own[0] = dscores · streamed[0], of values: weights · streamed[1].
 enum class Owns { kKeys, kQueries };
 
 template <int kHead>
@@ -354,34 +356,34 @@ constexpr std::size_t kBackwardShared =
     sizeof(float) * kSide* kBackwardRows<kHead>*(4 * kPitch<kHead> +
                                                  kPitch<kSide * kBackwardRows<kHead>>);
 
-/// AttentionSizes::sees, computed from the terms.
-template <Sight kSight>
-__device__ bool sees(int query, int key, const QueryTerms& terms, const OperandSizes& sizes) {
-  if (kSight == Sight::kPlain) return key <= query;
-  if (kSight == Sight::kAcross) return true;
+/// AttentionSizes::attends, computed from the terms.
+template <MaskKind kMaskKind>
+__device__ bool attends(int query, int key, const QueryTerms& terms, const OperandSizes& sizes) {
+  if (kMaskKind == MaskKind::kPlain) return key <= query;
+  if (kMaskKind == MaskKind::kAcross) return true;
   if (key <= query) return key >= terms.first_keys[query];
   return sizes.bidirectional && key < sizes.length && terms.first_keys[key] <= query;
 }
 
 /// Replaces scores by weights and dweights by dscores / scale; both 0 for masked keys. In
 /// cross-attention masked keys are rows of zeros, to which any finite weight adds nothing.
-template <Owns kOwns, Sight kSight, int kR>
+template <Owns kOwns, MaskKind kMaskKind, int kR>
 __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
-                              const QueryTerms& terms, int first_own, int first_passing,
+                              const QueryTerms& terms, int first_own, int first_streamed,
                               unsigned int hidden, std::int64_t item, const OperandSizes& sizes) {
-  constexpr bool kPlain = kSight == Sight::kPlain;
+  constexpr bool kPlain = kMaskKind == MaskKind::kPlain;
   const float scale = sizes.scale * kLog2E;
 #pragma unroll
   for (int i = 0; i < kR; ++i) {
 #pragma unroll
     for (int j = 0; j < kR; ++j) {
       const int own = first_own + thread_v() * kR + i;
-      const int passing = first_passing + thread_u() + kSide * j;
-      const int query = kOwns == Owns::kKeys ? passing : own;
-      const int key = kOwns == Owns::kKeys ? own : passing;
+      const int streamed = first_streamed + thread_u() + kSide * j;
+      const int query = kOwns == Owns::kKeys ? streamed : own;
+      const int key = kOwns == Owns::kKeys ? own : streamed;
       const bool visible =
-          sees<kSight>(query, key, terms, sizes) && (hidden >> (kR * i + j)) % 2 == 0;
-      if (kSight == Sight::kBiased && visible && query < sizes.length)
+          attends<kMaskKind>(query, key, terms, sizes) && (hidden >> (kR * i + j)) % 2 == 0;
+      if (kMaskKind == MaskKind::kBiased && visible && query < sizes.length)
         scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
       float slope = 1;
       if (!kPlain && sizes.cap > 0) {
@@ -390,7 +392,7 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
         slope = 1.0f - tangent * tangent;
       }
       float weight = visible ? exp2f(scores[i][j] * scale - terms.exponents[query]) : 0.0f;
-      if (kSight == Sight::kAcross) weight = weight > 1 ? 1 : weight;
+      if (kMaskKind == MaskKind::kAcross) weight = weight > 1 ? 1 : weight;
       scores[i][j] = weight;
       dweights[i][j] = weight * (dweights[i][j] - terms.corrections[query]);
       if constexpr (!kPlain) dweights[i][j] *= slope;
@@ -398,17 +400,17 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
   }
 }
 
-template <Owns kOwns, class T, int kHead, Sight kSight>
-__global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 : 2)
+template <Owns kOwns, class T, int kHead, MaskKind kMaskKind>
+__global__ void __launch_bounds__(kGeneralThreads, kMaskKind == MaskKind::kBiased ? 1 : 2)
     general_backward_kernel(T* gradients, const T* dy, QueryTerms all_terms, const T* from_queries,
                             const T* from_keys, OperandSizes sizes, unsigned int blocks,
                             bool units) {
-  constexpr bool kMasked = is_masked(kSight), kAcross = kSight == Sight::kAcross;
+  constexpr bool kMasked = is_masked(kMaskKind), kAcross = kMaskKind == MaskKind::kAcross;
   constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;
   constexpr bool kKeys = kOwns == Owns::kKeys;
   float* const own = dynamic_shared<float>();
-  float* const passing = own + 2 * kRows * kPitch<kHead>;
-  float* const weights = passing + 2 * kRows * kPitch<kHead>;
+  float* const streamed = own + 2 * kRows * kPitch<kHead>;
+  float* const weights = streamed + 2 * kRows * kPitch<kHead>;
   constexpr int kNext = kRows * kPitch<kHead>;
 
   // Stored in the thread's part of `weights`, because registers are scarce.
@@ -421,10 +423,10 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 
   const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * kRows;
   const HeadRows<const T> queries[2] = {{from_queries + sizes.queries_at(item), sizes.stride},
                                         {dy + sizes.y_at(item), sizes.channels}};
-  const HeadRows<const T> key = key_rows<kSight>(from_keys, item, sizes);
+  const HeadRows<const T> key = key_rows<kMaskKind>(from_keys, item, sizes);
   const HeadRows<const T> keys[2] = {key, {key.begin + sizes.key_channels, key.stride}};
   const std::int64_t own_count = kAcross && kKeys ? sizes.count_of_keys(item) : sizes.length;
-  const std::int64_t passing_count = kAcross && !kKeys ? sizes.count_of_keys(item) : sizes.length;
+  const std::int64_t streamed_count = kAcross && !kKeys ? sizes.count_of_keys(item) : sizes.length;
 
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -433,17 +435,17 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
   const bool bidirectional = kMasked && sizes.bidirectional;  // makes both sides alike
-  const int first_seen =
+  const int first_visible =
       !kMasked || (kKeys && !bidirectional) ? 0 : all_terms.of(item).first_keys[first_own];
-  const int begin = kKeys && !bidirectional && !kAcross ? first_own : first_seen / kRows * kRows,
-            last =
-                kAcross || kKeys || bidirectional ? static_cast<int>(passing_count) - 1 : first_own;
+  const int begin = kKeys && !bidirectional && !kAcross ? first_own : first_visible / kRows * kRows,
+            last = kAcross || kKeys || bidirectional ? static_cast<int>(streamed_count) - 1
+                                                     : first_own;
   for (int member = 0; member < members; ++member) {
     const QueryTerms terms = all_terms.of(item + member);
     for (int first = begin; first <= last; first += kRows) {
       if (kMasked && (kKeys || bidirectional) && terms.first_keys[first] >= first_own + kRows)
         break;
-      if (kMasked && sizes.hides_tile<kRows>(item + member, kKeys ? first : first_own,
+      if (kMasked && sizes.masks_tile<kRows>(item + member, kKeys ? first : first_own,
                                              kKeys ? first_own : first))
         continue;
       __syncthreads();  // the last iteration's tiles have been read
@@ -451,29 +453,29 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 
       for (int i = 0; i < 2; ++i) {
         HeadRows<const T> rows = kKeys ? queries[i] : keys[i];
         rows.begin += member * sizes.head_size;
-        load_tile<kRows, kHead>(passing + i * kNext, rows, first, passing_count, sizes, units);
+        load_tile<kRows, kHead>(streamed + i * kNext, rows, first, streamed_count, sizes, units);
       }
       if (kMasked) *own_hidden = hidden_pairs<kKeys, kR>(item + member, first_own, first, sizes);
       __syncthreads();
       float scores[kR][kR], dweights[kR][kR];
-      multiply_rows<kR, kHead>(scores, own, passing, sizes);
-      multiply_rows<kR, kHead>(dweights, own + kNext, passing + kNext, sizes);
-      differentiate<kOwns, kSight>(scores, dweights, terms, first_own, first,
-                                   kMasked ? *own_hidden : 0, item + member, sizes);
+      multiply_rows<kR, kHead>(scores, own, streamed, sizes);
+      multiply_rows<kR, kHead>(dweights, own + kNext, streamed + kNext, sizes);
+      differentiate<kOwns, kMaskKind>(scores, dweights, terms, first_own, first,
+                                      kMasked ? *own_hidden : 0, item + member, sizes);
       if constexpr (kKeys) {
         store_weights(weights, scores);
         __syncthreads();
-        add_weighted<kR, kHead>(dvalue, weights, passing + kNext);
+        add_weighted<kR, kHead>(dvalue, weights, streamed + kNext);
         __syncthreads();
       }
       store_weights(weights, dweights);
       __syncthreads();
-      add_weighted<kR, kHead>(sums, weights, passing);
+      add_weighted<kR, kHead>(sums, weights, streamed);
     }
   }
 
   const std::int64_t rows = kAcross && kKeys ? sizes.key_length : sizes.length;
-  const HeadRows<T> dsums = kKeys ? key_rows<kSight>(gradients, item, sizes)
+  const HeadRows<T> dsums = kKeys ? key_rows<kMaskKind>(gradients, item, sizes)
                                   : HeadRows<T>{gradients + sizes.queries_at(item), sizes.stride};
   float ones[kR], scales[kR];
   for (int i = 0; i < kR; ++i) {
@@ -498,7 +500,7 @@ void general_attention_backward(const AttentionOperands& gradients, const Tensor
                                from.queries.raw(), from.keys.raw());
   visit_real(dy.dtype(), [&](auto real) {
     using T = decltype(real);
-    visit_kernel(sizes, [&](auto width, auto sight) {
+    visit_kernel(sizes, [&](auto width, auto mask_kind) {
       constexpr int kHead = decltype(width)::value;
       constexpr int kRows = kSide * kBackwardRows<kHead>;
       const auto start = [&](const char* name, auto* kernel, const Tensor& to, std::int64_t blocks,
@@ -510,10 +512,11 @@ void general_attention_backward(const AttentionOperands& gradients, const Tensor
                from.queries.data<T>(), from.keys.data<T>(), sizes,
                static_cast<unsigned int>(blocks), units);
       };
-      start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead, sight>,
+      start("attention_backward_keys", general_backward_kernel<Owns::kKeys, T, kHead, mask_kind>,
             gradients.keys, sizes.key_blocks(kRows), sizes.items / sizes.group);
-      start("attention_backward_queries", general_backward_kernel<Owns::kQueries, T, kHead, sight>,
-            gradients.queries, sizes.blocks(kRows), sizes.items);
+      start("attention_backward_queries",
+            general_backward_kernel<Owns::kQueries, T, kHead, mask_kind>, gradients.queries,
+            sizes.blocks(kRows), sizes.items);
     });
   });
 }

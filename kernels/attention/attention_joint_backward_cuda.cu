@@ -27,7 +27,7 @@ namespace {
 // 8.0 ms and are estimated at 24; with the same margin over the bound, and half the exponentials,
 // this kernel is estimated at 17 to 20 ms. Not measured on a device.
 
-constexpr int kHead = 64, kRowTiles = 2, kPassing = 64;
+constexpr int kHead = 64, kRowTiles = 2, kStreamed = 64;
 constexpr int kPart = 16;  // queries whose scores are in registers at a time
 constexpr int kWarpKeys = 16 * kRowTiles, kBlockKeys = kWarps * kWarpKeys;
 constexpr int kBlocksPerProcessor = 2;
@@ -37,10 +37,10 @@ using JointSums = Sums<kRowTiles, kHead / 8>;
 // Shared memory, in elements: keys, values, two buffers of queries and of dy, dscores (keys,
 // queries), query terms, and the JointWork. 81 KiB, so that two blocks fit into 164 KiB.
 constexpr int kValuesBegin = kBlockKeys * kHead;
-constexpr int kPassingBegin = 2 * kBlockKeys * kHead;
-constexpr int kGradientsBegin = kPassingBegin + 4 * kPassing * kHead;
-constexpr int kTermsBegin = kGradientsBegin + kBlockKeys * kPassing;
-constexpr int kWorkBegin = kTermsBegin + 2 * 3 * kPassing;
+constexpr int kStreamedBegin = 2 * kBlockKeys * kHead;
+constexpr int kGradientsBegin = kStreamedBegin + 4 * kStreamed * kHead;
+constexpr int kTermsBegin = kGradientsBegin + kBlockKeys * kStreamed;
+constexpr int kWorkBegin = kTermsBegin + 2 * 3 * kStreamed;
 
 /// The warp's share of a tile of dquery: 32 queries and half the head.
 class QuerySums {
@@ -66,7 +66,7 @@ class QuerySums {
   /// Adds dscores · keys over the keys [begin, end) of the block, multiples of 16.
   __device__ void add(int begin, int end) {
     const Tile<kHead> keys{0};
-    const Tile<kPassing> dscores{kGradientsBegin};
+    const Tile<kStreamed> dscores{kGradientsBegin};
     const int lane = hidden(lane_of_warp());
 #pragma unroll 1
     for (int key = begin; key < end; key += 16) {
@@ -126,7 +126,7 @@ class QuerySums {
 
 /// Writes dscores of the warp's keys and of queries [part, part + kPart) to their tile, rounded to
 /// bf16. Eight rows of a chunk cover all banks once.
-__device__ inline void put_scores(Tile<kPassing> tile, const JointScores& dscores, int row,
+__device__ inline void put_scores(Tile<kStreamed> tile, const JointScores& dscores, int row,
                                   int part) {
   const int lane = lane_of_warp();
 #pragma unroll
@@ -151,7 +151,7 @@ struct JointWork {
 
 /// Returns the f32 numbers of a block's slot: the gradients of the queries that share a key head.
 __host__ __device__ inline std::int64_t slot_floats(const AttentionSizes& sizes) {
-  return sizes.group * sizes.blocks(kPassing) * kPassing * kHead;
+  return sizes.group * sizes.blocks(kStreamed) * kStreamed * kHead;
 }
 
 struct Joint {
@@ -166,15 +166,15 @@ struct Joint {
 __device__ inline JointWork& joint_work() {
   return *reinterpret_cast<JointWork*>(dynamic_shared<BFloat16>() + kWorkBegin);
 }
-__device__ inline Tile<kHead> passing_tile(int buffer, int which) {
-  return {kPassingBegin + (2 * buffer + which) * kPassing * kHead};
+__device__ inline Tile<kHead> streamed_tile(int buffer, int which) {
+  return {kStreamedBegin + (2 * buffer + which) * kStreamed * kHead};
 }
-__device__ inline PassingTerms<kPassing> passing_terms() {
+__device__ inline StreamedTerms<kStreamed> streamed_terms() {
   return {reinterpret_cast<float*>(dynamic_shared<BFloat16>() + kTermsBegin)};
 }
 /// Returns the part of the block's slot with the gradients of a query tile.
 __device__ inline float* slot_of(const Joint& joint, int member, int first) {
-  const std::int64_t row = member * joint.sizes.blocks(kPassing) * kPassing + first;
+  const std::int64_t row = member * joint.sizes.blocks(kStreamed) * kStreamed + first;
   return joint.slots + blockIdx.x * slot_floats(joint.sizes) + row * kHead;
 }
 
@@ -188,17 +188,17 @@ __device__ inline void copy_keys(const Joint& joint, int first) {
 __device__ inline void copy_queries(const Joint& joint, int buffer, int member, int first) {
   const AttentionSizes& sizes = joint.sizes;
   const int head = member * kHead;
-  copy_rows_async<kPassing>(passing_tile(buffer, 0),
-                            {joint.qkv + joint_work().queries_at + head, sizes.stride}, first,
-                            sizes.length);
-  copy_rows_async<kPassing>(passing_tile(buffer, 1),
-                            {joint.dy + joint_work().y_at + head, sizes.channels}, first,
-                            sizes.length);
+  copy_rows_async<kStreamed>(streamed_tile(buffer, 0),
+                             {joint.qkv + joint_work().queries_at + head, sizes.stride}, first,
+                             sizes.length);
+  copy_rows_async<kStreamed>(streamed_tile(buffer, 1),
+                             {joint.dy + joint_work().y_at + head, sizes.channels}, first,
+                             sizes.length);
 }
 /// Starts to copy the tile's query terms, which have a single buffer.
 template <bool kPlain>
 __device__ void copy_terms(const Joint& joint, int member, int first) {
-  passing_terms().template copy_async<kPlain>(joint.terms.of(joint_work().item + member), first);
+  streamed_terms().template copy_async<kPlain>(joint.terms.of(joint_work().item + member), first);
 }
 
 /// The sums of the warp's keys, and its rows of keys and values.
@@ -215,9 +215,9 @@ struct OwnKeys {
   /// Adds the contribution of queries [part, part + kPart) of a tile, the first of which is
   /// `query`, and leaves dscores in their tile.
   __device__ void add(int buffer, int part, int query, const AttentionSizes& sizes) {
-    const Tile<kHead> queries = passing_tile(buffer, 0), dys = passing_tile(buffer, 1);
-    const Tile<kPassing> gradients{kGradientsBegin};
-    const PassingTerms<kPassing> terms = passing_terms();
+    const Tile<kHead> queries = streamed_tile(buffer, 0), dys = streamed_tile(buffer, 1);
+    const Tile<kStreamed> gradients{kGradientsBegin};
+    const StreamedTerms<kStreamed> terms = streamed_terms();
     const Place place{part, key, query - key};
     bool masked = place.ahead<kWarpKeys - 1, seen = place.ahead + kPart> 0;
     if constexpr (!kPlain) {
@@ -270,8 +270,8 @@ __device__ void differentiate_keys(const Joint& joint, int first_key) {
   copy_terms<kPlain>(joint, 0, first_key);
   commit_copies();
   const int end = kPlain ? length
-                         : end_of_seeing<kPassing>(joint.terms.of(joint_work().item), first_key,
-                                                   first_key + kBlockKeys, length);
+                         : end_of_attending<kStreamed>(joint.terms.of(joint_work().item), first_key,
+                                                       first_key + kBlockKeys, length);
   OwnKeys<kPlain> own(first_key, warp_of_block() * kWarpKeys);
   wait_for_copies<0>();
   __syncthreads();
@@ -282,16 +282,16 @@ __device__ void differentiate_keys(const Joint& joint, int first_key) {
   for (int first = first_key, member = 0; member < members; buffer ^= 1) {
     wait_for_copies<0>();
     __syncthreads();  // this tile has arrived; the other buffer and dscores have been read
-    const bool last = first + kPassing >= end;  // of this head's
-    const int next = last ? first_key : first + kPassing, next_member = member + (last ? 1 : 0);
+    const bool last = first + kStreamed >= end;  // of this head's
+    const int next = last ? first_key : first + kStreamed, next_member = member + (last ? 1 : 0);
     if (next_member < members) copy_queries(joint, buffer ^ 1, next_member, next);
 #pragma unroll 1
-    for (int part = 0; part < kPassing; part += kPart) own.add(buffer, part, first + part, sizes);
+    for (int part = 0; part < kStreamed; part += kPart) own.add(buffer, part, first + part, sizes);
 
     // Keys of the block that a query of the tile attends to.
-    const int behind = first + kPassing - first_key;
+    const int behind = first + kStreamed - first_key;
     const int key_end = behind < kBlockKeys ? behind : kBlockKeys;
-    const int seen = kPlain ? 0 : *passing_terms().first_keys(0);
+    const int seen = kPlain ? 0 : *streamed_terms().first_keys(0);
     const int key_begin = seen > first_key ? (seen - first_key) / 16 * 16 : 0;
     QuerySums dquery;
     dquery.clear();
@@ -339,9 +339,9 @@ std::int64_t joint_attention_blocks(const AttentionSizes& sizes, const Stream& s
   const std::int64_t works = sizes.items / sizes.group;
   const std::int64_t most = kBlocksPerProcessor * processors_of(stream);
   const std::int64_t blocks = std::min(works, most), rounds = (works + most - 1) / most;
-  constexpr std::int64_t kMostBytes = 256 << 20;
+  constexpr std::int64_t kMaxBytes = 256 << 20;
   const bool fills = 4 * works >= 3 * most * rounds;
-  const bool fits = blocks * slot_floats(sizes) * std::int64_t{sizeof(float)} <= kMostBytes;
+  const bool fits = blocks * slot_floats(sizes) * std::int64_t{sizeof(float)} <= kMaxBytes;
   return fills && fits ? blocks : 0;
 }
 

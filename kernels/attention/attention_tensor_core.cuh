@@ -224,42 +224,43 @@ struct OwnTerms {
   int first_keys[kRowTiles][2];
 };
 
-/// Query terms of a passing tile in shared memory: kPassing of each, one array after the other.
-template <int kPassing>
-struct PassingTerms {
-  /// Starts to copy the terms of queries [first, first + kPassing).
+/// Query terms of a streamed tile in shared memory: kStreamed of each, one array after the other.
+template <int kStreamed>
+struct StreamedTerms {
+  /// Starts to copy the terms of queries [first, first + kStreamed).
   template <bool kPlain>
   __device__ void copy_async(const QueryTerms& all, int first) const {
-    constexpr int kCopies = kPassing / 4;  // of 16 bytes, of an array
+    constexpr int kCopies = kStreamed / 4;  // of 16 bytes, of an array
     const int array = static_cast<int>(threadIdx.x) / kCopies;
     const int i = static_cast<int>(threadIdx.x) % kCopies * 4;
     if (array >= (kPlain ? 2 : 3)) return;
     const void* from = all.exponents + first + i;
     if (array == 1) from = all.corrections + first + i;
     if (array == 2) from = all.first_keys + first + i;
-    cuda::copy_async(shared_address(begin + array * kPassing + i), from, true);
+    cuda::copy_async(shared_address(begin + array * kStreamed + i), from, true);
   }
   __device__ const float* exponents(int at) const { return begin + at; }
-  __device__ const float* corrections(int at) const { return begin + kPassing + at; }
+  __device__ const float* corrections(int at) const { return begin + kStreamed + at; }
   __device__ const int* first_keys(int at) const {
-    return reinterpret_cast<const int*>(begin + 2 * kPassing + at);
+    return reinterpret_cast<const int*>(begin + 2 * kStreamed + at);
   }
   float* begin;
 };
 
-/// Location of a part of the product: the first passing row in its tile, key 0 of the part, and the
+/// Location of a part of the product: the first streamed row in its tile, key 0 of the part, and the
 /// position of query 0 minus position of key 0.
 struct Place {
-  int passing, key, ahead;
+  int streamed, key, ahead;
 };
 
 /// Replaces scores by weights and dweights by dscores / scale. If `masked`, both become 0 for keys
 /// that a query does not attend to.
-template <Owns kOwns, bool kPlain, int kRowTiles, int kColumnTiles, int kPassing>
+template <Owns kOwns, bool kPlain, int kRowTiles, int kColumnTiles, int kStreamed>
 __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
                               Sums<kRowTiles, kColumnTiles>& dweights,
-                              const OwnTerms<kRowTiles>& own, const PassingTerms<kPassing>& passing,
-                              bool masked, const Place& place, const AttentionSizes& sizes) {
+                              const OwnTerms<kRowTiles>& own,
+                              const StreamedTerms<kStreamed>& streamed, bool masked,
+                              const Place& place, const AttentionSizes& sizes) {
   constexpr bool kKeys = owns_keys(kOwns);
   const int lane = lane_of_warp();
   const float scale = sizes.scale * kLog2E;
@@ -268,10 +269,10 @@ __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
     float exponents[2], corrections[2];
     Pack<int, 2> first_keys;
     if constexpr (kKeys) {
-      const int at = place.passing + 8 * n + lane % 4 * 2;
-      load_pack(exponents, passing.exponents(at));
-      load_pack(corrections, passing.corrections(at));
-      if (!kPlain) first_keys = *reinterpret_cast<const Pack<int, 2>*>(passing.first_keys(at));
+      const int at = place.streamed + 8 * n + lane % 4 * 2;
+      load_pack(exponents, streamed.exponents(at));
+      load_pack(corrections, streamed.corrections(at));
+      if (!kPlain) first_keys = *reinterpret_cast<const Pack<int, 2>*>(streamed.first_keys(at));
     }
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
@@ -302,14 +303,14 @@ __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
 }
 
 /// Returns the end of the queries from `first` on that attend to keys before `key_end`, rounded up
-/// to a tile of kPassing. Each lane of a warp tests one tile.
-template <int kPassing>
-__device__ int end_of_seeing(const QueryTerms& terms, int first, int key_end, int length) {
-  for (int at = first + kPassing;; at += 32 * kPassing) {
-    const int query = at + lane_of_warp() * kPassing;
-    const bool sees = query < length && terms.first_keys[query] < key_end;
-    const int tiles = __popc(__ballot_sync(0xFFFFFFFFu, sees));  // first keys do not decrease
-    const int end = at + tiles * kPassing;
+/// to a tile of kStreamed. Each lane of a warp tests one tile.
+template <int kStreamed>
+__device__ int end_of_attending(const QueryTerms& terms, int first, int key_end, int length) {
+  for (int at = first + kStreamed;; at += 32 * kStreamed) {
+    const int query = at + lane_of_warp() * kStreamed;
+    const bool attends = query < length && terms.first_keys[query] < key_end;
+    const int tiles = __popc(__ballot_sync(0xFFFFFFFFu, attends));  // first keys do not decrease
+    const int end = at + tiles * kStreamed;
     if (tiles < 32) return end < length ? end : length;
   }
 }
@@ -317,14 +318,14 @@ __device__ int end_of_seeing(const QueryTerms& terms, int first, int key_end, in
 /// Returns the first query from `first` on in a block of the pattern that attends to one of kKeys
 /// keys from `key` on; `end` if there is none. Each lane of a warp tests one block.
 template <int kKeys>
-__device__ int next_seeing(const AttentionSizes& sizes, int head, int key, int first, int end) {
+__device__ int next_attending(const AttentionSizes& sizes, int head, int key, int first, int end) {
   const BlockPattern& pattern = sizes.pattern;
   if (!pattern.is_on()) return first;
   const int first_block = key / pattern.block, last_block = (key + kKeys - 1) / pattern.block;
   for (int block = first / pattern.block; block * pattern.block < end; block += 32) {
     const int own = block + lane_of_warp();
-    const bool sees = pattern.next_seen(head, own, first_block) <= last_block;
-    const unsigned int lanes = __ballot_sync(0xFFFFFFFFu, sees);
+    const bool attends = pattern.next_visible(head, own, first_block) <= last_block;
+    const unsigned int lanes = __ballot_sync(0xFFFFFFFFu, attends);
     if (lanes == 0) continue;
     const int lane = __popc((lanes & (~lanes + 1)) - 1);  // the lowest
     const int query = (block + lane) * pattern.block;

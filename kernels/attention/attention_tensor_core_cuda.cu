@@ -42,16 +42,16 @@ __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   }
 }
 
-/// Caps scores and masks keys before the first key of each query of the warp, `first_seen` in
+/// Caps scores and masks keys before the first key of each query of the warp, `first_visible` in
 /// shared memory; key 0 of the tile is `first_key`.
 template <int kRowTiles, int kColumnTiles>
-__device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const AttentionSizes& sizes,
-                             const int* first_seen, int first_key) {
+__device__ void cap_and_mask(Sums<kRowTiles, kColumnTiles>& scores, const AttentionSizes& sizes,
+                             const int* first_visible, int first_key) {
   const float ratio = sizes.scale / sizes.cap, inverse = sizes.cap / sizes.scale;
   const int lane = hidden(lane_of_warp());
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
-    const int seen[2] = {first_seen[16 * m + lane / 4], first_seen[16 * m + 8 + lane / 4]};
+    const int seen[2] = {first_visible[16 * m + lane / 4], first_visible[16 * m + 8 + lane / 4]};
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
@@ -138,9 +138,9 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   copy_rows_async<kTile>(key_tile, keys, begin, sizes.length);
   commit_copies();
   LeftRows<kRowTiles, kHead, kHead == 64 ? 4 : 0> query(query_tile, row);
-  int* const first_seen = reinterpret_cast<int*>(dynamic_shared<BFloat16>() + P::kFirstSeen);
+  int* const first_visible = reinterpret_cast<int*>(dynamic_shared<BFloat16>() + P::kFirstSeen);
   if (const int i = static_cast<int>(threadIdx.x); !kPlain && i < kQueries)
-    first_seen[i] = static_cast<int>(sizes.first_key(item, first_query + i));
+    first_visible[i] = static_cast<int>(sizes.first_key(item, first_query + i));
   Softmax<kRowTiles> softmax;
   for (int m = 0; m < kRowTiles; ++m) {
     for (int h = 0; h < 2; ++h) {
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     const int ahead = static_cast<int>(first_query) + row - first_key;
     bool visible = ahead + P::kWarpQueries - 1 >= 0;
     if constexpr (!kPlain)
-      visible &= sizes.sees_tile(blockIdx.x / blocks, ahead + first_key, first_key);
+      visible &= sizes.attends_tile(blockIdx.x / blocks, ahead + first_key, first_key);
     next = next_tile(first_key + kTile);
     wait_for_copies<0>();
     __syncthreads();  // keys have arrived, the last values have been read
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     commit_copies();
     if (!visible) continue;
     if constexpr (!kPlain)
-      cap_and_hide<kRowTiles, kTile / 8>(scores, sizes, first_seen + row, first_key);
+      cap_and_mask<kRowTiles, kTile / 8>(scores, sizes, first_visible + row, first_key);
     if (ahead < kTile - 1) mask<kRowTiles, kTile / 8>(scores, ahead);
     weigh<kHead, kPlain, kRowTiles, kTile / 8>(scores, softmax, output, scale);
     add_weighted<kRowTiles, kTile / 8, kHead>(output, scores, value_tile, 0);
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       float total = softmax.total[m][h];
       total += __shfl_xor_sync(0xFFFFFFFFu, total, 1);
       total += __shfl_xor_sync(0xFFFFFFFFu, total, 2);
-      const SoftmaxEnd end(softmax.highest[m][h] * sizes.scale, total, sink);
+      const SoftmaxResult end(softmax.highest[m][h] * sizes.scale, total, sink);
       factors[m][h] = end.factor;
       const std::int64_t at = first_query + hidden(row) + 16 * m + 8 * h + lane_of_warp() / 4;
       if (log_sum_exp != nullptr && lane_of_warp() % 4 == 0 && at < sizes.length) {
@@ -221,7 +221,7 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 namespace {
 
 // One kernel for both halves, as in attention_general_cuda.cu: a block owns keys and values and
-// iterates over queries and dy, or vice versa. The passing tiles are double-buffered: the next ones
+// iterates over queries and dy, or vice versa. The streamed tiles are double-buffered: the next ones
 // are loaded while the current ones are used. For heads of 256 the registers fit the sums of only
 // one gradient, so keys and values take a pass each, with 8 products in total instead of 7.
 
@@ -233,14 +233,14 @@ struct BackwardPlan {
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kRows = kWarps * kWarpRows;
   // Passing rows with scores in registers at a time; steps of own[0] and own[1] kept there.
-  static constexpr int kPassing = kHead == 256 ? 16 : 64;  // rows of a tile
+  static constexpr int kStreamed = kHead == 256 ? 16 : 64;  // rows of a tile
   static constexpr int kPart = kHead == 128 ? 32 : 16;
   static constexpr int kKept0 = kHead == 64    ? (kKeys ? 2 : 4)
                                 : kHead == 256 ? (kOwns == Owns::kValues ? 12 : 4)
                                                : 0;
   static constexpr int kKept1 = kHead == 64 ? (kKeys ? 2 : 4) : 0;
   static constexpr std::size_t kShared =
-      sizeof(BFloat16) * kHead * (2 * kRows + 4 * kPassing) + sizeof(float) * 6 * kPassing;
+      sizeof(BFloat16) * kHead * (2 * kRows + 4 * kStreamed) + sizeof(float) * 6 * kStreamed;
 };
 
 template <Owns kOwns, int kHead, bool kPlain>
@@ -250,17 +250,17 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   using P = BackwardPlan<kOwns, kHead>;
   constexpr bool kKeys = P::kKeys, kBoth = kOwns == Owns::kKeysAndValues;
   constexpr bool kScores = kOwns != Owns::kValues;  // whether their gradients are needed
-  constexpr int kPassing = P::kPassing, kRowTiles = P::kRowTiles;
+  constexpr int kStreamed = P::kStreamed, kRowTiles = P::kRowTiles;
   constexpr int kColumnTiles = P::kPart / 8;
   const Tile<kHead> own[2] = {{0}, {P::kRows * kHead}};
-  constexpr int kPassingBegin = 2 * P::kRows * kHead;
-  const auto passing = [&](int buffer, int which) {
-    return Tile<kHead>{kPassingBegin + (2 * buffer + which) * kPassing * kHead};
+  constexpr int kStreamedBegin = 2 * P::kRows * kHead;
+  const auto streamed = [&](int buffer, int which) {
+    return Tile<kHead>{kStreamedBegin + (2 * buffer + which) * kStreamed * kHead};
   };
-  const auto passing_terms = [&](int buffer) {
-    const int begin = kPassingBegin + 4 * kPassing * kHead;
-    return PassingTerms<kPassing>{reinterpret_cast<float*>(dynamic_shared<BFloat16>() + begin) +
-                                  buffer * 3 * kPassing};
+  const auto streamed_terms = [&](int buffer) {
+    const int begin = kStreamedBegin + 4 * kStreamed * kHead;
+    return StreamedTerms<kStreamed>{reinterpret_cast<float*>(dynamic_shared<BFloat16>() + begin) +
+                                    buffer * 3 * kStreamed};
   };
 
   const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
@@ -274,45 +274,45 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   const HeadRows<const BFloat16> keys[2] = {{key, sizes.stride},
                                             {key + sizes.key_channels, sizes.stride}};
   terms = terms.of(item);
-  const auto copy_passing = [&](int buffer, int first, int member) {
+  const auto copy_streamed = [&](int buffer, int first, int member) {
     for (int i = 0; i < 2; ++i) {
       HeadRows<const BFloat16> rows = kKeys ? queries[i] : keys[i];
       rows.begin += member * kHead;
-      copy_rows_async<kPassing>(passing(buffer, i), rows, first, sizes.length);
+      copy_rows_async<kStreamed>(streamed(buffer, i), rows, first, sizes.length);
     }
     if constexpr (kKeys) {
-      passing_terms(buffer).template copy_async<kPlain>(terms.of(member), first);
+      streamed_terms(buffer).template copy_async<kPlain>(terms.of(member), first);
     }
     commit_copies();
   };
 
-  int first_passing = kKeys ? first_own : 0;
+  int first_streamed = kKeys ? first_own : 0;
   const int length = static_cast<int>(sizes.length);
   int end = kKeys || length < first_own + P::kRows ? length : first_own + P::kRows;
   if constexpr (!kPlain && kKeys) {
-    end = end_of_seeing<kPassing>(terms, first_own, first_own + P::kRows, length);
+    end = end_of_attending<kStreamed>(terms, first_own, first_own + P::kRows, length);
   } else if constexpr (!kPlain) {
-    first_passing = terms.first_keys[first_own] / kPassing * kPassing;
+    first_streamed = terms.first_keys[first_own] / kStreamed * kStreamed;
   }
-  // Returns the pattern's next passing tile from `first` on; its blocks are whole tiles.
+  // Returns the pattern's next streamed tile from `first` on; its blocks are whole tiles.
   const auto next_tile = [&](int first, int member) {
     if (kPlain || first >= end) return first;
     const int head = sizes.head_of(item + member);
-    if constexpr (kKeys) return next_seeing<P::kRows>(sizes, head, first_own, first, end);
+    if constexpr (kKeys) return next_attending<P::kRows>(sizes, head, first_own, first, end);
     return sizes.next_key(head, first_own, P::kRows, first, end);
   };
-  if constexpr (!kKeys) first_passing = next_tile(first_passing, 0);
+  if constexpr (!kKeys) first_streamed = next_tile(first_streamed, 0);
   copy_rows_async<P::kRows>(own[0], kKeys ? keys[0] : queries[0], first_own, sizes.length);
   if constexpr (kScores) {
     copy_rows_async<P::kRows>(own[1], kKeys ? keys[1] : queries[1], first_own, sizes.length);
   }
-  copy_passing(0, first_passing, 0);
+  copy_streamed(0, first_streamed, 0);
   OwnTerms<kRowTiles> own_terms;
   // The first keys of the first and the last query of a part.
-  int first_seen = 0, last_seen = 0;
+  int first_visible = 0, last_seen = 0;
   if constexpr (!kKeys) {
     own_terms.template keep<kPlain>(terms, first_own + row);
-    first_seen = kPlain ? 0 : terms.first_keys[first_own + row];
+    first_visible = kPlain ? 0 : terms.first_keys[first_own + row];
     last_seen = kPlain ? 0 : terms.first_keys[first_own + row + P::kWarpRows - 1];
   }
   LeftRows<kRowTiles, kHead, P::kKept0> left(own[0], row);
@@ -328,20 +328,20 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   }
 
   int buffer = 0, next, next_member;
-  for (int first = first_passing, member = 0; member < members;
+  for (int first = first_streamed, member = 0; member < members;
        buffer ^= 1, first = next, member = next_member) {
     wait_for_copies<0>();
     __syncthreads();  // this tile has arrived, the other buffer has been read
-    next = next_tile(first + kPassing, member);
+    next = next_tile(first + kStreamed, member);
     next_member = next < end ? member : member + 1;
-    if (next >= end) next = kKeys ? first_own : first_passing;  // then the keys' own queries
-    if (next_member < members) copy_passing(buffer ^ 1, next, next_member);
+    if (next >= end) next = kKeys ? first_own : first_streamed;  // then the keys' own queries
+    if (next_member < members) copy_streamed(buffer ^ 1, next, next_member);
     if constexpr (!kPlain) {
       const int query = kKeys ? first : first_own + row, key = kKeys ? first_own + row : first;
-      if (!sizes.sees_tile(static_cast<unsigned int>(item) + member, query, key)) continue;
+      if (!sizes.attends_tile(static_cast<unsigned int>(item) + member, query, key)) continue;
     }
 #pragma unroll 1
-    for (int part = 0; part < kPassing; part += P::kPart) {
+    for (int part = 0; part < kStreamed; part += P::kPart) {
       const int distance = first + part - first_own - row;
       const int ahead = kKeys ? distance : -distance;
       if (ahead + (kKeys ? P::kPart : P::kWarpRows) - 1 < 0) continue;
@@ -350,26 +350,26 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       bool masked = ahead < kPartKeys - 1;
       if constexpr (!kPlain) {
         if constexpr (kKeys) {
-          first_seen = *passing_terms(buffer).first_keys(part);
-          last_seen = *passing_terms(buffer).first_keys(part + P::kPart - 1);
+          first_visible = *streamed_terms(buffer).first_keys(part);
+          last_seen = *streamed_terms(buffer).first_keys(part + P::kPart - 1);
         }
-        if (first_seen >= place.key + kPartKeys) continue;
+        if (first_visible >= place.key + kPartKeys) continue;
         masked |= last_seen > place.key;
       }
       Sums<kRowTiles, kColumnTiles> scores, dweights;
-      multiply_rows<kRowTiles, kColumnTiles>(scores, left, passing(buffer, 0), part);
+      multiply_rows<kRowTiles, kColumnTiles>(scores, left, streamed(buffer, 0), part);
       if constexpr (kScores) {
-        multiply_rows<kRowTiles, kColumnTiles>(dweights, dleft, passing(buffer, 1), part);
+        multiply_rows<kRowTiles, kColumnTiles>(dweights, dleft, streamed(buffer, 1), part);
       } else {
         set_zero<kRowTiles, kColumnTiles>(dweights);
       }
       differentiate<kOwns, kPlain, kRowTiles, kColumnTiles>(
-          scores, dweights, own_terms, passing_terms(buffer), masked, place, sizes);
+          scores, dweights, own_terms, streamed_terms(buffer), masked, place, sizes);
       if constexpr (kBoth) {
-        add_weighted<kRowTiles, kColumnTiles, kHead>(dvalue, scores, passing(buffer, 1), part);
+        add_weighted<kRowTiles, kColumnTiles, kHead>(dvalue, scores, streamed(buffer, 1), part);
       }
       add_weighted<kRowTiles, kColumnTiles, kHead>(sums, kScores ? dweights : scores,
-                                                   passing(buffer, kScores ? 0 : 1), part);
+                                                   streamed(buffer, kScores ? 0 : 1), part);
     }
   }
 

@@ -11,7 +11,7 @@ inline constexpr std::int64_t kBlockKeys = 128, kBlockQueries = 256;
 /// Scratch memory of a worker.
 struct TileBackwardScratch {
   TileBackwardScratch(float* base, const AttentionSizes& sizes) {
-    ScratchCutter cutter(base);
+    ScratchArena cutter(base);
     const std::int64_t length = padded_queries(sizes), rows = length * sizes.head_size;
     const std::int64_t key_rows = padded_keys(sizes) * sizes.head_size;
     for (BFloat16** array : {&query, &doutput, &query_columns, &query_transposed, &doutput_columns,
@@ -243,23 +243,25 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
 void HeadBackward::add_query_gradients(const Keys& keys, std::int64_t query,
                                        std::int64_t first_query) {
   const std::int64_t seen = std::min(keys.end, panel_end(item_, query + kPanel - 1, sizes_));
-  for_seen_keys(item_, query, keys.begin, seen, sizes_, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t at = (begin - keys.begin) * kBlockQueries + query - first_query;
-    pack_columns(scratch_.dscores_columns, scratch_.dscores + at, kBlockQueries, 1, end - begin);
-    const auto add = [&]<Sum kSum>() {
-      for (std::int64_t row = 0; row < size_; row += kPanel) {
-        const RowPanel rows =
-            RowPanel::packed(scratch_.key_transposed + row * key_length_ + begin * kPanel);
-        multiply_on<kSum>(registers_, scratch_.dquery + row * length_ + query, length_, rows,
-                          scratch_.dscores_columns, end - begin, scratch_.dscores_columns);
-      }
-    };
-    if (keys.begin == 0 && !sizes_.masks()) {
-      add.operator()<Sum::kNew>();
-    } else {
-      add.operator()<Sum::kAdded>();
-    }
-  });
+  for_visible_keys(
+      item_, query, keys.begin, seen, sizes_, [&](std::int64_t begin, std::int64_t end) {
+        const std::int64_t at = (begin - keys.begin) * kBlockQueries + query - first_query;
+        pack_columns(scratch_.dscores_columns, scratch_.dscores + at, kBlockQueries, 1,
+                     end - begin);
+        const auto add = [&]<Sum kSum>() {
+          for (std::int64_t row = 0; row < size_; row += kPanel) {
+            const RowPanel rows =
+                RowPanel::packed(scratch_.key_transposed + row * key_length_ + begin * kPanel);
+            multiply_on<kSum>(registers_, scratch_.dquery + row * length_ + query, length_, rows,
+                              scratch_.dscores_columns, end - begin, scratch_.dscores_columns);
+          }
+        };
+        if (keys.begin == 0 && !sizes_.masks()) {
+          add.operator()<Sum::kNew>();
+        } else {
+          add.operator()<Sum::kAdded>();
+        }
+      });
 }
 
 void HeadBackward::backward_block(const Keys& keys, std::int64_t first_query) {
@@ -267,7 +269,7 @@ void HeadBackward::backward_block(const Keys& keys, std::int64_t first_query) {
   for (std::int64_t key = keys.begin; key < keys.end; key += kPanel) {
     BFloat16* const dscores = scratch_.dscores + (key - keys.begin) * kBlockQueries;
     const std::int64_t query = sizes_.bidirectional ? first_query : std::max(key, first_query);
-    for_seeing_queries(item_, key, query, end, sizes_, [&](std::int64_t from, std::int64_t to) {
+    for_attending_queries(item_, key, query, end, sizes_, [&](std::int64_t from, std::int64_t to) {
       differentiate_panel(key, dscores, from, to, first_query);
       add_key_gradients(key, keys, dscores, from, to, first_query);
     });

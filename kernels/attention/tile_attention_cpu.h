@@ -120,8 +120,8 @@ inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const Atten
 /// Calls visit(begin, end) for each run of key panels in [from, end) that the pattern, whose blocks
 /// are whole panels, includes for the query panel at `query`; once for all without a pattern.
 template <class Visit>
-inline void for_seen_keys(std::int64_t item, std::int64_t query, std::int64_t from,
-                          std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
+inline void for_visible_keys(std::int64_t item, std::int64_t query, std::int64_t from,
+                             std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
   while (from < end) {
     const KeyRange keys = sizes.next_keys(item, query, query, from, end, end);
     if (keys.begin < keys.end) visit(keys.begin, keys.end);
@@ -131,16 +131,17 @@ inline void for_seen_keys(std::int64_t item, std::int64_t query, std::int64_t fr
 
 /// Calls visit(begin, end) for runs of query panels that attend to the key panel at `key`.
 template <class Visit>
-inline void for_seeing_queries(std::int64_t item, std::int64_t key, std::int64_t from,
-                               std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
+inline void for_attending_queries(std::int64_t item, std::int64_t key, std::int64_t from,
+                                  std::int64_t end, const AttentionSizes& sizes,
+                                  const Visit& visit) {
   if (!sizes.pattern.is_on()) return visit(from, end);
-  const auto sees = [&](std::int64_t query) {
-    return sizes.pattern.sees(sizes.head_of(item), sizes.block_of(query), sizes.block_of(key));
+  const auto attends = [&](std::int64_t query) {
+    return sizes.pattern.attends(sizes.head_of(item), sizes.block_of(query), sizes.block_of(key));
   };
   for (std::int64_t begin = from; begin < end; begin = from) {
     from = begin + kPanel;
-    if (!sees(begin)) continue;
-    while (from < end && sees(from)) from += kPanel;
+    if (!attends(begin)) continue;
+    while (from < end && attends(from)) from += kPanel;
     visit(begin, from);
   }
 }

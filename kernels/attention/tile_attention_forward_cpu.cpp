@@ -11,7 +11,7 @@ namespace {
 /// Scratch memory of a worker.
 struct TileForwardScratch {
   TileForwardScratch(float* base, const AttentionSizes& sizes) {
-    ScratchCutter cutter(base);
+    ScratchArena cutter(base);
     const std::int64_t length = padded_keys(sizes), rows = length * sizes.head_size;
     query = cutter.take<BFloat16>(padded_queries(sizes) * sizes.head_size);
     copied = cutter.take<BFloat16>(rows);
@@ -117,7 +117,7 @@ void attend(const PanelRegisters& on, const TileForwardScratch& scratch, BFloat1
   const std::int64_t end = panel_end(item, first + kPanel - 1, sizes);
   const RowPanel queries = RowPanel::in_place(scratch.query + first * size, size);
   std::int64_t ranges = 0;
-  for_seen_keys(item, first, begin, end, sizes, [&](std::int64_t from, std::int64_t to) {
+  for_visible_keys(item, first, begin, end, sizes, [&](std::int64_t from, std::int64_t to) {
     scratch.seen[ranges++] = {from, to};
     for (std::int64_t key = from; key < to; key += kPanel) {
       const BFloat16* const panel = scratch.key + key * size;
@@ -141,7 +141,7 @@ void attend(const PanelRegisters& on, const TileForwardScratch& scratch, BFloat1
   for (std::int64_t row = 0; row < rows; ++row) {
     BFloat16* const to = y + (first + row) * sizes.channels;
     const float* const from = scratch.output + row * size;
-    const SoftmaxEnd softmax_end =
+    const SoftmaxResult softmax_end =
         sizes.end_softmax(item, softmax[row].highest, softmax[row].total);
 #pragma omp simd
     for (std::int64_t i = 0; i < size; ++i) store(to + i, from[i] * softmax_end.factor);

@@ -68,21 +68,21 @@ void check_real(const KernelCall& call, const NamedTensor& argument, int rank) {
   check_real(call, argument);
 }
 
-void check_alike(const KernelCall& call, std::initializer_list<NamedTensor> arguments) {
+void check_matching(const KernelCall& call, std::initializer_list<NamedTensor> arguments) {
   const Tensor& first = arguments.begin()->tensor;
   for (const NamedTensor& argument : arguments)
     check_shape(call, argument, first.shape(), first.dtype());
 }
 
-void check_alike_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments) {
+void check_matching_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments) {
   check_real(call, *arguments.begin());
-  check_alike(call, arguments);
+  check_matching(call, arguments);
 }
 
 void check_update(const KernelCall& call, const NamedTensor& w, const NamedTensor& g,
                   const NamedTensor& compute_copy) {
   check_dtype(call, w, DType::kF32);
-  check_alike(call, {w, g});
+  check_matching(call, {w, g});
   check_optional_shape(call, compute_copy, w.tensor.shape());
   if (compute_copy.tensor) check_dtype(call, compute_copy, DType::kBF16);
 }

@@ -42,9 +42,9 @@ void check_real(const KernelCall& call, const NamedTensor& argument);
 /// Throws ShapeMismatch or Error if the rank differs, or the dtype is neither f32 nor bf16.
 void check_real(const KernelCall& call, const NamedTensor& argument, int rank);
 /// Throws ShapeMismatch or Error if one differs from the first in shape or dtype.
-void check_alike(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
-/// check_alike for f32 or bf16.
-void check_alike_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
+void check_matching(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
+/// check_matching for f32 or bf16.
+void check_matching_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
 
 /// Checks the tensors that an optimizer writes, and the gradient: f32, of one shape; the compute
 /// copy is bf16, or undefined.
@@ -83,8 +83,8 @@ void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&
 /// dispatch_with_workspace for a kernel that needs no workspace on the CPU.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
-  const bool runs_nothing = call.device.simulated && call.device.type == DeviceType::kCpu;
-  if (!runs_nothing) dispatch_with_workspace<on_cpu, on_cuda>(call, work, arguments...);
+  const bool is_simulated_cpu = call.device.simulated && call.device.type == DeviceType::kCpu;
+  if (!is_simulated_cpu) dispatch_with_workspace<on_cpu, on_cuda>(call, work, arguments...);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -12,12 +12,12 @@ constexpr std::uint32_t magnitude_bits(float x) {
 }
 inline constexpr std::uint32_t kInfinityBits = 0x7F800000u;
 
-/// Rounds x, |x| < 2^100, to kFractionBits bits and multiples of 2^kLeastExponent; ties to even.
-template <int kFractionBits, int kLeastExponent>
+/// Rounds x, |x| < 2^100, to kFractionBits bits and multiples of 2^kMinExponent; ties to even.
+template <int kFractionBits, int kMinExponent>
 constexpr float round_fraction(float x) {
-  constexpr auto kLeast = static_cast<std::uint32_t>(kLeastExponent + 127) << 23;
+  constexpr auto kMin = static_cast<std::uint32_t>(kMinExponent + 127) << 23;
   const std::uint32_t exponent = magnitude_bits(x) & kInfinityBits;
-  const std::uint32_t at_least = exponent < kLeast ? kLeast : exponent;
+  const std::uint32_t at_least = exponent < kMin ? kMin : exponent;
   // 1.5·2^(e + 23 − bits), whose last bit is the lowest kept bit of x
   const float shift = std::bit_cast<float>(
       (at_least + (static_cast<std::uint32_t>(23 - kFractionBits) << 23)) | 0x00400000u);

@@ -21,7 +21,7 @@ __device__ T* dynamic_shared() {
 }
 
 /// Returns the maximum shared memory of a block on the stream's device; 0 in a simulated run.
-inline std::size_t most_shared_bytes(const Stream& stream) {
+inline std::size_t max_shared_bytes(const Stream& stream) {
   int bytes = 0;
   if (simulated(stream)) return 0;
   const int device = stream.device().index;

@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-constexpr std::int64_t kMostBlocks = 2048;
+constexpr std::int64_t kMaxBlocks = 2048;
 constexpr unsigned int kThreads = 256;
 constexpr int kLoads = 4;  // in flight per thread
 
@@ -55,7 +55,7 @@ __global__ void join_bits_kernel(std::int32_t* result, const std::uint32_t* of_b
 void find_all_bits(const Tensor& bits, const Tensor& x, const Stream& stream) {
   require(packs_aligned(x.raw()), "find_all_bits: x must be aligned to 16 bytes");
   const std::int64_t per_block = std::int64_t{kThreads} * 4 * kLoads;
-  const std::int64_t blocks = std::min(x.elements() / per_block + 1, kMostBlocks);
+  const std::int64_t blocks = std::min(x.elements() / per_block + 1, kMaxBlocks);
   const Tensor workspace = empty_workspace(blocks * 4, DType::kU8, stream);
   std::uint32_t* const of_block = static_cast<std::uint32_t*>(workspace.raw());
   launch(stream, "find_all_bits", find_all_bits_kernel,

@@ -72,12 +72,12 @@ void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
 /// and begin at multiples of `unit`.
 template <class Body>
 void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const Body& body) {
-  constexpr std::int64_t kPartsPerShare = 4, kMostParts = 64;
+  constexpr std::int64_t kPartsPerShare = 4, kMaxParts = 64;
   const InstructionSet set = instruction_set();
-  const std::int64_t shares = std::min(share_count(n, least), kMostParts);
+  const std::int64_t shares = std::min(share_count(n, least), kMaxParts);
   if (shares == 1) return run_on(set, body, std::int64_t{0}, n);
   const std::int64_t parts =
-      std::min({kPartsPerShare * shares, n / std::max<std::int64_t>(least, 1), kMostParts});
+      std::min({kPartsPerShare * shares, n / std::max<std::int64_t>(least, 1), kMaxParts});
   const auto first_of = [&](std::int64_t part) {
     return part == parts ? n : n / unit * part / parts * unit;
   };
@@ -117,9 +117,9 @@ void parallel_items(std::int64_t count, const Body& body) {
 }
 
 /// Cuts cache-line-aligned arrays from a worker's scratch; without scratch it only counts.
-class ScratchCutter {
+class ScratchArena {
  public:
-  explicit ScratchCutter(float* base) : base_(base) {}
+  explicit ScratchArena(float* base) : base_(base) {}
   template <class T>
   T* take(std::int64_t elements) {
     T* const cut = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + taken_);

@@ -143,11 +143,11 @@ template <class T, class Term = Unchanged>
 void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate,
                  const Stream& stream, const Term& term = {}) {
   constexpr std::int64_t kFullDevice = 512;  // blocks
-  constexpr std::int64_t kLeastRows = 64;    // per chunk
+  constexpr std::int64_t kMinRows = 64;      // per chunk
   if (columns == 0) return;
   const std::int64_t tile = kWarp * kPackSize<T>;
   const std::int64_t wanted = kFullDevice / ((columns + tile - 1) / tile);
-  const std::int64_t most = (rows + kLeastRows - 1) / kLeastRows;
+  const std::int64_t most = (rows + kMinRows - 1) / kMinRows;
   const std::int64_t chunks = wanted < most ? wanted : most;
   if (chunks < 2)
     return launch_column_sums(sums, in, rows, columns, rows, accumulate, stream, term);

@@ -14,9 +14,9 @@ void check_taps(const KernelCall& call, const Tensor& x, int rank, std::int64_t 
   check_optional_shape(call, {"bias", bias}, {weight.size(0)});
   if (bias) check_dtype(call, {"bias", bias}, DType::kF32);
   const std::int64_t channels = weight.size(0), taps = weight.size(1), width = x.size(rank - 1);
-  if (taps < 1 || taps > kMostTaps || spec.ahead < 0 || spec.ahead >= taps) {
+  if (taps < 1 || taps > kMaxTaps || spec.ahead < 0 || spec.ahead >= taps) {
     throw ShapeMismatch(concat(call.kernel, ": weight is ", weight.shape().text(), ", taps ahead ",
-                               spec.ahead, "; want 1 to ", kMostTaps,
+                               spec.ahead, "; want 1 to ", kMaxTaps,
                                " taps, of which fewer than all look ahead"));
   }
   if (first < 0 || first + channels > width) {
@@ -58,9 +58,9 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
   check_taps(call, x, 3, first, weight, bias, spec);
   check_sequences(call, x, weight, {"before", before}, positions, spec);
   check_sequences(call, x, weight, {"dbefore", dbefore}, positions, spec);
-  check_alike(call, {{"x", x}, {"dx", dx}});
+  check_matching(call, {{"x", x}, {"dx", dx}});
   check_shape(call, {"dy", dy}, {x.size(0), x.size(1), weight.size(0)}, x.dtype());
-  if (dweight) check_alike(call, {{"weight", weight}, {"dweight", dweight}});
+  if (dweight) check_matching(call, {{"weight", weight}, {"dweight", dweight}});
   if (dbias) check_shape(call, {"dbias", dbias}, {weight.size(0)}, DType::kF32);
   dispatch_with_workspace<cpu::causal_convolution_backward, cuda::causal_convolution_backward>(
       call, Work::kElementwise, dx, dweight, dbias, mode, dbefore, dy, x, first, weight, bias,

@@ -33,7 +33,7 @@ class TapWeights {
 /// Rows that the taps of one token read; null: in another document, or missing.
 template <class T>
 struct RowsOfTaps {
-  const T* row[kMostTaps];
+  const T* row[kMaxTaps];
 };
 
 /// Location of the rows of a batch.
@@ -165,7 +165,7 @@ class BlockGradients {
     for (std::int64_t c = 0; c < count_; ++c) to[c] += dsum[c] * load(x + c);
   }
   /// Returns one of K rotating rows, to which later tokens may still add.
-  float* open_row(std::int64_t t) { return open_[(t + kMostTaps) % kMostTaps]; }
+  float* open_row(std::int64_t t) { return open_[(t + kMaxTaps) % kMaxTaps]; }
   void add_to_row(std::int64_t t, std::int64_t tap, const float* dsum) {
     float* const to = open_row(t);
     const float* const w = weights_.tap(tap) + begin_;
@@ -186,9 +186,9 @@ class BlockGradients {
   const ConvolvedRows<T>&x_, &dx_;
   const TapWeights& weights_;
   std::int64_t begin_, count_;
-  float dweight_[kMostTaps][kChannels] = {};
+  float dweight_[kMaxTaps][kChannels] = {};
   float dbias_[kChannels] = {};
-  float open_[kMostTaps][kChannels];
+  float open_[kMaxTaps][kChannels];
 };
 
 }  // namespace

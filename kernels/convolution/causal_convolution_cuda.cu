@@ -277,7 +277,7 @@ ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Te
 }
 
 /// Sets the packs of N channels, and runs of at least 32 tokens that keep a device busy.
-void cut_in_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
+void split_into_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
   sizes.packs = sizes.channels / pack;
   const std::int64_t wanted = std::max<std::int64_t>(
       1, kConvolutionThreads / std::max<std::int64_t>(1, sizes.packs * sequences));
@@ -289,7 +289,7 @@ void cut_in_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
 template <int N, class Call>
 void with_pack_and_taps(bool packed, int taps, const Call& call) {
   constexpr std::integral_constant<int, kFewTaps> few;
-  constexpr std::integral_constant<int, static_cast<int>(kMostTaps)> most;
+  constexpr std::integral_constant<int, static_cast<int>(kMaxTaps)> most;
   constexpr std::integral_constant<int, 1> one;
   if (taps > kFewTaps) return call(one, most);
   if (packed) return call(std::integral_constant<int, N>{}, few);
@@ -334,7 +334,7 @@ void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t f
     const ConvolutionTensors<T> at = tensors_of<T>(y, x, before, weight, bias);
     const bool packed = columns_fit<kPack>(sizes, at.y, at.x, at.before);
     with_pack_and_taps<kPack>(packed, sizes.taps, [&](auto pack, auto taps) {
-      cut_in_runs(sizes, pack, x.size(0));
+      split_into_runs(sizes, pack, x.size(0));
       launch(stream, "causal_convolution_forward", causal_convolution_forward_kernel<T, pack, taps>,
              grid_for(x.size(0) * sizes.runs * sizes.packs, kConvolutionBlock), at, sizes,
              x.size(0), spec.silu);
@@ -358,7 +358,7 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
     const ConvolutionTensors<T> at = tensors_of<T>({}, x, before, weight, bias);
     const bool packed = columns_fit<kPack>(sizes, to.dx, to.dbefore, to.dy, at.x, at.before);
     with_pack_and_taps<kPack>(packed, sizes.taps, [&](auto pack, auto taps) {
-      cut_in_runs(sizes, pack, sequences);
+      split_into_runs(sizes, pack, sequences);
       const std::int64_t lines = sequences * sizes.runs;
       const Tensor of_weight =
           dweight ? empty_workspace(lines * weight.elements(), DType::kF32, stream) : Tensor{};

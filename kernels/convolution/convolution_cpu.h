@@ -52,18 +52,18 @@ class WindowTiles {
  public:
   /// `pairs`: words are pairs of bf16; the CPU must support them.
   WindowTiles(bool pairs, TileSteps steps);
-  static constexpr std::int64_t kMostVectors = 2;
+  static constexpr std::int64_t kMaxVectors = 2;
   std::int64_t lanes() const { return lanes_; }  // floats per vector
-  std::int64_t width() const { return kMostVectors * lanes_; }
-  std::int64_t most_rows() const { return most_rows_; }
-  /// Sums a tile. rows: at most most_rows(); vectors: 1 or 2.
+  std::int64_t width() const { return kMaxVectors * lanes_; }
+  std::int64_t max_rows() const { return max_rows_; }
+  /// Sums a tile. rows: at most max_rows(); vectors: 1 or 2.
   void sum(std::int64_t rows, std::int64_t vectors, const WindowTile& tile) const {
-    functions_[(rows - 1) * kMostVectors + vectors - 1](tile);
+    functions_[(rows - 1) * kMaxVectors + vectors - 1](tile);
   }
   using Function = void (*)(const WindowTile&);
 
  private:
-  std::int64_t lanes_, most_rows_;
+  std::int64_t lanes_, max_rows_;
   const Function* functions_;
 };
 

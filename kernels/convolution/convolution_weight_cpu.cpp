@@ -13,7 +13,7 @@ constexpr std::int64_t kSlabWindows = 256;     // windows whose places of x are 
 constexpr std::int64_t kPassWindows = 128;     // windows whose gradients fit in the L1 cache
 constexpr std::int64_t kLineWords = 64 << 10;  // words of x copied together
 constexpr std::int64_t kSumWords = 96 << 10;   // sums of a task: in the L2 cache
-constexpr std::int64_t kLeastDepth = 128;      // words of weights per output in a task
+constexpr std::int64_t kMinDepth = 128;        // words of weights per output in a task
 constexpr std::int64_t kPartWindows = 512;     // windows per part; the sums of parts are added
 constexpr std::int64_t kEnoughTasks = 16;      // enough for any number of threads
 
@@ -194,7 +194,7 @@ class WeightGradient {
   }
   void choose_tasks() {
     const std::int64_t plane_depth = of_.kernel[1] * row_depth_;
-    task_planes_ = std::min(of_.kernel[0], ceiling(kLeastDepth, plane_depth));
+    task_planes_ = std::min(of_.kernel[0], ceiling(kMinDepth, plane_depth));
     task_panels_ = std::clamp<std::int64_t>(
         kSumWords / (task_planes_ * plane_depth * tiles_.width()), 1, panels_);
     const std::int64_t windows = of_.batch * of_.out[0] * of_.out[1] * of_.out[2];
@@ -302,14 +302,14 @@ class WeightGradient {
                              std::int64_t panel) const {
     const std::int64_t stride = groups_ * outputs_,
                        outputs = std::min(width(panel), outputs_ - panel * tiles_.width());
-    const bool lies_alike = dy_.dtype() == DType::kF32 && outputs == width(panel) &&
-                            outputs == stride && rows.windows() == of_.out[2];
+    const bool has_tile_layout = dy_.dtype() == DType::kF32 && outputs == width(panel) &&
+                                 outputs == stride && rows.windows() == of_.out[2];
     const std::int64_t at =
         (((rows.example * of_.out[0] + rows.plane) * of_.out[1] + rows.row) * of_.out[2] +
          rows.window) *
             stride +
         group * outputs_ + panel * tiles_.width();
-    if (lies_alike) return {dy_.data<float>() + at, stride};
+    if (has_tile_layout) return {dy_.data<float>() + at, stride};
     run_on(instruction_set(),
            [&] { words().copy_gradients(copies, rows, at, outputs, width(panel)); });
     return {copies, width(panel)};
@@ -335,7 +335,7 @@ class WeightGradient {
     // Contiguous words of x: of all taps, or of one if dilated.
     const bool joined = of_.dilation[2] == 1;
     const std::int64_t together = joined ? row_depth_ : inputs_;
-    const std::int64_t parts = ceiling(together, tiles_.most_rows());
+    const std::int64_t parts = ceiling(together, tiles_.max_rows());
     for (std::int64_t tap = 0; tap < (joined ? 1 : of_.kernel[2]); ++tap) {
       for (std::int64_t part = 0; part < parts; ++part) {
         const std::int64_t begin = together * part / parts,

@@ -13,7 +13,7 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kSlabWords = 64 << 10;  // 256 KB: in the L2 cache, with a panel
-constexpr std::int64_t kLeastWindows = 24;     // of a row, in a slab
+constexpr std::int64_t kMinWindows = 24;       // of a row, in a slab
 constexpr std::int64_t kEnoughItems = 16;      // enough for any number of threads
 
 /// Part of x that a thread reads at a time: for windows of one place of the first dimension, a
@@ -183,7 +183,7 @@ class SlidingRun {
         slab_(slab_of(product)) {
     make_runs();
     weights_.emplace(of_, tiles_, pairs_, slab_.words, depth_, stream);
-    sum_words_ = tiles_.most_rows() * tiles_.width() + weights_->panels() * tiles_.width();
+    sum_words_ = tiles_.max_rows() * tiles_.width() + weights_->panels() * tiles_.width();
     slab_words_ = static_cast<std::int64_t>(dim(0).taps.size()) * slab_.plane_words();
     rows_ = parts_of(dim(1).windows, slab_.rows);
     row_parts_ = parts_of(dim(2).windows, slab_.windows);
@@ -229,8 +229,8 @@ class SlidingRun {
     const auto fits = [&] {
       return planes * span(second, slab.rows) * span(third, slab.windows) * words <= kSlabWords;
     };
-    while (slab.windows > kLeastWindows && !fits())
-      slab.windows = std::max(kLeastWindows, (slab.windows + 1) / 2);
+    while (slab.windows > kMinWindows && !fits())
+      slab.windows = std::max(kMinWindows, (slab.windows + 1) / 2);
     while (slab.rows < second.windows && fits()) ++slab.rows;
     if (slab.rows > 1 && !fits()) --slab.rows;
     // Several items per thread, if there is enough work.
@@ -241,7 +241,7 @@ class SlidingRun {
       slab.rows = std::max<std::int64_t>(1, std::min(slab.rows, parts_of(second.windows, wanted)));
     }
     const std::int64_t now = others * parts_of(second.windows, slab.rows);
-    while (slab.windows > 4 * kLeastWindows &&
+    while (slab.windows > 4 * kMinWindows &&
            now * parts_of(third.windows, slab.windows) < kEnoughItems)
       slab.windows = (slab.windows + 1) / 2;
     // Of equal size.
@@ -342,7 +342,7 @@ class SlidingRun {
 
   void multiply(const Item& item, const float* slab, float* scratch) const {
     float* const sums = scratch;
-    float* const start = scratch + tiles_.most_rows() * tiles_.width();
+    float* const start = scratch + tiles_.max_rows() * tiles_.width();
     if (of_.bias != nullptr) {
       std::fill_n(start, weights_->panels() * tiles_.width(), 0.0f);
       std::copy_n(of_.bias + item.group * of_.outputs, of_.outputs, start);
@@ -356,7 +356,7 @@ class SlidingRun {
                       .start = of_.bias == nullptr ? nullptr : start + panel * tiles_.width(),
                       .sums = sums};
       const std::int64_t windows = item.end_window - item.window,
-                         parts = parts_of(windows, tiles_.most_rows());
+                         parts = parts_of(windows, tiles_.max_rows());
       for (std::int64_t row = item.row; row < item.end_row; ++row) {
         const float* const line = slab + (row - item.row) * dim(1).step * slab_.row_words();
         choose_runs(runs, item.plane, row);

@@ -64,7 +64,7 @@ struct SumFloats {
   }
 };
 
-constexpr int kMostRows512 = 12, kMostRows256 = 6, kMostRows128 = 4;
+constexpr int kMaxRows512 = 12, kMaxRows256 = 6, kMaxRows128 = 4;
 
 template <int kLanes, int kRows, int kVectors, TileSteps kSteps>
 void sum_floats(const WindowTile& tile) {
@@ -141,28 +141,28 @@ template <int kLanes, int kRows, TileSteps kSteps>
 constexpr auto kFloatTable =
     float_table<kLanes, kSteps>(std::make_integer_sequence<int, 2 * kRows>());
 template <TileSteps kSteps>
-constexpr auto kPairTable = pair_table<kSteps>(std::make_integer_sequence<int, 2 * kMostRows512>());
+constexpr auto kPairTable = pair_table<kSteps>(std::make_integer_sequence<int, 2 * kMaxRows512>());
 
 template <TileSteps kSteps>
 const WindowTiles::Function* functions_of(bool pairs) {
   if (pairs) return kPairTable<kSteps>.data();
   switch (instruction_set()) {
-    case InstructionSet::kAvx512: return kFloatTable<16, kMostRows512, kSteps>.data();
-    case InstructionSet::kAvx2: return kFloatTable<8, kMostRows256, kSteps>.data();
+    case InstructionSet::kAvx512: return kFloatTable<16, kMaxRows512, kSteps>.data();
+    case InstructionSet::kAvx2: return kFloatTable<8, kMaxRows256, kSteps>.data();
     case InstructionSet::kBaseline: break;
   }
-  return kFloatTable<4, kMostRows128, kSteps>.data();
+  return kFloatTable<4, kMaxRows128, kSteps>.data();
 }
 
 }  // namespace
 
 WindowTiles::WindowTiles(bool pairs, TileSteps steps)
     : lanes_(4),
-      most_rows_(kMostRows128),
+      max_rows_(kMaxRows128),
       functions_(steps == TileSteps::kRows ? functions_of<TileSteps::kRows>(pairs)
                                            : functions_of<TileSteps::kPlaces>(pairs)) {
-  if (instruction_set() == InstructionSet::kAvx2) lanes_ = 8, most_rows_ = kMostRows256;
-  if (instruction_set() == InstructionSet::kAvx512) lanes_ = 16, most_rows_ = kMostRows512;
+  if (instruction_set() == InstructionSet::kAvx2) lanes_ = 8, max_rows_ = kMaxRows256;
+  if (instruction_set() == InstructionSet::kAvx512) lanes_ = 16, max_rows_ = kMaxRows512;
 }
 
 bool multiplies_pairs() {

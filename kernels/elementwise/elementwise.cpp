@@ -6,13 +6,13 @@ namespace hybrid_trainer::kernels {
 
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
   const KernelCall call{"add", stream};
-  check_alike_real(call, {{"y", y}, {"x", x}, {"z", z}});
+  check_matching_real(call, {{"y", y}, {"x", x}, {"z", z}});
   dispatch<cpu::add, cuda::add>(call, Work::kElementwise, y, x, z);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
   const KernelCall call{"scale", stream};
-  check_alike_real(call, {{"y", y}, {"x", x}});
+  check_matching_real(call, {{"y", y}, {"x", x}});
   dispatch<cpu::scale, cuda::scale>(call, Work::kElementwise, y, x, a);
 }
 
@@ -20,7 +20,7 @@ void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double f
                const Stream& stream) {
   const KernelCall call{"normalize", stream};
   check_dtype(call, {"y", y}, DType::kF32);
-  check_alike(call, {{"y", y}, {"x", x}});
+  check_matching(call, {{"y", y}, {"x", x}});
   check_shape(call, {"squares", squares}, {1}, DType::kF64);
   dispatch<cpu::normalize, cuda::normalize>(call, Work::kElementwise, y, x, squares, floor);
 }
@@ -28,7 +28,7 @@ void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double f
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream) {
   const KernelCall call{"axpy", stream};
-  check_alike_real(call, {{"y", y}, {"from", from}, {"direction", direction}});
+  check_matching_real(call, {{"y", y}, {"from", from}, {"direction", direction}});
   dispatch<cpu::axpy, cuda::axpy>(call, Work::kElementwise, y, from, a, direction);
 }
 
@@ -42,13 +42,13 @@ void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
 
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
   const KernelCall call{"gelu_forward", stream};
-  check_alike_real(call, {{"y", y}, {"x", x}});
+  check_matching_real(call, {{"y", y}, {"x", x}});
   dispatch<cpu::gelu_forward, cuda::gelu_forward>(call, Work::kElementwise, y, x);
 }
 
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
   const KernelCall call{"gelu_backward", stream};
-  check_alike_real(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
+  check_matching_real(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
   dispatch<cpu::gelu_backward, cuda::gelu_backward>(call, Work::kElementwise, dx, dy, x);
 }
 
@@ -64,40 +64,40 @@ void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate ga
   const KernelCall call{"gated_backward", stream};
   check_real(call, {"dy", dy}, 2);
   check_shape(call, {"x", x}, {dy.size(0), 2 * dy.size(1)}, dy.dtype());
-  check_alike(call, {{"x", x}, {"dx", dx}});
+  check_matching(call, {{"x", x}, {"dx", dx}});
   dispatch<cpu::gated_backward, cuda::gated_backward>(call, Work::kElementwise, dx, dy, x, gate);
 }
 
 void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream) {
   const KernelCall call{"clip", stream};
-  check_alike_real(call, {{"y", y}, {"x", x}});
+  check_matching_real(call, {{"y", y}, {"x", x}});
   dispatch<cpu::clip, cuda::clip>(call, Work::kElementwise, y, x, limit);
 }
 
 void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
                    const Stream& stream) {
   const KernelCall call{"clip_backward", stream};
-  check_alike_real(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
+  check_matching_real(call, {{"dx", dx}, {"dy", dy}, {"x", x}});
   dispatch<cpu::clip_backward, cuda::clip_backward>(call, Work::kElementwise, dx, dy, x, limit);
 }
 
 void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {
   const KernelCall call{"cap_forward", stream};
-  check_alike_real(call, {{"y", y}, {"x", x}});
+  check_matching_real(call, {{"y", y}, {"x", x}});
   dispatch<cpu::cap_forward, cuda::cap_forward>(call, Work::kElementwise, y, x, cap);
 }
 
 void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
                   const Stream& stream) {
   const KernelCall call{"cap_backward", stream};
-  check_alike_real(call, {{"dx", dx}, {"dy", dy}, {"y", y}});
+  check_matching_real(call, {{"dx", dx}, {"dy", dy}, {"y", y}});
   dispatch<cpu::cap_backward, cuda::cap_backward>(call, Work::kElementwise, dx, dy, y, cap);
 }
 
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream) {
   const KernelCall call{"dropout", stream};
-  check_alike_real(call, {{"y", y}, {"x", x}});
+  check_matching_real(call, {{"y", y}, {"x", x}});
   require(p >= 0 && p < 1, "dropout: p must be in [0, 1)");
   check_optional_shape(call, {"step_words", numbers.step_words}, {2});
   if (numbers.rows || numbers.run > 0) check_rank(call, {"x", x}, 2);
@@ -108,14 +108,14 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
 void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind,
                         const Stream& stream) {
   const KernelCall call{"activation_forward", stream};
-  check_alike_real(call, {{"x", x}, {"y", y}});
+  check_matching_real(call, {{"x", x}, {"y", y}});
   dispatch<cpu::activation_forward, cuda::activation_forward>(call, Work::kElementwise, y, x, kind);
 }
 
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ActivationKind kind,
                          const Stream& stream) {
   const KernelCall call{"activation_backward", stream};
-  check_alike_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
+  check_matching_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
   dispatch<cpu::activation_backward, cuda::activation_backward>(call, Work::kElementwise, dx, dy, x,
                                                                 kind);
 }
@@ -134,7 +134,7 @@ void clamped_gate_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
   const KernelCall call{"clamped_gate_backward", stream};
   check_real(call, {"dy", dy}, 2);
   check_shape(call, {"x", x}, {dy.size(0), 2 * dy.size(1)}, dy.dtype());
-  check_alike(call, {{"x", x}, {"dx", dx}});
+  check_matching(call, {{"x", x}, {"dx", dx}});
   dispatch<cpu::clamped_gate_backward, cuda::clamped_gate_backward>(call, Work::kElementwise, dx,
                                                                     dy, x, gate);
 }

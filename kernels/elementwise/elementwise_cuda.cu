@@ -90,7 +90,7 @@ struct Normalize {
   }
 };
 
-struct Same {
+struct Identity {
   __device__ float operator()(float x) const { return x; }
 };
 
@@ -206,9 +206,9 @@ struct Dropout {
   const T* x;
   float p;
   float kept_scale;
-  RandomKey asked;
+  RandomKey requested;
   std::uint64_t first_number;      // random number of element 0
-  const std::int32_t* step_words;  // replaces asked.step unless nullptr
+  const std::int32_t* step_words;  // replaces requested.step unless nullptr
   bool has_rows;                   // else x is a contiguous part of the larger tensor
   const std::int32_t* rows;        // or null
   std::int64_t columns, run, stride;
@@ -240,7 +240,7 @@ struct Dropout {
     store_pack(y + i, values);
   }
   __device__ RandomKey key() const {
-    RandomKey key = asked;
+    RandomKey key = requested;
     if (step_words == nullptr) return key;
     key.step = static_cast<std::uint32_t>(step_words[0]) |
                static_cast<std::uint64_t>(static_cast<std::uint32_t>(step_words[1])) << 32;
@@ -273,8 +273,9 @@ void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double f
 
 void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
   visit_real(y.dtype(), [&](auto to) {
-    visit_real(x.dtype(),
-               [&](auto from) { map<decltype(to), decltype(from)>("cast", y, x, Same{}, stream); });
+    visit_real(x.dtype(), [&](auto from) {
+      map<decltype(to), decltype(from)>("cast", y, x, Identity{}, stream);
+    });
   });
 }
 
@@ -334,7 +335,7 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
                           .x = x.data<T>(),
                           .p = p,
                           .kept_scale = 1.0f / (1.0f - p),
-                          .asked = numbers.key,
+                          .requested = numbers.key,
                           .first_number = numbers.first,
                           .step_words = step_words ? step_words.data<std::int32_t>() : nullptr,
                           .has_rows = numbers.rows || numbers.run > 0,

@@ -72,7 +72,7 @@ void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,
                           const Stream& stream) {
   const KernelCall call{"sigmoid_gate_forward", stream};
   check_real(call, {"x", x}, 2);
-  check_alike_real(call, {{"x", x}, {"y", y}});
+  check_matching_real(call, {{"x", x}, {"y", y}});
   check_columns(call, "gate", gate, x.size(0), x.size(1), x.dtype());
   dispatch<cpu::sigmoid_gate_forward, cuda::sigmoid_gate_forward>(call, Work::kElementwise, y, x,
                                                                   gate);
@@ -82,7 +82,7 @@ void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor&
                            const Tensor& x, const Columns& gate, const Stream& stream) {
   const KernelCall call{"sigmoid_gate_backward", stream};
   check_real(call, {"x", x}, 2);
-  check_alike_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
+  check_matching_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
   check_columns(call, "gate", gate, x.size(0), x.size(1), x.dtype());
   check_columns(call, "dgate", dgate, x.size(0), x.size(1), x.dtype());
   dispatch<cpu::sigmoid_gate_backward, cuda::sigmoid_gate_backward>(call, Work::kElementwise, dx,

@@ -245,7 +245,7 @@ __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows 
       (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
   if (column >= table.columns) return;
   bool comes_in = begin > 0 && rows.tokens[begin - 1] == tokens[0];
-  const bool goes_out = count < left && rows.tokens[begin + count] == tokens[count - 1];
+  const bool continues_past = count < left && rows.tokens[begin + count] == tokens[count - 1];
   float* const part = parts + 2 * static_cast<std::int64_t>(blockIdx.x) * table.columns + column;
   float sum[N] = {};
   for (int first = 0; first < count; first += kRowsAtOnce) {
@@ -265,7 +265,7 @@ __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows 
       if (!last && tokens[row + 1] == token) continue;
       if (comes_in) {
         put(part, sum, false);
-      } else if (last && goes_out) {
+      } else if (last && continues_past) {
         put(part + table.columns, sum, false);
       } else if (token != rows.vocabulary) {
         table.give(table.at(token) + column, sum);

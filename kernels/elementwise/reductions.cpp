@@ -16,7 +16,7 @@ void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const S
   const KernelCall call{"chunk_dots", stream};
   check_dtype(call, {"results", results}, DType::kF64);
   check_shape(call, {"results", results}, {dot_chunks(x.elements())});
-  check_alike_real(call, {{"x", x}, {"y", y}});
+  check_matching_real(call, {{"x", x}, {"y", y}});
   dispatch<cpu::chunk_dots, cuda::chunk_dots>(call, Work::kReduction, results, x, y);
 }
 
@@ -28,7 +28,7 @@ void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor
   std::int64_t chunks = 0;
   for (std::size_t k = 0; k < x.size(); ++k) {
     check_real(call, {"x", x[k]});
-    check_alike(call, {{"x", x[k]}, {"y", y[k]}});
+    check_matching(call, {{"x", x[k]}, {"y", y[k]}});
     chunks += dot_chunks(x[k].elements());
   }
   if (sums) check_shape(call, {"sums", sums}, {chunks}, DType::kF64);

@@ -11,7 +11,7 @@ namespace {
 constexpr unsigned int kThreads = 256;
 constexpr std::int64_t kChunk = 16384;   // elements per block by default
 static_assert(kChunk % kDotChunk == 0);  // so that memory for the sums of those chunks suffices
-constexpr int kMostPairs = 64;           // per launch, since its arguments are limited to 4 KiB
+constexpr int kMaxPairs = 64;            // per launch, since its arguments are limited to 4 KiB
 
 /// A pair of arrays, cut into chunks. If y is null, sums x.
 struct Pair {
@@ -22,7 +22,7 @@ struct Pair {
 };
 
 struct Pairs {
-  Pair of[kMostPairs] = {};
+  Pair of[kMaxPairs] = {};
   int count = 0;
   std::int64_t chunks = 0;
   double* sums = nullptr;  // one per chunk
@@ -33,8 +33,8 @@ std::int64_t chunks_of(const Tensor& x) { return (x.elements() + kChunk - 1) / k
 
 /// Loads elements from `i` on; 0 from `end` on.
 template <int N, class T>
-__device__ void load_some(float (&to)[N], const T* from, std::int64_t i, std::int64_t end,
-                          bool packed) {
+__device__ void load_partial(float (&to)[N], const T* from, std::int64_t i, std::int64_t end,
+                             bool packed) {
   if (packed && i + N <= end) {
     load_pack(to, from + i);
   } else {
@@ -60,9 +60,9 @@ __global__ void sum_chunks_kernel(Pairs pairs) {
   double sum = 0;
   for (std::int64_t i = begin + threadIdx.x * N; i < end; i += kThreads * N) {
     float left[N], right[N];
-    load_some(left, x, i, end, packed);
+    load_partial(left, x, i, end, packed);
     if (y != nullptr) {
-      load_some(right, y, i, end, packed);
+      load_partial(right, y, i, end, packed);
     } else {
       for (float& one : right) one = 1;
     }
@@ -89,7 +89,7 @@ void launch_pairs(const Pairs& pairs, DType dtype, const Stream& stream) {
   });
 }
 
-/// result = the sum over all pairs divided by `divisor`: one launch per kMostPairs of one dtype,
+/// result = the sum over all pairs divided by `divisor`: one launch per kMaxPairs of one dtype,
 /// and one that adds the chunks' sums. `y` is empty for a sum of x. Stores the chunks' sums in
 /// `given`, f64, whose chunks may be smaller than these, or in a workspace.
 void add_up(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
@@ -104,7 +104,7 @@ void add_up(const Tensor& result, std::span<const Tensor> x, std::span<const Ten
                                pairs.chunks};
     pairs.chunks += chunks_of(x[k]);
     const bool last = k + 1 == x.size();
-    if (last || pairs.count == kMostPairs || x[k + 1].dtype() != x[k].dtype()) {
+    if (last || pairs.count == kMaxPairs || x[k + 1].dtype() != x[k].dtype()) {
       launch_pairs(pairs, x[k].dtype(), stream);
       pairs = {.sums = pairs.sums + pairs.chunks};
     }

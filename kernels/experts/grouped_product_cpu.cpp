@@ -17,7 +17,7 @@ constexpr std::int64_t kBlockRows = 256, kBlockColumns = 128;
 constexpr std::int64_t kWideColumns = 256;
 /// Larger gradients bypass the caches: nothing reads them until the end of the step.
 constexpr std::int64_t kStreamedElements = 1 << 18;
-static_assert(kBlockRows <= kMostBlockSide && kWideColumns <= kMostBlockSide);
+static_assert(kBlockRows <= kMaxBlockSide && kWideColumns <= kMaxBlockSide);
 
 /// Rows [begin, end) of a group.
 struct GroupRange {
@@ -38,17 +38,17 @@ char* at(const Tensor& matrix, std::int64_t row, std::int64_t column) {
 }
 
 /// Block of C of one matrix.
-struct BlockOfMatrix {
+struct MatrixBlock {
   std::size_t matrix;
   std::int64_t row, rows, column, columns;  // of C; rows may count from the group's first one
 };
 
 /// Returns the blocks of all matrices, whose C has rows_of(matrix) rows and `columns` columns.
 template <class RowsOf>
-std::vector<BlockOfMatrix> blocks_of(std::size_t matrices, std::int64_t columns,
-                                     const RowsOf& rows_of,
-                                     std::int64_t block_columns = kBlockColumns) {
-  std::vector<BlockOfMatrix> blocks;
+std::vector<MatrixBlock> blocks_of(std::size_t matrices, std::int64_t columns,
+                                   const RowsOf& rows_of,
+                                   std::int64_t block_columns = kBlockColumns) {
+  std::vector<MatrixBlock> blocks;
   for (std::size_t i = 0; i < matrices; ++i) {
     const std::int64_t rows = rows_of(i);
     for (std::int64_t row = 0; row < rows; row += kBlockRows)
@@ -62,7 +62,7 @@ std::vector<BlockOfMatrix> blocks_of(std::size_t matrices, std::int64_t columns,
 /// Calls compute(block, the thread's probable next block or null, its scratch) for all blocks, in
 /// one parallel region.
 template <class Compute>
-void run_blocks(const std::vector<BlockOfMatrix>& blocks, float* scratch, std::int64_t elements,
+void run_blocks(const std::vector<MatrixBlock>& blocks, float* scratch, std::int64_t elements,
                 const Compute& compute) {
   run_tasks(std::ssize(blocks), [&](std::int64_t worker, std::int64_t i) {
     const auto at = static_cast<std::size_t>(i), next = at + static_cast<std::size_t>(threads());
@@ -94,7 +94,7 @@ void grouped_forward(const Tensor& y, const Tensor& x, const GroupedRows& rows,
   const auto blocks =
       blocks_of(w.size(), outputs, [&](std::size_t i) { return range_of(rows, i).count(); });
   run_blocks(blocks, scratch.data<float>(), elements,
-             [&](const BlockOfMatrix& block, const BlockOfMatrix* next, float* of_thread) {
+             [&](const MatrixBlock& block, const MatrixBlock* next, float* of_thread) {
                const GroupRange range = range_of(rows, block.matrix);
                const float* const bias =
                    biases.empty() ? nullptr : biases[block.matrix].data<float>() + block.column;
@@ -137,7 +137,7 @@ void grouped_backward_input(const Tensor& dx, const Tensor& dy, const GroupedRow
   const auto blocks = blocks_of(
       w.size(), inputs, [&](std::size_t i) { return range_of(rows, i).count(); }, kWideColumns);
   run_blocks(blocks, scratch.data<float>(), elements,
-             [&](const BlockOfMatrix& block, const BlockOfMatrix* next, float* of_thread) {
+             [&](const MatrixBlock& block, const MatrixBlock* next, float* of_thread) {
                const std::int64_t row = range_of(rows, block.matrix).begin + block.row;
                multiply_block(
                    {.m = block.rows,
@@ -166,7 +166,7 @@ void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const
   const bool streams = std::ssize(dw) * outputs * inputs > kStreamedElements;
   const auto blocks = blocks_of(dw.size(), inputs, [&](std::size_t) { return outputs; });
   run_blocks(blocks, scratch.data<float>(), elements,
-             [&](const BlockOfMatrix& block, const BlockOfMatrix*, float* of_thread) {
+             [&](const MatrixBlock& block, const MatrixBlock*, float* of_thread) {
                const GroupRange range = range_of(rows, block.matrix);
                const Tensor& to = dw[block.matrix];
                multiply_block({.transpose_a = Transpose::kYes,

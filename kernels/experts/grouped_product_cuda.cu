@@ -12,14 +12,14 @@ namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 /// Per launch: the addresses are among its parameters, which are limited to 4 KiB.
-constexpr int kMostMatrices = 128;
+constexpr int kMaxMatrices = 128;
 
 /// Calls start(first matrix, count, offsets of the first one) for each launch.
 template <class Start>
 void for_launches(std::size_t matrices, const GroupedRows& rows, const Start& start) {
   const std::int32_t* const offsets = rows.offsets.data<std::int32_t>() + rows.first;
-  for (std::size_t first = 0; first < matrices; first += kMostMatrices)
-    start(first, std::min(matrices - first, std::size_t{kMostMatrices}), offsets + first);
+  for (std::size_t first = 0; first < matrices; first += kMaxMatrices)
+    start(first, std::min(matrices - first, std::size_t{kMaxMatrices}), offsets + first);
 }
 
 constexpr int kBiasWarps = 8;
@@ -31,7 +31,7 @@ struct BiasSums {
   std::int64_t columns;
   bool accumulates;
   const std::int32_t* offsets = nullptr;
-  float* dbiases[kMostMatrices] = {};
+  float* dbiases[kMaxMatrices] = {};
 };
 
 /// A warp reads adjacent packs; the warps of a block take turns at the rows of a group. Grid:
@@ -72,7 +72,7 @@ struct GroupedDots {
   const T* x;
   std::int64_t columns;
   const std::int32_t* offsets = nullptr;
-  const float* vectors[kMostMatrices] = {};
+  const float* vectors[kMaxMatrices] = {};
 };
 
 /// The warps of a group's blocks take turns at its rows. Grid: blocks, groups.
@@ -95,11 +95,11 @@ __global__ void grouped_dots_kernel(const GroupedDots<T> of) {
 
 void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
                   std::span<const Tensor> vectors, const Stream& stream) {
-  constexpr std::int64_t kMostBlocks = 16;  // per group
+  constexpr std::int64_t kMaxBlocks = 16;  // per group
   visit_real(x.dtype(), [&](auto real) {
     using T = decltype(real);
     const std::int64_t blocks =
-        std::clamp<std::int64_t>((x.size(0) + kBiasWarps - 1) / kBiasWarps, 1, kMostBlocks);
+        std::clamp<std::int64_t>((x.size(0) + kBiasWarps - 1) / kBiasWarps, 1, kMaxBlocks);
     GroupedDots<T> of{.sums = sums.data<float>(), .x = x.data<T>(), .columns = x.size(1)};
     for_launches(vectors.size(), rows, [&](std::size_t first, std::size_t count, auto* offsets) {
       of.offsets = offsets;
@@ -151,7 +151,7 @@ struct RowTile {
 /// threads of the block must call it.
 template <int kRows>
 __device__ RowTile find_row_tile(const std::int32_t* offsets, int matrices, int tile) {
-  constexpr int kScans = kMostMatrices / kWarp;  // per warp
+  constexpr int kScans = kMaxMatrices / kWarp;  // per warp
   __shared__ int of_warp[kScans];
   __shared__ RowTile found;
   const int i = static_cast<int>(threadIdx.x), warp = i / kWarp;
@@ -183,8 +183,8 @@ struct RowProducts {
   bool x_packed, w_packed, y_packed;
   int matrices = 0;
   const std::int32_t* offsets = nullptr;  // of the first matrix
-  const T* w[kMostMatrices] = {};
-  const float* biases[kMostMatrices] = {};  // or null
+  const T* w[kMaxMatrices] = {};
+  const float* biases[kMaxMatrices] = {};  // or null
 };
 
 /// w is (columns, depth) if kTransposed, else (depth, columns). Blocks: all column tiles of the
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(GroupedTile<T, true, kTransposed>::kThreads,
                                   GroupedTile<T, true, kTransposed>::kBlocks)
     grouped_rows_kernel(const RowProducts<T> of) {
   using Product = GroupedTile<T, true, kTransposed>;
-  static_assert(Product::kThreads >= kMostMatrices);
+  static_assert(Product::kThreads >= kMaxMatrices);
   const auto block = static_cast<int>(blockIdx.x);
   const RowTile tile =
       find_row_tile<Product::kRows>(of.offsets, of.matrices, block / of.column_tiles);
@@ -221,7 +221,7 @@ struct WeightProducts {
   bool accumulates;
   bool dy_packed, x_packed, dw_packed;
   const std::int32_t* offsets = nullptr;
-  Out* dw[kMostMatrices] = {};
+  Out* dw[kMaxMatrices] = {};
 };
 
 /// Grid: tiles of a matrix, matrices.
@@ -255,7 +255,7 @@ bool all_packed(std::span<const Tensor> tensors, std::int64_t columns) {
 
 /// Returns the maximum number of tiles of the rows of `groups` groups: each but a group's last one
 /// is full, and none is empty.
-std::int64_t most_tiles(std::int64_t rows, std::int64_t groups, int tile_rows) {
+std::int64_t max_tiles(std::int64_t rows, std::int64_t groups, int tile_rows) {
   return std::min(rows, rows / tile_rows + std::min(rows, groups));
 }
 
@@ -283,7 +283,7 @@ void multiply_rows(const Tensor& y, const Tensor& x, const GroupedRows& rows,
       of.biases[i] = biases.empty() ? nullptr : biases[first + i].data<float>();
     }
     const std::int64_t tiles =
-        most_tiles(x.size(0), static_cast<std::int64_t>(count), Product::kRows);
+        max_tiles(x.size(0), static_cast<std::int64_t>(count), Product::kRows);
     launch(stream, "grouped_rows", grouped_rows_kernel<T, kTransposed>,
            Grid{.x = static_cast<unsigned int>(tiles * column_tiles),
                 .threads = Product::kThreads,

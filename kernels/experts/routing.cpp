@@ -75,8 +75,8 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
   const KernelCall call{"route_backward", stream};
   check_logits(call, {"logits", logits}, routing);
   check_spec(call, routing, spec);
-  check_alike(call, {{"logits", logits}, {"dlogits", dlogits}});
-  check_alike(call, {{"weights", routing.weights}, {"dweights", dweights}});
+  check_matching(call, {{"logits", logits}, {"dlogits", dlogits}});
+  check_matching(call, {{"weights", routing.weights}, {"dweights", dweights}});
   dispatch<cpu::route_backward, cuda::route_backward>(call, Work::kElementwise, dlogits, logits,
                                                       routing, dweights, spec, losses);
 }
@@ -128,7 +128,7 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
   check_rows(call, {"rows", rows}, routing);
   check_shape(call, {"y", y}, {routing.experts.size(0), rows.size(1)}, rows.dtype());
   if (weights) check_shape(call, {"weights", weights}, routing.experts.shape(), DType::kF32);
-  if (residual) check_alike(call, {{"y", y}, {"residual", residual}});
+  if (residual) check_matching(call, {{"y", y}, {"residual", residual}});
   dispatch<cpu::combine_rows, cuda::combine_rows>(call, Work::kElementwise, y, rows, weights,
                                                   residual, routing);
 }
@@ -138,7 +138,7 @@ void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, 
   const KernelCall call{"weigh_rows", stream};
   check_routing(call, routing);
   check_rows(call, {"rows", rows}, routing);
-  check_alike(call, {{"rows", rows}, {"drows", drows}});
+  check_matching(call, {{"rows", rows}, {"drows", drows}});
   check_shape(call, {"dweights", dweights}, routing.experts.shape(), DType::kF32);
   if (more) check_shape(call, {"more", more}, {rows.size(0)}, DType::kF32);
   dispatch<cpu::weigh_rows, cuda::weigh_rows>(call, Work::kElementwise, dweights, more, rows, drows,

@@ -229,9 +229,9 @@ __global__ void routing_flips_kernel(double* sums, const std::int32_t* now,
   for (std::int64_t pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
     if (is_token != nullptr && is_token[pair / chosen] == 0) continue;
     const std::int32_t* const of_token = then + pair / chosen * chosen;
-    bool is_there = false;
-    for (int j = 0; j < chosen; ++j) is_there = is_there || of_token[j] == now[pair];
-    flips += is_there ? 0.0f : 1.0f;
+    bool is_present = false;
+    for (int j = 0; j < chosen; ++j) is_present = is_present || of_token[j] == now[pair];
+    flips += is_present ? 0.0f : 1.0f;
     counted += 1.0f;
   }
   const double all_flips = reduce_block(static_cast<double>(flips), Sum{}, 0.0);

@@ -86,7 +86,7 @@ PairsOfSequence pairs_in(const PreferenceTensors& t, std::int64_t sequence) {
 }
 
 /// Adds the pairs to `measures` if not null.
-void judge_pairs(const PairsOfSequence& of, const PreferenceForm& form, double* measures) {
+void measure_pairs(const PairsOfSequence& of, const PreferenceForm& form, double* measures) {
   std::vector<double> tokens(static_cast<std::size_t>(of.length));
   std::vector<double> weight_of_half(tokens.size());
   std::fill_n(of.sums, of.length, 0.0);
@@ -202,7 +202,7 @@ void preference_loss(const PreferenceTensors& tensors, const PreferenceForm& for
   if (simulated(stream)) return;
   double* const measures = tensors.measures ? tensors.measures.data<double>() : nullptr;
   for (std::int64_t sequence = 0; sequence < tensors.halves.size(0); ++sequence)
-    judge_pairs(pairs_in(tensors, sequence), form, measures);
+    measure_pairs(pairs_in(tensors, sequence), form, measures);
 }
 
 void scale_rows(const Tensor& x, const Tensor& factors, const Stream&) {

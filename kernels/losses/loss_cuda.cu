@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(1024)
                                  float gradient_scale) {
   T* const row = logits + blockIdx.x * stride;
   const std::int64_t target = targets[blockIdx.x];
-  const bool is_learnt = target != kNoTarget;
+  const bool has_target = target != kNoTarget;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
   float target_logit = NAN;  // remains for a target outside the vocabulary
   if (threadIdx.x == 0 && target >= 0 && target < vocabulary) target_logit = load(row + target);
@@ -91,13 +91,13 @@ __global__ void __launch_bounds__(1024)
   }
   if (threadIdx.x == 0) {
     const float of_target = target_logit * kLog2E - powers.shift;
-    losses[blockIdx.x] = is_learnt ? (powers.log2_sum - of_target) * kLn2 : 0.0f;
+    losses[blockIdx.x] = has_target ? (powers.log2_sum - of_target) * kLn2 : 0.0f;
   }
   if (gradient_scale == 0.0f) return;
 
   for (std::int64_t i = threadIdx.x * N; i < stride; i += step) {
     float values[N] = {};
-    const int count = is_learnt ? in_vocabulary<N>(i, vocabulary) : 0;
+    const int count = has_target ? in_vocabulary<N>(i, vocabulary) : 0;
     if (count > 0) {
       load_pack(values, from + i);
       for (int k = 0; k < N; ++k)
@@ -119,7 +119,7 @@ constexpr std::size_t kLossStaticBytes =
     1 << 10;  // of shared memory, for sums over the block: at most
 /// Two blocks on a multiprocessor overlap reading and computing. If two such rows fit in the shared
 /// memory of most devices, blocks have half the threads.
-constexpr std::size_t kMostBytesOfTwo = 112 << 10;
+constexpr std::size_t kMaxBytesOfTwo = 112 << 10;
 
 /// `kept`: copies a row to shared memory, which requires whole packs.
 template <class T, int N, bool kSmoothed>
@@ -136,9 +136,9 @@ void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targe
   const auto row_bytes = static_cast<std::size_t>(stride) * sizeof(T);
   // Losses without gradients need each logit only once.
   const bool kept = N == kPackSize<T> && gradient_scale != 0.0f &&
-                    row_bytes + kLossStaticBytes <= most_shared_bytes(stream);
+                    row_bytes + kLossStaticBytes <= max_shared_bytes(stream);
   const Grid grid{.x = static_cast<unsigned int>(logits.size(0)),
-                  .threads = loads >= 1024  ? (row_bytes <= kMostBytesOfTwo ? 512u : 1024u)
+                  .threads = loads >= 1024  ? (row_bytes <= kMaxBytesOfTwo ? 512u : 1024u)
                              : loads >= 256 ? 256u
                                             : static_cast<unsigned int>(kWarp),
                   .shared_bytes = kept ? row_bytes : 0};

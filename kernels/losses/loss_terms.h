@@ -102,17 +102,18 @@ HT_TERM PairOutcome dpo_outcome(double beta, const PairHalf& chosen, const PairH
 }
 
 /// −(1 − e^m) for a mean log-probability m < 0.
-HT_TERM double minus_rest_of(double mean) { return expm1(mean < -1e-12 ? mean : -1e-12); }
+HT_TERM double minus_complement(double mean) { return expm1(mean < -1e-12 ? mean : -1e-12); }
 
 HT_TERM PairOutcome orpo_outcome(double beta, const PairHalf& chosen, const PairHalf& rejected) {
   const double chosen_mean = chosen.sum / chosen.tokens;
   const double rejected_mean = rejected.sum / rejected.tokens;
-  const double chosen_rest = -minus_rest_of(chosen_mean);
-  const double rejected_rest = -minus_rest_of(rejected_mean);
-  const double odds = chosen_mean - log(chosen_rest) - (rejected_mean - log(rejected_rest));
+  const double chosen_complement = -minus_complement(chosen_mean);
+  const double rejected_complement = -minus_complement(rejected_mean);
+  const double odds =
+      chosen_mean - log(chosen_complement) - (rejected_mean - log(rejected_complement));
   const double slope = beta * sigmoid_of(-odds);
-  return {-chosen_mean - beta * log_sigmoid(odds), (1 + slope / chosen_rest) / chosen.tokens,
-          -slope / rejected_rest / rejected.tokens, beta * chosen_mean, beta * rejected_mean};
+  return {-chosen_mean - beta * log_sigmoid(odds), (1 + slope / chosen_complement) / chosen.tokens,
+          -slope / rejected_complement / rejected.tokens, beta * chosen_mean, beta * rejected_mean};
 }
 
 HT_TERM PairOutcome pair_outcome(const PreferenceForm& form, const PairHalf& chosen,

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned int kNormThreads = 256;
 constexpr int kNormWarps = kNormThreads / kWarp;
-constexpr std::int64_t kLeastPlaces = 64, kMostChunks = 64;  // per chunk; per example
+constexpr std::int64_t kMinPlaces = 64, kMaxChunks = 64;  // per chunk; per example
 
 struct GroupSizes {
   std::int64_t batch, places, channels, groups, chunks;
@@ -23,7 +23,7 @@ struct GroupSizes {
         places(x.size(1)),
         channels(x.size(2)),
         groups(groups_),
-        chunks(std::clamp<std::int64_t>(x.size(1) / kLeastPlaces, 1, kMostChunks)) {}
+        chunks(std::clamp<std::int64_t>(x.size(1) / kMinPlaces, 1, kMaxChunks)) {}
   __device__ std::int64_t of_group() const { return channels / groups; }
   /// Returns the numbers of a group in an example.
   __device__ std::int64_t count() const { return places * of_group(); }

@@ -9,7 +9,7 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
                         const Stream& stream) {
   const KernelCall call{"layer_norm_forward", stream};
   check_rank(call, {"x", x}, 2);
-  check_alike_real(call, {{"x", x}, {"y", y}});
+  check_matching_real(call, {{"x", x}, {"y", y}});
   check_shape(call, {"weight", weight}, {x.size(1)});
   check_shape(call, {"bias", bias}, {x.size(1)});
   check_optional_shape(call, {"mean", mean}, {x.size(0)});
@@ -24,7 +24,7 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
                          const Tensor& weight, const Stream& stream) {
   const KernelCall call{"layer_norm_backward", stream};
   check_rank(call, {"x", x}, 2);
-  check_alike_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
+  check_matching_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
   for (const NamedTensor& row :
        {NamedTensor{"weight", weight}, {"dweight", dweight}, {"dbias", dbias}}) {
     check_shape(call, row, {x.size(1)});
@@ -40,7 +40,7 @@ void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, cons
                       RmsNormSpec spec, const Stream& stream) {
   const KernelCall call{"rms_norm_forward", stream};
   check_rank(call, {"x", x}, 2);
-  check_alike_real(call, {{"x", x}, {"y", y}});
+  check_matching_real(call, {{"x", x}, {"y", y}});
   check_shape(call, {"weight", weight}, {x.size(1)});
   check_optional_shape(call, {"rstd", rstd}, {x.size(0)});
   dispatch<cpu::rms_norm_forward, cuda::rms_norm_forward>(call, Work::kNormalization, y, rstd, x,
@@ -53,7 +53,7 @@ void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& 
                        const Stream& stream) {
   const KernelCall call{"rms_norm_backward", stream};
   check_rank(call, {"x", x}, 2);
-  check_alike_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
+  check_matching_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
   check_shape(call, {"weight", weight}, {x.size(1)});
   check_shape(call, {"dweight", dweight}, {x.size(1)});
   check_shape(call, {"rstd", rstd}, {x.size(0)});
@@ -124,8 +124,8 @@ void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMo
                              RmsNormSpec spec, const Stream& stream) {
   const KernelCall call{"rms_norm_heads_backward", stream};
   check_heads(call, x, heads, weight);
-  check_alike(call, {{"x", x}, {"dx", dx}});
-  check_alike(call, {{"weight", weight}, {"dweight", dweight}});
+  check_matching(call, {{"x", x}, {"dx", dx}});
+  check_matching(call, {{"weight", weight}, {"dweight", dweight}});
   dispatch_with_workspace<cpu::rms_norm_heads_backward, cuda::rms_norm_heads_backward>(
       call, Work::kNormalization, dx, dweight, parameter_mode, x, heads, weight, spec);
 }
@@ -134,7 +134,7 @@ void gated_norm_forward(const Tensor& y, const Tensor& x, const Tensor& gate, st
                         const Tensor& weight, GatedNormSpec spec, const Stream& stream) {
   const KernelCall call{"gated_norm_forward", stream};
   check_gate(call, x, gate, first, weight, spec);
-  check_alike(call, {{"x", x}, {"y", y}});
+  check_matching(call, {{"x", x}, {"y", y}});
   dispatch<cpu::gated_norm_forward, cuda::gated_norm_forward>(call, Work::kNormalization, y, x,
                                                               gate, first, weight, spec);
 }
@@ -145,9 +145,9 @@ void gated_norm_backward(const Tensor& dx, const Tensor& dgate, const Tensor& dw
                          const Stream& stream) {
   const KernelCall call{"gated_norm_backward", stream};
   check_gate(call, x, gate, first, weight, spec);
-  check_alike(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
-  check_alike(call, {{"gate", gate}, {"dgate", dgate}});
-  check_alike(call, {{"weight", weight}, {"dweight", dweight}});
+  check_matching(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
+  check_matching(call, {{"gate", gate}, {"dgate", dgate}});
+  check_matching(call, {{"weight", weight}, {"dweight", dweight}});
   dispatch_with_workspace<cpu::gated_norm_backward, cuda::gated_norm_backward>(
       call, Work::kNormalization, dx, dgate, dweight, mode, dy, x, gate, first, weight, spec);
 }
@@ -157,7 +157,7 @@ void group_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
                         float epsilon, const Stream& stream) {
   const KernelCall call{"group_norm_forward", stream};
   check_groups(call, x, groups);
-  check_alike(call, {{"x", x}, {"y", y}});
+  check_matching(call, {{"x", x}, {"y", y}});
   check_shape(call, {"weight", weight}, {x.size(2)}, DType::kF32);
   check_shape(call, {"bias", bias}, {x.size(2)}, DType::kF32);
   for (const NamedTensor& statistics : {NamedTensor{"mean", mean}, NamedTensor{"rstd", rstd}})
@@ -172,11 +172,11 @@ void group_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
   const KernelCall call{"group_norm_backward", stream};
   check_rank(call, {"mean", mean}, 2);
   check_groups(call, x, mean.size(1));
-  check_alike(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
+  check_matching(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
   check_shape(call, {"mean", mean}, {x.size(0), mean.size(1)}, DType::kF32);
-  check_alike(call, {{"mean", mean}, {"rstd", rstd}});
+  check_matching(call, {{"mean", mean}, {"rstd", rstd}});
   check_shape(call, {"weight", weight}, {x.size(2)}, DType::kF32);
-  check_alike(call, {{"weight", weight}, {"dweight", dweight}, {"dbias", dbias}});
+  check_matching(call, {{"weight", weight}, {"dweight", dweight}, {"dbias", dbias}});
   dispatch_with_workspace<cpu::group_norm_backward, cuda::group_norm_backward>(
       call, Work::kNormalization, dx, dweight, dbias, mode, dy, x, mean, rstd, weight);
 }

@@ -137,11 +137,11 @@ struct NormRows {
 
 /// Maximum threads of a block that processes R rows at a time.
 template <int R>
-constexpr int kMostNormThreads = R == 1 ? 1024 : 512;
+constexpr int kMaxNormThreads = R == 1 ? 1024 : 512;
 
 /// Each thread has one pack of columns and iterates over the block's rows, R at a time.
 template <class T, int R, bool kCentered>
-__global__ void __launch_bounds__(kMostNormThreads<R>) norm_backward_kernel(NormBackward<T> at) {
+__global__ void __launch_bounds__(kMaxNormThreads<R>) norm_backward_kernel(NormBackward<T> at) {
   constexpr int N = kPackSize<T>;
   NormRows<T, R, kCentered> rows(at);
   float weight[N] = {}, dweight[N] = {}, dbias[N] = {};
@@ -191,10 +191,10 @@ template <bool kCentered, class T>
 [[nodiscard]] bool try_norm_backward(const char* name, const NormBackward<T>& at,
                                      std::int64_t blocks, const Stream& stream) {
   const std::int64_t packs = at.columns / kPackSize<T>;
-  if (!packs_fit<T>(at.columns, at.dx, at.dy, at.x, at.weight) || packs > kMostNormThreads<1>) {
+  if (!packs_fit<T>(at.columns, at.dx, at.dy, at.x, at.weight) || packs > kMaxNormThreads<1>) {
     return false;
   }
-  const bool narrow = packs <= kMostNormThreads<2>;
+  const bool narrow = packs <= kMaxNormThreads<2>;
   const auto threads = static_cast<unsigned int>((packs + kWarp - 1) / kWarp * kWarp);
   const std::size_t of_thread = 2 * NormRows<T, 1, kCentered>::kParts * 16;  // per row
   launch(stream, name,

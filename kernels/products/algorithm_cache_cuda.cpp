@@ -19,13 +19,13 @@ namespace {
 namespace fs = std::filesystem;
 
 int alignment_of(const Tensor& tensor) {
-  constexpr std::uintptr_t kMost = 256;
-  const auto address = reinterpret_cast<std::uintptr_t>(tensor.raw()) | kMost;
+  constexpr std::uintptr_t kMax = 256;
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.raw()) | kMax;
   return static_cast<int>(address & (~address + 1));
 }
 
 constexpr const char* kFormat = "hybrid_trainer algorithms 2";
-constexpr std::size_t kMostLines = 100'000;
+constexpr std::size_t kMaxLines = 100'000;
 
 /// Returns the first lines of this owner's file.
 std::string header_of(const AlgorithmOwner& owner) {
@@ -150,7 +150,7 @@ StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner
   for (int i = 0; i < 3 && std::getline(in, line); ++i) header += line + "\n";
   StoredAlgorithms found;
   if (header == header_of(owner)) {
-    while (found.algorithms.size() < kMostLines && std::getline(in, line)) {
+    while (found.algorithms.size() < kMaxLines && std::getline(in, line)) {
       if (line == concat("end ", found.algorithms.size())) return found;
       const auto entry = parsed(line);
       if (!entry) break;

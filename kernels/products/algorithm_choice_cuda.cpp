@@ -60,10 +60,10 @@ Tensor make_flush(const Stream& stream) {
 }
 
 constexpr int kRounds = 5;
-constexpr double kLeastGain = 0.01;  // smaller differences are ignored
-constexpr double kHopeless = 2;      // times slower: dropped after two rounds
+constexpr double kMinGain = 0.01;  // smaller differences are ignored
+constexpr double kHopeless = 2;    // times slower: dropped after two rounds
 
-void tell(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
+void print_note(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -92,7 +92,7 @@ std::optional<std::size_t> timed(const Product& product, const AlgorithmOffer& o
 }
 
 /// Marks separate row sums in the file of measured algorithms; never equals cuBLASLt's bits.
-constexpr AlgorithmBits kApart{~std::uint64_t{0}, ~std::uint64_t{0}};
+constexpr AlgorithmBits kSeparator{~std::uint64_t{0}, ~std::uint64_t{0}};
 
 }  // namespace
 
@@ -144,12 +144,12 @@ std::optional<std::size_t> fastest_of(std::size_t count,
   }
   if (work.empty()) return {};
   double least = std::numeric_limits<double>::infinity();
-  const auto hopeless = [&](std::size_t i) {
+  const auto is_too_slow = [&](std::size_t i) {
     return *std::min_element(times[i].begin(), times[i].end()) > kHopeless * least;
   };
   for (int round = 0; round < kRounds; ++round) {
     for (const std::size_t i : work) least = std::min(least, times[i].emplace_back(seconds(i)));
-    if (round > 0) std::erase_if(work, hopeless);
+    if (round > 0) std::erase_if(work, is_too_slow);
   }
   const auto time_of = [&](std::size_t i) {
     return times[i].empty() ? std::numeric_limits<double>::infinity() : median(times[i]);
@@ -158,7 +158,7 @@ std::optional<std::size_t> fastest_of(std::size_t count,
   for (std::size_t i = 1; i < count; ++i) {
     if (time_of(i) < time_of(best)) best = i;
   }
-  return time_of(best) < (1 - kLeastGain) * time_of(0) ? best : 0;
+  return time_of(best) < (1 - kMinGain) * time_of(0) ? best : 0;
 }
 
 AlgorithmChooser::Settings AlgorithmChooser::environment(const ProductRun& run) {
@@ -177,24 +177,25 @@ AlgorithmChooser::AlgorithmChooser(Settings settings, AlgorithmOwner owner)
 
 Algorithms AlgorithmChooser::read(const std::string& folder) const {
   StoredAlgorithms stored = read_algorithms(folder, owner_);
-  if (!stored.problem.empty()) tell(stored.problem);
+  if (!stored.problem.empty()) print_note(stored.problem);
   return std::move(stored.algorithms);
 }
 
 bool AlgorithmChooser::choose(const Product& product, const AlgorithmOffer& offer,
                               const Stream& stream) {
   const ProductKind kind(product);
-  const bool settles = settings_.times && kind.operations() >= settings_.least_operations;
-  const std::string name = settles ? kind.text() : "";
-  std::optional<AlgorithmBits> chosen = settles ? take_stored(name, offer) : std::nullopt;
+  const bool is_timed = settings_.times && kind.operations() >= settings_.min_operations;
+  const std::string name = is_timed ? kind.text() : "";
+  std::optional<AlgorithmBits> chosen = is_timed ? take_stored(name, offer) : std::nullopt;
   if (!chosen) {
     const std::vector<AlgorithmBits> candidates = offer.candidates();
     if (candidates.empty()) return false;
-    chosen = settles ? settle(product, name, offer, candidates, stream) : candidates.front();
+    chosen =
+        is_timed ? measure_and_store(product, name, offer, candidates, stream) : candidates.front();
     if (!offer.take(*chosen) && !offer.take(*(chosen = candidates.front()))) return false;
   }
-  if (!settles) return true;
-  const AlgorithmBits kept = keep_in_run(name, *chosen);
+  if (!is_timed) return true;
+  const AlgorithmBits kept = store_in_run(name, *chosen);
   return kept == *chosen || offer.take(kept) || offer.take(*chosen);
 }
 
@@ -215,32 +216,32 @@ std::optional<AlgorithmBits> AlgorithmChooser::take_stored(const std::string& ki
 
 /// Selects and stores an algorithm, so that a resumed run uses the same one. Does not use timing if
 /// the selection cannot be stored.
-AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string& kind,
-                                       const AlgorithmOffer& offer,
-                                       const std::vector<AlgorithmBits>& candidates,
-                                       const Stream& stream) {
+AlgorithmBits AlgorithmChooser::measure_and_store(const Product& product, const std::string& kind,
+                                                  const AlgorithmOffer& offer,
+                                                  const std::vector<AlgorithmBits>& candidates,
+                                                  const Stream& stream) {
   if (!stores_) return candidates.front();
   const std::optional<std::size_t> fastest = timed(product, offer, candidates, stream);
   const std::string name = fastest ? kind : untimed(kind);
-  if (!fastest && !std::exchange(told_untimed_, true)) {
-    tell(
+  if (!fastest && !std::exchange(warned_untimed_, true)) {
+    print_note(
         concat("an algorithm could not be timed: not enough device memory, a graph was being "
                "recorded, or no algorithm ran (",
                kind, "); uses cuBLASLt's own choice, and a later run times it"));
   }
   const auto old = known_.find(name);
   const AlgorithmBits* const useless = old == known_.end() ? nullptr : &old->second;
-  const auto settled =
+  const auto stored_choice =
       store_algorithm(settings_.folder, owner_, name, candidates[fastest.value_or(0)], useless);
-  if (settled) return known_[name] = *settled;
-  tell(concat("algorithms of products cannot be stored in \"", settings_.folder,
-              "\", so cuBLASLt's own choices are used; set HYBRID_CACHE_DIR"));
+  if (stored_choice) return known_[name] = *stored_choice;
+  print_note(concat("algorithms of products cannot be stored in \"", settings_.folder,
+                    "\", so cuBLASLt's own choices are used; set HYBRID_CACHE_DIR"));
   stores_ = false;
   return candidates.front();
 }
 
 /// Returns the algorithm that is valid from now on: another rank's, if that was stored first.
-AlgorithmBits AlgorithmChooser::keep_in_run(const std::string& kind, const AlgorithmBits& bits) {
+AlgorithmBits AlgorithmChooser::store_in_run(const std::string& kind, const AlgorithmBits& bits) {
   const auto old = of_run_.find(kind);
   if (old != of_run_.end() && old->second == bits) return bits;
   const AlgorithmBits* const useless = old == of_run_.end() ? nullptr : &old->second;
@@ -255,17 +256,18 @@ Product without_sums(const Product& product) {
   return plain;
 }
 
-AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& separate,
-                               const std::function<void(const Product&, const Stream&)>& multiply) {
+AlgorithmOffer with_separate_sums(
+    const Product& product, AlgorithmOffer offer, bool& separate,
+    const std::function<void(const Product&, const Stream&)>& multiply) {
   separate = false;
   if (product.epilogue != Epilogue::kRowSums) return offer;
   const auto candidates = [all = std::move(offer.candidates)] {
     std::vector<AlgorithmBits> found = all();
-    if (!found.empty()) found.push_back(kApart);
+    if (!found.empty()) found.push_back(kSeparator);
     return found;
   };
   const auto take = [&separate, inner = std::move(offer.take)](const AlgorithmBits& bits) {
-    separate = bits == kApart;
+    separate = bits == kSeparator;
     return separate || inner(bits);
   };
   const auto run = [&separate, multiply, inner = std::move(offer.run)](const Product& trial,

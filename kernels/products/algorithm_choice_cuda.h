@@ -72,7 +72,7 @@ class AlgorithmChooser {
   struct Settings {
     std::string folder;  // "" for none
     bool times = true;
-    double least_operations = 2e9;  // smaller products are not timed
+    double min_operations = 2e9;  // smaller products are not timed
     ProductRun run{};
   };
   /// Reads the environment: cache_folder(), and HYBRID_TIME_ALGORITHMS=0 for no timing.
@@ -87,16 +87,18 @@ class AlgorithmChooser {
  private:
   Algorithms read(const std::string& folder) const;
   std::optional<AlgorithmBits> take_stored(const std::string& kind, const AlgorithmOffer& offer);
-  AlgorithmBits settle(const Product& product, const std::string& kind, const AlgorithmOffer& offer,
-                       const std::vector<AlgorithmBits>& candidates, const Stream& stream);
-  AlgorithmBits keep_in_run(const std::string& kind, const AlgorithmBits& bits);
+  AlgorithmBits measure_and_store(const Product& product, const std::string& kind,
+                                  const AlgorithmOffer& offer,
+                                  const std::vector<AlgorithmBits>& candidates,
+                                  const Stream& stream);
+  AlgorithmBits store_in_run(const std::string& kind, const AlgorithmBits& bits);
 
   Settings settings_;
   AlgorithmOwner owner_;
   Algorithms known_;    // in the cache
   Algorithms of_run_;   // in the run's folder
   bool stores_ = true;  // false if the cache cannot be written
-  bool told_untimed_ = false;
+  bool warned_untimed_ = false;
 };
 
 /// Returns the product without Epilogue::kRowSums.
@@ -105,7 +107,8 @@ Product without_sums(const Product& product);
 /// Adds one candidate to the algorithms, if any, of a product with Epilogue::kRowSums: the product
 /// without sums, by `multiply`, followed by a separate kernel for the sums. `separate` is set to
 /// whether that candidate was taken last, and must outlive the offer. Other offers are unchanged.
-AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& separate,
-                               const std::function<void(const Product&, const Stream&)>& multiply);
+AlgorithmOffer with_separate_sums(
+    const Product& product, AlgorithmOffer offer, bool& separate,
+    const std::function<void(const Product&, const Stream&)>& multiply);
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -10,11 +10,11 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kBlockDepth = 1024;  // of k at a time
-constexpr std::int64_t kSums = kMostBlockSide * kMostBlockSide;
+constexpr std::int64_t kSums = kMaxBlockSide * kMaxBlockSide;
 constexpr std::int64_t kRowPadding = 16;   // words
 constexpr std::int64_t kStepsOfPart = 32;  // steps of k between two parts of a prefetch
-constexpr std::int64_t kOperand = kMostBlockSide * (kBlockDepth + kRowPadding);
-static_assert(kBlockDepth % kTileDepth == 0 && kMostBlockSide % kPanel == 0);
+constexpr std::int64_t kOperand = kMaxBlockSide * (kBlockDepth + kRowPadding);
+static_assert(kBlockDepth % kTileDepth == 0 && kMaxBlockSide % kPanel == 0);
 
 /// Adds bias and the previous values to a row of sums, and writes it.
 template <class T>
@@ -120,10 +120,10 @@ struct RowsInPlace {
 };
 
 /// Lines of a matrix to prefetch into the L2 cache, a few at a time.
-class LinesAhead {
+class PrefetchedLines {
  public:
-  LinesAhead() = default;
-  LinesAhead(const void* first, std::int64_t row_bytes, std::int64_t rows, std::int64_t bytes)
+  PrefetchedLines() = default;
+  PrefetchedLines(const void* first, std::int64_t row_bytes, std::int64_t rows, std::int64_t bytes)
       : first_(static_cast<const char*>(first)),
         row_bytes_(row_bytes),
         lines_((bytes + 63) / 64),
@@ -145,7 +145,7 @@ class LinesAhead {
 /// sums = or += products of kRows rows and a panel of 32 columns, f32 or pairs of bf16 along k.
 template <int kRows, bool kPairs>
 inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a, const void* b,
-                          std::int64_t steps, Sum sum, LinesAhead& ahead) {
+                          std::int64_t steps, Sum sum, PrefetchedLines& ahead) {
   __m512 left[kRows], right[kRows];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
@@ -183,7 +183,7 @@ inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a
 /// multiply_rows for any number of rows. The bits of a row do not depend on other rows.
 template <bool kPairs>
 void multiply_panel(float* sums, std::int64_t stride, RowsInPlace a, const void* b,
-                    std::int64_t steps, std::int64_t rows, Sum sum, LinesAhead& ahead) {
+                    std::int64_t steps, std::int64_t rows, Sum sum, PrefetchedLines& ahead) {
   const auto take = [&]<int kRows>(std::integral_constant<int, kRows>) {
     for (; rows >= kRows; rows -= kRows, a.first += kRows * a.row, sums += kRows * stride)
       multiply_rows<kRows, kPairs>(sums, stride, a, b, steps, sum, ahead);
@@ -280,7 +280,7 @@ class VectorBlock {
         copy_rows(k);
       }
       pack_right(k, depth);
-      multiply(k, ahead_of(k));
+      multiply(k, prefetch_for(k));
     }
     finish_panels(block_, sums_, block_.n);
   }
@@ -316,7 +316,7 @@ class VectorBlock {
                              block_.stride_b / kElements, panels, steps_);
   }
   /// Returns the lines that pack_right reads next, of this block or the next one.
-  LinesAhead ahead_of(std::int64_t k) const {
+  PrefetchedLines prefetch_for(std::int64_t k) const {
     const std::int64_t next = k + kBlockDepth < block_.k ? k + kBlockDepth : 0;
     const T* const b = static_cast<const T*>(next > 0 ? block_.b : block_.next_b);
     if (b == nullptr) return {};
@@ -325,7 +325,7 @@ class VectorBlock {
     if (block_.transpose_b == Transpose::kYes) return {b + next, row, block_.n, depth * kBytes};
     return {b + next * block_.stride_b, row, depth, block_.n * kBytes};
   }
-  void multiply(std::int64_t k, LinesAhead ahead) {
+  void multiply(std::int64_t k, PrefetchedLines ahead) {
     const std::int64_t chunks = (block_.m + 11) / 12 * (block_.n / kPanel);
     ahead.set_parts(chunks * ((steps_ + kStepsOfPart - 1) / kStepsOfPart));
     const bool by_panels = block_.transpose_a == Transpose::kYes;

@@ -81,7 +81,7 @@ class ProductPlan {
   bool usable_ = false;
 };
 
-constexpr int kMostCandidates = 16;
+constexpr int kMaxCandidates = 16;
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF; }
 
@@ -110,7 +110,7 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t which, c
 }
 
 /// Results that cuBLASLt may return if it could not load a kernel.
-bool may_hide_a_lack_of_memory(cublasStatus_t answer) {
+bool may_mean_out_of_memory(cublasStatus_t answer) {
   return answer == CUBLAS_STATUS_NOT_INITIALIZED || answer == CUBLAS_STATUS_EXECUTION_FAILED ||
          answer == CUBLAS_STATUS_INTERNAL_ERROR;
 }
@@ -122,7 +122,7 @@ class Preference {
     cublasLtMatmulPreference_t made = nullptr;
     cublaslt().check(cublaslt().create_preference(&made), "cublasLtMatmulPreferenceCreate");
     preference_.reset(made);
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspaceBytes);
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
     // Adds split-K partial sums in a separate step, which is bit-reproducible.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -172,7 +172,7 @@ void CublasLt::check(cublasStatus_t answer, const char* call, std::optional<int>
   if (answer == CUBLAS_STATUS_SUCCESS) return;
   const std::string what = concat("cuBLASLt: ", call, " answered ", name_of_status(answer));
   if (device && (answer == CUBLAS_STATUS_ALLOC_FAILED ||
-                 (may_hide_a_lack_of_memory(answer) && is_short_of_device_memory(*device)))) {
+                 (may_mean_out_of_memory(answer) && is_short_of_device_memory(*device)))) {
     throw_out_of_device_memory(what, *device);
   }
   throw DeviceError(concat(what, "; `hybrid doctor` shows the device and ", library.path(),
@@ -229,11 +229,11 @@ void ProductPlan::point_to(const Product& product) {
 std::vector<AlgorithmBits> ProductPlan::candidates(cublasLtHandle_t handle) {
   // cuBLASLt requires rows of the auxiliary matrix to be multiples of 8 elements.
   if (kind_.has_aux && kind_.n % 8 != 0) return {};
-  proposed_.resize(kMostCandidates);
+  proposed_.resize(kMaxCandidates);
   int found = 0;
   const cublasStatus_t answer =
       cublaslt().choose(handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
-                        Preference(kind_).get(), kMostCandidates, proposed_.data(), &found);
+                        Preference(kind_).get(), kMaxCandidates, proposed_.data(), &found);
   proposed_.resize(static_cast<std::size_t>(found));
   const bool plain = !kind_.has_bias && kind_.epilogue == Epilogue::kNone;
   const bool refused = answer == CUBLAS_STATUS_INVALID_VALUE && !plain;
@@ -257,7 +257,7 @@ bool ProductPlan::take(cublasLtHandle_t handle, const AlgorithmBits& bits) {
     const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bits);
     const cublasStatus_t answer = cublaslt().check_algorithm(
         handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), &algorithm, &result);
-    if (answer != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kMostWorkspaceBytes) return false;
+    if (answer != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kMaxWorkspaceBytes) return false;
   }
   algorithm_ = std::bit_cast<cublasLtMatmulAlgo_t>(bits);
   workspace_bytes_ = result.workspaceSize;
@@ -316,13 +316,13 @@ class Multiplier {
       if (!plain_plan->usable()) throw DeviceError("cuBLASLt: no kernel");
       plain_plan->run(handle_, plain, on);
     };
-    bool apart = false;
+    bool separate = false;
     const AlgorithmOffer offer{
         .candidates = [&] { return plan.candidates(handle_); },
         .take = [&](const AlgorithmBits& bits) { return plan.take(handle_, bits); },
         .run = [&](const Product& trial, const Stream& on) { plan.run(handle_, trial, on); }};
-    chooser_.choose(product, with_sums_apart(product, offer, apart, multiply), stream);
-    if (apart) plan = ProductPlan(product);  // not usable: the caller computes the sums
+    chooser_.choose(product, with_separate_sums(product, offer, separate, multiply), stream);
+    if (separate) plan = ProductPlan(product);  // not usable: the caller computes the sums
     return plans_.emplace(kind, std::move(plan)).first->second;
   }
 

@@ -90,8 +90,8 @@ void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, cons
                    const Tensor& residual, const Stream& stream) {
   const KernelCall call{"scale_columns", stream};
   check_rank(call, {"x", x}, 2);
-  check_alike_real(call, {{"x", x}, {"y", y}});
-  if (residual) check_alike(call, {{"x", x}, {"residual", residual}});
+  check_matching_real(call, {{"x", x}, {"y", y}});
+  if (residual) check_matching(call, {{"x", x}, {"residual", residual}});
   check_row(call, {"factors", factors}, x.size(1));
   if (bias) check_row(call, {"bias", bias}, x.size(1));
   dispatch<cpu::scale_columns, cuda::scale_columns>(call, Work::kElementwise, y, x, factors, bias,
@@ -100,7 +100,7 @@ void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, cons
 
 void multiply(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
   const KernelCall call{"multiply", stream};
-  check_alike_real(call, {{"y", y}, {"x", x}, {"z", z}});
+  check_matching_real(call, {{"y", y}, {"x", x}, {"z", z}});
   dispatch<cpu::multiply, cuda::multiply>(call, Work::kElementwise, y, x, z);
 }
 

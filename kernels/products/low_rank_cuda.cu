@@ -14,7 +14,7 @@ namespace {
 struct BlockRows {
   int count;
   std::int64_t rank;
-  std::int64_t first_row[DiagonalBlocks::kMost], rows[DiagonalBlocks::kMost];
+  std::int64_t first_row[DiagonalBlocks::kMax], rows[DiagonalBlocks::kMax];
   /// Returns the block of a stacked row, and replaces `row` by the row within it.
   __device__ int find(std::int64_t& row) const {
     int block = 0;

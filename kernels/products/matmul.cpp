@@ -83,7 +83,7 @@ void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy,
   check_real(call, {"dy", dy});
   check_shape(call, {"w", w}, {dy.size(1), w.size(1)}, dy.dtype());
   check_shape(call, {"dpre_activation", dpre_activation}, {dy.size(0), w.size(1)}, dy.dtype());
-  check_alike(call, {{"dpre_activation", dpre_activation}, {"pre_activation", pre_activation}});
+  check_matching(call, {{"dpre_activation", dpre_activation}, {"pre_activation", pre_activation}});
   dispatch_with_workspace<cpu::linear_gelu_backward_input, cuda::linear_gelu_backward_input>(
       call, Work::kProduct, dpre_activation, dy, w, pre_activation);
 }

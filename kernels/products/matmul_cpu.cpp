@@ -65,7 +65,7 @@ ProductKind kind_of(const Tensor& c, const Tensor& a, Transpose transpose_a,
 }
 
 /// Whether to use a prepared product instead of a conversion to f32: if the CPU supports bf16.
-bool prefers_prepared(const ProductKind& kind) {
+bool use_prepared(const ProductKind& kind) {
   return kind.inputs == DType::kBF16 && multiplies_bfloat16();
 }
 
@@ -86,7 +86,7 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
   kind.accumulate = accumulate;
   const ProductArrays arrays{.a = a.raw(), .b = b.raw(), .c = c.raw()};
   if (fits_tiles(kind)) return multiply_by_tiles(kind, arrays, stream);
-  if (prefers_prepared(kind)) return multiply_prepared(kind, arrays, stream);
+  if (use_prepared(kind)) return multiply_prepared(kind, arrays, stream);
   const Tensor sum = c.dtype() == DType::kF32
                          ? c
                          : empty_workspace(c.elements(), DType::kF32, stream).view(c.shape());
@@ -112,7 +112,7 @@ void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Ten
                              .bias = bias ? bias.data<float>() : nullptr,
                              .residual = residual.raw()};
   if (fits_tiles(kind)) return multiply_by_tiles(kind, arrays, stream);
-  if (prefers_prepared(kind)) return multiply_prepared(kind, arrays, stream);
+  if (use_prepared(kind)) return multiply_prepared(kind, arrays, stream);
   const bool starts = bias || residual;
   const Tensor sum = y.dtype() == DType::kF32
                          ? y

@@ -128,7 +128,7 @@ void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
 /// Computes the product; other kernels do what the library cannot, even the whole product.
 void multiply(const Product& product, const Stream& stream) {
   if (simulated(stream)) {
-    const Tensor workspace = empty_workspace(kMostWorkspaceBytes, DType::kU8, stream);
+    const Tensor workspace = empty_workspace(kMaxWorkspaceBytes, DType::kU8, stream);
     return;
   }
   if (try_multiply(product, stream)) return;

@@ -81,7 +81,7 @@ class PreparedProduct {
     set(DNNL_ARG_SCRATCHPAD, scratch.raw());
     set(DNNL_ARG_BIAS, arrays.bias);
     set(kResidual, arrays.residual);
-    const LibraryComputes on_its_threads;
+    const LibraryComputeScope on_its_threads;
     if (as_given_) {
       as_given_.set_data_handle(const_cast<void*>(arrays.b));
       packing_.execute(queue, as_given_, arguments_.at(DNNL_ARG_WEIGHTS));
@@ -152,9 +152,9 @@ void multiply_on_this_thread(const StridedProduct& p) {
 /// Returns the number of parts of C, at most one per thread of the team. Each part packs its
 /// operands separately, so more parts would cost more than they balance.
 std::int64_t part_count(const StridedProduct& p) {
-  constexpr std::int64_t kLeastSide = 64, kLeastOperations = 1 << 20;
+  constexpr std::int64_t kMinSide = 64, kMinOperations = 1 << 20;
   const std::int64_t most =
-      std::min(std::max(p.m, p.n) / kLeastSide, p.m * p.n * p.k / kLeastOperations);
+      std::min(std::max(p.m, p.n) / kMinSide, p.m * p.n * p.k / kMinOperations);
   return std::clamp<std::int64_t>(most, 1, threads());
 }
 

@@ -104,7 +104,7 @@ struct ProductBlock {
 };
 
 /// Maximum rows and columns of C in a block.
-inline constexpr std::int64_t kMostBlockSide = 256;
+inline constexpr std::int64_t kMaxBlockSide = 256;
 
 /// Returns the floats that each thread needs to compute blocks.
 std::int64_t block_scratch_elements(DType inputs);

@@ -10,7 +10,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 /// Device memory that one product may use in addition to its matrices: twice NVIDIA's
 /// recommendation for Hopper, so that it excludes no kernel.
-constexpr std::size_t kMostWorkspaceBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxWorkspaceBytes = std::size_t{64} << 20;
 
 /// Operation applied to each element of a product, in f32, before rounding and writing.
 enum class Epilogue {

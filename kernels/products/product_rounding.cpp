@@ -17,7 +17,7 @@ void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& 
 void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
                      const Tensor& largest, const Stream& stream) {
   const KernelCall call{"round_to_float8", stream};
-  check_alike_real(call, {{"to", to}, {"from", from}});
+  check_matching_real(call, {{"to", to}, {"from", from}});
   check_shape(call, {"expected", expected}, {1}, DType::kF32);
   check_shape(call, {"largest", largest}, {1}, DType::kF32);
   dispatch<cpu::round_to_float8, cuda::round_to_float8>(call, Work::kElementwise, to, from, format,
@@ -26,7 +26,7 @@ void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const 
 
 void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream) {
   const KernelCall call{"round_to_half", stream};
-  check_alike_real(call, {{"to", to}, {"from", from}});
+  check_matching_real(call, {{"to", to}, {"from", from}});
   dispatch<cpu::round_to_half, cuda::round_to_half>(call, Work::kElementwise, to, from);
 }
 

@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t kMagnitudesPerBlock = 16384;
 
 /// Bits of magnitudes are in the order of their values; a NaN's are above all others.
-struct LargerBits {
+struct MaxBits {
   __device__ unsigned int operator()(unsigned int a, unsigned int b) const { return a > b ? a : b; }
 };
 
@@ -21,8 +21,8 @@ __global__ void block_magnitudes_kernel(float* of_blocks, const T* x, std::int64
       begin + kMagnitudesPerBlock < elements ? begin + kMagnitudesPerBlock : elements;
   unsigned int most = 0;
   for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-    most = LargerBits{}(most, magnitude_bits(load(x + i)));
-  most = reduce_block(most, LargerBits{}, 0u);
+    most = MaxBits{}(most, magnitude_bits(load(x + i)));
+  most = reduce_block(most, MaxBits{}, 0u);
   if (threadIdx.x == 0) of_blocks[blockIdx.x] = std::bit_cast<float>(most);
 }
 
@@ -30,12 +30,11 @@ __global__ void largest_magnitude_kernel(float* largest, float* raised, const fl
                                          std::int64_t blocks) {
   unsigned int most = 0;
   for (std::int64_t i = threadIdx.x; i < blocks; i += blockDim.x)
-    most = LargerBits{}(most, magnitude_bits(of_blocks[i]));
-  most = reduce_block(most, LargerBits{}, 0u);
+    most = MaxBits{}(most, magnitude_bits(of_blocks[i]));
+  most = reduce_block(most, MaxBits{}, 0u);
   if (threadIdx.x != 0) return;
   *largest = std::bit_cast<float>(most);
-  if (raised != nullptr)
-    *raised = std::bit_cast<float>(LargerBits{}(most, magnitude_bits(*raised)));
+  if (raised != nullptr) *raised = std::bit_cast<float>(MaxBits{}(most, magnitude_bits(*raised)));
 }
 
 template <class T, Float8 kFormat>

@@ -7,10 +7,10 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kDepth = 1024;         // maximum k of a block's panels
-constexpr std::int64_t kBlockColumns = 128;   // of C, per block
-constexpr std::int64_t kMostBlockRows = 256;  // so that a block's rows of A fit in the L2 cache
-constexpr std::int64_t kPackedPanels = 8;     // packed together
+constexpr std::int64_t kDepth = 1024;        // maximum k of a block's panels
+constexpr std::int64_t kBlockColumns = 128;  // of C, per block
+constexpr std::int64_t kMaxBlockRows = 256;  // so that a block's rows of A fit in the L2 cache
+constexpr std::int64_t kPackedPanels = 8;    // packed together
 /// Size of a packed operand, so that it stays in the outer cache.
 constexpr std::int64_t kPackedBytes = std::int64_t{6} << 20;
 /// A larger C bypasses the caches: gradients of weights, which nothing reads until the end of the
@@ -74,7 +74,7 @@ class TileProduct {
   }
   /// Returns the rows of a block, reduced if there would be fewer than several blocks per thread.
   static std::int64_t block_rows(const ProductKind& kind, std::int64_t rows, std::int64_t columns) {
-    std::int64_t size = kMostBlockRows;
+    std::int64_t size = kMaxBlockRows;
     const auto blocks = [&] {
       return (rows + size - 1) / size * ((columns + kBlockColumns - 1) / kBlockColumns);
     };

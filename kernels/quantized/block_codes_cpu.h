@@ -24,7 +24,7 @@ constexpr int offset_of(BlockFormat format) {
 }
 
 /// Returns whether a block has a minimum in addition to its scale.
-constexpr bool has_least(BlockFormat format) {
+constexpr bool has_min(BlockFormat format) {
   return format == BlockFormat::kQ4_1 || format == BlockFormat::kQ5_1 ||
          format == BlockFormat::kQ4_K || format == BlockFormat::kQ5_K;
 }
@@ -65,15 +65,15 @@ inline float half_at(const void* from) { return static_cast<float>(load_bits<_Fl
 
 /// Eight scales and eight minimums of a superblock, one byte each.
 struct SuperScales {
-  std::uint64_t scales, leasts;
+  std::uint64_t scales, mins;
 };
 inline SuperScales super_scales(const std::uint8_t* block) {
   const auto a = load_bits<std::uint32_t>(block + 4), b = load_bits<std::uint32_t>(block + 8),
              c = load_bits<std::uint32_t>(block + 12);
   const std::uint32_t upper_scales = (c & 0x0F0F0F0F) | (a >> 2 & 0x30303030),
-                      upper_leasts = (c >> 4 & 0x0F0F0F0F) | (b >> 2 & 0x30303030);
+                      upper_mins = (c >> 4 & 0x0F0F0F0F) | (b >> 2 & 0x30303030);
   return {(a & 0x3F3F3F3F) | std::uint64_t{upper_scales} << 32,
-          (b & 0x3F3F3F3F) | std::uint64_t{upper_leasts} << 32};
+          (b & 0x3F3F3F3F) | std::uint64_t{upper_mins} << 32};
 }
 
 template <BlockFormat kFormat>

@@ -13,8 +13,8 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kBlock = 32, kSuperBlock = 256;
-constexpr float kMostCode = 127;
-constexpr float kLeastNumber = 1e-36f;  // a block whose values are all smaller becomes zeros
+constexpr float kMaxCode = 127;
+constexpr float kMinNumber = 1e-36f;  // a block whose values are all smaller becomes zeros
 
 /// Rounds to f16; values out of its range are unchanged.
 float as_half(float value) {
@@ -44,7 +44,7 @@ std::int32_t round_codes(std::int8_t* codes, const float* x, std::int64_t count,
   std::int32_t sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto code = static_cast<std::int32_t>(std::min(to_nearest(x[i] * inverse), kMostCode));
+    const auto code = static_cast<std::int32_t>(std::min(to_nearest(x[i] * inverse), kMaxCode));
     codes[i] = static_cast<std::int8_t>(code);
     sum += code;
   }
@@ -75,14 +75,13 @@ struct RowWriter {
     std::int8_t own[kChunk];
     for (int b = 0; b < 2; ++b) {
       const float largest = largest_of(x + b * kBlock, kBlock);
-      const float scale = largest / kMostCode;
+      const float scale = largest / kMaxCode;
       std::fill_n(own + b * kBlock, kBlock, std::int8_t{0});
       std::int32_t sum = 0;
-      if (largest >= kLeastNumber)
-        sum = round_codes(own + b * kBlock, x + b * kBlock, kBlock, kMostCode / largest);
+      if (largest >= kMinNumber)
+        sum = round_codes(own + b * kBlock, x + b * kBlock, kBlock, kMaxCode / largest);
       scales[4 * pair + 2 * b] = as_half(scale);
-      scales[4 * pair + 2 * b + 1] =
-          has_least(format) ? as_half(scale * static_cast<float>(sum)) : 0;
+      scales[4 * pair + 2 * b + 1] = has_min(format) ? as_half(scale * static_cast<float>(sum)) : 0;
     }
     std::int8_t* const to = codes + pair * kChunk;
     if (!has_halves(format)) {
@@ -95,15 +94,15 @@ struct RowWriter {
   void round_super(const float* x, std::int64_t block) const {
     std::int8_t* const to = codes + block * kSuperBlock;
     const float largest = largest_of(x, kSuperBlock);
-    if (!(largest >= kLeastNumber)) {
-      scales[block] = largest < kLeastNumber ? 0 : largest;  // NaN
+    if (!(largest >= kMinNumber)) {
+      scales[block] = largest < kMinNumber ? 0 : largest;  // NaN
       std::fill_n(to, kSuperBlock, std::int8_t{0});
       std::fill_n(sums + block * 8, 8, std::int16_t{0});
       return;
     }
     const float* const farthest =
         std::find_if(x, x + kSuperBlock, [=](float value) { return std::abs(value) == largest; });
-    const float inverse = -kMostCode / *farthest;
+    const float inverse = -kMaxCode / *farthest;
     for (int part = 0; part < 8; ++part)
       sums[8 * block + part] = static_cast<std::int16_t>(
           round_codes(to + kBlock * part, x + kBlock * part, kBlock, inverse));
@@ -245,7 +244,7 @@ float multiply_pairs(const std::uint8_t* w, const RoundedRow& x, std::int64_t in
     float scales[2];
     for (int b = 0; b < 2; ++b) {
       scales[b] = scale_of_block<kFormat>(blocks[b]) * x.scales[4 * pair + 2 * b];
-      if constexpr (has_least(kFormat))
+      if constexpr (has_min(kFormat))
         least[b] += half_at(blocks[b] + 2) * x.scales[4 * pair + 2 * b + 1];
     }
     for (int lane = 0; lane < kLanesOfChunk; ++lane) {
@@ -257,16 +256,16 @@ float multiply_pairs(const std::uint8_t* w, const RoundedRow& x, std::int64_t in
   for (; pair < inputs / kChunk; ++pair) add(w + 2 * pair * kBytes<kFormat>, pair);
   if (inputs % kChunk != 0) add(LastPair<kFormat>(w + 2 * pair * kBytes<kFormat>).bytes, pair);
   const float sum = sum_of_lanes(sums, kLanesOfChunk);
-  return has_least(kFormat) ? sum + (least[0] + least[1]) : sum;
+  return has_min(kFormat) ? sum + (least[0] + least[1]) : sum;
 }
 
 template <BlockFormat kFormat>
 float multiply_supers(const std::uint8_t* w, const RoundedRow& x, std::int64_t inputs) {
-  constexpr bool kHasLeast = has_least(kFormat);
+  constexpr bool kHasMin = has_min(kFormat);
   float sums[kLanesOfChunk] = {}, least[4] = {};
   for (std::int64_t block = 0; block < inputs / 256; ++block, w += kBytes<kFormat>) {
     std::int32_t totals[kLanesOfChunk] = {};
-    const SuperScales packed = kHasLeast ? super_scales(w) : SuperScales{};
+    const SuperScales packed = kHasMin ? super_scales(w) : SuperScales{};
     for (int fourth = 0; fourth < 4; ++fourth) {
       std::uint8_t codes[kChunk];
       std::int32_t lanes[kLanesOfChunk];
@@ -274,26 +273,26 @@ float multiply_supers(const std::uint8_t* w, const RoundedRow& x, std::int64_t i
       multiply_chunk<kFormat>(lanes, codes, x, 4 * block + fourth);
       for (int lane = 0; lane < kLanesOfChunk; ++lane) {
         const int scale =
-            kHasLeast ? static_cast<int>(packed.scales >> (8 * (2 * fourth + lane / 8)) & 255)
-                      : static_cast<std::int8_t>(w[192 + 4 * fourth + lane / 4]);
+            kHasMin ? static_cast<int>(packed.scales >> (8 * (2 * fourth + lane / 8)) & 255)
+                    : static_cast<std::int8_t>(w[192 + 4 * fourth + lane / 4]);
         totals[lane] += lanes[lane] * scale;
       }
     }
-    const float scale = half_at(w + (kHasLeast ? 0 : 208)) * x.scales[block];
+    const float scale = half_at(w + (kHasMin ? 0 : 208)) * x.scales[block];
     for (int lane = 0; lane < kLanesOfChunk; ++lane)
       sums[lane] = std::fma(scale, static_cast<float>(totals[lane]), sums[lane]);
-    if constexpr (kHasLeast) {
-      const float scale_of_least = half_at(w + 2) * x.scales[block];
+    if constexpr (kHasMin) {
+      const float scale_of_min = half_at(w + 2) * x.scales[block];
       for (int lane = 0; lane < 4; ++lane) {
         std::int32_t total = 0;
         for (int i = 2 * lane; i < 2 * lane + 2; ++i)
-          total += static_cast<int>(packed.leasts >> (8 * i) & 255) * x.sums[8 * block + i];
-        least[lane] = std::fma(scale_of_least, static_cast<float>(total), least[lane]);
+          total += static_cast<int>(packed.mins >> (8 * i) & 255) * x.sums[8 * block + i];
+        least[lane] = std::fma(scale_of_min, static_cast<float>(total), least[lane]);
       }
     }
   }
   const float sum = sum_of_lanes(sums, kLanesOfChunk);
-  return kHasLeast ? sum - sum_of_lanes(least, 4) : sum;
+  return kHasMin ? sum - sum_of_lanes(least, 4) : sum;
 }
 
 /// sums = a row of w times kRows rows of x.

@@ -68,7 +68,7 @@ template <BlockFormat kFormat>
 [[HT_AVX2]] inline __m128 pair_scales(const std::uint8_t* first, const std::uint8_t* second) {
   if constexpr (kFormat == BlockFormat::kMXFP4) {
     return _mm_setr_ps(micro_scale(first[0]), 0, micro_scale(second[0]), 0);
-  } else if constexpr (has_least(kFormat)) {
+  } else if constexpr (has_min(kFormat)) {
     return _mm_cvtph_ps(_mm_insert_epi32(_mm_cvtsi32_si128(load_bits<std::int32_t>(first)),
                                          load_bits<std::int32_t>(second), 1));
   } else {
@@ -82,15 +82,15 @@ template <BlockFormat kFormat>
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 /// Sums over alternating scales and minimums.
-[[HT_AVX2]] inline float sum_of_leasts(__m128 lanes) {
+[[HT_AVX2]] inline float sum_of_mins(__m128 lanes) {
   const __m128 of_blocks = _mm_movehdup_ps(lanes);
   return _mm_cvtss_f32(_mm_add_ss(of_blocks, _mm_movehl_ps(of_blocks, of_blocks)));
 }
 /// Adds `factor` times the minimums of a superblock times its sums of codes.
-[[HT_AVX2]] inline void add_leasts(__m128& to, float factor, std::uint64_t leasts,
-                                   const std::int16_t* sums) {
+[[HT_AVX2]] inline void add_mins(__m128& to, float factor, std::uint64_t mins,
+                                 const std::int16_t* sums) {
   const __m128i total =
-      _mm_madd_epi16(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<std::int64_t>(leasts))),
+      _mm_madd_epi16(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<std::int64_t>(mins))),
                      _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums)));
   to = _mm_fmadd_ps(_mm_set1_ps(factor), _mm_cvtepi32_ps(total), to);
 }
@@ -134,7 +134,7 @@ template <BlockFormat kFormat, int kRows>
     const Chunk lanes = multiply_chunk<kFormat>(codes, x[n], pair);
     sums[n].first = _mm256_fmadd_ps(first, _mm256_cvtepi32_ps(lanes.first), sums[n].first);
     sums[n].last = _mm256_fmadd_ps(last, _mm256_cvtepi32_ps(lanes.last), sums[n].last);
-    if constexpr (has_least(kFormat)) least[n] = _mm_add_ps(least[n], scales);
+    if constexpr (has_min(kFormat)) least[n] = _mm_add_ps(least[n], scales);
   }
 }
 
@@ -154,7 +154,7 @@ template <BlockFormat kFormat, int kRows>
     add_pair<kFormat, kRows>(sums, least, LastPair<kFormat>(w).bytes, x, pair);
   for (int n = 0; n < kRows; ++n) {
     results[n] = sum_of_lanes(sums[n]);
-    if constexpr (has_least(kFormat)) results[n] += sum_of_leasts(least[n]);
+    if constexpr (has_min(kFormat)) results[n] += sum_of_mins(least[n]);
   }
 }
 
@@ -201,7 +201,7 @@ template <BlockFormat kFormat>
 template <BlockFormat kFormat, int kRows>
 [[HT_AVX2]] inline void multiply_supers(float* results, const std::uint8_t* w, const RoundedRow* x,
                                         std::int64_t inputs) {
-  constexpr bool kHasLeast = has_least(kFormat);
+  constexpr bool kHasMin = has_min(kFormat);
   Sums sums[kRows];
   __m128 least[kRows];
   for (int n = 0; n < kRows; ++n) {
@@ -209,7 +209,7 @@ template <BlockFormat kFormat, int kRows>
     least[n] = _mm_setzero_ps();
   }
   for (std::int64_t block = 0; block < inputs / 256; ++block, w += kBytes<kFormat>) {
-    const SuperScales packed = kHasLeast ? super_scales(w) : SuperScales{};
+    const SuperScales packed = kHasMin ? super_scales(w) : SuperScales{};
     Chunk totals[kRows];
     for (int n = 0; n < kRows; ++n) totals[n].first = totals[n].last = _mm256_setzero_si256();
     for (int fourth = 0; fourth < 4; ++fourth) {
@@ -224,19 +224,19 @@ template <BlockFormat kFormat, int kRows>
             _mm256_add_epi32(totals[n].last, _mm256_mullo_epi32(lanes.last, scales.last));
       }
     }
-    const float scale = half_at(w + (kHasLeast ? 0 : 208)), of_least = half_at(w + 2);
+    const float scale = half_at(w + (kHasMin ? 0 : 208)), of_min = half_at(w + 2);
 #pragma GCC unroll 4
     for (int n = 0; n < kRows; ++n) {
       const __m256 of_lanes = _mm256_set1_ps(scale * x[n].scales[block]);
       sums[n].first = _mm256_fmadd_ps(of_lanes, _mm256_cvtepi32_ps(totals[n].first), sums[n].first);
       sums[n].last = _mm256_fmadd_ps(of_lanes, _mm256_cvtepi32_ps(totals[n].last), sums[n].last);
-      if constexpr (kHasLeast)
-        add_leasts(least[n], of_least * x[n].scales[block], packed.leasts, x[n].sums + 8 * block);
+      if constexpr (kHasMin)
+        add_mins(least[n], of_min * x[n].scales[block], packed.mins, x[n].sums + 8 * block);
     }
   }
   for (int n = 0; n < kRows; ++n) {
     results[n] = sum_of_lanes(sums[n]);
-    if constexpr (kHasLeast) results[n] -= sum_of_four(least[n]);
+    if constexpr (kHasMin) results[n] -= sum_of_four(least[n]);
   }
 }
 
@@ -260,9 +260,10 @@ template <BlockFormat kFormat, int kRows>
 
 namespace hybrid_trainer::kernels::cpu::vnni {
 
-using avx2::add_leasts, avx2::pair_scales, avx2::sum_of_four, avx2::sum_of_leasts;
+using avx2::add_mins, avx2::pair_scales, avx2::sum_of_four, avx2::sum_of_mins;
 
-[[HT_VNNI]] inline __m256i two_halves(const std::uint8_t* first, const std::uint8_t* second) {
+[[HT_VNNI]] inline __m256i concatenate_halves(const std::uint8_t* first,
+                                              const std::uint8_t* second) {
   return _mm256_inserti128_si256(
       _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first))),
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(second)), 1);
@@ -284,7 +285,7 @@ template <BlockFormat kFormat>
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)), 1);
     return _mm512_xor_si512(both, _mm512_set1_epi8(-128));
   } else {
-    const __m512i codes = nibbles(two_halves(a, b));
+    const __m512i codes = nibbles(concatenate_halves(a, b));
     if constexpr (kFormat == BlockFormat::kMXFP4) {
       const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMicroCodes));
       return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
@@ -329,7 +330,7 @@ template <BlockFormat kFormat, int kRows>
     const __m512 of_lanes = _mm512_permutexvar_ps(block_of_lane, _mm512_castps128_ps512(scales));
     const __m512i lanes = multiply_chunk<kFormat>(codes, x[n], pair);
     sums[n] = _mm512_fmadd_ps(of_lanes, _mm512_cvtepi32_ps(lanes), sums[n]);
-    if constexpr (has_least(kFormat)) least[n] = _mm_add_ps(least[n], scales);
+    if constexpr (has_min(kFormat)) least[n] = _mm_add_ps(least[n], scales);
   }
 }
 
@@ -346,7 +347,7 @@ template <BlockFormat kFormat, int kRows>
     add_pair<kFormat, kRows>(sums, least, LastPair<kFormat>(w).bytes, x, pair);
   for (int n = 0; n < kRows; ++n) {
     results[n] = sum_of_lanes(sums[n]);
-    if constexpr (has_least(kFormat)) results[n] += sum_of_leasts(least[n]);
+    if constexpr (has_min(kFormat)) results[n] += sum_of_mins(least[n]);
   }
 }
 
@@ -390,17 +391,16 @@ template <BlockFormat kFormat>
 template <BlockFormat kFormat, int kRows>
 [[HT_VNNI]] inline void multiply_supers(float* results, const std::uint8_t* w, const RoundedRow* x,
                                         std::int64_t inputs) {
-  constexpr bool kHasLeast = has_least(kFormat);
+  constexpr bool kHasMin = has_min(kFormat);
   __m512 sums[kRows];
   __m128 least[kRows];
   for (int n = 0; n < kRows; ++n) sums[n] = _mm512_setzero_ps(), least[n] = _mm_setzero_ps();
   for (std::int64_t block = 0; block < inputs / 256; ++block, w += kBytes<kFormat>) {
-    const SuperScales packed = kHasLeast ? super_scales(w) : SuperScales{};
+    const SuperScales packed = kHasMin ? super_scales(w) : SuperScales{};
     const __m512i scales =
-        kHasLeast
-            ? _mm512_castsi256_si512(
-                  _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<std::int64_t>(packed.scales))))
-            : _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w + 192)));
+        kHasMin ? _mm512_castsi256_si512(_mm256_cvtepu8_epi32(
+                      _mm_cvtsi64_si128(static_cast<std::int64_t>(packed.scales))))
+                : _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w + 192)));
     __m512i totals[kRows];
     for (int n = 0; n < kRows; ++n) totals[n] = _mm512_setzero_si512();
 #pragma GCC unroll 4
@@ -413,18 +413,18 @@ template <BlockFormat kFormat, int kRows>
         totals[n] = _mm512_add_epi32(totals[n], _mm512_mullo_epi32(lanes, of_lanes));
       }
     }
-    const float scale = half_at(w + (kHasLeast ? 0 : 208)), of_least = half_at(w + 2);
+    const float scale = half_at(w + (kHasMin ? 0 : 208)), of_min = half_at(w + 2);
 #pragma GCC unroll 4
     for (int n = 0; n < kRows; ++n) {
       sums[n] = _mm512_fmadd_ps(_mm512_set1_ps(scale * x[n].scales[block]),
                                 _mm512_cvtepi32_ps(totals[n]), sums[n]);
-      if constexpr (kHasLeast)
-        add_leasts(least[n], of_least * x[n].scales[block], packed.leasts, x[n].sums + 8 * block);
+      if constexpr (kHasMin)
+        add_mins(least[n], of_min * x[n].scales[block], packed.mins, x[n].sums + 8 * block);
     }
   }
   for (int n = 0; n < kRows; ++n) {
     results[n] = sum_of_lanes(sums[n]);
-    if constexpr (kHasLeast) results[n] -= sum_of_four(least[n]);
+    if constexpr (kHasMin) results[n] -= sum_of_four(least[n]);
   }
 }
 

@@ -115,7 +115,7 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kOutputs = 4;      // rows of w per block, so that x is read once for all of them
 constexpr int kCodesAtOnce = 8;  // per operand and thread, read together: 4 bytes
-constexpr int kMostRows = 8;     // of x
+constexpr int kMaxRows = 8;      // of x
 
 template <class T>
 struct FourBitProduct {
@@ -211,7 +211,7 @@ void start(const FourBitProduct<T>& of, const Stream& stream) {
   if (of.rows == 1) return with(four_bit_linear_kernel<1, T>);
   if (of.rows == 2) return with(four_bit_linear_kernel<2, T>);
   if (of.rows <= 4) return with(four_bit_linear_kernel<4, T>);
-  with(four_bit_linear_kernel<kMostRows, T>);
+  with(four_bit_linear_kernel<kMaxRows, T>);
 }
 
 }  // namespace
@@ -223,14 +223,14 @@ void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, con
   const std::int64_t columns = y.size(1), inputs = x.size(1);
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    for (std::int64_t row = 0; row < x.size(0); row += kMostRows) {
+    for (std::int64_t row = 0; row < x.size(0); row += kMaxRows) {
       const std::int64_t at = row * columns + w.first;
       start(FourBitProduct<T>{.y = y.data<T>() + at,
                               .x = x.data<T>() + row * inputs,
                               .w = blocks_of(w.tensors),
                               .bias = bias ? bias.data<float>() + w.first : nullptr,
                               .residual = residual ? residual.data<T>() + at : nullptr,
-                              .rows = std::min<std::int64_t>(kMostRows, x.size(0) - row),
+                              .rows = std::min<std::int64_t>(kMaxRows, x.size(0) - row),
                               .inputs = inputs,
                               .outputs = w.count,
                               .columns = columns},

@@ -59,7 +59,7 @@ void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, con
 
 constexpr std::int64_t kMicroScalingBlock = 32;
 /// The largest exponent for which no number is infinite.
-constexpr std::uint8_t kMostMicroScalingExponent = 252;
+constexpr std::uint8_t kMaxMicroScalingExponent = 252;
 /// Returns 2^(exponent − 127); 255 is NaN.
 constexpr float micro_scaling_factor(std::uint8_t exponent) {
   const std::uint32_t bits = exponent == 0     ? 0x00400000u

@@ -15,7 +15,7 @@ constexpr int kPerLane = kQuantizationBlock / kWarp;
 constexpr int kQuantizingThreads = 256;
 constexpr int kQuantizingWarps = kQuantizingThreads / kWarp;
 /// Enough for any device; with more, reading the tables would take noticeable time.
-constexpr std::int64_t kMostQuantizingBlocks = 4096;
+constexpr std::int64_t kMaxQuantizingBlocks = 4096;
 
 namespace {
 __device__ const QuantizationTable kSignedTable = make_quantization_table(QuantizationMap::kSigned);
@@ -91,7 +91,7 @@ __device__ void decode_lane(float (&to)[kPerLane], const std::uint8_t* codes, fl
 /// is infinite or an element is NaN.
 __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   constexpr unsigned int kInfinity = 0x7F800000u;
-  constexpr unsigned int kLeastNormal = 0x00800000u;
+  constexpr unsigned int kMinNormal = 0x00800000u;
   constexpr unsigned int kNan = 0x7FC00000u;
   unsigned int largest = 0;
   for (float value : x) {
@@ -100,7 +100,7 @@ __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   }
   largest = __reduce_max_sync(kAllLanes, largest);
   if (largest >= kInfinity) return std::bit_cast<float>(kNan);
-  return largest < kLeastNormal ? 0.0f : std::bit_cast<float>(largest);
+  return largest < kMinNormal ? 0.0f : std::bit_cast<float>(largest);
 }
 
 /// Writes the codes, all 0 if the scale is 0 or NaN, and the scale. All lanes must call it.
@@ -150,7 +150,7 @@ void for_quantized_blocks(const Stream& stream, const char* name, std::int64_t e
                           const Body& body, Pointers... begins) {
   const std::int64_t wanted =
       (quantization_blocks(elements) + kQuantizingWarps - 1) / kQuantizingWarps;
-  const Grid grid{.x = static_cast<unsigned int>(std::min(wanted, kMostQuantizingBlocks)),
+  const Grid grid{.x = static_cast<unsigned int>(std::min(wanted, kMaxQuantizingBlocks)),
                   .threads = kQuantizingThreads};
   launch(stream, name, quantized_blocks_kernel<Body>, grid, body, elements,
          packs_aligned(begins...));

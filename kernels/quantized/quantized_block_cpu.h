@@ -76,10 +76,10 @@ template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline __m256i fixed_places(__m256 magnitude,
                                                               float inverse_reach) {
   static constexpr PlaceLines kLines = make_place_lines(kMap);
-  constexpr float kLeast = 2.2e-7f;  // below the first bound; treated as the lowest decade
+  constexpr float kMin = 2.2e-7f;  // below the first bound; treated as the lowest decade
   constexpr float kLog = 0.30103f / (1 << 23), kMagic = 3 << 22;
-  const __m256 size = _mm256_max_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(inverse_reach)),
-                                    _mm256_set1_ps(kLeast));
+  const __m256 size =
+      _mm256_max_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(inverse_reach)), _mm256_set1_ps(kMin));
   const __m256i bits = _mm256_castps_si256(size);
   // A float's bits are nearly its logarithm: the decade is the guess or, past its end, the next.
   const __m256 guess =
@@ -145,7 +145,7 @@ void for_quantized_blocks(std::int64_t elements, const Body& body) {
 /// Returns the largest magnitude of n elements: 0 if it is not a normal number, NaN if it is
 /// infinite or an element is NaN.
 inline float scale_of(const float* x, int n) {
-  constexpr float kLeast = std::numeric_limits<float>::min();
+  constexpr float kMin = std::numeric_limits<float>::min();
   constexpr auto kInfinity = std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
   std::int32_t largest = 0;  // its bits: a NaN's exceed every number's
 #pragma omp simd reduction(max : largest)
@@ -154,7 +154,7 @@ inline float scale_of(const float* x, int n) {
   }
   if (largest >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
   const float scale = std::bit_cast<float>(largest);
-  return scale < kLeast ? 0.0f : scale;
+  return scale < kMin ? 0.0f : scale;
 }
 
 /// Writes the codes of n elements of a block whose scale is a normal number.

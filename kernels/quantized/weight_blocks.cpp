@@ -90,12 +90,12 @@ void decode_q8_0(const std::byte* from, float* to) {
     to[i] = static_cast<float>(load_bits<std::int8_t>(from + 2 + i)) * scale;
 }
 
-struct ScaleAndLeast {
+struct ScaleAndMin {
   float scale, least;
 };
 
 /// Returns part `j` of eight of a superblock: six bits each, in twelve bytes.
-ScaleAndLeast part_of(const std::byte* from, std::size_t j) {
+ScaleAndMin part_of(const std::byte* from, std::size_t j) {
   const auto packed = [&](std::size_t i) { return std::to_integer<unsigned>(from[4 + i]); };
   const unsigned scale = j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;
   const unsigned least = j < 4 ? packed(j + 4) & 63 : packed(j + 4) >> 4 | (packed(j) >> 6) << 4;
@@ -105,7 +105,7 @@ ScaleAndLeast part_of(const std::byte* from, std::size_t j) {
 /// Decodes with the fifth bits at `bits`, if any.
 void decode_k(const std::byte* from, const std::byte* bits, const std::byte* codes, float* to) {
   for (std::size_t j = 0; j < kSuperBlock / kBlock; ++j) {
-    const ScaleAndLeast part = part_of(from, j);
+    const ScaleAndMin part = part_of(from, j);
     for (std::size_t i = 0; i < kBlock; ++i) {
       const std::byte both = codes[j / 2 * kBlock + i];
       unsigned code = j % 2 == 0 ? low(both) : high(both);

@@ -14,8 +14,8 @@ void decode_row(T* to, const std::byte* from, std::int64_t columns, BlockFormat 
   if constexpr (std::is_same_v<T, float>) {
     decode_blocks(format, from, {to, static_cast<std::size_t>(columns)});
   } else {
-    constexpr std::size_t kMost = 256;  // the largest block
-    float values[kMost];
+    constexpr std::size_t kMax = 256;  // the largest block
+    float values[kMax];
     const BlockSize size = block_size(format);
     for (std::int64_t at = 0; at < columns; at += size.numbers, from += size.bytes) {
       decode_blocks(format, from, {values, static_cast<std::size_t>(size.numbers)});

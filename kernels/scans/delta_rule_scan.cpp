@@ -86,9 +86,9 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
   check_delta_rule_state(call, {"dlast_state", dlast_state}, input.qkv.size(0), spec);
   check_delta_rule_state(call, {"gradients.first_state", gradients.first_state}, input.qkv.size(0),
                          spec);
-  if (gradients.qkv) check_alike(call, {{"qkv", input.qkv}, {"gradients.qkv", gradients.qkv}});
+  if (gradients.qkv) check_matching(call, {{"qkv", input.qkv}, {"gradients.qkv", gradients.qkv}});
   if (gradients.gates)
-    check_alike(call, {{"gates", input.gates}, {"gradients.gates", gradients.gates}});
+    check_matching(call, {{"gates", input.gates}, {"gradients.gates", gradients.gates}});
   for (const NamedTensor& one : {NamedTensor{"gradients.log_rate", gradients.log_rate},
                                  NamedTensor{"gradients.step_bias", gradients.step_bias}}) {
     if (one.tensor) check_shape(call, one, {spec.value_heads}, DType::kF32);

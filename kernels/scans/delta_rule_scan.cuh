@@ -179,7 +179,7 @@ struct PassGrid {
       return product_bytes +
              static_cast<std::size_t>((sizes.key_size + kChunkTokens) * width) * sizeof(float);
     };
-    const std::size_t most = most_shared_bytes(stream);
+    const std::size_t most = max_shared_bytes(stream);
     const std::size_t room = most == 0 ? std::numeric_limits<std::size_t>::max() : most;
     narrow = sizes.value_size <= kNarrow || blocks < 2 * processors_of(stream) ||
              bytes_of(kProductSide) + kDeltaStaticBytes > room;

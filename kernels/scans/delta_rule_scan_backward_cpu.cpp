@@ -22,7 +22,7 @@ struct DeltaRuleBackwardScratch {
     dkeys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
     dkeys_of_state = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
   }
-  ScratchCutter cutter;
+  ScratchArena cutter;
   DeltaRuleScratch chunk;
   float* states;                  // before the chunk
   float* inverses;                // M⁻¹

@@ -256,7 +256,7 @@ class DeltaReturn {
       const std::int64_t item = value_item(sizes_, sequence_, head_, chunk);
       copy_state([&](std::int64_t at, float& state) { to_.dstates[item * elements + at] = state; });
       compute_right(tokens, chunk, item);
-      go_back(tokens);
+      previous_chunk(tokens);
     }
     __syncthreads();
     if (to_.dfirst_state == nullptr) return;
@@ -307,7 +307,7 @@ class DeltaReturn {
     });
   }
   /// Computes the gradient of the state before the chunk.
-  __device__ void go_back(const TokenChunk& tokens) {
+  __device__ void previous_chunk(const TokenChunk& tokens) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> queries = queries_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> dy = outputs_of(to_.dy, sizes_, tokens, head_);

@@ -14,7 +14,7 @@ struct DeltaRuleForwardScratch {
     deltas = cutter.take<float>(kDeltaChunk * sizes.value_size);
     states = cutter.take<float>(sizes.group * sizes.state());
   }
-  ScratchCutter cutter;
+  ScratchArena cutter;
   DeltaRuleScratch chunk;
   float* inverse;
   float* deltas;

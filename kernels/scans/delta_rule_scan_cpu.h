@@ -13,11 +13,11 @@ namespace hybrid_trainer::kernels::cpu {
 /// Tokens of a scan that are computed together.
 inline constexpr std::int64_t kDeltaChunk = 64;
 /// Below this exponent, a decay e^x is 0: the end of f32's range.
-inline constexpr float kLeastExponent = -87.3f;
+inline constexpr float kMinExponent = -87.3f;
 
 /// Returns e^log for log <= 0; 0 if it underflows f32.
 inline float decay_of_log(double log) {
-  return log < static_cast<double>(kLeastExponent) ? 0.0f : exponential(static_cast<float>(log));
+  return log < static_cast<double>(kMinExponent) ? 0.0f : exponential(static_cast<float>(log));
 }
 
 /// Remaining share of a state between tokens of a chunk. Sums of logarithms are in double, and no
@@ -40,7 +40,7 @@ struct ChunkDecay {
     double sum = 0;
     std::int32_t begin = -1;
     for (std::int64_t i = 0; i < rows; ++i) {
-      const bool is_reset = logs[i] < kLeastExponent || (positions != nullptr && positions[i] == 0);
+      const bool is_reset = logs[i] < kMinExponent || (positions != nullptr && positions[i] == 0);
       if (is_reset) begin = static_cast<std::int32_t>(i);
       sum += is_reset ? 0.0 : static_cast<double>(logs[i]);
       sums[i] = sum;
@@ -189,7 +189,7 @@ inline float query_scale(std::int64_t key_size) {
 /// Scratch memory of a chunk. Shapes have n in place of kDeltaChunk if it has n < kDeltaChunk
 /// tokens.
 struct DeltaRuleScratch {
-  DeltaRuleScratch(ScratchCutter& cutter, const DeltaRuleSizes& sizes) {
+  DeltaRuleScratch(ScratchArena& cutter, const DeltaRuleSizes& sizes) {
     keys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
     norms = cutter.take<float>(2 * kDeltaChunk);
     scores = cutter.take<float>(2 * kDeltaChunk * kDeltaChunk);

@@ -62,8 +62,8 @@ void check_state(const KernelCall& call, const NamedTensor& state, const Tensor&
 void check_gradients(const KernelCall& call, const StateSpaceGradients& gradients,
                      const StateSpaceInput& input, const StateSpaceSpec& spec) {
   if (gradients.values)
-    check_alike(call, {{"values", input.values}, {"dvalues", gradients.values}});
-  if (gradients.steps) check_alike(call, {{"steps", input.steps}, {"dsteps", gradients.steps}});
+    check_matching(call, {{"values", input.values}, {"dvalues", gradients.values}});
+  if (gradients.steps) check_matching(call, {{"steps", input.steps}, {"dsteps", gradients.steps}});
   for (const NamedTensor& one : {NamedTensor{"dskip", gradients.skip},
                                  {"dlog_rate", gradients.log_rate},
                                  {"dstep_bias", gradients.step_bias}}) {

@@ -166,8 +166,8 @@ inline void fill_dvalues(const BackwardScanScratch& scratch, const float* dy, co
 
 /// dstate = e^c of the whole chunk·dstate + Cᵀ·(e^c ∘ dy). Overwrites dy.
 template <int kLanes>
-inline void retreat_state(float* dstate, float* dy, const float* queries, const HeadDecay& decay,
-                          std::int64_t depth) {
+inline void step_back_state(float* dstate, float* dy, const float* queries, const HeadDecay& decay,
+                            std::int64_t depth) {
   for (std::int64_t i = 0; i < kChunk; ++i) {
     const float factor = decay.from_start[i];
 #pragma omp simd
@@ -269,7 +269,7 @@ inline void backward_chunk(const StateSpaceGradients& gradients, const Tensor& d
         {dstate, scratch.values_across + at, scratch.keys_across, joins, decay.to_end},
         sizes.depth);
     flows.whole += static_cast<double>(decay.whole()) * dot_of_panels(dstate, state, panel_state);
-    retreat_state<kLanes>(dstate, scratch.dy + at, scratch.queries, decay, sizes.depth);
+    step_back_state<kLanes>(dstate, scratch.dy + at, scratch.queries, decay, sizes.depth);
   }
   finish_steps(gradients, reader, block, head, chunk, decay, flows, sums);
 }

@@ -30,7 +30,7 @@ class CrossApproximation {
   void run(double tolerance) {
     const std::int64_t most = std::min(place_.rows, place_.columns);
     std::int64_t row = 0;
-    while (rank() < most && row >= 0) row = add_cross(row, tolerance);
+    while (rank() < most && row >= 0) row = add_cross_term(row, tolerance);
   }
   HodlrMatrix u() const { return joined(us_, place_.rows); }
   HodlrMatrix v() const { return joined(vs_, place_.columns); }
@@ -63,13 +63,13 @@ class CrossApproximation {
   }
 
   /// Adds the cross through a row. Returns the next row, or -1 if the sum is accurate enough.
-  std::int64_t add_cross(std::int64_t row, double tolerance) {
+  std::int64_t add_cross_term(std::int64_t row, double tolerance) {
     HodlrVector v = row_left(row);
     used_[static_cast<std::size_t>(row)] = true;
     std::int64_t column = 0;
     const double pivot = v.cwiseAbs().maxCoeff(&column);
     if (!(pivot > tolerance * std::sqrt(norm_squared_) / static_cast<double>(place_.rows)))
-      return row_that_differs(tolerance);
+      return find_residual_row(tolerance);
     v /= v[column];
     HodlrVector u = column_left(column);
     const double size = u.norm() * v.norm();
@@ -82,10 +82,10 @@ class CrossApproximation {
     }
     us_.push_back(std::move(u));
     vs_.push_back(std::move(v));
-    return size > tolerance * std::sqrt(norm_squared_) ? next : row_that_differs(tolerance);
+    return size > tolerance * std::sqrt(norm_squared_) ? next : find_residual_row(tolerance);
   }
   /// Returns a row with an error, found from a few random rows and columns; -1 if all agree.
-  std::int64_t row_that_differs(double tolerance) {
+  std::int64_t find_residual_row(double tolerance) {
     constexpr std::uint64_t kDrawn = 4;
     const double most = tolerance * std::sqrt(norm_squared_);
     const RandomKey key{static_cast<std::uint64_t>(place_.first_row), us_.size(),

@@ -62,7 +62,7 @@ void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
   const DType real = check_resolvent(call, {"dg", dg}, input, spec);
   check_off_diagonals(call, {"dabove", gradients.above}, {"dbelow", gradients.below}, dg, real);
   if (gradients.values)
-    check_alike(call, {{"values", input.values}, {"dvalues", gradients.values}});
+    check_matching(call, {{"values", input.values}, {"dvalues", gradients.values}});
   if (gradients.z) check_shape(call, {"dz", gradients.z}, {2}, real);
   dispatch_with_workspace<cpu::resolvent_backward, cuda::resolvent_backward>(
       call, Work::kElementwise, gradients, dg, input, spec);

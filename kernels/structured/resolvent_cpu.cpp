@@ -114,7 +114,7 @@ struct ResolventTask {
   }
 
   /// Computes pivots from the last token on and, if there is a gradient, the sums of later tokens.
-  void from_the_end() const {
+  void compute_pivots() const {
     Lanes rho, s, q, later;
     for (std::int64_t i = tokens - 1; i >= 0; --i) {
       diagonal(i, s);
@@ -136,7 +136,7 @@ struct ResolventTask {
     }
   }
   void forward() const {
-    from_the_end();
+    compute_pivots();
     Lanes delta, s, g;
     for (std::int64_t i = 0; i < tokens; ++i) {
       diagonal(i, s);
@@ -202,7 +202,7 @@ struct ResolventTask {
     }
   }
   void backward() const {
-    from_the_end();
+    compute_pivots();
     Lanes delta, s, g, before, earlier, q, lower;
     double sums[2][kLanes] = {};
     for (std::int64_t i = 0; i < tokens; ++i) {

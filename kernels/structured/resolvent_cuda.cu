@@ -97,7 +97,7 @@ struct Chains {
 
 /// One chain from one end: place 0 is the first token in this direction.
 template <class Real, class T>
-struct Way {
+struct ChainView {
   Chains<Real, T> chains;
   std::int64_t sequence, m;
   bool reversed;
@@ -120,7 +120,7 @@ struct Way {
 };
 
 template <class Real, class T>
-__device__ Way<Real, T> way_of(const Chains<Real, T>& chains) {
+__device__ ChainView<Real, T> chain_of(const Chains<Real, T>& chains) {
   return {chains, static_cast<std::int64_t>(blockIdx.x) / chains.matrices,
           static_cast<std::int64_t>(blockIdx.x) % chains.matrices, blockIdx.y == 1};
 }
@@ -188,12 +188,12 @@ __device__ inline Places places_of_thread(std::int64_t tokens) {
 template <class Real, class T>
 __global__ void pivots_kernel(Chains<Real, T> chains) {
   __shared__ Moebius<Real> shared[kScanThreads];
-  const Way<Real, T> way = way_of(chains);
+  const ChainView<Real, T> chain = chain_of(chains);
   const Places places = places_of_thread(chains.tokens);
   Moebius<Real> map{{1, 0}, {0, 0}, {0, 0}, {1, 0}};
   for (std::int64_t i = places.begin; i < places.end; ++i) {
-    const Real k = way.joined(i);
-    map = after(Moebius<Real>{chains.diagonal(way.element(i)), {-k, 0}, {1, 0}, {0, 0}}, map);
+    const Real k = chain.joined(i);
+    map = after(Moebius<Real>{chains.diagonal(chain.element(i)), {-k, 0}, {1, 0}, {0, 0}}, map);
   }
   scan_block(map, shared);
   Complex<Real> pivot{1, 0};
@@ -201,13 +201,13 @@ __global__ void pivots_kernel(Chains<Real, T> chains) {
     const Moebius<Real> before = shared[threadIdx.x - 1];
     pivot = before.x00 * inverse(before.x10);
   }
-  Complex<Real>* const to = way.pivots();
+  Complex<Real>* const to = chain.pivots();
   for (std::int64_t i = places.begin; i < places.end; ++i) {
-    const Complex<Real> s = chains.diagonal(way.element(i));
-    const Real k = way.joined(i);
+    const Complex<Real> s = chains.diagonal(chain.element(i));
+    const Real k = chain.joined(i);
     const Complex<Real> part = k * inverse(pivot);
     pivot = k == Real{0} ? s : Complex<Real>{s.re - part.re, s.im - part.im};
-    to[way.element(i)] = pivot;
+    to[chain.element(i)] = pivot;
   }
 }
 
@@ -215,15 +215,15 @@ __global__ void pivots_kernel(Chains<Real, T> chains) {
 template <class Real, class T>
 __global__ void sums_kernel(Chains<Real, T> chains) {
   __shared__ Affine<Real> shared[kScanThreads];
-  const Way<Real, T> way = way_of(chains);
+  const ChainView<Real, T> chain = chain_of(chains);
   const Places places = places_of_thread(chains.tokens);
-  const Complex<Real>* const pivots = way.pivots();
+  const Complex<Real>* const pivots = chain.pivots();
   const auto step = [&](std::int64_t i) -> Affine<Real> {
-    const Real k = way.joined(i);
+    const Real k = chain.joined(i);
     if (k == Real{0}) return {{0, 0}, {0, 0}};
-    const Complex<Real> turned = inverse(pivots[way.element(i - 1)]);
+    const Complex<Real> turned = inverse(pivots[chain.element(i - 1)]);
     const Complex<Real> factor = k * (turned * turned);
-    return {factor, factor * chains.seed(way.element(i - 1))};
+    return {factor, factor * chains.seed(chain.element(i - 1))};
   };
   Affine<Real> map{{1, 0}, {0, 0}};
   for (std::int64_t i = places.begin; i < places.end; ++i) map = after(step(i), map);
@@ -233,7 +233,7 @@ __global__ void sums_kernel(Chains<Real, T> chains) {
   for (std::int64_t i = places.begin; i < places.end; ++i) {
     const Affine<Real> one = step(i);
     sum = one.factor * sum + one.term;
-    way.sums()[way.element(i)] = sum;
+    chain.sums()[chain.element(i)] = sum;
   }
 }
 

@@ -32,7 +32,7 @@ void check_tridiagonal(const KernelCall& call, const NamedTensor& diagonal,
 void check_semiseparable(const KernelCall& call, const NamedTensor& result, const Tensor& x,
                          const Semiseparable& h) {
   check_real(call, {"x", x}, 2);
-  check_alike(call, {{"x", x}, result});
+  check_matching(call, {{"x", x}, result});
   const std::int64_t size = x.size(1);
   check_shape(call, {"diagonal", h.diagonal}, {size}, DType::kF32);
   check_shape(call, {"above", h.above}, {size - 1}, DType::kF32);
@@ -57,7 +57,7 @@ void semiseparable_backward(const SemiseparableGradients& gradients, const Tenso
                             const Tensor& x, const Semiseparable& h, const Stream& stream) {
   const KernelCall call{"semiseparable_backward", stream};
   check_semiseparable(call, {"dy", dy}, x, h);
-  if (gradients.x) check_alike(call, {{"x", x}, {"dx", gradients.x}});
+  if (gradients.x) check_matching(call, {{"x", x}, {"dx", gradients.x}});
   check_tridiagonal(call, {"ddiagonal", gradients.diagonal}, {"dabove", gradients.above},
                     {"dbelow", gradients.below}, h.size());
   for (const auto& [name, part] : {std::pair{"du", &gradients.u}, std::pair{"dv", &gradients.v}}) {

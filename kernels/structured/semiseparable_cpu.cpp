@@ -109,10 +109,10 @@ inline void project_tile(float* sums, const float* padded, const PackedSemisepar
   if (h.rank - k == 1) project_some<kRows, 1>(sums, k, padded, h);
 }
 
-inline void put_some(float* to, const ColumnVector& vector, std::int64_t count) {
+inline void store_partial(float* to, const ColumnVector& vector, std::int64_t count) {
   std::memcpy(to, &vector, static_cast<std::size_t>(count) * sizeof(float));
 }
-inline void put_some(BFloat16* to, const ColumnVector& vector, std::int64_t count) {
+inline void store_partial(BFloat16* to, const ColumnVector& vector, std::int64_t count) {
   float lanes[kColumnLanes];
   std::memcpy(lanes, &vector, sizeof lanes);
   if (count < kColumnLanes) {
@@ -160,8 +160,8 @@ inline void expand_some(T* y, const float* sums, const float* padded, std::int64
     for (int i = 0; i < kVectors; ++i) {
       const std::int64_t left = std::min(kColumnLanes, count - i * kColumnLanes);
       T* const to = y + row * h.size + (first + i) * kColumnLanes;
-      left == kColumnLanes ? put_some(to, total[row][i], kColumnLanes)
-                           : put_some(to, total[row][i], left);
+      left == kColumnLanes ? store_partial(to, total[row][i], kColumnLanes)
+                           : store_partial(to, total[row][i], left);
     }
   }
 }

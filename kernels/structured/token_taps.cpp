@@ -39,8 +39,8 @@ void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const Toke
                         const Stream& stream) {
   const KernelCall call{"token_taps_forward", stream};
   check_taps(call, {"y", y}, input, spec);
-  check_alike(call, {{"y", y}, {"low", input.low}});
-  if (input.more) check_alike(call, {{"y", y}, {"more", input.more}});
+  check_matching(call, {{"y", y}, {"low", input.low}});
+  if (input.more) check_matching(call, {{"y", y}, {"more", input.more}});
   if (input.before)
     check_shape(call, {"before", input.before}, {y.size(0), 1, y.size(2)}, y.dtype());
   dispatch_with_workspace<cpu::token_taps_forward, cuda::token_taps_forward>(
@@ -54,7 +54,7 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
   check_taps(call, {"dy", dy}, input, spec);
   if (input.before)
     throw Error(ExitCode::kInternal, "token_taps_backward: has no gradient of x before a sequence");
-  if (dlow) check_alike(call, {{"dy", dy}, {"dlow", dlow}});
+  if (dlow) check_matching(call, {{"dy", dy}, {"dlow", dlow}});
   if (dx.rows || dtaps.rows) {
     const std::int64_t rows = dy.size(0) * dy.size(1);
     check_tap_columns(call, "dx", dx, rows, dy.size(2), dy.dtype());
@@ -69,7 +69,7 @@ void token_taps_step(const Tensor& y, const Tensor& low, const Tensor& state, co
                      const TokenTapsSpec& spec, const Stream& stream) {
   const KernelCall call{"token_taps_step", stream};
   check_real(call, {"y", y}, 2);
-  check_alike(call, {{"y", y}, {"low", low}});
+  check_matching(call, {{"y", y}, {"low", low}});
   check_heads(call, y.size(1), spec);
   if (spec.ahead)
     throw Error(ExitCode::kInternal, "token_taps_step: taps of later tokens cannot go on");

@@ -10,7 +10,7 @@ namespace {
 void check_moments(const KernelCall& call, const Tensor& m, const Tensor& v, const Shape& wanted) {
   check_real(call, {"m", m});
   check_shape(call, {"m", m}, wanted);
-  check_alike(call, {{"m", m}, {"v", v}});
+  check_matching(call, {{"m", m}, {"v", v}});
 }
 
 void check_quantized_moment(const KernelCall& call, const NamedTensor& codes,
@@ -98,7 +98,7 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
                 const Stream& stream) {
   const KernelCall call{"sgd_update", stream};
   check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
-  if (momentum != 0.0f) check_alike(call, {{"w", w}, {"m", m}});
+  if (momentum != 0.0f) check_matching(call, {{"w", w}, {"m", m}});
   dispatch<cpu::sgd_update, cuda::sgd_update>(call, Work::kOptimizer, w, m, g, compute_copy,
                                               learning_rate, momentum, weight_decay,
                                               gradient_scale);
@@ -138,7 +138,7 @@ void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tens
                    float momentum, float gradient_scale, const Stream& stream) {
   const KernelCall call{"muon_momentum", stream};
   check_dtype(call, {"u", u}, DType::kF32);
-  check_alike(call, {{"u", u}, {"m", m}, {"g", g}});
+  check_matching(call, {{"u", u}, {"m", m}, {"g", g}});
   check_shape(call, {"squares", squares}, {1}, DType::kF64);
   dispatch<cpu::muon_momentum, cuda::muon_momentum>(call, Work::kOptimizer, u, m, g, squares,
                                                     momentum, gradient_scale);
@@ -157,7 +157,7 @@ void adam_mini_update(const Tensor& w, const Tensor& m, const Tensor& v, const T
                       const Stream& stream) {
   const KernelCall call{"adam_mini_update", stream};
   check_update(call, {"w", w}, {"g", g}, {"compute_copy", compute_copy});
-  check_alike(call, {{"w", w}, {"m", m}});
+  check_matching(call, {{"w", w}, {"m", m}});
   check_blocks(call, v, m);
   require(settings.step >= 1, "adam_mini_update: step must be at least 1");
   dispatch<cpu::adam_mini_update, cuda::adam_mini_update>(call, Work::kOptimizer, w, m, v, g,
@@ -168,7 +168,7 @@ void adam_mini_direction(const Tensor& direction, const Tensor& m, const Tensor&
                          const AdamWSettings& settings, const Stream& stream) {
   const KernelCall call{"adam_mini_direction", stream};
   check_dtype(call, {"direction", direction}, DType::kF32);
-  check_alike(call, {{"direction", direction}, {"m", m}});
+  check_matching(call, {{"direction", direction}, {"m", m}});
   check_blocks(call, v, m);
   require(settings.step >= 1, "adam_mini_direction: step must be at least 1");
   dispatch<cpu::adam_mini_direction, cuda::adam_mini_direction>(call, Work::kOptimizer, direction,

@@ -93,8 +93,8 @@ constexpr std::int64_t kAdamWBlock = 4 * kAdamWThreads * kPack;  // elements
 
 /// Tensors of one launch. Every device accepts 4 KiB of arguments.
 struct AdamWTable {
-  static constexpr int kMost = 40;
-  AdamWRow rows[kMost];
+  static constexpr int kMax = 40;
+  AdamWRow rows[kMax];
   int count = 0;
 };
 static_assert(sizeof(AdamWTable) <= 4096);
@@ -135,7 +135,7 @@ class AdamWLaunches {
 
   void add(const AdamWUpdate& update) {
     if (update.w.elements() == 0) return;
-    if (table_.count == AdamWTable::kMost) start();
+    if (table_.count == AdamWTable::kMax) start();
     table_.rows[table_.count] = AdamWRow(update, blocks_);
     ++table_.count;
     blocks_ += static_cast<unsigned int>((update.w.elements() + kAdamWBlock - 1) / kAdamWBlock);

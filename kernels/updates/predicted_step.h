@@ -20,10 +20,10 @@ struct InFlight {
       scale[count++] = one.scale;
     }
   }
-  const float* gradient[kMostInFlight] = {};
-  const float* rows[kMostInFlight] = {};
-  const float* columns[kMostInFlight] = {};
-  float scale[kMostInFlight] = {};
+  const float* gradient[kMaxInFlight] = {};
+  const float* rows[kMaxInFlight] = {};
+  const float* columns[kMaxInFlight] = {};
+  float scale[kMaxInFlight] = {};
   int count = 0;
 };
 
@@ -56,7 +56,7 @@ struct PredictedSteps : InFlight {
       if (decays_base) base_kept *= step[i].kept;
     }
   }
-  Step step[kMostInFlight];
+  Step step[kMaxInFlight];
   float base_kept = 1;
 };
 using PredictedAdamW = PredictedSteps<AdamWStep, AdamWSettings>;
@@ -91,11 +91,11 @@ struct PredictedMuon : InFlight {
                 float update_scale, float weight_decay)
       : InFlight(gradients),
         momentum(momentum),
-        least_side(static_cast<double>(std::min(base.size(0), base.size(1)))) {
+        min_side(static_cast<double>(std::min(base.size(0), base.size(1)))) {
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       rate[i] = gradients[i].learning_rate * update_scale;
       kept[i] = 1.0f - gradients[i].learning_rate * weight_decay;
-      aged[i] = std::pow(static_cast<double>(momentum), 2.0 * static_cast<double>(i + 2));
+      decayed_shares[i] = std::pow(static_cast<double>(momentum), 2.0 * static_cast<double>(i + 2));
     }
   }
   /// Computes each gradient's factor, scale·(c_j + β·Σ_{i>=j} β^(i−j)·c_i), c_i being G_i's.
@@ -103,19 +103,18 @@ struct PredictedMuon : InFlight {
                               const double* squares) const {
     double later_kept = 1, through_momentum = 0;
     for (int i = count - 1; i >= 0; --i) {
-      const double square = momentum_squares * aged[i] + squares[i];
-      const double factor =
-          square == 0 ? 0 : -rate[i] * later_kept / std::sqrt(square / least_side);
+      const double square = momentum_squares * decayed_shares[i] + squares[i];
+      const double factor = square == 0 ? 0 : -rate[i] * later_kept / std::sqrt(square / min_side);
       through_momentum = factor + momentum * through_momentum;
       factors[i] = static_cast<float>((factor + momentum * through_momentum) * scale[i]);
       later_kept *= kept[i];
     }
   }
   double momentum;
-  double least_side;
-  double rate[kMostInFlight] = {};
-  double kept[kMostInFlight] = {};
-  double aged[kMostInFlight] = {};  // remaining share of the momentum's square
+  double min_side;
+  double rate[kMaxInFlight] = {};
+  double kept[kMaxInFlight] = {};
+  double decayed_shares[kMaxInFlight] = {};  // remaining share of the momentum's square
 };
 
 }  // namespace hybrid_trainer::kernels

@@ -32,10 +32,10 @@ void check_momentum(const KernelCall& call, const StartingMomentum& m, const Sha
 
 void check_gradients(const KernelCall& call, std::span<const GradientInFlight> gradients,
                      const Shape& wanted) {
-  if (gradients.size() > kMostInFlight) {
+  if (gradients.size() > kMaxInFlight) {
     throw Error(ExitCode::kInternal,
                 concat(call.kernel, ": ", gradients.size(), " gradients are in flight, at most ",
-                       kMostInFlight, " may be"));
+                       kMaxInFlight, " may be"));
   }
   for (const GradientInFlight& one : gradients) check_f32(call, {"gradient", one.gradient}, wanted);
 }

@@ -11,7 +11,7 @@ namespace hybrid_trainer::kernels {
 // that have arrived, and each pending one is predicted from its gradient.
 
 /// Maximum number of gradients in flight.
-constexpr std::size_t kMostInFlight = 8;
+constexpr std::size_t kMaxInFlight = 8;
 
 /// means over the rows (R) and over the columns (C) of (scale·x)², or with squares = false of x,
 /// ignoring the scale, for x as a matrix (R, C) of rows of its last dimension; a vector is (1, C).
@@ -43,7 +43,7 @@ struct StartingMomentum {
 /// updates included in base's state; at 0 v begins at zero, and v_rows and v_columns may be
 /// undefined. Ignores settings.learning_rate, gradient_scale and rounding_key. base: f32; w: f32 or
 /// bf16 of base's shape, may be base. Source of the factors: Shazeer & Stern 2018, algorithm 1.
-/// Throws Error for more than kMostInFlight gradients.
+/// Throws Error for more than kMaxInFlight gradients.
 void predicted_adamw(const Tensor& w, const Tensor& base, const StartingMomentum& m,
                      const Tensor& v_rows, const Tensor& v_columns,
                      std::span<const GradientInFlight> gradients, bool decays_base,

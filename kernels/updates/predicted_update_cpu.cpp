@@ -39,7 +39,7 @@ void for_pieces(std::int64_t elements, std::int64_t columns, const Body& body) {
 template <std::size_t N = 0, class Body>
 void with_indices(int count, const Body& body) {
   if (count == static_cast<int>(N)) return body(std::make_index_sequence<N>());
-  if constexpr (N < kMostInFlight) with_indices<N + 1>(count, body);
+  if constexpr (N < kMaxInFlight) with_indices<N + 1>(count, body);
 }
 
 /// w = base·base_kept + change. `predict` takes the gradients' indices and a piece, and returns a
@@ -134,7 +134,7 @@ struct AdamWPrediction {
   PredictedAdamW flight;
   MomentumStart start;
   FactoredMoment second_moment;
-  FactoredMoment squares[kMostInFlight] = {};
+  FactoredMoment squares[kMaxInFlight] = {};
 };
 
 struct LionPrediction {
@@ -162,7 +162,7 @@ struct MuonPrediction {
     return [=]([[maybe_unused]] int i) { return (0.0f + ... + (factor[k] * gradients[k][i])); };
   }
   InFlight flight;
-  float factors[kMostInFlight];
+  float factors[kMaxInFlight];
 };
 
 /// Returns the squares of the Nesterov momentum of n elements, and advances d by one gradient.
@@ -238,7 +238,7 @@ void in_flight_squares(const Tensor& squares, std::span<const GradientInFlight> 
   double* const sums = of_shares.data<double>();
   parallel_shares(elements, kMinElementsPerThread,
                   [=](std::int64_t share, std::int64_t begin, std::int64_t end) {
-                    double total[kMostInFlight] = {};
+                    double total[kMaxInFlight] = {};
                     for (std::int64_t at = begin; at < end; at += kQuantizationBlock) {
                       PieceValues d{};
                       const auto n = static_cast<int>(std::min(kQuantizationBlock, end - at));

@@ -35,7 +35,7 @@ struct RowMeans {
 struct InverseMeans {
   float* inverse;
   std::int64_t height;
-  const float* rows[kMostInFlight + 1];
+  const float* rows[kMaxInFlight + 1];
   __device__ float term(std::int64_t, std::int64_t i) const {
     return rows[blockIdx.x] == nullptr ? 0 : rows[blockIdx.x][i];
   }
@@ -146,7 +146,7 @@ void write_prediction(const Stream& stream, const char* name, const Tensor& w, c
     using T = decltype(real);
     const WritePrediction<T, Add> body{w.data<T>(), base.data<float>(), base_kept, add};
     const auto& g = flight.gradient;
-    static_assert(kMostInFlight == 8);
+    static_assert(kMaxInFlight == 8);
     for_packs<kPack>(stream, name, w.elements(), body, body.w, body.base, begins..., g[0], g[1],
                      g[2], g[3], g[4], g[5], g[6], g[7]);
   });
@@ -159,18 +159,18 @@ __global__ void in_flight_squares_kernel(InFlight flight, InFlightMomentum next,
                                          std::int64_t elements, double* sums) {
   const std::int64_t begin = blockIdx.x * kSquaresChunk;
   const std::int64_t end = begin + kSquaresChunk < elements ? begin + kSquaresChunk : elements;
-  double sum[kMostInFlight] = {};
+  double sum[kMaxInFlight] = {};
   for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
     float d = 0;
 #pragma unroll
-    for (int j = 0; j < static_cast<int>(kMostInFlight); ++j) {
+    for (int j = 0; j < static_cast<int>(kMaxInFlight); ++j) {
       if (j >= flight.count) break;
       const auto one = static_cast<double>(next(d, flight.gradient[j][i] * flight.scale[j]));
       sum[j] += one * one;
     }
   }
 #pragma unroll
-  for (int j = 0; j < static_cast<int>(kMostInFlight); ++j) {
+  for (int j = 0; j < static_cast<int>(kMaxInFlight); ++j) {
     if (j >= flight.count) break;
     const double total = reduce_block(sum[j], Sum{}, 0.0);
     if (threadIdx.x == 0) sums[j * gridDim.x + blockIdx.x] = total;
@@ -207,7 +207,7 @@ void predicted_adamw(const Tensor& w, const Tensor& base, const StartingMomentum
                      std::span<const GradientInFlight> gradients, bool decays_base,
                      const AdamWSettings& settings, const Stream& stream) {
   const Shape matrix = base.as_rows().shape();
-  const Tensor inverse = empty_workspace(kMostInFlight + 1, DType::kF32, stream);
+  const Tensor inverse = empty_workspace(kMaxInFlight + 1, DType::kF32, stream);
   const bool has_moment = settings.step > 0;
   const AdamWChange add{PredictedAdamW(gradients, settings, decays_base),
                         MomentumStart(m),
@@ -216,7 +216,7 @@ void predicted_adamw(const Tensor& w, const Tensor& base, const StartingMomentum
                         inverse.data<float>(),
                         matrix[1]};
   InverseMeans means{inverse.data<float>(), matrix[0], {add.rows}};
-  std::copy_n(add.steps.rows, kMostInFlight, means.rows + 1);
+  std::copy_n(add.steps.rows, kMaxInFlight, means.rows + 1);
   for_rows(stream, "inverse_means", means, 1 + add.steps.count, matrix[0]);
   write_prediction(stream, "predicted_adamw", w, base, add.steps.base_kept, add.steps, add,
                    add.start.values, add.start.codes);
@@ -247,7 +247,7 @@ void predicted_muon(const Tensor& w, const Tensor& base, const Tensor& momentum_
                     const Tensor& squares, std::span<const GradientInFlight> gradients,
                     float momentum, float update_scale, float weight_decay, const Stream& stream) {
   const PredictedMuon prediction(base, gradients, momentum, update_scale, weight_decay);
-  const Tensor factors = empty_workspace(kMostInFlight, DType::kF32, stream);
+  const Tensor factors = empty_workspace(kMaxInFlight, DType::kF32, stream);
   launch(stream, "muon_factors", muon_factors_kernel, Grid{.threads = 1}, prediction,
          factors.data<float>(), momentum_squares.data<double>(),
          static_cast<const double*>(squares.raw()));

@@ -8,7 +8,7 @@
 #include "phases/asynchronous_gradients/delayed_gradients.h"
 #include "phases/method.h"
 #include "phases/phase_parts.h"
-#include "src/distributed/late_sum.h"
+#include "src/distributed/delayed_sum.h"
 #include "src/optim/predicted_weights.h"
 
 namespace hybrid_trainer {
@@ -51,25 +51,25 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   /// Collective with sharded weights. All errors except Diverged, which occurs on all ranks, may
   /// concern one rank only and leave its exact weights in place.
   void with_exact(const std::function<void()>& use) override;
-  std::optional<bool> vote_to_stop(bool asks) override;
+  std::optional<bool> vote_to_stop(bool requests_stop) override;
   void save(State& state) const override;
   void load(const State& state) override;
 
  private:
   /// Contents of a rank's message about a step.
-  enum Word { kLoss, kStops, kMissed, kMoved };
-  struct Flight {
+  enum MessageField { kLoss, kStops, kMissed, kMoved };
+  struct PendingStep {
     Tensor own;   // this rank's gradient; only its shards if sharded
     Tensor sent;  // to be summed, until the sum begins
-    std::vector<double> words{};
-    LateSum sum{};
+    std::vector<double> scalars{};
+    DelayedSum sum{};
     bool is_finite = true;
     double learning_rate = 0;
     Tensor before{}, predicted{};  // slices of the weights without and with its update
   };
   void send(double loss, double norm);
   void begin_sums();
-  void measure_prediction(const Flight& arrived);
+  void measure_prediction(const PendingStep& arrived);
   void exchange_whole_weights();
 
   const std::int64_t delay_;
@@ -80,14 +80,14 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   const std::vector<Parameter*>& parameters_;  // updated by this rank
   const Stream& stream_;
   PredictedWeights weights_;
-  std::deque<Flight> flights_;  // oldest first
-  std::optional<Flight> arrived_;
+  std::deque<PendingStep> pending_steps_;  // oldest first
+  std::optional<PendingStep> arrived_;
   double arrived_norm_ = 0;
   float clip_scale_ = 1;           // of the last update
   double missed_ = 0, moved_ = 0;  // squared error and change of the last update on this rank
   std::optional<double> error_{};  // relative error over all ranks
   std::string worst_weight_{};     // on this rank
-  bool asks_to_stop_ = false, was_asked_to_stop_ = false;
+  bool requests_stop_ = false, stop_requested_ = false;
 };
 
 AsynchronousGradients::AsynchronousGradients(const PendingSetup& setup)
@@ -114,44 +114,45 @@ double AsynchronousGradients::wait_for_own_gradient(const Batch& batch) {
 /// `loss`: contribution of its micro-batches to the mean over all ranks.
 void AsynchronousGradients::send(double loss, double norm) {
   weights_.begin();
-  Flight flight;
+  PendingStep pending_step;
   const Tensor whole = sums_.take();
   if (has_parts_) {
-    flight.own = sums_.own_parts_of(whole);
-    flight.sent = whole;
+    pending_step.own = sums_.own_parts_of(whole);
+    pending_step.sent = whole;
   } else {
-    flight.own = whole;
-    flight.sent = Tensor::empty_like(whole, MemoryKind::kGradients, stream_);
-    copy(flight.sent, whole, stream_);
+    pending_step.own = whole;
+    pending_step.sent = Tensor::empty_like(whole, MemoryKind::kGradients, stream_);
+    copy(pending_step.sent, whole, stream_);
   }
-  flight.words = {loss, asks_to_stop_ ? 1.0 : 0.0, std::exchange(missed_, 0),
-                  std::exchange(moved_, 0)};
-  flight.is_finite = std::isfinite(norm) && std::isfinite(loss);
-  flight.learning_rate = engine_.learning_rate();
-  flights_.push_back(std::move(flight));
+  pending_step.scalars = {loss, requests_stop_ ? 1.0 : 0.0, std::exchange(missed_, 0),
+                          std::exchange(moved_, 0)};
+  pending_step.is_finite = std::isfinite(norm) && std::isfinite(loss);
+  pending_step.learning_rate = engine_.learning_rate();
+  pending_steps_.push_back(std::move(pending_step));
   if (!has_parts_) begin_sums();
 }
 
 void AsynchronousGradients::begin_sums() {
-  for (Flight& flight : flights_) {
-    if (!flight.sent) continue;
-    const Tensor sent = std::exchange(flight.sent, {});
+  for (PendingStep& pending_step : pending_steps_) {
+    if (!pending_step.sent) continue;
+    const Tensor sent = std::exchange(pending_step.sent, {});
     Communicator& ranks = sums_.ranks();
-    flight.sum = !has_parts_ ? LateSum(sent, flight.words, ranks, stream_)
-                             : LateSum(sent, sums_.shared_elements(), flight.words, ranks, stream_);
+    pending_step.sum = !has_parts_ ? DelayedSum(sent, pending_step.scalars, ranks, stream_)
+                                   : DelayedSum(sent, sums_.shared_elements(), pending_step.scalars,
+                                                ranks, stream_);
   }
 }
 
 std::optional<GradientMeasurement> AsynchronousGradients::wait_for_gradient(bool all) {
   if (all) begin_sums();  // of a step that ended before its prediction
   const std::size_t stays = all ? 0 : static_cast<std::size_t>(delay_);
-  if (flights_.size() <= stays) return {};
-  arrived_ = std::move(flights_.front());
-  flights_.pop_front();
-  LateSum& sum = arrived_->sum;
+  if (pending_steps_.size() <= stays) return {};
+  arrived_ = std::move(pending_steps_.front());
+  pending_steps_.pop_front();
+  DelayedSum& sum = arrived_->sum;
   const Tensor total = sum.wait();
   sums_.show(!has_parts_ ? total : sums_.own_parts_of(total));
-  was_asked_to_stop_ |= sum.sum_of(kStops) > 0;
+  stop_requested_ |= sum.sum_of(kStops) > 0;
   const double missed = sum.sum_of(kMissed), moved = sum.sum_of(kMoved);
   error_.reset();
   if (moved > 0) error_ = std::sqrt(missed / moved);
@@ -171,11 +172,11 @@ ArrivedUpdate AsynchronousGradients::apply(bool finite) {
   }
   arrived_.reset();
   sums_.free();
-  return {error_, worst_weight_, true, static_cast<std::int64_t>(flights_.size())};
+  return {error_, worst_weight_, true, static_cast<std::int64_t>(pending_steps_.size())};
 }
 
 /// Measures the last update against this rank's prediction.
-void AsynchronousGradients::measure_prediction(const Flight& arrived) {
+void AsynchronousGradients::measure_prediction(const PendingStep& arrived) {
   if (!arrived.predicted) return;
   const Tensor now = weights_.slices(true);
   double worst = 0;
@@ -200,16 +201,16 @@ void AsynchronousGradients::measure_prediction(const Flight& arrived) {
 
 void AsynchronousGradients::predict_weights() {
   std::vector<OwnGradient> gradients;
-  for (const Flight& flight : flights_) {
-    if (!flight.is_finite) continue;  // its update will be skipped
-    gradients.push_back({[this, own = flight.own](const Parameter& parameter) {
+  for (const PendingStep& pending_step : pending_steps_) {
+    if (!pending_step.is_finite) continue;  // its update will be skipped
+    gradients.push_back({[this, own = pending_step.own](const Parameter& parameter) {
                            return sums_.part_of(own, parameter);
                          },
-                         static_cast<float>(flight.learning_rate), clip_scale_});
+                         static_cast<float>(pending_step.learning_rate), clip_scale_});
   }
   weights_.predict(gradients);
-  flights_.back().before = weights_.slices(true);
-  flights_.back().predicted = weights_.slices(false);
+  pending_steps_.back().before = weights_.slices(true);
+  pending_steps_.back().predicted = weights_.slices(false);
   if (!has_parts_) return;
   engine_.publish_weights();
   engine_.send_weights();
@@ -235,14 +236,14 @@ void AsynchronousGradients::with_exact(const std::function<void()>& use) {
 }
 
 void AsynchronousGradients::wait_for_exact_weights() {
-  require(flights_.empty(), "wait for pending gradients first");
+  require(pending_steps_.empty(), "wait for pending gradients first");
   arrived_.reset();
   sums_.free();
-  sums_.keep_own(false);
+  sums_.keep_local(false);
   const bool were_in_place = weights_.are_in_place();
   weights_.end();
   if (has_parts_ && were_in_place) engine_.publish_weights();
-  was_asked_to_stop_ = false;
+  stop_requested_ = false;
   missed_ = moved_ = 0;
 }
 
@@ -251,10 +252,10 @@ void AsynchronousGradients::drop() {
   wait_for_exact_weights();
 }
 
-std::optional<bool> AsynchronousGradients::vote_to_stop(bool asks) {
-  if (flights_.empty()) return {};
-  asks_to_stop_ = asks;
-  return was_asked_to_stop_;
+std::optional<bool> AsynchronousGradients::vote_to_stop(bool requests_stop) {
+  if (pending_steps_.empty()) return {};
+  requests_stop_ = requests_stop;
+  return stop_requested_;
 }
 
 void AsynchronousGradients::save(State& state) const {
@@ -313,9 +314,9 @@ const std::vector<Refusal>& AsynchronousGradientsMethod::refusals() {
 void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   const AsynchronousGradientsConfig& group = parts_.config().asynchronous_gradients;
   if (parts_.steps_in_phase == 0) {
-    tell(outcome, concat("other ranks' gradients arrive ", group.delay,
-                         group.delay == 1 ? " step" : " steps", " late, for at most ",
-                         parts_.config().max_predict_steps, " steps"));
+    add_event(outcome, concat("other ranks' gradients arrive ", group.delay,
+                              group.delay == 1 ? " step" : " steps", " late, for at most ",
+                              parts_.config().max_predict_steps, " steps"));
   }
   DelayedGradients& gradients = this->gradients();
   outcome.loss = gradients.wait_for_own_gradient(batch);

@@ -13,7 +13,7 @@ class AsynchronousOptimizer final : public PendingWork, public DelayedOptimizer 
   explicit AsynchronousOptimizer(const PendingSetup& setup)
       : engine_(setup.engine),
         optimizer_(dynamic_cast<SpeculativeOptimizer&>(engine_.optimizer())),
-        tell_(setup.tell) {}
+        report_(setup.report) {}
   ArrivedUpdate wait_for_update(bool finite) override;
   void wait_for_exact_weights() override;
 
@@ -27,14 +27,14 @@ class AsynchronousOptimizer final : public PendingWork, public DelayedOptimizer 
  private:
   Engine& engine_;
   SpeculativeOptimizer& optimizer_;
-  const std::function<void(const std::string&)> tell_;
+  const std::function<void(const std::string&)> report_;
 };
 
 void AsynchronousOptimizer::enter_predict() {
   try {
     optimizer_.begin_lag(engine_.rates_from(0), engine_.stream());
   } catch (const OutOfMemory& error) {
-    tell_(concat("updates are not delayed: ", error.what()));
+    report_(concat("updates are not delayed: ", error.what()));
   }
 }
 
@@ -45,11 +45,11 @@ ArrivedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
   }
   if (finite) engine_.finish_batch();
   const StepPartTimer timer(engine_.stream(), StepPart::kUpdate);
-  return optimizer_.wait_for_late_step(
+  return optimizer_.wait_for_delayed_step(
       {.finite = finite,
        .learning_rate = static_cast<float>(engine_.learning_rate()),
        .gradient_scale = engine_.update_scale(),
-       .rates_to_come = engine_.rates_from(1)},
+       .future_rates = engine_.rates_from(1)},
       engine_.stream());
 }
 
@@ -57,10 +57,10 @@ void AsynchronousOptimizer::wait_for_exact_weights() {
   optimizer_.wait_for_exact_weights(engine_.stream());
 }
 
-void AsynchronousOptimizer::save(State& state) const { optimizer_.save_late(state); }
+void AsynchronousOptimizer::save(State& state) const { optimizer_.save_delayed(state); }
 
 void AsynchronousOptimizer::load(const State& state) {
-  optimizer_.load_late(state, engine_.rates_from(0), engine_.stream());
+  optimizer_.load_delayed(state, engine_.rates_from(0), engine_.stream());
 }
 
 /// The asynchronous optimizer: Predict's steps equal Full's, but their exact updates are delayed.

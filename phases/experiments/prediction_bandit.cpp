@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr double kFade = 0.9;
+constexpr double kRewardDecay = 0.9;
 
 }  // namespace
 
@@ -27,16 +27,16 @@ double PredictionBandit::margin(std::size_t arm) const {
   return largest_ * std::sqrt(2 * std::log(std::max(1.0, all)) / counts_[arm]);
 }
 
-void PredictionBandit::see_jump(const Jump& jump) {
+void PredictionBandit::observe_result(const Extrapolation& extrapolation) {
   for (std::vector<double>* faded : {&counts_, &rewards_}) {
-    for (double& value : *faded) value *= kFade;
+    for (double& value : *faded) value *= kRewardDecay;
   }
   const auto played = static_cast<std::size_t>(chosen_);
-  const double reward = jump.cost > 0 ? jump.paired_drop / jump.cost : 0;
+  const double reward = extrapolation.cost > 0 ? extrapolation.paired_drop / extrapolation.cost : 0;
   counts_[played] += 1;
   rewards_[played] += reward;
-  step_lengths_[played] = jump.next_step_length;
-  largest_ = std::max(kFade * largest_, std::abs(reward));
+  step_lengths_[played] = extrapolation.next_step_length;
+  largest_ = std::max(kRewardDecay * largest_, std::abs(reward));
   std::size_t best = 0;
   for (std::size_t arm = 1; arm < arms_.size(); ++arm) {
     if (mean(arm) + margin(arm) > mean(best) + margin(best)) best = arm;

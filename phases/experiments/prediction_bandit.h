@@ -1,6 +1,6 @@
 #pragma once
 
-#include "phases/skip_backward/jump_advisor.h"
+#include "phases/skip_backward/extrapolation_advisor.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {
@@ -14,16 +14,16 @@ namespace hybrid_trainer {
 /// with s the magnitude of the largest reward. All counts, sums and s decay by a tenth per
 /// prediction, because a run's progress slows. Deterministic. Source: UCB1, Auer, Cesa-Bianchi &
 /// Fischer 2002; discounted, Garivier & Moulines 2011.
-class PredictionBandit final : public JumpAdvisor {
+class PredictionBandit final : public ExtrapolationAdvisor {
  public:
   explicit PredictionBandit(const PhaseConfig& config);
   /// Returns the chosen arm, with the step length after its last prediction.
-  std::optional<JumpChoice> choice() const override {
+  std::optional<ExtrapolationChoice> choice() const override {
     const auto chosen = static_cast<std::size_t>(chosen_);
-    return JumpChoice{arms_[chosen], step_lengths_[chosen]};
+    return ExtrapolationChoice{arms_[chosen], step_lengths_[chosen]};
   }
   /// Records the chosen arm's result and chooses again.
-  void see_jump(const Jump& jump) override;
+  void observe_result(const Extrapolation& extrapolation) override;
   /// Returns the reason: "next: merged for 8 steps, …".
   std::string explanation() const override;
 

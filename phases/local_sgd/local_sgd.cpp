@@ -6,7 +6,7 @@
 #include "phases/local_sgd/local_training.h"
 #include "phases/method.h"
 #include "phases/phase_parts.h"
-#include "src/distributed/late_sum.h"
+#include "src/distributed/delayed_sum.h"
 
 namespace hybrid_trainer {
 
@@ -82,7 +82,7 @@ void FlatWeights::write(const Tensor& values, const Shard& elements) const {
 ///
 /// With F fragments (phases.local_sgd.fragments), each 1/F of the weights is exchanged separately
 /// every H steps, fragment f first (f + 1)·H/F steps after Predict began, so the link carries at
-/// most 1/F at a time. With phases.local_sgd.exchange_bits below 32, an exchange is a LowBitSum. At
+/// most 1/F at a time. With phases.local_sgd.exchange_bits below 32, an exchange is a QuantizedSum. At
 /// the end, the ranks have one θ again, the mean of their moments, and the largest step counter.
 class LocalSgd final : public PendingWork, public LocalTraining {
  public:
@@ -99,13 +99,13 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   /// Calls `use` with θ in place of the weights.
   void with_exact(const std::function<void()>& use) override;
   /// Votes are sent with each exchange.
-  std::optional<bool> vote_to_stop(bool asks) override;
+  std::optional<bool> vote_to_stop(bool requests_stop) override;
   /// Saves u as views, and loads it; 0 if it is missing.
   void save(State& state) const override;
   void load(const State& state) override;
 
  private:
-  enum Word { kSkipped, kSteps, kStops };
+  enum MessageField { kSkipped, kSteps, kStops };
   /// A part of the weights that is exchanged separately.
   struct Fragment {
     Shard elements;           // of all weights
@@ -113,18 +113,18 @@ class LocalSgd final : public PendingWork, public LocalTraining {
     std::int64_t steps = 0;   // since the last exchange began
     std::int64_t next = 0;    // steps after which the next exchange begins
     Tensor sent{};            // this rank's weights when the exchange began
-    bool is_rest = false;     // the final exchange, at the end of Predict
-    std::optional<LateSum> exchange{};
-    LowBitErrors errors{};
+    bool is_final = false;    // the final exchange, at the end of Predict
+    std::optional<DelayedSum> exchange{};
+    QuantizationErrors errors{};
   };
-  bool are_under_way() const { return anchor_.defined(); }
+  bool has_begun() const { return anchor_.defined(); }
   std::vector<Fragment> make_fragments() const;
   void begin();
   void update(const GradientMeasurement& own, double share);
-  void begin_exchange(Fragment& fragment, bool is_rest);
+  void begin_exchange(Fragment& fragment, bool is_final);
   void finish_exchange(Fragment& fragment, LocalStep& step);
-  std::vector<double> take_words(bool of_steps);
-  void receive(const LateSum& exchange, LocalStep& step);
+  std::vector<double> take_scalars(bool of_steps);
+  void receive(const DelayedSum& exchange, LocalStep& step);
   void move_anchor(const Fragment& fragment, const Tensor& mean);
   void average_state();
 
@@ -142,7 +142,7 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   // Not sent yet: steps, and how many were not finite.
   std::int64_t steps_ = 0;
   double skipped_ = 0;
-  bool asks_to_stop_ = false, was_asked_to_stop_ = false;
+  bool requests_stop_ = false, stop_requested_ = false;
 };
 
 constexpr const char* kMomentum = "outer_momentum.";
@@ -171,15 +171,15 @@ std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
 }
 
 void LocalSgd::begin() {
-  if (are_under_way()) return;
+  if (has_begun()) return;
   const Tensor anchor = weights_.zeros(sums_.elements());
   weights_.read(anchor, weights_.all());
   for (Fragment& fragment : fragments_) {
     fragment.steps = 0;
     fragment.next = fragment.offset;
     if (config_.exchange_bits == 32) continue;
-    fragment.errors =
-        LowBitErrors(fragment.elements.elements(), config_.exchange_bits, sums_.ranks(), stream_);
+    fragment.errors = QuantizationErrors(fragment.elements.elements(), config_.exchange_bits,
+                                         sums_.ranks(), stream_);
   }
   anchor_ = anchor;
   since_exchange_ = steps_ = 0;
@@ -218,41 +218,41 @@ void LocalSgd::update(const GradientMeasurement& own, double share) {
 }
 
 /// Statistics of independent steps are sent once per round of fragments, whatever their number.
-std::vector<double> LocalSgd::take_words(bool of_steps) {
-  std::vector<double> words{0, 0, asks_to_stop_ ? 1.0 : 0.0};
-  if (!of_steps) return words;
-  words[kSkipped] = std::exchange(skipped_, 0);
-  words[kSteps] = static_cast<double>(std::exchange(steps_, 0));
-  return words;
+std::vector<double> LocalSgd::take_scalars(bool of_steps) {
+  std::vector<double> scalars{0, 0, requests_stop_ ? 1.0 : 0.0};
+  if (!of_steps) return scalars;
+  scalars[kSkipped] = std::exchange(skipped_, 0);
+  scalars[kSteps] = static_cast<double>(std::exchange(steps_, 0));
+  return scalars;
 }
 
-void LocalSgd::begin_exchange(Fragment& fragment, bool is_rest) {
-  const LowBitErrors& errors = fragment.errors;
+void LocalSgd::begin_exchange(Fragment& fragment, bool is_final) {
+  const QuantizationErrors& errors = fragment.errors;
   const std::int64_t elements = fragment.elements.elements();
   fragment.sent = weights_.zeros(elements);
   weights_.read(fragment.sent, fragment.elements);
-  const Tensor moved = weights_.zeros(errors ? errors.of_message.elements() : elements);
+  const Tensor moved = weights_.zeros(errors ? errors.message_error.elements() : elements);
   const Tensor own = moved.rows(0, elements);
   kernels::axpy(own, part_of(anchor_, fragment.elements), -1, fragment.sent, stream_);
-  if (errors) kernels::axpy(moved, moved, -1, errors.of_message, stream_);
+  if (errors) kernels::axpy(moved, moved, -1, errors.message_error, stream_);
   Communicator& ranks = sums_.ranks();
-  const std::vector<double> words = take_words(is_rest || &fragment == &fragments_.back());
-  if (errors && !is_rest) {
-    fragment.exchange.emplace(moved, errors, words, ranks, stream_);
+  const std::vector<double> scalars = take_scalars(is_final || &fragment == &fragments_.back());
+  if (errors && !is_final) {
+    fragment.exchange.emplace(moved, errors, scalars, ranks, stream_);
   } else {
     if (errors) {
       const Tensor shard = part_of(moved, shard_of(moved.elements(), ranks.rank(), ranks.size()));
-      kernels::axpy(shard, shard, -1, errors.of_sum, stream_);
+      kernels::axpy(shard, shard, -1, errors.sum_error, stream_);
     }
-    fragment.exchange.emplace(moved, words, ranks, stream_);
+    fragment.exchange.emplace(moved, scalars, ranks, stream_);
   }
-  fragment.is_rest = is_rest;
+  fragment.is_final = is_final;
   fragment.next = config_.steps;
   since_exchange_ = fragment.steps = 0;
 }
 
-void LocalSgd::receive(const LateSum& exchange, LocalStep& step) {
-  was_asked_to_stop_ |= exchange.sum_of(kStops) > 0;
+void LocalSgd::receive(const DelayedSum& exchange, LocalStep& step) {
+  stop_requested_ |= exchange.sum_of(kStops) > 0;
   step.steps += static_cast<std::int64_t>(exchange.sum_of(kSteps));
   step.skipped += static_cast<std::int64_t>(exchange.sum_of(kSkipped));
 }
@@ -273,7 +273,7 @@ void LocalSgd::finish_exchange(Fragment& fragment, LocalStep& step) {
 
 void LocalSgd::move_anchor(const Fragment& fragment, const Tensor& mean) {
   const Tensor anchor = part_of(anchor_, fragment.elements);
-  if (fragment.is_rest) return kernels::axpy(anchor, anchor, -1, mean, stream_);
+  if (fragment.is_final) return kernels::axpy(anchor, anchor, -1, mean, stream_);
   const Tensor momentum = part_of(momentum_, fragment.elements);
   const auto outer = static_cast<float>(config_.outer_momentum);
   const auto rate = static_cast<float>(config_.outer_learning_rate);
@@ -288,7 +288,7 @@ void LocalSgd::average_state() {
   const float share = 1 / static_cast<float>(ranks.size());
   engine_.optimizer().visit_state([&](const StateLabel&, Tensor& tensor) {
     if (!tensor) return;
-    LateSum(tensor.view({tensor.elements()}), {}, ranks, stream_).wait();
+    DelayedSum(tensor.view({tensor.elements()}), {}, ranks, stream_).wait();
     kernels::scale(tensor, tensor, share, stream_);
   });
   std::int64_t most = 0;
@@ -300,7 +300,7 @@ void LocalSgd::average_state() {
 
 LocalStep LocalSgd::wait_for_exact_weights() {
   LocalStep last;
-  if (!are_under_way()) return last;
+  if (!has_begun()) return last;
   for (Fragment& fragment : fragments_) {
     if (fragment.exchange) finish_exchange(fragment, last);
   }
@@ -325,13 +325,13 @@ void LocalSgd::drop() {
   anchor_ = {};
   steps_ = 0;
   skipped_ = 0;
-  was_asked_to_stop_ = false;
+  stop_requested_ = false;
   sums_.free();
-  sums_.keep_own(false);
+  sums_.keep_local(false);
 }
 
 void LocalSgd::with_exact(const std::function<void()>& use) {
-  if (!are_under_way()) return use();
+  if (!has_begun()) return use();
   const Tensor now = weights_.zeros(sums_.elements());
   weights_.read(now, weights_.all());
   weights_.write(anchor_, weights_.all());
@@ -344,10 +344,10 @@ void LocalSgd::with_exact(const std::function<void()>& use) {
   weights_.write(now, weights_.all());
 }
 
-std::optional<bool> LocalSgd::vote_to_stop(bool asks) {
-  if (!are_under_way()) return {};
-  asks_to_stop_ = asks;
-  return was_asked_to_stop_;
+std::optional<bool> LocalSgd::vote_to_stop(bool requests_stop) {
+  if (!has_begun()) return {};
+  requests_stop_ = requests_stop;
+  return stop_requested_;
 }
 
 void LocalSgd::save(State& state) const {
@@ -386,12 +386,12 @@ class LocalSgdMethod final : public Method {
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
   void drain(PhaseOutcome& outcome) override {
-    tell_skipped(local().wait_for_exact_weights(), outcome);
+    report_skipped(local().wait_for_exact_weights(), outcome);
   }
 
  private:
   LocalTraining& local() const { return dynamic_cast<LocalTraining&>(parts_.model.pending()); }
-  void tell_skipped(const LocalStep& step, PhaseOutcome& outcome);
+  void report_skipped(const LocalStep& step, PhaseOutcome& outcome);
 };
 
 const std::vector<Refusal>& LocalSgdMethod::refusals() {
@@ -445,18 +445,18 @@ void LocalSgdMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   outcome.gradient_norm = step.own.norm;
   outcome.lag = step.since_exchange;
   outcome.updates = step.own.finite() ? 1 : 0;
-  tell_skipped(step, outcome);
+  report_skipped(step, outcome);
 }
 
 /// Reports independent steps without an update. Throws Diverged if all of them were skipped.
-void LocalSgdMethod::tell_skipped(const LocalStep& step, PhaseOutcome& outcome) {
+void LocalSgdMethod::report_skipped(const LocalStep& step, PhaseOutcome& outcome) {
   if (step.skipped == 0) return;
   parts_.statistics.skipped_updates += step.skipped;
   outcome.warns = true;
   const std::string text =
       concat(step.skipped, " of ", step.steps,
              " independent steps of the ranks had a loss or gradient that is not finite");
-  tell(outcome, text + ", and made no update");
+  add_event(outcome, text + ", and made no update");
   if (step.skipped < step.steps) return;
   outcome.recovery = Recovery::kAbort;
   throw Diverged(concat("training diverged: ", text,

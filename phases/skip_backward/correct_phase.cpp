@@ -23,14 +23,14 @@ void SkipBackwardMethod::enter_correct(PhaseOutcome& outcome) {
   try {
     parts_.enter_model(Phase::kCorrect);
   } catch (const OutOfMemory& error) {
-    if (!prediction_.jump.open) throw;
-    parts_.give_up_predicting(error, outcome);
-    prediction_.jump.lacks_room = true;
+    if (!prediction_.extrapolation.open) throw;
+    parts_.disable_prediction(error, outcome);
+    prediction_.extrapolation.is_out_of_memory = true;
   }
 }
 
 void SkipBackwardMethod::correct(const Batch& batch, PhaseOutcome& outcome) {
-  if (prediction_.jump.open) {
+  if (prediction_.extrapolation.open) {
     update(parts_, decide(batch, outcome), outcome);
     return;
   }
@@ -40,14 +40,14 @@ void SkipBackwardMethod::correct(const Batch& batch, PhaseOutcome& outcome) {
 
 std::size_t SkipBackwardMethod::probe_count() const {
   const auto wanted = static_cast<std::size_t>(prediction_.config().probe_batches);
-  return std::min(wanted, prediction_.jump.batches.size());
+  return std::min(wanted, prediction_.extrapolation.batches.size());
 }
 
 double SkipBackwardMethod::probe_loss(PhaseOutcome& outcome) {
   const std::size_t count = probe_count();
   double sum = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const Batch batch = parts_.model.rollback().fetch_batch(prediction_.jump.batches[i]);
+    const Batch batch = parts_.model.rollback().fetch_batch(prediction_.extrapolation.batches[i]);
     sum += parts_.model.wait_for_loss(batch, batch.size());
   }
   outcome.cost += static_cast<double>(count) * parts_.config().forward_cost;
@@ -110,90 +110,95 @@ void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcom
 
 /// Compares losses before and after, decides, and leaves the weights at the kept point.
 void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
-  Jump& jump = prediction_.jump;
+  Extrapolation& extrapolation = prediction_.extrapolation;
   const Comparison losses = compare(measurement, outcome);
   double kept_loss = losses.before;
-  jump.kept_fraction = choose(losses, kept_loss, outcome);
-  jump.paired_drop = jump.kept_fraction > 0 ? losses.before - kept_loss : 0;
+  extrapolation.kept_fraction = choose(losses, kept_loss, outcome);
+  extrapolation.paired_drop = extrapolation.kept_fraction > 0 ? losses.before - kept_loss : 0;
   const std::string change =
       concat("loss ", brief(losses.before), " -> ", brief(losses.after), " on ", probe_count(),
-             " batches after ", jump.steps, " predicted steps");
-  if (jump.kept_fraction == 1) {
-    tell(outcome, "accepted: " + change);
-  } else if (jump.kept_fraction > 0) {
-    tell(outcome, concat("shrunk to ", brief(jump.kept_fraction), ": ", change, ", then ",
-                         brief(kept_loss)));
+             " batches after ", extrapolation.steps, " predicted steps");
+  if (extrapolation.kept_fraction == 1) {
+    add_event(outcome, "accepted: " + change);
+  } else if (extrapolation.kept_fraction > 0) {
+    add_event(outcome, concat("shrunk to ", brief(extrapolation.kept_fraction), ": ", change,
+                              ", then ", brief(kept_loss)));
   } else {
     outcome.warns = !losses.alarm.empty();
-    tell(outcome, concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
+    add_event(outcome,
+              concat("reverted: ", losses.alarm.empty() ? "" : losses.alarm + ", ", change));
   }
 }
 
 /// The prediction is not to blame for a gradient that overflows the loss scale of fp16.
-GradientMeasurement SkipBackwardMethod::wait_for_gradient_to_judge(const Batch& batch,
+GradientMeasurement SkipBackwardMethod::wait_for_decision_gradient(const Batch& batch,
                                                                    PhaseOutcome& outcome) {
   for (;;) {
     const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
     outcome.cost += 1;
     if (!measurement.lowered_loss_scale) return measurement;
-    tell(outcome, concat("the gradient overflowed in fp16: computed it again with the loss scale ",
-                         *measurement.lowered_loss_scale));
+    add_event(outcome,
+              concat("the gradient overflowed in fp16: computed it again with the loss scale ",
+                     *measurement.lowered_loss_scale));
   }
 }
 
 /// Returns the measurement at the predicted point, if it was measured.
-GradientMeasurement SkipBackwardMethod::try_to_judge(const Batch& batch, PhaseOutcome& outcome) {
-  Jump& jump = prediction_.jump;
+GradientMeasurement SkipBackwardMethod::try_decision_gradient(const Batch& batch,
+                                                              PhaseOutcome& outcome) {
+  Extrapolation& extrapolation = prediction_.extrapolation;
   GradientMeasurement measurement;
   try {
-    if (jump.moved && !jump.failed && !jump.lacks_room) {
-      measurement = wait_for_gradient_to_judge(batch, outcome);
+    if (extrapolation.moved && !extrapolation.failed && !extrapolation.is_out_of_memory) {
+      measurement = wait_for_decision_gradient(batch, outcome);
       judge(measurement, outcome);
       return measurement;
     }
   } catch (const OutOfMemory& error) {
-    parts_.give_up_predicting(error, outcome);
-    jump.lacks_room = true;
+    parts_.disable_prediction(error, outcome);
+    extrapolation.is_out_of_memory = true;
   }
-  revert_unseen(outcome);
+  revert_unmeasured(outcome);
   return measurement;
 }
 
-void SkipBackwardMethod::revert_unseen(PhaseOutcome& outcome) {
-  const Jump& jump = prediction_.jump;
+void SkipBackwardMethod::revert_unmeasured(PhaseOutcome& outcome) {
+  const Extrapolation& extrapolation = prediction_.extrapolation;
   prediction_.line.return_to(parts_.model, 0);
-  outcome.warns = outcome.warns || jump.failed || jump.lacks_room;
-  const char* const why = jump.lacks_room ? "memory was too short"
-                          : jump.failed   ? "a loss was not finite"
-                                          : "nothing moved";
-  tell(outcome, concat("reverted: ", why, " in ", jump.steps, " predicted steps"));
+  outcome.warns = outcome.warns || extrapolation.failed || extrapolation.is_out_of_memory;
+  const char* const why = extrapolation.is_out_of_memory ? "memory was too short"
+                          : extrapolation.failed         ? "a loss was not finite"
+                                                         : "nothing moved";
+  add_event(outcome, concat("reverted: ", why, " in ", extrapolation.steps, " predicted steps"));
 }
 
 /// Returns the measurement at the kept point. All other measurements count as cost of the
 /// prediction, except replayed ones, which are updates as in Full.
 GradientMeasurement SkipBackwardMethod::decide(const Batch& batch, PhaseOutcome& outcome) {
-  Jump& jump = prediction_.jump;
-  jump.moved = prediction_.line.position() > 0;
-  outcome.predicted_loss = jump.mean_loss + jump.expected_change(prediction_.line.position());
-  outcome.confidence = jump.confidence;
-  const GradientMeasurement measurement = try_to_judge(batch, outcome);
-  const bool kept_whole = jump.kept_fraction == 1;
-  jump.decision = kept_whole               ? Decision::kAccepted
-                  : jump.kept_fraction > 0 ? Decision::kShrunk
-                                           : Decision::kReverted;
+  Extrapolation& extrapolation = prediction_.extrapolation;
+  extrapolation.moved = prediction_.line.position() > 0;
+  outcome.predicted_loss =
+      extrapolation.mean_loss + extrapolation.expected_change(prediction_.line.position());
+  outcome.confidence = extrapolation.confidence;
+  const GradientMeasurement measurement = try_decision_gradient(batch, outcome);
+  const bool is_accepted = extrapolation.kept_fraction == 1;
+  extrapolation.decision = is_accepted                       ? Decision::kAccepted
+                           : extrapolation.kept_fraction > 0 ? Decision::kShrunk
+                                                             : Decision::kReverted;
   std::vector<Batch> to_replay;
-  if (jump.decision == Decision::kReverted) to_replay = jump.batches;
-  jump.cost = jump.cost + outcome.cost - (kept_whole ? 1 : 0);
-  jump.updates = static_cast<std::int64_t>(to_replay.size()) + parts_.config().correct_steps;
-  outcome.decision = jump.decision;
-  outcome.kept_fraction = jump.kept_fraction;
+  if (extrapolation.decision == Decision::kReverted) to_replay = extrapolation.batches;
+  extrapolation.cost = extrapolation.cost + outcome.cost - (is_accepted ? 1 : 0);
+  extrapolation.updates =
+      static_cast<std::int64_t>(to_replay.size()) + parts_.config().correct_steps;
+  outcome.decision = extrapolation.decision;
+  outcome.kept_fraction = extrapolation.kept_fraction;
   outcome.predictor = prediction_.predictors.name();
-  outcome.planned_steps = jump.planned_steps;
-  prediction_.close_jump();
+  outcome.planned_steps = extrapolation.planned_steps;
+  prediction_.close_extrapolation();
   for (const auto& advisor : prediction_.advisors)
-    if (const std::string why = advisor->explanation(); !why.empty()) tell(outcome, why);
+    if (const std::string why = advisor->explanation(); !why.empty()) add_event(outcome, why);
   if (outcome.decision == Decision::kReverted) replay(std::move(to_replay), outcome);
-  if (kept_whole) return measurement;
+  if (is_accepted) return measurement;
   outcome.cost += 1;  // the last measurement was at another point
   return parts_.model.wait_for_gradient(batch);
 }

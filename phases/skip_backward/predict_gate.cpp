@@ -31,34 +31,34 @@ double DirectionTrust::confidence() const {
 
 namespace {
 
-constexpr double kForget = 0.9;
+constexpr double kEvidenceDecay = 0.9;
 constexpr double kShortestStep = 1.0 / 16;  // relative to step_length
-constexpr std::size_t kLeastLosses = 4;     // on each side of a prediction, to judge it
-constexpr std::size_t kMostLosses = 200;    // a trend is straight only for a while
+constexpr std::size_t kMinLosses = 4;       // on each side of a prediction, to judge it
+constexpr std::size_t kMaxLosses = 200;     // a trend is straight only for a while
 
 }  // namespace
 
 PredictGate::PredictGate(const PhaseConfig& config)
     : config_(config),
-      window_(
-          std::clamp(3 * static_cast<std::size_t>(config.full_steps), kLeastLosses, kMostLosses)),
+      window_(std::clamp(3 * static_cast<std::size_t>(config.full_steps), kMinLosses, kMaxLosses)),
       length_(std::min(config.skip_backward.trial_steps, config.max_predict_steps)) {}
 
-PredictGate::Grant PredictGate::grant() const {
+PredictGate::Allowance PredictGate::allowance() const {
   if (config_.max_predict_steps == 0) return {};
-  Grant grant;
-  grant.steps = length_;
-  grant.step_length = step_length_;
-  grant.trial = advantage() <= 0;
-  if (grant.trial) {
+  Allowance allowance;
+  allowance.steps = length_;
+  allowance.step_length = step_length_;
+  allowance.trial = advantage() <= 0;
+  if (allowance.trial) {
     const auto share = [&](double of) { return of * static_cast<double>(steps_); };
     const auto spent = static_cast<double>(trial_steps_ + length_);
-    grant.overdue = jumps_ == 0 || spent <= share(config_.skip_backward.trial_share / 2);
-    grant.open = grant.overdue || spent <= share(config_.skip_backward.trial_share);
+    allowance.overdue =
+        extrapolations_ == 0 || spent <= share(config_.skip_backward.trial_share / 2);
+    allowance.open = allowance.overdue || spent <= share(config_.skip_backward.trial_share);
   } else {
-    grant.open = true;
+    allowance.open = true;
   }
-  return grant;
+  return allowance;
 }
 
 double PredictGate::advantage() const {
@@ -67,15 +67,15 @@ double PredictGate::advantage() const {
   return std::min(sure, sum.drop) - std::max(0.0, sum.price);
 }
 
-bool PredictGate::ready() const { return recent_.size() >= kLeastLosses; }
+bool PredictGate::ready() const { return recent_.size() >= kMinLosses; }
 
 PredictGate::Verdict PredictGate::verdict() const {
-  if (jumps_ == 0) return Verdict::kUntried;
+  if (extrapolations_ == 0) return Verdict::kUntried;
   return advantage() > 0 ? Verdict::kAhead : Verdict::kBehind;
 }
 
 std::string PredictGate::explanation() const {
-  if (jumps_ == 0) return "no prediction was tried yet";
+  if (extrapolations_ == 0) return "no prediction was tried yet";
   if (advantage() > 0)
     return "the gate lets Predict on: by its estimate, predicted steps lowered the loss more than "
            "training steps of the same cost";
@@ -96,26 +96,26 @@ void PredictGate::add_full_loss(double loss) {
   recent_.push_back(loss);
 }
 
-void PredictGate::begin_jump(const Grant& grant) {
+void PredictGate::begin_extrapolation(const Allowance& allowance) {
   past_ = total();
   last_ = {};
   before_ = std::move(recent_);
   after_.clear();
   recent_.clear();
-  ++jumps_;
-  if (grant.trial) trial_steps_ += grant.steps;
+  ++extrapolations_;
+  if (allowance.trial) trial_steps_ += allowance.steps;
 }
 
-void PredictGate::finish_jump(const Jump& jump) {
-  last_ = jump;
-  if (!jump.moved) return;
+void PredictGate::finish_extrapolation(const Extrapolation& extrapolation) {
+  last_ = extrapolation;
+  if (!extrapolation.moved) return;
   const std::int64_t shortest =
       std::min(config_.skip_backward.trial_steps, config_.max_predict_steps);
-  if (jump.decision == Decision::kAccepted) {
+  if (extrapolation.decision == Decision::kAccepted) {
     length_ *= 2;
     step_length_ *= 2;
-  } else if (jump.decision == Decision::kShrunk) {
-    step_length_ *= jump.kept_fraction;
+  } else if (extrapolation.decision == Decision::kShrunk) {
+    step_length_ *= extrapolation.kept_fraction;
   } else {
     length_ /= 2;
     step_length_ /= 2;
@@ -126,7 +126,7 @@ void PredictGate::finish_jump(const Jump& jump) {
 
 PredictGate::Evidence PredictGate::evidence_of_last_jump() const {
   const std::size_t side = std::min(before_.size(), after_.size());
-  if (last_.decision == Decision::kNone || side < kLeastLosses) return {};
+  if (last_.decision == Decision::kNone || side < kMinLosses) return {};
   const std::size_t gap = side / 4;
   std::vector<double> ones, times, is_after, losses;
   const auto add = [&](double time, bool after, double loss) {
@@ -155,8 +155,9 @@ PredictGate::Evidence PredictGate::evidence_of_last_jump() const {
 
 PredictGate::Evidence PredictGate::total() const {
   const Evidence last = evidence_of_last_jump();
-  return {kForget * past_.gain + last.gain, kForget * kForget * past_.variance + last.variance,
-          kForget * past_.drop + last.drop, kForget * past_.price + last.price};
+  return {kEvidenceDecay * past_.gain + last.gain,
+          kEvidenceDecay * kEvidenceDecay * past_.variance + last.variance,
+          kEvidenceDecay * past_.drop + last.drop, kEvidenceDecay * past_.price + last.price};
 }
 
 void PredictGate::save(State& state) const { visit_state(*this, StateWriter{state}); }

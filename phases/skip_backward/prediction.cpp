@@ -9,9 +9,9 @@
 
 namespace hybrid_trainer {
 
-bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
+bool PredictionLine::compute_direction(Trainable& model, Predictor& predictor) {
   switch (predictor.readiness()) {
-    case Readiness::kNotYet: return false;
+    case Readiness::kNotReady: return false;
     case Readiness::kChangesNothing: directions_.clear(); return true;
     case Readiness::kReady: break;
   }
@@ -20,7 +20,7 @@ bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
   return true;
 }
 
-bool PredictionLine::wait_for_sound_direction(Trainable& model) const {
+bool PredictionLine::wait_for_valid_direction(Trainable& model) const {
   double squares = 0;
   for (const Tensor& direction : directions_)
     squares += model.weights().wait_for_dot(direction, direction);
@@ -72,24 +72,24 @@ namespace {
 
 template <class Held, class Visit>
 void visit_prediction(Held& held, const Visit& visit) {
-  visit("phases.told_no_direction", held.told_no_direction);
-  visit("phases.aim_cost", held.aim_cost);
+  visit("phases.told_no_direction", held.has_reported_no_direction);
+  visit("phases.aim_cost", held.direction_cost);
   visit("phases.verdict", held.verdict);
-  visit("phases.jump.open", held.jump.open);
-  visit("phases.jump.planned_steps", held.jump.planned_steps);
-  visit("phases.jump.steps", held.jump.steps);
-  visit("phases.jump.step_length", held.jump.step_length);
-  visit("phases.jump.limit", held.jump.limit);
-  visit("phases.jump.start_loss", held.jump.start_loss);
-  visit("phases.jump.mean_loss", held.jump.mean_loss);
-  visit("phases.jump.slope", held.jump.slope);
-  visit("phases.jump.curvature", held.jump.curvature);
-  visit("phases.jump.confidence", held.jump.confidence);
-  visit("phases.jump.cost", held.jump.cost);
-  visit("phases.jump.trial", held.jump.trial);
-  visit("phases.jump.stop", held.jump.stop);
-  visit("phases.jump.failed", held.jump.failed);
-  visit("phases.jump.lacks_room", held.jump.lacks_room);
+  visit("phases.jump.open", held.extrapolation.open);
+  visit("phases.jump.planned_steps", held.extrapolation.planned_steps);
+  visit("phases.jump.steps", held.extrapolation.steps);
+  visit("phases.jump.step_length", held.extrapolation.step_length);
+  visit("phases.jump.limit", held.extrapolation.limit);
+  visit("phases.jump.start_loss", held.extrapolation.start_loss);
+  visit("phases.jump.mean_loss", held.extrapolation.mean_loss);
+  visit("phases.jump.slope", held.extrapolation.slope);
+  visit("phases.jump.curvature", held.extrapolation.curvature);
+  visit("phases.jump.confidence", held.extrapolation.confidence);
+  visit("phases.jump.cost", held.extrapolation.cost);
+  visit("phases.jump.trial", held.extrapolation.trial);
+  visit("phases.jump.stop", held.extrapolation.stop);
+  visit("phases.jump.failed", held.extrapolation.failed);
+  visit("phases.jump.lacks_room", held.extrapolation.is_out_of_memory);
 }
 
 }  // namespace
@@ -131,13 +131,13 @@ void PredictorSet::load(const State& state, Trainable& model) {
 Prediction::Prediction(PhaseParts& shared)
     : parts(shared),
       predictors(config(), shared.setup.make_predictor),
-      advisors(make_jump_advisors(shared.config())),
+      advisors(make_extrapolation_advisors(shared.config())),
       trust(config().confidence_window),
       gate(shared.config()) {
-  take_choice();
+  apply_choice();
 }
 
-void Prediction::take_choice() {
+void Prediction::apply_choice() {
   for (const auto& advisor : advisors) {
     const auto choice = advisor->choice();
     if (!choice) continue;
@@ -146,64 +146,65 @@ void Prediction::take_choice() {
   }
 }
 
-PredictorSet Prediction::new_predictors() const {
+PredictorSet Prediction::make_predictors() const {
   PredictorSet made(config(), parts.setup.make_predictor);
   made.choose(predictors.name());
   return made;
 }
 
-void Prediction::tell_no_direction(PhaseOutcome& outcome) {
-  if (std::exchange(told_no_direction, true)) return;
+void Prediction::report_no_direction(PhaseOutcome& outcome) {
+  if (std::exchange(has_reported_no_direction, true)) return;
   outcome.warns = true;
-  tell(outcome, concat("no prediction: the direction of phases.skip_backward.predictor \"",
-                       predictors.name(),
-                       "\" is zero or not finite. Optimizers without momentum (adafactor, sgd with "
-                       "momentum 0) give \"momentum\" and \"random\" nothing to predict from; "
-                       "\"linear\" and \"merged\" need none, and phases.max_predict_steps=0 trains "
-                       "without predictions"));
+  add_event(
+      outcome,
+      concat("no prediction: the direction of phases.skip_backward.predictor \"", predictors.name(),
+             "\" is zero or not finite. Optimizers without momentum (adafactor, sgd with "
+             "momentum 0) give \"momentum\" and \"random\" nothing to predict from; "
+             "\"linear\" and \"merged\" need none, and phases.max_predict_steps=0 trains "
+             "without predictions"));
 }
 
-bool Prediction::aim(PhaseOutcome& outcome) {
+bool Prediction::compute_direction(PhaseOutcome& outcome) {
   try {
-    if (!line.aim(parts.model, predictors.chosen())) return false;
+    if (!line.compute_direction(parts.model, predictors.chosen())) return false;
     if (!has_held_snapshot) {
       parts.model.rollback().save_snapshot();
       parts.model.rollback().drop_snapshot();
       has_held_snapshot = true;
     }
   } catch (const OutOfMemory& error) {
-    parts.give_up_predicting(error, outcome);
+    parts.disable_prediction(error, outcome);
     return false;
   }
   if (!line.moves()) return true;
-  outcome.cost += config().aim_cost;
-  aim_cost += config().aim_cost;
+  outcome.cost += config().direction_cost;
+  direction_cost += config().direction_cost;
   return true;
 }
 
-void Prediction::see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+void Prediction::observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
   if (!predicts()) return;
   for (const auto& advisor : advisors) {
     const auto steps = static_cast<double>(parts.statistics.steps() + 1);
     const double extra = parts.statistics.cost() + outcome.cost - steps;
     const bool pays = gate.verdict() == PredictGate::Verdict::kAhead;
-    advisor->see_update(measurement,
-                        {parts.full_flops, steps, extra, parts.statistics.planning_cost, pays});
-    charge(*advisor, outcome);
+    advisor->observe_update(measurement,
+                            {parts.full_flops, steps, extra, parts.statistics.planning_cost, pays});
+    count_cost(*advisor, outcome);
   }
   try {
     predictors.observe(parts.model);
   } catch (const OutOfMemory& error) {
-    parts.give_up_predicting(error, outcome);
+    parts.disable_prediction(error, outcome);
   }
 }
 
-void Prediction::charge(JumpAdvisor& advisor, PhaseOutcome& outcome) {
+void Prediction::count_cost(ExtrapolationAdvisor& advisor, PhaseOutcome& outcome) {
   const auto cost = advisor.take_cost(parts.full_flops);
   if (!cost) return;
   outcome.planning_cost = outcome.planning_cost.value_or(0) + *cost;
   outcome.cost += *cost;
-  aim_cost += *cost;
+  direction_cost += *cost;
   parts.statistics.planning_cost += *cost;
 }
 
@@ -212,34 +213,35 @@ void Prediction::forget_direction() {
   trust.clear();
 }
 
-void Prediction::begin_predictors_anew() {
-  predictors = new_predictors();
-  if (!jump.open) forget_direction();
+void Prediction::reset_predictors() {
+  predictors = make_predictors();
+  if (!extrapolation.open) forget_direction();
 }
 
-PredictGate::Grant Prediction::grant() const {
-  PredictGate::Grant grant = gate.grant();
-  const bool is_first = parts.statistics.predictions.made == 0 && !told_no_direction;
+PredictGate::Allowance Prediction::allowance() const {
+  PredictGate::Allowance allowance = gate.allowance();
+  const bool is_first = parts.statistics.predictions.made == 0 && !has_reported_no_direction;
   const bool is_free = is_first && (parts.setup.steps == 0 || config().trial_share == 0);
-  if (!grant.trial || is_free) return grant;
+  if (!allowance.trial || is_free) return allowance;
   // The first probe shows whether to predict at all, so its limit is a share of the whole run.
   const std::int64_t steps = is_first ? parts.setup.steps : parts.statistics.steps();
-  const double charged = parts.statistics.cost() - static_cast<double>(parts.statistics.steps());
+  const double extra_cost = parts.statistics.cost() - static_cast<double>(parts.statistics.steps());
   const double room = 2 * config().trial_share * static_cast<double>(steps);
-  if (charged + price_of(grant) > room) grant.open = grant.overdue = false;
-  return grant;
+  if (extra_cost + estimated_cost(allowance) > room) allowance.open = allowance.overdue = false;
+  return allowance;
 }
 
-double Prediction::price_of(const PredictGate::Grant& grant) const {
-  const std::int64_t probes = std::min(config().probe_batches, grant.steps);
-  const std::int64_t forwards = grant.steps + (2 + config().max_shrinks) * probes;
+double Prediction::estimated_cost(const PredictGate::Allowance& allowance) const {
+  const std::int64_t probes = std::min(config().probe_batches, allowance.steps);
+  const std::int64_t forwards = allowance.steps + (2 + config().max_shrinks) * probes;
   const std::int64_t slopes = std::max<std::int64_t>(0, slopes_needed() - trust.count());
-  const std::int64_t aims = slopes + 1;  // and one when Predict begins
+  const std::int64_t direction_count = slopes + 1;  // and one when Predict begins
   const std::int64_t interval = config().correction_interval;
-  const std::int64_t gradients = 1 + (interval > 0 ? grant.steps / interval : 0);
+  const std::int64_t gradients = 1 + (interval > 0 ? allowance.steps / interval : 0);
   double advice = 0;
-  for (const auto& advisor : advisors) advice += advisor->price_of(grant.steps, parts.full_flops);
-  return advice + static_cast<double>(aims) * config().aim_cost +
+  for (const auto& advisor : advisors)
+    advice += advisor->estimated_cost(allowance.steps, parts.full_flops);
+  return advice + static_cast<double>(direction_count) * config().direction_cost +
          static_cast<double>(forwards) * parts.config().forward_cost +
          static_cast<double>(gradients);
 }
@@ -249,32 +251,32 @@ std::int64_t Prediction::slopes_needed() const {
 }
 
 /// Predictors restart if memory is too short to move them: partly moved, they would be wrong.
-void Prediction::follow_jump() {
+void Prediction::follow_extrapolation() {
   if (line.position() != 0) parts.model.weights().follow(line.directions(), line.position());
   try {
     predictors.follow(parts.model, line.directions(), line.position());
   } catch (const OutOfMemory&) {
-    if (parts.model.is_one_of_several()) throw;
-    predictors = new_predictors();
+    if (parts.model.is_distributed()) throw;
+    predictors = make_predictors();
   }
 }
 
-void Prediction::close_jump() {
-  jump.batches.clear();
-  gate.finish_jump(jump);
-  jump.left_at = line.position();
-  jump.next_step_length = gate.step_length();
-  for (const auto& advisor : advisors) advisor->see_jump(jump);
+void Prediction::close_extrapolation() {
+  extrapolation.batches.clear();
+  gate.finish_extrapolation(extrapolation);
+  extrapolation.final_position = line.position();
+  extrapolation.next_step_length = gate.step_length();
+  for (const auto& advisor : advisors) advisor->observe_result(extrapolation);
   auto& counts = parts.statistics.predictions;
-  counts.accepted += jump.decision == Decision::kAccepted;
-  counts.shrunk += jump.decision == Decision::kShrunk;
-  counts.reverted += jump.decision == Decision::kReverted;
-  parts.statistics.predicted_gain += jump.paired_drop;
-  jump = {};
-  if (line.moves()) follow_jump();
+  counts.accepted += extrapolation.decision == Decision::kAccepted;
+  counts.shrunk += extrapolation.decision == Decision::kShrunk;
+  counts.reverted += extrapolation.decision == Decision::kReverted;
+  parts.statistics.predicted_gain += extrapolation.paired_drop;
+  extrapolation = {};
+  if (line.moves()) follow_extrapolation();
   forget_direction();
-  if (parts.lacks_room) predictors = new_predictors();
-  take_choice();
+  if (parts.is_out_of_memory) predictors = make_predictors();
+  apply_choice();
 }
 
 void Prediction::save(State& state) const {
@@ -284,21 +286,21 @@ void Prediction::save(State& state) const {
   trust.save(state);
   gate.save(state);
   line.save(state);
-  save_batches(state, kSavedBatches, jump.batches);
+  save_batches(state, kSavedBatches, extrapolation.batches);
 }
 
 void Prediction::load(const State& state) {
-  jump = {};
+  extrapolation = {};
   visit_prediction(*this, StateReader{state});
-  predictors = new_predictors();
-  const bool predicts = parts.config().max_predict_steps > 0 || jump.open;
+  predictors = make_predictors();
+  const bool predicts = parts.config().max_predict_steps > 0 || extrapolation.open;
   if (predicts) predictors.load(state, parts.model);  // otherwise they would only use memory
   for (const auto& advisor : advisors) advisor->load(state);
   trust.load(state);
   gate.load(state);
-  take_choice();
+  apply_choice();
   if (predicts) line.load(state, parts.model);
-  jump.batches = load_batches(state, kSavedBatches, parts.model);
+  extrapolation.batches = load_batches(state, kSavedBatches, parts.model);
 }
 
 }  // namespace hybrid_trainer

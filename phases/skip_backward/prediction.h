@@ -7,7 +7,7 @@
 #include "hybrid_trainer/phases/predictor.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "phases/phase_parts.h"
-#include "phases/skip_backward/jump_advisor.h"
+#include "phases/skip_backward/extrapolation_advisor.h"
 
 namespace hybrid_trainer {
 
@@ -61,7 +61,7 @@ class DirectionTrust {
 /// not move changes no length.
 class PredictGate {
  public:
-  struct Grant {
+  struct Allowance {
     bool open = false;
     bool trial = false;
     bool overdue = false;  // a probe that ignores the confidence
@@ -73,7 +73,7 @@ class PredictGate {
 
   explicit PredictGate(const PhaseConfig& config);
   /// Returns the allowed length of a Predict that begins now.
-  Grant grant() const;
+  Allowance allowance() const;
   /// Returns the loss saved by predictions so far minus the loss that Full would have saved at
   /// their cost; 0 if unknown. It only ranks the two and does not estimate the run's final loss,
   /// because later steps and the decay compensate for most of it.
@@ -92,8 +92,8 @@ class PredictGate {
     step_length_ = step_length;
   }
   double step_length() const { return step_length_; }
-  void begin_jump(const Grant& grant);
-  void finish_jump(const Jump& jump);
+  void begin_extrapolation(const Allowance& allowance);
+  void finish_extrapolation(const Extrapolation& extrapolation);
 
   void save(State& state) const;
   void load(const State& state);
@@ -109,7 +109,7 @@ class PredictGate {
   static void visit_state(Self& self, const Visit& visit) {
     visit("phases.gate.steps", self.steps_);
     visit("phases.gate.trial_steps", self.trial_steps_);
-    visit("phases.gate.jumps", self.jumps_);
+    visit("phases.gate.jumps", self.extrapolations_);
     visit("phases.gate.length", self.length_);
     visit("phases.gate.step_length", self.step_length_);
     visit("phases.gate.past.gain", self.past_.gain);
@@ -130,11 +130,11 @@ class PredictGate {
   std::size_t window_;            // most losses on one side of a prediction
   std::int64_t steps_ = 0;        // of all phases
   std::int64_t trial_steps_ = 0;  // used by probes
-  std::int64_t jumps_ = 0;
+  std::int64_t extrapolations_ = 0;
   std::int64_t length_;  // of the next Predict while predictions are ahead
   double step_length_ = 1;
   Evidence past_;  // all predictions except the last
-  Jump last_;
+  Extrapolation last_;
   std::vector<double> before_;  // Full losses before the last prediction
   std::vector<double> after_;   // first `window_` since
   std::vector<double> recent_;  // last `window_` since
@@ -145,10 +145,10 @@ class PredictGate {
 class PredictionLine {
  public:
   /// Sets the line to the predictor's current direction. Returns false if it has none yet.
-  bool aim(Trainable& model, Predictor& predictor);
+  bool compute_direction(Trainable& model, Predictor& predictor);
   /// Returns whether the direction is finite and, except for the control, nonzero. Blocks.
-  bool wait_for_sound_direction(Trainable& model) const;
-  /// Takes the snapshot at the current weights, position 0. Requires a successful aim.
+  bool wait_for_valid_direction(Trainable& model) const;
+  /// Takes the snapshot at the current weights, position 0. Requires compute_direction to have succeeded.
   void start(Trainable& model);
   /// Returns false for the control, whose direction changes nothing.
   bool moves() const { return !directions_.empty(); }
@@ -206,14 +206,14 @@ struct Prediction {
 
   PhaseParts& parts;
   PredictorSet predictors;
-  std::vector<std::unique_ptr<JumpAdvisor>> advisors;
+  std::vector<std::unique_ptr<ExtrapolationAdvisor>> advisors;
   DirectionTrust trust;
   PredictGate gate;
   PredictionLine line;
-  Jump jump;
-  bool told_no_direction = false;  // warned of a zero or non-finite direction
-  bool has_held_snapshot = false;  // a snapshot has fit into memory; not saved
-  double aim_cost = 0;             // of directions and advisors since the last prediction
+  Extrapolation extrapolation;
+  bool has_reported_no_direction = false;  // warned of a zero or non-finite direction
+  bool has_held_snapshot = false;          // a snapshot has fit into memory; not saved
+  double direction_cost = 0;               // of directions and advisors since the last prediction
   PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
   const SkipBackwardConfig& config() const { return parts.config().skip_backward; }
@@ -221,32 +221,32 @@ struct Prediction {
   bool predicts() const { return parts.may_leave_full(); }
   /// Computes the predictor's direction and counts its cost. Returns false if there is none yet.
   /// Also returns false, and ends all predicting, if memory has no room for it and a snapshot.
-  bool aim(PhaseOutcome& outcome);
+  bool compute_direction(PhaseOutcome& outcome);
   /// Passes an update to predictors and advisors. Ends all predicting if memory is short.
-  void see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
+  void observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   /// Counts the cost of an advisor's computations since the last call.
-  void charge(JumpAdvisor& advisor, PhaseOutcome& outcome);
+  void count_cost(ExtrapolationAdvisor& advisor, PhaseOutcome& outcome);
   /// Warns once that the direction is zero or not finite, with likely reasons.
-  void tell_no_direction(PhaseOutcome& outcome);
-  /// Returns the gate's grant, except that the cost of probes is limited to twice trial_share. The
+  void report_no_direction(PhaseOutcome& outcome);
+  /// Returns the gate's allowance, except that the cost of probes is limited to twice trial_share. The
   /// cost so far beyond one Full step per step, plus the maximum cost of the probe, must fit. For
   /// the first probe, the limit is a share of all steps of the run.
-  PredictGate::Grant grant() const;
+  PredictGate::Allowance allowance() const;
   /// Returns the maximum cost of a probe beyond Full's steps, without slopes already measured.
-  double price_of(const PredictGate::Grant& grant) const;
+  double estimated_cost(const PredictGate::Allowance& allowance) const;
   /// Returns the number of slopes that the confidence needs, at most the slopes of one Full phase.
   std::int64_t slopes_needed() const;
   /// Drops the direction and all measurements along it.
   void forget_direction();
   /// Resets the predictors. Directions of an undecided prediction stay until its decision.
-  void begin_predictors_anew();
+  void reset_predictors();
   /// Moves the predictors' records of earlier weights along with the prediction.
-  void follow_jump();
+  void follow_extrapolation();
   /// Ends the decided prediction: informs gate, advisors and predictors, and frees the line.
-  void close_jump();
+  void close_extrapolation();
   /// Applies an advisor's choice of predictor and lengths, if any.
-  void take_choice();
-  PredictorSet new_predictors() const;
+  void apply_choice();
+  PredictorSet make_predictors() const;
 
   void save(State& state) const;
   void load(const State& state);

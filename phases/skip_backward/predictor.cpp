@@ -26,7 +26,7 @@ class LinearPredictor : public Predictor {
   void observe(Trainable& model) override;
   Readiness readiness() const override {
     const bool full = updates_ > interval_ * static_cast<std::int64_t>(kChanges);
-    return full ? Readiness::kReady : Readiness::kNotYet;
+    return full ? Readiness::kReady : Readiness::kNotReady;
   }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
   /// Resets the history, because a path with a predicted change is not straight.
@@ -66,9 +66,9 @@ void LinearPredictor::write_directions(Trainable& model, const std::vector<Tenso
     const double size = model.weights().wait_for_dot(oldest[i], oldest[i]);
     const double kept = size > 0 ? model.weights().wait_for_dot(newest[i], oldest[i]) / size : 0;
     const double gain = std::clamp(kept, 0.0, 1.0) / static_cast<double>(interval_);
-    const auto ends = static_cast<float>(0.3 * gain), centre = static_cast<float>(0.4 * gain);
+    const auto ends = static_cast<float>(0.3 * gain), center = static_cast<float>(0.4 * gain);
     model.weights().write_direction(directions[i], {oldest[i], middle[i], newest[i]},
-                                    {ends, centre, ends});
+                                    {ends, center, ends});
   }
 }
 
@@ -107,10 +107,10 @@ class MergedPredictor final : public Predictor {
  public:
   /// A window has `steps` updates, of which every `interval`th is sampled.
   MergedPredictor(std::int64_t steps, std::int64_t interval)
-      : interval_(interval), looks_in_stretch_(std::max<std::int64_t>(1, steps / interval)) {}
+      : interval_(interval), samples_per_window_(std::max<std::int64_t>(1, steps / interval)) {}
   void observe(Trainable& model) override;
   Readiness readiness() const override {
-    return stretches_ >= 3 ? Readiness::kReady : Readiness::kNotYet;
+    return windows_ >= 3 ? Readiness::kReady : Readiness::kNotReady;
   }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
   void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override;
@@ -118,13 +118,13 @@ class MergedPredictor final : public Predictor {
   void load(const State& state, Trainable& model) override;
 
  private:
-  void end_stretch(Trainable& model);
-  double share_seen() const {  // of the current window
-    return static_cast<double>(looks_) / static_cast<double>(looks_in_stretch_);
+  void end_window(Trainable& model);
+  double sampled_share() const {  // of the current window
+    return static_cast<double>(samples_) / static_cast<double>(samples_per_window_);
   }
 
-  std::int64_t interval_, looks_in_stretch_;
-  std::int64_t updates_ = 0, looks_ = 0, stretches_ = 0;
+  std::int64_t interval_, samples_per_window_;
+  std::int64_t updates_ = 0, samples_ = 0, windows_ = 0;
   std::vector<Tensor> sum_;     // of the current window, divided by the samples of a complete one
   std::vector<Tensor> mean_;    // of the last complete window
   std::vector<Tensor> change_;  // between the last two means
@@ -136,20 +136,20 @@ void MergedPredictor::observe(Trainable& model) {
   for (auto* kept : {&sum_, &mean_, &change_}) {
     if (kept->empty()) *kept = model.weights().empty_directions();
   }
-  const float share = 1.0f / static_cast<float>(looks_in_stretch_);
-  model.weights().add_weights(sum_, looks_ == 0 ? 0.0f : 1.0f, share);
-  if (++looks_ == looks_in_stretch_) end_stretch(model);
+  const float share = 1.0f / static_cast<float>(samples_per_window_);
+  model.weights().add_weights(sum_, samples_ == 0 ? 0.0f : 1.0f, share);
+  if (++samples_ == samples_per_window_) end_window(model);
 }
 
 /// Overwrites the oldest tensors, so three are enough.
-void MergedPredictor::end_stretch(Trainable& model) {
-  looks_ = 0;
-  ++stretches_;
-  if (stretches_ >= 2) {
+void MergedPredictor::end_window(Trainable& model) {
+  samples_ = 0;
+  ++windows_;
+  if (windows_ >= 2) {
     kept_.assign(sum_.size(), 1.0);
     for (std::size_t i = 0; i < sum_.size(); ++i) {
       model.weights().write_direction(mean_[i], {mean_[i], sum_[i]}, {-1.0f, 1.0f});
-      if (stretches_ == 2) continue;
+      if (windows_ == 2) continue;
       const double size = model.weights().wait_for_dot(change_[i], change_[i]);
       const double left = size > 0 ? model.weights().wait_for_dot(mean_[i], change_[i]) / size : 0;
       kept_[i] = std::clamp(left, 0.0, 1.0);
@@ -160,7 +160,7 @@ void MergedPredictor::end_stretch(Trainable& model) {
 }
 
 void MergedPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
-  const auto updates = static_cast<double>(looks_in_stretch_ * interval_);
+  const auto updates = static_cast<double>(samples_per_window_ * interval_);
   for (std::size_t i = 0; i < directions.size(); ++i)
     model.weights().write_direction(directions[i], {change_[i]},
                                     {static_cast<float>(kept_[i] / updates)});
@@ -174,27 +174,27 @@ void MergedPredictor::follow(Trainable& model, const std::vector<Tensor>& direct
       model.weights().write_direction(kept[i], {kept[i], directions[i]},
                                       {1.0f, static_cast<float>(by)});
   };
-  if (looks_ > 0) move(sum_, length * share_seen());
-  if (stretches_ > 0) move(mean_, length);
+  if (samples_ > 0) move(sum_, length * sampled_share());
+  if (windows_ > 0) move(mean_, length);
 }
 
 void MergedPredictor::save(State& state) const {
   state.integers["phases.merged.updates"] = updates_;
-  state.integers["phases.merged.looks"] = looks_;
-  state.integers["phases.merged.stretches"] = stretches_;
+  state.integers["phases.merged.looks"] = samples_;
+  state.integers["phases.merged.stretches"] = windows_;
   state.series["phases.merged.kept"] = kept_;
   const auto save_if = [&](bool written, const char* name, const std::vector<Tensor>& tensors) {
     save_tensors(state, name, written ? tensors : std::vector<Tensor>());
   };
-  save_if(looks_ > 0, "phases.merged.sum", sum_);
-  save_if(stretches_ > 0, "phases.merged.mean", mean_);
-  save_if(stretches_ > 1, "phases.merged.change", change_);
+  save_if(samples_ > 0, "phases.merged.sum", sum_);
+  save_if(windows_ > 0, "phases.merged.mean", mean_);
+  save_if(windows_ > 1, "phases.merged.change", change_);
 }
 
 void MergedPredictor::load(const State& state, Trainable& model) {
   updates_ = state.integer("phases.merged.updates");
-  looks_ = state.integer("phases.merged.looks");
-  stretches_ = state.integer("phases.merged.stretches");
+  samples_ = state.integer("phases.merged.looks");
+  windows_ = state.integer("phases.merged.stretches");
   kept_ = state.reals_of("phases.merged.kept");
   if (updates_ == 0) return;
   sum_ = load_directions(state, "phases.merged.sum", model);
@@ -217,7 +217,7 @@ class TwoTimescalePredictor final : public Predictor {
       : steps_(steps), interval_(interval), share_(share) {}
   void observe(Trainable& model) override;
   Readiness readiness() const override {
-    return updates_ > std::max(steps_, interval_) ? Readiness::kReady : Readiness::kNotYet;
+    return updates_ > std::max(steps_, interval_) ? Readiness::kReady : Readiness::kNotReady;
   }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
   void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override;

@@ -10,8 +10,8 @@ namespace hybrid_trainer {
 bool SkipBackwardMethod::wants_slope() const {
   if (parts_.phase != Phase::kFull || !prediction_.predicts()) return false;
   if (parts_.recovery.forces_full(parts_.statistics.steps())) return false;
-  const std::int64_t to_come = parts_.config().full_steps - parts_.steps_in_phase;
-  return to_come <= prediction_.slopes_needed() && prediction_.grant().open;
+  const std::int64_t remaining = parts_.config().full_steps - parts_.steps_in_phase;
+  return remaining <= prediction_.slopes_needed() && prediction_.allowance().open;
 }
 
 /// A slope of exactly 0 along a nonzero direction means that the direction is invalid.
@@ -21,32 +21,32 @@ void SkipBackwardMethod::measure_slope(const GradientMeasurement& measurement,
   try {
     slope = prediction_.line.wait_for_slope(parts_.model);
   } catch (const OutOfMemory& error) {
-    return parts_.give_up_predicting(error, outcome);
+    return parts_.disable_prediction(error, outcome);
   }
   if (!prediction_.line.moves() || (slope != 0 && std::isfinite(slope))) {
     prediction_.trust.add(slope);
   } else {
     prediction_.trust.clear();
     const bool has_updated = std::isfinite(parts_.monitor.mean_loss());
-    if (has_updated && measurement.norm > 0) prediction_.tell_no_direction(outcome);
+    if (has_updated && measurement.norm > 0) prediction_.report_no_direction(outcome);
   }
   outcome.confidence = prediction_.trust.confidence();
 }
 
 void SkipBackwardMethod::train(const Batch& batch, PhaseOutcome& outcome) {
-  bool aimed = wants_slope() && prediction_.aim(outcome);
-  if (!aimed) prediction_.forget_direction();  // older slopes belong to another direction
+  bool has_direction = wants_slope() && prediction_.compute_direction(outcome);
+  if (!has_direction) prediction_.forget_direction();  // older slopes belong to another direction
   GradientMeasurement measurement;
   try {
     measurement = parts_.model.wait_for_gradient(batch);
   } catch (const OutOfMemory& error) {
     if (!prediction_.predicts()) throw;
-    parts_.give_up_predicting(error, outcome);
+    parts_.disable_prediction(error, outcome);
     measurement = parts_.model.wait_for_gradient(batch);  // without the memory of a prediction
   }
-  aimed = aimed && prediction_.predicts();
+  has_direction = has_direction && prediction_.predicts();
   outcome.cost += 1;
-  if (aimed && measurement.finite()) measure_slope(measurement, outcome);
+  if (has_direction && measurement.finite()) measure_slope(measurement, outcome);
   update(parts_, measurement, outcome);
   if (parts_.phase == Phase::kFull && outcome.updates > 0 && prediction_.predicts())
     prediction_.gate.add_full_loss(outcome.loss);
@@ -101,34 +101,34 @@ std::string SkipBackwardMethod::text(const PhaseConfig& config) {
 
 void SkipBackwardMethod::allow(PhaseSignals& signals) {
   prediction_.gate.add_step();
-  const PredictGate::Grant grant = prediction_.grant();
+  const PredictGate::Allowance allowance = prediction_.allowance();
   const std::int64_t steps = parts_.statistics.steps();
   const bool predicts = prediction_.predicts();
-  signals.planned_predict = prediction_.jump.planned_steps;
-  signals.may_predict = predicts && !parts_.recovery.forces_full(steps) && grant.open &&
+  signals.planned_predict = prediction_.extrapolation.planned_steps;
+  signals.may_predict = predicts && !parts_.recovery.forces_full(steps) && allowance.open &&
                         prediction_.gate.ready() &&
                         prediction_.trust.count() >= prediction_.slopes_needed();
-  signals.trial_overdue = grant.overdue && predicts && !parts_.recovery.raises_threshold(steps);
-  signals.least_confidence =
+  signals.trial_overdue = allowance.overdue && predicts && !parts_.recovery.raises_threshold(steps);
+  signals.min_confidence =
       parts_.recovery.threshold(prediction_.config().confidence_threshold, steps);
   signals.confidence = prediction_.trust.confidence();
-  signals.stop_predict = signals.stop_predict || prediction_.jump.stop;
+  signals.stop_predict = signals.stop_predict || prediction_.extrapolation.stop;
 }
 
 void SkipBackwardMethod::report(PhaseOutcome& outcome) {
-  const bool speaks = prediction_.predicts() && prediction_.gate.ready();
-  if (outcome.phase != Phase::kFull || !speaks) return;
+  const bool has_verdict = prediction_.predicts() && prediction_.gate.ready();
+  if (outcome.phase != Phase::kFull || !has_verdict) return;
   outcome.advantage = prediction_.gate.advantage();
   const PredictGate::Verdict verdict = prediction_.gate.verdict();
   if (verdict == prediction_.verdict) return;
   prediction_.verdict = verdict;
-  tell(outcome, prediction_.gate.explanation());
+  add_event(outcome, prediction_.gate.explanation());
 }
 
-void SkipBackwardMethod::give_up() {
-  if (prediction_.jump.open) return;
+void SkipBackwardMethod::disable() {
+  if (prediction_.extrapolation.open) return;
   prediction_.line.release(parts_.model);
-  prediction_.predictors = prediction_.new_predictors();
+  prediction_.predictors = prediction_.make_predictors();
 }
 
 MethodRow skip_backward_row() { return row_of<SkipBackwardMethod>("skip_backward"); }

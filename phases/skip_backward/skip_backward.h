@@ -36,15 +36,15 @@ class SkipBackwardMethod final : public Method {
   /// prediction, unless the optimizer state was dropped. A prediction is reverted without
   /// comparison if a loss was not finite, if it never moved, or if memory was too short for either.
   void correct(const Batch& batch, PhaseOutcome& outcome) override;
-  void see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) override {
-    prediction_.see_update(measurement, outcome);
+  void observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) override {
+    prediction_.observe_update(measurement, outcome);
   }
   /// Reports changes of the gate's verdict and their effect on Predict.
   void report(PhaseOutcome& outcome) override;
-  void reset_predictor() override { prediction_.begin_predictors_anew(); }
-  void give_up() override;
+  void reset_predictor() override { prediction_.reset_predictors(); }
+  void disable() override;
   std::int64_t undecided_steps() const override {
-    return prediction_.jump.open ? prediction_.jump.steps : 0;
+    return prediction_.extrapolation.open ? prediction_.extrapolation.steps : 0;
   }
   void save(State& state) const override { prediction_.save(state); }
   void load(const State& state) override { prediction_.load(state); }
@@ -72,9 +72,9 @@ class SkipBackwardMethod final : public Method {
   Comparison compare(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   double choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome);
   void judge(const GradientMeasurement& measurement, PhaseOutcome& outcome);
-  GradientMeasurement wait_for_gradient_to_judge(const Batch& batch, PhaseOutcome& outcome);
-  GradientMeasurement try_to_judge(const Batch& batch, PhaseOutcome& outcome);
-  void revert_unseen(PhaseOutcome& outcome);
+  GradientMeasurement wait_for_decision_gradient(const Batch& batch, PhaseOutcome& outcome);
+  GradientMeasurement try_decision_gradient(const Batch& batch, PhaseOutcome& outcome);
+  void revert_unmeasured(PhaseOutcome& outcome);
   void replay(std::vector<Batch> batches, PhaseOutcome& outcome);
   GradientMeasurement decide(const Batch& batch, PhaseOutcome& outcome);
 

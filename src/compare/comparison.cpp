@@ -58,20 +58,20 @@ class ComparisonProgress {
   Clock::time_point began_ = Clock::now(), last_shown_ = began_;
   std::int64_t ended_ = 0, steps_done_ = 0;
   double seconds_ = 0;  // of finished runs
-  Clock::time_point run_began_ = began_;
+  Clock::time_point run_start_ = began_;
   std::int64_t first_step_ = 0;  // of the current run in this process, 0 before it
   RunPoint point_;
   std::string label_;
   std::size_t shown_ = 0;  // columns of the current terminal line
 };
 
-constexpr double kSecondsBetweenLooks = 0.2, kSecondsBetweenNewLines = 10;
+constexpr double kPollSeconds = 0.2, kSecondsBetweenNewLines = 10;
 
 /// Returns the time left after `done` steps of the current run.
 std::string ComparisonProgress::left(std::int64_t done) const {
   const std::int64_t here = first_step_ > 0 ? done - first_step_ + 1 : 0;
   const std::int64_t steps = steps_done_ + here;
-  const double seconds = seconds_ + (here > 0 ? seconds_since(run_began_) : 0);
+  const double seconds = seconds_ + (here > 0 ? seconds_since(run_start_) : 0);
   if (steps == 0) return "";
   const double each = seconds / static_cast<double>(steps);
   return concat("  ", units::duration(each * static_cast<double>(steps_left_ - done)), " left");
@@ -80,7 +80,7 @@ std::string ComparisonProgress::left(std::int64_t done) const {
 void ComparisonProgress::begin(const std::string& variant, const RunPoint& point) {
   point_ = point;
   first_step_ = 0;
-  run_began_ = Clock::now();
+  run_start_ = Clock::now();
   label_ = concat("run ", ended_ + 1, "/", runs_, "  ", variant, "  ", units::grouped(point.steps),
                   " steps  seed ", point.seed);
   if (point.value) label_ += "  at " + brief(*point.value);
@@ -89,7 +89,7 @@ void ComparisonProgress::begin(const std::string& variant, const RunPoint& point
 void ComparisonProgress::step(std::int64_t step, double loss) {
   if (first_step_ == 0) first_step_ = step;
   if (style_.quiet) return;
-  const double interval = style_.rewrites ? kSecondsBetweenLooks : kSecondsBetweenNewLines;
+  const double interval = style_.rewrites ? kPollSeconds : kSecondsBetweenNewLines;
   if (seconds_since(last_shown_) < interval) return;
   last_shown_ = Clock::now();
   std::string text = concat(label_, "  step ", step, "  loss ", units::fixed(loss, 4), left(step));
@@ -108,18 +108,18 @@ void ComparisonProgress::end(const RunOutcome& outcome, bool ran) {
   steps_left_ -= point_.steps;
   if (ran) {
     steps_done_ += first_step_ > 0 ? point_.steps - first_step_ + 1 : point_.steps;
-    seconds_ += seconds_since(run_began_);
+    seconds_ += seconds_since(run_start_);
   }
   first_step_ = 0;
   if (style_.quiet) return;
   tell(concat(label_,
               outcome.loss ? "  validation loss " + units::fixed(*outcome.loss, 4)
                            : "  failed: " + outcome.failure,
-              ran ? concat("  ", units::duration(seconds_since(run_began_))) : "  was finished",
+              ran ? concat("  ", units::duration(seconds_since(run_start_))) : "  was finished",
               ended_ < runs_ ? left(0) : ""));
 }
 
-constexpr std::size_t kMostSpecBytes = std::size_t{4} << 20;  // larger when indented
+constexpr std::size_t kMaxSpecBytes = std::size_t{4} << 20;  // larger when indented
 
 bool is_empty_or_absent(const fs::path& folder) {
   std::error_code absent;
@@ -146,7 +146,7 @@ class ComparisonFolder {
     }
     make();
     lock();
-    if (fs::exists(file)) check_same_comparison(read_file(file, kMostSpecBytes), spec);
+    if (fs::exists(file)) check_same_comparison(read_file(file, kMaxSpecBytes), spec);
     replace_file(file, spec);
   }
 
@@ -197,16 +197,16 @@ class Comparison {
         interruption_(interruption),
         runs_(spec.variants.size()),
         progress_(console, all_runs(spec), all_steps(spec),
-                  ConsoleStyle::of_errors(settings.quiet)) {}
+                  ConsoleStyle::for_stderr(settings.quiet)) {}
   /// Returns false if a stop was requested.
-  bool run_all() { return run_sweeps() && run_measured() && run_pace(); }
+  bool run_all() { return run_sweeps() && run_measured() && run_timing(); }
   std::vector<VariantRuns>& runs() { return runs_; }
   ComparisonProgress& progress() { return progress_; }
 
  private:
   bool run_sweeps();
   bool run_measured();
-  bool run_pace();
+  bool run_timing();
   bool run_at_best(std::size_t variant, RunPoint point, std::vector<RunOutcome>& outcomes);
   bool run(std::size_t variant, const RunPoint& point, std::vector<RunOutcome>& outcomes);
   TrainingRunSettings settings_of(const ComparisonVariant& variant, const RunPoint& point,
@@ -250,7 +250,7 @@ bool Comparison::run_measured() {
   return true;
 }
 
-bool Comparison::run_pace() {
+bool Comparison::run_timing() {
   for (std::int64_t round = 1; spec_.pace && round <= spec_.pace->rounds; ++round) {
     for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
       const RunPoint point{spec_.pace->steps, spec_.sweep_seed(), {}, round};
@@ -341,13 +341,13 @@ bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOu
 
 }  // namespace
 
-ComparisonEnd run_comparison(const ComparisonSettings& settings, std::ostream& console) {
+ComparisonOutcome run_comparison(const ComparisonSettings& settings, std::ostream& console) {
   const ComparisonSpec spec = read_comparison_spec(settings.spec);
   const ComparisonFolder folder(settings.output, settings.resume, spec.text);
   const Interruption interruption;  // before any compute thread
   for (const char* old : {"result.json", "report.html"}) fs::remove(settings.output / old);
   Comparison comparison(settings, spec, interruption, console);
-  ComparisonEnd end;
+  ComparisonOutcome end;
   if (!comparison.run_all()) {
     comparison.progress().tell("stopped; --resume continues from here");
     end.interrupted = true;

@@ -24,7 +24,7 @@ struct ComparisonSettings {
   bool quiet = false;   // print only warnings to the console
 };
 
-struct ComparisonEnd {
+struct ComparisonOutcome {
   bool interrupted = false;  // without a result
   ComparisonResult result;
   std::string result_json;  // contents of result.json
@@ -36,6 +36,6 @@ struct ComparisonEnd {
 /// fails is part of the result; the others continue. Ctrl-C and SIGTERM end it like a run. Throws
 /// ConfigError (also if a resumed spec changed), MissingInput, CannotCreate (`output` has other
 /// contents), InUse, DataError, IoError.
-ComparisonEnd run_comparison(const ComparisonSettings& settings, std::ostream& console);
+ComparisonOutcome run_comparison(const ComparisonSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

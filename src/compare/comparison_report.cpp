@@ -65,7 +65,7 @@ std::string in_four(double value) { return units::fixed(value, 4); }
 std::string in_seconds(double value) { return units::fixed(value, 1) + " s"; }
 
 /// Returns "0.551 s (0.548 to 0.560)".
-std::string pace_text(const std::optional<Pace>& pace) {
+std::string step_time_text(const std::optional<StepTime>& pace) {
   if (!pace) return kNone;
   const auto text = [](double seconds) { return units::fixed(seconds, 3); };
   return concat(text(pace->median), " s (", text(pace->low), " to ", text(pace->high), ")");
@@ -75,7 +75,10 @@ std::string pace_text(const std::optional<Pace>& pace) {
 class Columns {
  public:
   Columns(const ComparisonSpec& spec, const ComparisonResult& result)
-      : unit_(spec.unit()), masked_(spec.masks()), has_pace_(spec.pace), target_(spec.target_loss) {
+      : unit_(spec.unit()),
+        masked_(spec.masks()),
+        has_timing_(spec.pace),
+        target_(spec.target_loss) {
     steps_ = result.variants.front().budgets.back().steps;
     for (const VariantResult& variant : result.variants)
       if (variant.budgets.back().steps != steps_) steps_.reset();
@@ -85,7 +88,7 @@ class Columns {
                               steps_ ? concat("validation loss after ", *steps_, " steps | ")
                                      : "validation loss | steps | ",
                               "difference from the first | ",
-                              has_pace_ ? "time per step |" : "training seconds |");
+                              has_timing_ ? "time per step |" : "training seconds |");
     if (target_)
       text += concat(" seconds to ", brief(*target_), " | ", unit_,
                      " to target | time relative to the first |");
@@ -101,7 +104,8 @@ class Columns {
         variant.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, in_four),
         steps_ ? " | " : concat(" | ", last.steps, " | "),
         variant.difference ? with_interval(variant.difference->interval, in_four) : kNone, " | ",
-        has_pace_ ? pace_text(variant.pace) : with_interval(last.seconds.interval, in_seconds),
+        has_timing_ ? step_time_text(variant.pace)
+                    : with_interval(last.seconds.interval, in_seconds),
         " |");
     if (!target_) return text + "\n";
     const auto to_target = [&](const Measured BudgetResult::*what, const Format& in) {
@@ -115,12 +119,12 @@ class Columns {
 
  private:
   std::string unit_;
-  bool masked_, has_pace_;
+  bool masked_, has_timing_;
   std::optional<double> target_;
   std::optional<std::int64_t> steps_;  // common largest budget of all variants
 };
 
-constexpr std::size_t kPointsOfACurve = 120;
+constexpr std::size_t kCurvePoints = 120;
 
 std::string signed_in_four(double value) {
   return (value < 0 ? "−" : "+") + units::fixed(std::abs(value), 4);
@@ -224,15 +228,15 @@ std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& r
   return out + "</tbody></table>\n";
 }
 
-std::string pace_table(const ComparisonResult& result) {
+std::string step_time_table(const ComparisonResult& result) {
   const auto of_a_step = [](double seconds) { return units::fixed(seconds, 3) + " s"; };
   std::string out = head_of({"Variant", "Time per step, median", "Fastest round", "Slowest round"});
   bool any = false;
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
-    const std::optional<Pace>& pace = result.variants[i].pace;
+    const std::optional<StepTime>& pace = result.variants[i].pace;
     any = any || pace;
     out += concat("<tr><th scope=\"row\">", key_of(i, result.variants[i].name), "</th>");
-    for (double Pace::*part : {&Pace::median, &Pace::low, &Pace::high})
+    for (double StepTime::*part : {&StepTime::median, &StepTime::low, &StepTime::high})
       out += number_cell(pace ? std::optional((*pace).*part) : std::nullopt, of_a_step);
     out += "</tr>\n";
   }
@@ -334,7 +338,7 @@ std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
       if (!std::isfinite(x_of(run))) continue;
       if (run.loss) series.dots.emplace_back(x_of(run), *run.loss);
       if (run.point.steps != result.variants[i].budgets.back().steps) continue;
-      const auto curve = loss_curve(output / run.folder, kPointsOfACurve);
+      const auto curve = loss_curve(output / run.folder, kCurvePoints);
       const double scale = spec.pace && !curve.empty() ? x_of(run) / curve.back().*x : 1;
       for (const LossPoint& point : curve) series.line.emplace_back(scale * point.*x, point.loss);
     }
@@ -417,7 +421,7 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
   page += card(
       "Time per step",
       "median of short runs in which the variants took turns; all other times are computed from it",
-      pace_table(result));
+      step_time_table(result));
   page += card("Budgets", "each budget is a separate, complete run", budgets_table(spec, result));
   page += sweep_cards(spec, result);
   page +=

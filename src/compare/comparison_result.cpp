@@ -20,16 +20,20 @@ bool lacks(const ComparisonVariant& variant, const std::string& place) {
          });
 }
 
-constexpr std::size_t kSeedsOfAClaim = 3;
+constexpr std::size_t kClaimSeeds = 3;
 
 /// Returns the reasons against a claim about the variant.
-std::vector<std::string> doubts(const VariantResult& variant, const ComparisonVariant& from,
-                                const ComparisonSpec& spec) {
+std::vector<std::string> claim_objections(const VariantResult& variant,
+                                          const ComparisonVariant& from,
+                                          const ComparisonSpec& spec) {
   std::vector<std::string> found;
-  const auto spoils = [](const RunOutcome& run) { return !run.failure.empty() && !run.diverged; };
-  const bool spoilt = std::any_of(variant.runs.trials.begin(), variant.runs.trials.end(), spoils) ||
-                      std::any_of(variant.runs.pace.begin(), variant.runs.pace.end(), spoils);
-  if (spoilt || !variant.loss().interval)
+  const auto has_failed = [](const RunOutcome& run) {
+    return !run.failure.empty() && !run.diverged;
+  };
+  const bool has_failed_run =
+      std::any_of(variant.runs.trials.begin(), variant.runs.trials.end(), has_failed) ||
+      std::any_of(variant.runs.pace.begin(), variant.runs.pace.end(), has_failed);
+  if (has_failed_run || !variant.loss().interval)
     found.push_back(concat("a run of ", variant.name, " failed"));
   if (variant.edge_of_sweep && variant.chosen) {
     found.push_back(concat(spec.sweep_key, " ", brief(*variant.chosen), " of ", variant.name,
@@ -84,12 +88,12 @@ void add_claim(std::vector<VariantResult>& variants, std::size_t index,
                                   ", so their settings train the same model");
     return;
   }
-  std::vector<std::string> against = doubts(first, spec.variants.front(), spec);
-  const auto own = doubts(variant, spec.variants[index], spec);
+  std::vector<std::string> against = claim_objections(first, spec.variants.front(), spec);
+  const auto own = claim_objections(variant, spec.variants[index], spec);
   against.insert(against.end(), own.begin(), own.end());
   const bool of_time = !variant.difference;
-  if (spec.seeds.size() < kSeedsOfAClaim)
-    against.push_back(concat("a claim needs at least ", kSeedsOfAClaim, " seeds"));
+  if (spec.seeds.size() < kClaimSeeds)
+    against.push_back(concat("a claim needs at least ", kClaimSeeds, " seeds"));
   if (spec.sweep_key.empty()) against.emplace_back("no learning rate was swept");
   if (of_time && (!variant.time_ratio || !variant.time_ratio->interval))
     against.emplace_back("the largest budgets differ, and not every run reaches a target");
@@ -127,7 +131,7 @@ Measured measured(std::vector<std::optional<double>> values) {
 
 /// Computes the time per step from the timing rounds, and from it the seconds of all runs of the
 /// variant. Without a time per step, because a round failed, the seconds are NaN.
-void add_pace(VariantResult& variant) {
+void add_step_time(VariantResult& variant) {
   std::vector<double> seconds;
   for (const RunOutcome& round : variant.runs.pace) {
     if (round.failure.empty() && round.steps > 0)
@@ -136,7 +140,7 @@ void add_pace(VariantResult& variant) {
   if (!seconds.empty() && seconds.size() == variant.runs.pace.size()) {
     std::sort(seconds.begin(), seconds.end());
     const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
-    variant.pace = Pace{median, seconds.front(), seconds.back()};
+    variant.pace = StepTime{median, seconds.front(), seconds.back()};
   }
   for (auto* runs : {&variant.runs.trials, &variant.runs.runs}) {
     for (RunOutcome& run : *runs)
@@ -290,7 +294,7 @@ ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<Varia
     VariantResult& variant = result.variants.emplace_back();
     variant.name = from.name;
     variant.runs = std::move(runs[i]);
-    if (spec.pace) add_pace(variant);
+    if (spec.pace) add_step_time(variant);
     if (const RunOutcome* best = best_trial(variant.runs.trials)) {
       variant.chosen = best->point.value;
       variant.edge_of_sweep =

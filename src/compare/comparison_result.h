@@ -41,7 +41,7 @@ struct BudgetResult {
 };
 
 /// Seconds per step: median, lowest and highest of the rounds.
-struct Pace {
+struct StepTime {
   double median = 0, low = 0, high = 0;
 };
 
@@ -58,7 +58,7 @@ struct VariantResult {
   std::optional<double> chosen;         // swept value; none without a sweep or a finished trial
   std::optional<double> learning_rate;  // of the measured runs
   bool edge_of_sweep = false;           // the best value is the lowest or highest
-  std::optional<Pace> pace;             // if measured and no round failed
+  std::optional<StepTime> pace;         // if measured and no round failed
   std::vector<BudgetResult> budgets;
   std::int64_t seeds_at_target = 0;
   std::optional<BudgetResult> to_target;  // each seed's smallest budget that reaches it; if all do

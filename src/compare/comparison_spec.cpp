@@ -112,7 +112,7 @@ std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec,
 /// Checks each run's configuration, once per swept value.
 void check_configs(const ComparisonSpec& spec, const ComparisonVariant& variant,
                    const std::string& at, SpecProblems& problems) {
-  std::set<std::string> told;
+  std::set<std::string> messages;
   const auto values = variant.sweep.empty() ? std::vector<std::optional<double>>{std::nullopt}
                                             : std::vector<std::optional<double>>{
                                                   variant.sweep.begin(), variant.sweep.end()};
@@ -122,15 +122,15 @@ void check_configs(const ComparisonSpec& spec, const ComparisonVariant& variant,
         if (steps == 0) continue;
         const RunPoint point{steps, spec.seeds.front(), value};
         const HybridTrainerConfig config = spec.config_of(variant, point);
-        for (const std::string& problem : config.problems()) told.insert(problem);
+        for (const std::string& problem : config.problems()) messages.insert(problem);
         for (const std::string& problem : problems_over_ranks(spec, variant, config))
-          told.insert(problem);
+          messages.insert(problem);
       }
     } catch (const ConfigError& error) {
-      for (const std::string& problem : error.problems()) told.insert("sweep: " + problem);
+      for (const std::string& problem : error.problems()) messages.insert("sweep: " + problem);
     }
   }
-  for (const std::string& problem : told) problems.note(at, problem);
+  for (const std::string& problem : messages) problems.note(at, problem);
 }
 
 /// Requires equal objectives and mask shares; otherwise losses cannot be compared.
@@ -171,10 +171,10 @@ void check_variants(const ComparisonSpec& spec, SpecProblems& problems) {
 }
 
 /// Reads one spec and records its problems.
-class SpecReading {
+class SpecReader {
  public:
   /// `folder`: the spec's folder.
-  SpecReading(SpecProblems& problems, fs::path folder) : problems_(problems) {
+  SpecReader(SpecProblems& problems, fs::path folder) : problems_(problems) {
     spec_.folder = std::move(folder);
   }
   ComparisonSpec read(const boost::json::object& root);
@@ -185,7 +185,7 @@ class SpecReading {
   std::vector<std::int64_t> budgets(const Object& object, const std::string& path);
   void read_preset(const std::string& name);
   void read_model(const Object& root);
-  bool is_of_model(const std::string& key) const;
+  bool is_model_key(const std::string& key) const;
   void read_base(const Value& base);
   std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key);
   void read_variants(const Object& root);
@@ -193,7 +193,7 @@ class SpecReading {
   void read_settings(const Value& settings, const std::string& path, ComparisonVariant& variant);
   void read_command(const Value& command, const std::string& path, ComparisonVariant& variant);
   void read_target(const Value& target);
-  void read_pace(const Value& pace);
+  void read_timing(const Value& pace);
   void read_ranks(const Value& ranks);
 
   SpecProblems& problems_;
@@ -204,7 +204,7 @@ class SpecReading {
 
 constexpr std::size_t kLongestName = 64;
 constexpr std::size_t kMostVariants = 1000;  // each has a complete configuration
-constexpr std::size_t kMostProblems = 100;   // looking for the nearest names takes time
+constexpr std::size_t kMaxProblems = 100;    // looking for the nearest names takes time
 
 bool is_folder_name(const std::string& name) {
   const auto may_be_in = [](unsigned char c) {
@@ -217,11 +217,11 @@ bool is_folder_name(const std::string& name) {
 constexpr const char* kOfTheFolder = "is determined by the folder \"model\"; leave it out";
 
 /// Returns whether the comparison sets the key for each run.
-bool is_of_a_run(const std::string& key) {
+bool is_run_key(const std::string& key) {
   return key == "training.seed" || key == "training.steps";
 }
 
-std::vector<std::int64_t> SpecReading::budgets(const Object& object, const std::string& path) {
+std::vector<std::int64_t> SpecReader::budgets(const Object& object, const std::string& path) {
   const std::vector<std::int64_t> budgets = problems_.whole_numbers(object, "budgets", path, 1);
   for (std::size_t i = 1; i < budgets.size(); ++i) {
     if (budgets[i] <= budgets[i - 1])
@@ -231,7 +231,7 @@ std::vector<std::int64_t> SpecReading::budgets(const Object& object, const std::
   return budgets;
 }
 
-void SpecReading::read_preset(const std::string& name) {
+void SpecReader::read_preset(const std::string& name) {
   if (name.empty()) return;
   try {
     base_ = preset_config(name);
@@ -242,7 +242,7 @@ void SpecReading::read_preset(const std::string& name) {
 }
 
 /// Reads the initial model of each run. Uses the defaults of `hybrid finetune`.
-void SpecReading::read_model(const Object& root) {
+void SpecReader::read_model(const Object& root) {
   spec_.model = problems_.text(root, "model", "");
   if (spec_.model.empty()) return;
   if (root.contains("preset"))
@@ -251,11 +251,11 @@ void SpecReading::read_model(const Object& root) {
   base_ = fine_tuning_config(spec_.model, "full");
 }
 
-bool SpecReading::is_of_model(const std::string& key) const {
+bool SpecReader::is_model_key(const std::string& key) const {
   return !spec_.model.empty() && key.starts_with("model.") && key != "model.dropout";
 }
 
-void SpecReading::read_base(const Value& base) {
+void SpecReader::read_base(const Value& base) {
   if (!base.is_object()) {
     problems_.note("base",
                    concat("got ", in_brief(base), ", want {\"model\": {\"layers\": 4}, …}"));
@@ -263,7 +263,7 @@ void SpecReading::read_base(const Value& base) {
   }
   const Value* const model = base.get_object().if_contains("model");
   for (const auto& [key, value] : model && model->is_object() ? model->get_object() : Object())
-    if (is_of_model(concat("model.", std::string(key))))
+    if (is_model_key(concat("model.", std::string(key))))
       problems_.note(concat("base.model.", std::string(key)), kOfTheFolder);
   try {
     read_config_text(base_, json::serialize(base), "");
@@ -277,8 +277,8 @@ void SpecReading::read_base(const Value& base) {
   }
 }
 
-std::vector<double> SpecReading::read_sweep(const Value& sweep, const std::string& path,
-                                            std::string& key) {
+std::vector<double> SpecReader::read_sweep(const Value& sweep, const std::string& path,
+                                           std::string& key) {
   if (!sweep.is_object() || sweep.get_object().size() != 1) {
     problems_.note(
         path,
@@ -288,11 +288,11 @@ std::vector<double> SpecReading::read_sweep(const Value& sweep, const std::strin
   }
   const auto& [name, list] = *sweep.get_object().begin();
   key = std::string(name);
-  if (is_of_a_run(key)) {
+  if (is_run_key(key)) {
     problems_.note(path, key + " is set by the comparison: give budgets and seeds");
     return {};
   }
-  if (is_of_model(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
+  if (is_model_key(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
   if (!list.is_array() || list.get_array().empty()) {
     problems_.note(path, concat(key, ": want a list of at least one number"));
     return {};
@@ -309,24 +309,24 @@ std::vector<double> SpecReading::read_sweep(const Value& sweep, const std::strin
   return {values.begin(), values.end()};
 }
 
-void SpecReading::read_settings(const Value& settings, const std::string& path,
-                                ComparisonVariant& variant) {
+void SpecReader::read_settings(const Value& settings, const std::string& path,
+                               ComparisonVariant& variant) {
   if (!settings.is_object()) {
     problems_.note(path,
                    concat("got ", in_brief(settings), ", want {\"optimizer.name\": \"muon\"}"));
     return;
   }
   for (const auto& [name, value] : settings.get_object()) {
-    if (problems_.all().size() >= kMostProblems) return;
+    if (problems_.all().size() >= kMaxProblems) return;
     const std::string key(name);
-    if (is_of_a_run(key) || key == spec_.sweep_key) {
+    if (is_run_key(key) || key == spec_.sweep_key) {
       problems_.note(
           path,
-          concat(key, is_of_a_run(key) ? " is set by the comparison: give budgets and seeds"
-                                       : " is swept: give the variant its own \"sweep\" instead"));
+          concat(key, is_run_key(key) ? " is set by the comparison: give budgets and seeds"
+                                      : " is swept: give the variant its own \"sweep\" instead"));
       continue;
     }
-    if (is_of_model(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
+    if (is_model_key(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
     try {
       set_field(variant.config, key,
                 value.is_string() ? std::string(value.get_string()) : json::serialize(value));
@@ -336,8 +336,8 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
   }
 }
 
-void SpecReading::read_command(const Value& command, const std::string& path,
-                               ComparisonVariant& variant) {
+void SpecReader::read_command(const Value& command, const std::string& path,
+                              ComparisonVariant& variant) {
   bool is_good = command.is_array() && !command.get_array().empty();
   for (const Value& part : is_good ? command.get_array() : json::array()) {
     is_good = is_good && part.is_string();
@@ -354,7 +354,7 @@ void SpecReading::read_command(const Value& command, const std::string& path,
   variant.command = {"?"};
 }
 
-void SpecReading::read_variant(const Object& object, const std::string& path) {
+void SpecReader::read_variant(const Object& object, const std::string& path) {
   problems_.check_keys(object, path + ".", {"name", "set", "command", "sweep", "budgets"});
   ComparisonVariant variant;
   variant.config = base_;
@@ -386,7 +386,7 @@ void SpecReading::read_variant(const Object& object, const std::string& path) {
   spec_.variants.push_back(std::move(variant));
 }
 
-void SpecReading::read_variants(const Object& root) {
+void SpecReader::read_variants(const Object& root) {
   const Value* variants = root.if_contains("variants");
   if (variants == nullptr || !variants->is_array() || variants->get_array().empty()) {
     problems_.note("variants", variants == nullptr
@@ -409,7 +409,7 @@ void SpecReading::read_variants(const Object& root) {
   }
 }
 
-void SpecReading::read_pace(const Value& pace) {
+void SpecReader::read_timing(const Value& pace) {
   if (!pace.is_object()) {
     problems_.note("pace", concat("got ", in_brief(pace), ", want {\"steps\": 24, \"rounds\": 5}"));
     return;
@@ -425,20 +425,20 @@ void SpecReading::read_pace(const Value& pace) {
                        : concat("got ", in_brief(*value), ", want a whole number of at least 1"));
     return 1;
   };
-  spec_.pace = ComparisonPace{number("steps"), number("rounds")};
+  spec_.pace = ComparisonTiming{number("steps"), number("rounds")};
 }
 
-void SpecReading::read_ranks(const Value& ranks) {
-  constexpr std::int64_t kMost = 64;
-  if (ranks.is_int64() && ranks.get_int64() >= 1 && ranks.get_int64() <= kMost) {
+void SpecReader::read_ranks(const Value& ranks) {
+  constexpr std::int64_t kMax = 64;
+  if (ranks.is_int64() && ranks.get_int64() >= 1 && ranks.get_int64() <= kMax) {
     spec_.ranks = static_cast<int>(ranks.get_int64());
   } else {
     problems_.note("ranks",
-                   concat("got ", in_brief(ranks), ", want a whole number from 1 to ", kMost));
+                   concat("got ", in_brief(ranks), ", want a whole number from 1 to ", kMax));
   }
 }
 
-void SpecReading::read_target(const Value& target) {
+void SpecReader::read_target(const Value& target) {
   if (target.is_null()) return;
   if (target.is_number() && target.to_number<double>() > 0) {
     spec_.target_loss = target.to_number<double>();
@@ -448,7 +448,7 @@ void SpecReading::read_target(const Value& target) {
   }
 }
 
-ComparisonSpec SpecReading::read(const Object& root) {
+ComparisonSpec SpecReader::read(const Object& root) {
   problems_.check_keys(root, "",
                        {"data", "model", "preset", "base", "budgets", "variants", "seeds", "sweep",
                         "target_validation_loss", "pace", "ranks"});
@@ -467,7 +467,7 @@ ComparisonSpec SpecReading::read(const Object& root) {
   if (const Value* sweep = root.if_contains("sweep"))
     sweep_ = read_sweep(*sweep, "sweep", spec_.sweep_key);
   if (const Value* target = root.if_contains("target_validation_loss")) read_target(*target);
-  if (const Value* pace = root.if_contains("pace")) read_pace(*pace);
+  if (const Value* pace = root.if_contains("pace")) read_timing(*pace);
   if (const Value* ranks = root.if_contains("ranks")) read_ranks(*ranks);
   read_variants(root);
   check_variants(spec_, problems_);
@@ -505,8 +505,8 @@ const json::value& value_at(const json::object& object, std::string_view key) {
 }
 
 /// Returns the elements of the list `key` that `now` lacks.
-std::vector<std::string> gone(const json::object& before, const json::object& now,
-                              const char* key) {
+std::vector<std::string> removed_keys(const json::object& before, const json::object& now,
+                                      const char* key) {
   std::vector<std::string> texts;
   if (!before.contains(key)) return texts;
   const json::array* left =
@@ -567,7 +567,7 @@ ComparisonSpec read_comparison_spec(const fs::path& file) {
   for (const auto& duplicate : keys.duplicates)
     problems.note(duplicate.path, concat("duplicate key (line ", duplicate.line, ")"));
   ComparisonSpec spec =
-      SpecReading(problems, fs::absolute(file).lexically_normal().parent_path()).read(root);
+      SpecReader(problems, fs::absolute(file).lexically_normal().parent_path()).read(root);
   if (!problems.all().empty()) throw ConfigError(std::move(problems.all()));
   if (!spec.data.empty()) spec.data = (spec.folder / spec.data).lexically_normal();
   if (!spec.data.empty() && !fs::exists(spec.data)) {
@@ -598,7 +598,7 @@ void check_same_comparison(const std::string& before_text, const std::string& no
   if (ranks(before) != ranks(now))
     problems.push_back(concat("ranks: was ", ranks(before), ", is now ", ranks(now)));
   for (const char* key : {"seeds", "budgets", "variants"}) {
-    for (const std::string& element : gone(before, now, key))
+    for (const std::string& element : removed_keys(before, now, key))
       problems.push_back(concat(key, ": ", element, " was changed or removed"));
   }
   if (before.contains("budgets") != now.contains("budgets"))

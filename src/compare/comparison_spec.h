@@ -27,7 +27,7 @@ struct RunPoint {
 };
 
 /// Timing runs of all variants in turn, after all others; only they measure step times.
-struct ComparisonPace {
+struct ComparisonTiming {
   std::int64_t steps = 0, rounds = 0;
 };
 
@@ -41,7 +41,7 @@ struct ComparisonSpec {
   std::vector<std::int64_t> seeds;
   std::string sweep_key;  // "optimizer.learning_rate"; "" without a sweep
   std::optional<double> target_loss;
-  std::optional<ComparisonPace> pace;
+  std::optional<ComparisonTiming> pace;
   int ranks = 1;     // threads of this process that train each run of this program
   std::string text;  // the spec as JSON with absolute paths
 

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+constexpr auto kPollInterval = std::chrono::milliseconds(20);
 constexpr double kSecondsToEnd = 5;
 constexpr std::size_t kLongestLineShown = 80;
 
@@ -85,7 +85,7 @@ int wait_for(pid_t process, const Interruption& interruption) {
       ::kill(-process, SIGTERM);
     }
     if (asked && seconds_since(*asked) > kSecondsToEnd) ::kill(-process, SIGKILL);
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
@@ -102,8 +102,8 @@ std::optional<ProgramLine> line_of(const std::string& text) {
     const auto& object = value.get_object();
     const auto step = number_at(object, "step"), tokens = number_at(object, "tokens"),
                seconds = number_at(object, "seconds"), loss = number_at(object, "validation_loss");
-    constexpr double kMost = 9e18;  // about the largest integer
-    const auto counts = [](double number) { return number >= 0 && number < kMost; };
+    constexpr double kMax = 9e18;  // about the largest integer
+    const auto counts = [](double number) { return number >= 0 && number < kMax; };
     if (!step || !tokens || !seconds || !loss || !counts(*step) || !counts(*tokens) || *seconds < 0)
       return {};
     return ProgramLine{static_cast<std::int64_t>(*step), static_cast<std::int64_t>(*tokens),
@@ -113,7 +113,7 @@ std::optional<ProgramLine> line_of(const std::string& text) {
   }
 }
 
-constexpr std::size_t kMostOutputBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxOutputBytes = std::size_t{64} << 20;
 constexpr const char* kStandardOutput = "stdout.txt";
 
 json::object summary_of(const fs::path& run) {
@@ -124,7 +124,7 @@ json::object summary_of(const fs::path& run) {
 }
 
 /// Returns the value at this path of keys; null if there is none.
-const json::value& value_below(const json::value& from, std::initializer_list<const char*> keys) {
+const json::value& value_at_path(const json::value& from, std::initializer_list<const char*> keys) {
   static const json::value none;
   const json::value* at = &from;
   for (const char* key : keys) {
@@ -134,18 +134,18 @@ const json::value& value_below(const json::value& from, std::initializer_list<co
   return *at;
 }
 
-std::optional<double> number_below(const json::value& from,
-                                   std::initializer_list<const char*> keys) {
-  const json::value& value = value_below(from, keys);
+std::optional<double> number_at_path(const json::value& from,
+                                     std::initializer_list<const char*> keys) {
+  const json::value& value = value_at_path(from, keys);
   return value.is_number() ? std::optional(value.to_number<double>()) : std::nullopt;
 }
 
-std::int64_t count_below(const json::value& from, std::initializer_list<const char*> keys) {
-  return static_cast<std::int64_t>(number_below(from, keys).value_or(0));
+std::int64_t count_at_path(const json::value& from, std::initializer_list<const char*> keys) {
+  return static_cast<std::int64_t>(number_at_path(from, keys).value_or(0));
 }
 
-std::string string_below(const json::value& from, const char* key) {
-  const json::value& value = value_below(from, {key});
+std::string string_at_path(const json::value& from, const char* key) {
+  const json::value& value = value_at_path(from, {key});
   return value.is_string() ? std::string(value.get_string()) : "";
 }
 
@@ -153,7 +153,7 @@ std::string string_below(const json::value& from, const char* key) {
 std::optional<double> charged_cost(const json::value& summary) {
   double cost = 0;
   for (const Phase phase : kAllPhases)
-    cost += number_below(summary, {"phases", name_of(phase), "cost"}).value_or(NAN);
+    cost += number_at_path(summary, {"phases", name_of(phase), "cost"}).value_or(NAN);
   return std::isnan(cost) ? std::nullopt : std::optional(cost);
 }
 
@@ -250,7 +250,7 @@ std::vector<LossPoint> loss_curve(const fs::path& run, std::size_t most) {
   std::vector<LossPoint> points;
   if (fs::exists(run / kStandardOutput)) {
     for (const ProgramLine& line :
-         parse_program_output(read_file(run / kStandardOutput, kMostOutputBytes)).lines)
+         parse_program_output(read_file(run / kStandardOutput, kMaxOutputBytes)).lines)
       points.push_back({static_cast<double>(line.tokens), line.seconds, line.validation_loss});
     return points;
   }
@@ -283,40 +283,40 @@ RunOutcome read_outcome(const fs::path& run, const RunPoint& point) {
   const json::value summary = summary_of(run);
   RunOutcome outcome;
   outcome.point = point;
-  outcome.steps = count_below(summary, {"steps"});
-  outcome.tokens = count_below(summary, {"tokens"});
-  outcome.seconds = number_below(summary, {"seconds"}).value_or(0);
+  outcome.steps = count_at_path(summary, {"steps"});
+  outcome.tokens = count_at_path(summary, {"tokens"});
+  outcome.seconds = number_at_path(summary, {"seconds"}).value_or(0);
   outcome.cost = charged_cost(summary);
-  outcome.flops = number_below(summary, {"flops"});
-  outcome.predicted_steps = count_below(summary, {"phases", "predict", "steps"});
-  outcome.predictions = {count_below(summary, {"predictions", "made"}),
-                         count_below(summary, {"predictions", "accepted"}),
-                         count_below(summary, {"predictions", "shrunk"}),
-                         count_below(summary, {"predictions", "reverted"})};
+  outcome.flops = number_at_path(summary, {"flops"});
+  outcome.predicted_steps = count_at_path(summary, {"phases", "predict", "steps"});
+  outcome.predictions = {count_at_path(summary, {"predictions", "made"}),
+                         count_at_path(summary, {"predictions", "accepted"}),
+                         count_at_path(summary, {"predictions", "shrunk"}),
+                         count_at_path(summary, {"predictions", "reverted"})};
   const RunPaths paths{run.string()};
   if (outcome.cost && fs::exists(paths.config()) && fs::exists(paths.metrics())) {
     outcome.flops = charged_flops(config_of_run(paths), paths.metrics());
     outcome.losses = checksum_of_losses(paths.metrics());
   }
-  const std::string end = string_below(summary, "end");
-  outcome.failure = string_below(summary, "failure");
+  const std::string end = string_at_path(summary, "end");
+  outcome.failure = string_at_path(summary, "failure");
   outcome.diverged = end == "diverged";
-  const auto of_average = number_below(summary, {"final_average_validation_loss"});
-  const auto loss = of_average ? of_average : number_below(summary, {"final_validation_loss"});
+  const auto of_average = number_at_path(summary, {"final_average_validation_loss"});
+  const auto loss = of_average ? of_average : number_at_path(summary, {"final_validation_loss"});
   if (end == "finished" && loss) {
     outcome.loss = loss;
   } else if (outcome.failure.empty()) {
     outcome.failure = end == "finished" ? "its validation loss is not finite" : end;
   }
-  if (const std::int64_t junk = count_below(summary, {"junk_lines"}); junk > 0)
+  if (const std::int64_t junk = count_at_path(summary, {"junk_lines"}); junk > 0)
     outcome.remark = concat(junk, " lines of its standard output contain no loss, the first: ",
-                            string_below(summary, "first_junk_line"));
+                            string_at_path(summary, "first_junk_line"));
   return outcome;
 }
 
 bool is_finished(const TrainingRunSettings& run) {
   const RunPaths paths{run.run.string()};
-  if (!paths.hold_a_run()) return false;
+  if (!paths.contains_run()) return false;
   const HybridTrainerConfig before = config_of_run(paths);
   HybridTrainerConfig now = run.task(run)->completed(run.config.with_parts());
   if (now.memory.plan == "auto") now = with_memory_of(before, std::move(now));
@@ -331,8 +331,8 @@ bool is_finished(const TrainingRunSettings& run) {
 bool is_finished(const fs::path& run, const std::vector<std::string>& command) {
   if (!fs::exists(RunPaths{run.string()}.summary())) return false;
   const json::object summary = summary_of(run);
-  return string_below(summary, "end") == "finished" &&
-         value_below(summary, {"command"}) == json::value(as_array(command));
+  return string_at_path(summary, "end") == "finished" &&
+         value_at_path(summary, {"command"}) == json::value(as_array(command));
 }
 
 bool run_program_variant(const ComparisonSpec& spec, const std::vector<std::string>& command,
@@ -346,7 +346,7 @@ bool run_program_variant(const ComparisonSpec& spec, const std::vector<std::stri
   ProgramOutput told;
   std::string problem = failure;
   try {
-    told = parse_program_output(read_file(output, kMostOutputBytes));
+    told = parse_program_output(read_file(output, kMaxOutputBytes));
   } catch (const DataError& error) {
     if (problem.empty()) problem = error.what();
   }

@@ -107,7 +107,7 @@ class Drawing {
           plot_.x_label);
   }
   void draw(const PlotSeries& series) {
-    out_ += concat("<g class=\"c", series.colour % 8, "\">");
+    out_ += concat("<g class=\"c", series.color % 8, "\">");
     std::string path;
     for (const auto& [x, y] : series.line)
       path += concat(path.empty() ? "M" : "L", at_x(x), " ", at_y(y));

@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 
 struct PlotSeries {
-  std::size_t colour = 0;  // style class "c0" to "c7"
+  std::size_t color = 0;  // style class "c0" to "c7"
   std::vector<std::pair<double, double>> line, dots;
   std::vector<double> crosses;  // x of points without a finite y
 };

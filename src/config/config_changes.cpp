@@ -19,11 +19,13 @@ void compare_values(const std::string& path, const std::string& was, const std::
                     OnResume resume, ConfigChanges& changes) {
   if (was == is) return;
   if (resume == OnResume::kStays) {
-    changes.told.push_back(concat(path, ": keeps the run's value \"", was, "\"; got \"", is, "\""));
+    changes.accepted.push_back(
+        concat(path, ": keeps the run's value \"", was, "\"; got \"", is, "\""));
   } else if (resume == OnResume::kMayChange) {
-    changes.told.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
+    changes.accepted.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
   } else if (resume == OnResume::kMayBecome0 && is == "0") {
-    changes.told.push_back(concat(path, ": ", was, " until now, 0 from here on: plain training"));
+    changes.accepted.push_back(
+        concat(path, ": ", was, " until now, 0 from here on: plain training"));
   } else {
     changes.refused.push_back(concat(path, ": the run was saved with ", was, ", got ", is));
   }
@@ -74,8 +76,8 @@ std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTra
   if (moves_on || now.training.steps <= steps_done) return "";
   const double before = learning_rate(saved.schedule, peak, steps_done - 1, saved.training.steps);
   const double after = learning_rate(now.schedule, peak, steps_done, now.training.steps);
-  const double as_before = learning_rate(saved.schedule, peak, steps_done, saved.training.steps);
-  if (std::abs(after - as_before) <= 0.1 * as_before) return "";
+  const double saved_rate = learning_rate(saved.schedule, peak, steps_done, saved.training.steps);
+  if (std::abs(after - saved_rate) <= 0.1 * saved_rate) return "";
   const std::string scaled =
       factor == 1 ? "" : concat(", of which roll-backs and the rate finder make ", brief(factor));
   return concat("the learning rate goes from ", brief(factor * before), " to ",

@@ -11,8 +11,8 @@ struct State;
 
 /// Differences between a resumed run's configuration and the saved one.
 struct ConfigChanges {
-  std::vector<std::string> told;     // allowed changes and their effects
-  std::vector<std::string> refused;  // changes that would alter the meaning of the saved state
+  std::vector<std::string> accepted;  // allowed changes and their effects
+  std::vector<std::string> refused;   // changes that would alter the meaning of the saved state
 };
 
 /// Compares key by key. Refuses a key unless its OnResume, or its group's, allows the change.

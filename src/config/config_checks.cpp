@@ -71,7 +71,7 @@ class KeyValues {
   }
 
   /// Returns the need's own reason, or the values of its keys: "schedule.name is cosine".
-  std::string why_not(const KeyNeed& need) const {
+  std::string unmet_need(const KeyNeed& need) const {
     if (!need.why.empty()) return need.why;
     std::vector<std::string> texts;
     for (const KeyTest& test : need.any_of)
@@ -136,15 +136,15 @@ void collect_loss_scale_problems(const HybridTrainerConfig& config, Problems& fo
 }
 
 void collect_recording_problems(const HybridTrainerConfig& config, Problems& found) {
-  const auto cannot_be_recorded = [&](const char* key, const std::string& got, const char* want) {
+  const auto refuse_recording = [&](const char* key, const std::string& got, const char* want) {
     if (!config.training.cuda_graphs || got == want) return;
     found.push_back(concat("memory.", key, ": got \"", got,
                            "\", which training.cuda_graphs cannot record; want ", want));
   };
-  cannot_be_recorded("activations", config.memory.activations, "device");
-  cannot_be_recorded("weights", config.memory.weights, "device");
-  cannot_be_recorded("device_map", config.memory.device_map, "");
-  cannot_be_recorded("gradients", config.memory.gradients, "keep");
+  refuse_recording("activations", config.memory.activations, "device");
+  refuse_recording("weights", config.memory.weights, "device");
+  refuse_recording("device_map", config.memory.device_map, "");
+  refuse_recording("gradients", config.memory.gradients, "keep");
 }
 
 void collect_objective_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -210,7 +210,7 @@ void collect_finder_problems(const HybridTrainerConfig& config, Problems& found)
 }
 
 void collect_device_problems(const HybridTrainerConfig& config, Problems& found) {
-  if (names_a_device(config.device)) return;
+  if (is_device_name(config.device)) return;
   found.push_back(concat("device: got \"", config.device, "\", want cpu, cuda, cuda:N or auto",
                          name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
 }
@@ -224,7 +224,7 @@ void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
 }
 
 /// Describes settings with the same examples per step and at least `ranks` micro-batches.
-std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int ranks) {
+std::string micro_batch_hint(const HybridTrainerConfig& config, int ranks) {
   const std::int64_t examples = config.data.batch_size * config.gradient_accumulation.micro_batches;
   for (std::int64_t count = ranks; count <= examples; ++count) {
     if (examples % count != 0) continue;
@@ -308,7 +308,7 @@ std::string why_inert(const std::string& key, const HybridTrainerConfig& config,
     if (field == node->fields.end()) return "";
     for (const KeyNeed& need : field->needs) {
       const auto holds = [&](const KeyTest& test) { return values.holds(test); };
-      if (std::ranges::none_of(need.any_of, holds)) return values.why_not(need);
+      if (std::ranges::none_of(need.any_of, holds)) return values.unmet_need(need);
     }
     node = &*field;
     begin = end + 1;
@@ -334,7 +334,7 @@ void check_micro_batches(const HybridTrainerConfig& config, int ranks) {
   if (micro_batches >= ranks) return;
   throw ConfigError(
       {concat("gradient_accumulation.micro_batches: got ", micro_batches, " for ", ranks,
-              " ranks; want one for each at least: ", way_to_enough_micro_batches(config, ranks))});
+              " ranks; want one for each at least: ", micro_batch_hint(config, ranks))});
 }
 
 void check_ranks(const HybridTrainerConfig& config, int ranks) {

@@ -48,8 +48,8 @@ OptimizerGroupConfig group_of(const PartConfig& part) {
 HybridTrainerConfig with_applied_parts(HybridTrainerConfig config) {
   const std::string places = places_of(config.parts);
   std::string& map = config.memory.device_map;
-  const bool is_there = map == places || map.starts_with(places + ",");
-  if (!is_there && !places.empty() && map != "auto")  // "auto" with places is refused later
+  const bool is_present = map == places || map.starts_with(places + ",");
+  if (!is_present && !places.empty() && map != "auto")  // "auto" with places is refused later
     map = map.empty() ? places : concat(places, ",", map);
   auto& groups = config.optimizer.groups;
   for (const PartConfig& part : config.parts) {
@@ -75,10 +75,10 @@ void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::s
   };
   for (std::size_t i = 0; i < config.parts.size(); ++i) {
     const PartConfig& part = config.parts[i];
-    const bool says_something =
+    const bool has_settings =
         part.computes() || part.lora || part.base || part.place || part.has_optimizer();
     if (part.pattern.empty()) refuse(part, ": got no pattern, want names with *, such as video.*");
-    if (!says_something)
+    if (!has_settings)
       refuse(part, ": got {}, which has no effect; want a key, such as recompute, or no entry");
     if (part.lora == 0 && !config.lora.is_on())
       refuse(part,
@@ -166,11 +166,11 @@ bool HybridTrainerConfig::computes_in(const std::string& precision) const {
 }
 
 bool HybridTrainerConfig::updates_at_once() const {
-  const bool norm_may_stop_it =
+  const bool norm_may_skip_update =
       divergence.max_skipped_updates > 0 || divergence.critical_after > 0 ||
       std::max(divergence.on_caution, divergence.on_warning) >= Recovery::kSkipBatch ||
       divergence.rolls_back();
-  return memory.gradients == "consume" && optimizer.clip_norm == 0 && !norm_may_stop_it &&
+  return memory.gradients == "consume" && optimizer.clip_norm == 0 && !norm_may_skip_update &&
          phases.max_predict_steps == 0 && !optimizer.paged && !computes_in("fp16");
 }
 

@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Narrower models gain little from bf16 (docs/RESULTS.md); CPUs without tiles may lose.
-constexpr std::int64_t kLeastWidth = 64;
+constexpr std::int64_t kMinWidth = 64;
 
 }  // namespace
 
@@ -17,8 +17,8 @@ AutomaticPrecision automatic_precision(std::int64_t width, Device device) {
   if (const std::string& limit = onednn_limit_of_user(); !onednn_limit_allows_bfloat16(limit))
     return {DType::kF32, concat("fp32, as ONEDNN_MAX_CPU_ISA=", limit, " allows no bf16 products")};
   if (!multiplies_bfloat16()) return {DType::kF32, "fp32, as this CPU has no bf16 instructions"};
-  if (width < kLeastWidth)
-    return {DType::kF32, concat("fp32, as bf16 gains little below a width of ", kLeastWidth)};
+  if (width < kMinWidth)
+    return {DType::kF32, concat("fp32, as bf16 gains little below a width of ", kMinWidth)};
   return {DType::kBF16, multiplies_tiles() ? "bf16, supported by this CPU's matrix tiles"
                                            : "bf16, supported by this CPU"};
 }

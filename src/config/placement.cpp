@@ -14,7 +14,7 @@ using Config = HybridTrainerConfig;
 struct PlacementRow {
   const char* what;
   const char *place_keys, *places, *bits_key, *bits;  // for the table
-  bool (*lies_at)(const Config& config, const std::string& place);
+  bool (*is_at_place)(const Config& config, const std::string& place);
   std::int64_t (*bits_of)(const Config& config);
   std::vector<MemoryKind> kinds;
 };
@@ -81,7 +81,7 @@ std::vector<Placement> placements(const HybridTrainerConfig& config) {
   std::vector<Placement> found;
   for (const PlacementRow& row : placement_rows()) {
     for (const std::string& place : placement_names()) {
-      if (row.lies_at(config, place))
+      if (row.is_at_place(config, place))
         found.push_back({row.what, place, row.bits_of(config), row.kinds});
     }
   }
@@ -89,8 +89,8 @@ std::vector<Placement> placements(const HybridTrainerConfig& config) {
 }
 
 bool uses_place(const HybridTrainerConfig& config, const std::string& place) {
-  return std::ranges::any_of(placement_rows(),
-                             [&](const PlacementRow& row) { return row.lies_at(config, place); });
+  return std::ranges::any_of(
+      placement_rows(), [&](const PlacementRow& row) { return row.is_at_place(config, place); });
 }
 
 std::string placement_markdown() {

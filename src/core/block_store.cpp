@@ -4,16 +4,16 @@
 
 namespace hybrid_trainer {
 
-bool BudgetedSource::over_budget_with(std::size_t bytes) const {
+bool BudgetedSource::would_exceed_budget(std::size_t bytes) const {
   return budget_bytes_ && taken_bytes_ + bytes > *budget_bytes_;
 }
 
 void* BudgetedSource::take(std::size_t bytes) {
-  if (over_budget_with(bytes)) return nullptr;
+  if (would_exceed_budget(bytes)) return nullptr;
   void* data = source_.take(bytes);
   if (data == nullptr) return nullptr;
   taken_bytes_ += bytes;
-  most_taken_bytes_ = std::max(most_taken_bytes_, taken_bytes_);
+  max_taken_bytes_ = std::max(max_taken_bytes_, taken_bytes_);
   fresh_bytes_ += bytes;
   return data;
 }
@@ -30,11 +30,11 @@ void* BlockCache::allocate(std::size_t bytes) {
     found->second.pop_back();
     if (found->second.empty()) free_.erase(found);
   } else {
-    while (!free_.empty() && is_too_much_with(bytes)) give_back_the_oldest();
+    while (!free_.empty() && would_exceed_cache(bytes)) release_oldest();
     data = source_.take(bytes);
   }
   if (data != nullptr) in_use_bytes_ += bytes;
-  most_in_use_bytes_ = std::max(most_in_use_bytes_, in_use_bytes_);
+  max_in_use_bytes_ = std::max(max_in_use_bytes_, in_use_bytes_);
   return data;
 }
 
@@ -43,14 +43,14 @@ void BlockCache::release(void* data, std::size_t bytes) {
   free_[bytes].push_back({data, releases_++});
 }
 
-bool BlockCache::is_too_much_with(std::size_t bytes) const {
+bool BlockCache::would_exceed_cache(std::size_t bytes) const {
   constexpr std::size_t kAlwaysKept = std::size_t{1} << 20;
-  const std::size_t most = std::max(most_in_use_bytes_, in_use_bytes_ + bytes);
-  return source_.over_budget_with(bytes) ||
+  const std::size_t most = std::max(max_in_use_bytes_, in_use_bytes_ + bytes);
+  return source_.would_exceed_budget(bytes) ||
          source_.taken_bytes() + bytes > most + std::max(most / 32, kAlwaysKept);
 }
 
-void BlockCache::give_back_the_oldest() noexcept {
+void BlockCache::release_oldest() noexcept {
   const auto oldest = std::ranges::min_element(
       free_, {}, [](const auto& blocks) { return blocks.second.front().since; });
   source_.give(oldest->second.front().data, oldest->first);

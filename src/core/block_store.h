@@ -16,16 +16,16 @@ class BudgetedSource {
       : source_(source), budget_bytes_(budget_bytes) {}
   void* take(std::size_t bytes);  // nullptr if the budget or the source is exhausted
   void give(void* data, std::size_t bytes) noexcept;
-  bool over_budget_with(std::size_t bytes) const;
+  bool would_exceed_budget(std::size_t bytes) const;
   std::size_t taken_bytes() const { return taken_bytes_; }
-  std::size_t most_taken_bytes() const { return most_taken_bytes_; }
+  std::size_t max_taken_bytes() const { return max_taken_bytes_; }
   std::size_t fresh_bytes() const { return fresh_bytes_; }
 
  private:
   MemorySource& source_;
   std::optional<std::size_t> budget_bytes_;
   std::size_t taken_bytes_ = 0;
-  std::size_t most_taken_bytes_ = 0;
+  std::size_t max_taken_bytes_ = 0;
   std::size_t fresh_bytes_ = 0;  // total ever allocated
 };
 
@@ -57,13 +57,13 @@ class BlockCache final : public BlockStore {
     void* data;
     std::uint64_t since;
   };
-  bool is_too_much_with(std::size_t bytes) const;
-  void give_back_the_oldest() noexcept;
+  bool would_exceed_cache(std::size_t bytes) const;
+  void release_oldest() noexcept;
 
   BudgetedSource& source_;
   std::map<std::size_t, std::deque<Waiting>> free_;  // by size, then age
   std::uint64_t releases_ = 0;
-  std::size_t in_use_bytes_ = 0, most_in_use_bytes_ = 0;
+  std::size_t in_use_bytes_ = 0, max_in_use_bytes_ = 0;
 };
 
 /// Allocates and frees each block directly.

@@ -83,17 +83,17 @@ struct CudaLookup {
 };
 
 /// Looks for CUDA in this build and machine, once per process. Thread-safe.
-const CudaLookup& look_for_cuda();
+const CudaLookup& find_cuda();
 
-/// Returns the runtime. Throws DeviceError with the problem of look_for_cuda.
+/// Returns the runtime. Throws DeviceError with the problem of find_cuda.
 CudaRuntime& cuda_runtime();
 
 /// Makes the error of a call that reports a failure of earlier work.
-DeviceError earlier_failure(const std::string& failure, const std::string& seen_at);
+DeviceError earlier_failure(const std::string& failure, const std::string& detected_at);
 
 /// Device of the constructing thread, for a thread that it starts: the new thread calls `use` first to
 /// select the same device.
-class CallersDevice {
+class CallerDevice {
  public:
   /// Does nothing if the constructing thread had no device.
   void use() const {

@@ -44,24 +44,24 @@ std::string hardware_name_of(Device device) {
 }
 
 Device find_device(const std::string& name, int unnamed) {
-  if (name == "cpu" || (name == "auto" && look_for_cuda().runtime == nullptr)) return {};
+  if (name == "cpu" || (name == "auto" && find_cuda().runtime == nullptr)) return {};
   if (name == "auto" || name == "cuda")
     return cuda_device(unnamed % std::max(1, cuda_runtime().device_count()));
   if (const auto index = cuda_index(name)) return cuda_device(*index);
   throw ConfigError({concat("device: got \"", name, "\", want cpu, cuda, cuda:N or auto")});
 }
 
-bool names_a_device(const std::string& name) {
+bool is_device_name(const std::string& name) {
   return name == "cpu" || name == "auto" || name == "cuda" || cuda_index(name).has_value();
 }
 
-DeviceError earlier_failure(const std::string& failure, const std::string& seen_at) {
-  return DeviceError(concat("CUDA: earlier work has failed with ", failure, ", seen at ", seen_at,
-                            "; CUDA_LAUNCH_BLOCKING=1 names the kernel that fails"));
+DeviceError earlier_failure(const std::string& failure, const std::string& detected_at) {
+  return DeviceError(concat("CUDA: earlier work has failed with ", failure, ", seen at ",
+                            detected_at, "; CUDA_LAUNCH_BLOCKING=1 names the kernel that fails"));
 }
 
 CudaRuntime& cuda_runtime() {
-  const CudaLookup& found = look_for_cuda();
+  const CudaLookup& found = find_cuda();
   if (found.runtime == nullptr) throw DeviceError(found.problem);
   return *found.runtime;
 }

@@ -18,7 +18,7 @@ constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds
 
 std::atomic<std::int64_t> first_request = 0;  // time in nanoseconds; 0: none yet
 std::atomic<bool> first_ends = false;         // the first signal ends the process
-std::atomic<const std::string*> words = nullptr;
+std::atomic<const std::string*> final_text = nullptr;
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "a signal handler takes no lock");
 
 extern "C" void take_signal(int signal) {
@@ -28,7 +28,7 @@ extern "C" void take_signal(int signal) {
   std::int64_t first = 0;
   const bool is_first = first_request.compare_exchange_strong(first, now);
   if (is_first ? !first_ends : now - first < kOneRequest || is_sent_repeatedly(signal)) return;
-  const std::string& text = *words;
+  const std::string& text = *final_text;
   const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   static_cast<void>(written);
   end_process(static_cast<int>(ExitCode::kInterrupted));
@@ -47,17 +47,17 @@ sigset_t signals() {
 /// into the heap, where the frame of a handler would overwrite live data.
 class Interruption::Receiver {
  public:
-  Receiver(bool ends_at_once, std::string last_words) {
+  Receiver(bool ends_immediately, std::string final_message) {
     first_request = 0;
-    first_ends = ends_at_once;
-    say_at_the_end(std::move(last_words));
+    first_ends = ends_immediately;
+    set_final_message(std::move(final_message));
     struct sigaction action {};
     action.sa_handler = take_signal;
     action.sa_mask = signals();  // serializes the handlers
     for (std::size_t i = 0; i < std::size(kStopSignals); ++i) {
       sigaction(kStopSignals[i], nullptr, &before_[i]);
-      const bool is_for_nohup = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
-      if (!is_for_nohup) sigaction(kStopSignals[i], &action, nullptr);
+      const bool is_nohup = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+      if (!is_nohup) sigaction(kStopSignals[i], &action, nullptr);
     }
     const sigset_t left = signals();  // the new thread inherits the blocked set
     pthread_sigmask(SIG_BLOCK, &left, &mask_before_);
@@ -80,18 +80,18 @@ class Interruption::Receiver {
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 
-  void let_steps_finish(std::string last_words) {
-    say_at_the_end(std::move(last_words));
+  void finish_steps_first(std::string final_message) {
+    set_final_message(std::move(final_message));
     first_ends = false;
   }
 
  private:
-  void say_at_the_end(std::string text) {
+  void set_final_message(std::string text) {
     if (!text.empty()) text += '\n';
-    words = &all_words_.emplace_back(std::move(text));
+    final_text = &final_messages_.emplace_back(std::move(text));
   }
 
-  std::list<std::string> all_words_;  // a handler may still be reading earlier elements
+  std::list<std::string> final_messages_;  // a handler may still be reading earlier elements
   struct sigaction before_[std::size(kStopSignals)]{};
   sigset_t mask_before_{};
   std::jthread thread_;
@@ -99,15 +99,15 @@ class Interruption::Receiver {
 
 Interruption::Interruption() : receiver_(std::make_unique<Receiver>(false, "")) {}
 
-Interruption::Interruption(std::string last_words)
-    : receiver_(std::make_unique<Receiver>(true, std::move(last_words))) {}
+Interruption::Interruption(std::string final_message)
+    : receiver_(std::make_unique<Receiver>(true, std::move(final_message))) {}
 
 Interruption::~Interruption() = default;
 
 bool Interruption::requested() const { return first_request > 0; }
 
-void Interruption::let_steps_finish(std::string last_words) const {
-  receiver_->let_steps_finish(std::move(last_words));
+void Interruption::finish_steps_first(std::string final_message) const {
+  receiver_->finish_steps_first(std::move(final_message));
 }
 
 }  // namespace hybrid_trainer

@@ -39,7 +39,7 @@ SharedLibrary other_version(const KnownLibrary& known, const std::vector<std::st
     any.files.push_back(concat(known.stem, ".", known.major + distance));
     any.files.push_back(concat(known.stem, ".", known.major - distance));
   }
-  return SharedLibrary::look_for(any);
+  return SharedLibrary::try_open(any);
 }
 
 /// Returns the subfolders of `folder`, sorted; empty if it cannot be read.
@@ -129,7 +129,7 @@ constexpr KnownLibrary kLibraries[] = {
      "install cuDNN 9 for CUDA 13 (for example the Python package nvidia-cudnn-cu13)"},
     {"NCCL", "libnccl.so", 2, nccl_version, true,
      "install NCCL 2 for CUDA 13 (for example the Python package nvidia-nccl-cu13)",
-     kOldestNccl / 100 % 100},
+     kMinNcclVersion / 100 % 100},
     {"NVML", "libnvidia-ml.so", 1, nvml_version, false, "install NVIDIA's driver, 580 or newer"},
 };
 
@@ -137,7 +137,7 @@ constexpr KnownLibrary kLibraries[] = {
 
 void SharedLibrary::Close::operator()(void* handle) const noexcept { dlclose(handle); }
 
-SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
+SharedLibrary SharedLibrary::try_open(const WantedLibrary& wanted) {
   SharedLibrary library;
   library.title_ = wanted.title;
   library.hint_ = wanted.hint;
@@ -170,7 +170,7 @@ SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
 }
 
 SharedLibrary SharedLibrary::open(const WantedLibrary& wanted) {
-  SharedLibrary library = look_for(wanted);
+  SharedLibrary library = try_open(wanted);
   if (!library.opened()) throw DeviceError(library.problem());
   return library;
 }
@@ -179,7 +179,7 @@ void* SharedLibrary::address_of(const char* name) const noexcept {
   return opened() ? dlsym(handle_.get(), name) : nullptr;
 }
 
-void SharedLibrary::throw_lacks(const char* name) const {
+void SharedLibrary::throw_missing(const char* name) const {
   if (!opened()) throw DeviceError(problem_);
   throw DeviceError(
       concat(title_, ": ", path_, " has no ", name, ", so it has another version; ", hint_));
@@ -193,7 +193,7 @@ WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& 
 }
 
 CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& folders) {
-  SharedLibrary library = SharedLibrary::look_for(wanted(known, folders));
+  SharedLibrary library = SharedLibrary::try_open(wanted(known, folders));
   CudaLibrary described;
   described.name = known.title;
   described.problem = library.problem();
@@ -210,7 +210,7 @@ CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& 
   const bool fits = major == known.major && minor >= known.minor;
   if (described.version.empty()) {
     described.problem = because(" does not report its version");
-  } else if (known.version_is_its_own && !fits) {
+  } else if (known.has_own_version && !fits) {
     described.problem =
         because(concat(" is version ", described.version, ", want ", known.major, ".",
                        known.minor == 0 ? "x" : concat(known.minor, " or newer")));
@@ -242,7 +242,7 @@ WantedLibrary cublaslt_library() { return wanted(kLibraries[0], cuda_library_fol
 
 WantedLibrary nccl_library() { return wanted(kLibraries[2], cuda_library_folders()); }
 
-std::vector<CudaLibrary> look_for_cuda_libraries() {
+std::vector<CudaLibrary> find_cuda_libraries() {
   const std::vector<std::string> folders = cuda_library_folders();
   std::vector<CudaLibrary> all;
   for (const KnownLibrary& known : kLibraries) all.push_back(describe(known, folders));

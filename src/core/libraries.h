@@ -21,8 +21,8 @@ class SharedLibrary {
   SharedLibrary() = default;
   /// Loads the first file that opens, on the loader's search path or in a folder. Does not throw: see
   /// opened() and problem().
-  static SharedLibrary look_for(const WantedLibrary& wanted);
-  /// Loads a library like look_for. Throws DeviceError with the problem if none opens.
+  static SharedLibrary try_open(const WantedLibrary& wanted);
+  /// Loads a library like try_open. Throws DeviceError with the problem if none opens.
   static SharedLibrary open(const WantedLibrary& wanted);
 
   bool opened() const { return handle_ != nullptr; }
@@ -40,7 +40,7 @@ class SharedLibrary {
   template <class Function>
   Function* function(const char* name) const {
     Function* const found = find<Function>(name);
-    if (found == nullptr) throw_lacks(name);
+    if (found == nullptr) throw_missing(name);
     return found;
   }
 
@@ -49,7 +49,7 @@ class SharedLibrary {
     void operator()(void* handle) const noexcept;
   };
   void* address_of(const char* name) const noexcept;
-  [[noreturn]] void throw_lacks(const char* name) const;
+  [[noreturn]] void throw_missing(const char* name) const;
 
   std::unique_ptr<void, Close> handle_;
   std::string title_;
@@ -69,14 +69,14 @@ struct CudaLibrary {
 
 /// Returns the installed cuBLASLt, cuDNN, NCCL and NVML. Opens each briefly; needs no device. Never
 /// throws.
-std::vector<CudaLibrary> look_for_cuda_libraries();
+std::vector<CudaLibrary> find_cuda_libraries();
 
 /// Returns the description of cuBLASLt.
 WantedLibrary cublaslt_library();
 /// Returns the description of NCCL. The oldest supported version is 22700 (2.27.0), the first for
 /// CUDA 13.
 WantedLibrary nccl_library();
-inline constexpr int kOldestNccl = 22700;
+inline constexpr int kMinNcclVersion = 22700;
 
 /// Returns folders of NVIDIA libraries outside the loader's search path: CUDA_HOME, /usr/local/cuda and
 /// the Python packages nvidia-*.
@@ -89,9 +89,9 @@ struct KnownLibrary {
   int major;         // in the file name
   /// Returns the version reported by the library; empty if none.
   std::string (*version)(const SharedLibrary&);
-  bool version_is_its_own;  // starts with `major`; false: the driver's version
+  bool has_own_version;  // starts with `major`; false: the driver's version
   const char* hint;
-  int minor = 0;  // oldest supported minor version, if version_is_its_own
+  int minor = 0;  // oldest supported minor version, if has_own_version
 };
 
 WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders);

@@ -69,7 +69,7 @@ constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
                                "total_inactive_file"};
 constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file"};
 
-InstructionSet best_of_processor() {
+InstructionSet best_instruction_set() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("x86-64-v4")) return InstructionSet::kAvx512;
   if (__builtin_cpu_supports("x86-64-v3")) return InstructionSet::kAvx2;
@@ -77,7 +77,7 @@ InstructionSet best_of_processor() {
 }
 
 /// Sets oneDNN's limit unless the user did. No effect once oneDNN is initialized.
-void hold_onednn_to(InstructionSet set) {
+void limit_onednn(InstructionSet set) {
   if (!onednn_limit_of_user().empty()) return;
   const char* const name = set == InstructionSet::kAvx512 ? "AVX512_CORE_BF16"
                            : set == InstructionSet::kAvx2 ? "AVX2"
@@ -85,13 +85,13 @@ void hold_onednn_to(InstructionSet set) {
   setenv("ONEDNN_MAX_CPU_ISA", name, 1);
 }
 
-InstructionSet held_down() {
-  const InstructionSet best = best_of_processor();
+InstructionSet limited_instruction_set() {
+  const InstructionSet best = best_instruction_set();
   const char* wish = std::getenv("HYBRID_MAX_ISA");
   if (wish == nullptr) return best;
   for (auto set : {InstructionSet::kBaseline, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
     if (std::strcmp(wish, name_of(set)) == 0) {
-      hold_onednn_to(set);
+      limit_onednn(set);
       return std::min(best, set);
     }
   }
@@ -118,7 +118,7 @@ bool may_use_tiles() {
 /// Queried once: in a virtual machine CPUID takes tens of microseconds. On CPUs with AMX, BF16 vector
 /// products run at half the rate of FP32.
 ProcessorUse use_of_processor() {
-  ProcessorUse use{.set = held_down()};
+  ProcessorUse use{.set = limited_instruction_set()};
   if (use.set != InstructionSet::kAvx512) return use;
   if (!onednn_limit_allows_bfloat16(onednn_limit_of_user())) return use;
   use.tiles =
@@ -191,16 +191,16 @@ ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all) {
   return common;
 }
 
-void hold_processor_to(const ProcessorUse& use) {
+void limit_instruction_set(const ProcessorUse& use) {
   ProcessorUse& here = use_here();
   const bool is_less =
       use.set <= here.set && use.bfloat16 <= here.bfloat16 && use.tiles <= here.tiles;
   require(is_less, "a processor is held to no more than it has");
-  hold_onednn_to(use.set);
+  limit_onednn(use.set);
   here = use;
 }
 
-/// Cached before hold_onednn_to sets the variable.
+/// Cached before limit_onednn sets the variable.
 const std::string& onednn_limit_of_user() {
   static const std::string limit = [] {
     for (const char* const name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"})

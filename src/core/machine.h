@@ -53,7 +53,7 @@ ProcessorUse processor_use();
 ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
 /// Lowers the results of the functions above to `limit`. Limits oneDNN too, if it is not initialized
 /// yet and ONEDNN_MAX_CPU_ISA is not set. Must not run concurrently with kernels.
-void hold_processor_to(const ProcessorUse& use);
+void limit_instruction_set(const ProcessorUse& use);
 /// Returns the value of ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA; "" if unset.
 const std::string& onednn_limit_of_user();
 /// Returns whether `limit`, a case-insensitive value of ONEDNN_MAX_CPU_ISA, permits BF16 products.

@@ -22,7 +22,7 @@ std::size_t rounded(std::size_t bytes) {
 }
 
 std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSource& budgeted) {
-  if (source.keeps_blocks_apart()) return std::make_unique<SingleBlocks>(budgeted);
+  if (source.separates_blocks()) return std::make_unique<SingleBlocks>(budgeted);
   if (source.prefers_slabs()) return std::make_unique<Arena>(budgeted);
   return std::make_unique<BlockCache>(budgeted);
 }
@@ -184,7 +184,7 @@ void* MemoryPool::find(std::size_t size) {
 
 void MemoryPool::throw_out_of_memory(const MemoryBlock& asked, const char* what) const {
   const MemoryUse use = use_now();
-  const bool over = blocks_->source.over_budget_with(asked.bytes);
+  const bool over = blocks_->source.would_exceed_budget(asked.bytes);
   const auto shortage = std::make_shared<MemoryShortage>(
       MemoryShortage{.pool = name_,
                      .asked = asked,
@@ -204,10 +204,10 @@ void MemoryPool::throw_out_of_memory(const MemoryBlock& asked, const char* what)
 
 Buffer MemoryPool::allocate(std::size_t bytes, MemoryKind kind, const BlockContent& content) {
   const std::size_t wanted = bytes == 0 ? 1 : bytes;
-  const std::size_t size = source_->keeps_blocks_apart() ? wanted : rounded(wanted);
+  const std::size_t size = source_->separates_blocks() ? wanted : rounded(wanted);
   MemoryBlock block{.bytes = size, .kind = kind, .content = content, .label = {}};
   std::string_view label = MemoryLabel::current();
-  label.remove_prefix(label.size() - std::min(label.size(), MemoryBlock::kMostLabel));
+  label.remove_prefix(label.size() - std::min(label.size(), MemoryBlock::kMaxLabel));
   std::copy(label.begin(), label.end(), block.label.begin());
   std::lock_guard lock(blocks_->mutex);
   void* data = find(size);
@@ -266,7 +266,7 @@ MemoryUse MemoryPool::use_now() const {
   MemoryUse use = blocks_->use;
   use.cached = blocks_->source.taken_bytes() - use.live_total;
   use.fresh_total = blocks_->source.fresh_bytes();
-  use.most_taken = blocks_->source.most_taken_bytes();
+  use.max_taken = blocks_->source.max_taken_bytes();
   use.extent = blocks_->store->extent();
   return use;
 }
@@ -288,9 +288,9 @@ void MemoryPool::trim() {
   blocks_->store->trim();
 }
 
-void MemoryPool::reserve(std::size_t bytes, const char* wanted_for) {
+void MemoryPool::reserve(std::size_t bytes, const char* purpose) {
   std::lock_guard lock(blocks_->mutex);
-  if (!blocks_->store->reserve(bytes)) throw_out_of_memory({.bytes = bytes}, wanted_for);
+  if (!blocks_->store->reserve(bytes)) throw_out_of_memory({.bytes = bytes}, purpose);
 }
 
 std::shared_ptr<MemoryPool> make_device_pool(Device device,

@@ -82,14 +82,14 @@ class DirectFile {
 };
 
 /// Large enough to keep the disk busy, small enough for a prompt interrupt.
-constexpr std::size_t kMostAtATime = std::size_t{4} << 20;
+constexpr std::size_t kMaxAtATime = std::size_t{4} << 20;
 
 /// Repeats transfer(offset, bytes), which returns like pread, until all is done. Returns false if it is
 /// refused.
 template <class Transfer>
 bool in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
   for (std::size_t done = 0; done < bytes;) {
-    const ssize_t moved = transfer(done, std::min(kMostAtATime, bytes - done));
+    const ssize_t moved = transfer(done, std::min(kMaxAtATime, bytes - done));
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == EINVAL) return false;
     if (moved <= 0) {
@@ -120,7 +120,7 @@ bool DirectFile::write(const void* from, off_t at, std::size_t bytes) const {
 constexpr std::size_t kFilePage = DirectFile::kPage;
 
 /// Smaller copies use the page cache.
-constexpr std::size_t kLeastDirect = 1 << 18;
+constexpr std::size_t kMinDirect = 1 << 18;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
 
@@ -229,8 +229,8 @@ class FileMemory final : public MemorySource {
     const auto aligned = [](const void* address) {
       return reinterpret_cast<std::uintptr_t>(address) % kFilePage == 0;
     };
-    const bool can = direct_.available() && bytes >= kLeastDirect && aligned(own) &&
-                     aligned(other) && !place(other);
+    const bool can = direct_.available() && bytes >= kMinDirect && aligned(own) && aligned(other) &&
+                     !place(other);
     return can ? place(own) : std::nullopt;
   }
 

@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-const CudaLookup& look_for_cuda() {
+const CudaLookup& find_cuda() {
   static const CudaLookup none{nullptr,
                                "CUDA: this build does not support it; install the CUDA toolkit "
                                "13.0 and build again with -DHT_CUDA=ON, or use --device cpu"};

@@ -18,9 +18,9 @@ Tensor Prefetcher::acquire(const Tensor& home, const Stream& stream) {
   if (failure_) std::rethrow_exception(failure_);
   if (!in_background_) return take(home, stream);
   const bool begins = held_.empty();
-  if (begins) let_go_of_writes(group_++);
+  if (begins) release_writes(group_++);
   const Tensor here = take(home, stream);
-  followed_[last_] = {home, begins};
+  successors_[last_] = {home, begins};
   last_ = {last_.second, home.raw()};
   held_.push_back(home.raw());
   read_ahead(stream);
@@ -70,8 +70,8 @@ void Prefetcher::read_ahead(const Stream& stream) {
   int groups = 0;
   std::pair<Place, Place> at = last_;
   for (std::size_t i = 0;; ++i) {
-    const auto found = followed_.find(at);
-    if (found == followed_.end()) return;
+    const auto found = successors_.find(at);
+    if (found == successors_.end()) return;
     const auto& [home, begins] = found->second;
     if (begins && ++groups > 1) return;
     if (std::ranges::count(held_, home.raw()) > 0 || is_ahead(home.raw(), i)) return;
@@ -129,32 +129,32 @@ std::int64_t Prefetcher::write(const Tensor& home, const Tensor& here, const Str
   return written.job = writer_.submitted();
 }
 
-void Prefetcher::let_go_of_writes(std::int64_t before_group) {
+void Prefetcher::release_writes(std::int64_t before_group) {
   for (; !written_.empty() && written_.front().group < before_group; written_.pop_front())
     writer_.wait_until_done(written_.front().job);
 }
 
-void Prefetcher::finish_writes() { let_go_of_writes(group_ + 1); }
+void Prefetcher::finish_writes() { release_writes(group_ + 1); }
 
-void Prefetcher::settle() {
+void Prefetcher::drain() {
   if (failure_) std::rethrow_exception(failure_);
   drop_ahead();
   finish_writes();
 }
 
 void Prefetcher::begin_pass() {
-  settle();
+  drain();
   last_ = {};
 }
 
 void Prefetcher::forget(const Tensor& home) noexcept {
   try {
-    settle();
+    drain();
   } catch (...) {
     failure_ = std::current_exception();
   }
   std::erase(held_, home.raw());
-  followed_.clear();
+  successors_.clear();
   last_ = {};
 }
 

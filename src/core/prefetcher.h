@@ -34,8 +34,8 @@ class Prefetcher {
   void release(const Tensor& home, const Tensor& here, bool changed, const Stream& stream) noexcept;
   /// Waits until all modified copies are written back. Until the next acquire, others may access the
   /// tensors. Throws IoError.
-  void settle();
-  /// Waits like settle and ends the sequence: the next group is not predicted from the last one.
+  void drain();
+  /// Waits like drain and ends the sequence: the next group is not predicted from the last one.
   void begin_pass();
   /// Forgets `home`, whose memory is about to be freed.
   void forget(const Tensor& home) noexcept;
@@ -68,10 +68,10 @@ class Prefetcher {
   void read_ahead(const Stream& stream);
   bool is_ahead(Place home, std::size_t count) const;
   void drop_ahead();
-  void let_go_of_writes(std::int64_t before_group);
+  void release_writes(std::int64_t before_group);
 
   const bool in_background_;
-  std::map<std::pair<Place, Place>, Next> followed_;  // successor of the last two places
+  std::map<std::pair<Place, Place>, Next> successors_;  // successor of the last two places
   std::pair<Place, Place> last_{};
   std::vector<Place> held_;
   std::deque<Transfer> ahead_, written_;  // a deque keeps references valid as it grows

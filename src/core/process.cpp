@@ -11,13 +11,13 @@ namespace hybrid_trainer {
 namespace {
 
 /// Paths of this process; a forked child must not remove its parent's.
-constexpr int kMostPaths = 16;
-std::atomic<char*> paths[kMostPaths];
+constexpr int kMaxPaths = 16;
+std::atomic<char*> paths[kMaxPaths];
 std::atomic<pid_t> owner = 0;
 
 void remove_paths() {
   if (owner != getpid()) return;
-  for (int i = kMostPaths - 1; i >= 0; --i) {  // folders after their contents
+  for (int i = kMaxPaths - 1; i >= 0; --i) {  // folders after their contents
     const char* const path = paths[i].exchange(nullptr);
     if (path != nullptr && unlink(path) != 0) rmdir(path);
   }
@@ -69,7 +69,7 @@ TemporaryPath::TemporaryPath(const std::filesystem::path& path) {
   char* const text = strdup(std::filesystem::absolute(path).c_str());
   if (owner.exchange(getpid()) != getpid())  // a forked child inherits its parent's list
     for (std::atomic<char*>& place : paths) place = nullptr;
-  for (int i = 0; i < kMostPaths && place_ < 0; ++i) {
+  for (int i = 0; i < kMaxPaths && place_ < 0; ++i) {
     char* none = nullptr;
     if (paths[i].compare_exchange_strong(none, text)) place_ = i;
   }

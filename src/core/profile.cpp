@@ -57,7 +57,7 @@ StepPartTimer::~StepPartTimer() {
   stream_.synchronize();
   const double seconds = seconds_since(begin_);
   profile_->parts_[Profile::index(part_)] += seconds;
-  if (before_ != StepPart::kElsewhere) profile_->parts_[Profile::index(before_)] -= seconds;
+  if (before_ != StepPart::kOther) profile_->parts_[Profile::index(before_)] -= seconds;
   profile_->part_ = before_;
 }
 

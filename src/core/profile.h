@@ -22,7 +22,7 @@ enum class Work {
 inline constexpr std::size_t kWorks = 8;
 
 /// Part of a training step.
-enum class StepPart { kForward, kBackward, kUpdate, kElsewhere };
+enum class StepPart { kForward, kBackward, kUpdate, kOther };
 inline constexpr std::size_t kStepParts = 4;
 
 const char* name_of(Work work);      // "product"
@@ -51,7 +51,7 @@ class Profile {
   static std::size_t index(StepPart part) { return static_cast<std::size_t>(part); }
   std::array<std::array<Entry, kWorks>, kStepParts> kernels_{};
   std::array<double, kStepParts> parts_{};
-  StepPart part_ = StepPart::kElsewhere;  // current part
+  StepPart part_ = StepPart::kOther;  // current part
 };
 
 /// Times its scope as one kernel. Synchronizes if the stream has a profile, else does nothing.
@@ -82,7 +82,7 @@ class StepPartTimer {
   const Stream& stream_;
   Profile* profile_;
   StepPart part_;
-  StepPart before_ = StepPart::kElsewhere;
+  StepPart before_ = StepPart::kOther;
   Clock::time_point begin_;
 };
 

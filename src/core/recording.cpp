@@ -16,12 +16,12 @@ constexpr std::size_t kEndless = std::size_t{1} << 46;
 /// Smallest block of a slab pool, for work without memory.
 constexpr std::size_t kSmallestBlock = 256;
 
-std::atomic<std::uint64_t> times_outdated = 0;
+std::atomic<std::uint64_t> generation = 0;
 
 /// A source whose only slab is a block of another pool.
-class OneBlock final : public MemorySource {
+class SingleBlockSource final : public MemorySource {
  public:
-  explicit OneBlock(Buffer block) : block_(std::move(block)) {}
+  explicit SingleBlockSource(Buffer block) : block_(std::move(block)) {}
   void* take(std::size_t bytes) noexcept override {
     if (given_ || bytes > block_.bytes()) return nullptr;
     given_ = true;
@@ -57,7 +57,8 @@ Recording::Recording(const Stream& stream, const std::function<void(const Stream
   const std::size_t bytes = std::max(bytes_of(stream.device(), enqueue), kSmallestBlock);
   Buffer block = stream.pool()->allocate(bytes, MemoryKind::kActivations);
   const std::size_t block_bytes = block.bytes();
-  pool_ = MemoryPool::create("recording", {}, std::make_unique<OneBlock>(std::move(block)));
+  pool_ =
+      MemoryPool::create("recording", {}, std::make_unique<SingleBlockSource>(std::move(block)));
   pool_->reserve(block_bytes, "a recording");
   CudaRuntime& runtime = cuda_runtime();
   runtime.begin_capture(stream.native());
@@ -83,9 +84,9 @@ Recording& Recording::operator=(Recording&& other) noexcept {
   return *this;
 }
 
-void outdate_recordings() noexcept { ++times_outdated; }
+void invalidate_recordings() noexcept { ++generation; }
 
-std::uint64_t recordings_outdated() noexcept { return times_outdated; }
+std::uint64_t recording_generation() noexcept { return generation; }
 
 void Recording::replay(const Stream& stream) const {
   cuda_runtime().launch(graph_, stream.native());

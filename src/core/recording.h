@@ -34,13 +34,13 @@ class Recording {
 
 /// Invalidates all recordings because memory that they read has moved or changed: every BatchRecording
 /// records again.
-void outdate_recordings() noexcept;
+void invalidate_recordings() noexcept;
 /// Returns the number of invalidations.
-std::uint64_t recordings_outdated() noexcept;
+std::uint64_t recording_generation() noexcept;
 
 /// Recorded work on batches whose Result contains tensors. The first batch of a shape runs unrecorded,
 /// which initializes kernels and libraries; the second is recorded and later ones replay it.
-/// outdate_recordings restarts this sequence.
+/// invalidate_recordings restarts this sequence.
 template <class Result>
 class BatchRecording {
  public:
@@ -48,7 +48,7 @@ class BatchRecording {
 
   /// Enqueues the work on a batch. The result is valid until the next call.
   const Result& run(const Batch& batch, const Enqueue& enqueue, const Stream& stream) {
-    if (!batch_.is_like(batch) || outdated_ != recordings_outdated()) {
+    if (!batch_.is_like(batch) || generation_ != recording_generation()) {
       drop();
       batch_ = batch.with(
           [&](const Tensor& part) { return Tensor::empty_like(part, MemoryKind::kData, stream); });
@@ -56,7 +56,7 @@ class BatchRecording {
     if (first_) {
       first_ = false;
       result_ = enqueue(batch, stream);
-      outdated_ = recordings_outdated();  // the work itself may invalidate recordings
+      generation_ = recording_generation();  // the work itself may invalidate recordings
       return result_;
     }
     if (!recording_) {
@@ -75,7 +75,7 @@ class BatchRecording {
 
  private:
   bool first_ = true;  // of this shape
-  std::uint64_t outdated_ = recordings_outdated();
+  std::uint64_t generation_ = recording_generation();
   Recording recording_;
   Batch batch_;  // input of the recording; batches are copied into it
   Result result_{};

@@ -198,11 +198,11 @@ Tensor wait_for_device(const Tensor& tensor, const Stream& stream) {
   return copied;
 }
 
-StagedTensor::StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool elsewhere,
+StagedTensor::StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool needs_copy,
                            Prefetcher* prefetcher)
     : tensor_(tensor), here_(tensor), stream_(stream), exceptions_(std::uncaught_exceptions()) {
-  if (!tensor || !elsewhere) return;
-  goes_back_ = use != Use::kRead;
+  if (!tensor || !needs_copy) return;
+  writes_back_ = use != Use::kRead;
   if (prefetcher != nullptr) {
     here_ = prefetcher->acquire(tensor, stream);
     prefetcher_ = prefetcher;
@@ -214,8 +214,8 @@ StagedTensor::StagedTensor(const Tensor& tensor, Use use, const Stream& stream, 
 
 /// Swallows errors during stack unwinding: the exception in flight is more informative.
 StagedTensor::~StagedTensor() noexcept(false) {
-  if (prefetcher_ != nullptr) prefetcher_->release(tensor_, here_, goes_back_, stream_);
-  if (prefetcher_ != nullptr || !goes_back_) return;
+  if (prefetcher_ != nullptr) prefetcher_->release(tensor_, here_, writes_back_, stream_);
+  if (prefetcher_ != nullptr || !writes_back_) return;
   try {
     copy_or_wait(tensor_, here_, stream_);
   } catch (const std::exception&) {

@@ -55,31 +55,31 @@ std::atomic<bool> library_computes = false;
 thread_local bool is_in_task = false;
 
 /// Marks the calling thread as running tasks.
-class AtTasks {
+class TaskScope {
  public:
-  AtTasks() {
-    if (already_) return;
+  TaskScope() {
+    if (was_in_task_) return;
     is_in_task = true;
     omp_set_num_threads(1);
   }
-  ~AtTasks() {
-    if (already_) return;
+  ~TaskScope() {
+    if (was_in_task_) return;
     is_in_task = false;
     omp_set_num_threads(threads_);
   }
-  AtTasks(const AtTasks&) = delete;
-  AtTasks& operator=(const AtTasks&) = delete;
-  bool already() const { return already_; }
+  TaskScope(const TaskScope&) = delete;
+  TaskScope& operator=(const TaskScope&) = delete;
+  bool was_in_task() const { return was_in_task_; }
 
  private:
-  const bool already_ = is_in_task;
+  const bool was_in_task_ = is_in_task;
   const int threads_ = threads();
 };
 
 /// Iterations of spinning, then of yielding (about a millisecond), before a thread sleeps: waking an
 /// idle core is slow.
 struct SpinPolicy {
-  int looks = 1000;
+  int spins = 1000;
   int yields = 2000;
 };
 SpinPolicy spin_policy() {
@@ -89,7 +89,7 @@ SpinPolicy spin_policy() {
 
 /// Blocks signals except the thread's own faults: oneDNN's products move the stack pointer into the
 /// heap, where the frame of a handler would overwrite live data.
-void take_no_signals() {
+void block_signals() {
   sigset_t set;
   sigfillset(&set);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
@@ -148,7 +148,7 @@ void ThreadTeam::wait_while(const std::atomic<Value>& value, Value unchanged) co
     }
     return false;
   };
-  if (changes(spin_policy_.looks, [] { __builtin_ia32_pause(); })) return;
+  if (changes(spin_policy_.spins, [] { __builtin_ia32_pause(); })) return;
   if (changes(spin_policy_.yields, [] { std::this_thread::yield(); })) return;
   value.wait(unchanged, std::memory_order_acquire);
 }
@@ -178,7 +178,7 @@ void ThreadTeam::take_tasks(int worker) {
 /// Either this thread sees the closed job or the caller sees this thread as active. A job that opens
 /// after the read of `seen` ends the next wait immediately.
 void ThreadTeam::help(int worker) {
-  take_no_signals();
+  block_signals();
   is_in_task = true;
   set_threads(1);
   for (std::uint32_t seen = 0;;) {
@@ -193,8 +193,8 @@ void ThreadTeam::help(int worker) {
 void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context) {
   const int helpers = count > 1 ? threads() - 1 : 0;
   std::unique_lock<std::mutex> turn(caller_, std::defer_lock);
-  const AtTasks at_tasks;
-  if (at_tasks.already() || helpers <= 0 || !turn.try_lock()) {
+  const TaskScope task_scope;
+  if (task_scope.was_in_task() || helpers <= 0 || !turn.try_lock()) {
     for (std::int64_t i = 0; i < count; ++i) task(context, 0, i);
     return;
   }
@@ -236,25 +236,25 @@ void require_more_threads(int count) {
   end.count_down();
 }
 
-bool take_short_turns() noexcept {
+bool use_short_time_slices() noexcept {
   if (sched_getscheduler(0) != SCHED_OTHER) return false;  // respect an explicit policy
   SchedulingAttributes attributes;
   attributes.nice = getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
   return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
 }
 
-LibraryComputes::LibraryComputes() {
+LibraryComputeScope::LibraryComputeScope() {
   thread_local int able = 1;  // OpenMP aborts if it cannot start a thread
   if (threads() > able) require_more_threads(threads() - 1);
   able = std::max(able, threads());
   if (!is_in_task) library_computes.store(true, std::memory_order_relaxed);
 }
-LibraryComputes::~LibraryComputes() {
+LibraryComputeScope::~LibraryComputeScope() {
   if (!is_in_task) library_computes.store(false, std::memory_order_relaxed);
 }
 
-void compute_beside_the_team(int threads) {
-  take_no_signals();
+void detach_from_team(int threads) {
+  block_signals();
   is_in_task = true;
   set_threads(1);
   omp_set_num_threads(threads_of_openmp(threads));
@@ -273,10 +273,10 @@ void BackgroundWorker::submit(std::function<void()> job) {
   std::unique_lock lock(mutex_);
   ++submitted_;
   jobs_.push_back(std::move(job));
-  if (!beside_) return do_next(lock);
+  if (!background_) return do_next(lock);
   if (!thread_.joinable()) {
     thread_ = start_thread([this] {
-      return std::jthread([this, device = CallersDevice()](std::stop_token stop) {
+      return std::jthread([this, device = CallerDevice()](std::stop_token stop) {
         device.use();
         run(stop);
       });
@@ -286,7 +286,7 @@ void BackgroundWorker::submit(std::function<void()> job) {
 }
 
 void BackgroundWorker::run(const std::stop_token& stop) {
-  compute_beside_the_team(threads_);
+  detach_from_team(threads_);
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return !jobs_.empty(); })) do_next(lock);
 }

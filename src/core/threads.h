@@ -33,7 +33,7 @@ void require_more_threads(int count);
 /// Requests time slices of 0.1 ms for the calling thread, which mostly waits, so that it preempts
 /// compute threads on its core as soon as it has work. Effective on Linux 6.12 and later (EEVDF).
 /// Returns false if the system refuses.
-bool take_short_turns() noexcept;
+bool use_short_time_slices() noexcept;
 
 /// Runs task(worker, i) for each i in [0, count) on threads() threads including the caller, scheduled
 /// dynamically, and returns when all are done. `worker` < threads() identifies scratch space. Waits only
@@ -53,17 +53,17 @@ void run_task_function(std::int64_t count, TaskFunction task, const void* contex
 
 /// Makes the team's idle threads sleep immediately during its lifetime, for calls of libraries that
 /// compute on OpenMP threads. Does nothing within a task.
-class LibraryComputes {
+class LibraryComputeScope {
  public:
-  LibraryComputes();
-  ~LibraryComputes();
-  LibraryComputes(const LibraryComputes&) = delete;
-  LibraryComputes& operator=(const LibraryComputes&) = delete;
+  LibraryComputeScope();
+  ~LibraryComputeScope();
+  LibraryComputeScope(const LibraryComputeScope&) = delete;
+  LibraryComputeScope& operator=(const LibraryComputeScope&) = delete;
 };
 
 /// Lets the calling thread compute concurrently with the team during its lifetime: it blocks signals
 /// and does not use the team; library products run on `threads` separate threads.
-void compute_beside_the_team(int threads);
+void detach_from_team(int threads);
 
 template <class Task>
 void run_tasks(std::int64_t count, const Task& task) {
@@ -86,8 +86,8 @@ void run_each(std::int64_t count, std::int64_t at_once, const Body& body) {
 /// A thread that runs jobs in FIFO order on the CUDA device of the thread that submitted the first.
 class BackgroundWorker {
  public:
-  /// Jobs use `threads` threads for products. Without `beside`, jobs run in the submitting thread.
-  BackgroundWorker(int threads, bool beside) : threads_(threads), beside_(beside) {}
+  /// Jobs use `threads` threads for products. Without `background`, jobs run in the submitting thread.
+  BackgroundWorker(int threads, bool background) : threads_(threads), background_(background) {}
   ~BackgroundWorker() { stop(); }
   BackgroundWorker(const BackgroundWorker&) = delete;
   BackgroundWorker& operator=(const BackgroundWorker&) = delete;
@@ -107,7 +107,7 @@ class BackgroundWorker {
   void do_next(std::unique_lock<std::mutex>& lock);
 
   const int threads_;
-  const bool beside_;
+  const bool background_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::function<void()>> jobs_;

@@ -48,7 +48,7 @@ class BatchLoader::Prefetch {
   }
 
   /// Returns the slot whose missing batch is needed first, or null.
-  Slot* next_to_fill() {
+  Slot* next_free_slot() {
     Slot* next = nullptr;
     for (Slot& slot : slots_) {
       if (slot.wanted != slot.filled && (next == nullptr || slot.wanted < next->wanted))
@@ -59,8 +59,8 @@ class BatchLoader::Prefetch {
 
   void run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [&] { return next_to_fill() != nullptr; })) {
-      Slot& slot = *next_to_fill();
+    while (changed_.wait(lock, stop, [&] { return next_free_slot() != nullptr; })) {
+      Slot& slot = *next_free_slot();
       const std::int64_t index = slot.wanted;
       slot.filled = kNone;
       lock.unlock();

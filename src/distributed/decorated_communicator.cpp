@@ -57,7 +57,7 @@ class ExposedTime {
 constexpr std::chrono::milliseconds kSlice{500};
 
 constexpr int kBarriers = 101, kRounds = 7;
-constexpr std::int64_t kBytesToEach = 8 << 20;
+constexpr std::int64_t kBytesPerRank = 8 << 20;
 
 template <class Call>
 std::vector<double> seconds_of(int times, const Call& call) {
@@ -96,11 +96,11 @@ BackgroundCommunicator::~BackgroundCommunicator() {
 
 /// Does not keep the caller's stream, which may be gone after an error.
 CollectiveTicket BackgroundCommunicator::begin(CollectiveJob job, const Stream& stream) {
-  if (!beside_) {
+  if (!background_) {
     make(&stream, [&] { job(ranks(), stream); });
     return 0;
   }
-  if (worker_.submitted() == 0) worker_.submit([] { take_short_turns(); });
+  if (worker_.submitted() == 0) worker_.submit([] { use_short_time_slices(); });
   worker_.submit([this, job = std::move(job), own = std::make_shared<Stream>(stream.pool())] {
     job(ranks(), *own);
   });
@@ -119,20 +119,20 @@ CommunicationUse BackgroundCommunicator::use() const {
 }
 
 SideStreamCommunicator::~SideStreamCommunicator() {
-  if (!side_ || std::uncaught_exceptions() > exceptions_) return;
+  if (!side_stream_ || std::uncaught_exceptions() > exceptions_) return;
   try {
-    side_->synchronize();
+    side_stream_->synchronize();
   } catch (const DeviceError&) {  // other users of the device report it
   }
 }
 
 CollectiveTicket SideStreamCommunicator::begin(CollectiveJob job, const Stream& stream) {
-  if (!side_) side_.emplace(stream.pool());
+  if (!side_stream_) side_stream_.emplace(stream.pool());
   begin_.record(stream);
-  side_->order_after(begin_);
-  job(ranks(), *side_);
+  side_stream_->order_after(begin_);
+  job(ranks(), *side_stream_);
   Event end;
-  end.record(*side_);
+  end.record(*side_stream_);
   begun_.push_back({++last_, stream.native(), std::move(job), std::move(end)});
   return last_;
 }
@@ -172,9 +172,9 @@ void SimulatedLink::make(const Stream*, const std::function<void()>& call) {
 
 LinkSpeed measure_link(Communicator& ranks, const Stream& stream) {
   require(ranks.size() > 1, "a link is between two ranks or more");
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.size()), kBytesToEach);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.size()), kBytesPerRank);
   counts[static_cast<std::size_t>(ranks.rank())] = 0;
-  const std::int64_t bytes = kBytesToEach * (ranks.size() - 1);
+  const std::int64_t bytes = kBytesPerRank * (ranks.size() - 1);
   const Tensor sent = Tensor::zeros({bytes}, DType::kU8, MemoryKind::kWorkspace, stream);
   const Tensor received = Tensor::zeros({bytes}, DType::kU8, MemoryKind::kWorkspace, stream);
   ranks.barrier();

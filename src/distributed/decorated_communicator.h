@@ -44,9 +44,9 @@ class DecoratedCommunicator : public Communicator {
 /// CommunicationUse::exposed_seconds.
 class BackgroundCommunicator final : public DecoratedCommunicator {
  public:
-  /// `ranks` must outlive this object. `beside` false runs jobs synchronously.
-  BackgroundCommunicator(Communicator& ranks, bool beside)
-      : DecoratedCommunicator(ranks), beside_(beside), worker_(1, beside) {}
+  /// `ranks` must outlive this object. `background` false runs jobs synchronously.
+  BackgroundCommunicator(Communicator& ranks, bool background)
+      : DecoratedCommunicator(ranks), background_(background), worker_(1, background) {}
   /// Waits for pending jobs; during an exception, interrupts them instead.
   ~BackgroundCommunicator() override;
   CollectiveTicket begin(CollectiveJob job, const Stream& stream) override;
@@ -57,7 +57,7 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
   void make(const Stream* stream, const std::function<void()>& call) override;
 
  private:
-  const bool beside_;
+  const bool background_;
   const int exceptions_ = std::uncaught_exceptions();
   std::atomic<double> exposed_seconds_ = 0;
   BackgroundWorker worker_;
@@ -90,7 +90,7 @@ class SideStreamCommunicator final : public DecoratedCommunicator {
   };
 
   const int exceptions_ = std::uncaught_exceptions();
-  std::optional<Stream> side_;  // created with the first job
+  std::optional<Stream> side_stream_;  // created with the first job
   Event begin_;
   CollectiveTicket last_ = 0;
   std::deque<Begun> begun_;  // in order: jobs not waited for yet, and the last one

@@ -48,16 +48,16 @@ inline void copy_bytes(void* to, const Bytes& from) {
 /// Messages of one exchange with other ranks. Skips empty messages and messages to itself.
 class PeerMessages {
  public:
-  explicit PeerMessages(int me) : me_(me) {}
+  explicit PeerMessages(int own_rank) : own_rank_(own_rank) {}
   void send(int peer, const Bytes& from) {
-    if (peer != me_ && from.count > 0) sent.push_back({peer, from.data, from.count});
+    if (peer != own_rank_ && from.count > 0) sent.push_back({peer, from.data, from.count});
   }
   void receive(int peer, const Bytes& to) {
-    if (peer != me_ && to.count > 0) received.push_back({peer, to.data, to.count});
+    if (peer != own_rank_ && to.count > 0) received.push_back({peer, to.data, to.count});
   }
   /// Copies directly if `peer` is this rank.
   void exchange(int peer, const Bytes& from, const Bytes& to) {
-    if (peer == me_) copy_bytes(to.data, from);
+    if (peer == own_rank_) copy_bytes(to.data, from);
     send(peer, from);
     receive(peer, to);
   }
@@ -65,7 +65,7 @@ class PeerMessages {
   std::vector<IncomingBytes> received;
 
  private:
-  int me_;
+  int own_rank_;
 };
 
 enum class Operation : std::uint32_t {

@@ -33,7 +33,7 @@ void end_launcher_after(std::chrono::milliseconds patience);
 std::unique_ptr<Communicator> start_mpi_communicator();
 
 /// Rendezvous of the ranks of a job.
-struct RankMeeting {
+struct RankRendezvous {
   int rank = 0, size = 1;
   std::string address;          // of rank 0's host, a name or a number
   std::uint16_t port = 0;       // opened by rank 0
@@ -48,6 +48,6 @@ struct RankMeeting {
 /// Connects processes as ranks, each with each over TCP. Tensors are in host memory. abort() ends
 /// this process; the others detect it. Collective. Throws DeviceError if rank 0's port is in use,
 /// or if the ranks have not connected within the limit.
-std::unique_ptr<Communicator> meet_by_sockets(const RankMeeting& meeting);
+std::unique_ptr<Communicator> connect_by_sockets(const RankRendezvous& rendezvous);
 
 }  // namespace hybrid_trainer

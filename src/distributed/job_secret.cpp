@@ -19,7 +19,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Key that Open MPI 4 and 5 generate for their own transports.
-constexpr const char* kKeyOfMpirun = "OMPI_MCA_orte_precondition_transports";
+constexpr const char* kMpirunKey = "OMPI_MCA_orte_precondition_transports";
 constexpr std::size_t kSecretDigits = 64;
 
 /// Returns a hash to compare secrets without revealing them.
@@ -42,10 +42,10 @@ std::string read_private(const std::filesystem::path& file) {
 
 }  // namespace
 
-std::string drawn_secret() { return hex_of(sha256(random_bytes(64))); }
+std::string random_secret() { return hex_of(sha256(random_bytes(64))); }
 
 std::string secret_of_launcher(const EnvironmentVariable& variable) {
-  for (const char* const name : {kSecretVariable, kKeyOfMpirun}) {
+  for (const char* const name : {kSecretVariable, kMpirunKey}) {
     const char* const text = variable(name);
     if (text != nullptr && *text != '\0') return text;
   }
@@ -57,38 +57,38 @@ std::filesystem::path secret_file_of(const std::filesystem::path& run) {
   return folder.parent_path() / concat(".", folder.filename().string(), ".secret");
 }
 
-JobSecret::JobSecret(int rank, std::string of_launcher, std::filesystem::path file)
-    : rank_(rank), of_launcher_(std::move(of_launcher)), file_(std::move(file)) {}
+JobSecret::JobSecret(int rank, std::string launcher_secret, std::filesystem::path file)
+    : rank_(rank), launcher_secret_(std::move(launcher_secret)), file_(std::move(file)) {}
 
 JobSecret::~JobSecret() {
-  if (left_file_) ::unlink(file_.c_str());
+  if (created_file_) ::unlink(file_.c_str());
 }
 
-std::string JobSecret::look() {
-  if (!of_launcher_.empty()) return of_launcher_;
+std::string JobSecret::obtain() {
+  if (!launcher_secret_.empty()) return launcher_secret_;
   if (rank_ == 0) {
-    leave_file();
+    create_file();
   } else {
-    from_file_ = read_private(file_);
+    file_secret_ = read_private(file_);
   }
-  return from_file_;
+  return file_secret_;
 }
 
-void JobSecret::leave_file() {
-  if (left_file_) return;
+void JobSecret::create_file() {
+  if (created_file_) return;
   std::error_code ignored;
   if (file_.has_parent_path()) std::filesystem::create_directories(file_.parent_path(), ignored);
   ::unlink(file_.c_str());  // of an earlier job
   const int descriptor =
       ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  from_file_ = drawn_secret();
+  file_secret_ = random_secret();
   const bool is_whole =
       descriptor >= 0 &&
-      ::write(descriptor, from_file_.data(), from_file_.size()) == std::ssize(from_file_) &&
+      ::write(descriptor, file_secret_.data(), file_secret_.size()) == std::ssize(file_secret_) &&
       ::fsync(descriptor) == 0;
   const int problem = errno;
   if (descriptor >= 0) ::close(descriptor);
-  if (descriptor >= 0) left_file_.emplace(file_);
+  if (descriptor >= 0) created_file_.emplace(file_);
   if (!is_whole)
     throw IoError(concat(file_.string(),
                          ": cannot write the ranks' shared secret: ", std::strerror(problem),
@@ -96,30 +96,32 @@ void JobSecret::leave_file() {
 }
 
 std::string JobSecret::agree(Communicator& ranks) {
-  const std::vector<std::string> all = ranks.host_gather(fingerprint(of_launcher_));
+  const std::vector<std::string> all = ranks.host_gather(fingerprint(launcher_secret_));
   if (!all.front().empty() && std::ranges::count(all, all.front()) == ranks.size())
-    return of_launcher_;
+    return launcher_secret_;
   constexpr std::chrono::milliseconds kLongest{10000}, kPause{100};
   std::string problem;
   try {
-    if (rank_ == 0) leave_file();
+    if (rank_ == 0) create_file();
   } catch (const IoError& error) {
     problem = error.what();
   }
   const std::string wanted =
-      ranks.host_gather(rank_ == 0 && problem.empty() ? fingerprint(from_file_) : "").front();
+      ranks.host_gather(rank_ == 0 && problem.empty() ? fingerprint(file_secret_) : "").front();
   const auto end = Clock::now() + kLongest;
-  while (rank_ > 0 && !wanted.empty() && fingerprint(from_file_) != wanted && Clock::now() < end) {
-    from_file_ = read_private(file_);  // may appear late on another machine (NFS)
-    if (fingerprint(from_file_) != wanted) std::this_thread::sleep_for(kPause);
+  while (rank_ > 0 && !wanted.empty() && fingerprint(file_secret_) != wanted &&
+         Clock::now() < end) {
+    file_secret_ = read_private(file_);  // may appear late on another machine (NFS)
+    if (fingerprint(file_secret_) != wanted) std::this_thread::sleep_for(kPause);
   }
-  const bool is_blind = wanted.empty() || fingerprint(from_file_) != wanted;
-  const std::vector<std::string> blind = ranks.host_gather(is_blind ? host_name() : "");
+  const bool is_unreadable = wanted.empty() || fingerprint(file_secret_) != wanted;
+  const std::vector<std::string> unreadable = ranks.host_gather(is_unreadable ? host_name() : "");
   if (!problem.empty()) throw IoError(problem);
-  const auto first = std::ranges::find_if(blind, [](const auto& host) { return !host.empty(); });
-  if (first == blind.end()) return from_file_;
+  const auto first =
+      std::ranges::find_if(unreadable, [](const auto& host) { return !host.empty(); });
+  if (first == unreadable.end()) return file_secret_;
   throw UsageError(
-      concat("the ranks have no shared secret: rank ", first - blind.begin(), " on ", *first,
+      concat("the ranks have no shared secret: rank ", first - unreadable.begin(), " on ", *first,
              " cannot read rank 0's secret in ", file_.string(),
              "; give a run folder that all machines share under the same path, or set ",
              kSecretVariable, " to the same text for all ranks"));

@@ -12,7 +12,7 @@ using EnvironmentVariable = std::function<const char*(const char*)>;
 inline constexpr const char* kSecretVariable = "HYBRID_SECRET";
 
 /// Generates the secret of a job, 64 hex digits.
-std::string drawn_secret();
+std::string random_secret();
 /// Returns the secret that the launcher gave to all ranks: HYBRID_SECRET, or mpirun's key; ""
 /// without either.
 std::string secret_of_launcher(const EnvironmentVariable& variable);
@@ -24,26 +24,26 @@ std::filesystem::path secret_file_of(const std::filesystem::path& run);
 /// never sent.
 class JobSecret {
  public:
-  JobSecret(int rank, std::string of_launcher, std::filesystem::path file);
+  JobSecret(int rank, std::string launcher_secret, std::filesystem::path file);
   /// Removes the file, as do signals that end the process.
   ~JobSecret();
   JobSecret(const JobSecret&) = delete;
 
   /// Returns the secret if known. Ranks other than 0 read the file on each call; "" if it does not
   /// exist. Throws IoError if rank 0 cannot write it.
-  std::string look();
+  std::string obtain();
   /// Returns the secret that all ranks, already connected, agree on. Collective. Throws UsageError
   /// if a rank does not see the file within ten seconds.
   std::string agree(Communicator& ranks);
 
  private:
-  void leave_file();
+  void create_file();
 
   const int rank_;
-  const std::string of_launcher_;
+  const std::string launcher_secret_;
   const std::filesystem::path file_;
-  std::string from_file_;
-  std::optional<TemporaryPath> left_file_;
+  std::string file_secret_;
+  std::optional<TemporaryPath> created_file_;
 };
 
 }  // namespace hybrid_trainer

@@ -53,18 +53,19 @@ int number_in(const std::string& launcher, const char* name, const EnvironmentVa
   return number_of(name, text_in(launcher, name, variable));
 }
 
-std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentVariable& variable) {
+std::optional<LaunchedRank> rank_from(const Launcher& launcher,
+                                      const EnvironmentVariable& variable) {
   if (variable(launcher.sign) == nullptr) return {};
   LaunchedRank found{.launcher = launcher.name,
                      .rank = number_in(launcher.name, launcher.rank, variable),
                      .size = number_in(launcher.name, launcher.size, variable)};
   if (&launcher != &kVariables || variable(launcher.local_rank) != nullptr)
     found.local_rank = number_in(launcher.name, launcher.local_rank, variable);
-  const bool says_local_size = variable(launcher.local_size) != nullptr;
-  found.local_size = says_local_size ? number_in(launcher.name, launcher.local_size, variable)
-                                     : found.local_rank + 1;
+  const bool has_local_size = variable(launcher.local_size) != nullptr;
+  found.local_size = has_local_size ? number_in(launcher.name, launcher.local_size, variable)
+                                    : found.local_rank + 1;
   // Child processes of an srun task, such as torchrun's, inherit only the variable.
-  found.speaks_pmix =
+  found.supports_pmix =
       &launcher == &kMpirun || (&launcher == &kSrun && variable("PMIX_RANK") != nullptr);
   if (found.rank < found.size && found.local_rank < found.local_size) return found;
   throw UsageError(concat(launcher.rank, ": got ", found.rank, " of ", found.size, " ranks, ",
@@ -72,10 +73,10 @@ std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentV
 }
 
 /// Reads torchrun's variables, or the same ones without torchrun if they set several ranks.
-std::optional<LaunchedRank> rank_by_variables(const EnvironmentVariable& variable) {
-  if (const auto by_torchrun = rank_by(kTorchrun, variable)) return by_torchrun;
+std::optional<LaunchedRank> rank_from_variables(const EnvironmentVariable& variable) {
+  if (const auto by_torchrun = rank_from(kTorchrun, variable)) return by_torchrun;
   if (variable(kVariables.size) == nullptr) return {};
-  const auto by_hand = rank_by(kVariables, variable);
+  const auto by_hand = rank_from(kVariables, variable);
   return by_hand && by_hand->size > 1 ? by_hand : std::nullopt;
 }
 
@@ -89,12 +90,12 @@ void check_agreement(const LaunchedRank& one, const LaunchedRank& other) {
 }  // namespace
 
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable) {
-  if (const auto local = rank_by(kLocal, variable)) return local;
-  const auto by_mpirun = rank_by(kMpirun, variable), by_variables = rank_by_variables(variable);
+  if (const auto local = rank_from(kLocal, variable)) return local;
+  const auto by_mpirun = rank_from(kMpirun, variable), by_variables = rank_from_variables(variable);
   if (by_mpirun && by_variables) check_agreement(*by_mpirun, *by_variables);
   if (by_mpirun) return by_mpirun;
   if (by_variables && by_variables->launcher == kTorchrun.name) return by_variables;
-  const auto by_srun = rank_by(kSrun, variable);
+  const auto by_srun = rank_from(kSrun, variable);
   if (by_srun && by_variables) check_agreement(*by_srun, *by_variables);
   return by_srun ? by_srun : by_variables;
 }
@@ -103,28 +104,28 @@ std::optional<LaunchedRank> launched_rank() {
   return launched_rank([](const char* name) { return std::getenv(name); });
 }
 
-RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& variable) {
-  const auto told = [&](const char* name) {
+RankRendezvous rendezvous_of(const LaunchedRank& launched, const EnvironmentVariable& variable) {
+  const auto text_or_empty = [&](const char* name) {
     const char* const text = variable(name);
     return std::string(text == nullptr ? "" : text);
   };
-  if (launched.launcher == "srun" && told("MASTER_ADDR").empty()) {
+  if (launched.launcher == "srun" && text_or_empty("MASTER_ADDR").empty()) {
     throw UsageError(
         "srun started this process without PMIx: set MASTER_ADDR to the host of rank 0 and "
         "MASTER_PORT to a free port on it, for all ranks");
   }
   const int port = number_in(launched.launcher, "MASTER_PORT", variable);
-  const bool is_taken = told("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  RankMeeting meeting{.rank = launched.rank,
-                      .size = launched.size,
-                      .address = text_in(launched.launcher, "MASTER_ADDR", variable),
-                      .port = static_cast<std::uint16_t>(is_taken ? port + 1 : port),
-                      .job = launched.launcher,
-                      .is_one_machine = launched.local_size == launched.size};
+  const bool is_taken = text_or_empty("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  RankRendezvous rendezvous{.rank = launched.rank,
+                            .size = launched.size,
+                            .address = text_in(launched.launcher, "MASTER_ADDR", variable),
+                            .port = static_cast<std::uint16_t>(is_taken ? port + 1 : port),
+                            .job = launched.launcher,
+                            .is_one_machine = launched.local_size == launched.size};
   for (const char* const name : {kLocalRanksVariable, "TORCHELASTIC_RUN_ID",
                                  "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID"})
-    meeting.job += concat(" ", told(name));
-  return meeting;
+    rendezvous.job += concat(" ", text_or_empty(name));
+  return rendezvous;
 }
 
 std::optional<std::string> restart_of_job(const EnvironmentVariable& variable) {
@@ -139,7 +140,7 @@ std::optional<std::string> restart_of_job() {
   return restart_of_job([](const char* name) { return std::getenv(name); });
 }
 
-static void check_counted_alike(const LaunchedRank& launched, const Communicator& ranks) {
+static void check_matches_launcher(const LaunchedRank& launched, const Communicator& ranks) {
   if (ranks.rank() == launched.rank && ranks.size() == launched.size) return;
   throw UsageError(concat(launched.launcher, " says that this is rank ", launched.rank, " of ",
                           launched.size, ", Open MPI that it is ", ranks.rank(), " of ",
@@ -152,7 +153,7 @@ std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, 
                                                   JobSecret& secret) {
   const auto environment = [](const char* name) { return std::getenv(name); };
   const bool on_cuda = device.type == DeviceType::kCuda;
-  if (!on_cuda && !launched.speaks_pmix && launched.launcher != kLocal.name) {
+  if (!on_cuda && !launched.supports_pmix && launched.launcher != kLocal.name) {
     throw UsageError(concat(launched.launcher,
                             " started this process without PMIx, but on CPUs, ranks on several "
                             "machines need Open MPI: mpirun -np ",
@@ -160,13 +161,13 @@ std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, 
                             " --bind-to none hybrid train ..., or srun --mpi=pmix; on one machine ",
                             "hybrid train --ranks ", launched.size));
   }
-  const auto meet = [&] {
-    RankMeeting meeting = meeting_of(launched, environment);
-    meeting.secret = [&] { return secret.look(); };
-    return meet_by_sockets(meeting);
+  const auto connect = [&] {
+    RankRendezvous rendezvous = rendezvous_of(launched, environment);
+    rendezvous.secret = [&] { return secret.obtain(); };
+    return connect_by_sockets(rendezvous);
   };
-  auto hosts = launched.speaks_pmix ? start_mpi_communicator() : meet();
-  check_counted_alike(launched, *hosts);
+  auto hosts = launched.supports_pmix ? start_mpi_communicator() : connect();
+  check_matches_launcher(launched, *hosts);
   return on_cuda ? start_nccl_communicator(std::move(hosts), device) : std::move(hosts);
 }
 

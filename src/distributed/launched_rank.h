@@ -10,7 +10,7 @@ struct LaunchedRank {
   std::string launcher;  // "mpirun", "torchrun", "srun", "hybrid --ranks" or a description
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // on this host
-  bool speaks_pmix = false;            // required for Open MPI to start in it
+  bool supports_pmix = false;          // required for Open MPI to start in it
   bool operator==(const LaunchedRank&) const = default;
 };
 
@@ -28,13 +28,13 @@ std::optional<std::string> restart_of_job();
 
 /// Returns the rendezvous of ranks without PMIx: MASTER_ADDR and MASTER_PORT, or the next port with
 /// torchrun, whose store uses MASTER_PORT. Throws UsageError if they are missing.
-RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& variable);
+RankRendezvous rendezvous_of(const LaunchedRank& launched, const EnvironmentVariable& variable);
 
 /// Starts this process as a rank. `hybrid --ranks` uses TCP on this machine; mpirun, and srun with
 /// PMIx, use Open MPI. On CUDA devices NCCL communicates, and the hosts use either of these. Ranks
 /// that connect by TCP authenticate with `secret`. Throws UsageError, which suggests mpirun, for
 /// other launchers on CPUs, or if Open MPI and the launcher disagree on the ranks; DeviceError as
-/// start_mpi_communicator, meet_by_sockets and start_nccl_communicator do.
+/// start_mpi_communicator, connect_by_sockets and start_nccl_communicator do.
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device,
                                                   JobSecret& secret);
 

@@ -15,8 +15,9 @@ double seconds(std::chrono::milliseconds time) { return static_cast<double>(time
 }  // namespace
 
 void record_progress(WatchedRank& rank, const RankProgress& progress, Clock::time_point now) {
-  rank.heard = now;
-  if (progress != rank.progress || rank.moved == Clock::time_point{}) rank.moved = now;
+  rank.last_heartbeat = now;
+  if (progress != rank.progress || rank.last_progress == Clock::time_point{})
+    rank.last_progress = now;
   rank.progress = progress;
 }
 
@@ -31,14 +32,14 @@ std::optional<LostRank> find_lost_rank(const std::vector<WatchedRank>& ranks,
   if (const auto rank = find([](const WatchedRank& one) { return one.has_gone; }))
     return LostRank{*rank, "its connection ended"};
   if (const auto rank =
-          find([&](const WatchedRank& one) { return now - one.heard > limits.silence; })) {
+          find([&](const WatchedRank& one) { return now - one.last_heartbeat > limits.silence; })) {
     return LostRank{.rank = *rank,
                     .reason = concat("no sign of life for ", seconds(limits.silence),
                                      " s: it is stopped, or its host or link is down"),
                     .is_silent = true};
   }
   const auto is_still = [&](const WatchedRank& one) {
-    return now - one.moved > limits.no_progress;
+    return now - one.last_progress > limits.no_progress;
   };
   if (!find([&](const WatchedRank& one) { return waits(one) && is_still(one); })) return {};
   const std::string reason = concat("no progress for ", seconds(limits.no_progress), " s");

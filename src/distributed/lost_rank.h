@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 /// Time limits after which a rank counts as lost.
 struct LostRankLimits {
-  std::chrono::milliseconds beat{1000};          // between heartbeats
+  std::chrono::milliseconds heartbeat{1000};     // between heartbeats
   std::chrono::milliseconds silence{10000};      // without a heartbeat: stopped
   std::chrono::milliseconds no_progress{30000};  // stuck, while others wait for it
   /// Time between reporting and ending the job, for the rank that speaks. Ten times as long if a
@@ -27,7 +27,8 @@ struct RankProgress {
 
 /// State of one rank, from its heartbeats.
 struct WatchedRank {
-  Clock::time_point heard{}, moved{};  // last heartbeat, and last one with progress
+  Clock::time_point last_heartbeat{},
+      last_progress{};  // last heartbeat, and last one with progress
   RankProgress progress;
   bool has_gone = false;      // its connection ended
   bool has_finished = false;  // it reported its end before

@@ -99,7 +99,7 @@ class MpiThread {
 };
 
 /// MPI counts bytes in an int; on a slow link, each piece also counts as progress.
-constexpr std::size_t kMostBytes = std::size_t{1} << 26;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 26;
 /// Interval of checks for pending messages. Yielding instead would wait for compute threads on the
 /// same CPU to use up their time slices, some ms each.
 constexpr auto kSleep = 50us;
@@ -153,7 +153,7 @@ void MpiThread::run() {
   }
   started_ = true;
   changed_.notify_all();
-  take_short_turns();
+  use_short_time_slices();
   for (;;) {
     changed_.wait(lock, [&] { return messages_ != nullptr || ends_ || abort_code_ != 0; });
     abort_if_asked();
@@ -176,9 +176,9 @@ void MpiThread::run() {
 
 void MpiThread::begin(const Messages& messages) {
   const auto in_parts = [&](std::size_t bytes, const auto& begin_part) {
-    for (std::size_t at = 0; at < bytes; at += kMostBytes) {
+    for (std::size_t at = 0; at < bytes; at += kMaxBytes) {
       requests_.push_back(nullptr);
-      begin_part(at, static_cast<int>(std::min(kMostBytes, bytes - at)));
+      begin_part(at, static_cast<int>(std::min(kMaxBytes, bytes - at)));
     }
   };
   for (const IncomingBytes& one : messages.received) {

@@ -65,10 +65,10 @@ class StreamProgress {
   std::uint64_t done_ = 0;
 };
 
-constexpr std::size_t kMostPending = 256;
+constexpr std::size_t kMaxPending = 256;
 
 void StreamProgress::begin(const Stream& stream) {
-  if (pending_.size() >= kMostPending) pending_.front().left.synchronize();
+  if (pending_.size() >= kMaxPending) pending_.front().left.synchronize();
   const std::lock_guard lock(mutex_);
   for (; !pending_.empty() && pending_.front().is_done(); ++done_) {
     spare_.push_back(std::move(pending_.front()));
@@ -293,10 +293,10 @@ NcclLibrary NcclLibrary::open(const WantedLibrary& wanted) {
   NcclLibrary found;
   found.library_ = SharedLibrary::open(wanted);
   const auto ask = found.library_.function<nccl::Result(int*)>("ncclGetVersion");
-  if (ask(&found.version_) != nccl::kSuccess || found.version_ < kOldestNccl) {
+  if (ask(&found.version_) != nccl::kSuccess || found.version_ < kMinNcclVersion) {
     throw DeviceError(concat("NCCL: ", found.library_.path(), " is version ",
                              nccl_version_text(found.version_), ", want ",
-                             nccl_version_text(kOldestNccl), " or newer; ", wanted.hint));
+                             nccl_version_text(kMinNcclVersion), " or newer; ", wanted.hint));
   }
   visit_functions(found.functions_, [&](const char* name, auto& function) {
     using Function = std::remove_pointer_t<std::remove_reference_t<decltype(function)>>;
@@ -309,10 +309,10 @@ NcclRank::NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int 
                    const NcclLimits& limits)
     : library_(std::move(library)), limits_(limits) {
   thread_ = start_thread([this] {
-    return std::thread([shared = shared_, functions = library_.functions(), look = limits_.look,
-                        device = CallersDevice()] {
+    return std::thread([shared = shared_, functions = library_.functions(),
+                        poll_interval = limits_.poll_interval, device = CallerDevice()] {
       device.use();
-      watch(shared, functions, look);
+      watch(shared, functions, poll_interval);
     });
   });
   try {
@@ -325,8 +325,8 @@ NcclRank::NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int 
 }
 
 NcclRank::~NcclRank() {
-  const bool is_orderly = std::uncaught_exceptions() == exceptions_;
-  if (!is_orderly || !end()) abort("it has ended");
+  const bool is_normal_exit = std::uncaught_exceptions() == exceptions_;
+  if (!is_normal_exit || !end()) abort("it has ended");
   end_thread();
 }
 
@@ -369,7 +369,7 @@ bool NcclRank::end() {
     check(state());
     library_.functions().ncclCommDestroy(std::exchange(shared_->communicator, nullptr));
     shared_->is_aborted = shared_->ends = true;  // nothing is left to check
-    lose(*shared_, "it has ended");
+    mark_lost(*shared_, "it has ended");
     return true;
   } catch (const RankLost&) {
     return false;
@@ -393,7 +393,7 @@ void NcclRank::watch(const std::shared_ptr<Shared>& shared, const nccl::Function
   std::unique_lock lock(shared->mutex);
   while (!shared->ends) {
     shared->changed.wait_for(lock, pause, [&] { return shared->ends || shared->is_lost; });
-    if (shared->communicator != nullptr) look_for_error(*shared, functions);
+    if (shared->communicator != nullptr) check_for_error(*shared, functions);
     if (!shared->is_lost || shared->is_aborted) continue;
     ncclComm* const lost = std::exchange(shared->communicator, nullptr);
     lock.unlock();
@@ -405,14 +405,14 @@ void NcclRank::watch(const std::shared_ptr<Shared>& shared, const nccl::Function
   }
 }
 
-void NcclRank::look_for_error(Shared& shared, const nccl::Functions& functions) {
+void NcclRank::check_for_error(Shared& shared, const nccl::Functions& functions) {
   nccl::Result state = nccl::kSuccess;
   const nccl::Result answer = functions.ncclCommGetAsyncError(shared.communicator, &state);
-  if (!is_good(answer)) lose(shared, text_of(answer, functions));
-  if (!is_good(state)) lose(shared, text_of(state, functions));
+  if (!is_good(answer)) mark_lost(shared, text_of(answer, functions));
+  if (!is_good(state)) mark_lost(shared, text_of(state, functions));
 }
 
-void NcclRank::lose(Shared& shared, const std::string& reason) {
+void NcclRank::mark_lost(Shared& shared, const std::string& reason) {
   if (std::exchange(shared.is_lost, true)) return;
   shared.reason = reason;
   shared.changed.notify_all();
@@ -420,7 +420,7 @@ void NcclRank::lose(Shared& shared, const std::string& reason) {
 
 bool NcclRank::abort(const std::string& reason) {
   std::unique_lock lock(shared_->mutex);
-  lose(*shared_, reason);
+  mark_lost(*shared_, reason);
   return shared_->changed.wait_for(lock, limits_.end, [&] { return shared_->is_aborted; });
 }
 
@@ -438,7 +438,7 @@ nccl::Result NcclRank::state() const {
 
 void NcclRank::check(nccl::Result answer) const {
   if (is_good(answer)) return;
-  lose(*shared_, text_of(answer, library_.functions()));
+  mark_lost(*shared_, text_of(answer, library_.functions()));
   throw RankLost(shared_->reason);
 }
 

@@ -13,9 +13,9 @@ namespace hybrid_trainer {
 
 /// Time limits of NCCL.
 struct NcclLimits {
-  std::chrono::milliseconds start{120000};  // until all ranks have connected
-  std::chrono::milliseconds end{5000};      // until it has ended or aborted
-  std::chrono::milliseconds look{100};      // between checks for an error
+  std::chrono::milliseconds start{120000};       // until all ranks have connected
+  std::chrono::milliseconds end{5000};           // until it has ended or aborted
+  std::chrono::milliseconds poll_interval{100};  // between checks for an error
 };
 
 /// Starts ranks on CUDA devices, one per device, with NCCL. `hosts` are the same ranks: they
@@ -94,8 +94,8 @@ class NcclRank {
   };
   static void watch(const std::shared_ptr<Shared>& shared, const nccl::Functions& functions,
                     std::chrono::milliseconds pause);
-  static void look_for_error(Shared& shared, const nccl::Functions& functions);
-  static void lose(Shared& shared, const std::string& reason);
+  static void check_for_error(Shared& shared, const nccl::Functions& functions);
+  static void mark_lost(Shared& shared, const std::string& reason);
   void start(const nccl::UniqueId& id, int rank, int size);
   void end_thread();
   std::unique_lock<std::mutex> enter() const;

@@ -75,7 +75,7 @@ Tensor OrderedSum::take_total(const Stream& stream) {
   return total;
 }
 
-int most_partial_sums(std::int64_t leaves) {
+int max_partial_sums(std::int64_t leaves) {
   int most = 0;
   for (std::int64_t before = 0; before < leaves; ++before)
     most = std::max(most, std::popcount(static_cast<std::uint64_t>(before)));

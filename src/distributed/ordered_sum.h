@@ -23,7 +23,7 @@ struct SumNode {
 std::vector<SumNode> nodes_of(std::int64_t first, std::int64_t last);
 
 /// Returns the most partial sums that exist while leaves are computed in order: at most ⌈log₂M⌉.
-int most_partial_sums(std::int64_t leaves);
+int max_partial_sums(std::int64_t leaves);
 
 /// Returns the leaves of a rank, in contiguous ranges: [r·M/R, (r + 1)·M/R).
 Shard leaves_of(std::int64_t leaves, int rank, int ranks);

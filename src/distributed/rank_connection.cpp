@@ -36,11 +36,11 @@ struct Proof {
   Digest digest{};
 };
 
-[[noreturn]] void turn_away() {
+[[noreturn]] void reject_peer() {
   throw boost::system::system_error(make_error_code(boost::system::errc::permission_denied));
 }
 
-std::array<char, kNumberBytes> drawn_number() {
+std::array<char, kNumberBytes> random_nonce() {
   std::array<char, kNumberBytes> number{};
   random_bytes(number.size()).copy(number.data(), number.size());
   return number;
@@ -72,17 +72,17 @@ awaitable<void> prove(RankSocket& socket, const RankIdentity& mine, const char* 
 }
 
 /// Checks a proof. Of the two numbers, the second may be known only from the proof itself.
-awaitable<Challenged> check_proof(RankSocket& socket, const RankIdentity& mine, const char* side,
-                                  const std::string& known_numbers) {
+awaitable<ChallengeResult> check_proof(RankSocket& socket, const RankIdentity& mine,
+                                       const char* side, const std::string& known_numbers) {
   Proof proof;
   co_await asio::async_read(socket, asio::buffer(&proof, sizeof proof), use_awaitable);
-  if (proof.text_bytes > kLongestText || proof.rank < 0 || proof.rank >= mine.size) turn_away();
-  Challenged read{.caller = {.rank = proof.rank, .text = std::string(proof.text_bytes, '\0')},
-                  .numbers = known_numbers};
+  if (proof.text_bytes > kLongestText || proof.rank < 0 || proof.rank >= mine.size) reject_peer();
+  ChallengeResult read{.caller = {.rank = proof.rank, .text = std::string(proof.text_bytes, '\0')},
+                       .numbers = known_numbers};
   if (known_numbers.size() == kNumberBytes) read.numbers += text_of(proof.number);
   co_await asio::async_read(socket, asio::buffer(read.caller.text), use_awaitable);
   const Digest wanted = digest_of(mine, side, read.numbers, proof.rank, read.caller.text);
-  if (!same_digest(wanted, proof.digest)) turn_away();
+  if (!same_digest(wanted, proof.digest)) reject_peer();
   co_return read;
 }
 
@@ -91,23 +91,23 @@ awaitable<Challenged> check_proof(RankSocket& socket, const RankIdentity& mine, 
 awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine) {
   Opening opening;
   co_await asio::async_read(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
-  if (opening.sign != kSign) turn_away();
-  const auto number = drawn_number();
+  if (opening.sign != kSign) reject_peer();
+  const auto number = random_nonce();
   const std::string numbers = text_of(opening.number) + text_of(number);
   co_await prove(socket, mine, "caller", numbers, number);
-  Challenged read = co_await check_proof(socket, mine, "called", numbers);
+  ChallengeResult read = co_await check_proof(socket, mine, "called", numbers);
   co_return std::move(read.caller);
 }
 
-awaitable<Challenged> challenge(RankSocket& socket, const RankIdentity& mine) {
-  const Opening opening{.number = drawn_number()};
+awaitable<ChallengeResult> challenge(RankSocket& socket, const RankIdentity& mine) {
+  const Opening opening{.number = random_nonce()};
   co_await asio::async_write(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
   co_return co_await check_proof(socket, mine, "caller", text_of(opening.number));
 }
 
 awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
-                        const Challenged& challenged) {
-  co_await prove(socket, mine, "called", challenged.numbers, {});
+                        const ChallengeResult& challenge_result) {
+  co_await prove(socket, mine, "called", challenge_result.numbers, {});
 }
 
 namespace {
@@ -187,9 +187,9 @@ std::string run_task(asio::io_context& context, RankSocket& socket, Clock::time_
     try {
       if (failure) std::rethrow_exception(failure);
     } catch (const boost::system::system_error& error) {
-      const bool is_stranger = error.code() == boost::system::errc::permission_denied;
-      outcome = is_stranger ? "another program answers there, or a rank of another job"
-                            : error.code().message();
+      const bool is_foreign = error.code() == boost::system::errc::permission_denied;
+      outcome = is_foreign ? "another program answers there, or a rank of another job"
+                           : error.code().message();
     }
   });
   context.restart();
@@ -279,7 +279,7 @@ void RankGate::reject_oldest() {
 }
 
 void RankGate::receive(RankSocket socket) {
-  if (callers_.size() == kMostCallers) reject_oldest();
+  if (callers_.size() == kMaxCallers) reject_oldest();
   const auto caller = std::make_shared<Caller>(std::move(socket));
   callers_.push_back(caller);
   caller->deadline.expires_after(kPatience);
@@ -292,21 +292,21 @@ void RankGate::receive(RankSocket socket) {
 asio::awaitable<void> RankGate::admit(std::shared_ptr<RankGate> self,
                                       std::shared_ptr<Caller> caller) {
   try {
-    Challenged challenged = co_await challenge(caller->socket, self->mine_);
-    co_await welcome(caller->socket, self->mine_, challenged);
+    ChallengeResult challenge_result = co_await challenge(caller->socket, self->mine_);
+    co_await welcome(caller->socket, self->mine_, challenge_result);
     if (self->acceptor_.is_open() && caller->socket.is_open())
-      self->enter_(std::move(challenged.caller), std::move(caller->socket));
+      self->enter_(std::move(challenge_result.caller), std::move(caller->socket));
   } catch (const boost::system::system_error&) {  // not a rank, or it ended
   }
   caller->close();
   self->callers_.remove(caller);
 }
 
-RankGate::Acceptor listen_at(asio::io_context& context, Reach reach, std::uint16_t port,
-                             const asio::ip::address& address) {
+RankGate::Acceptor open_acceptor(asio::io_context& context, ListenScope reach, std::uint16_t port,
+                                 const asio::ip::address& address) {
   RankGate::Acceptor acceptor(context);
   boost::system::error_code error;
-  if (reach == Reach::kThisMachine) {
+  if (reach == ListenScope::kThisMachine) {
     const tcp::endpoint v4(asio::ip::address_v4::loopback(), port);
     acceptor.open(tcp::v4(), error);
     if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
@@ -327,21 +327,21 @@ RankGate::Acceptor listen_at(asio::io_context& context, Reach reach, std::uint16
   return acceptor;
 }
 
-bool is_sound(const SideMessage& message, int peer, int ranks) {
+bool is_sound(const WatchMessage& message, int peer, int ranks) {
   const bool ends = std::ranges::find(message.reason, '\0') != message.reason.end();
-  if (!ends || message.kind > SideMessage::Kind::kLost) return false;
-  if (message.kind != SideMessage::Kind::kLost) return message.rank == peer;
+  if (!ends || message.kind > WatchMessage::Kind::kLost) return false;
+  if (message.kind != WatchMessage::Kind::kLost) return message.rank == peer;
   return message.rank >= kLauncherLost && message.rank < ranks;
 }
 
-void SideConnection::start() {
+void WatchConnection::start() {
   boost::system::error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket_.non_blocking(true, ignored);
   receive();
 }
 
-void SideConnection::receive() {
+void WatchConnection::receive() {
   asio::async_read(socket_, asio::buffer(&incoming_, sizeof incoming_),
                    [self = shared_from_this()](const auto& error, std::size_t) {
                      if (error == asio::error::operation_aborted) return;
@@ -355,12 +355,12 @@ void SideConnection::receive() {
                    });
 }
 
-void SideConnection::send(const SideMessage& message) {
+void WatchConnection::send(const WatchMessage& message) {
   boost::system::error_code ignored;  // the reader reports the end
   socket_.send(asio::buffer(&message, sizeof message), 0, ignored);
 }
 
-void SideConnection::close() {
+void WatchConnection::close() {
   boost::system::error_code ignored;
   socket_.close(ignored);
 }

@@ -38,13 +38,13 @@ struct IntroducedRank {
 /// Runs the caller's side, up to the welcome.
 boost::asio::awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine);
 /// Result of the called side's checks; welcome() completes the handshake.
-struct Challenged {
+struct ChallengeResult {
   IntroducedRank caller;
   std::string numbers;  // of both sides
 };
-boost::asio::awaitable<Challenged> challenge(RankSocket& socket, const RankIdentity& mine);
+boost::asio::awaitable<ChallengeResult> challenge(RankSocket& socket, const RankIdentity& mine);
 boost::asio::awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
-                                     const Challenged& challenged);
+                                     const ChallengeResult& challenge_result);
 
 using RankEndpoint = boost::asio::ip::tcp::endpoint;
 
@@ -80,7 +80,7 @@ class RankGate : public std::enable_shared_from_this<RankGate> {
   using Acceptor = boost::asio::ip::tcp::acceptor;
   /// Called for each rank that connects. A repeated call means that its connection was lost.
   using Enter = std::function<void(IntroducedRank, RankSocket)>;
-  static constexpr std::size_t kMostCallers = 64;
+  static constexpr std::size_t kMaxCallers = 64;
 
   RankGate(Acceptor acceptor, RankIdentity mine, Enter enter);
   void open();
@@ -107,14 +107,14 @@ class RankGate : public std::enable_shared_from_this<RankGate> {
 
 /// Returns an acceptor: on loopback only if all ranks are on this machine, else at `address`, or on
 /// all interfaces over IPv6 and IPv4. Throws boost::system::system_error.
-enum class Reach { kThisMachine, kAllMachines };
-RankGate::Acceptor listen_at(boost::asio::io_context& context, Reach reach, std::uint16_t port,
-                             const boost::asio::ip::address& address = {});
+enum class ListenScope { kThisMachine, kAllMachines };
+RankGate::Acceptor open_acceptor(boost::asio::io_context& context, ListenScope reach,
+                                 std::uint16_t port, const boost::asio::ip::address& address = {});
 
 /// Message between the watches of two ranks.
-struct SideMessage {
-  enum class Kind : std::uint32_t { kBeat, kLeaves, kLost };
-  Kind kind = Kind::kBeat;
+struct WatchMessage {
+  enum class Kind : std::uint32_t { kHeartbeat, kLeaves, kLost };
+  Kind kind = Kind::kHeartbeat;
   std::int32_t rank = 0;  // sender, or the lost rank
   std::uint64_t work = 0, entered = 0, left = 0;
   std::array<char, 192> reason{};
@@ -123,21 +123,21 @@ struct SideMessage {
 inline constexpr int kLauncherLost = -1;
 
 /// Returns whether `peer`, one of `ranks`, may send this message.
-bool is_sound(const SideMessage& message, int peer, int ranks);
+bool is_sound(const WatchMessage& message, int peer, int ranks);
 
 /// One connection, used only in the thread of its io_context.
-class SideConnection : public std::enable_shared_from_this<SideConnection> {
+class WatchConnection : public std::enable_shared_from_this<WatchConnection> {
  public:
   /// Called for each message, and once with null at the end.
-  using Receiver = std::function<void(SideConnection&, const SideMessage*)>;
+  using Receiver = std::function<void(WatchConnection&, const WatchMessage*)>;
 
   /// `socket`: connection to the authenticated rank `peer`, one of `ranks`.
-  SideConnection(RankSocket socket, int peer, int ranks, Receiver receiver)
+  WatchConnection(RankSocket socket, int peer, int ranks, Receiver receiver)
       : socket_(std::move(socket)), peer_(peer), ranks_(ranks), receiver_(std::move(receiver)) {}
   /// Starts receiving. An invalid message closes the connection.
   void start();
   /// Sends without waiting; a peer that does not read counts as silent anyway.
-  void send(const SideMessage& message);
+  void send(const WatchMessage& message);
   void close();
   int peer() const { return peer_; }
 
@@ -146,7 +146,7 @@ class SideConnection : public std::enable_shared_from_this<SideConnection> {
   RankSocket socket_;
   const int peer_, ranks_;
   Receiver receiver_;
-  SideMessage incoming_;
+  WatchMessage incoming_;
 };
 
 }  // namespace hybrid_trainer

@@ -15,9 +15,9 @@ struct RankWatchSettings {
   /// Returns the progress of this rank; called in the watch's thread.
   std::function<RankProgress()> progress;
   /// Called on every remaining rank, in the watch's thread, with the lost rank and the reason.
-  /// `speaks` is true on only one of them: the first remaining rank.
-  std::function<void(const std::string& line, bool speaks)> tell;
-  /// Ends the job afterwards: first on the rank that speaks, later on others that still run.
+  /// `reports` is true on only one of them: the first remaining rank.
+  std::function<void(const std::string& line, bool reports)> report;
+  /// Ends the job afterwards: first on the rank that reports, later on others that still run.
   std::function<void()> end;
 };
 

@@ -70,38 +70,39 @@ void SingleCommunicator::abort(const std::string& reason) {
   throw RankLost(concat("rank 0 gave up: ", reason));
 }
 
-void AbsentCommunicator::count(std::uint64_t sent, std::uint64_t received) {
+void SimulatedCommunicator::count(std::uint64_t sent, std::uint64_t received) {
   use_.bytes_sent += sent;
   use_.bytes_received += received;
   ++use_.calls;
   link_bytes_ += std::max(sent, received);
 }
 
-void AbsentCommunicator::all_gather(const Tensor& values, const Tensor& shard, const Stream&) {
+void SimulatedCommunicator::all_gather(const Tensor& values, const Tensor& shard, const Stream&) {
   count(bytes_of_elements(shard.elements() * (size_ - 1), values),
         bytes_of_elements(values.elements() - shard.elements(), values));
 }
 
-void AbsentCommunicator::gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
-                                      const Stream&) {
+void SimulatedCommunicator::gather_parts(const Tensor& values,
+                                         const std::vector<std::int64_t>& counts, const Stream&) {
   const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
   count(bytes_of_elements(own * (size_ - 1), values), bytes_of_others(counts, rank_, values));
 }
 
-void AbsentCommunicator::all_to_all(const Tensor& received,
-                                    const std::vector<std::int64_t>& receive_counts,
-                                    const Tensor& sent,
-                                    const std::vector<std::int64_t>& send_counts, const Stream&) {
+void SimulatedCommunicator::all_to_all(const Tensor& received,
+                                       const std::vector<std::int64_t>& receive_counts,
+                                       const Tensor& sent,
+                                       const std::vector<std::int64_t>& send_counts,
+                                       const Stream&) {
   count(bytes_of_others(send_counts, rank_, sent),
         bytes_of_others(receive_counts, rank_, received));
 }
 
-std::vector<std::string> AbsentCommunicator::host_gather(std::string_view bytes) {
+std::vector<std::string> SimulatedCommunicator::host_gather(std::string_view bytes) {
   const auto others = static_cast<std::uint64_t>(size_ - 1);
   count(bytes.size() * others, bytes.size() * others);
   return std::vector<std::string>(static_cast<std::size_t>(size_), std::string(bytes));
 }
 
-void AbsentCommunicator::abort(const std::string& reason) { throw RankLost(reason); }
+void SimulatedCommunicator::abort(const std::string& reason) { throw RankLost(reason); }
 
 }  // namespace hybrid_trainer

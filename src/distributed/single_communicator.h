@@ -28,9 +28,9 @@ class SingleCommunicator final : public Communicator {
 
 /// One rank of a job without the other ranks, for simulation: sends nothing and leaves tensors
 /// unchanged. use() counts the bytes that would be sent. For devices that compute nothing.
-class AbsentCommunicator final : public Communicator {
+class SimulatedCommunicator final : public Communicator {
  public:
-  AbsentCommunicator(int rank, int size) : rank_(rank), size_(size) {}
+  SimulatedCommunicator(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const char* name() const override { return "absent"; }

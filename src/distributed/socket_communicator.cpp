@@ -24,31 +24,31 @@ namespace {
 /// Connects the ranks of a job, each with each. All connect to rank 0's port, get the addresses of
 /// the others, and connect to the ranks before them. Both sides of a connection prove that they
 /// know the job's secret (rank_connection.h).
-class SocketMeeting {
+class SocketRendezvous {
  public:
-  SocketMeeting(const RankMeeting& meeting, boost::asio::io_context& context);
+  SocketRendezvous(const RankRendezvous& rendezvous, boost::asio::io_context& context);
   /// Returns the sockets by rank; this rank's own is closed. Throws DeviceError.
   std::vector<RankSocket> connect();
 
  private:
   RankGate::Acceptor open();
-  void let_others_in(RankGate::Acceptor acceptor);
-  void wait_for_others();
+  void accept_peers(RankGate::Acceptor acceptor);
+  void wait_for_peers();
   void exchange_addresses();
   void receive_addresses();
-  void reach_first(const std::string& own_addresses);
+  void connect_to_first(const std::string& own_addresses);
   void reach(int rank);
   std::vector<RankEndpoint> endpoints_of_first(std::string& problem);
   boost::asio::ip::address used_address();
   RankIdentity identity(const std::string& text) const;
-  [[noreturn]] void throw_not_met(const std::string& what) const {
-    throw DeviceError(concat("rank ", meeting_.rank, " of ", meeting_.size,
-                             " did not connect to all other ranks at ", meeting_.address, " port ",
-                             meeting_.port, " within ",
-                             static_cast<double>(meeting_.limit.count()) / 1000, " s: ", what));
+  [[noreturn]] void throw_not_connected(const std::string& what) const {
+    throw DeviceError(concat("rank ", rendezvous_.rank, " of ", rendezvous_.size,
+                             " did not connect to all other ranks at ", rendezvous_.address,
+                             " port ", rendezvous_.port, " within ",
+                             static_cast<double>(rendezvous_.limit.count()) / 1000, " s: ", what));
   }
 
-  const RankMeeting meeting_;
+  const RankRendezvous rendezvous_;
   boost::asio::io_context& context_;
   const Clock::time_point end_;
   std::string secret_;
@@ -62,7 +62,7 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using namespace std::chrono_literals;
 
-constexpr auto kBetweenTries = 100ms;
+constexpr auto kRetryInterval = 100ms;
 constexpr std::uint32_t kLongestTable = 1 << 24;
 
 asio::awaitable<void> send_text(RankSocket& socket, std::string text) {
@@ -80,32 +80,32 @@ asio::awaitable<void> receive_text(RankSocket& socket, std::string& text) {
   co_await asio::async_read(socket, asio::buffer(text), use_awaitable);
 }
 
-SocketMeeting::SocketMeeting(const RankMeeting& meeting, asio::io_context& context)
-    : meeting_(meeting),
+SocketRendezvous::SocketRendezvous(const RankRendezvous& rendezvous, asio::io_context& context)
+    : rendezvous_(rendezvous),
       context_(context),
-      end_(Clock::now() + meeting.limit),
-      addresses_(static_cast<std::size_t>(meeting.size)) {
-  for (int rank = 0; rank < meeting.size; ++rank) sockets_.emplace_back(context);
+      end_(Clock::now() + rendezvous.limit),
+      addresses_(static_cast<std::size_t>(rendezvous.size)) {
+  for (int rank = 0; rank < rendezvous.size; ++rank) sockets_.emplace_back(context);
 }
 
-std::vector<RankSocket> SocketMeeting::connect() {
+std::vector<RankSocket> SocketRendezvous::connect() {
   RankGate::Acceptor acceptor = open();
   const auto bound = acceptor.local_endpoint();
   const std::string own =
       addresses_text(bound.port(), bound.address().is_unspecified()
                                        ? own_addresses()
                                        : std::vector<std::string>{bound.address().to_string()});
-  if (meeting_.rank == 0) {
-    secret_ = meeting_.secret();
-    let_others_in(std::move(acceptor));
-    wait_for_others();
+  if (rendezvous_.rank == 0) {
+    secret_ = rendezvous_.secret();
+    accept_peers(std::move(acceptor));
+    wait_for_peers();
     exchange_addresses();
   } else {
-    reach_first(own);
-    let_others_in(std::move(acceptor));
+    connect_to_first(own);
+    accept_peers(std::move(acceptor));
     exchange_addresses();
-    for (int rank = 1; rank < meeting_.rank; ++rank) reach(rank);
-    wait_for_others();
+    for (int rank = 1; rank < rendezvous_.rank; ++rank) reach(rank);
+    wait_for_peers();
   }
   boost::system::error_code ignored;
   for (RankSocket& socket : sockets_) socket.set_option(tcp::no_delay(true), ignored);
@@ -113,19 +113,20 @@ std::vector<RankSocket> SocketMeeting::connect() {
 }
 
 /// Listens on the interface that ranks use, if it is known.
-RankGate::Acceptor SocketMeeting::open() {
-  const Reach reach = meeting_.is_one_machine ? Reach::kThisMachine : Reach::kAllMachines;
-  const std::uint16_t port = meeting_.rank == 0 ? meeting_.port : std::uint16_t{0};
+RankGate::Acceptor SocketRendezvous::open() {
+  const ListenScope reach =
+      rendezvous_.is_one_machine ? ListenScope::kThisMachine : ListenScope::kAllMachines;
+  const std::uint16_t port = rendezvous_.rank == 0 ? rendezvous_.port : std::uint16_t{0};
   try {
     try {
-      return listen_at(context_, reach, port, used_address());
+      return open_acceptor(context_, reach, port, used_address());
     } catch (const boost::system::system_error& error) {
       if (error.code() != boost::system::errc::address_not_available) throw;
       // The address is another machine's, which forwards to this one.
-      return listen_at(context_, reach, port);
+      return open_acceptor(context_, reach, port);
     }
   } catch (const boost::system::system_error& error) {
-    throw DeviceError(concat("rank ", meeting_.rank, " cannot open port ", port, " of ",
+    throw DeviceError(concat("rank ", rendezvous_.rank, " cannot open port ", port, " of ",
                              host_name(), ", where the ranks meet: ", error.code().message(),
                              "; choose a free one by MASTER_PORT, for torchrun --master-port"));
   }
@@ -133,11 +134,11 @@ RankGate::Acceptor SocketMeeting::open() {
 
 /// Returns rank 0's configured address, or on other ranks the local address of the route to rank 0.
 /// Unspecified if that is a name or a loopback address.
-asio::ip::address SocketMeeting::used_address() {
+asio::ip::address SocketRendezvous::used_address() {
   boost::system::error_code error;
-  asio::ip::address own = asio::ip::make_address(meeting_.address, error);
+  asio::ip::address own = asio::ip::make_address(rendezvous_.address, error);
   std::string problem;
-  if (meeting_.rank > 0) {
+  if (rendezvous_.rank > 0) {
     for (const RankEndpoint& endpoint : endpoints_of_first(problem)) {
       asio::ip::udp::socket socket(context_);  // sends nothing
       socket.connect({endpoint.address(), endpoint.port()}, error);
@@ -148,31 +149,31 @@ asio::ip::address SocketMeeting::used_address() {
   return error || own.is_loopback() ? asio::ip::address() : own;
 }
 
-RankIdentity SocketMeeting::identity(const std::string& text) const {
+RankIdentity SocketRendezvous::identity(const std::string& text) const {
   return {.secret = secret_,
-          .purpose = "meeting of " + meeting_.job,
-          .rank = meeting_.rank,
-          .size = meeting_.size,
+          .purpose = "meeting of " + rendezvous_.job,
+          .rank = rendezvous_.rank,
+          .size = rendezvous_.size,
           .text = text};
 }
 
 /// Rank 0 accepts all other ranks; another rank accepts those after it.
-void SocketMeeting::let_others_in(RankGate::Acceptor acceptor) {
+void SocketRendezvous::accept_peers(RankGate::Acceptor acceptor) {
   const auto enter = [this](const IntroducedRank& rank, RankSocket socket) {
-    if (rank.rank <= meeting_.rank) return;
+    if (rank.rank <= rendezvous_.rank) return;
     const auto i = static_cast<std::size_t>(rank.rank);
-    if (meeting_.rank == 0) addresses_[i] = rank.text;
+    if (rendezvous_.rank == 0) addresses_[i] = rank.text;
     sockets_[i] = std::move(socket);
   };
   gate_ = std::make_shared<RankGate>(std::move(acceptor), identity(""), enter);
   gate_->open();
 }
 
-void SocketMeeting::wait_for_others() {
+void SocketRendezvous::wait_for_peers() {
   context_.restart();
-  for (int rank = meeting_.rank + 1; rank < meeting_.size; ++rank) {
+  for (int rank = rendezvous_.rank + 1; rank < rendezvous_.size; ++rank) {
     while (!sockets_[static_cast<std::size_t>(rank)].is_open()) {
-      if (Clock::now() >= end_) throw_not_met(concat("rank ", rank, " has not come"));
+      if (Clock::now() >= end_) throw_not_connected(concat("rank ", rank, " has not come"));
       context_.run_one_until(end_);
     }
   }
@@ -182,44 +183,45 @@ void SocketMeeting::wait_for_others() {
 }
 
 /// Sends all addresses from rank 0 to the others.
-void SocketMeeting::exchange_addresses() {
-  if (meeting_.rank > 0) return receive_addresses();
-  for (int rank = 1; rank < meeting_.size; ++rank) {
+void SocketRendezvous::exchange_addresses() {
+  if (rendezvous_.rank > 0) return receive_addresses();
+  for (int rank = 1; rank < rendezvous_.size; ++rank) {
     RankSocket& socket = sockets_[static_cast<std::size_t>(rank)];
     const auto end = std::min(end_, Clock::now() + 2s);
     const std::string problem =
         run_task(context_, socket, end, send_text(socket, join(addresses_, "\n")));
-    if (!problem.empty()) throw_not_met(concat("rank ", rank, " has ended: ", problem));
+    if (!problem.empty()) throw_not_connected(concat("rank ", rank, " has ended: ", problem));
   }
 }
 
-void SocketMeeting::receive_addresses() {
+void SocketRendezvous::receive_addresses() {
   std::string table;
   const std::string problem =
       run_task(context_, sockets_.front(), end_, receive_text(sockets_.front(), table));
-  if (!problem.empty()) throw_not_met("rank 0 has ended: " + problem);
+  if (!problem.empty()) throw_not_connected("rank 0 has ended: " + problem);
   std::istringstream lines(table);
   for (std::string& addresses : addresses_) std::getline(lines, addresses);
 }
 
-std::vector<RankEndpoint> SocketMeeting::endpoints_of_first(std::string& problem) {
-  if (meeting_.is_one_machine)
-    return {{asio::ip::address_v4::loopback(), meeting_.port},
-            {asio::ip::address_v6::loopback(), meeting_.port}};
+std::vector<RankEndpoint> SocketRendezvous::endpoints_of_first(std::string& problem) {
+  if (rendezvous_.is_one_machine)
+    return {{asio::ip::address_v4::loopback(), rendezvous_.port},
+            {asio::ip::address_v6::loopback(), rendezvous_.port}};
   boost::system::error_code error;
   tcp::resolver resolver(context_);
   std::vector<RankEndpoint> endpoints;
-  for (const auto& found : resolver.resolve(meeting_.address, std::to_string(meeting_.port), error))
+  for (const auto& found :
+       resolver.resolve(rendezvous_.address, std::to_string(rendezvous_.port), error))
     endpoints.push_back(found.endpoint());
   if (error) problem = error.message();
   return endpoints;
 }
 
 /// Connects to rank 0, which may not have started yet.
-void SocketMeeting::reach_first(const std::string& own_addresses) {
+void SocketRendezvous::connect_to_first(const std::string& own_addresses) {
   std::string problem;
   while (Clock::now() < end_) {
-    secret_ = meeting_.secret();  // rank 0 may not have published it yet
+    secret_ = rendezvous_.secret();  // rank 0 may not have published it yet
     const auto endpoints = endpoints_of_first(problem);
     if (secret_.empty()) {
       problem =
@@ -231,13 +233,13 @@ void SocketMeeting::reach_first(const std::string& own_addresses) {
       problem = call.problem;
       if (problem.empty() && call.answer.rank == 0) return;
     }
-    std::this_thread::sleep_for(kBetweenTries);
+    std::this_thread::sleep_for(kRetryInterval);
   }
-  throw_not_met(
+  throw_not_connected(
       concat("cannot reach rank 0: it does not answer, or belongs to another job (", problem, ")"));
 }
 
-void SocketMeeting::reach(int rank) {
+void SocketRendezvous::reach(int rank) {
   const auto i = static_cast<std::size_t>(rank);
   for (;;) {
     RankCall call = call_rank(endpoints_of(addresses_[i]), identity(""), context_, end_);
@@ -246,17 +248,17 @@ void SocketMeeting::reach(int rank) {
       return;
     }
     if (Clock::now() >= end_)
-      throw_not_met(concat("rank ", rank, " does not answer: ", call.problem));
-    std::this_thread::sleep_for(kBetweenTries);
+      throw_not_connected(concat("rank ", rank, " does not answer: ", call.problem));
+    std::this_thread::sleep_for(kRetryInterval);
   }
 }
 
 /// On a slow link, each piece counts as progress.
-constexpr std::size_t kMostPiece = std::size_t{1} << 26;
+constexpr std::size_t kMaxPiece = std::size_t{1} << 26;
 
 /// Shorter messages are sent. For longer ones, the receiver copies from the sender's memory if
 /// permitted: one copy instead of two through the kernel.
-constexpr std::size_t kLeastCopied = std::size_t{1} << 15;
+constexpr std::size_t kMinCopied = std::size_t{1} << 15;
 
 /// Message that tells another rank of this machine which memory to copy.
 struct RankMemory {
@@ -268,7 +270,7 @@ struct RankMemory {
 /// Returns false if the kernel does not permit reading the other process's memory.
 bool copy_from(pid_t process, const void* from, void* to, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
-    const std::size_t piece = std::min(kMostPiece, bytes - done);
+    const std::size_t piece = std::min(kMaxPiece, bytes - done);
     const iovec own{static_cast<char*>(to) + done, piece};
     const iovec theirs{static_cast<char*>(const_cast<void*>(from)) + done, piece};
     const ssize_t got = ::process_vm_readv(process, &own, 1, &theirs, 1, 0);
@@ -288,21 +290,21 @@ struct Lane {
   std::deque<Piece> pieces;
   void add(const void* data, std::size_t bytes) {
     auto* const begin = const_cast<char*>(static_cast<const char*>(data));
-    for (std::size_t at = 0; at < bytes; at += kMostPiece)
-      pieces.push_back({begin + at, std::min(kMostPiece, bytes - at)});
+    for (std::size_t at = 0; at < bytes; at += kMaxPiece)
+      pieces.push_back({begin + at, std::min(kMaxPiece, bytes - at)});
   }
 };
 
 class SocketCommunicator final : public HostCommunicator {
  public:
-  explicit SocketCommunicator(const RankMeeting& meeting)
-      : HostCommunicator(meeting.rank, meeting.size),
-        sockets_(SocketMeeting(meeting, context_).connect()),
+  explicit SocketCommunicator(const RankRendezvous& rendezvous)
+      : HostCommunicator(rendezvous.rank, rendezvous.size),
+        sockets_(SocketRendezvous(rendezvous, context_).connect()),
         out_(sockets_.size()),
         in_(sockets_.size()),
         reads_(sockets_.size()),
         is_read_(sockets_.size()) {
-    if (meeting.is_one_machine) agree_on_copies();
+    if (rendezvous.is_one_machine) agree_on_copies();
   }
   const char* name() const override { return "sockets"; }
 
@@ -335,7 +337,7 @@ class SocketCommunicator final : public HostCommunicator {
       const auto& [peer, data, bytes] = received[i];
       if (!is_copied_by(reads_, peer, bytes)) continue;
       if (!copy_from(memory(peer).process, theirs[i], data, bytes))
-        lose(peer, std::strerror(errno));
+        mark_lost(peer, std::strerror(errno));
       if (!lost_.empty()) throw RankLost(lost_);
       lane(out_, peer).add(&done, 1);
     }
@@ -367,7 +369,7 @@ class SocketCommunicator final : public HostCommunicator {
   }
 
   static bool is_copied_by(const std::vector<char>& readers, int peer, std::size_t bytes) {
-    return bytes >= kLeastCopied && readers[static_cast<std::size_t>(peer)] != 0;
+    return bytes >= kMinCopied && readers[static_cast<std::size_t>(peer)] != 0;
   }
   const RankMemory& memory(int peer) const { return memories_[static_cast<std::size_t>(peer)]; }
 
@@ -417,11 +419,11 @@ class SocketCommunicator final : public HostCommunicator {
       count_progress();
       return true;
     }
-    lose(peer, error.message());
+    mark_lost(peer, error.message());
     return false;
   }
 
-  void lose(int peer, const std::string& reason) {
+  void mark_lost(int peer, const std::string& reason) {
     lost_ = concat("rank ", peer, " has ended (", reason, "), and rank ", rank(), " needs it");
     boost::system::error_code ignored;
     for (RankSocket& one : sockets_) one.close(ignored);
@@ -438,8 +440,8 @@ class SocketCommunicator final : public HostCommunicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> meet_by_sockets(const RankMeeting& meeting) {
-  return std::make_unique<SocketCommunicator>(meeting);
+std::unique_ptr<Communicator> connect_by_sockets(const RankRendezvous& rendezvous) {
+  return std::make_unique<SocketCommunicator>(rendezvous);
 }
 
 }  // namespace hybrid_trainer

@@ -11,25 +11,25 @@ namespace {
 /// A message that its receiver has not copied yet. Small messages are copied when sent, so that the
 /// sender continues and call mismatches are detected even if ranks do not wait for each other.
 struct ThreadMessage {
-  static constexpr std::size_t kMostCopied = 64;
+  static constexpr std::size_t kMaxCopied = 64;
   const void* data;
   std::size_t bytes;
-  std::array<char, kMostCopied> copy{};
+  std::array<char, kMaxCopied> copy{};
 
   explicit ThreadMessage(const OutgoingBytes& message) : data(message.data), bytes(message.bytes) {
     if (is_copied(bytes)) std::memcpy(copy.data(), data, bytes);
   }
-  static bool is_copied(std::size_t bytes) { return bytes <= kMostCopied; }
+  static bool is_copied(std::size_t bytes) { return bytes <= kMaxCopied; }
   const void* source() const { return is_copied(bytes) ? copy.data() : data; }
 };
 
 /// State shared by the ranks of one process.
-class ThreadMeeting {
+class SharedThreadState {
  public:
-  explicit ThreadMeeting(int ranks)
+  explicit SharedThreadState(int ranks)
       : ranks_(static_cast<std::size_t>(ranks)),
         changed_(ranks_),
-        mail_(ranks_ * ranks_),
+        mailboxes_(ranks_ * ranks_),
         ended_(ranks_),
         interrupted_(ranks_) {}
 
@@ -37,18 +37,18 @@ class ThreadMeeting {
                 std::span<const IncomingBytes> received) {
     std::unique_lock lock(mutex_);
     for (const OutgoingBytes& message : sent) {
-      mail(rank, message.peer).emplace_back(message);
+      mailbox(rank, message.peer).emplace_back(message);
       wake(message.peer);
     }
     try {
       for (const IncomingBytes& message : received) take(lock, rank, message);
       for (const OutgoingBytes& message : sent) {
-        const auto& unread = mail(rank, message.peer);
+        const auto& unread = mailbox(rank, message.peer);
         if (ThreadMessage::is_copied(message.bytes)) continue;
         wait(lock, rank, message.peer, [&] { return unread.empty(); });
       }
     } catch (const RankLost&) {
-      for (const OutgoingBytes& message : sent) forget_uncopied(mail(rank, message.peer));
+      for (const OutgoingBytes& message : sent) drop_uncopied(mailbox(rank, message.peer));
       throw;
     }
   }
@@ -72,8 +72,8 @@ class ThreadMeeting {
   }
 
  private:
-  std::deque<ThreadMessage>& mail(int from, int to) {
-    return mail_[static_cast<std::size_t>(from) * ranks_ + static_cast<std::size_t>(to)];
+  std::deque<ThreadMessage>& mailbox(int from, int to) {
+    return mailboxes_[static_cast<std::size_t>(from) * ranks_ + static_cast<std::size_t>(to)];
   }
 
   void wake(int rank) { changed_[static_cast<std::size_t>(rank)].notify_all(); }
@@ -82,7 +82,7 @@ class ThreadMeeting {
   }
 
   /// Drops messages whose sender's memory is gone.
-  static void forget_uncopied(std::deque<ThreadMessage>& unread) {
+  static void drop_uncopied(std::deque<ThreadMessage>& unread) {
     std::erase_if(unread, [](const auto& one) { return !ThreadMessage::is_copied(one.bytes); });
   }
 
@@ -99,7 +99,7 @@ class ThreadMeeting {
   }
 
   void take(std::unique_lock<std::mutex>& lock, int rank, const IncomingBytes& wanted) {
-    std::deque<ThreadMessage>& from_peer = mail(wanted.peer, rank);
+    std::deque<ThreadMessage>& from_peer = mailbox(wanted.peer, rank);
     wait(lock, rank, wanted.peer, [&] { return !from_peer.empty(); });
     const ThreadMessage message = from_peer.front();
     from_peer.pop_front();
@@ -110,31 +110,31 @@ class ThreadMeeting {
 
   const std::size_t ranks_;
   std::mutex mutex_;
-  std::vector<std::condition_variable> changed_;  // by waiting rank
-  std::vector<std::deque<ThreadMessage>> mail_;   // by sender, then receiver
+  std::vector<std::condition_variable> changed_;      // by waiting rank
+  std::vector<std::deque<ThreadMessage>> mailboxes_;  // by sender, then receiver
   std::vector<bool> ended_, interrupted_;
   std::string aborted_;  // reason
 };
 
 class ThreadCommunicator final : public HostCommunicator {
  public:
-  ThreadCommunicator(int rank, int size, std::shared_ptr<ThreadMeeting> meeting)
-      : HostCommunicator(rank, size), meeting_(std::move(meeting)) {}
-  ~ThreadCommunicator() override { meeting_->end(rank()); }
+  ThreadCommunicator(int rank, int size, std::shared_ptr<SharedThreadState> rendezvous)
+      : HostCommunicator(rank, size), rendezvous_(std::move(rendezvous)) {}
+  ~ThreadCommunicator() override { rendezvous_->end(rank()); }
   const char* name() const override { return "threads"; }
   void abort(const std::string& reason) override {
-    meeting_->abort(concat("rank ", rank(), " gave up: ", reason));
+    rendezvous_->abort(concat("rank ", rank(), " gave up: ", reason));
   }
-  void interrupt() override { meeting_->interrupt(rank()); }
+  void interrupt() override { rendezvous_->interrupt(rank()); }
 
  protected:
   void wait_for_transfer(std::span<const OutgoingBytes> sent,
                          std::span<const IncomingBytes> received) override {
-    meeting_->transfer(rank(), sent, received);
+    rendezvous_->transfer(rank(), sent, received);
   }
 
  private:
-  std::shared_ptr<ThreadMeeting> meeting_;
+  std::shared_ptr<SharedThreadState> rendezvous_;
 };
 
 /// Keeps the exception of the first rank that failed.
@@ -157,10 +157,10 @@ class FirstFailure {
 
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks) {
   if (ranks < 1) throw Error(ExitCode::kInternal, concat("want 1 rank or more, got ", ranks));
-  const auto meeting = std::make_shared<ThreadMeeting>(ranks);
+  const auto rendezvous = std::make_shared<SharedThreadState>(ranks);
   std::vector<std::unique_ptr<Communicator>> all;
   for (int rank = 0; rank < ranks; ++rank)
-    all.push_back(std::make_unique<ThreadCommunicator>(rank, ranks, meeting));
+    all.push_back(std::make_unique<ThreadCommunicator>(rank, ranks, rendezvous));
   return all;
 }
 

@@ -159,7 +159,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-IoError not_written(std::int64_t step, const std::exception& problem) {
+IoError save_error(std::int64_t step, const std::exception& problem) {
   return IoError(concat("cannot write the checkpoint of step ", step, " (", problem.what(),
                         "); earlier checkpoints are unchanged"));
 }
@@ -291,9 +291,9 @@ SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
     save.write(share, options.config_hash);
     save.commit(share.state, saved.path);
   } catch (const IoError& problem) {
-    throw not_written(step, problem);
+    throw save_error(step, problem);
   } catch (const fs::filesystem_error& problem) {
-    throw not_written(step, problem);
+    throw save_error(step, problem);
   }
   if (ranks.lead()) clean_up_checkpoints(folder, step, options, saved.warnings);
   return saved;

@@ -40,12 +40,12 @@ std::string text_with_digest(const CheckpointInfo& info, const std::string& dige
     files[name] = {{"bytes", static_cast<std::int64_t>(file.bytes)}, {"checksum", file.checksum}};
   }
   json::object root{{"format", kFormat},
-                    {"format_version", are_of_ranks(info) ? kRanksFormatVersion : kFormatVersion},
+                    {"format_version", has_rank_files(info) ? kRanksFormatVersion : kFormatVersion},
                     {"project_version", info.project_version},
                     {"step", info.step},
                     {"config_hash", info.config_hash},
                     {"files", std::move(files)}};
-  if (are_of_ranks(info)) root["tensors"] = tensors_object(info.tensors);
+  if (has_rank_files(info)) root["tensors"] = tensors_object(info.tensors);
   root["digest"] = digest;
   return pretty_json(root);
 }
@@ -112,7 +112,7 @@ CheckpointInfo info_of(const json::object& root) {
     info.files[name] = {static_cast<std::size_t>(bytes),
                         std::string(file.as_object().at("checksum").as_string())};
   }
-  if (are_of_ranks(info)) {
+  if (has_rank_files(info)) {
     for (const auto& [name, tensor] : root.at("tensors").as_object())
       info.tensors[name] = tensor_of(name, tensor.as_object(), info.files);
   }
@@ -223,7 +223,7 @@ bool is_rank_file_name(const std::string& name) {
   return name == rank_file_name(rank);
 }
 
-bool are_of_ranks(const CheckpointInfo& checkpoint) {
+bool has_rank_files(const CheckpointInfo& checkpoint) {
   return checkpoint.files.contains(rank_file_name(0));
 }
 

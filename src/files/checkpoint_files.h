@@ -14,7 +14,7 @@ inline constexpr const char* kTrainerName = "trainer.safetensors";
 /// Returns the file name of one of several ranks; returns whether a name has this form.
 std::string rank_file_name(int rank);
 bool is_rank_file_name(const std::string& name);
-bool are_of_ranks(const CheckpointInfo& checkpoint);
+bool has_rank_files(const CheckpointInfo& checkpoint);
 
 /// Converts to "step-0000000020" and back; -1 if a name does not have this form.
 std::string checkpoint_name(std::int64_t step);

@@ -97,8 +97,8 @@ State load_numbers(const CheckpointInfo& checkpoint) {
 }
 
 template <class IsLoaded, class Wanted>
-State load_some(const CheckpointInfo& checkpoint, const Stream& stream, const IsLoaded& is_loaded,
-                const Wanted& wanted) {
+State load_partial(const CheckpointInfo& checkpoint, const Stream& stream,
+                   const IsLoaded& is_loaded, const Wanted& wanted) {
   State state = load_numbers(checkpoint);
   CheckpointTensors tensors(checkpoint);
   for (const auto& [name, stored] : stored_tensors(checkpoint)) {
@@ -127,7 +127,7 @@ SafetensorsFile open_checkpoint_file(const CheckpointInfo& checkpoint, const std
       ++ranges;
     }
   }
-  if (are_of_ranks(checkpoint) && ranges != file.entries().size())
+  if (has_rank_files(checkpoint) && ranges != file.entries().size())
     throw DataError(concat(file.path(), ": has ", file.entries().size(),
                            " tensors, the manifest wants ", ranges));
   return file;
@@ -148,7 +148,7 @@ void CheckpointTensors::read(const std::string& name, const StoredTensor& tensor
 }
 
 std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint) {
-  if (are_of_ranks(checkpoint)) return checkpoint.tensors;
+  if (has_rank_files(checkpoint)) return checkpoint.tensors;
   std::map<std::string, StoredTensor> tensors;
   for (const auto& [name, digest] : checkpoint.files) {
     if (name == kStateName) continue;
@@ -227,7 +227,7 @@ CheckpointDigest digest_of(const CheckpointInfo& checkpoint) {
 }
 
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream, CheckpointPart part) {
-  return load_some(
+  return load_partial(
       checkpoint, stream, [part](const std::string& name) { return is_part(name, part); },
       [](const std::string&, const StoredTensor& stored) { return all_of(stored); });
 }
@@ -235,7 +235,7 @@ State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream, Ch
 State load_checkpoint(
     const CheckpointInfo& checkpoint, const Stream& stream,
     const std::function<WantedElements(const std::string&, const StoredTensor&)>& wanted) {
-  return load_some(
+  return load_partial(
       checkpoint, stream, [](const std::string&) { return true; }, wanted);
 }
 

@@ -48,7 +48,7 @@ std::string checksum_of_file(const std::filesystem::path& path) {
   Checksum checksum;
   std::string part;
   for (std::size_t at = 0; at < file.bytes(); at += part.size()) {
-    part.resize(std::min(kMostBytesAtOnce, file.bytes() - at));
+    part.resize(std::min(kMaxBytesAtOnce, file.bytes() - at));
     file.read_at(part.data(), part.size(), at);
     checksum.add(part.data(), part.size());
   }

@@ -131,11 +131,11 @@ std::string value_problem(const FieldNode& field, const std::string& path,
     }
   }
   if (const auto* text = std::get_if<std::string>(&value)) {
-    constexpr std::uint64_t kLeastPlain = 4096;  // larger plain numbers of bytes need no unit
+    constexpr std::uint64_t kMinPlain = 4096;  // larger plain numbers of bytes need no unit
     const auto size = field.is_size ? MemorySize::parse(*text) : std::nullopt;
     if (field.is_size && !size)
       return concat(path, ": got ", *text, ", want bytes: 1000000, 500MB, 16GiB");
-    if (size && size->bytes < kLeastPlain && !MemorySize::has_unit(*text))
+    if (size && size->bytes < kMinPlain && !MemorySize::has_unit(*text))
       return concat(path, ": got ", *text, ", which is ", size->bytes,
                     " bytes; give the unit: ", *text, "GiB, ", *text, "MB or ", *text, "B");
     bool known = field.choices.empty();
@@ -147,7 +147,7 @@ std::string value_problem(const FieldNode& field, const std::string& path,
 
 namespace {
 
-constexpr std::size_t kMostProblems = 100;  // per file: searching for the nearest names is slow
+constexpr std::size_t kMaxProblems = 100;  // per file: searching for the nearest names is slow
 
 std::string joined(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
@@ -171,7 +171,7 @@ std::string path_of(const FieldNode& group, std::string_view name) {
 }
 
 /// Maps names of keys in other programs to ours.
-std::string usual_name(const std::string& name) {
+std::string canonical_name(const std::string& name) {
   static const std::map<std::string, const char*> names{{"lr", "learning_rate"},
                                                         {"max_steps", "steps"},
                                                         {"bs", "batch_size"},
@@ -183,7 +183,7 @@ std::string usual_name(const std::string& name) {
 
 std::string unknown_key(const FieldNode& root, const FieldNode& group, const std::string& path,
                         const std::string& name) {
-  const std::string elsewhere = path_of(root, usual_name(name));
+  const std::string elsewhere = path_of(root, canonical_name(name));
   if (!elsewhere.empty()) return concat(path, ": unknown key; did you mean ", elsewhere, "?");
   return path + ": unknown key" + name_hint(name, names_of(group));
 }
@@ -254,7 +254,7 @@ struct FileReading {
 
   void read_group(const FieldNode& group, const std::string& path, const json::object& object) {
     for (const auto& [key, value] : object) {
-      if (problems.size() >= kMostProblems) return;
+      if (problems.size() >= kMaxProblems) return;
       const std::string name(key);
       const std::string at = joined(path, name);
       if (path.empty() && name == "$schema") continue;

@@ -52,9 +52,8 @@ std::string fields_json(const FieldNode& root) {
   std::ostringstream out;
   {
     using Options = cereal::JSONOutputArchive::Options;
-    constexpr int kNoLimitOfDecimals = 324;
-    cereal::JSONOutputArchive archive(out,
-                                      Options(kNoLimitOfDecimals, Options::IndentChar::space, 2));
+    constexpr int kNoDecimalLimit = 324;
+    cereal::JSONOutputArchive archive(out, Options(kNoDecimalLimit, Options::IndentChar::space, 2));
     save(archive, root);
   }
   return out.str() + "\n";

@@ -26,9 +26,9 @@ void PrintableBuffer::add(char byte, std::string& out) {
   held_ += byte;
   while (!held_.empty()) {
     const Utf8Prefix begin = utf8_prefix(held_, 0);
-    const bool may_go_on =
+    const bool may_continue =
         held_ == "\r" || (begin.bytes < begin.length && begin.bytes == held_.size());
-    if (may_go_on) return;
+    if (may_continue) return;
     const bool is_whole = begin.bytes == begin.length;
     const bool is_shown =
         is_whole && (held_.starts_with("\r\n") || !is_control(decode_utf8(held_, 0).value));

@@ -194,7 +194,7 @@ struct KnownKeys {
   }
 };
 
-KnownKeys known_in(ForeignFile file) {
+KnownKeys known_keys(ForeignFile file) {
   KnownKeys keys;
   switch (file) {
     case ForeignFile::kConfig:
@@ -266,7 +266,7 @@ void add(const json::value& value, const std::string& place, std::vector<NamedTe
 
 UnreadKeys sort_unread_keys(const json::object& object, ForeignFile file,
                             const std::set<std::string>& read) {
-  const KnownKeys known = known_in(file);
+  const KnownKeys known = known_keys(file);
   UnreadKeys unread;
   for (const auto& [name, value] : object) {
     const std::string key(name);
@@ -290,7 +290,7 @@ UnreadKeys sort_unread_keys(const json::object& object, ForeignFile file,
   return unread;
 }
 
-bool changes_writing(const std::string& key) {
+bool affects_generation(const std::string& key) {
   static const KnownKeys known = [] {
     KnownKeys keys;
     keys.add_inert(kHonoredGenerationKeys);
@@ -301,12 +301,12 @@ bool changes_writing(const std::string& key) {
 }
 
 void warn_of_unknown_keys(const std::string& path, const std::vector<std::string>& keys) {
-  constexpr std::size_t kMostNamed = 20;
+  constexpr std::size_t kMaxNamed = 20;
   if (keys.empty()) return;
   std::string names;
-  for (std::size_t i = 0; i < std::min(keys.size(), kMostNamed); ++i)
+  for (std::size_t i = 0; i < std::min(keys.size(), kMaxNamed); ++i)
     names += concat(i == 0 ? "" : ", ", json::serialize(json::value(keys[i].substr(0, 60))));
-  if (keys.size() > kMostNamed) names += concat(" and ", keys.size() - kMostNamed, " more");
+  if (keys.size() > kMaxNamed) names += concat(" and ", keys.size() - kMaxNamed, " more");
   warn(path, concat("ignored unknown keys: ", names));
 }
 

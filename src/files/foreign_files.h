@@ -29,7 +29,7 @@ UnreadKeys sort_unread_keys(const boost::json::object& object, ForeignFile file,
                             const std::set<std::string>& read);
 
 /// Returns whether a key of generation_config.json changes the text of transformers' generate.
-bool changes_writing(const std::string& key);
+bool affects_generation(const std::string& key);
 
 /// Warns in one line that these keys of the file at `path` are ignored, if there are any.
 void warn_of_unknown_keys(const std::string& path, const std::vector<std::string>& keys);

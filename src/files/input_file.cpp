@@ -43,7 +43,7 @@ void allow_more_open_files() {
 }
 
 /// Returns -1 and sets errno on failure. O_NONBLOCK: opening a pipe must not wait for its writer.
-int open_to_read(const std::filesystem::path& path) {
+int open_for_reading(const std::filesystem::path& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   const int file = ::open(path.c_str(), kFlags);
   if (file >= 0 || errno != EMFILE) return file;
@@ -75,7 +75,7 @@ int open_unnamed() {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path)
-    : path_(std::move(path)), file_(open_to_read(path_)) {
+    : path_(std::move(path)), file_(open_for_reading(path_)) {
   if (file_.number() < 0)
     throw MissingInput(errno == ENOENT ? path_.native() + ": does not exist"
                                        : system_problem(path_, "cannot open it for reading"));
@@ -105,7 +105,7 @@ void InputFile::read_at(void* to, std::size_t bytes, std::size_t offset) const {
   const std::size_t end = offset + bytes;
   while (offset < end) {
     count_progress();
-    const std::size_t most = std::min(end - offset, kMostBytesAtOnce);
+    const std::size_t most = std::min(end - offset, kMaxBytesAtOnce);
     const ssize_t got = ::pread(file_.number(), next, most, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw IoError(system_problem(path_, "reading failed"));
@@ -140,7 +140,7 @@ FilePart ScratchFile::add(std::string_view bytes, const std::string& name) {
   part.bytes = bytes.size();
   while (!bytes.empty()) {
     const ssize_t written =
-        ::pwrite(file_->number(), bytes.data(), std::min(bytes.size(), kMostBytesAtOnce),
+        ::pwrite(file_->number(), bytes.data(), std::min(bytes.size(), kMaxBytesAtOnce),
                  static_cast<off_t>(bytes_));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0)

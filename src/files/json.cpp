@@ -16,7 +16,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMostDigits = 60;    // per number in a message
+constexpr std::size_t kMaxDigits = 60;     // per number in a message
 constexpr std::size_t kLongestPath = 256;  // of keys, such as "optimizer.learning_rate"
 
 enum class Rules { kStrict, kNotingLines, kPython };
@@ -105,7 +105,7 @@ class Handler {
     number_.append(rest.data(), rest.size());
     std::from_chars(number_.data(), number_.data() + number_.size(), value);
     if (number_.find_first_of(".eE") == std::string::npos)
-      wide_integers_.emplace(value, number_.substr(0, kMostDigits));
+      wide_integers_.emplace(value, number_.substr(0, kMaxDigits));
     number_.clear();
     number_too_large_ = !std::isfinite(value) && rules_ != Rules::kPython;
     if (number_too_large_) error = json::error::syntax;

@@ -60,7 +60,7 @@ Maker maker_of(std::string_view mark) {
 }
 
 /// Returns false if `to` exists (EEXIST), or with the reason in errno.
-bool rename_to_nothing(const fs::path& from, const fs::path& to) {
+bool rename_if_absent(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno != EINVAL && errno != ENOSYS) return false;
   // The file system lacks this rename; FAT has no links either.
@@ -84,7 +84,7 @@ void write_whole(const fs::path& path, const std::function<void(OutputFile&)>& w
     write(file);
     file.sync_and_close();
     const bool is_renamed = target == Target::kNew
-                                ? rename_to_nothing(temporary, path)
+                                ? rename_if_absent(temporary, path)
                                 : std::rename(temporary.c_str(), path.c_str()) == 0;
     if (!is_renamed && target == Target::kNew && errno == EEXIST)
       throw CannotCreate(
@@ -107,7 +107,7 @@ constexpr const char *kPartial = ".partial-", *kOld = ".old-";
 
 /// Removes leftovers next to `path` of processes ended by a signal or a power cut: partial folders,
 /// and replaced ones if their successor is in place. Keeps files that another host may be writing.
-void remove_left_over(const fs::path& path) {
+void remove_leftover(const fs::path& path) {
   const std::string hidden = concat(".", path.filename().string());
   std::error_code unreadable;
   for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), unreadable)) {
@@ -116,7 +116,7 @@ void remove_left_over(const fs::path& path) {
       const std::string prefix = hidden + what;
       if (!name.starts_with(prefix) || (what == kOld && !fs::exists(path))) continue;
       std::error_code ignored;
-      if (maker_has_ended(name.substr(prefix.size()))) fs::remove_all(entry.path(), ignored);
+      if (creator_has_exited(name.substr(prefix.size()))) fs::remove_all(entry.path(), ignored);
     }
   }
 }
@@ -129,7 +129,7 @@ std::string temporary_mark() {
                 random());
 }
 
-bool maker_has_ended(std::string_view mark) {
+bool creator_has_exited(std::string_view mark) {
   const Maker maker = maker_of(mark);
   if (maker.process <= 0 || maker.host != host_name()) return false;
   if (maker.boot != boot()) return true;
@@ -194,7 +194,7 @@ void OutputFile::write(const void* data, std::size_t bytes) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     count_progress();
-    const ssize_t wrote = ::write(file_.number(), next, std::min(bytes, kMostBytesAtOnce));
+    const ssize_t wrote = ::write(file_.number(), next, std::min(bytes, kMaxBytesAtOnce));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) throw IoError(system_problem(path_, "writing failed"));
     next += wrote;
@@ -212,7 +212,7 @@ void OutputFile::write_at_start(const void* data, std::size_t bytes) {
 /// Failures are left to fsync.
 void OutputFile::write_out() const {
   const ::off_t end = ::lseek(file_.number(), 0, SEEK_END);
-  const auto most = static_cast<::off_t>(kMostBytesAtOnce);
+  const auto most = static_cast<::off_t>(kMaxBytesAtOnce);
   ::sync_file_range(file_.number(), 0, 0, SYNC_FILE_RANGE_WRITE);
   for (::off_t at = 0; at < end; at += most) {
     ::sync_file_range(
@@ -278,7 +278,7 @@ void OutputFolder::require_free() const {
 }
 
 const fs::path& OutputFolder::create() {
-  remove_left_over(path_);
+  remove_leftover(path_);
   require_free();
   std::error_code error;
   fs::create_directories(partial_.parent_path(), error);

@@ -12,7 +12,7 @@ std::string temporary_mark();
 
 /// Returns whether the process that made the mark has certainly ended. False if unknown, for
 /// example on another host or in another container, or if the text is not a mark.
-bool maker_has_ended(std::string_view mark);
+bool creator_has_exited(std::string_view mark);
 
 /// Makes the names within a folder durable. Throws IoError.
 void sync_folder(const std::filesystem::path& path);

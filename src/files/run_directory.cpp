@@ -34,7 +34,7 @@ bool is_kept_input(std::string name) {
 
 /// Returns whether the path may be left from a run that was killed before its first step. Files
 /// that a user may also have count only next to a run's lock.
-bool is_of_a_start(const fs::path& path, bool is_locked) {
+bool is_startup_file(const fs::path& path, bool is_locked) {
   const std::string name = path.filename().string();
   std::error_code ignored;
   if (name == "metrics.jsonl") return fs::file_size(path, ignored) == 0;
@@ -51,13 +51,13 @@ std::string first_file(const std::string& root) {
   std::error_code absent;
   const bool is_locked = exists(RunPaths{root}.lock());
   for (const auto& entry : fs::directory_iterator(root, absent)) {
-    if (!is_of_a_start(entry.path(), is_locked)) return entry.path().filename().string();
+    if (!is_startup_file(entry.path(), is_locked)) return entry.path().filename().string();
   }
   return "";
 }
 
 Content content_of(const RunPaths& paths) {
-  if (paths.hold_a_run()) return Content::kRun;
+  if (paths.contains_run()) return Content::kRun;
   return first_file(paths.root).empty() ? Content::kNothing : Content::kOther;
 }
 
@@ -121,28 +121,28 @@ FileDescriptor take_lock(const RunPaths& paths) {
 
 }  // namespace
 
-bool RunPaths::hold_a_run() const {
+bool RunPaths::contains_run() const {
   return exists(config()) && (exists(lock()) || exists(metrics()) || exists(checkpoints()));
 }
 
-bool RunPaths::hold_a_start() const {
-  return !hold_a_run() && exists(lock()) && first_file(root).empty();
+bool RunPaths::contains_start() const {
+  return !contains_run() && exists(lock()) && first_file(root).empty();
 }
 
 std::string process_of_lock(const std::string& lock) { return holder_in(lock).process; }
 
-bool holder_has_ended(const std::string& lock) { return maker_has_ended(holder_in(lock).mark); }
+bool holder_has_exited(const std::string& lock) { return creator_has_exited(holder_in(lock).mark); }
 
 RunPaths existing_run(const std::string& root) {
   RunPaths paths{root};
-  if (paths.hold_a_start())
+  if (paths.contains_start())
     throw MissingInput(concat(root,
                               ": contains a run that is starting, or that ended before its first "
                               "step; repeat its complete command with this folder"));
-  if (!paths.hold_a_run()) {
-    const bool is_there = exists(root);
+  if (!paths.contains_run()) {
+    const bool is_present = exists(root);
     throw MissingInput(
-        concat(root, is_there ? ": does not contain a run (no config.json)" : ": does not exist",
+        concat(root, is_present ? ": does not contain a run (no config.json)" : ": does not exist",
                "; want a folder made by `hybrid train --run`"));
   }
   return paths;

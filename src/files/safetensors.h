@@ -66,13 +66,13 @@ class SafetensorsFile {
 };
 
 /// A tensor of another file, which must outlive it.
-struct CarriedTensor {
+struct CopiedTensor {
   const SafetensorsFile* file;
   std::string name;
 };
 
 /// A tensor that is created when it is written, so that not all need memory at the same time.
-struct MadeTensor {
+struct LazyTensor {
   std::string name;
   Shape shape;
   DType dtype;
@@ -87,8 +87,8 @@ struct MadeTensor {
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata = {{"format",
                                                                                     "pt"}},
-                             const std::vector<CarriedTensor>& carried = {},
-                             const std::vector<MadeTensor>& made = {});
+                             const std::vector<CopiedTensor>& carried = {},
+                             const std::vector<LazyTensor>& made = {});
 
 class OutputFile;
 
@@ -114,7 +114,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
 /// Appends the contents that write_safetensors writes.
 FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata,
-                              const std::vector<CarriedTensor>& carried = {},
-                              const std::vector<MadeTensor>& made = {});
+                              const std::vector<CopiedTensor>& carried = {},
+                              const std::vector<LazyTensor>& made = {});
 
 }  // namespace hybrid_trainer

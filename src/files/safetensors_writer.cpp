@@ -16,7 +16,7 @@ struct Piece {
   std::size_t element_bytes;
   const Tensor* tensor = nullptr;  // one of these three
   const SafetensorsFile* file = nullptr;
-  const MadeTensor* made = nullptr;
+  const LazyTensor* made = nullptr;
 };
 
 Piece piece_of(const std::string& name, const Shape& shape, DType dtype) {
@@ -35,7 +35,7 @@ Piece piece_of(const NamedTensor& named) {
   return piece;
 }
 
-Piece piece_of(const MadeTensor& made) {
+Piece piece_of(const LazyTensor& made) {
   Piece piece = piece_of(made.name, made.shape, made.dtype);
   piece.made = &made;
   return piece;
@@ -91,7 +91,7 @@ std::string header_of(const std::vector<Piece>& pieces,
   return front + text;
 }
 
-Tensor made_tensor(const MadeTensor& made) {
+Tensor made_tensor(const LazyTensor& made) {
   Tensor tensor = made.make();
   if (tensor.shape() == made.shape && tensor.dtype() == made.dtype) return tensor;
   throw Error(ExitCode::kInternal,
@@ -104,12 +104,12 @@ Tensor made_tensor(const MadeTensor& made) {
 
 FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata,
-                              const std::vector<CarriedTensor>& carried,
-                              const std::vector<MadeTensor>& made) {
+                              const std::vector<CopiedTensor>& carried,
+                              const std::vector<LazyTensor>& made) {
   std::vector<Piece> pieces;
   for (const NamedTensor& named : tensors) pieces.push_back(piece_of(named));
   for (const auto& [from, name] : carried) pieces.push_back(piece_of(*from, from->entry(name)));
-  for (const MadeTensor& later : made) pieces.push_back(piece_of(later));
+  for (const LazyTensor& later : made) pieces.push_back(piece_of(later));
   check(pieces);
   std::sort(pieces.begin(), pieces.end(), comes_before);
   const std::string header = header_of(pieces, metadata);
@@ -141,8 +141,8 @@ FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& 
 
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata,
-                             const std::vector<CarriedTensor>& carried,
-                             const std::vector<MadeTensor>& made) {
+                             const std::vector<CopiedTensor>& carried,
+                             const std::vector<LazyTensor>& made) {
   FileDigest digest;
   replace_file(path, [&](OutputFile& file) {
     digest = append_safetensors(file, tensors, metadata, carried, made);

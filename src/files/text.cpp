@@ -243,11 +243,11 @@ void refuse_container(std::string_view begin, const std::filesystem::path& path)
 
 /// Throws DataError if every other byte is 0, as in Western text in UTF-16.
 static void refuse_unmarked_utf16(std::string_view text, const std::filesystem::path& path) {
-  constexpr std::size_t kMostLooked = 512, kLeast = 8;
-  const std::size_t looked = std::min(kMostLooked, text.size()) / 2 * 2;
+  constexpr std::size_t kMaxInspectedBytes = 512, kMin = 8;
+  const std::size_t looked = std::min(kMaxInspectedBytes, text.size()) / 2 * 2;
   std::size_t zeros[2] = {0, 0};
   for (std::size_t i = 0; i < looked; ++i) zeros[i % 2] += text[i] == '\0' ? 1u : 0u;
-  if (looked < kLeast) return;
+  if (looked < kMin) return;
   for (const bool is_big : {false, true}) {
     if (4 * zeros[is_big ? 0 : 1] < looked || zeros[is_big ? 1 : 0] > 0) continue;
     const std::string file = path.native();

@@ -25,7 +25,7 @@ struct Beam {
 };
 
 /// A finished text, or an empty slot; its score includes the length penalty.
-struct EndedBeam {
+struct FinishedBeam {
   Tokens text;
   float score = kWorst;
   bool has_ended = false;
@@ -48,9 +48,9 @@ bool contains(const Tokens& tokens, std::int32_t id) {
 /// The beams of one search.
 class Beams {
  public:
-  Beams(std::span<const std::int32_t> beginning, std::int64_t count, const BeamSettings& settings)
-      : settings_(settings), begun_(std::ssize(beginning)) {
-    const Tokens text(beginning.begin(), beginning.end());
+  Beams(std::span<const std::int32_t> prefix, std::int64_t count, const BeamSettings& settings)
+      : settings_(settings), begun_(std::ssize(prefix)) {
+    const Tokens text(prefix.begin(), prefix.end());
     running_.assign(static_cast<std::size_t>(count), {.text = text});
     running_.front().score = 0;  // the others would duplicate it
     ended_.assign(static_cast<std::size_t>(count), {.text = text});
@@ -61,14 +61,14 @@ class Beams {
 
   /// Selects the next tokens of all beams from their total scores, (beams · vocabulary), which
   /// include the beams' previous scores. Returns whether the search continues.
-  bool go_on(std::span<const float> scores) {
+  bool advance(std::span<const float> scores) {
     const std::vector<Beam> candidates = best_of(scores);
-    choose_running(candidates);
-    choose_ended(candidates);
+    select_running(candidates);
+    select_finished(candidates);
     const auto ended = [](const auto& beam) { return beam.has_ended; };
     improves_ = improves_ && may_improve();
     const bool is_enough =
-        settings_.end == SearchEnd::kEnough && std::ranges::all_of(ended_, ended);
+        settings_.end == EarlyStopping::kEnough && std::ranges::all_of(ended_, ended);
     return improves_ && !is_enough && !std::ranges::all_of(candidates, ended);
   }
 
@@ -105,7 +105,7 @@ class Beams {
     return best;
   }
 
-  void choose_running(const std::vector<Beam>& candidates) {
+  void select_running(const std::vector<Beam>& candidates) {
     std::vector<Beam> next(candidates);
     for (Beam& beam : next) beam.score += beam.has_ended ? kWorst : 0;
     std::ranges::stable_sort(next, std::greater(), &Beam::score);
@@ -114,53 +114,55 @@ class Beams {
   }
 
   /// Ends only candidates that are among the best beams.
-  void choose_ended(const std::vector<Beam>& candidates) {
+  void select_finished(const std::vector<Beam>& candidates) {
     const bool is_full =
-        settings_.end == SearchEnd::kEnough &&
-        std::ranges::all_of(ended_, [](const EndedBeam& one) { return one.has_ended; });
+        settings_.end == EarlyStopping::kEnough &&
+        std::ranges::all_of(ended_, [](const FinishedBeam& one) { return one.has_ended; });
     const float divisor = penalty(std::ssize(candidates.front().text) - begun_);
-    std::vector<EndedBeam> all(ended_);
+    std::vector<FinishedBeam> all(ended_);
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const bool ends = candidates[i].has_ended && i < count();
       float score = candidates[i].score / divisor;
       for (const bool is_out : {is_full, !improves_, !ends}) score += is_out ? kWorst : 0;
       all.push_back({candidates[i].text, score, ends});
     }
-    std::ranges::stable_sort(all, std::greater(), &EndedBeam::score);
+    std::ranges::stable_sort(all, std::greater(), &FinishedBeam::score);
     all.resize(count());
     ended_ = std::move(all);
   }
 
   /// Whether the best beam could still beat the worst finished text.
   bool may_improve() const {
-    const bool counts_to_end = settings_.end == SearchEnd::kCertain && settings_.length_penalty > 0;
+    const bool counts_to_end =
+        settings_.end == EarlyStopping::kCertain && settings_.length_penalty > 0;
     const std::int64_t tokens = (counts_to_end ? settings_.longest : length()) - begun_;
     const float possible = running_.front().score / penalty(tokens);
-    const float worst = std::ranges::min(ended_, {}, &EndedBeam::score).score;
-    return std::ranges::any_of(
-        ended_, [&](const EndedBeam& one) { return possible > (one.has_ended ? worst : kWorst); });
+    const float worst = std::ranges::min(ended_, {}, &FinishedBeam::score).score;
+    return std::ranges::any_of(ended_, [&](const FinishedBeam& one) {
+      return possible > (one.has_ended ? worst : kWorst);
+    });
   }
 
   const BeamSettings& settings_;
   std::int64_t begun_;
   std::vector<Beam> running_;
-  std::vector<EndedBeam> ended_;
+  std::vector<FinishedBeam> ended_;
   bool improves_ = true;
 };
 
 }  // namespace
 
-BeamSearch::BeamSearch(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream)
+BeamSearch::BeamSearch(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream)
     : model_(model), decoder_(model, room, dtype, stream) {
   model_.set_texts_per_source(room.texts);
 }
 
 BeamSearch::~BeamSearch() { model_.set_texts_per_source(1); }
 
-std::vector<std::int32_t> BeamSearch::write_greedily(std::span<const std::int32_t> beginning,
-                                                     const BeamSettings& settings,
-                                                     const ScoreRule& rule) {
-  Tokens text(beginning.begin(), beginning.end());
+std::vector<std::int32_t> BeamSearch::greedy_search(std::span<const std::int32_t> prefix,
+                                                    const BeamSettings& settings,
+                                                    const ScoreRule& rule) {
+  Tokens text(prefix.begin(), prefix.end());
   decoder_.begin(0, text);
   while (std::ssize(text) < settings.longest) {
     const std::span<const float> logits = decoder_.logits(0);
@@ -172,18 +174,18 @@ std::vector<std::int32_t> BeamSearch::write_greedily(std::span<const std::int32_
     const BatchDecoder::Next added{0, next};
     decoder_.add({&added, 1});
   }
-  return {text.begin() + std::ssize(beginning), text.end()};
+  return {text.begin() + std::ssize(prefix), text.end()};
 }
 
-std::vector<std::int32_t> BeamSearch::write(std::span<const std::int32_t> beginning,
+std::vector<std::int32_t> BeamSearch::write(std::span<const std::int32_t> prefix,
                                             const BeamSettings& settings, const ScoreRule& rule) {
   require(settings.longest <= decoder_.context(), "beam search: texts beyond the context");
-  const std::int64_t count = decoder_.rows(), begun = std::ssize(beginning);
+  const std::int64_t count = decoder_.rows(), begun = std::ssize(prefix);
   if (begun >= settings.longest) return {};
-  if (count == 1) return write_greedily(beginning, settings, rule);
-  decoder_.begin(0, beginning);
+  if (count == 1) return greedy_search(prefix, settings, rule);
+  decoder_.begin(0, prefix);
   decoder_.branch(std::vector<std::int64_t>(static_cast<std::size_t>(count), 0));
-  Beams beams(beginning, count, settings);
+  Beams beams(prefix, count, settings);
   std::vector<float> scores, of_beam;
   while (true) {
     scores.clear();
@@ -193,7 +195,7 @@ std::vector<std::int32_t> BeamSearch::write(std::span<const std::int32_t> beginn
       rule(of_beam, beam.text);
       for (const float score : of_beam) scores.push_back(score + beam.score);
     }
-    if (!beams.go_on(scores)) break;
+    if (!beams.advance(scores)) break;
     std::vector<std::int64_t> parents;
     std::vector<BatchDecoder::Next> next;
     for (const Beam& beam : beams.running()) {
@@ -206,15 +208,15 @@ std::vector<std::int32_t> BeamSearch::write(std::span<const std::int32_t> beginn
   return {beams.best().begin() + begun, beams.best().end()};
 }
 
-SourceWriter::SourceWriter(LanguageModel& model, const SourceWriting& writing, DType dtype,
-                           const Stream& stream)
+Seq2SeqGenerator::Seq2SeqGenerator(LanguageModel& model, const Seq2SeqSettings& writing,
+                                   DType dtype, const Stream& stream)
     : model_(model),
       writing_(writing),
       pass_{.training = false, .dtype = dtype},
       stream_(stream),
       search_(model, {.texts = writing.beams, .tokens = writing.search.longest}, dtype, stream) {}
 
-std::vector<std::int32_t> SourceWriter::write(std::span<const std::int32_t> source) {
+std::vector<std::int32_t> Seq2SeqGenerator::write(std::span<const std::int32_t> source) {
   require(!source.empty(), "source writer: want at least one source token");
   const std::int64_t length = std::ssize(source);
   std::vector<std::int32_t> positions(source.size());

@@ -7,21 +7,21 @@
 
 namespace hybrid_trainer {
 
-/// Changes the scores of a text's next token; −∞ forbids one. The text includes its beginning.
+/// Changes the scores of a text's next token; −∞ forbids one. The text includes its prefix.
 using ScoreRule = std::function<void(std::span<float> scores, std::span<const std::int32_t> text)>;
 
 /// Condition for continuing a search that has enough finished texts.
-enum class SearchEnd {
+enum class EarlyStopping {
   kGuess,    // a running text would beat the worst of them if it ended now
   kEnough,   // never
   kCertain,  // a running text could beat it at the largest length
 };
 
 struct BeamSettings {
-  std::int64_t longest = 0;  // of a text with its beginning; at most the model's context
+  std::int64_t longest = 0;  // of a text with its prefix; at most the model's context
   std::vector<std::int32_t> end_tokens{};
   double length_penalty = 1;  // divides a text's log-likelihood by its length to this power
-  SearchEnd end = SearchEnd::kGuess;
+  EarlyStopping end = EarlyStopping::kGuess;
 };
 
 /// Beam search for the most likely text. Equivalent to transformers' generate without sampling.
@@ -30,53 +30,53 @@ class BeamSearch {
  public:
   /// Allocates memory for `room.texts` beams of `room.tokens` tokens. All follow the source encoded
   /// in the model when write is called. Both arguments must outlive this. Throws OutOfMemory.
-  BeamSearch(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream);
+  BeamSearch(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream);
   ~BeamSearch();
   BeamSearch(const BeamSearch&) = delete;
   BeamSearch& operator=(const BeamSearch&) = delete;
 
-  /// Returns the tokens after `beginning` (not empty); the last one may be an end token. `rule`
+  /// Returns the tokens after `prefix` (not empty); the last one may be an end token. `rule`
   /// gets logits with one beam, else log-likelihoods. Throws Error if the model's state cannot
   /// branch.
-  std::vector<std::int32_t> write(std::span<const std::int32_t> beginning,
+  std::vector<std::int32_t> write(std::span<const std::int32_t> prefix,
                                   const BeamSettings& settings, const ScoreRule& rule);
-  /// Returns the logits after `beginning`, for questions other than the text.
-  std::span<const float> logits(std::span<const std::int32_t> beginning) {
-    decoder_.begin(0, beginning);
+  /// Returns the logits after `prefix`, for questions other than the text.
+  std::span<const float> logits(std::span<const std::int32_t> prefix) {
+    decoder_.begin(0, prefix);
     return decoder_.logits(0);
   }
 
  private:
-  std::vector<std::int32_t> write_greedily(std::span<const std::int32_t> beginning,
-                                           const BeamSettings& settings, const ScoreRule& rule);
+  std::vector<std::int32_t> greedy_search(std::span<const std::int32_t> prefix,
+                                          const BeamSettings& settings, const ScoreRule& rule);
   LanguageModel& model_;
   BatchDecoder decoder_;
 };
 
 /// Generation settings of an encoder-decoder.
-struct SourceWriting {
+struct Seq2SeqSettings {
   std::int32_t start = 0;  // the first token of every text
   std::int64_t beams = 1;
   BeamSettings search{};
-  WritingRules rules{};
+  TokenConstraints rules{};
 
   /// Sets the longest length of a text, including its start.
   void set_longest(std::int64_t tokens) { search.longest = rules.longest = tokens; }
 };
 
 /// Generates texts from sources of tokens.
-class SourceWriter {
+class Seq2SeqGenerator {
  public:
   /// Allocates memory for the beams. Model and stream must outlive this. Throws OutOfMemory.
-  SourceWriter(LanguageModel& model, const SourceWriting& writing, DType dtype,
-               const Stream& stream);
+  Seq2SeqGenerator(LanguageModel& model, const Seq2SeqSettings& writing, DType dtype,
+                   const Stream& stream);
   /// Returns the tokens after the start, including an end token. The source must not be empty.
   /// Throws ShapeMismatch if it exceeds the encoder's context.
   std::vector<std::int32_t> write(std::span<const std::int32_t> source);
 
  private:
   LanguageModel& model_;
-  SourceWriting writing_;
+  Seq2SeqSettings writing_;
   Pass pass_;
   const Stream& stream_;
   BeamSearch search_;

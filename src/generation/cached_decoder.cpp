@@ -112,7 +112,7 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   const auto alike = std::ranges::mismatch(seen_, window).in1 - seen_.begin();
   const auto known = std::min<std::int64_t>(alike, std::ssize(window) - parts.drafted - 1);
   seen_ = std::move(window);
-  if (known < state_->position()) state_->rewind(state_->last_return(known), stream_);
+  if (known < state_->position()) state_->rewind(state_->rewind_position(known), stream_);
   if (parts.drafted > 0) keep();
   const auto first = seen_.begin() + state_->position();
   const Tensor tokens =
@@ -134,7 +134,8 @@ std::span<const float> CachedDecoder::logits(std::int64_t i) const {
   return {logits_.rows(i, i + 1).data<float>(), static_cast<std::size_t>(vocabulary())};
 }
 
-BatchDecoder::BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream)
+BatchDecoder::BatchDecoder(LanguageModel& model, DecodeCapacity room, DType dtype,
+                           const Stream& stream)
     : model_(model),
       dtype_(dtype),
       stream_(stream),
@@ -212,10 +213,10 @@ void BatchDecoder::see(std::span<const std::int64_t> rows, std::span<const std::
     at(rows[static_cast<std::size_t>(i)]).logits = logits.rows(i, i + 1);
 }
 
-std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, TextRoom room,
+std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, DecodeCapacity room,
                                                          DType dtype, const Stream& stream) {
   const auto make = [&](std::int64_t texts) {
-    const TextRoom smaller{.texts = texts, .tokens = room.tokens};
+    const DecodeCapacity smaller{.texts = texts, .tokens = room.tokens};
     return std::make_unique<BatchDecoder>(model, smaller, dtype, stream);
   };
   const auto fits = [&](std::int64_t texts) {

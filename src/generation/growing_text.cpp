@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Returns the number of bytes at the end of `text` that may begin `string`.
-std::size_t begun_at_end(std::string_view text, std::string_view string) {
+std::size_t partial_match_length(std::string_view text, std::string_view string) {
   for (std::size_t bytes = std::min(text.size(), string.size() - 1); bytes > 0; --bytes)
     if (text.ends_with(string.substr(0, bytes))) return bytes;
   return 0;
@@ -28,7 +28,7 @@ std::string StopStrings::add(std::string_view piece) {
   std::size_t end = held_.size(), begun = 0;
   for (const std::string& string : strings_) {
     end = std::min(end, held_.find(string));
-    begun = std::max(begun, begun_at_end(held_, string));
+    begun = std::max(begun, partial_match_length(held_, string));
   }
   reached_ = end < held_.size();
   std::string sure = held_.substr(0, reached_ ? end : held_.size() - begun);
@@ -48,10 +48,10 @@ GrowingText::GrowingText(const Tokenizer& tokenizer, std::int64_t vocabulary,
       stop_(settings.stop),
       write_(std::move(write)) {
   rules_.begun = std::ssize(text_);
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t asked = rules_.begun + std::min(settings.tokens, kMost - rules_.begun);
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t asked = rules_.begun + std::min(settings.tokens, kMax - rules_.begun);
   const std::int64_t allowed =
-      rules_.longest > 0 ? std::max(rules_.longest, rules_.begun + 1) : kMost;
+      rules_.longest > 0 ? std::max(rules_.longest, rules_.begun + 1) : kMax;
   rules_.longest = std::min(asked, allowed);
   rules_.end_tokens = end_tokens_;
   if (tokenizer.end_of_text()) rules_.end_tokens.push_back(*tokenizer.end_of_text());

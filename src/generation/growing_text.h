@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// Ends a stream of text before the first of some strings. Holds back a possible beginning of one.
+/// Ends a stream of text before the first of some strings. Holds back a possible prefix of one.
 class StopStrings {
  public:
   /// Throws UsageError if one is empty.
@@ -54,7 +54,7 @@ class GrowingText {
   const Tokenizer& tokenizer_;
   std::vector<std::int32_t> text_, end_tokens_;
   SamplingSettings sampling_;
-  WritingRules rules_;
+  TokenConstraints rules_;
   std::int64_t tokens_ = 0;
   std::size_t words_;
   Utf8Assembler assembler_;

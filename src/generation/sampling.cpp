@@ -175,20 +175,21 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
   return first_to_come(candidates, {settings.seed, position});
 }
 
-void WritingRules::apply(std::span<float> scores, std::span<const std::int32_t> text) const {
+void TokenConstraints::apply(std::span<float> scores, std::span<const std::int32_t> text) const {
   const std::int64_t length = std::ssize(text);
   for (std::int64_t id = words > 0 ? words : std::ssize(scores); id < std::ssize(scores); ++id)
     scores[static_cast<std::size_t>(id)] = kForbidden;
   if (repetition_penalty != 1) penalize(scores, text, repetition_penalty);
-  if (unrepeated > 0 && length >= unrepeated) forbid_repetitions(scores, text, unrepeated);
-  if (length < std::max(least_new > 0 ? begun + least_new : 0, least))
+  if (no_repeat_ngram > 0 && length >= no_repeat_ngram)
+    forbid_repetitions(scores, text, no_repeat_ngram);
+  if (length < std::max(min_new_tokens > 0 ? begun + min_new_tokens : 0, least))
     for (const std::int32_t id : end_tokens) forbid(scores, id);
   if (first && length == 1) demand(scores, *first);
   if (last && length == longest - 1) demand(scores, *last);
   for (const std::int32_t id : suppressed) forbid(scores, id);
   const bool follows_first = begun == 1 && first.has_value();
   if (length == begun + (follows_first ? 1 : 0))
-    for (const std::int32_t id : suppressed_at_first) forbid(scores, id);
+    for (const std::int32_t id : suppressed_first) forbid(scores, id);
 }
 
 }  // namespace hybrid_trainer

@@ -15,17 +15,17 @@ namespace {
 /// Passes written texts on in their original order.
 class TextsInOrder {
  public:
-  TextsInOrder(std::size_t count, const TextDone& done) : texts_(count), done_(done) {}
-  void add(std::size_t i, WrittenText text) {
+  TextsInOrder(std::size_t count, const TextCallback& done) : texts_(count), done_(done) {}
+  void add(std::size_t i, GeneratedText text) {
     texts_[i] = std::move(text);
     for (; next_ < texts_.size() && texts_[next_]; texts_[next_++].reset())
       done_(next_, *texts_[next_]);
   }
 
  private:
-  std::vector<std::optional<WrittenText>> texts_;  // waiting for earlier ones
+  std::vector<std::optional<GeneratedText>> texts_;  // waiting for earlier ones
   std::size_t next_ = 0;
-  const TextDone& done_;
+  const TextCallback& done_;
 };
 
 /// A text in a row of the decoder.
@@ -38,7 +38,7 @@ struct TextInRow {
   TextInRow(const TextInRow&) = delete;
   TextInRow& operator=(const TextInRow&) = delete;
   std::size_t index;
-  std::int64_t forgotten = 0;
+  std::int64_t dropped_tokens = 0;
   std::string written;
   std::int32_t next = 0;
   GrowingText growing;
@@ -77,10 +77,11 @@ class TextRows {
       if (text.growing.add(text.next)) {
         const std::int64_t tokens = std::ssize(text.growing.text());
         check_overflow(tokens, window_, overflow_);
-        text.forgotten = window_.dropped(tokens);
+        text.dropped_tokens = window_.dropped(tokens);
         following.push_back({static_cast<std::int64_t>(row), text.next});
       } else {
-        order.add(text.index, {std::move(text.written), text.growing.tokens(), text.forgotten});
+        order.add(text.index,
+                  {std::move(text.written), text.growing.tokens(), text.dropped_tokens});
         rows_[row].reset();
       }
     }
@@ -106,7 +107,7 @@ std::int64_t tokens_of(std::span<const std::vector<std::int32_t>> texts, std::in
 
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
-                    const GenerationSettings& settings, const TextDone& done) {
+                    const GenerationSettings& settings, const TextCallback& done) {
   check(settings);
   for (const auto& text : texts) check_text(decoder.vocabulary(), tokenizer, text);
   TextsInOrder order(texts.size(), done);
@@ -128,20 +129,21 @@ void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
 
 void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
-                    const GenerationSettings& settings, const TextDone& done) {
+                    const GenerationSettings& settings, const TextCallback& done) {
   check(settings);
   std::int64_t most = rows.most;
   for (std::size_t finished = 0; finished < texts.size();) {
     const std::size_t first = finished;
     const auto rest = texts.subspan(first);
-    const TextRoom room{.texts = std::min(most, std::ssize(rest)),
-                        .tokens = tokens_of(rest, settings.tokens, rows.model.config().context)};
+    const DecodeCapacity room{
+        .texts = std::min(most, std::ssize(rest)),
+        .tokens = tokens_of(rest, settings.tokens, rows.model.config().context)};
     const auto decoder = make_fitting_batch_decoder(rows.model, room, rows.dtype, rows.stream);
     if (decoder->rows() < room.texts) rows.fewer(decoder->rows());
     GenerationSettings own = settings;
     own.sampling.seed += first;
     try {
-      continue_texts(*decoder, tokenizer, rest, own, [&](std::size_t i, const WrittenText& text) {
+      continue_texts(*decoder, tokenizer, rest, own, [&](std::size_t i, const GeneratedText& text) {
         done(first + i, text);
         finished = first + i + 1;
       });
@@ -152,8 +154,8 @@ void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
   }
 }
 
-std::vector<std::string> texts_written_in(LanguageModel& model, DType dtype, const Stream& stream,
-                                          const std::function<std::vector<std::string>()>& write) {
+std::vector<std::string> generate_in_dtype(LanguageModel& model, DType dtype, const Stream& stream,
+                                           const std::function<std::vector<std::string>()>& write) {
   std::map<Parameter*, DType> before;
   model.visit_parameters(
       [&](Parameter& weight) { before.emplace(&weight, weight.compute_dtype()); });

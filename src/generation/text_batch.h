@@ -8,13 +8,13 @@
 
 namespace hybrid_trainer {
 
-struct WrittenText {
-  std::string text;            // after the prompt
-  std::int64_t tokens = 0;     // generated tokens
-  std::int64_t forgotten = 0;  // processed tokens dropped before the end
+struct GeneratedText {
+  std::string text;                 // after the prompt
+  std::int64_t tokens = 0;          // generated tokens
+  std::int64_t dropped_tokens = 0;  // processed tokens dropped before the end
 };
 
-using TextDone = std::function<void(std::size_t i, const WrittenText&)>;
+using TextCallback = std::function<void(std::size_t i, const GeneratedText&)>;
 
 /// Continues texts, none empty, in the decoder's rows; a finished text frees its row for the next
 /// one. On the CPU, text i (from 0) equals the result of continue_text with seed
@@ -23,7 +23,7 @@ using TextDone = std::function<void(std::size_t i, const WrittenText&)>;
 /// check_text, before writing any.
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
-                    const GenerationSettings& settings, const TextDone& done);
+                    const GenerationSettings& settings, const TextCallback& done);
 
 /// Settings of a decoder whose number of rows fits in memory. Model and stream must outlive this.
 struct FittingRows {
@@ -38,11 +38,11 @@ struct FittingRows {
 /// unfinished text with half the rows. Throws OutOfMemory if one row does not fit.
 void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
-                    const GenerationSettings& settings, const TextDone& done);
+                    const GenerationSettings& settings, const TextCallback& done);
 
 /// Returns the texts that `write` generates while the model computes in `dtype`, with rounded
 /// inputs if that is faster; then restores the model's settings. Returns none if memory is short.
-std::vector<std::string> texts_written_in(LanguageModel& model, DType dtype, const Stream& stream,
-                                          const std::function<std::vector<std::string>()>& write);
+std::vector<std::string> generate_in_dtype(LanguageModel& model, DType dtype, const Stream& stream,
+                                           const std::function<std::vector<std::string>()>& write);
 
 }  // namespace hybrid_trainer

@@ -11,15 +11,16 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::int64_t kLeastPatience = 8, kMostPatience = 1024, kFirst = 2, kMeasured = 5;
+constexpr std::int64_t kMinPatience = 8, kMaxPatience = 1024, kFirst = 2, kMeasured = 5;
 constexpr double kNew = 0.1;      // weight of new times in the moving averages
 constexpr double kSlowest = 3;    // times slower than this multiple are ignored as noise
 constexpr double kKept = 0.97;    // decay of earlier token counts per new token
 constexpr double kTokens = 8;     // largest credit, in tokens without a draft
 constexpr double kEarned = 0.02;  // credit earned, as a share of the time without drafts
 
-void remember(double& lately, double seconds) {
-  lately = lately == 0 ? seconds : lately + kNew * (std::min(seconds, kSlowest * lately) - lately);
+void remember(double& average, double seconds) {
+  average =
+      average == 0 ? seconds : average + kNew * (std::min(seconds, kSlowest * average) - average);
 }
 
 /// Returns the expected number of tokens of a round with k drafts, each accepted with this
@@ -75,15 +76,15 @@ std::int64_t DraftLength::next() {
     return 0;
   }
   if (length > 0) {
-    idle_ = 0, patience_ = kLeastPatience;
+    idle_ = 0, patience_ = kMinPatience;
     return length;
   }
   if (++idle_ < patience_) return 0;
-  idle_ = 0, patience_ = std::min(2 * patience_, kMostPatience);
+  idle_ = 0, patience_ = std::min(2 * patience_, kMaxPatience);
   return 1;
 }
 
-void DraftLength::learn_plain(double seconds) {
+void DraftLength::update_undrafted(double seconds) {
   if (std::ssize(first_) >= kMeasured) {
     remember(plain_, seconds);
     credit_ = std::min(kTokens * plain_, credit_ + kEarned * seconds);
@@ -95,16 +96,16 @@ void DraftLength::learn_plain(double seconds) {
   if (std::ssize(first_) == kMeasured) credit_ = kTokens * plain_;
 }
 
-void DraftLength::learn_shares(std::int64_t drafted, std::int64_t taken) {
+void DraftLength::update_acceptance(std::int64_t drafted, std::int64_t taken) {
   for (std::int64_t i = 0; i < std::min(drafted, taken + 1); ++i) {
     taken_ = kKept * taken_ + (i < taken ? 1 : 0);
     tried_ = kKept * tried_ + 1;
   }
 }
 
-void DraftLength::learn(std::int64_t drafted, std::int64_t taken, double seconds) {
-  if (drafted == 0) return learn_plain(seconds);
-  learn_shares(drafted, taken);
+void DraftLength::update(std::int64_t drafted, std::int64_t taken, double seconds) {
+  if (drafted == 0) return update_undrafted(seconds);
+  update_acceptance(drafted, taken);
   if (!has_drafted_) {
     has_drafted_ = true;
     return;
@@ -129,13 +130,13 @@ std::vector<std::int32_t> DraftModel::draft(std::vector<std::int32_t> text, std:
   return {text.begin() + begin, text.end()};
 }
 
-void DraftModel::learn(std::int64_t drafted, std::int64_t taken, double seconds) {
-  if (seconds > 0 && !fixed_length_) length_.learn(drafted, taken, seconds_ + seconds);
+void DraftModel::update(std::int64_t drafted, std::int64_t taken, double seconds) {
+  if (seconds > 0 && !fixed_length_) length_.update(drafted, taken, seconds_ + seconds);
 }
 
 void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
                 std::span<const std::int32_t> text) {
-  if (tokenizer.least_table() > vocabulary) {
+  if (tokenizer.min_table_rows() > vocabulary) {
     throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
                            " tokens and the model ", vocabulary,
                            "; give the tokenizer that the model was trained with"));
@@ -207,10 +208,10 @@ GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
     }
     const std::int64_t tokens = std::ssize(growing.text());
     check_overflow(tokens, window, settings.overflow);
-    result.forgotten = window.dropped(tokens);
+    result.dropped_tokens = window.dropped(tokens);
     if (draft != nullptr) {
-      draft->learn(std::ssize(round.drafts), round.taken, round.seconds);
-      const std::int64_t room = decoder.room_for_drafts(tokens, settings.pinned);
+      draft->update(std::ssize(round.drafts), round.taken, round.seconds);
+      const std::int64_t room = decoder.draft_capacity(tokens, settings.pinned);
       round.drafts = draft->draft(growing.text(), growing.words(), growing.sampling(),
                                   static_cast<std::uint64_t>(growing.tokens()),
                                   std::min(growing.left() - 1, room));

@@ -201,20 +201,20 @@ GgufValue read_gguf_value(GgufHeaderReader& reader, const std::string& key) {
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint32_t kVersion = 3;
 constexpr std::size_t kLongestName = 65535;
-constexpr std::uint32_t kMostDimensions = 4;
+constexpr std::uint32_t kMaxDimensions = 4;
 
 GgufTensor read_tensor(GgufHeaderReader& reader) {
   GgufTensor tensor{.name = reader.text(kLongestName, "the name of a tensor")};
   const auto dimensions = reader.number<std::uint32_t>("the dimensions of a tensor");
-  if (dimensions == 0 || dimensions > kMostDimensions)
+  if (dimensions == 0 || dimensions > kMaxDimensions)
     reader.fail("the tensor ", tensor.name, " has ", dimensions, " dimensions; want 1 to ",
-                kMostDimensions);
+                kMaxDimensions);
   std::vector<std::int64_t> sizes(dimensions);  // columns first
   std::int64_t elements = 1;
   for (std::int64_t& size : sizes) {
     const auto value = reader.number<std::uint64_t>("the shape of a tensor");
-    constexpr std::int64_t kMost = std::int64_t{1} << 48;
-    if (value == 0 || value > static_cast<std::uint64_t>(kMost / elements))
+    constexpr std::int64_t kMax = std::int64_t{1} << 48;
+    if (value == 0 || value > static_cast<std::uint64_t>(kMax / elements))
       reader.fail("the tensor ", tensor.name, " has a dimension of ", value,
                   "; copy the file again");
     size = static_cast<std::int64_t>(value);

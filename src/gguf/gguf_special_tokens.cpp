@@ -47,7 +47,7 @@ const GgufSpecialTokens::Token* GgufSpecialTokens::find(const std::string& role)
   return found == tokens.end() ? nullptr : &*found;
 }
 
-bool ends_answers_by_name(std::string_view text) {
+bool is_end_of_turn_name(std::string_view text) {
   return std::ranges::find(kEnds, text) != kEnds.end();
 }
 
@@ -85,7 +85,7 @@ GgufSpecialTokens read_gguf_special_tokens(const GgufFile& file) {
   for (std::int64_t id = 0;
        id < std::min<std::int64_t>(size, static_cast<std::int64_t>(uses.size())); ++id) {
     const auto place = static_cast<std::size_t>(id);
-    if (uses[place] == kControl && ends_answers_by_name(texts[place])) ends.insert(id);
+    if (uses[place] == kControl && is_end_of_turn_name(texts[place])) ends.insert(id);
   }
   special.ends = {ends.begin(), ends.end()};
   return special;

@@ -23,7 +23,7 @@ struct GgufSpecialTokens {
 };
 
 /// Returns whether llama.cpp ends an answer at a token of this text without a key that names it.
-bool ends_answers_by_name(std::string_view text);
+bool is_end_of_turn_name(std::string_view text);
 
 /// Returns the chat templates by name: "default" and the file's other templates.
 std::vector<std::pair<std::string, std::string>> gguf_chat_templates(const GgufFile& file);

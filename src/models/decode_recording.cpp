@@ -14,7 +14,7 @@ std::size_t dependencies_of(LossModel& model, std::int64_t last) {
   model.visit_parameters([&](Parameter& parameter) {
     const void* const place = parameter.storage().fixed_place();
     stay = stay && place != nullptr;
-    const void* const master = stay ? parameter.storage().home_master().raw() : nullptr;
+    const void* const master = stay ? parameter.storage().master_in_place().raw() : nullptr;
     for (const void* const at : {place, master})
       all = (all ^ reinterpret_cast<std::size_t>(at)) * kFactor;
   });

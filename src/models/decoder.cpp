@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-FirstDeviations usual_deviations(const ModelConfig& config) {
+InitialDeviations default_deviations(const ModelConfig& config) {
   constexpr double kUsual = 0.02;
   const double widening = std::sqrt(std::max(1.0, 768.0 / static_cast<double>(config.width)));
   const double matrix = config.initializer_range.value_or(kUsual * widening);
@@ -80,13 +80,14 @@ BlockStack::Spec decoder_blocks(const DecoderSpec& spec, std::int64_t layers) {
                                 return kind->second;
                               },
                           .residual = spec.residual,
-                          .drops_input = true};
+                          .applies_input_dropout = true};
   if (spec.final_norm) blocks.final_norm = ModuleName("ln_f", spec.files.final_norm);
   return blocks;
 }
 
 /// Whether all branches with state have the capability `can`.
-bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState::*can)() const) {
+bool all_states_can(const std::vector<ResidualBlock::State>& blocks,
+                    bool (BranchState::*can)() const) {
   return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
     return std::ranges::all_of(
         block, [&](const auto& state) { return state == nullptr || ((*state).*can)(); });
@@ -142,9 +143,9 @@ class SourceTape {
 class Decoder::States final : public DecodeState {
  public:
   using DecodeState::DecodeState;
-  bool can_rewind() const override { return all_can(blocks, &BranchState::can_rewind); }
-  bool can_keep() const override { return all_can(blocks, &BranchState::can_keep); }
-  bool can_record() const { return all_can(blocks, &BranchState::can_record); }
+  bool can_rewind() const override { return all_states_can(blocks, &BranchState::can_rewind); }
+  bool can_keep() const override { return all_states_can(blocks, &BranchState::can_keep); }
+  bool can_record() const { return all_states_can(blocks, &BranchState::can_record); }
   std::vector<ResidualBlock::State> blocks;
   DecodeRecording recording;
 
@@ -158,8 +159,8 @@ class Decoder::States final : public DecodeState {
     const MemoryLabel label("states of recurrences");
     for_each_state(blocks, [&](BranchState& state) { state.keep(text, stream); });
   }
-  void return_states(std::int64_t text, const Stream& stream) override {
-    for_each_state(blocks, [&](BranchState& state) { state.go_back(text, stream); });
+  void restore_states(std::int64_t text, const Stream& stream) override {
+    for_each_state(blocks, [&](BranchState& state) { state.restore(text, stream); });
   }
   void branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
                      const Stream& stream) override {
@@ -176,7 +177,7 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                   .positions = spec.positions,
                   .width = config.width,
                   .factor = spec.embedding_scale,
-                  .scales_tokens_alone = spec.scales_tokens_alone,
+                  .scales_only_tokens = spec.scales_only_tokens,
                   .first_position = spec.first_position},
                  stream),
       blocks_(decoder_blocks(spec, config.layers), stream),
@@ -214,14 +215,14 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
 
 Decoder::~Decoder() = default;
 
-void Decoder::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void Decoder::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                          const Stream& stream) {
   embedding_.visit_parameters(
       [&](Parameter& table) { initialize_normal(table, deviations.embedding, seed, stream); });
   if (own_head_) initialize_normal(*own_head_, deviations.embedding, seed, stream);
   blocks_.initialize(deviations, seed, stream);
   for (Parameter* table : {&embedding_.tokens(), &head_table()}) {
-    fill_zero(table->home_master().rows(config_.vocabulary, table->shape()[0]), stream);
+    fill_zero(table->master_in_place().rows(config_.vocabulary, table->shape()[0]), stream);
   }
 }
 
@@ -266,11 +267,11 @@ Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stre
 }
 
 std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
-  if (length <= 0 || time <= length || !goes_in_segments()) return 1;
+  if (length <= 0 || time <= length || !supports_segments()) return 1;
   return (time + length - 1) / length;
 }
 
-bool Decoder::goes_by_segments(const Batch& batch, const Pass& pass) const {
+bool Decoder::uses_segments(const Batch& batch, const Pass& pass) const {
   if (batch.find("halves") != nullptr) return false;  // the loss needs whole answers
   return pass.states != nullptr || segments(batch.tokens_per_example(), pass.segment) > 1;
 }
@@ -286,7 +287,7 @@ Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape
   {
     const SourceTape of_sources(tape, batch, encoder_->places());
     const bool trains = tape.keeps() && encoder_->trains();
-    source_->want_gradient(trains);
+    source_->set_requires_gradient(trains);
     ForwardOnlyTape passing(tape.pass());
     read_source(batch, tape.keeps() && !trains ? passing : tape, stream);
   }
@@ -298,7 +299,7 @@ Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape
 Tensor Decoder::text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
                           const Stream& stream) {
   tape.set_gradient_scale(gradient_scale);
-  if (goes_by_segments(batch, tape.pass()))
+  if (uses_segments(batch, tape.pass()))
     return segmented_.forward(batch, gradient_scale, tape, *this, stream);
   if (batch.find("halves") != nullptr) {
     const Tensor x = hidden(batch, tape, stream);
@@ -331,7 +332,7 @@ void Decoder::losses(const Tensor& of_rows, const Tensor& x, const Batch& batch,
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  if (goes_by_segments(batch, tape.pass())) {
+  if (uses_segments(batch, tape.pass())) {
     segmented_.backward(batch, tape, *this, stream);
   } else {
     backward_from_losses(batch, tape, stream);
@@ -400,7 +401,7 @@ Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& str
   return head_.logits(x.view({tokens.elements(), config_.width}), stream);
 }
 
-std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dtype,
+std::unique_ptr<DecodeState> Decoder::make_decode_state(DecodeCapacity room, DType dtype,
                                                         const Stream& stream) const {
   if (config_.bidirectional)
     throw Error(
@@ -433,7 +434,7 @@ Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> 
                            {"texts", places.rows(0, 1).view(tokens.shape())},
                            {"positions", places.rows(1, 2).view(tokens.shape())}},
                           time);
-    const bool is_many = batch == 1 && time > kMostSingly;
+    const bool is_many = batch == 1 && time > kMaxBitExactTokens;
     const auto enqueue = [&](const Batch& next, const Stream& on) {
       Pass step = pass;
       step.positions = next.at("positions");

@@ -51,9 +51,9 @@ void FactorColumns::orthonormalize() {
 
 /// Rotates column pairs until U's columns are orthogonal, as V's are. Source: Hestenes 1958.
 void FactorColumns::diagonalize() {
-  constexpr int kMostSweeps = 60;
+  constexpr int kMaxSweeps = 60;
   bool turned = true;
-  for (int sweep = 0; turned && sweep < kMostSweeps; ++sweep) {
+  for (int sweep = 0; turned && sweep < kMaxSweeps; ++sweep) {
     turned = false;
     for (std::size_t p = 0; p < u.size(); ++p) {
       for (std::size_t q = p + 1; q < u.size(); ++q) {
@@ -132,7 +132,7 @@ void truncate_factors(LanguageModel& model, std::int64_t rank, const Stream& str
     throw ConfigError({concat("factor rank: got ", rank, ", want 1 to model.semiseparable.rank ",
                               config.semiseparable.rank)});
   for (Parameter* const table : tables) {
-    const Tensor master = table->home_master(), on_host = wait_for_host(master, stream);
+    const Tensor master = table->master_in_place(), on_host = wait_for_host(master, stream);
     truncate_table(on_host, config.heads, rank);
     if (master.device().type != DeviceType::kCpu) wait_for_copy(master, on_host, stream);
   }

@@ -51,7 +51,7 @@ class TargetModules {
   }
 
   /// Reports each target that matches only in some of the layers.
-  void tell_of_parts(std::int64_t layers) const {
+  void warn_of_parts(std::int64_t layers) const {
     for (const auto& [target, found] : layers_) {
       if (found.contains("") || std::ssize(found) >= layers || found.size() == 1) continue;
       warn("lora.targets", concat(target, " names modules in ", found.size(), " of ", layers,
@@ -89,14 +89,14 @@ class TargetModules {
 
 }  // namespace
 
-KeyNeed any_adapters() {
+KeyNeed adapters_required() {
   return KeyNeed::of({"lora.rank", "parts[].lora"}, {"0"},
                      "lora.rank is 0, which trains the weights themselves",
                      KeyTest::Kind::kIsNoneOf);
 }
 
-KeyNeed any_frozen_weights() {
-  KeyNeed need = any_adapters();
+KeyNeed frozen_weights_required() {
+  KeyNeed need = adapters_required();
   need.any_of.push_back({"parts[].base", KeyTest::Kind::kIsNoneOf, {""}});
   return need;
 }
@@ -176,7 +176,7 @@ void add_adapters(Network& network, const ModelConfig& given, const LoraConfig& 
     initialize_uniform(a, 1 / std::sqrt(static_cast<double>(a.shape()[1])), seed, stream);
   });
   targets.require_all_used();
-  targets.tell_of_parts(model.layers);
+  targets.warn_of_parts(model.layers);
 }
 
 void merge_adapters(Network& network, const Stream& stream) {

@@ -21,7 +21,7 @@ Batch LanguageModel::empty_batch(const BatchForm& form, const Stream& stream) co
 namespace {
 
 /// Copies context and rope_scaling if `keys` set them; the original context is the folder's.
-void take_positions(ModelConfig& model, const ModelConfig& asked,
+void take_positions(ModelConfig& model, const ModelConfig& requested,
                     const std::vector<std::string>& keys) {
   const auto is_set = [&](const std::string& key) {
     return std::ranges::any_of(
@@ -33,11 +33,11 @@ void take_positions(ModelConfig& model, const ModelConfig& asked,
     throw ConfigError(
         {concat(is_set(kContext) ? kContext : kScaling, ": the positions of a ", model.family,
                 " model are not rotary, so its context stays ", model.context, "; leave it out")});
-  if (is_set(kScaling)) model.rope_scaling = asked.rope_scaling;
+  if (is_set(kScaling)) model.rope_scaling = requested.rope_scaling;
   if (model.rope_scaling.original_context == 0 && model.rope_scaling.type != "default" &&
       model.rope_scaling.type != "linear")
     model.rope_scaling.original_context = model.context;
-  if (is_set(kContext)) model.context = asked.context;
+  if (is_set(kContext)) model.context = requested.context;
 }
 
 template <FieldStruct T>
@@ -97,28 +97,28 @@ KeyOwner ModelConfig::owner_of(std::string_view key) const {
   const ModelRegistry& families = model_families();
   const auto own = std::ranges::find(families, family, &ModelFamily::name);
   if (own == families.end() || own->has(key)) return KeyOwner::kOwn;
-  const bool is_of_kin =
-      own->is_of_language && std::ranges::any_of(families, [&](const ModelFamily& other) {
-        return other.is_of_language && other.has(key);
+  const bool is_related_family =
+      own->is_language_model && std::ranges::any_of(families, [&](const ModelFamily& other) {
+        return other.is_language_model && other.has(key);
       });
-  return is_of_kin ? KeyOwner::kKin : KeyOwner::kOther;
+  return is_related_family ? KeyOwner::kRelated : KeyOwner::kOther;
 }
 
-ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
+ModelConfig with_training_of(ModelConfig model, const ModelConfig& requested,
                              const std::vector<std::string>& keys) {
   // Zeros of another family mean other defaults
-  const bool is_of_same = asked.family == model.family;
+  const bool is_same_family = requested.family == model.family;
   const auto take = [&](double& here, double there) {
-    if (is_of_same || there > 0) here = there;
+    if (is_same_family || there > 0) here = there;
   };
-  model.dropout = asked.dropout;
-  model.encoder.source_length = asked.encoder.source_length;
-  take(model.experts.balance_loss, asked.experts.balance_loss);
-  take(model.experts.z_loss, asked.experts.z_loss);
-  take(model.experts.bias_rate, asked.experts.bias_rate);
-  if (is_of_same || asked.attention_pattern.is_on())
-    model.attention_pattern = asked.attention_pattern;
-  take_positions(model, asked, keys);
+  model.dropout = requested.dropout;
+  model.encoder.source_length = requested.encoder.source_length;
+  take(model.experts.balance_loss, requested.experts.balance_loss);
+  take(model.experts.z_loss, requested.experts.z_loss);
+  take(model.experts.bias_rate, requested.experts.bias_rate);
+  if (is_same_family || requested.attention_pattern.is_on())
+    model.attention_pattern = requested.attention_pattern;
+  take_positions(model, requested, keys);
   return model;
 }
 
@@ -157,7 +157,7 @@ std::unique_ptr<Network> make_network(const ModelConfig& config, std::uint64_t s
   collect_range_problems(config, "model", problems);
   collect_model_problems(config, problems, registry);
   const auto family = std::ranges::find(registry, config.family, &ModelFamily::name);
-  if (config.vocabulary == 0 && family != registry.end() && family->is_of_language)
+  if (config.vocabulary == 0 && family != registry.end() && family->is_language_model)
     problems.emplace_back("model.vocabulary: got 0, want at least 1");
   if (!problems.empty()) throw ConfigError(problems);
   return find_family(config.family, registry)

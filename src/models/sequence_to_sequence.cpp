@@ -15,7 +15,7 @@ BlockStack::Spec encoder_blocks(const SourceEncoder::Spec& spec) {
           .layer = [&spec](std::int64_t) { return spec.layer; },
           .residual = spec.residual,
           .first_site = std::uint64_t{1} << 20,  // above the sites of a decoder
-          .drops_input = true,
+          .applies_input_dropout = true,
           .final_norm = spec.final_norm};
 }
 
@@ -131,14 +131,14 @@ void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model) {
 }
 
 void sequence_written_keys(ConfigKeys& keys, const ModelConfig& model, bool has_classifier) {
-  keys.only_written("num_hidden_layers", model.encoder.layers);
-  keys.only_written("dropout", model.dropout);
-  keys.only_written("attention_dropout", 0.0);
-  keys.only_written("activation_dropout", 0.0);
-  if (has_classifier) keys.only_written("classifier_dropout", 0.0);
-  keys.only_written("encoder_layerdrop", 0.0);
-  keys.only_written("decoder_layerdrop", 0.0);
-  keys.only_written("init_std", model.initializer_range.value_or(0.02));
+  keys.write_only("num_hidden_layers", model.encoder.layers);
+  keys.write_only("dropout", model.dropout);
+  keys.write_only("attention_dropout", 0.0);
+  keys.write_only("activation_dropout", 0.0);
+  if (has_classifier) keys.write_only("classifier_dropout", 0.0);
+  keys.write_only("encoder_layerdrop", 0.0);
+  keys.write_only("decoder_layerdrop", 0.0);
+  keys.write_only("init_std", model.initializer_range.value_or(0.02));
 }
 
 }  // namespace hybrid_trainer

@@ -41,7 +41,7 @@ class SourceEncoder {
   virtual std::vector<NamedTensor> empty_sources(std::int64_t count,
                                                  const Stream& stream) const = 0;
   /// Initializes the weights from the seed.
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     initialize_begin(deviations, seed, stream);
     blocks_.initialize(deviations, seed, stream);
   }
@@ -75,7 +75,7 @@ class SourceEncoder {
   virtual Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
   virtual void begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
                               const Stream& stream) = 0;
-  virtual void initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
+  virtual void initialize_begin(const InitialDeviations& deviations, std::uint64_t seed,
                                 const Stream& stream) = 0;
   virtual TokenFlops flops_of_begin() const { return {}; }
   virtual void visit_parameters_of_begin(const ParameterVisitor& visit) = 0;

@@ -15,13 +15,14 @@ PlainTape::Entry* PlainTape::same_tensor(const Tensor& tensor, bool may_be_lossy
   const auto first = entries_.rbegin();
   const auto last = first + std::min<std::ptrdiff_t>(kNear, std::ssize(entries_));
   const auto found = std::find_if(first, last, [&](const Entry& entry) {
-    return entry.takers > 0 && entry.identity.is_of(tensor) &&
+    return entry.consumers > 0 && entry.identity.is_of(tensor) &&
            (may_be_lossy || !entry.activation.may_be_lossy);
   });
   return found == last ? nullptr : &*found;
 }
 
-void PlainTape::can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) {
+void PlainTape::declare_rebuildable(const Tensor& tensor, Rebuild as, const Tensor& source,
+                                    Rebuilder& by) {
   offer_.reset();
   if (as > rebuild_) return;
   const Entry* const kept = same_tensor(source, true);
@@ -32,7 +33,7 @@ void PlainTape::can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& sour
 void PlainTape::save(Activation activation, const Stream& stream) {
   const Shape shape = activation.tensor.shape();
   if (Entry* entry = same_tensor(activation.tensor, activation.may_be_lossy)) {
-    ++entry->takers;
+    ++entry->consumers;
     order_.push_back({static_cast<std::size_t>(entry - entries_.data()), shape});
     return;
   }
@@ -74,8 +75,8 @@ Tensor PlainTape::take(const Stream& stream) {
   Entry& entry = entries_[reference.entry];
   const Tensor kept = contents(entry, stream);
   const Tensor tensor = kept ? kept.view(reference.shape) : Tensor{};
-  if (--entry.takers == 0) entry.kept = {};
-  while (!entries_.empty() && entries_.back().takers == 0) entries_.pop_back();
+  if (--entry.consumers == 0) entry.kept = {};
+  while (!entries_.empty() && entries_.back().consumers == 0) entries_.pop_back();
   if (const Entry* next = next_packed()) ahead(next->kept, stream);
   return tensor;
 }

@@ -47,7 +47,7 @@ HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads
                      const Stream& stream)
     : norm_(norm),
       query_heads_{0, whole ? 1 : heads.queries},
-      key_heads_{whole ? heads.queries / heads.keys : heads.queries, whole ? 1 : heads.keys},
+      kv_heads_{whole ? heads.queries / heads.keys : heads.queries, whole ? 1 : heads.keys},
       queries_(
           rms_norm_gain(name / "q_norm", (whole ? heads.queries : 1) * head_size, norm, stream)),
       keys_(rms_norm_gain(name / "k_norm", (whole ? heads.keys : 1) * head_size, norm, stream)) {}
@@ -55,7 +55,7 @@ HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads
 void HeadNorms::forward(const Tensor& qkv, const Stream& stream) {
   kernels::rms_norm_heads_forward(qkv, query_heads_, queries_.acquire_master(stream), norm_,
                                   stream);
-  kernels::rms_norm_heads_forward(qkv, key_heads_, keys_.acquire_master(stream), norm_, stream);
+  kernels::rms_norm_heads_forward(qkv, kv_heads_, keys_.acquire_master(stream), norm_, stream);
 }
 
 void HeadNorms::backward(const Tensor& dqkv, const Tensor& qkv, const Stream& stream) {
@@ -65,11 +65,11 @@ void HeadNorms::backward(const Tensor& dqkv, const Tensor& qkv, const Stream& st
                                      heads, gain.acquire_master(stream), norm_, stream);
   };
   part(queries_, query_heads_);
-  part(keys_, key_heads_);
+  part(keys_, kv_heads_);
 }
 
 HeadPreparation::HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : turned_heads_(spec.heads.queries + spec.heads.keys),
+    : rotated_heads_(spec.heads.queries + spec.heads.keys),
       head_size_(spec.head_size),
       limit_(spec.limit),
       rotary_(spec.rotary) {
@@ -82,7 +82,7 @@ void HeadPreparation::rotate(const Tensor& qkv, const RotaryTable::Angles& angle
                              kernels::Rotation rotation, const Stream& stream) const {
   if (!angles.table) return;
   const Tensor rows = angles.by_token ? qkv.view({1, qkv.size(0) * qkv.size(1), qkv.size(2)}) : qkv;
-  kernels::rotate(rows, {static_cast<int>(turned_heads_), head_size_}, angles.table, 0,
+  kernels::rotate(rows, {static_cast<int>(rotated_heads_), head_size_}, angles.table, 0,
                   angles.by_token ? Tensor{} : pass.positions, rotation, stream);
 }
 
@@ -149,7 +149,7 @@ std::int64_t CarriedKeys::before(const Pass& pass) const {
   return rows ? rows.size(1) : 0;
 }
 
-Tensor CarriedKeys::behind_zeros(const Tensor& x, const Pass& pass, const Stream& stream) const {
+Tensor CarriedKeys::after_zero_rows(const Tensor& x, const Pass& pass, const Stream& stream) const {
   const std::int64_t count = before(pass), time = x.size(1);
   if (count == 0) return x;
   Tensor all = empty_rows(x, count + time, x.size(2), stream);
@@ -168,11 +168,11 @@ Tensor CarriedKeys::own(const Tensor& joined, const Pass& pass, const Stream& st
 }
 
 Tensor CarriedKeys::joined(const Tensor& qkv, const Pass& pass, const Stream& stream) const {
-  const Tensor all = behind_zeros(qkv, pass, stream);
+  const Tensor all = after_zero_rows(qkv, pass, stream);
   if (const std::int64_t count = before(pass); count > 0)
     for_blocks(kernels::copy_columns, {all, 0, first_column()}, {slot(pass).first.rows, 0, 0},
                count, columns(), stream);
-  if (pass.carry != nullptr && pass.carry->wants_last()) fill_last(all, pass, stream);
+  if (pass.carry != nullptr && pass.carry->needs_last()) fill_last(all, pass, stream);
   return all;
 }
 
@@ -271,7 +271,7 @@ Tensor Attention::attended(const Tensor& qkv, const Tensor& log_sum_exp, const P
 }
 
 Tensor Attention::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
-  if (!prepares_anew(pass)) return attended(source, Tensor{}, pass, stream);
+  if (!recomputes_qkv(pass)) return attended(source, Tensor{}, pass, stream);
   const std::int64_t time = source.size(1);
   const Pass all = carried_.joined(pass, time, stream);
   const Tensor qkv = prepared(source, angles(time, all, stream), all, false, stream);
@@ -295,7 +295,7 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
                           const Stream& stream) {
   const Tensor product = first_.forward(x, tape, stream);
   const Pass pass = carried_.joined(tape.pass(), x.size(1), stream);
-  const bool in_place = !prepares_anew(pass) || !tape.keeps();
+  const bool in_place = !recomputes_qkv(pass) || !tape.keeps();
   const Tensor qkv = prepared(product, angles(x.size(1), pass, stream), pass, in_place, stream);
   Tensor log_sum_exp;
   if (tape.keeps())
@@ -303,7 +303,7 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
                                 MemoryKind::kActivations, stream);
   const Tensor y = carried_.own(attended(qkv, log_sum_exp, pass, stream), pass, stream);
   tape.save({ActivationRole::kQueriesKeysValues, product, true}, stream);
-  tape.can_rebuild(y, Rebuild::kAttended, product, *this);
+  tape.declare_rebuildable(y, Rebuild::kAttended, product, *this);
   tape.save({ActivationRole::kAttentionOutput, y}, stream);
   tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
   if (!gate_) return projection_.forward(y, residual, tape, stream);
@@ -329,11 +329,11 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   }
   const Pass pass = carried_.joined(tape.pass(), dy.size(1), stream);
   const RotaryTable::Angles turns = angles(dy.size(1), pass, stream);
-  const Tensor qkv = prepares_anew(pass) ? prepared(product, turns, pass, false, stream) : product;
+  const Tensor qkv = recomputes_qkv(pass) ? prepared(product, turns, pass, false, stream) : product;
   const Tensor dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream);
   {
-    const Tensor dout = carried_.behind_zeros(dattention, pass, stream),
-                 out = carried_.behind_zeros(y, pass, stream);
+    const Tensor dout = carried_.after_zero_rows(dattention, pass, stream),
+                 out = carried_.after_zero_rows(y, pass, stream);
     const kernels::AttentionSpec heads = biased(qkv.size(1), stream);
     kernels::attention_backward(dqkv, dout, out, log_sum_exp, qkv, pass.positions, heads, stream);
     if (relative_)
@@ -375,7 +375,7 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
   return projection_.product(gate_ ? gate_->apply(y, product, stream) : y, residual, pass, stream);
 }
 
-std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
+std::unique_ptr<BranchState> Attention::make_state(DecodeCapacity room, DType dtype,
                                                    const Stream& stream) const {
   auto cache = std::make_unique<KeyValueCache>(room, heads_.keys * head_size_, dtype, stream);
   if (convolution_)

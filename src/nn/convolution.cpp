@@ -18,7 +18,7 @@ Tensor ActivationFunction::rebuild(const Tensor& source, const Pass&, const Stre
 Tensor ActivationFunction::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   Tensor y = rebuild(x, tape.pass(), stream);
   tape.save({ActivationRole::kPreActivation, x, true}, stream);
-  tape.can_rebuild(y, Rebuild::kActivated, x, *this);
+  tape.declare_rebuildable(y, Rebuild::kActivated, x, *this);
   return y;
 }
 
@@ -56,8 +56,8 @@ Shape shape_in_files(const Convolution::Spec& spec) {
 }
 
 /// All positions of an example as one dimension, and a window over all of them.
-struct AllPlaces {
-  explicit AllPlaces(const Shape& x)
+struct PooledShape {
+  explicit PooledShape(const Shape& x)
       : batch(x[0]), channels(x[x.rank() - 1]), places(x.elements() / (batch * channels)) {
     window.kernel[0] = window.stride[0] = places;
   }
@@ -185,8 +185,8 @@ Tensor MaxPooling::backward(const Tensor& dy, ActivationTape& tape, const Stream
   return dx;
 }
 
-Tensor MeanOfPlaces::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
-  const AllPlaces all(x.shape());
+Tensor GlobalMeanPooling::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  const PooledShape all(x.shape());
   Tensor y = Tensor::empty({all.batch, all.channels}, x.dtype(), MemoryKind::kActivations, stream);
   kernels::mean_pooling_forward(y.view(all.outputs()), x.view(all.inputs()), all.window,
                                 kernels::Divisor::kWindow, stream);
@@ -194,9 +194,9 @@ Tensor MeanOfPlaces::forward(const Tensor& x, ActivationTape& tape, const Stream
   return y;
 }
 
-Tensor MeanOfPlaces::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
+Tensor GlobalMeanPooling::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Shape shape = tape.take_shape();
-  const AllPlaces all(shape);
+  const PooledShape all(shape);
   Tensor dx = Tensor::empty(shape, dy.dtype(), MemoryKind::kActivations, stream);
   kernels::mean_pooling_backward(dx.view(all.inputs()), dy.view(all.outputs()), all.window,
                                  kernels::Divisor::kWindow, stream);
@@ -288,7 +288,7 @@ void SpeechStem::add_positions(const Tensor& x, const Pass& pass, const Stream& 
   }
 }
 
-void SpeechStem::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void SpeechStem::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                             const Stream& stream) {
   for (Convolution* convolution : {&first_, &second_})
     initialize_normal(convolution->weight(), deviations.matrix, seed, stream);

@@ -93,7 +93,7 @@ Tensor CrossAttention::forward(const Tensor& x, const Tensor& residual, Activati
                                 MemoryKind::kActivations, stream);
   kernels::cross_attention_forward(y, log_sum_exp, q, kv, source_->lengths(), heads_, stream);
   tape.save({ActivationRole::kQueriesKeysValues, q, true}, stream);
-  tape.can_rebuild(kv, Rebuild::kAttended, q, *this);
+  tape.declare_rebuildable(kv, Rebuild::kAttended, q, *this);
   tape.save({ActivationRole::kQueriesKeysValues, kv, true}, stream);
   tape.save({ActivationRole::kAttentionOutput, y}, stream);
   tape.save({ActivationRole::kStatistics, log_sum_exp}, stream);
@@ -121,7 +121,7 @@ void CrossAttention::source_backward(const Tensor& dkeys_values, const Pass& of_
   const Tensor& source = checked_source();
   const LinearGradients gradients(source_keys_, dkeys_values.as_rows(),
                                   source_keys_.kept(source).as_rows(), of_source, stream);
-  if (!source_->wants_gradient()) return;
+  if (!source_->requires_gradient()) return;
   const Tensor dsource = Tensor::empty_like(source, MemoryKind::kActivations, stream);
   gradients.write_input_gradient(dsource.as_rows());
   source_->add_gradient(dsource, stream);
@@ -154,7 +154,8 @@ Tensor CrossAttention::decode(const Tensor& x, const Tensor& residual, const Dec
   return projection_.product(y, residual, pass, stream);
 }
 
-std::unique_ptr<BranchState> CrossAttention::make_state(TextRoom, DType, const Stream&) const {
+std::unique_ptr<BranchState> CrossAttention::make_state(DecodeCapacity, DType,
+                                                        const Stream&) const {
   return std::make_unique<SourceState>();
 }
 
@@ -164,7 +165,7 @@ TokenFlops CrossAttention::flops(std::int64_t time) const {
   const double share = keys / static_cast<double>(time), products = 4 * keys * inner();
   const TokenFlops source = source_keys_.flops();
   const double unwanted =
-      source_->wants_gradient() ? 0 : 2 * static_cast<double>(source_keys_.weight().elements());
+      source_->requires_gradient() ? 0 : 2 * static_cast<double>(source_keys_.weight().elements());
   return TwoProductBranch::flops(time) +
          TokenFlops{.forward = products + share * source.forward,
                     .backward = 2 * products + share * (source.backward - unwanted),

@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 
 Embedding::Embedding(const Spec& spec, const Stream& stream)
     : factor_(static_cast<float>(spec.factor)),
-      scales_tokens_alone_(spec.scales_tokens_alone),
+      scales_only_tokens_(spec.scales_only_tokens),
       owns_tokens_(spec.tokens == nullptr),
       first_position_(spec.first_position),
       tokens_(spec.tokens ? spec.tokens
@@ -27,14 +27,14 @@ Tensor Embedding::forward(const Tensor& tokens, const Pass& pass, const Stream& 
     scale(y, stream);
     return y;
   }
-  const bool apart = adds_positions_apart(pass);  // a separate look-up, by document
+  const bool separate = adds_positions_separately(pass);  // a separate look-up, by document
   kernels::embedding_forward(
       y, tokens, tokens_->acquire(pass.dtype, stream),
-      positions_ && !apart ? positions_->acquire(pass.dtype, stream) : Weight{}, first_position_,
+      positions_ && !separate ? positions_->acquire(pass.dtype, stream) : Weight{}, first_position_,
       stream);
-  if (scales_tokens_alone_) scale(y, stream);
-  if (apart) add_positions(y, pass, stream);
-  if (!scales_tokens_alone_) scale(y, stream);
+  if (scales_only_tokens_) scale(y, stream);
+  if (separate) add_positions(y, pass, stream);
+  if (!scales_only_tokens_) scale(y, stream);
   return y;
 }
 
@@ -64,24 +64,24 @@ void Embedding::backward(const Tensor& dy, const Tensor& tokens, const Pass& pas
   GradientContribution dtokens(*tokens_, stream),
       dpositions(positions_ ? *positions_ : *tokens_, stream, positions_.has_value());
   if (!dtokens.wanted() && !dpositions.wanted()) return;
-  if (!scales_tokens_alone_) scale(dy, stream);
-  const bool apart = adds_positions_apart(pass);
+  if (!scales_only_tokens_) scale(dy, stream);
+  const bool separate = adds_positions_separately(pass);
   const kernels::GradientMode mode = dpositions.next_mode();
   const Tensor of_positions = positions_ ? dpositions.gradient_or_scratch() : Tensor{};
   if (positions_ && first_position_ > 0 && mode == kernels::GradientMode::kOverwrite)
     fill_zero(of_positions.rows(0, first_position_), stream);
   const Tensor read = positions_ ? rows_of_positions(of_positions) : Tensor{};
-  if (apart && pass.positions) {
+  if (separate && pass.positions) {
     kernels::embedding_backward(read, mode, Tensor{}, mode, dy, pass.positions, stream);
-  } else if (apart) {  // all sequences begin at position 0
+  } else if (separate) {  // all sequences begin at position 0
     const Tensor unread =
         Tensor::empty(tokens_->shape(), DType::kF32, MemoryKind::kWorkspace, stream);
     kernels::embedding_backward(unread, kernels::GradientMode::kOverwrite, read, mode, dy, tokens,
                                 stream);
   }
-  if (scales_tokens_alone_) scale(dy, stream);
+  if (scales_only_tokens_) scale(dy, stream);
   kernels::embedding_backward(dtokens.gradient_or_scratch(), dtokens.next_mode(),
-                              apart ? Tensor{} : read, mode, dy, tokens, stream);
+                              separate ? Tensor{} : read, mode, dy, tokens, stream);
 }
 
 }  // namespace hybrid_trainer

@@ -102,12 +102,12 @@ std::vector<FileTensor> tensors_of(const std::string& branch,
   return tensors;
 }
 
-/// Describes a matrix of all experts; with `in_turn`, gate and up rows alternate.
-FileTensor plain_matrix(const std::string& name, const Shape& shape, bool in_turn,
+/// Describes a matrix of all experts; with `interleaved`, gate and up rows alternate.
+FileTensor plain_matrix(const std::string& name, const Shape& shape, bool interleaved,
                         std::int64_t experts) {
   FileTensor tensor{
       .name = name, .shape = {shape[1], shape[0]}, .transposed = true, .parts = experts};
-  if (in_turn) tensor.order = {.groups = shape[0] / 2, .rows = {1, 1}};
+  if (interleaved) tensor.order = {.groups = shape[0] / 2, .rows = {1, 1}};
   return tensor;
 }
 
@@ -214,8 +214,9 @@ kernels::Routing RoutedExperts::routed(const Tensor& logits, const Pass& pass,
   return routing;
 }
 
-Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
-                              ActivationTape& tape, const Stream& stream) {
+Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual,
+                              GroupedLinear::GroupSelection wanted, ActivationTape& tape,
+                              const Stream& stream) {
   const Tensor rows = x.as_rows();
   const Tensor logits = router_.product(rows, Tensor{}, as_stored(tape.pass()), stream);
   const kernels::Routing routing = routed(logits, tape.pass(), stream);
@@ -233,7 +234,7 @@ Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual, GroupedLi
   tape.save({ActivationRole::kProductInput, reads_x ? rows : Tensor{}, true}, stream);
   tape.save({ActivationRole::kPreActivation, logits}, stream);
   tape.save({ActivationRole::kPreActivation, wide, true}, stream);
-  tape.can_rebuild(active, Rebuild::kActivated, wide, *this);
+  tape.declare_rebuildable(active, Rebuild::kActivated, wide, *this);
   tape.save({ActivationRole::kActivated, active, true}, stream);
   const Tensor results = last_.forward(active, groups, wanted, tape.pass(), stream);
   const Tensor y = Tensor::empty(rows.shape(), x.dtype(), MemoryKind::kActivations, stream);
@@ -318,7 +319,7 @@ Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Str
   return dx.view(dy.shape());
 }
 
-void RoutedExperts::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void RoutedExperts::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                                const Stream& stream) {
   initialize_normal(router_.weight(), deviations.matrix, seed, stream);
   for (Linear& linear : first_.linears())
@@ -357,7 +358,7 @@ void RoutedExperts::visit_linears(const LinearVisitor& visit) {
 }
 
 ExpertMixture::ExpertMixture(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : goes_in_segments_(spec.experts.losses.balance == 0 && spec.experts.losses.z == 0),
+    : supports_segments_(spec.experts.losses.balance == 0 && spec.experts.losses.z == 0),
       experts_(name, spec.experts, names_of(name, spec), stream) {
   if (spec.shared_width == 0) return;
   if (spec.shared_gate) {
@@ -371,11 +372,12 @@ ExpertMixture::ExpertMixture(const ModuleName& name, const Spec& spec, const Str
 Tensor ExpertMixture::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
                              BranchState*, const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
-  return forward(x, residual, GroupedLinear::Wanted::kWithRows, tape, stream);
+  return forward(x, residual, GroupedLinear::GroupSelection::kWithRows, tape, stream);
 }
 
-Tensor ExpertMixture::forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
-                              ActivationTape& tape, const Stream& stream) {
+Tensor ExpertMixture::forward(const Tensor& x, const Tensor& residual,
+                              GroupedLinear::GroupSelection wanted, ActivationTape& tape,
+                              const Stream& stream) {
   Tensor y = residual;
   if (shared_) y = shared_->forward(x, y, tape, stream);
   if (gated_) y = gated_->forward(x, y, wanted, tape, stream);
@@ -389,7 +391,7 @@ Tensor ExpertMixture::backward(const Tensor& dy, ActivationTape& tape, const Str
   return dx;
 }
 
-void ExpertMixture::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void ExpertMixture::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                                const Stream& stream) {
   experts_.initialize(deviations, seed, stream);
   if (gated_) gated_->initialize(deviations, seed, stream);

@@ -30,7 +30,7 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationT
   }
   tape.save({ActivationRole::kProductInput, first_.kept(x), true}, stream);
   tape.save({ActivationRole::kPreActivation, pre_activation, true}, stream);
-  tape.can_rebuild(active, Rebuild::kActivated, pre_activation, *this);
+  tape.declare_rebuildable(active, Rebuild::kActivated, pre_activation, *this);
   tape.save({ActivationRole::kActivated, projection_.kept(active), true}, stream);
   return projection_.product(active, residual.as_rows(), tape.pass(), stream).view(x.shape());
 }
@@ -93,7 +93,7 @@ Tensor GatedFeedForward::forward(const Tensor& x, const Tensor& residual, Activa
   const Tensor active = rebuild(wide, tape.pass(), stream);
   tape.save({ActivationRole::kProductInput, first_.kept(x), true}, stream);
   tape.save({ActivationRole::kPreActivation, wide, true}, stream);
-  tape.can_rebuild(active, Rebuild::kActivated, wide, *this);
+  tape.declare_rebuildable(active, Rebuild::kActivated, wide, *this);
   tape.save({ActivationRole::kActivated, projection_.kept(active), true}, stream);
   return projection_.product(active, residual.as_rows(), tape.pass(), stream).view(x.shape());
 }

@@ -179,14 +179,14 @@ Tensor GroupedLinear::operand(const Tensor& rows, Operand which, const Pass& pas
   return product_operand(rows, which, linears_.front().weight(), pass, stream);
 }
 
-Tensor GroupedLinear::forward(const Tensor& x, const RowsByGroup& groups, Wanted wanted,
+Tensor GroupedLinear::forward(const Tensor& x, const RowsByGroup& groups, GroupSelection wanted,
                               const Pass& pass, const Stream& stream) {
   const Tensor& offsets = groups.offsets;
   Tensor y = Tensor::empty({x.size(0), shape()[0]}, x.dtype(), MemoryKind::kActivations, stream);
   const bool all_stay = std::ranges::all_of(linears_, [&](const Linear& linear) {
     return linear.weight().storage().stays(x.dtype(), stream);
   });
-  const bool waits = wanted == Wanted::kWithRows && pass.products == nullptr;
+  const bool waits = wanted == GroupSelection::kWithRows && pass.products == nullptr;
   if (waits && !all_stay && !stream.device().simulated) {
     forward_with_rows(y, x, offsets, stream);
   } else {
@@ -255,7 +255,7 @@ void GroupedLinear::contribute_weights(const Tensor& dy, const Tensor& x, const 
   if (!linears_.front().weight().trainable()) return;
   const Tensor gradient = operand(dy, Operand::kGradient, pass, stream),
                from = operand(x, Operand::kInput, pass, stream);
-  const auto stays = [&](std::size_t i) { return linears_[i].weight().gradient_stays(); };
+  const auto stays = [&](std::size_t i) { return linears_[i].weight().has_gradient_memory(); };
   for (const Run& run : runs(stays)) {
     std::deque<GradientContribution> contributions;
     std::vector<Tensor> dw;

@@ -4,7 +4,8 @@
 
 namespace hybrid_trainer {
 
-KeyValueCache::KeyValueCache(TextRoom room, std::int64_t width, DType dtype, const Stream& stream) {
+KeyValueCache::KeyValueCache(DecodeCapacity room, std::int64_t width, DType dtype,
+                             const Stream& stream) {
   for (Tensor* tensor : {&keys, &values})
     *tensor =
         Tensor::empty({room.texts, room.tokens, width}, dtype, MemoryKind::kActivations, stream);
@@ -96,7 +97,7 @@ void RecurrentState::keep(std::int64_t text, const Stream& stream) {
   copy_text(kept_scan_, scan_, text, stream);
 }
 
-void RecurrentState::go_back(std::int64_t text, const Stream& stream) {
+void RecurrentState::restore(std::int64_t text, const Stream& stream) {
   copy_text(convolution_, kept_convolution_, text, stream);
   copy_text(scan_, kept_scan_, text, stream);
 }

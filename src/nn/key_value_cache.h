@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 /// keys·head_size) each, and the rows that a preceding convolution reads again.
 struct KeyValueCache final : BranchState {
   /// Allocates uninitialized keys and values of `width` numbers each.
-  KeyValueCache(TextRoom room, std::int64_t width, DType dtype, const Stream& stream);
+  KeyValueCache(DecodeCapacity room, std::int64_t width, DType dtype, const Stream& stream);
   Tensor keys, values;
   Tensor rows{}, kept_rows{};  // undefined: no convolution, nothing kept
   bool can_record() const override { return true; }
@@ -17,7 +17,7 @@ struct KeyValueCache final : BranchState {
   bool can_rewind() const override { return !rows; }
   bool can_keep() const override { return true; }
   void keep(std::int64_t text, const Stream& stream) override;
-  void go_back(std::int64_t text, const Stream& stream) override {
+  void restore(std::int64_t text, const Stream& stream) override {
     if (rows) copy(rows.rows(text, text + 1), kept_rows.rows(text, text + 1), stream);
   }
   void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
@@ -40,7 +40,7 @@ class RecurrentState final : public BranchState {
   bool can_keep() const override { return true; }
   bool can_record() const override { return true; }
   void keep(std::int64_t text, const Stream& stream) override;
-  void go_back(std::int64_t text, const Stream& stream) override;
+  void restore(std::int64_t text, const Stream& stream) override;
   /// State of one text, (1, …).
   Tensor convolution(std::int64_t text) const { return convolution_.rows(text, text + 1); }
   Tensor scan(std::int64_t text) const { return scan_.rows(text, text + 1); }

@@ -150,7 +150,8 @@ Tensor LanguageHead::preference(const Tensor& x, const Batch& batch, PreferenceL
     chunks.compute_losses(of_rows, begin, end, 0);
   });
   const bool counts = tape.pass().counts || !tape.pass().training;
-  const PreferenceLoss::Weighed weighed = preference.weigh(of_rows, batch, counts, stream);
+  const PreferenceLoss::PreferenceWeights weighed =
+      preference.weigh(of_rows, batch, counts, stream);
   if (tape.keeps()) {
     const float scale = gradient_scale / static_cast<float>(divisor);
     chunks.each([&](std::int64_t begin, std::int64_t end) {

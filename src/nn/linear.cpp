@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 namespace {
 
 kernels::DiagonalBlocks blocks_of(const std::vector<AdapterPart>& parts, std::int64_t rank) {
-  require(parts.size() <= kernels::DiagonalBlocks::kMost, "an adapter of too many parts");
+  require(parts.size() <= kernels::DiagonalBlocks::kMax, "an adapter of too many parts");
   kernels::DiagonalBlocks blocks{.count = static_cast<int>(parts.size()), .rank = rank};
   for (std::size_t p = 0; p < parts.size(); ++p) {
     blocks.first_row[p] = parts[p].first_row;
@@ -42,7 +42,7 @@ void for_bias_ranges(const BiasRows& bias, const Tensor& of_outputs, const Tenso
 
 }  // namespace
 
-bool is_of_adapter(const Parameter& parameter) {
+bool belongs_to_adapter(const Parameter& parameter) {
   return parameter.name().find(".lora_") != std::string::npos;
 }
 

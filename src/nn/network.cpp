@@ -10,8 +10,8 @@ PreferenceLoss::Measures& PreferenceLoss::Measures::operator+=(const Measures& o
   return *this;
 }
 
-PreferenceLoss::Weighed PreferenceLoss::weigh(const Tensor& losses, const Batch& batch, bool counts,
-                                              const Stream& stream) {
+PreferenceLoss::PreferenceWeights PreferenceLoss::weigh(const Tensor& losses, const Batch& batch,
+                                                        bool counts, const Stream& stream) {
   const Tensor& halves = batch.at("halves");
   const Shape& shape = halves.shape();
   const auto empty = [&](DType dtype) {
@@ -49,14 +49,14 @@ PreferenceLoss::Measures PreferenceLoss::take(const Stream& stream) {
 
 namespace {
 
-constexpr std::int64_t kUsualSegment = 2048;
+constexpr std::int64_t kDefaultSegment = 2048;
 
 }  // namespace
 
 std::int64_t LossModel::segment_for(std::int64_t wanted, std::int64_t time) const {
-  if (wanted > 0 && goes_in_segments()) return wanted;
-  const bool is_usual = carries_state() && goes_in_segments();
-  return time > kWholeUpTo && is_usual ? kUsualSegment : 0;
+  if (wanted > 0 && supports_segments()) return wanted;
+  const bool is_usual = carries_state() && supports_segments();
+  return time > kMaxUnsegmentedTime && is_usual ? kDefaultSegment : 0;
 }
 
 std::int64_t LossModel::parameter_count() {

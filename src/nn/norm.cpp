@@ -34,7 +34,7 @@ Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& s
   tape.save({ActivationRole::kNormInput, x}, stream);
   tape.save({ActivationRole::kStatistics, mean}, stream);
   tape.save({ActivationRole::kStatistics, rstd}, stream);
-  tape.can_rebuild(y, Rebuild::kNormalized, x, *this);
+  tape.declare_rebuildable(y, Rebuild::kNormalized, x, *this);
   return y;
 }
 
@@ -77,7 +77,7 @@ Tensor RmsNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& str
   Tensor y = normalized(x, rstd, stream);
   tape.save({ActivationRole::kNormInput, x}, stream);
   tape.save({ActivationRole::kStatistics, rstd}, stream);
-  tape.can_rebuild(y, Rebuild::kNormalized, x, *this);
+  tape.declare_rebuildable(y, Rebuild::kNormalized, x, *this);
   return y;
 }
 
@@ -142,7 +142,7 @@ Tensor GroupNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& s
   tape.save({ActivationRole::kNormInput, x}, stream);
   tape.save({ActivationRole::kStatistics, mean}, stream);
   tape.save({ActivationRole::kStatistics, rstd}, stream);
-  tape.can_rebuild(y, Rebuild::kNormalized, x, *this);
+  tape.declare_rebuildable(y, Rebuild::kNormalized, x, *this);
   return y;
 }
 

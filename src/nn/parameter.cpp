@@ -19,7 +19,7 @@ Tensor make_master(const std::string& name, const Shape& shape, const Stream& st
 /// Calls `write(values, count)` to fill the parameter in place, or in host memory to copy.
 template <class Write>
 void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
-  const Tensor value = parameter.home_master();
+  const Tensor value = parameter.master_in_place();
   if (value.device().simulated) return;
   if (value.device().type == DeviceType::kCpu) return write(value.data<float>(), value.elements());
   const Stream host(MemoryPool::create("host"));
@@ -30,8 +30,8 @@ void fill_from_host(const Parameter& parameter, const Stream& stream, const Writ
 
 /// Sets each value to draw(key, its index).
 template <class Draw>
-void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream& stream,
-                   const Draw& draw) {
+void fill_random(const Parameter& parameter, std::uint64_t seed, const Stream& stream,
+                 const Draw& draw) {
   const RandomKey key{seed, 0, hash_of_name(parameter.name())};
   fill_from_host(parameter, stream, [&](float* values, std::int64_t count) {
     run_each(count, 1 << 14,
@@ -104,26 +104,26 @@ std::uint64_t hash_of_name(const std::string& name) {
 
 void initialize_normal(Parameter& parameter, double deviation, std::uint64_t seed,
                        const Stream& stream) {
-  fill_by_draws(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
+  fill_random(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
     return static_cast<float>(deviation) * random_normal(key, i);
   });
 }
 
 void initialize_uniform(Parameter& parameter, double bound, std::uint64_t seed,
                         const Stream& stream) {
-  fill_by_draws(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
+  fill_random(parameter, seed, stream, [&](const RandomKey& key, std::uint64_t i) {
     return static_cast<float>(bound) * (2 * to_unit_float(random_word(key, i)) - 1);
   });
 }
 
 void initialize_log_rates(Parameter& parameter, std::uint64_t seed, const Stream& stream) {
-  fill_by_draws(parameter, seed, stream, [](const RandomKey& key, std::uint64_t i) {
+  fill_random(parameter, seed, stream, [](const RandomKey& key, std::uint64_t i) {
     return std::log(1 + 15 * to_unit_float(random_word(key, i)));
   });
 }
 
 void initialize_step_biases(Parameter& parameter, std::uint64_t seed, const Stream& stream) {
-  fill_by_draws(parameter, seed, stream, [](const RandomKey& key, std::uint64_t i) {
+  fill_random(parameter, seed, stream, [](const RandomKey& key, std::uint64_t i) {
     const double step = 0.001 * std::pow(100.0, to_unit_float(random_word(key, i)));
     return static_cast<float>(step + std::log(-std::expm1(-step)));
   });

@@ -167,7 +167,7 @@ void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_
     table = made;
     return;
   }
-  outdate_recordings();
+  invalidate_recordings();
   const Stream host(MemoryPool::create("host"));
   const Tensor values = Tensor::empty(made.shape(), DType::kF32, MemoryKind::kWorkspace, host);
   std::vector<float> turns;
@@ -190,7 +190,7 @@ void RotaryTable::read_documents(const Tensor& positions, const Stream& stream) 
   if (stream.device().simulated) return;
   std::vector<std::int64_t> lengths = lengths_of(positions, stream);
   if (has_room && lengths == documents_) return;
-  outdate_recordings();
+  invalidate_recordings();
   documents_.clear();  // until they are written
   write_documents(lengths, stream);
   documents_ = std::move(lengths);
@@ -257,7 +257,7 @@ const Tensor& RelativeBias::places(std::int64_t time, const Stream& stream) {
   places_ = {};  // before the new ones take memory
   places_ = Tensor::empty({1, elements}, DType::kI32, MemoryKind::kParameters, stream);
   if (stream.device().simulated) return places_;
-  outdate_recordings();
+  invalidate_recordings();
   const Stream host(MemoryPool::create("host"));
   const Tensor values = Tensor::empty(places_.shape(), DType::kI32, MemoryKind::kWorkspace, host);
   std::ranges::copy(places_of(time), values.data<std::int32_t>());

@@ -26,10 +26,10 @@ ResidualBlock::ResidualBlock(const ModuleName& name, const ResidualSpec& residua
   }
 }
 
-Tensor ResidualBlock::added(const Part& part, const Tensor& x, const Tensor& y, bool is_apart,
+Tensor ResidualBlock::added(const Part& part, const Tensor& x, const Tensor& y, bool is_separate,
                             const Pass& pass, const Stream& stream) const {
   if (drops(pass)) apply_dropout(y, residual_.dropout, pass, part.dropout_site, stream);
-  const Tensor sum = is_apart ? Tensor::empty_like(y, MemoryKind::kActivations, stream) : y;
+  const Tensor sum = is_separate ? Tensor::empty_like(y, MemoryKind::kActivations, stream) : y;
   kernels::axpy(sum, x, residual_.scale, y, stream);
   return sum;
 }
@@ -110,16 +110,16 @@ Tensor ResidualBlock::decode(const Tensor& x, const DecodeTexts& texts, const St
   return y;
 }
 
-ResidualBlock::State ResidualBlock::make_state(TextRoom room, DType dtype,
+ResidualBlock::State ResidualBlock::make_state(DecodeCapacity room, DType dtype,
                                                const Stream& stream) const {
   State state;
   for (const Part& part : parts_) state.push_back(part.branch->make_state(room, dtype, stream));
   return state;
 }
 
-bool ResidualBlock::goes_in_segments() const {
+bool ResidualBlock::supports_segments() const {
   return std::ranges::all_of(parts_,
-                             [](const Part& part) { return part.branch->goes_in_segments(); });
+                             [](const Part& part) { return part.branch->supports_segments(); });
 }
 
 bool ResidualBlock::carries_state() const {
@@ -177,8 +177,9 @@ Rebuild Recomputation::rebuild(std::size_t block) const {
 }
 
 BlockStack::BlockStack(const Spec& spec, const Stream& stream)
-    : input_dropout_(spec.drops_input ? spec.residual.dropout : 0), input_site_(spec.first_site) {
-  std::uint64_t site = spec.first_site + (spec.drops_input ? 1 : 0);
+    : input_dropout_(spec.applies_input_dropout ? spec.residual.dropout : 0),
+      input_site_(spec.first_site) {
+  std::uint64_t site = spec.first_site + (spec.applies_input_dropout ? 1 : 0);
   for (std::int64_t i = 0; i < spec.layers; ++i) {
     const LayerSpec layer = spec.layer(i);
     blocks_.push_back(std::make_unique<ResidualBlock>(spec.name / ModuleName(std::to_string(i)),
@@ -234,15 +235,15 @@ Tensor BlockStack::decode(Tensor x, const DecodeTexts& texts,
   return x;
 }
 
-std::vector<ResidualBlock::State> BlockStack::make_states(TextRoom room, DType dtype,
+std::vector<ResidualBlock::State> BlockStack::make_states(DecodeCapacity room, DType dtype,
                                                           const Stream& stream) const {
   std::vector<ResidualBlock::State> states;
   for (const auto& block : blocks_) states.push_back(block->make_state(room, dtype, stream));
   return states;
 }
 
-bool BlockStack::goes_in_segments() const {
-  return std::ranges::all_of(blocks_, [](const auto& block) { return block->goes_in_segments(); });
+bool BlockStack::supports_segments() const {
+  return std::ranges::all_of(blocks_, [](const auto& block) { return block->supports_segments(); });
 }
 
 bool BlockStack::carries_state() const {

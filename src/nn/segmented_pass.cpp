@@ -17,27 +17,27 @@ SegmentCarry::Slot& SegmentCarry::of(const void* branch) {
   return slots_[entry->second];
 }
 
-void SegmentCarry::begin(const std::vector<State>& firsts) {
+void SegmentCarry::begin(const std::vector<State>& first_states) {
   end();
-  wants_last_ = true;
-  slots_.resize(std::max(slots_.size(), firsts.size()));
-  for (std::size_t i = 0; i < firsts.size(); ++i) slots_[i].first = firsts[i];
+  needs_last_ = true;
+  slots_.resize(std::max(slots_.size(), first_states.size()));
+  for (std::size_t i = 0; i < first_states.size(); ++i) slots_[i].first = first_states[i];
 }
 
-std::vector<SegmentCarry::State> SegmentCarry::lasts() const {
+std::vector<SegmentCarry::State> SegmentCarry::last_states() const {
   std::vector<State> states;
   for (const Slot& slot : slots_) states.push_back(slot.last);
   return states;
 }
 
-void SegmentCarry::save_firsts(ActivationTape& tape, const Stream& stream) const {
+void SegmentCarry::save_first_states(ActivationTape& tape, const Stream& stream) const {
   for (const Slot& slot : slots_) {
     tape.save({ActivationRole::kBlockInput, slot.first.rows}, stream);
     tape.save({ActivationRole::kBlockInput, slot.first.scan}, stream);
   }
 }
 
-void SegmentCarry::take_firsts(ActivationTape& tape, const Stream& stream) {
+void SegmentCarry::take_first_states(ActivationTape& tape, const Stream& stream) {
   for (std::size_t i = slots_.size(); i-- > 0;) {
     slots_[i].first.scan = tape.take(stream);
     slots_[i].first.rows = tape.take(stream);
@@ -47,7 +47,7 @@ void SegmentCarry::take_firsts(ActivationTape& tape, const Stream& stream) {
 void SegmentCarry::end() {
   for (Slot& slot : slots_) slot = {};
   place_ = {};
-  wants_last_ = false;
+  needs_last_ = false;
 }
 
 namespace {
@@ -112,8 +112,8 @@ Tensor losses_of(const Batch& batch, const Stream& stream) {
 
 }  // namespace
 
-std::vector<SegmentCarry::State> RowStates::firsts(std::int64_t first, std::int64_t count,
-                                                   DType dtype, const Stream& stream) const {
+std::vector<SegmentCarry::State> RowStates::first_states(std::int64_t first, std::int64_t count,
+                                                         DType dtype, const Stream& stream) const {
   std::vector<SegmentCarry::State> states;
   for (const SegmentCarry::State& all : now_)
     states.push_back(
@@ -121,13 +121,13 @@ std::vector<SegmentCarry::State> RowStates::firsts(std::int64_t first, std::int6
   return states;
 }
 
-void RowStates::remember(std::int64_t first, const std::vector<SegmentCarry::State>& lasts,
+void RowStates::remember(std::int64_t first, const std::vector<SegmentCarry::State>& last_states,
                          const Stream& stream) {
   const MemoryLabel label("carried states");
-  next_.resize(lasts.size());
-  for (std::size_t i = 0; i < lasts.size(); ++i) {
-    put(next_[i].rows, lasts[i].rows, first, all_, stream);
-    put(next_[i].scan, lasts[i].scan, first, all_, stream);
+  next_.resize(last_states.size());
+  for (std::size_t i = 0; i < last_states.size(); ++i) {
+    put(next_[i].rows, last_states[i].rows, first, all_, stream);
+    put(next_[i].scan, last_states[i].scan, first, all_, stream);
   }
 }
 
@@ -165,13 +165,13 @@ Batch SegmentedPass::enter(const Batch& batch, std::int64_t index, ActivationTap
 }
 
 void SegmentedPass::begin(const Batch& batch, const Pass& pass, const Stream& stream) {
-  std::vector<SegmentCarry::State> firsts;
+  std::vector<SegmentCarry::State> first_states;
   first_token_ = pass.first_token;
   if (pass.states != nullptr && batch.continues())
-    firsts = pass.states->firsts(first_token_ / batch.tokens_per_example(), batch.size(),
-                                 pass.dtype, stream);
-  continues_ = !firsts.empty();
-  carry_.begin(firsts);
+    first_states = pass.states->first_states(first_token_ / batch.tokens_per_example(),
+                                             batch.size(), pass.dtype, stream);
+  continues_ = !first_states.empty();
+  carry_.begin(first_states);
 }
 
 Tensor SegmentedPass::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
@@ -185,9 +185,9 @@ Tensor SegmentedPass::forward(const Batch& batch, float gradient_scale, Activati
   const Tensor of_rows = losses_of(batch, stream);
   begin(batch, whole, stream);
   for (std::int64_t i = 0, row = 0; i < count; ++i) {
-    if (i > 0) carry_.go_on();
-    const bool is_kept = tape.keeps() && !is_again(i, count, whole);
-    if (tape.keeps() && !is_kept && begins_with_state(i)) carry_.save_firsts(tape, stream);
+    if (i > 0) carry_.next_segment();
+    const bool is_kept = tape.keeps() && !is_recomputed(i, count, whole);
+    if (tape.keeps() && !is_kept && has_first_state(i)) carry_.save_first_states(tape, stream);
     ForwardOnlyTape forward_only(whole);
     const Batch segment = enter(batch, i, is_kept ? tape : forward_only, stream);
     const Tensor x = steps.hidden(segment, is_kept ? tape : forward_only, stream);
@@ -196,10 +196,10 @@ Tensor SegmentedPass::forward(const Batch& batch, float gradient_scale, Activati
                    segment, 1, forward_only, stream);
     row += segment.tokens();
     if (is_kept) tape.save({ActivationRole::kBlockInput, x}, stream);
-    if (is_kept && begins_with_state(i)) carry_.save_firsts(tape, stream);
+    if (is_kept && has_first_state(i)) carry_.save_first_states(tape, stream);
   }
   if (whole.states != nullptr && tape.keeps())
-    whole.states->remember(first_token_ / batch.tokens_per_example(), carry_.lasts(), stream);
+    whole.states->remember(first_token_ / batch.tokens_per_example(), carry_.last_states(), stream);
   tape.set_segment(nullptr, first_token_);
   carry_.end();
   if (!waits) return LanguageHead::mean(of_rows, batch.loss_divisor(), stream);
@@ -214,16 +214,16 @@ void SegmentedPass::backward(const Batch& batch, ActivationTape& tape, SegmentSt
   carry_.begin_backward();
   const Tensor of_rows = of_rows_ ? of_rows_ : losses_of(batch, stream);
   for (std::int64_t i = count, row = batch.tokens(); i-- > 0;) {
-    if (begins_with_state(i)) carry_.take_firsts(tape, stream);
+    if (has_first_state(i)) carry_.take_first_states(tape, stream);
     const Batch segment = enter(batch, i, tape, stream);
     tape.set_positions(tensor_of(segment, "positions"), tensor_of(segment, "is_token"));
     const Tensor x =
-        is_again(i, count, whole) ? steps.hidden(segment, tape, stream) : tape.take(stream);
+        is_recomputed(i, count, whole) ? steps.hidden(segment, tape, stream) : tape.take(stream);
     row -= segment.tokens();
     steps.losses(of_rows.rows(row, row + segment.tokens()), x, segment, gradient_scale_, tape,
                  stream);
     steps.backward_from_losses(segment, tape, stream);
-    carry_.go_back();
+    carry_.previous_segment();
   }
   tape.set_segment(nullptr, first_token_);
   carry_.end();

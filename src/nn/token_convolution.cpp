@@ -59,7 +59,7 @@ Tensor TokenConvolution::step(const Tensor& state, const Tensor& x, const Tensor
 Tensor TokenConvolution::decode(const Tensor& x, const DecodeTexts& texts, const Tensor& states,
                                 const Pass& pass, const Stream& stream) {
   const std::int64_t batch = x.size(0), time = x.size(1);
-  if (!texts.each || (texts.alone && time > kMostSingly)) {
+  if (!texts.each || (texts.alone && time > kMaxBitExactTokens)) {
     const std::int64_t text = texts.each ? *texts.alone : texts.begun;
     const Tensor rows = states.rows(text, text + 1);
     if (!texts.each) fill_zero(rows, stream);

@@ -6,9 +6,9 @@ namespace hybrid_trainer {
 
 Tensor ResidentWeight::acquire(DType dtype, const Stream& stream) {
   if (dtype == DType::kF32) {
-    if (!master_ && recalled_) {
-      master_ = Tensor::empty(parked_.shape(), DType::kF32, parked_.kind(), stream);
-      copy(master_, parked_, stream);
+    if (!master_ && restored_) {
+      master_ = Tensor::empty(offloaded_.shape(), DType::kF32, offloaded_.kind(), stream);
+      copy(master_, offloaded_, stream);
     }
     return master();
   }
@@ -34,12 +34,12 @@ void ResidentWeight::refresh_compute_copy(const Stream& stream) {
   kernels::cast(copy_, StagedTensor(master(), Use::kRead, stream), stream);
 }
 
-void ResidentWeight::park_master(const Stream& home, const Stream& stream) {
+void ResidentWeight::offload_master(const Stream& home, const Stream& stream) {
   if (!copy_ || !master_) return;
-  if (!parked_) parked_ = Tensor::empty_like(master_, master_.kind(), home);
-  copy(parked_, master_, stream);
+  if (!offloaded_) offloaded_ = Tensor::empty_like(master_, master_.kind(), home);
+  copy(offloaded_, master_, stream);
   master_ = {};
-  recalled_ = false;
+  restored_ = false;
 }
 
 LiveWeight::LiveWeight(Tensor master, const Stream& stream)

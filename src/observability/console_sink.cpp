@@ -20,9 +20,9 @@ constexpr std::size_t kPhaseWidth = 7;
 
 }  // namespace
 
-ConsoleStyle ConsoleStyle::of_errors(bool quiet) {
+ConsoleStyle ConsoleStyle::for_stderr(bool quiet) {
   ConsoleStyle style{.rewrites = is_drawing_terminal(STDERR_FILENO),
-                     .colours = is_color_terminal(STDERR_FILENO),
+                     .colors = is_color_terminal(STDERR_FILENO),
                      .quiet = quiet};
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
@@ -40,14 +40,14 @@ void ConsoleSink::write(const StepRecord& record) {
   const double weight = 1.0 / static_cast<double>(std::min(steps_, kStepsOfMean));
   seconds_per_step_ += weight * (seconds - seconds_per_step_);
   if (style_.quiet) return;
-  show_news(record);
+  show_event(record);
   const double interval = style_.rewrites ? kSecondsBetweenRewrites : kSecondsBetweenLines;
   if (clock_ - last_progress_ < interval && record.step != total_steps_) return;
   last_progress_ = clock_;
   show_progress(record);
 }
 
-void ConsoleSink::tell(const std::string& text) {
+void ConsoleSink::report(const std::string& text) {
   print_line(style_.rewrites ? printable(text) : text);
 }
 
@@ -75,10 +75,10 @@ std::string ConsoleSink::progress_text(const StepRecord& record) const {
   return text;
 }
 
-std::string ConsoleSink::colour(Phase phase, const std::string& text) const {
-  static constexpr std::array<const char*, kPhases> kColours{"36", "34", "35", "33"};
-  if (!style_.colours) return text;
-  return concat("\x1b[", kColours[static_cast<std::size_t>(phase)], "m", text, "\x1b[0m");
+std::string ConsoleSink::colored(Phase phase, const std::string& text) const {
+  static constexpr std::array<const char*, kPhases> kColors{"36", "34", "35", "33"};
+  if (!style_.colors) return text;
+  return concat("\x1b[", kColors[static_cast<std::size_t>(phase)], "m", text, "\x1b[0m");
 }
 
 void ConsoleSink::show_progress(const StepRecord& record) {
@@ -86,7 +86,7 @@ void ConsoleSink::show_progress(const StepRecord& record) {
   phase.resize(kPhaseWidth, ' ');
   std::string text = concat(' ', progress_text(record));
   if (!style_.rewrites) {
-    print(concat(colour(record.phase, phase), text, "\n"));
+    print(concat(colored(record.phase, phase), text, "\n"));
     return;
   }
   const auto room = static_cast<std::size_t>(std::max(style_.columns - 1, 1));
@@ -94,7 +94,7 @@ void ConsoleSink::show_progress(const StepRecord& record) {
   phase.resize(std::min(phase.size(), room));
   const std::size_t length = phase.size() + text.size();
   const std::size_t rest = progress_.size() > length ? progress_.size() - length : 0;
-  print(concat("\r", colour(record.phase, phase), text, std::string(rest, ' ')));
+  print(concat("\r", colored(record.phase, phase), text, std::string(rest, ' ')));
   progress_ = phase + text;
 }
 
@@ -106,8 +106,8 @@ static std::string preference_text(const StepRecord& record) {
                 brief(record.validation_reward_margin.value_or(0)));
 }
 
-void ConsoleSink::show_news(const StepRecord& record) {
-  const std::string phase = colour(record.phase, name_of(record.phase));
+void ConsoleSink::show_event(const StepRecord& record) {
+  const std::string phase = colored(record.phase, name_of(record.phase));
   bool& seen = seen_[static_cast<std::size_t>(record.phase)];
   if (!seen) print_line(concat("phase ", phase, " from step ", record.step));
   seen = true;

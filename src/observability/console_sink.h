@@ -7,13 +7,13 @@
 
 namespace hybrid_trainer {
 
-/// Style of the console; of_errors reads it from standard error and NO_COLOR.
+/// Style of the console; for_stderr reads it from standard error and NO_COLOR.
 struct ConsoleStyle {
   bool rewrites = false;  // rewrites one line with \r; otherwise prints a line every few seconds
-  bool colours = false;
+  bool colors = false;
   int columns = 100;
   bool quiet = false;  // prints no progress, only messages
-  static ConsoleStyle of_errors(bool quiet);
+  static ConsoleStyle for_stderr(bool quiet);
 };
 
 /// Prints one progress line: phase, step of total, loss, tokens/s, time left, memory. Prints
@@ -24,14 +24,14 @@ class ConsoleSink : public MetricSink {
   /// `out` must outlive the sink. `total_steps`: last step of the run.
   ConsoleSink(std::ostream& out, std::int64_t total_steps, ConsoleStyle style);
   void write(const StepRecord& record) override;
-  void tell(const std::string& text) override;
+  void report(const std::string& text) override;
   void finish() override;
 
  private:
   std::string progress_text(const StepRecord& record) const;
-  std::string colour(Phase phase, const std::string& text) const;
+  std::string colored(Phase phase, const std::string& text) const;
   void show_progress(const StepRecord& record);
-  void show_news(const StepRecord& record);
+  void show_event(const StepRecord& record);
   void print_line(const std::string& text);
   void print(const std::string& text);
   void erase_progress();

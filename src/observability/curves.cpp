@@ -94,7 +94,7 @@ CurvePoint::CurvePoint(const StepRecord& record)
   loss_sum = loss_low = loss_high = record.loss;
 }
 
-void CurvePoint::absorb(const CurvePoint& next) {
+void CurvePoint::merge(const CurvePoint& next) {
   last_step = next.last_step;
   if (next.finite_losses > 0) {
     loss_low = finite_losses > 0 ? std::min(loss_low, next.loss_low) : next.loss_low;
@@ -123,7 +123,7 @@ std::int64_t CurvePoint::step_count() const {
 void CurveMarks::add(std::int64_t step, const std::optional<double>& value) {
   if (!value || !std::isfinite(*value) || seen++ % stride != 0) return;
   kept.push_back({step, *value});
-  if (kept.size() < Curves::kMostPoints) return;
+  if (kept.size() < Curves::kMaxPoints) return;
   for (std::size_t i = 0; 2 * i < kept.size(); ++i) kept[i] = kept[2 * i];
   kept.resize((kept.size() + 1) / 2);
   stride *= 2;
@@ -132,9 +132,9 @@ void CurveMarks::add(std::int64_t step, const std::optional<double>& value) {
 void Curves::add(const StepRecord& record) {
   unit_ = record.unit();
   if (!points_.empty() && points_.back().step_count() < steps_per_point_) {
-    points_.back().absorb(CurvePoint(record));
+    points_.back().merge(CurvePoint(record));
   } else {
-    if (points_.size() == kMostPoints) put_pairs_together();
+    if (points_.size() == kMaxPoints) merge_pairs();
     points_.emplace_back(record);
   }
   add_to_runs(record);
@@ -145,21 +145,21 @@ void Curves::add(const StepRecord& record) {
   ++all_events_;
   events_.push_back({record.step, record.phase, record.event, record.decision, record.kept_fraction,
                      record.warns});
-  if (events_.size() > kMostEvents) events_.pop_front();
+  if (events_.size() > kMaxEvents) events_.pop_front();
 }
 
 void Curves::add_to_runs(const StepRecord& record) {
-  if (!few_runs_) return;
+  if (!has_few_runs_) return;
   if (!runs_.empty() && runs_.back().phase == record.phase) {
     runs_.back().last_step = record.step;
     return;
   }
   runs_.push_back({record.phase, record.step, record.step});
-  few_runs_ = runs_.size() <= kMostPoints;
+  has_few_runs_ = runs_.size() <= kMaxPoints;
 }
 
 std::vector<PhaseRun> Curves::bands() const {
-  if (few_runs_) return runs_;
+  if (has_few_runs_) return runs_;
   std::vector<PhaseRun> bands;
   std::int64_t first = 1;
   for (const CurvePoint& point : points_) {
@@ -171,12 +171,12 @@ std::vector<PhaseRun> Curves::bands() const {
   return bands;
 }
 
-void Curves::put_pairs_together() {
+void Curves::merge_pairs() {
   std::vector<CurvePoint> pairs;
   pairs.reserve(points_.size());
   for (std::size_t i = 0; i < points_.size(); i += 2) {
     pairs.push_back(points_[i]);
-    if (i + 1 < points_.size()) pairs.back().absorb(points_[i + 1]);
+    if (i + 1 < points_.size()) pairs.back().merge(points_[i + 1]);
   }
   points_ = std::move(pairs);
   steps_per_point_ *= 2;
@@ -194,18 +194,18 @@ std::string Curves::to_json() const {
   json::array phases;  // that occur
   for (const Phase phase : kAllPhases)
     if (steps[static_cast<std::size_t>(phase)] > 0) phases.push_back(name_of(phase));
-  const auto of_points = [&](const auto& value_of) { return column(points_, value_of); };
+  const auto point_column = [&](const auto& value_of) { return column(points_, value_of); };
   json::object curves{
       {"unit", unit_},
       {"stepsPerPoint", steps_per_point_},
       {"stepsInLast", points_.empty() ? 0 : points_.back().step_count()},
-      {"step", of_points([](const CurvePoint& point) { return point.last_step; })},
-      {"seconds", of_points([](const CurvePoint& point) { return point.seconds; })},
-      {"tokens", of_points([](const CurvePoint& point) { return point.tokens; })},
-      {"loss", of_points(loss)},
-      {"host", of_points([](const CurvePoint& point) { return point.host; })},
+      {"step", point_column([](const CurvePoint& point) { return point.last_step; })},
+      {"seconds", point_column([](const CurvePoint& point) { return point.seconds; })},
+      {"tokens", point_column([](const CurvePoint& point) { return point.tokens; })},
+      {"loss", point_column(loss)},
+      {"host", point_column([](const CurvePoint& point) { return point.host; })},
       {"kinds", kinds_json(points_)},
-      {"phase", of_points([](const CurvePoint& point) { return name_of(point.phase()); })},
+      {"phase", point_column([](const CurvePoint& point) { return name_of(point.phase()); })},
       {"phases", phases},
       {"bands", bands_json(bands())},
       {"validation", marks_json(validation_)},
@@ -215,9 +215,9 @@ std::string Curves::to_json() const {
       {"allEvents", all_events_}};
   if (steps_per_point_ > 1) {
     curves["low"] =
-        of_points([](const CurvePoint& p) { return p.finite_losses > 0 ? p.loss_low : kNone; });
+        point_column([](const CurvePoint& p) { return p.finite_losses > 0 ? p.loss_low : kNone; });
     curves["high"] =
-        of_points([](const CurvePoint& p) { return p.finite_losses > 0 ? p.loss_high : kNone; });
+        point_column([](const CurvePoint& p) { return p.finite_losses > 0 ? p.loss_high : kNone; });
   }
   return json_line(curves);
 }

@@ -19,7 +19,7 @@ struct CurvePoint {
   std::size_t host = 0;
 
   explicit CurvePoint(const StepRecord& record);
-  void absorb(const CurvePoint& next);
+  void merge(const CurvePoint& next);
   Phase phase() const;  // Returns the phase of most of its steps.
   std::int64_t step_count() const;
 };
@@ -55,8 +55,8 @@ struct CurveEvent {
 /// A run's curves in bounded memory: when there are too many points, merges adjacent pairs.
 class Curves {
  public:
-  static constexpr std::size_t kMostPoints = 1500;
-  static constexpr std::size_t kMostEvents = 300;
+  static constexpr std::size_t kMaxPoints = 1500;
+  static constexpr std::size_t kMaxEvents = 300;
 
   void add(const StepRecord& record);
   /// Returns one JSON object for report.js; see its top for the keys.
@@ -70,13 +70,13 @@ class Curves {
   std::vector<PhaseRun> bands() const;
 
  private:
-  void put_pairs_together();
+  void merge_pairs();
   void add_to_runs(const StepRecord& record);
   std::vector<CurvePoint> points_;
   const char* unit_ = "tokens";  // counted by the last step
   std::int64_t steps_per_point_ = 1;
-  std::vector<PhaseRun> runs_;  // exact, until few_runs_ is false
-  bool few_runs_ = true;
+  std::vector<PhaseRun> runs_;  // exact, until has_few_runs_ is false
+  bool has_few_runs_ = true;
   CurveMarks validation_, predicted_, errors_;
   std::deque<CurveEvent> events_;  // the latest
   std::int64_t all_events_ = 0;

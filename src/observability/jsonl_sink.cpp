@@ -15,8 +15,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMostAtOnce = std::size_t{1} << 20;
-constexpr std::size_t kMostLine = std::size_t{8} << 20;  // longer ones are not records
+constexpr std::size_t kMaxAtOnce = std::size_t{1} << 20;
+constexpr std::size_t kMaxLine = std::size_t{8} << 20;  // longer ones are not records
 
 /// Reads up to `bytes` at `offset`; fewer at the end of the file.
 std::string read_some(int file, std::size_t bytes, std::int64_t offset,
@@ -34,7 +34,7 @@ std::string read_some(int file, std::size_t bytes, std::int64_t offset,
 /// Visits complete lines that are records, with the offset after each.
 template <class Visit>
 void visit_records(const std::filesystem::path& path, const Visit& visit) {
-  const InputFile is_there(path);
+  const InputFile is_present(path);
   MetricsTail tail(path);
   tail.read([] {}, [&](const StepRecord& record) { visit(record, tail.offset()); });
 }
@@ -50,30 +50,30 @@ bool MetricsTail::has_same_past(int file) const {
   return read_some(file, last_line_.size(), offset_ - length, path_) == last_line_;
 }
 
-MetricsTail::Change MetricsTail::read(const std::function<void()>& anew,
+MetricsTail::Change MetricsTail::read(const std::function<void()>& on_reset,
                                       const std::function<void(const StepRecord&)>& visit) {
   struct stat found {};
   const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  const bool is_there =
+  const bool is_present =
       file.number() >= 0 && ::fstat(file.number(), &found) == 0 && S_ISREG(found.st_mode);
-  if (is_there && found.st_ino == inode_ && found.st_size == size_ &&
+  if (is_present && found.st_ino == inode_ && found.st_size == size_ &&
       found.st_mtim.tv_sec == modified_.tv_sec && found.st_mtim.tv_nsec == modified_.tv_nsec)
     return Change::kNone;
   Change change = Change::kNone;
-  if (offset_ > 0 && (!is_there || found.st_ino != inode_ || found.st_size < offset_ ||
+  if (offset_ > 0 && (!is_present || found.st_ino != inode_ || found.st_size < offset_ ||
                       !has_same_past(file.number()))) {
     offset_ = 0;
     last_line_.clear();
-    change = Change::kAnew;
-    anew();
+    change = Change::kReset;
+    on_reset();
   }
   inode_ = found.st_ino;
-  size_ = is_there ? found.st_size : -1;
+  size_ = is_present ? found.st_size : -1;
   modified_ = found.st_mtim;
-  if (!is_there) return change;
+  if (!is_present) return change;
   std::string text;  // from the offset on
   for (;;) {
-    const std::string more = read_some(file.number(), kMostAtOnce,
+    const std::string more = read_some(file.number(), kMaxAtOnce,
                                        offset_ + static_cast<std::int64_t>(text.size()), path_);
     if (more.empty()) break;
     text += more;
@@ -89,8 +89,8 @@ MetricsTail::Change MetricsTail::read(const std::function<void()>& anew,
       }
     }
     text.erase(0, begin);
-    if (text.size() > kMostLine)
-      throw DataError(concat(path_.string(), ": a line of more than ", kMostLine >> 20, " MiB"));
+    if (text.size() > kMaxLine)
+      throw DataError(concat(path_.string(), ": a line of more than ", kMaxLine >> 20, " MiB"));
   }
   return change;
 }

@@ -11,14 +11,14 @@ namespace hybrid_trainer {
 /// Follows a metrics.jsonl that another process is writing: each call reads only new lines.
 class MetricsTail {
  public:
-  enum class Change { kNone, kMore, kAnew };
+  enum class Change { kNone, kMore, kReset };
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
   /// Visits each complete record added since the last call. If the file was shortened,
-  /// replaced or overwritten, as when a run resumes or rolls back, first calls `anew`, then visits
+  /// replaced or overwritten, as when a run resumes or rolls back, first calls `on_reset`, then visits
   /// all records. An absent file has none. Throws IoError, and DataError for a line of more than 8
   /// MiB.
-  Change read(const std::function<void()>& anew,
+  Change read(const std::function<void()>& on_reset,
               const std::function<void(const StepRecord&)>& visit);
   /// Returns the end of the last line read.
   std::int64_t offset() const { return offset_; }
@@ -36,7 +36,7 @@ class MetricsTail {
 /// metrics.jsonl: one JSON object per step, each one write(2) to a file opened with O_APPEND. Keys:
 /// step, phase, loss, learning_rate, gradient_norm, tokens, effective_batch, micro_batches,
 /// seconds, tokens_per_second, live_bytes{kind}, peak_bytes{kind}, peak_total_bytes,
-/// border_peak_bytes, memory_status, memory_share, memory_risk, memory_leaks,
+/// phase_entry_peak_bytes, memory_status, memory_share, memory_risk, memory_leaks,
 /// recommended_micro_batch (0 without a budget), host_bytes, predicted_loss, confidence,
 /// decision ("accepted", "shrunk", "reverted"), kept_fraction, cost (in Full steps), event, warns
 /// (whether the event reports a problem), validation_loss. Absent and non-finite numbers are null;
@@ -52,7 +52,7 @@ class JsonlSink : public MetricSink {
   void write(const StepRecord& record) override;
   /// Makes all records durable against power cuts. Throws IoError.
   void sync();
-  void tell(const std::string&) override {}
+  void report(const std::string&) override {}
   void finish() override {}
 
  private:

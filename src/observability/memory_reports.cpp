@@ -108,9 +108,9 @@ json::object block_json(const MemoryBlock& block) {
 
 void TraceFile::Open::add(const boost::json::object& event) {
   const auto number = [&](const char* key) {
-    constexpr std::int64_t kMost = 1'000'000'000'000'000;  // microseconds: 31 years
+    constexpr std::int64_t kMax = 1'000'000'000'000'000;  // microseconds: 31 years
     const auto found = event.at(key).to_number<std::int64_t>();
-    if (found < 0 || found > kMost) throw DataError(concat(key, " is out of range"));
+    if (found < 0 || found > kMax) throw DataError(concat(key, " is out of range"));
     return found;
   };
   const std::string type = text_of(event, "ph"), name = text_of(event, "name");
@@ -283,7 +283,7 @@ void MemoryTimeline::instant(const std::string& text) {
   file_->on_thread("i", text, TraceFile::kPhaseThread, now(), {{"s", "g"}});
 }
 
-void MemoryTimeline::begin_stretch(Phase phase) {
+void MemoryTimeline::begin_recording(Phase phase) {
   {
     const std::lock_guard lock(mutex_);
     if (file_->bytes() == 0) begin_file();
@@ -293,7 +293,7 @@ void MemoryTimeline::begin_stretch(Phase phase) {
   records_ = true;
 }
 
-void MemoryTimeline::end_stretch(const std::string& why) {
+void MemoryTimeline::end_recording(const std::string& why) {
   if (!records_) return;
   for (const auto& track : tracks_) track->end();
   records_ = false;
@@ -303,14 +303,14 @@ void MemoryTimeline::end_stretch(const std::string& why) {
 }
 
 void MemoryTimeline::begin_step(Phase phase, std::int64_t step) {
-  const bool full = file_->bytes() >= kMostBytes;
+  const bool full = file_->bytes() >= kMaxBytes;
   const std::int64_t recorded = recorded_[static_cast<std::size_t>(phase)];
   if (full) {
-    end_stretch(concat("truncated: the file has ", kMostBytes >> 20, " MiB"));
+    end_recording(concat("truncated: the file has ", kMaxBytes >> 20, " MiB"));
   } else if (recorded == steps_) {
-    end_stretch(concat("cut: ", steps_, " steps of ", name_of(phase), " are recorded"));
+    end_recording(concat("cut: ", steps_, " steps of ", name_of(phase), " are recorded"));
   } else if (!records_) {
-    begin_stretch(phase);
+    begin_recording(phase);
   } else if (phase != phase_) {
     const std::lock_guard lock(mutex_);
     on_phases("E", name_of(phase_), now());
@@ -336,7 +336,7 @@ void MemoryTimeline::end_step() {
 }
 
 void MemoryTimeline::finish() {
-  end_stretch("the run ended");
+  end_recording("the run ended");
   {
     const std::lock_guard lock(mutex_);
     file_->close();

@@ -22,7 +22,7 @@ class TraceFile;
 class MemoryTimeline {
  public:
   /// Writing stops when the file has this size.
-  static constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t kMaxBytes = std::int64_t{64} << 20;
 
   /// Creates or continues the file. Records `steps` steps of each phase. Throws CannotCreate.
   MemoryTimeline(std::filesystem::path path, std::int64_t steps,
@@ -43,8 +43,8 @@ class MemoryTimeline {
   class PoolTrack;
   std::int64_t now() const;  // in microseconds over all runs
   void begin_file();
-  void begin_stretch(Phase phase);
-  void end_stretch(const std::string& why);
+  void begin_recording(Phase phase);
+  void end_recording(const std::string& why);
   void on_phases(const char* type, const std::string& name, std::int64_t at);
   void instant(const std::string& text);
   void flush();

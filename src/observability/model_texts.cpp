@@ -11,14 +11,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMostShown = 300;  // bytes of a text on the console
+constexpr std::size_t kMaxShown = 300;  // bytes of a text on the console
 
 /// Returns one line: the end of a prompt, or the beginning of an answer.
 std::string in_one_line(const std::string& text, bool end) {
   std::string line;
   for (const char c : text) line += c == '\n' ? std::string(" ⏎ ") : std::string(1, c);
-  if (line.size() <= kMostShown) return line;
-  std::size_t cut = end ? line.size() - kMostShown : whole_characters(line, kMostShown);
+  if (line.size() <= kMaxShown) return line;
+  std::size_t cut = end ? line.size() - kMaxShown : whole_characters(line, kMaxShown);
   while (end && cut < line.size() && is_continuation(line[cut])) ++cut;
   return end ? concat("…", line.substr(cut)) : concat(line.substr(0, cut), "…");
 }
@@ -44,9 +44,9 @@ std::vector<ComparedAnswer> read_answers(const std::string& file) {
     const boost::json::value content = read_json(file);
     for (const boost::json::value& value : content.at("answers").as_array()) {
       const auto text = [&](const char* key) { return std::string(value.at(key).as_string()); };
-      const bool knows_before = value.at("before").is_string();
+      const bool has_before = value.at("before").is_string();
       answers.push_back({text("prompt"), text("wanted"),
-                         knows_before ? std::optional(text("before")) : std::nullopt, text("after"),
+                         has_before ? std::optional(text("before")) : std::nullopt, text("after"),
                          value.at("held_out").as_bool()});
     }
   } catch (const std::exception&) {

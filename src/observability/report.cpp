@@ -84,7 +84,7 @@ std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
       ranks->simulated_link.empty() ? "" : "; simulated link: " + ranks->simulated_link);
 }
 
-std::string late_facts(const RunSummary::Speculation& late) {
+std::string delayed_facts(const RunSummary::Speculation& late) {
   return concat("<dl>", fact("Steps with a pending update", units::grouped(late.steps)),
                 fact("Steps that waited for an update",
                      concat(units::grouped(late.waits), ", ", units::duration(late.wait_seconds))),
@@ -127,7 +127,7 @@ std::string loss_scale_facts(const RunSummary& summary) {
 
 /// Returns the results of predictions or of delayed updates, as a list.
 std::string prediction_facts(const RunSummary& summary) {
-  if (summary.speculation) return late_facts(*summary.speculation);
+  if (summary.speculation) return delayed_facts(*summary.speculation);
   const PredictionCounts& p = summary.predictions;
   const auto count = [&](const char* name, std::int64_t value) {
     return fact(
@@ -346,7 +346,7 @@ void Reliability::add(const StepRecord& record) {
 }
 
 std::string Reliability::html() const {
-  std::string dots, told;
+  std::string dots, description;
   for (const Bin& bin : bins_) {
     if (bin.made == 0) continue;
     const auto made = static_cast<double>(bin.made);
@@ -354,14 +354,14 @@ std::string Reliability::html() const {
     const double share = static_cast<double>(bin.accepted) / made;
     const std::string text = concat("confidence ", units::fixed(confidence, 2), ": ", bin.accepted,
                                     " of ", bin.made, " accepted in full");
-    told += concat(told.empty() ? "" : "; ", text);
+    description += concat(description.empty() ? "" : "; ", text);
     dots +=
         concat("<circle cx=\"", at(confidence), "\" cy=\"", above(share), "\" r=\"",
                units::fixed(3 + 1.5 * std::log2(made), 1), "\"><title>", text, "</title></circle>");
   }
   if (dots.empty()) return "";
   std::string svg = concat("<svg class=\"reliability\" viewBox=\"0 0 ", kSide + kMargin + 12, " ",
-                           kSide + kMargin + 8, "\" role=\"img\" aria-label=\"", told,
+                           kSide + kMargin + 8, "\" role=\"img\" aria-label=\"", description,
                            "\"><path class=\"grid\" d=\"M", at(0), " ", above(0), "H", at(1), "V",
                            above(1), "H", at(0), "Z\"/><path class=\"exact\" d=\"M", at(0), " ",
                            above(0), "L", at(1), " ", above(1), "\"/>", dots);

@@ -15,9 +15,9 @@ struct FoldedField {
   template <class Value>
   void operator()(const char*, const StepFieldUse& use, Value& sum, const Value& next) const {
     if constexpr (std::is_arithmetic_v<Value>) {
-      sum = use.fold == Fold::kSum    ? static_cast<Value>(sum + next)
-            : use.fold == Fold::kMost ? std::max(sum, next)
-                                      : next;
+      sum = use.fold == Fold::kSum   ? static_cast<Value>(sum + next)
+            : use.fold == Fold::kMax ? std::max(sum, next)
+                                     : next;
     } else if constexpr (std::is_same_v<Value, std::optional<double>>) {
       if (next) sum = use.fold == Fold::kSum ? sum.value_or(0) + *next : *next;
     } else if constexpr (std::is_same_v<Value, std::array<std::size_t, kMemoryKinds>>) {
@@ -134,11 +134,11 @@ void RunSummary::add(const StepRecord& record) {
   if (record.validation_loss) final_validation_loss = record.validation_loss;
   if (record.average_validation_loss)
     final_average_validation_loss = record.average_validation_loss;
-  if (record.lag) add_late_step(record);
+  if (record.lag) add_delayed_step(record);
   if (record.rate_factor) add_probe(record);
   ++count(record.recovery);
   PhaseUse& left = phase(last_phase);
-  if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.border_peak_bytes);
+  if (left.steps > 0) left.peak_bytes = std::max(left.peak_bytes, record.phase_entry_peak_bytes);
   PhaseUse& use = phase(record.phase);
   ++use.steps;
   StepRecord::visit_fields(FoldedField(), use.sum, record);
@@ -152,7 +152,7 @@ double RunSummary::prediction_cost() const {
   return cost;
 }
 
-void RunSummary::add_late_step(const StepRecord& record) {
+void RunSummary::add_delayed_step(const StepRecord& record) {
   if (!speculation) speculation.emplace();
   if (*record.lag > 0) ++speculation->steps;
   if (record.prediction_error) {

@@ -84,11 +84,11 @@ class LineReader {
   }
   template <class Number>
   static Number number_in(const json::value& from) {
-    constexpr double kMost = std::is_floating_point_v<Number> ? 1e100
-                             : std::is_unsigned_v<Number>     ? 1e18  // bytes
-                                                              : 1e12;     // summed counts
+    constexpr double kMax = std::is_floating_point_v<Number> ? 1e100
+                            : std::is_unsigned_v<Number>     ? 1e18  // bytes
+                                                             : 1e12;     // summed counts
     const double size = std::abs(from.to_number<double>());
-    if (!(size <= kMost)) throw DataError(concat("the number ", size, " is out of range"));
+    if (!(size <= kMax)) throw DataError(concat("the number ", size, " is out of range"));
     return from.to_number<Number>();
   }
   static void read(const json::value& from, bool& value) { value = from.as_bool(); }
@@ -130,9 +130,9 @@ class LineReader {
 };
 
 /// Appends the name of a number that JSON cannot represent.
-class LostNumbers {
+class NonFiniteNumbers {
  public:
-  explicit LostNumbers(std::string& text) : text_(text) {}
+  explicit NonFiniteNumbers(std::string& text) : text_(text) {}
   template <class Value>
   void operator()(const char*, const StepFieldUse& use, const Value& value) const {
     if constexpr (std::is_convertible_v<Value, std::optional<double>>) {
@@ -191,7 +191,7 @@ std::string json_of_record(const StepRecord& record) {
 
 std::string to_json_line(StepRecord record) {
   std::string lost;
-  StepRecord::visit_fields(LostNumbers(lost), record);
+  StepRecord::visit_fields(NonFiniteNumbers(lost), record);
   if (!lost.empty()) {
     record.event = record.event.empty() ? lost : lost + "; " + record.event;
     record.warns = true;

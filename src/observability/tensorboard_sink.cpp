@@ -290,7 +290,7 @@ void cut(const EventFile& file) {
 }
 
 /// Returns the start of a run without event files, from its last record.
-double begin_by_records(const fs::path& metrics) {
+double begin_from_records(const fs::path& metrics) {
   double seconds = 0;
   std::int64_t records = 0;
   for_each_record(metrics, [&](const StepRecord& record) {
@@ -334,15 +334,15 @@ std::int64_t write_events(const fs::path& path, TensorBoardEvents& events, const
 
 TensorBoardSink::TensorBoardSink(fs::path folder, fs::path metrics, std::string settings)
     : folder_(std::move(folder)), metrics_(std::move(metrics)), settings_(std::move(settings)) {
-  begin_anew();
+  rewrite_file();
 }
 
 TensorBoardSink::~TensorBoardSink() = default;
 
-void TensorBoardSink::begin_anew() {
+void TensorBoardSink::rewrite_file() {
   make_folders(folder_);
   const std::vector<EventFile> before = event_files_in(folder_);
-  const double begin = before.empty() ? begin_by_records(metrics_) : before.front().start.begin;
+  const double begin = before.empty() ? begin_from_records(metrics_) : before.front().start.begin;
   events_ = std::make_unique<TensorBoardEvents>(begin);
   path_ = folder_ / name_after(before);
   write_events(path_, *events_, metrics_, settings_);
@@ -372,7 +372,7 @@ std::int64_t write_tensorboard(const fs::path& folder, const fs::path& metrics,
                                 entry.path().filename().string(),
                                 "), so steps would occur twice; give an empty or a new folder"));
   }
-  TensorBoardEvents events(begin_by_records(metrics));
+  TensorBoardEvents events(begin_from_records(metrics));
   make_folders(folder);
   return write_events(folder / name_after({}), events, metrics, settings);
 }

@@ -24,10 +24,10 @@ class TensorBoardSink : public MetricSink {
   ~TensorBoardSink() override;
   /// Begins another file with the current records of metrics.jsonl, and removes all steps from the
   /// earlier files. A running TensorBoard discards the data it has read. Throws IoError.
-  void begin_anew();
+  void rewrite_file();
   /// Writes with one write(2). Throws IoError; the file then ends with the previous record.
   void write(const StepRecord& record) override;
-  void tell(const std::string&) override {}
+  void report(const std::string&) override {}
   void finish() override {}
 
  private:

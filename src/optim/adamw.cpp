@@ -58,14 +58,14 @@ class AdamWPredictor : public UpdatePredictor {
     }
     const double decay = decay_of(state.parameter, config_.weight_decay);
     if (state.steps == 0) {
-      kernels::scale(forecast.base, state.master, static_cast<float>(kept_of(rates, decay)),
+      kernels::scale(forecast.base, state.master, static_cast<float>(decay_factor(rates, decay)),
                      stream);
       return;
     }
     kernels::AdamWSettings now = settings(state.parameter, state.steps);
     now.learning_rate = static_cast<float>(momentum_rate(state.steps, rates, decay));
     kernels::adamw_direction(forecast.base, state.m, state.v, now, stream);
-    add_kept(forecast.base, state.master, kept_of(rates, decay), stream);
+    add_decayed(forecast.base, state.master, decay_factor(rates, decay), stream);
   }
 
   void compose(const Tensor& live, const Parameter& parameter, const UpdateForecast& forecast,
@@ -110,8 +110,8 @@ class AdamWPredictor : public UpdatePredictor {
       const double correction =
           1 - std::pow(beta, static_cast<double>(steps) + 1.0 + static_cast<double>(i));
       const double share = power + missing_ * (1 - power) / now;
-      sum +=
-          static_cast<double>(rates[i]) * share / correction * kept_of(rates.subspan(i + 1), decay);
+      sum += static_cast<double>(rates[i]) * share / correction *
+             decay_factor(rates.subspan(i + 1), decay);
     }
     return sum * now;
   }
@@ -197,7 +197,7 @@ bool AdamW::needs_no_copies(const Slot& slot, const Stream& stream) const {
   const Parameter& parameter = *slot.parameter;
   const Tensor gradient = parameter.gradient();
   return parameter.storage().fixed_place() != nullptr &&
-         parameter.home_master().pool() == stream.pool() && !copies_.pages &&
+         parameter.master_in_place().pool() == stream.pool() && !copies_.pages &&
          slot.m.values.pool() == stream.pool() && slot.v.values.pool() == stream.pool() &&
          gradient.device().type == stream.device().type;
 }

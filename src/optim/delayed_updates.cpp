@@ -18,7 +18,7 @@ DelayedUpdates::DelayedUpdates(const OptimizerConfig& config,
       worker_(settings.worker_threads, !device.device().simulated) {}
 
 void DelayedUpdates::begin_step(const Stream&) {
-  require(!is_late_, "updates are pending; wait_for_exact_weights first");
+  require(!is_delayed_, "updates are pending; wait_for_exact_weights first");
   exact_.begin_step();
   ++steps_;
 }
@@ -41,7 +41,7 @@ void DelayedUpdates::update_weight(std::size_t index, float learning_rate, float
                                    const Stream& stream) {
   for (ExactWeight& weight : exact_.of_parameter(index)) {
     if (!weight.parameter->gradient()) return;
-    const Tensor gradient = gradient_now(weight, stream);
+    const Tensor gradient = current_gradient(weight, stream);
     const LoadedWeight here = exact_.load(weight);
     exact_.update(weight, gradient, learning_rate, gradient_scale);
     weight.live->refresh_from(here.master(), stream, weight.first_row);
@@ -49,7 +49,7 @@ void DelayedUpdates::update_weight(std::size_t index, float learning_rate, float
   }
 }
 
-Tensor DelayedUpdates::gradient_now(const ExactWeight& weight, const Stream& stream) {
+Tensor DelayedUpdates::current_gradient(const ExactWeight& weight, const Stream& stream) {
   const Tensor gradient = weight.parameter->gradient();
   if (gradient.device().type == exact_.host().device().type) return gradient;
   const Tensor here = Tensor::empty_like(gradient, MemoryKind::kGradients, exact_.host());
@@ -69,14 +69,14 @@ void DelayedUpdates::free_buffers() {
 }
 
 void DelayedUpdates::begin_lag(const std::vector<float>& rates, const Stream& stream) {
-  if (is_late_) return;
+  if (is_delayed_) return;
   try {
     allocate(stream);
   } catch (const OutOfMemory&) {
     free_buffers();
     throw;
   }
-  is_late_ = true;
+  is_delayed_ = true;
   start(rates);
 }
 
@@ -88,13 +88,13 @@ void DelayedUpdates::start(const std::vector<float>& rates) {
   submit_first_forecasts(rates);
 }
 
-Tensor DelayedUpdates::gradient_here(const ExactWeight& weight, std::int64_t step,
-                                     const PendingUpdate& one) const {
+Tensor DelayedUpdates::gradient_on_device(const ExactWeight& weight, std::int64_t step,
+                                          const PendingUpdate& one) const {
   if (step == step_) return one.finite ? weight.parameter->gradient() : Tensor{};
   return weight.gradients.on_device(step);
 }
 
-void DelayedUpdates::send(const LateStep& step, const Stream& stream) {
+void DelayedUpdates::send(const DelayedStep& step, const Stream& stream) {
   for (ExactWeight& weight : exact_.all()) {
     const Tensor gradient = step.finite ? weight.parameter->gradient() : Tensor{};
     weight.gradients.send(gradient, step_, stream);
@@ -102,7 +102,7 @@ void DelayedUpdates::send(const LateStep& step, const Stream& stream) {
   sent_.record(stream);
 }
 
-ArrivedUpdate DelayedUpdates::wait_for_late_step(const LateStep& step, const Stream& stream) {
+ArrivedUpdate DelayedUpdates::wait_for_delayed_step(const DelayedStep& step, const Stream& stream) {
   if (step.finite) ++steps_;
   ArrivedUpdate result;
   result.is_delayed = true;
@@ -113,9 +113,9 @@ ArrivedUpdate DelayedUpdates::wait_for_late_step(const LateStep& step, const Str
   Arrived& arrived = arrived_[place(step_)];
   result.prediction_error = std::exchange(arrived.error, {});
   result.worst_weight = arrived.worst_weight;
-  if (!step.finite && starts_anew_without_an_update()) {
-    bring_exact_weights(stream);
-    start(step.rates_to_come);
+  if (!step.finite && restarts_without_update()) {
+    copy_exact_weights(stream);
+    start(step.future_rates);
     return result;
   }
   pending_.push_back({step.finite, step.learning_rate, step.gradient_scale});
@@ -127,10 +127,10 @@ ArrivedUpdate DelayedUpdates::wait_for_late_step(const LateStep& step, const Str
   return result;
 }
 
-void DelayedUpdates::bring_exact_weights(const Stream& stream) {
+void DelayedUpdates::copy_exact_weights(const Stream& stream) {
   worker_.wait_until_idle();
   for (ExactWeight& weight : exact_.all()) {
-    const Tensor master = weight.storage->home_master();
+    const Tensor master = weight.storage->master_in_place();
     weight.live->refresh_from(
         StagedTensor(master, Use::kRead, stream, master.pool() != stream.pool()), stream,
         weight.first_row);
@@ -138,10 +138,10 @@ void DelayedUpdates::bring_exact_weights(const Stream& stream) {
 }
 
 void DelayedUpdates::wait_for_exact_weights(const Stream& stream) {
-  if (!is_late_) return;
-  bring_exact_weights(stream);
+  if (!is_delayed_) return;
+  copy_exact_weights(stream);
   for (ExactWeight& weight : exact_.all()) weight.gradients.free_on_device();
-  is_late_ = false;
+  is_delayed_ = false;
 }
 
 SpeculationUse DelayedUpdates::use() const {
@@ -151,8 +151,9 @@ SpeculationUse DelayedUpdates::use() const {
 }
 
 /// The newest forecast is not saved: it follows from the exact state.
-void DelayedUpdates::save_late(State& state) const {
-  const bool is_under_way = is_late_ && step_ > 0;  // otherwise begin_lag() rebuilds the same state
+void DelayedUpdates::save_delayed(State& state) const {
+  const bool is_under_way =
+      is_delayed_ && step_ > 0;  // otherwise begin_lag() rebuilds the same state
   state.integers["speculation.late"] = is_under_way ? 1 : 0;
   if (!is_under_way) return;
   state.integers["speculation.step"] = step_;
@@ -177,11 +178,11 @@ bool DelayedUpdates::is_saved(const State& state) {
   return state.integers.contains("speculation.late") && state.integer("speculation.late") != 0;
 }
 
-void DelayedUpdates::load_late(const State& state, const std::vector<float>& rates,
-                               const Stream& stream) {
+void DelayedUpdates::load_delayed(const State& state, const std::vector<float>& rates,
+                                  const Stream& stream) {
   if (!is_saved(state)) return;
   allocate(stream);
-  is_late_ = true;
+  is_delayed_ = true;
   step_ = state.integer("speculation.step");
   pending_.clear();
   const std::vector<double>& pending = state.reals_of("speculation.flying");

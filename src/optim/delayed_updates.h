@@ -29,13 +29,13 @@ class DelayedUpdates : public SpeculativeOptimizer {
   void set_steps_taken(std::int64_t steps) override;
 
   void begin_lag(const std::vector<float>& rates, const Stream& stream) override;
-  bool is_delayed() const override { return is_late_; }
-  ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream) override;
+  bool is_delayed() const override { return is_delayed_; }
+  ArrivedUpdate wait_for_delayed_step(const DelayedStep& step, const Stream& stream) override;
   void wait_for_exact_weights(const Stream& stream) override;
   SpeculationUse use() const override;
-  void save_late(State& state) const override;
-  void load_late(const State& state, const std::vector<float>& rates,
-                 const Stream& stream) override;
+  void save_delayed(State& state) const override;
+  void load_delayed(const State& state, const std::vector<float>& rates,
+                    const Stream& stream) override;
 
  protected:
   /// Parameters of the update by a gradient in flight.
@@ -50,15 +50,15 @@ class DelayedUpdates : public SpeculativeOptimizer {
   // Waits for the input of composition step_, composes it, and submits the worker's next job.
   virtual double wait_for_forecast() = 0;
   virtual void compose(const Stream& stream) = 0;
-  virtual void submit_update(const LateStep& step) = 0;
+  virtual void submit_update(const DelayedStep& step) = 0;
   virtual void allocate(const Stream& stream);
   virtual void free_buffers();
-  virtual void send(const LateStep& step, const Stream& stream);
+  virtual void send(const DelayedStep& step, const Stream& stream);
   /// Returns whether a step without an update waits for all pending updates and restarts the lag on exact
   /// weights. Forecasts assume that every step has an update.
-  virtual bool starts_anew_without_an_update() const { return true; }
+  virtual bool restarts_without_update() const { return true; }
   /// Returns the gradient for a synchronous update, f32 in host memory.
-  virtual Tensor gradient_now(const ExactWeight& weight, const Stream& stream);
+  virtual Tensor current_gradient(const ExactWeight& weight, const Stream& stream);
   /// Submits the forecasts of the first L compositions after the lag begins.
   virtual void submit_first_forecasts(const std::vector<float>& rates) = 0;
   /// Submits the newest forecast on resume.
@@ -67,13 +67,13 @@ class DelayedUpdates : public SpeculativeOptimizer {
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
   /// Returns a step's gradient on the device, also the current one's; undefined if there is none.
-  Tensor gradient_here(const ExactWeight& weight, std::int64_t step,
-                       const PendingUpdate& one) const;
+  Tensor gradient_on_device(const ExactWeight& weight, std::int64_t step,
+                            const PendingUpdate& one) const;
 
   const std::int64_t lag_;
   const std::size_t weights_;
   ExactWeights exact_;
-  bool is_late_ = false;
+  bool is_delayed_ = false;
   std::int64_t step_ = 0;              // next composition
   std::deque<PendingUpdate> pending_;  // the last L, oldest first
   std::vector<Arrived> arrived_;       // by step
@@ -81,7 +81,7 @@ class DelayedUpdates : public SpeculativeOptimizer {
 
  private:
   void start(const std::vector<float>& rates);
-  void bring_exact_weights(const Stream& stream);
+  void copy_exact_weights(const Stream& stream);
 
   SpeculationUse use_;
 
@@ -109,9 +109,9 @@ class ForecastUpdates : public DelayedUpdates {
                   const std::shared_ptr<MemoryPool>& host, const Stream& home);
   ~ForecastUpdates() override { worker_.stop(); }
   void wait_for_exact_weights(const Stream& stream) override;
-  void save_late(State& state) const override;
-  void load_late(const State& state, const std::vector<float>& rates,
-                 const Stream& stream) override;
+  void save_delayed(State& state) const override;
+  void load_delayed(const State& state, const std::vector<float>& rates,
+                    const Stream& stream) override;
 
  protected:
   void compose(const Stream& stream) override;
@@ -121,9 +121,10 @@ class ForecastUpdates : public DelayedUpdates {
                               const LoadedWeight& here);
   /// Makes the exact update by the gradient of `step`, measures the error of its prediction, and
   /// writes the forecast for step + L.
-  virtual void update_weight_late(ExactWeight& weight, const LoadedWeight& here, std::int64_t step,
-                                  const LateStep& given, const std::deque<PendingUpdate>& pending,
-                                  PredictionMiss& miss);
+  virtual void update_weight_delayed(ExactWeight& weight, const LoadedWeight& here,
+                                     std::int64_t step, const DelayedStep& given,
+                                     const std::deque<PendingUpdate>& pending,
+                                     PredictionMiss& miss);
   std::vector<float> rates_of(const ExactWeight& weight, std::span<const float> rates) const;
   /// Returns the inputs of a forecast for a loaded weight after `steps` updates.
   static ExactWeightState state_of(const ExactWeight& weight, const LoadedWeight& here,
@@ -137,12 +138,12 @@ class ForecastUpdates : public DelayedUpdates {
   };
   void add_groups(const OptimizerConfig& config, const std::string& device_side);
   double wait_for_forecast() override;
-  void submit_update(const LateStep& step) override;
+  void submit_update(const DelayedStep& step) override;
   void submit_first_forecasts(const std::vector<float>& rates) override;
   void submit_last_forecast(const std::vector<float>& rates) override;
   void submit_forecast(std::size_t at, std::vector<float> rates);
-  void update_late(std::int64_t step, const LateStep& given,
-                   const std::deque<PendingUpdate>& pending);
+  void update_delayed(std::int64_t step, const DelayedStep& given,
+                      const std::deque<PendingUpdate>& pending);
   /// Returns the gradients of step `last` and earlier that its forecast does not include.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
                                                    const std::deque<PendingUpdate>& pending,
@@ -169,36 +170,36 @@ class RoundedUpdates final : public ForecastUpdates {
 
  private:
   /// Data of one exact weight in flight, in the pool of `home`.
-  struct OnItsWay {
+  struct InTransit {
     Tensor gradient;         // bf16; f32 for a vector
     Tensor base;             // bf16, of the forecast
     std::int64_t write = 0;  // of the gradient
     bool has_gradient = false;
   };
   void compose(const Stream& stream) override;
-  void send(const LateStep& step, const Stream& stream) override;
+  void send(const DelayedStep& step, const Stream& stream) override;
   void allocate(const Stream& stream) override;
   void free_buffers() override;
-  Tensor gradient_now(const ExactWeight& weight, const Stream& stream) override;
+  Tensor current_gradient(const ExactWeight& weight, const Stream& stream) override;
   void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
                       const LoadedWeight& here) override;
-  void update_weight_late(ExactWeight& weight, const LoadedWeight& here, std::int64_t step,
-                          const LateStep& given, const std::deque<PendingUpdate>& pending,
-                          PredictionMiss& miss) override;
+  void update_weight_delayed(ExactWeight& weight, const LoadedWeight& here, std::int64_t step,
+                             const DelayedStep& given, const std::deque<PendingUpdate>& pending,
+                             PredictionMiss& miss) override;
   /// Returns the f32 forecast from the loaded weight after `steps` updates.
   UpdateForecast forecast_of(const ExactWeight& weight, std::int64_t steps,
                              std::span<const float> rates, const LoadedWeight& here,
                              bool keeps_exact);
-  struct Guess {
+  struct WeightEstimate {
     Tensor predicted, before;
   };
-  Guess guess_of(const ExactWeight& weight, const Tensor& gradient, const LateStep& given,
-                 const LoadedWeight& here);
+  WeightEstimate estimate_of(const ExactWeight& weight, const Tensor& gradient,
+                             const DelayedStep& given, const LoadedWeight& here);
 
   bool measures(std::size_t index, std::int64_t step) const;
 
   const Stream& home_;
-  std::vector<OnItsWay> on_its_way_;
+  std::vector<InTransit> in_transit_;
   Prefetcher bases_;      // read from a file
   Prefetcher gradients_;  // written to a file
 };

@@ -106,19 +106,19 @@ std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t mo
 LoadedWeight::LoadedWeight(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host)
     : weight_(weight) {
   const MemoryLabel label(weight.parameter->name());
-  const auto bring = [&](const Tensor& home) -> const Tensor& {
+  const auto stage = [&](const Tensor& home) -> const Tensor& {
     return held_.emplace_back(home, Use::kChange, host, prefetcher != nullptr, prefetcher);
   };
-  master_ = bring(weight.storage->home_master());
+  master_ = stage(weight.storage->master_in_place());
   std::vector<Tensor> state;
-  for (const Tensor* tensor : weight.state) state.push_back(bring(*tensor));
+  for (const Tensor* tensor : weight.state) state.push_back(stage(*tensor));
   for (std::size_t i = 0; i < state.size(); ++i)
     homes_.push_back(std::exchange(*weight.state[i], state[i]));
-  weight.storage->stand_in(master_);
+  weight.storage->set_loaded(master_);
 }
 
 LoadedWeight::~LoadedWeight() {
-  weight_.storage->stand_in({});
+  weight_.storage->set_loaded({});
   for (std::size_t i = 0; i < homes_.size(); ++i) *weight_.state[i] = homes_[i];
 }
 
@@ -149,7 +149,7 @@ void ExactWeights::add_weights(const std::vector<Parameter*>& parameters,
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     Parameter& parameter = *parameters[i];
     const MemoryLabel label(parameter.name());
-    const Tensor before = parameter.home_master();
+    const Tensor before = parameter.master_in_place();
     const Tensor master = Tensor::empty_like(before, MemoryKind::kMasterWeights, home);
     wait_for_copy(master, before, device);
     auto live = std::make_unique<LiveWeight>(master, device);
@@ -218,7 +218,7 @@ void ExactWeights::begin_step() {
 }
 
 void ExactWeights::end_step() {
-  if (prefetcher_) prefetcher_->settle();
+  if (prefetcher_) prefetcher_->drain();
   optimizer_->end_step(host_);
 }
 

@@ -58,7 +58,7 @@ class GivenGradients final : public GradientSink {
   void give(Parameter& parameter, const Tensor& gradient) {
     now_ = gradient;
     parameter.begin_gradient(*this, 1);
-    if (gradient) parameter.gradient_was_replayed();
+    if (gradient) parameter.mark_gradient_replayed();
   }
 
  private:
@@ -73,12 +73,12 @@ class ExactStorage final : public WeightStorage {
   ExactStorage(Tensor home, const LiveWeight& live) : home_(std::move(home)), live_(live) {}
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use, const Stream&) noexcept override;
-  Tensor home_master() const override { return home_; }
+  Tensor master_in_place() const override { return home_; }
   void compute_in(DType, const Stream&) override {}
   DType compute_dtype() const override { return live_.compute_dtype(); }
   void refresh_compute_copy(const Stream&) override {}
   /// Replaces the master by `here` until called with an undefined tensor.
-  void stand_in(Tensor here) { here_ = std::move(here); }
+  void set_loaded(Tensor here) { here_ = std::move(here); }
 
  private:
   Tensor home_, here_, scratch_;
@@ -162,19 +162,19 @@ class ExactWeights {
               float gradient_scale);
   /// Calls body(weight, loaded) for each weight. Writes and reads of neighbors overlap with it.
   template <class Body>
-  void for_each_at_hand(const Body& body) {
+  void for_each_loaded(const Body& body) {
     if (prefetcher_) prefetcher_->begin_pass();
     for (ExactWeight& weight : weights_) {
       const MemoryLabel label(weight.parameter->name());
       body(weight, load(weight));
     }
-    if (prefetcher_) prefetcher_->settle();
+    if (prefetcher_) prefetcher_->drain();
   }
-  /// Calls for_each_at_hand as one step of exact updates.
+  /// Calls for_each_loaded as one step of exact updates.
   template <class Body>
   void update_each(const Body& body) {
     optimizer_->begin_step(host_);
-    for_each_at_hand(body);
+    for_each_loaded(body);
     optimizer_->end_step(host_);
   }
 

@@ -35,9 +35,9 @@ void visit_kept_forecasts(Weights& weights, std::size_t newest, const Visitor& v
 /// Returns an f32 copy of `rounded` on the stream's device.
 Tensor widened(const Tensor& rounded, MemoryKind kind, const Stream& stream,
                Prefetcher* prefetcher = nullptr) {
-  const bool elsewhere = rounded.pool() != stream.pool();
+  const bool needs_copy = rounded.pool() != stream.pool();
   const Tensor wide = Tensor::empty(rounded.shape(), DType::kF32, kind, stream);
-  kernels::cast(wide, StagedTensor(rounded, Use::kRead, stream, elsewhere, prefetcher), stream);
+  kernels::cast(wide, StagedTensor(rounded, Use::kRead, stream, needs_copy, prefetcher), stream);
   return wide;
 }
 
@@ -114,7 +114,7 @@ void ForecastUpdates::submit_last_forecast(const std::vector<float>& rates) {
 
 void ForecastUpdates::submit_forecast(std::size_t at, std::vector<float> rates) {
   worker_.submit([this, at, rates = std::move(rates)] {
-    exact_.for_each_at_hand([&](ExactWeight& weight, const LoadedWeight& here) {
+    exact_.for_each_loaded([&](ExactWeight& weight, const LoadedWeight& here) {
       write_forecast(weight, at, rates, here);
     });
   });
@@ -150,7 +150,7 @@ std::vector<kernels::GradientInFlight> ForecastUpdates::in_flight(
     const std::int64_t step = last - count + 1 + i;
     const PendingUpdate& one = pending[static_cast<std::size_t>(i)];
     const Tensor gradient =
-        on_device ? gradient_here(weight, step, one) : weight.gradients.on_host(step);
+        on_device ? gradient_on_device(weight, step, one) : weight.gradients.on_host(step);
     if (!gradient) continue;
     const double rate = weight.rate_factor * static_cast<double>(one.learning_rate);
     gradients.push_back({gradient, {}, {}, one.scale, static_cast<float>(rate)});
@@ -172,33 +172,34 @@ double ForecastUpdates::wait_for_forecast() {
   return worker_.wait_until_done(first_job_ + step_ + 1);
 }
 
-void ForecastUpdates::submit_update(const LateStep& step) {
-  worker_.submit([this, at = step_, step, pending = pending_] { update_late(at, step, pending); });
+void ForecastUpdates::submit_update(const DelayedStep& step) {
+  worker_.submit(
+      [this, at = step_, step, pending = pending_] { update_delayed(at, step, pending); });
 }
 
-void ForecastUpdates::update_late(std::int64_t step, const LateStep& given,
-                                  const std::deque<PendingUpdate>& pending) {
+void ForecastUpdates::update_delayed(std::int64_t step, const DelayedStep& given,
+                                     const std::deque<PendingUpdate>& pending) {
   sent_.synchronize();  // also waits for readers of the forecast that is overwritten
   PredictionMiss miss;
   exact_.update_each([&](ExactWeight& weight, const LoadedWeight& here) {
-    update_weight_late(weight, here, step, given, pending, miss);
+    update_weight_delayed(weight, here, step, given, pending, miss);
   });
   arrived_[place(step)] = {miss.error(), miss.worst_weight};
 }
 
-void ForecastUpdates::update_weight_late(ExactWeight& weight, const LoadedWeight& here,
-                                         std::int64_t step, const LateStep& given,
-                                         const std::deque<PendingUpdate>& pending,
-                                         PredictionMiss& miss) {
+void ForecastUpdates::update_weight_delayed(ExactWeight& weight, const LoadedWeight& here,
+                                            std::int64_t step, const DelayedStep& given,
+                                            const std::deque<PendingUpdate>& pending,
+                                            PredictionMiss& miss) {
   const Stream& host = exact_.host();
   exact_.update(weight, weight.gradients.on_host(step), given.learning_rate, given.gradient_scale);
-  const Tensor guess =
+  const Tensor estimate =
       Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host);
   const UpdateForecast& forecast = weight.forecasts[place(step)];
-  on_host(weight).compose(guess, *weight.exact, forecast, in_flight(weight, step, pending, false),
-                          host);
-  miss.wait_and_add(weight, guess, forecast.exact, here.master(), host);
-  write_forecast(weight, place(step), given.rates_to_come, here);
+  on_host(weight).compose(estimate, *weight.exact, forecast,
+                          in_flight(weight, step, pending, false), host);
+  miss.wait_and_add(weight, estimate, forecast.exact, here.master(), host);
+  write_forecast(weight, place(step), given.future_rates, here);
 }
 
 void ForecastUpdates::wait_for_exact_weights(const Stream& stream) {
@@ -206,8 +207,8 @@ void ForecastUpdates::wait_for_exact_weights(const Stream& stream) {
   for (const Group& group : groups_) group.on_device->free_workspace();
 }
 
-void ForecastUpdates::save_late(State& state) const {
-  DelayedUpdates::save_late(state);
+void ForecastUpdates::save_delayed(State& state) const {
+  DelayedUpdates::save_delayed(state);
   if (!is_saved(state)) return;
   visit_kept_forecasts(exact_.all(), place(step_ - 1),
                        [&](UpdateForecast forecast, const std::string& key) {
@@ -218,8 +219,8 @@ void ForecastUpdates::save_late(State& state) const {
                        });
 }
 
-void ForecastUpdates::load_late(const State& state, const std::vector<float>& rates,
-                                const Stream& stream) {
+void ForecastUpdates::load_delayed(const State& state, const std::vector<float>& rates,
+                                   const Stream& stream) {
   if (!is_saved(state)) return;
   allocate(stream);
   const std::int64_t step = state.integer("speculation.step");
@@ -231,7 +232,7 @@ void ForecastUpdates::load_late(const State& state, const std::vector<float>& ra
                              wait_and_take(tensor, state, concat(key, ".", part), exact_.host());
                          });
                        });
-  DelayedUpdates::load_late(state, rates, stream);
+  DelayedUpdates::load_delayed(state, rates, stream);
 }
 
 RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
@@ -247,23 +248,24 @@ RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
 
 /// Only small parts of a forecast stay in host memory.
 void RoundedUpdates::allocate(const Stream&) {
-  for (std::size_t i = on_its_way_.size(); i < exact_.all().size(); ++i) {
+  for (std::size_t i = in_transit_.size(); i < exact_.all().size(); ++i) {
     ExactWeight& weight = exact_.all()[i];
     const MemoryLabel label(weight.exact->name());
-    const auto at_home = [&](DType dtype) {
+    const auto empty_at_home = [&](DType dtype) {
       return Tensor::empty(weight.exact->shape(), dtype, MemoryKind::kPredictor, home_);
     };
     UpdateForecast forecast = on_host(weight).empty_forecast(*weight.exact, exact_.host());
     forecast.exact = forecast.base = {};
     weight.forecasts.assign(1, forecast);
     const bool is_vector = weight.exact->role() == Role::kVector;
-    on_its_way_.push_back({at_home(is_vector ? DType::kF32 : DType::kBF16), at_home(DType::kBF16)});
+    in_transit_.push_back(
+        {empty_at_home(is_vector ? DType::kF32 : DType::kBF16), empty_at_home(DType::kBF16)});
   }
 }
 
 void RoundedUpdates::free_buffers() {
   ForecastUpdates::free_buffers();
-  on_its_way_.clear();
+  in_transit_.clear();
 }
 
 void RoundedUpdates::compose(const Stream& stream) {
@@ -274,7 +276,7 @@ void RoundedUpdates::compose(const Stream& stream) {
     const ExactWeight& weight = exact_.all()[i];
     const MemoryLabel label(weight.exact->name());
     UpdateForecast forecast = weight.forecasts.front();
-    forecast.exact = forecast.base = widened(on_its_way_[i].base, MemoryKind::kWorkspace, stream,
+    forecast.exact = forecast.base = widened(in_transit_[i].base, MemoryKind::kWorkspace, stream,
                                              is_in_file ? &bases_ : nullptr);
     std::vector<kernels::GradientInFlight> gradients;
     if (const Tensor gradient = weight.parameter->gradient(); gradient) {
@@ -290,22 +292,22 @@ void RoundedUpdates::compose(const Stream& stream) {
   }
 }
 
-void RoundedUpdates::send(const LateStep&, const Stream& stream) {
+void RoundedUpdates::send(const DelayedStep&, const Stream& stream) {
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     ExactWeight& weight = exact_.all()[i];
     const Tensor gradient = weight.parameter->gradient();
-    on_its_way_[i].has_gradient = gradient ? true : false;
+    in_transit_[i].has_gradient = gradient ? true : false;
     if (!gradient) continue;
     if (weight.exact->role() == Role::kVector) {
-      copy_or_wait(on_its_way_[i].gradient, weight.of(gradient), stream);
+      copy_or_wait(in_transit_[i].gradient, weight.of(gradient), stream);
     } else {
-      on_its_way_[i].write = gradients_.write(on_its_way_[i].gradient, weight.of(gradient), stream);
+      in_transit_[i].write = gradients_.write(in_transit_[i].gradient, weight.of(gradient), stream);
     }
   }
   sent_.record(stream);
 }
 
-Tensor RoundedUpdates::gradient_now(const ExactWeight& weight, const Stream& stream) {
+Tensor RoundedUpdates::current_gradient(const ExactWeight& weight, const Stream& stream) {
   const Tensor gradient = weight.of(weight.parameter->gradient());
   const Tensor here = Tensor::empty_like(gradient, MemoryKind::kGradients, exact_.host());
   wait_for_copy(here, gradient, stream);
@@ -331,7 +333,7 @@ void RoundedUpdates::write_forecast(ExactWeight& weight, std::size_t, std::span<
   const Tensor rounded =
       Tensor::empty(weight.exact->shape(), DType::kBF16, MemoryKind::kWorkspace, exact_.host());
   kernels::cast(rounded, forecast.base, exact_.host());
-  copy_or_wait(on_its_way_[exact_.index_of(weight)].base, rounded, exact_.host());
+  copy_or_wait(in_transit_[exact_.index_of(weight)].base, rounded, exact_.host());
   forecast.exact = forecast.base = {};
   weight.forecasts.front() = forecast;
 }
@@ -342,26 +344,29 @@ bool RoundedUpdates::measures(std::size_t index, std::int64_t step) const {
   return (index + static_cast<std::size_t>(step)) % every == 0;
 }
 
-void RoundedUpdates::update_weight_late(ExactWeight& weight, const LoadedWeight& here,
-                                        std::int64_t step, const LateStep& given,
-                                        const std::deque<PendingUpdate>&, PredictionMiss& miss) {
-  const OnItsWay& sent = on_its_way_[exact_.index_of(weight)];
+void RoundedUpdates::update_weight_delayed(ExactWeight& weight, const LoadedWeight& here,
+                                           std::int64_t step, const DelayedStep& given,
+                                           const std::deque<PendingUpdate>&, PredictionMiss& miss) {
+  const InTransit& sent = in_transit_[exact_.index_of(weight)];
   Tensor gradient;
   if (sent.has_gradient) {
     gradients_.wait_for_write(sent.write);
     gradient = widened(sent.gradient, MemoryKind::kGradients, exact_.host());
   }
-  std::optional<Guess> guess;
-  if (measures(exact_.index_of(weight), step)) guess = guess_of(weight, gradient, given, here);
+  std::optional<WeightEstimate> estimate;
+  if (measures(exact_.index_of(weight), step))
+    estimate = estimate_of(weight, gradient, given, here);
   exact_.update(weight, gradient, given.learning_rate, given.gradient_scale);
-  if (guess)
-    miss.wait_and_add(weight, guess->predicted, guess->before, here.master(), exact_.host());
-  write_forecast(weight, 0, given.rates_to_come, here);
+  if (estimate)
+    miss.wait_and_add(weight, estimate->predicted, estimate->before, here.master(), exact_.host());
+  write_forecast(weight, 0, given.future_rates, here);
 }
 
 /// Predicts the weight after the update of the current step.
-RoundedUpdates::Guess RoundedUpdates::guess_of(const ExactWeight& weight, const Tensor& gradient,
-                                               const LateStep& given, const LoadedWeight& here) {
+RoundedUpdates::WeightEstimate RoundedUpdates::estimate_of(const ExactWeight& weight,
+                                                           const Tensor& gradient,
+                                                           const DelayedStep& given,
+                                                           const LoadedWeight& here) {
   const std::span<const float> rates(&given.learning_rate, 1);
   std::vector<kernels::GradientInFlight> gradients;
   if (gradient)

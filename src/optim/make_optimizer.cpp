@@ -133,7 +133,7 @@ void GroupedOptimizer::update_weights(float learning_rate, float gradient_scale,
 
 void GroupedOptimizer::end_step(const Stream& stream) {
   for (const Part& part : parts_) part.optimizer->end_step(stream);
-  if (copies_.prefetcher) copies_.prefetcher->settle();
+  if (copies_.prefetcher) copies_.prefetcher->drain();
   if (copies_.pages) copies_.pages->end_update(*stream.pool());
 }
 
@@ -171,11 +171,11 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
   std::vector<std::string> problems;
   config.collect_problems("optimizer", problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  const bool is_away = home.pool() != stream.pool();
+  const bool is_offloaded = home.pool() != stream.pool();
   StateHome where(home);
-  if (config.paged && device_budget && is_away) {
+  if (config.paged && device_budget && is_offloaded) {
     where.copies.pages = std::make_shared<StatePages>(*device_budget / 100 * kPagesPercent);
-  } else if (copies == Copies::kInBackground && is_away &&
+  } else if (copies == Copies::kInBackground && is_offloaded &&
              stream.device().type == DeviceType::kCpu) {
     where.copies.prefetcher = std::make_shared<Prefetcher>();
   }

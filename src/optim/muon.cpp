@@ -70,7 +70,7 @@ class MuonPredictor : public UpdatePredictor {
     for (std::size_t i = 0; i < rates.size(); ++i) {
       const std::int64_t step = state.steps + 1 + static_cast<std::int64_t>(i);
       rate_by_rows[rows_together(config_, shape, step)] +=
-          static_cast<double>(rates[i]) * kept_of(rates.subspan(i + 1), decay);
+          static_cast<double>(rates[i]) * decay_factor(rates.subspan(i + 1), decay);
     }
     kernels::sum_of_squares(forecast.squares, {&state.m, 1}, stream);
     fill_zero(forecast.base, stream);
@@ -82,7 +82,7 @@ class MuonPredictor : public UpdatePredictor {
                     static_cast<float>(-rate) * update_scale({rows, shape[1]}),
                     orthogonal(u, rows, state.parameter, stream), stream);
     }
-    add_kept(forecast.base, state.master, kept_of(rates, decay), stream);
+    add_decayed(forecast.base, state.master, decay_factor(rates, decay), stream);
   }
 
   void compose(const Tensor& live, const Parameter& parameter, const UpdateForecast& forecast,

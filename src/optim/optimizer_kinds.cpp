@@ -19,7 +19,7 @@ std::unique_ptr<Optimizer> make(const OptimizerConfig& config, std::vector<Param
   return std::make_unique<T>(config, std::move(parameters), stream, home);
 }
 
-std::vector<std::string> names_where(auto&& holds) {
+std::vector<std::string> names_if(auto&& holds) {
   return names_of(optimizer_kinds() | std::views::filter(holds));
 }
 
@@ -72,13 +72,13 @@ const std::vector<std::string>& optimizer_names() {
 }
 
 const std::vector<std::string>& optimizer_names_with_8_bits() {
-  static const std::vector<std::string> names = names_where(&OptimizerKind::has_8_bits);
+  static const std::vector<std::string> names = names_if(&OptimizerKind::has_8_bits);
   return names;
 }
 
 const std::vector<std::string>& predictable_optimizer_names() {
   static const std::vector<std::string> names =
-      names_where([](const OptimizerKind& kind) { return kind.predictor != nullptr; });
+      names_if([](const OptimizerKind& kind) { return kind.predictor != nullptr; });
   return names;
 }
 

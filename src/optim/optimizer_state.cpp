@@ -28,8 +28,8 @@ Tensor StatePages::page_of(const Tensor& state, Use use, const Stream& stream) {
   auto page = std::find_if(pages_.begin(), pages_.end(),
                            [&](const Page& known) { return known.home.raw() == state.raw(); });
   if (page == pages_.end()) {
-    constexpr std::size_t kMostRounding = 4096;  // of a block
-    const std::size_t bytes = state.bytes() + kMostRounding;
+    constexpr std::size_t kMaxRounding = 4096;  // of a block
+    const std::size_t bytes = state.bytes() + kMaxRounding;
     if (bytes > room_bytes_) return {};
     room_bytes_ -= bytes;
     const Tensor here = Tensor::empty_like(state, state.kind(), stream);
@@ -52,7 +52,7 @@ bool StatePages::leave(const Stream& stream) {
 
 namespace {
 
-constexpr std::int64_t kLeastRoundedElements = 4096;
+constexpr std::int64_t kMinRoundedElements = 4096;
 
 }  // namespace
 
@@ -71,7 +71,7 @@ Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype) {
 Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const Stream& home) {
   require(state_bits == 32 || state_bits == 16 || state_bits == 8,
           "optimizer.state_bits must be 8, 16 or 32");
-  if (parameter.elements_of_whole() < kLeastRoundedElements || state_bits == 32)
+  if (parameter.elements_of_whole() < kMinRoundedElements || state_bits == 32)
     return {make_state(parameter, home), {}};
   if (state_bits == 16) return {make_state(parameter, home, DType::kBF16), {}};
   const Shape blocks{kernels::quantization_blocks(parameter.elements())};

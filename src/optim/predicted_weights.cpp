@@ -70,7 +70,7 @@ void PredictedWeights::begin() {
   std::vector<std::unique_ptr<WeightStorage>> made;
   for (const Parameter* parameter : parameters_) {
     const MemoryLabel label(parameter->name());
-    const Tensor exact = parameter->home_master();
+    const Tensor exact = parameter->master_in_place();
     const Tensor values = Tensor::empty_like(exact, exact.kind(), stream_);
     if (exact.elements() > 0) copy(values, exact, stream_);
     made.push_back(std::make_unique<ResidentWeight>(values));
@@ -88,7 +88,7 @@ void PredictedWeights::exchange_values() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i]->elements() == 0) continue;
     const MemoryLabel label(parameters_[i]->name());
-    const Tensor here = parameters_[i]->home_master(), there = others_[i]->home_master();
+    const Tensor here = parameters_[i]->master_in_place(), there = others_[i]->master_in_place();
     const Tensor before = Tensor::empty_like(here, MemoryKind::kWorkspace, stream_);
     copy(before, here, stream_);
     copy(here, there, stream_);
@@ -141,7 +141,7 @@ void PredictedWeights::predict_weight(std::size_t index, std::span<const OwnGrad
   if (forecast.base.raw() != forecast.exact.raw()) forecast.exact = {};
   forecast.steps = optimizer_.steps_taken();
   predictor.write_forecast(forecast,
-                           {parameter, others_[index]->home_master(), *rule.m,
+                           {parameter, others_[index]->master_in_place(), *rule.m,
                             rule.v == nullptr ? Tensor{} : *rule.v, forecast.steps},
                            rates, stream_);
   {
@@ -159,7 +159,8 @@ Tensor PredictedWeights::slices(bool of_exact) const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (slice_elements_[i] == 0) continue;
     const bool is_other = of_exact && are_in_place();
-    const Tensor whole = is_other ? others_[i]->home_master() : parameters_[i]->home_master();
+    const Tensor whole =
+        is_other ? others_[i]->master_in_place() : parameters_[i]->master_in_place();
     copy(slices.rows(first, first + slice_elements_[i]), slice_of(whole, slice_elements_[i]),
          stream_);
     first += slice_elements_[i];

@@ -93,14 +93,15 @@ inline void write_codes(const UpdateForecast& forecast, const Tensor& momentum,
 }
 
 /// Returns the fraction of a weight that remains after one decay per rate.
-inline double kept_of(std::span<const float> rates, double decay) {
+inline double decay_factor(std::span<const float> rates, double decay) {
   double kept = 1;
   for (const float rate : rates) kept *= 1 - static_cast<double>(rate) * decay;
   return kept;
 }
 
 /// Computes base = kept·master + base.
-inline void add_kept(const Tensor& base, const Tensor& master, double kept, const Stream& stream) {
+inline void add_decayed(const Tensor& base, const Tensor& master, double kept,
+                        const Stream& stream) {
   kernels::axpy(base, base, static_cast<float>(kept), master, stream);
 }
 

@@ -28,9 +28,9 @@ namespace {
 /// Returns a checksum of all tokens, or of an evenly spaced sample of 16 million: different data
 /// differ nearly everywhere.
 std::string sampled_checksum(const TokenDataset& data) {
-  constexpr std::int64_t kPiece = 4096, kMostPieces = 4096;
+  constexpr std::int64_t kPiece = 4096, kMaxPieces = 4096;
   const std::int64_t pieces = (data.tokens() + kPiece - 1) / kPiece;
-  const std::int64_t every = std::max<std::int64_t>(1, pieces / kMostPieces);
+  const std::int64_t every = std::max<std::int64_t>(1, pieces / kMaxPieces);
   Checksum checksum;
   std::vector<std::int32_t> ids;
   for (std::int64_t at = 0; at < data.tokens(); at += every * kPiece) {
@@ -59,8 +59,8 @@ class Pretraining final : public LanguageTask {
                                        .masks = config.masking(train_.vocabulary_size())});
   }
   DatasetPart validation(const HybridTrainerConfig& config) const override {
-    return TokenWindows::to_measure_on(validation_, config.data.sequence_length,
-                                       config.masking(validation_.vocabulary_size()));
+    return TokenWindows::for_evaluation(validation_, config.data.sequence_length,
+                                        config.masking(validation_.vocabulary_size()));
   }
 
  private:
@@ -91,8 +91,8 @@ class Pretraining final : public LanguageTask {
 ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
                                   const std::optional<ModelFolder>& model) {
   const std::filesystem::path of_run = settings.run / "tokenizer";
-  if (resumes(settings) && holds_tokenizer(of_run)) return of_run;
-  if (model && settings.adapter) return tokenizer_beside(*settings.adapter, *model);
+  if (resumes(settings) && contains_tokenizer(of_run)) return of_run;
+  if (model && settings.adapter) return adapter_tokenizer(*settings.adapter, *model);
   if (model) return *model;
   throw UsageError(concat(settings.data.string(),
                           " is a file of examples, which needs a model folder with a tokenizer; "
@@ -105,7 +105,7 @@ ExampleFiles files_of(const TrainingRunSettings& settings,
   ExampleFiles files{.examples = settings.data,
                      .validation = settings.validation,
                      .tokenizer = tokenizer_of_examples(settings, model),
-                     .now = RunRanks(settings.ranks).of_first(std::time(nullptr)),
+                     .now = RunRanks(settings.ranks).value_of_first(std::time(nullptr)),
                      .vocabulary = settings.config.model.vocabulary,
                      .context = settings.config.model.context,
                      .pairs = settings.config.prefers()};
@@ -145,7 +145,9 @@ class FineTuning final : public LanguageTask {
     const std::vector<std::string> after = answers_of(model, stream);
     return after.empty() ? std::vector<ComparedAnswer>() : compared(before_, after);
   }
-  std::optional<std::int64_t> vocabulary_size() const override { return tokenizer_->least_table(); }
+  std::optional<std::int64_t> vocabulary_size() const override {
+    return tokenizer_->min_table_rows();
+  }
   RunData described() const override {
     const auto add = [](std::int64_t sum, const ExampleRow& row) {
       return sum + std::ssize(row.tokens);
@@ -186,8 +188,8 @@ class FineTuning final : public LanguageTask {
   /// Computes the answers before training, or reads them from the folder of a resumed run.
   void answer_before(const RunStart& start) override {
     const HybridTrainerConfig& config = start.config;
-    prompts_ = hears()
-                   ? clips_to_hear(config.observability.answers)
+    prompts_ = is_speech()
+                   ? clip_prompts(config.observability.answers)
                    : held_out_prompts(data_.validation, *tokenizer_, config.observability.answers,
                                       config.data.sequence_length);
     if (prompts_.empty()) return;
@@ -200,7 +202,7 @@ class FineTuning final : public LanguageTask {
       return;
     }
     if (!RunRanks(start.ranks).lead()) return;
-    start.tell(
+    start.report(
         concat("generating answers to ", prompts_.size(), " prompts with the initial model"));
     for (std::string& answer : answers_of(start.model, start.stream))
       before_.emplace_back(std::move(answer));
@@ -220,47 +222,47 @@ class FineTuning final : public LanguageTask {
     }
     return answers;
   }
-  bool hears() const { return files_.heard_seconds > 0; }
+  bool is_speech() const { return files_.max_clip_seconds > 0; }
   SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.generation); }
   /// Returns the first clips of the validation rows, at most `most`, each named as its own prompt.
-  std::vector<HeldOutPrompt> clips_to_hear(std::int64_t most) const {
+  std::vector<HeldOutPrompt> clip_prompts(std::int64_t most) const {
     std::vector<HeldOutPrompt> prompts;
     const SpeechTokens tokens = speech_tokens();
     for (const ExampleRow& clip : data_.validation) {
       if (std::ssize(prompts) == most) break;
-      prompts.push_back(
-          {.tokens = {}, .text = clip.clip->name, .wanted = said_in(clip, *tokenizer_, tokens)});
+      prompts.push_back({.tokens = {},
+                         .text = clip.clip->name,
+                         .wanted = reference_transcript(clip, *tokenizer_, tokens)});
     }
     return prompts;
   }
   std::vector<std::string> answers_of(LossModel& loss_model, const Stream& stream) const {
     auto& model = static_cast<LanguageModel&>(loss_model);
-    return texts_written_in(model, dtype_of_text(), stream, [&] {
-      return hears()         ? heard_clips(model, stream)
-             : files_.source ? written_of_sources(model, stream)
-                             : written_behind_prompts(model, stream);
+    return generate_in_dtype(model, dtype_of_text(), stream, [&] {
+      return is_speech()     ? transcribe_clips(model, stream)
+             : files_.source ? generate_from_sources(model, stream)
+                             : generate_from_prompts(model, stream);
     });
   }
-  std::vector<std::string> heard_clips(LanguageModel& model, const Stream& stream) const {
+  std::vector<std::string> transcribe_clips(LanguageModel& model, const Stream& stream) const {
     const std::vector<ExampleRow> clips(data_.validation.begin(),
                                         data_.validation.begin() + std::ssize(prompts_));
-    return heard_texts(model, *tokenizer_, speech_tokens(), clips, dtype_of_text(), stream, 1);
+    return transcribe_texts(model, *tokenizer_, speech_tokens(), clips, dtype_of_text(), stream, 1);
   }
   /// Generates greedily from the prompts, which are encoder sources.
-  std::vector<std::string> written_of_sources(LanguageModel& model, const Stream& stream) const {
-    SourceWriting writing = source_writing_of(model.config(), files_.generation);
+  std::vector<std::string> generate_from_sources(LanguageModel& model, const Stream& stream) const {
+    Seq2SeqSettings writing = seq2seq_settings_of(model.config(), files_.generation);
     writing.beams = 1;
     writing.rules.words = tokenizer_->vocabulary_size();
     writing.set_longest(std::min(writing.search.longest, kAnswerTokens + 1));
-    SourceWriter writer(model, writing, dtype_of_text(), stream);
+    Seq2SeqGenerator writer(model, writing, dtype_of_text(), stream);
     std::vector<std::string> texts;
     for (const HeldOutPrompt& prompt : prompts_)
       texts.push_back(readable_text(*tokenizer_, writer.write(prompt.tokens)));
     return texts;
   }
   /// Generates greedy answers to the prompts.
-  std::vector<std::string> written_behind_prompts(LanguageModel& model,
-                                                  const Stream& stream) const {
+  std::vector<std::string> generate_from_prompts(LanguageModel& model, const Stream& stream) const {
     GenerationSettings generation{.tokens = kAnswerTokens,
                                   .end_tokens = end_token_ids_in(files_.tokenizer)};
     generation.end_tokens.insert(generation.end_tokens.end(), end_tokens_.begin(),
@@ -287,7 +289,7 @@ class FineTuning final : public LanguageTask {
                                     const ReferenceKey& key) const {
     const RunRanks ranks(start.ranks);
     const auto began = Clock::now();
-    start.tell(
+    start.report(
         concat("reference: computing the initial model's likelihoods for ", key.pairs, " pairs"));
     PairReferences all;
     for (const auto* rows : {&data_.train, &data_.validation}) {
@@ -300,8 +302,8 @@ class FineTuning final : public LanguageTask {
     if (ranks.lead()) write_reference(file, key, all);
     start.stream.synchronize();
     start.stream.pool()->trim();  // training uses other block sizes
-    start.tell(concat("reference: took ", units::duration(seconds_since(began)),
-                      ", stored in reference.bin; the reference model was released from memory"));
+    start.report(concat("reference: took ", units::duration(seconds_since(began)),
+                        ", stored in reference.bin; the reference model was released from memory"));
     return all;
   }
   void check_data(const HybridTrainerConfig& config) const override {
@@ -322,7 +324,7 @@ class FineTuning final : public LanguageTask {
     return tokenizer_of_data(files_.tokenizer, vocabulary);
   }
   std::vector<std::string> notes_of_data() const override {
-    std::vector<std::string> notes = told_of_refused(data_, files_);
+    std::vector<std::string> notes = refused_row_notes(data_, files_);
     notes.insert(
         notes.begin(),
         concat("the data has ", data_.rows, " rows: ", data_.train.size(), " for training, ",
@@ -342,9 +344,9 @@ class FineTuning final : public LanguageTask {
       notes.push_back(concat("generation ignores unsupported settings in the model's ",
                              files_.generation.file.filename().string(), ": ", problem));
     const std::vector<ExampleRow> none;
-    for (std::string& cut : told_of_cut_rows(
-             {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation}, files_,
-             sequence_length_, "raise data.sequence_length to keep them"))
+    for (std::string& cut :
+         cut_row_notes({&data_.train, data_.validates_on_training_rows ? &none : &data_.validation},
+                       files_, sequence_length_, "raise data.sequence_length to keep them"))
       notes.push_back(std::move(cut));
     return notes;
   }

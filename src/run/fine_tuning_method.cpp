@@ -15,7 +15,7 @@ constexpr std::int64_t kLongestRow = 1024;
 /// Returns the quantized format for qlora: the format of the weights if they are quantized already, else
 /// nf4.
 std::string quantized_base(const ModelFolder& folder) {
-  if (folder.is_gguf() && is_mostly_blocks(folder.gguf())) return kFileBase;
+  if (folder.is_gguf() && is_mostly_quantized(folder.gguf())) return kFileBase;
   const std::string held = quantization_of_hugging_face(folder);
   return held.empty() ? "nf4" : held;
 }

@@ -23,7 +23,7 @@ void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
                              ", but the model's vocabulary has ", model.vocabulary));
 }
 
-constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
+constexpr std::uint64_t kHoldoutKey = 0x76616c6964;
 /// Throws DataError if the examples are preference pairs.
 void refuse_preferences(const ExampleRows& read, bool measured) {
   if (read.pairs.empty()) return;
@@ -54,7 +54,7 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bo
   for (const auto& [line, reason, file] : read.refused)
     data.refused.push_back(concat(read.place(file, line, true), " is refused: ", reason));
   for (const std::string& note : read.notes()) data.notes.push_back(concat(name, ": ", note));
-  if (const std::string problem = read.mostly_refused(); !problem.empty())
+  if (const std::string problem = read.mostly_rejected_warning(); !problem.empty())
     throw DataError(concat(name, ": ", problem));
   data.rows += std::ssize(read.rows);
   if (data.form.empty()) data.form = read.form();
@@ -73,22 +73,22 @@ static std::optional<SourceFormat> source_format_of(const ModelConfig& model,
   return SourceFormat{.start = *keys.start, .longest = model.encoder.source_places()};
 }
 
-SourceWriting source_writing_of(const ModelConfig& model, const GenerationKeys& keys) {
+Seq2SeqSettings seq2seq_settings_of(const ModelConfig& model, const GenerationKeys& keys) {
   check_keys(model, keys);
-  SourceWriting writing{.start = *keys.start,
-                        .beams = keys.beams,
-                        .search = {.end_tokens = keys.end_tokens,
-                                   .length_penalty = keys.length_penalty,
-                                   .end = keys.search_end},
-                        .rules = keys.rules};
+  Seq2SeqSettings writing{.start = *keys.start,
+                          .beams = keys.beams,
+                          .search = {.end_tokens = keys.end_tokens,
+                                     .length_penalty = keys.length_penalty,
+                                     .end = keys.search_end},
+                          .rules = keys.rules};
   writing.rules.end_tokens = keys.end_tokens;
   writing.set_longest(keys.longest(1, model.context));
   return writing;
 }
 
 void ExampleFiles::set_encoder(const ModelConfig& model, const std::vector<ModelFolder>& folders) {
-  heard_seconds = hybrid_trainer::heard_seconds(model);
-  if (heard_seconds == 0 && !model.encoder.reads_tokens()) return;
+  max_clip_seconds = hybrid_trainer::max_clip_seconds(model);
+  if (max_clip_seconds == 0 && !model.encoder.reads_tokens()) return;
   generation = read_generation_keys(folders);
   source = source_format_of(model, generation);
 }
@@ -99,7 +99,7 @@ bool may_be_examples(const std::filesystem::path& path) {
 
 ExampleData read_example_data(const ExampleFiles& files, const DataConfig& config) {
   const Tokenizer& tokenizer = *files.tokenizer.tokenizer();
-  if (files.vocabulary > 0 && tokenizer.least_table() > files.vocabulary) {
+  if (files.vocabulary > 0 && tokenizer.min_table_rows() > files.vocabulary) {
     throw DataError(concat(files.tokenizer.string(), ": the tokenizer has ",
                            tokenizer.vocabulary_size(), " tokens and the model's embedding table ",
                            files.vocabulary,
@@ -120,10 +120,10 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
   const auto read = [&](const std::filesystem::path& path, RowSplit split) {
     const std::string name = files.called.empty() ? path.string() : files.called;
     format.split = split;
-    if (files.heard_seconds == 0)
+    if (files.max_clip_seconds == 0)
       return taken_rows(read_example_rows(path, format), name, files.measured, data);
     const SpeechTokens tokens = read_speech_tokens(tokenizer, files.generation);
-    return taken_rows(read_clip_examples(path, format, files.heard_seconds, tokens), name,
+    return taken_rows(read_clip_examples(path, format, files.max_clip_seconds, tokens), name,
                       files.measured, data);
   };
   const RowSplit split = files.measured
@@ -132,9 +132,9 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
   std::vector<ExampleRow> rows = read(files.examples, split);
   const bool has_validation = !files.measured && files.validation.empty() &&
                               !row_files(files.examples, RowSplit::kValidation).empty();
-  const std::string others =
-      has_validation ? told_of_other_files(files.examples, {split, RowSplit::kValidation})
-                     : told_of_other_files(files.examples, {split});
+  const std::string others = has_validation
+                                 ? unread_files_note(files.examples, {split, RowSplit::kValidation})
+                                 : unread_files_note(files.examples, {split});
   if (!others.empty()) data.notes.push_back(concat(files.examples.string(), ": ", others));
   if (!files.validation.empty() || has_validation) {
     data.validation =
@@ -145,14 +145,14 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
     data.train = std::move(rows);
     return data;
   }
-  auto parts = divided(std::move(rows), config.validation_fraction, kHeldBackKey);
+  auto parts = divided(std::move(rows), config.validation_fraction, kHoldoutKey);
   data.train = std::move(parts.train);
   data.validation = std::move(parts.validation);
   data.validates_on_training_rows = parts.are_same;
   return data;
 }
 
-std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files) {
+std::vector<std::string> refused_row_notes(const ExampleData& data, const ExampleFiles& files) {
   constexpr std::size_t kShown = 5;
   std::vector<std::string> lines(data.refused);
   if (lines.size() <= kShown) return lines;
@@ -164,14 +164,14 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   return lines;
 }
 
-std::vector<std::string> told_of_cut_rows(
-    std::initializer_list<const std::vector<ExampleRow>*> rows, const ExampleFiles& files,
-    std::int64_t length, const std::string& hint) {
-  std::vector<std::string> told{
-      told_of_cut(rows, length, length < files.context ? hint : kContextIsFull),
-      files.source ? told_of_cut_sources(rows, files.source->longest) : ""};
-  std::erase(told, "");
-  return told;
+std::vector<std::string> cut_row_notes(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                                       const ExampleFiles& files, std::int64_t length,
+                                       const std::string& hint) {
+  std::vector<std::string> notes{
+      cut_rows_note(rows, length, length < files.context ? hint : kContextIsFull),
+      files.source ? cut_sources_note(rows, files.source->longest) : ""};
+  std::erase(notes, "");
+  return notes;
 }
 
 PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,

@@ -18,7 +18,7 @@ struct TrainingRunSettings;
 
 /// Returns the generation settings of a model with an encoder of tokens, limited to its decoder's
 /// context. Throws DataError if the keys name no start token.
-SourceWriting source_writing_of(const ModelConfig& model, const GenerationKeys& keys);
+Seq2SeqSettings seq2seq_settings_of(const ModelConfig& model, const GenerationKeys& keys);
 
 /// Sources of a run's examples.
 struct ExampleFiles {
@@ -33,7 +33,7 @@ struct ExampleFiles {
   bool measured = false;  // evaluation only: uses the test split of a folder with splits
   /// Length in seconds of a clip that the model processes in one window, for audio examples. 0:
   /// text only.
-  double heard_seconds = 0;
+  double max_clip_seconds = 0;
   /// Set if the model has an encoder of tokens.
   std::optional<SourceFormat> source{};
   GenerationKeys generation{};  // for a model with an encoder
@@ -98,13 +98,13 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
                                                          const Stream& stream);
 
 /// Returns messages with the first refused lines and the command that lists all of them.
-std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
+std::vector<std::string> refused_row_notes(const ExampleData& data, const ExampleFiles& files);
 
 /// Returns warnings about rows and sources that are truncated, if any. `length`: of a sequence;
 /// `hint`: the setting that increases it, up to the model's context.
-std::vector<std::string> told_of_cut_rows(
-    std::initializer_list<const std::vector<ExampleRow>*> rows, const ExampleFiles& files,
-    std::int64_t length, const std::string& hint);
+std::vector<std::string> cut_row_notes(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                                       const ExampleFiles& files, std::int64_t length,
+                                       const std::string& hint);
 
 /// Returns how to pack rows into sequences. `source_length`: maximum length of sources.
 PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,

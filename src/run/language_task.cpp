@@ -144,7 +144,7 @@ void check_same_data(const RunData& before, const RunData& here) {
                            " has other validation rows than the run, so its losses could not be "
                            "compared; give the run's own file to --validation, ",
                            shell_path(before.validation.string()), ", unchanged"));
-  throw DataError(told_of_other_data(here.folder, before.folder, tokens));
+  throw DataError(other_data_message(here.folder, before.folder, tokens));
 }
 
 }  // namespace
@@ -152,18 +152,18 @@ void check_same_data(const RunData& before, const RunData& here) {
 std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
                                                    std::int64_t vocabulary) {
   std::shared_ptr<const Tokenizer> tokenizer = data.tokenizer();
-  if (tokenizer->least_table() <= vocabulary) return tokenizer;
+  if (tokenizer->min_table_rows() <= vocabulary) return tokenizer;
   throw DataError(concat("the tokenizer of ", data.string(), " has ", tokenizer->vocabulary_size(),
                          " tokens, want at most model.vocabulary, ", vocabulary,
                          "; prepare the data again with hybrid prepare"));
 }
 
 /// Returns whether the folder of --init-from has a readable tokenizer that differs from the data's.
-static bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
-                                          const Tokenizer* of_data) {
+static bool changes_tokenizer(const std::optional<ModelFolder>& init_from,
+                              const Tokenizer* of_data) {
   if (!init_from || of_data == nullptr) return false;
   try {
-    return !init_from->tokenizer()->has_tokens_of(*of_data);
+    return !init_from->tokenizer()->has_same_tokens(*of_data);
   } catch (const Error&) {
     return false;
   }
@@ -284,7 +284,7 @@ RunData LanguageTask::run_data(const RunPaths& run, bool resumes) const {
   data.adapter = settings_.adapter.value_or(resumes ? data_of_run(run).adapter : "");
   if (model_) {
     data.base = *model_;
-    if (!begins_with_another_tokenizer(model_, tokenizer_.get())) add_token_ids(data);
+    if (!changes_tokenizer(model_, tokenizer_.get())) add_token_ids(data);
   } else if (resumes) {
     const RunData before = data_of_run(run);
     data.base = before.base;
@@ -309,7 +309,7 @@ std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
 
 std::vector<std::string> LanguageTask::notes(bool begins) const {
   std::vector<std::string> notes = notes_of_data();
-  if (begins && begins_with_another_tokenizer(model_, tokenizer_.get())) {
+  if (begins && changes_tokenizer(model_, tokenizer_.get())) {
     notes.push_back(concat("warning: the tokenizer of ", model_->string(),
                            " differs from the data's tokenizer, so the weights interpret the token "
                            "ids as other text; prepare the text with --tokenizer ",

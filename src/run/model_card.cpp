@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-constexpr std::size_t kMostCardBytes = 1 << 20;
+constexpr std::size_t kMaxCardBytes = 1 << 20;
 
 constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
@@ -116,7 +116,7 @@ std::string hub_name_of(const fs::path& model) {
 
 /// Returns the purpose of a run's family; without a run, the purpose of a language model.
 ModelFamily::Purpose purpose_of(const RunPaths& run) {
-  const json::object config = run.hold_a_run() ? object_in_file(run.config()) : json::object();
+  const json::object config = run.contains_run() ? object_in_file(run.config()) : json::object();
   const json::value* model = config.if_contains("model");
   const std::string name =
       model != nullptr && model->is_object() ? text_in(model->get_object(), "family") : "";
@@ -189,7 +189,7 @@ LicenseTexts license_of(const ModelFolder& model) {
     return found;
   }
   if (!fs::is_regular_file(model.path() / "README.md")) return found;
-  std::istringstream lines(model.files().text("README.md", kMostCardBytes));
+  std::istringstream lines(model.files().text("README.md", kMaxCardBytes));
   std::string line, open;  // the key whose value follows as a list
   bool is_inside = false;
   while (std::getline(lines, line)) {
@@ -215,7 +215,7 @@ LicenseTexts license_of(const ModelFolder& model) {
 
 std::string model_card(const fs::path& source, CardKind kind) {
   const RunPaths run{source.string()};
-  const bool is_run = run.hold_a_run();
+  const bool is_run = run.contains_run();
   const RunData data = is_run ? data_of_run(run) : RunData{};
   const fs::path base = is_run ? data.base.path() : source;
   const std::string name =

@@ -20,7 +20,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMostReferenceBytes = std::size_t{16} << 30;
+constexpr std::size_t kMaxReferenceBytes = std::size_t{16} << 30;
 
 template <class Number>
 std::string bytes_of_numbers(const std::vector<Number>& numbers) {
@@ -78,8 +78,8 @@ std::string checksum_of_rows(const std::vector<ExampleRow>& rows) {
     const std::int64_t head[] = {std::ssize(row.tokens), row.rejected_at};
     sum.add(head, sizeof head);
     sum.add(row.tokens.data(), row.tokens.size() * sizeof(std::int32_t));
-    const std::vector<char> learnt(row.learnt.begin(), row.learnt.end());
-    sum.add(learnt.data(), learnt.size());
+    const std::vector<char> is_target(row.is_target.begin(), row.is_target.end());
+    sum.add(is_target.data(), is_target.size());
   }
   return sum.text();
 }
@@ -93,7 +93,7 @@ static boost::json::value head_of_reference(const std::string& content, const st
 /// Returns the base of a run's reference (identity_of_start and precision), or "".
 static std::string base_of_reference(const std::string& file) {
   if (!std::filesystem::exists(file)) return "";
-  const boost::json::value head = head_of_reference(read_file(file, kMostReferenceBytes), file);
+  const boost::json::value head = head_of_reference(read_file(file, kMaxReferenceBytes), file);
   const auto* found = head.is_object() ? head.get_object().if_contains("base") : nullptr;
   return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
 }
@@ -159,7 +159,7 @@ void write_reference(const std::string& file, const ReferenceKey& key,
 
 std::optional<PairReferences> read_reference(const std::string& file, const ReferenceKey& key) {
   if (!std::filesystem::exists(file)) return {};
-  const std::string content = read_file(file, kMostReferenceBytes);
+  const std::string content = read_file(file, kMaxReferenceBytes);
   const std::size_t end = content.find('\n');
   const std::string numbers = end == content.npos ? "" : content.substr(end + 1);
   const boost::json::value head = head_of_reference(content, file);

@@ -24,7 +24,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::int64_t kProbeTokens = 64;
-constexpr std::size_t kMostGenerationBytes = 1 << 20;
+constexpr std::size_t kMaxGenerationBytes = 1 << 20;
 
 void require_adapters(const TrainedRun& run) {
   if (!run.config.freezes())
@@ -40,7 +40,7 @@ LoraConfig exported_adapters(const TrainedRun& run) {
   const std::string& classifier = find_family(run.config.model.family).hugging_face.classifier;
   bool is_held = !classifier.empty();
   run.network->visit_parameters([&](Parameter& parameter) {
-    if (!parameter.trainable() || is_of_adapter(parameter)) return;
+    if (!parameter.trainable() || belongs_to_adapter(parameter)) return;
     is_held = is_held && parameter.in_files().front().name.starts_with(classifier);
   });
   std::set<std::int64_t> ranks;
@@ -192,7 +192,7 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                       model_families(), rounded, run.token_ids, run.origin, run.base_config);
   if (!run.end_tokens.empty()) {
     const std::filesystem::path file = output / "generation_config.json";
-    replace_file(file, with_end_tokens(read_file(file, kMostGenerationBytes), run.end_tokens));
+    replace_file(file, with_end_tokens(read_file(file, kMaxGenerationBytes), run.end_tokens));
   }
   return rounded;
 }

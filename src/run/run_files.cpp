@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kSampleBytes = 1 << 16, kMostBaseConfigBytes = 1 << 20;
+constexpr std::size_t kSampleBytes = 1 << 16, kMaxBaseConfigBytes = 1 << 20;
 
 std::string base_file(const RunPaths& paths) { return paths.root + "/base.json"; }
 
@@ -42,7 +42,7 @@ void add_samples(Checksum& sum, const InputFile& file) {
   }
 }
 
-constexpr std::size_t kMostDataBytes = 1 << 20;
+constexpr std::size_t kMaxDataBytes = 1 << 20;
 
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
@@ -50,9 +50,9 @@ std::string base_config_file(const RunPaths& paths) { return paths.root + "/base
 /// Throws DataError if the model's table has fewer rows than the tokenizer has tokens.
 void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
   run.tokenizer_folder = folder;
-  if (!holds_tokenizer(folder.path())) return;
+  if (!contains_tokenizer(folder.path())) return;
   run.tokenizer = folder.tokenizer();
-  if (run.tokenizer->least_table() <= run.config.data_vocabulary()) return;
+  if (run.tokenizer->min_table_rows() <= run.config.data_vocabulary()) return;
   throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
                          " tokens and the model's embedding table ", run.config.data_vocabulary(),
                          "; give the tokenizer that the model was trained with"));
@@ -62,7 +62,7 @@ void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
 void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder& adapter,
                 const ModelRegistry& registry) {
   if (!find_family(model.family, registry).has("tied_head"))
-    throw DataError(concat(folder.string(), ": the adapter changes ", join(adapter.weights_beside),
+    throw DataError(concat(folder.string(), ": the adapter changes ", join(adapter.extra_weights),
                            ", but in ", model.family,
                            " head and token table share one weight; train an adapter without wte "
                            "and lm_head in target_modules and modules_to_save"));
@@ -75,7 +75,7 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   ModelConfig& model = config.model;
   if (adapter.vocabulary == 0 || adapter.vocabulary == model.vocabulary) return;
   const auto has = [&](std::string_view end) {
-    return std::ranges::any_of(adapter.weights_beside,
+    return std::ranges::any_of(adapter.extra_weights,
                                [&](const std::string& name) { return name.ends_with(end); });
   };
   if (find_family(model.family, registry).hugging_face.tied_head.empty() ||
@@ -128,19 +128,19 @@ bool holds_average(const State& state) {
 void write_end_tokens(const RunPaths& paths, const RunData& data) {
   if (data.token_ids.empty() || !fs::exists(tokenizer_folder(paths))) return;
   const std::string file = tokenizer_folder(paths) + "/generation_config.json";
-  const bool is_there = fs::exists(file);
-  const std::string before = is_there ? read_file(file, std::size_t{1} << 20) : data.token_ids;
+  const bool is_present = fs::exists(file);
+  const std::string before = is_present ? read_file(file, std::size_t{1} << 20) : data.token_ids;
   std::vector<std::int32_t> ends = generation_end_tokens_in(data.base);
   ends.insert(ends.end(), data.end_tokens.begin(), data.end_tokens.end());
   const std::string after = with_end_tokens(before, ends);
-  if (!is_there || after != before) replace_file(file, after);
+  if (!is_present || after != before) replace_file(file, after);
 }
 
 /// Keeps the base's config.json, so that an export has its values even without the base.
 void keep_base_config(const RunPaths& paths, const ModelFolder& base) {
   const bool has_one = !base.empty() && fs::is_regular_file(base.path() / "config.json");
   if (!has_one || fs::exists(base_config_file(paths))) return;
-  replace_file(base_config_file(paths), base.files().bytes("config.json", kMostBaseConfigBytes));
+  replace_file(base_config_file(paths), base.files().bytes("config.json", kMaxBaseConfigBytes));
 }
 
 /// Returns only the file name if the data is in the run's folder, since that folder may move.
@@ -161,7 +161,7 @@ std::string identity_of_base(const ModelFolder& folder) {
     add_samples(sum, folder.gguf().input());
     return sum.text();
   }
-  add_text(sum, folder.files().bytes("config.json", kMostBaseConfigBytes));
+  add_text(sum, folder.files().bytes("config.json", kMaxBaseConfigBytes));
   for (const SafetensorsFile& file : folder.weights().files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
       add_text(sum, concat(entry.name, ' ', entry.dtype, ' ', entry.bytes, '\n'));
@@ -188,8 +188,8 @@ void write_run_base(const RunPaths& paths, const ModelFolder& folder) {
 std::optional<ModelFolder> base_of_run(const RunPaths& paths,
                                        const std::optional<ModelFolder>& given) {
   const std::string file = base_file(paths);
-  const bool is_of_a_start = given && !paths.hold_a_run();  // stopped before it was a run
-  if (!fs::exists(file) || is_of_a_start) return given;
+  const bool is_startup_file = given && !paths.contains_run();  // stopped before it was a run
+  if (!fs::exists(file) || is_startup_file) return given;
   const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
   const auto text = [&](const char* key) -> std::string {
     const auto* found = value.is_object() ? value.get_object().if_contains(key) : nullptr;
@@ -197,8 +197,8 @@ std::optional<ModelFolder> base_of_run(const RunPaths& paths,
       throw DataError(file + ": want {\"folder\": \"...\", \"identity\": \"...\"}");
     return std::string(found->get_string());
   };
-  const std::string remembered = text("folder");
-  const ModelFolder folder = given.value_or(fs::path(remembered));
+  const std::string recorded_folder = text("folder");
+  const ModelFolder folder = given.value_or(fs::path(recorded_folder));
   if (!folder.has_weights()) {
     throw MissingInput(
         concat(folder.string(),
@@ -208,7 +208,7 @@ std::optional<ModelFolder> base_of_run(const RunPaths& paths,
   }
   if (identity_of_base(folder) == text("identity")) return folder;
   throw DataError(concat(folder.string(), " is not the base model of the run's adapters (",
-                         remembered, " at the start): its files differ"));
+                         recorded_folder, " at the start): its files differ"));
 }
 
 std::string project_version() { return HT_VERSION; }
@@ -219,7 +219,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
                              {"train_tokens", data.train_tokens}};
   if (!data.checksum.empty()) source["checksum"] = data.checksum;
   if (data.now != 0) source["now"] = data.now;
-  if (!data.command.empty() && data.command.size() < kMostDataBytes / 2)
+  if (!data.command.empty() && data.command.size() < kMaxDataBytes / 2)
     source["command"] = data.command;
   if (!data.token_ids.empty()) source["token_ids"] = data.token_ids;
   for (const auto& [key, path] : {std::pair("base", data.base.path()),
@@ -250,7 +250,7 @@ HybridTrainerConfig config_of_run(const RunPaths& paths) {
 
 RunData data_of_run(const RunPaths& paths) {
   const std::string file = paths.data();
-  const boost::json::value value = read_json(file, {.max_bytes = kMostDataBytes});
+  const boost::json::value value = read_json(file, {.max_bytes = kMaxDataBytes});
   const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
   if (folder == nullptr || !folder->is_string())
     throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
@@ -283,13 +283,13 @@ std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
 }
 
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, const fs::path& data) {
-  if (of_run == nullptr || of_data == nullptr || of_data->has_tokens_of(*of_run)) return;
+  if (of_run == nullptr || of_data == nullptr || of_data->has_same_tokens(*of_run)) return;
   throw DataError(concat(data.string(),
                          ": its tokenizer differs from the run's; give the run's own data, or "
                          "prepare the text again with the run's folder tokenizer/ as --tokenizer"));
 }
 
-std::string told_of_other_data(const fs::path& here, const fs::path& own,
+std::string other_data_message(const fs::path& here, const fs::path& own,
                                const std::string& tokens) {
   const std::string counts = tokens.empty() ? "" : concat(" (it has ", tokens, ")");
   if (fs::weakly_canonical(here) == fs::weakly_canonical(own))
@@ -323,7 +323,7 @@ static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeigh
 }
 
 /// Changes the storage format of the frozen weights.
-static void hold_in(HybridTrainerConfig& config, const std::string& form) {
+static void set_frozen_format(HybridTrainerConfig& config, const std::string& form) {
   config.lora.base = form;
   for (PartConfig& part : config.parts)
     if (part.base) part.base = form;
@@ -349,7 +349,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
     throw UsageError(concat(paths.root,
                             " is a run that trained all weights, so the form file does not apply; "
                             "want another form, such as nf4"));
-  if (frozen_form) hold_in(run.config, *frozen_form);
+  if (frozen_form) set_frozen_format(run.config, *frozen_form);
   const auto base = base_of_run(paths);
   run.base = base.value_or(ModelFolder());
   // A run with its own preprocessor file needs no other folder.
@@ -378,11 +378,11 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
     if (in_place) {
       parameter.set_storage(std::make_unique<ResidentWeight>(saved));
     } else {
-      wait_for_copy(parameter.home_master(), saved, stream);
+      wait_for_copy(parameter.master_in_place(), saved, stream);
     }
   });
   load_selection_biases(*run.network, state, stream);
-  if (frozen_form && !run.config.freezes()) hold_all_frozen(*run.network, *frozen_form, stream);
+  if (frozen_form && !run.config.freezes()) store_all_frozen(*run.network, *frozen_form, stream);
   if (frozen_form == kFileBase) run.network->round_inputs(true);
   return run;
 }
@@ -397,8 +397,9 @@ TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
   opened.places =
       std::make_shared<MemoryPlaces>(MemoryConfig{}, stream, make_host_pool(stream.device()));
-  opened.network = make_frozen_model(opened.config.model, folder, {.base = form_held(folder, form)},
-                                     stream, opened.places->at(home), registry);
+  opened.network =
+      make_frozen_model(opened.config.model, folder, {.base = frozen_format(folder, form)}, stream,
+                        opened.places->at(home), registry);
   if (form == kFileBase) opened.network->round_inputs(true);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
@@ -419,14 +420,14 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
         "\", which is not a folder on this machine; set base_model_name_or_path in "
         "adapter_config.json to the base's folder, or merge both into a model: hybrid export ",
         shell_path(folder), " --merge --model BASE --output MERGED",
-        how_to_download(run.base.path())));
+        download_hint(run.base.path())));
   }
   run.folder = run.base.path();
   run.origin = run.base;
   run.base_config = run.base.path() / "config.json";
   run.config.model = read_hugging_face_model_config(run.base, 0, registry);
   run.config.lora = adapter.config;
-  run.config.lora.base = form_held(run.base, form);
+  run.config.lora.base = frozen_format(run.base, form);
   if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
   take_vocabulary(run.config, folder, adapter, registry);
   take_classes(run.config.model, adapter, registry);
@@ -440,11 +441,11 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   }
   read_adapter_weights(folder, *run.network, run.config.model, stream, registry,
                        [&](Parameter& parameter, const Tensor& values) {
-                         hold_frozen(parameter, values, run.config.lora.base, stream);
+                         store_frozen(parameter, values, run.config.lora.base, stream);
                        });
   if (form == kFileBase) run.network->round_inputs(true);
   const ModelFolder own(folder);
-  open_tokenizer(run, tokenizer_beside(own, run.base));
+  open_tokenizer(run, adapter_tokenizer(own, run.base));
   run.token_ids = token_ids_in(run.base);
   const std::vector<std::int32_t> ends = end_token_ids_in(own),
                                   of_base = end_token_ids_in(run.base);
@@ -453,8 +454,8 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   return run;
 }
 
-ModelFolder tokenizer_beside(const ModelFolder& adapter, const ModelFolder& base) {
-  return holds_tokenizer(adapter.path()) ? adapter : base;
+ModelFolder adapter_tokenizer(const ModelFolder& adapter, const ModelFolder& base) {
+  return contains_tokenizer(adapter.path()) ? adapter : base;
 }
 
 GenerationKeys generation_keys_of(const TrainedRun& run) {

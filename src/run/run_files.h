@@ -62,7 +62,7 @@ void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
 
 /// Explains why a run cannot resume with `here` in place of its own data, which may be the same
 /// file with changes, and suggests a remedy. `tokens`: the old and new number of tokens, or "".
-std::string told_of_other_data(const std::filesystem::path& here, const std::filesystem::path& own,
+std::string other_data_message(const std::filesystem::path& here, const std::filesystem::path& own,
                                const std::string& tokens);
 
 /// Returns the end of the run according to its summary.json: "finished", "interrupted", "diverged"
@@ -92,7 +92,7 @@ struct TrainedRun {
 };
 
 /// Returns the folder of tokenizer and chat template: the adapter's if it has one, else the base.
-ModelFolder tokenizer_beside(const ModelFolder& adapter, const ModelFolder& base);
+ModelFolder adapter_tokenizer(const ModelFolder& adapter, const ModelFolder& base);
 
 /// Returns the generation settings of the run or adapter, else of its base. Throws DataError.
 GenerationKeys generation_keys_of(const TrainedRun& run);

@@ -34,12 +34,12 @@ struct Excess {
 
 [[noreturn]] void throw_exceeds_machine(const Excess& excess) {
   const std::size_t host = excess.need.host_bytes, wanted = excess.need.device_bytes + host;
-  const std::string also =
+  const std::string host_note =
       host == 0 ? "" : concat(", of them ", units::bytes(host), " for offloaded data");
   const bool several = excess.ranks > 1;
   throw OutOfMemory(
       concat("memory: ", several ? "each rank" : "the run", excess.how, " takes ",
-             units::bytes(wanted), also, "; ", units::bytes(excess.share),
+             units::bytes(wanted), host_note, "; ", units::bytes(excess.share),
              several ? " per rank are available" : " are available", "\ntry ", excess.hint,
              "; `hybrid plan` finds settings that fit\nto skip this check, set both "
              "memory.device_budget and memory.host_budget"),
@@ -77,14 +77,14 @@ MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
 /// Applies the options of a plan and the places of a device map, if the config asks for them.
 HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
                                        const ModelRegistry& registry,
-                                       std::vector<std::string>& told) {
+                                       std::vector<std::string>& notes) {
   if (config.memory.plan != "auto" && config.memory.device_map != "auto") return config;
   const Device device = find_device(config.device);
   const MemoryBudgets budgets = budgets_of(config, device);
   if (config.memory.plan != "auto") {
     const HybridTrainerConfig mapped = with_device_map(config, device, budgets, registry);
     if (mapped.memory.device_map != config.memory.device_map)
-      told.push_back(concat("memory.device_map: ", mapped.memory.device_map));
+      notes.push_back(concat("memory.device_map: ", mapped.memory.device_map));
     return mapped;
   }
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)), registry);
@@ -96,11 +96,11 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
                            "files (--set memory.folder=FOLDER) or a smaller data.sequence_length"});
   }
   const bool has_margin = device.type == DeviceType::kCuda && !config.device_budget();
-  const std::string beside =
+  const std::string margin_note =
       has_margin ? concat(", plus ", units::bytes(kDeviceMargin), " for CUDA's libraries") : "";
-  if (!plan.fits) throw_does_not_fit(plan.need, budgets, how + 1 + beside);
+  if (!plan.fits) throw_does_not_fit(plan.need, budgets, how + 1 + margin_note);
   for (const PlannedOption& option : plan.options)
-    told.push_back(concat("planned: ", option.key, " ", option.value));
+    notes.push_back(concat("planned: ", option.key, " ", option.value));
   return plan.config;
 }
 
@@ -125,8 +125,8 @@ struct NeedInMicroBatches {
 /// Returns the need of the rank that uses most: in the given micro-batches, in the largest smaller
 /// ones that fit, or, if none fit, in those that need least. Stops when smaller ones no longer help
 /// because gradient sums grow while activations halve.
-NeedInMicroBatches need_where_it_fits(HybridTrainerConfig config, int ranks, SimulatedPhases phases,
-                                      const MemoryBudgets& budgets, const ModelRegistry& registry) {
+NeedInMicroBatches fitting_need(HybridTrainerConfig config, int ranks, SimulatedPhases phases,
+                                const MemoryBudgets& budgets, const ModelRegistry& registry) {
   const auto simulate = [&] {
     return NeedInMicroBatches{
         simulate_ranks(config, find_device(config.device), ranks, phases, registry), config};
@@ -151,7 +151,7 @@ NeedInMicroBatches need_in_budgets(const HybridTrainerConfig& config, int ranks,
   HybridTrainerConfig unlimited = config;
   unlimited.memory.host_budget = {};
   NeedInMicroBatches taken =
-      need_where_it_fits(unlimited, ranks, SimulatedPhases::kUpdates, budgets, registry);
+      fitting_need(unlimited, ranks, SimulatedPhases::kUpdates, budgets, registry);
   if (!fits(taken.need, budgets)) {
     throw_does_not_fit(taken.need, budgets,
                        concat("in micro-batches of ", taken.config.data.batch_size, " examples"));
@@ -208,12 +208,12 @@ HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainer
 
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
                                 bool resumes, const RankCount& ranks, const ModelRegistry& registry,
-                                std::vector<std::string>& told) {
+                                std::vector<std::string>& notes) {
   const bool was_planned = resumes && has_checkpoint(paths) && config.memory.plan == "auto";
   const HybridTrainerConfig taken = was_planned ? with_memory_of(config_of_run(paths), config)
-                                                : with_chosen_memory(config, registry, told);
+                                                : with_chosen_memory(config, registry, notes);
   if (was_planned && config_json(taken) != config_json(config))
-    told.emplace_back(
+    notes.emplace_back(
         "keeps the memory plan from the start of the run; set memory.plan=off to change these "
         "settings");
   check_memory(taken, ranks, registry);
@@ -221,7 +221,8 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
 }
 
 /// Returns why predictions do not fit the budgets, at least one of which is set; none if they fit.
-static std::optional<std::string> why_not_in(const MemoryBudgets& budgets, const MemoryNeed& need) {
+static std::optional<std::string> budget_problem(const MemoryBudgets& budgets,
+                                                 const MemoryNeed& need) {
   if (fits(need, budgets)) return {};
   const bool on_device = need.device_bytes > budgets.device.value_or(SIZE_MAX);
   return concat("no predictions from here on: with them, ", on_device ? "device" : "host",
@@ -246,14 +247,16 @@ std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
     const MemoryNeed need =
         other_examples  // micro-batches that a rank running alone does not have
             ? simulate_ranks(smallest, device, ranks, SimulatedPhases::kAll, registry)
-            : need_where_it_fits(smallest, ranks, SimulatedPhases::kAll, budgets, registry).need;
-    if (const auto why = why_not_in(budgets, need)) return why;
+            : fitting_need(smallest, ranks, SimulatedPhases::kAll, budgets, registry).need;
+    if (const auto why = budget_problem(budgets, need)) return why;
   }
   while (smallest.data.batch_size % 2 == 0) smallest.data.batch_size /= 2;
-  return why_not_in(budgets, simulate_memory(smallest, device, SimulatedPhases::kAll, registry));
+  return budget_problem(budgets,
+                        simulate_memory(smallest, device, SimulatedPhases::kAll, registry));
 }
 
-void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const RunMoment& moment) {
+void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths,
+                         const RunPosition& moment) {
   std::string message = error.what();
   if (error.shortage()) {
     try {

@@ -21,26 +21,26 @@ struct RankCount {
   int all = 1, here = 1;
 };
 
-/// Returns the config with the options that memory.plan=auto chooses, one line for each in `told`.
+/// Returns the config with the options that memory.plan=auto chooses, one line for each in `notes`.
 /// A resumed run keeps the choices of its start. Without auto, returns the config unchanged. Throws
 /// OutOfMemory if no plan fits, if the run or one of its ranks cannot stay within its budgets in
 /// any micro-batches, or if on a CPU it needs more than the machine has. Allocates none of the
 /// memory.
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
                                 bool resumes, const RankCount& ranks, const ModelRegistry& registry,
-                                std::vector<std::string>& told);
+                                std::vector<std::string>& notes);
 
 /// Returns `config` with the memory options that `run` was planned with.
 HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainerConfig config);
 
 /// The current step; none before the first.
-struct RunMoment {
+struct RunPosition {
   std::optional<Phase> phase;
   std::int64_t step = 0;
 };
 
 /// Rethrows the error. First writes its MemoryShortage, if any, to oom.json, named in the message.
 [[noreturn]] void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths,
-                                      const RunMoment& moment);
+                                      const RunPosition& moment);
 
 }  // namespace hybrid_trainer

@@ -26,21 +26,21 @@ void wait_for(std::chrono::milliseconds pause) {
 }
 
 /// Message of a rank after a step.
-struct StepWord {
+struct StepMessage {
   double stops = 0, saves = 0, computed = 0;
 };
 
-template <class Word>
-std::vector<Word> words_of(const std::vector<std::string>& all) {
-  std::vector<Word> words(all.size());
+template <class Message>
+std::vector<Message> messages_of(const std::vector<std::string>& all) {
+  std::vector<Message> messages(all.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    std::memcpy(&words[rank], all[rank].data(), sizeof(Word));
-  return words;
+    std::memcpy(&messages[rank], all[rank].data(), sizeof(Message));
+  return messages;
 }
 
-template <class Word>
-std::string bytes_of(const Word& word) {
-  return {reinterpret_cast<const char*>(&word), sizeof(Word)};
+template <class Message>
+std::string bytes_of(const Message& message) {
+  return {reinterpret_cast<const char*>(&message), sizeof(Message)};
 }
 
 constexpr char kFactEnd = '\0';
@@ -54,12 +54,12 @@ std::string value_in(const std::string& facts, std::size_t index) {
 
 /// Returns an excerpt of a long value, such as a whole configuration, around the first difference.
 std::string shown(const std::string& value, const std::string& other) {
-  constexpr std::ptrdiff_t kMost = 60, kBefore = 20;
+  constexpr std::ptrdiff_t kMax = 60, kBefore = 20;
   const auto differs = std::mismatch(value.begin(), value.end(), other.begin(), other.end()).first;
   const auto begin = std::max<std::ptrdiff_t>(0, differs - value.begin() - kBefore);
-  return value.size() <= kMost
+  return value.size() <= kMax
              ? value
-             : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
+             : concat("...", value.substr(static_cast<std::size_t>(begin), kMax), "...");
 }
 
 /// Adds one fact for each key of a configuration.
@@ -88,22 +88,23 @@ std::optional<std::string> first_difference(const RunRanks& ranks,
   std::string mine;
   for (const auto& [name, value] : facts) mine += value + kFactEnd;
   const std::vector<std::string> all = ranks.gather(mine);
-  const auto likes = [&](const std::string& one) { return std::ranges::count(all, one); };
-  const auto most = std::ranges::max_element(all, {}, likes);
-  const auto odd = std::ranges::find_if(all, [&](const auto& one) { return one != *most; });
-  if (odd == all.end()) return {};
+  const auto count_equal = [&](const std::string& one) { return std::ranges::count(all, one); };
+  const auto most = std::ranges::max_element(all, {}, count_equal);
+  const auto outlier = std::ranges::find_if(all, [&](const auto& one) { return one != *most; });
+  if (outlier == all.end()) return {};
   const std::vector<std::string> hosts = ranks.gather(host_name());
   std::size_t i = 0;
-  while (i + 1 < facts.size() && value_in(*odd, i) == value_in(*most, i)) ++i;
+  while (i + 1 < facts.size() && value_in(*outlier, i) == value_in(*most, i)) ++i;
   const auto name_of_rank = [&](const auto& one) {
     const auto rank = one - all.begin();
     return concat("rank ", rank, " (", hosts[static_cast<std::size_t>(rank)], ")");
   };
-  const std::string got = value_in(*odd, i), want = value_in(*most, i);
-  const std::string agreeing =
-      likes(*most) > 1 ? concat(" (", likes(*most), " of ", all.size(), " ranks agree)") : "";
-  return concat(name_of_rank(odd), " differs from ", name_of_rank(most), " in ", facts[i].first,
-                ": ", shown(got, want), ", want ", shown(want, got), agreeing);
+  const std::string got = value_in(*outlier, i), want = value_in(*most, i);
+  const std::string agreement =
+      count_equal(*most) > 1 ? concat(" (", count_equal(*most), " of ", all.size(), " ranks agree)")
+                             : "";
+  return concat(name_of_rank(outlier), " differs from ", name_of_rank(most), " in ", facts[i].first,
+                ": ", shown(got, want), ", want ", shown(want, got), agreement);
 }
 
 void check_same(const RunRanks& ranks, const std::vector<NamedText>& facts) {
@@ -163,7 +164,7 @@ static RunDirectory open_when_free(const std::string& folder) {
 }
 
 /// Waits until the file has this text, which NFS may show late; returns false on timeout.
-static bool comes_to_hold(const std::string& file, const std::string& text) {
+static bool wait_for_content(const std::string& file, const std::string& text) {
   constexpr std::chrono::milliseconds kLongest{10000}, kPause{100};
   for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
     try {
@@ -181,19 +182,20 @@ void RunRanks::check_shared(const std::string& run) const {
   std::string nonce = concat(device(), "-", device());
   if (lead()) replace_file(file, nonce);
   nonce = gather(lead() ? nonce : "").front();
-  const bool sees = lead() || comes_to_hold(file, nonce);
+  const bool sees = lead() || wait_for_content(file, nonce);
   const std::vector<std::string> hosts = gather(sees ? "" : host_name());
   if (lead()) std::filesystem::remove(file);
-  const auto blind = std::ranges::find_if(hosts, [](const auto& one) { return !one.empty(); });
-  if (blind == hosts.end()) return;
-  throw UsageError(concat("--run ", run, " is not a shared folder: rank ", blind - hosts.begin(),
-                          " on ", *blind,
+  const auto failing_host =
+      std::ranges::find_if(hosts, [](const auto& one) { return !one.empty(); });
+  if (failing_host == hosts.end()) return;
+  throw UsageError(concat("--run ", run, " is not a shared folder: rank ",
+                          failing_host - hosts.begin(), " on ", *failing_host,
                           " does not see rank 0's files in it; give a folder that all machines "
                           "share under the same path"));
 }
 
-static void check_same_surroundings(const RunRanks& ranks, const HybridTrainerConfig& config,
-                                    std::vector<NamedText> facts) {
+static void check_same_environment(const RunRanks& ranks, const HybridTrainerConfig& config,
+                                   std::vector<NamedText> facts) {
   facts.insert(facts.begin(),
                {{"threads", concat(threads())}, {"ONEDNN_MAX_CPU_ISA", onednn_limit_of_user()}});
   check_same(ranks, with_keys_of(config, std::move(facts)));
@@ -204,7 +206,7 @@ RunDirectory RunRanks::open(const TrainingRunSettings& settings, const HybridTra
   const std::string run = settings.run.string();
   const RunMode mode = settings.resume ? RunMode::kResume : RunMode::kNew;
   if (ranks_ == nullptr) return {run, mode};
-  check_same_surroundings(*this, config, task.facts());
+  check_same_environment(*this, config, task.facts());
   if (lead()) {
     RunDirectory directory =
         mode == RunMode::kResume ? open_when_free(run) : RunDirectory(run, mode);
@@ -223,16 +225,16 @@ std::ostream& RunRanks::console(std::ostream& console, const RunPaths& own) {
 
 StepVote RunRanks::agree(StepVote here) {
   if (hosts_.empty()) hosts_ = gather(host_name());
-  const StepWord mine{here.stops ? 1.0 : 0.0, here.saves ? 1.0 : 0.0, computed_};
-  const std::vector<StepWord> words = words_of<StepWord>(gather(bytes_of(mine)));
-  StepVote common{.saves = words.front().saves > 0};
+  const StepMessage mine{here.stops ? 1.0 : 0.0, here.saves ? 1.0 : 0.0, computed_};
+  const std::vector<StepMessage> messages = messages_of<StepMessage>(gather(bytes_of(mine)));
+  StepVote common{.saves = messages.front().saves > 0};
   std::vector<double> computed;
-  for (const StepWord& word : words) {
-    common.stops |= word.stops > 0;
-    computed.push_back(word.computed);
+  for (const StepMessage& message : messages) {
+    common.stops |= message.stops > 0;
+    computed.push_back(message.computed);
   }
-  pace_.add(computed);
-  has_heard_ = true;
+  stragglers_.add(computed);
+  has_exchanged_ = true;
   return common;
 }
 
@@ -253,8 +255,8 @@ void RunRanks::end_step(const HybridTrainerConfig& config, StepRecord& record) {
                        config.gradient_accumulation.micro_batches % ranks_->size() == 0;
   computed_ =
       is_even && exposed && exposed_before_ ? record.seconds - (*exposed - *exposed_before_) : 0;
-  if (!std::exchange(has_heard_, false)) return;
-  if (const auto slow = pace_.lately()) {
+  if (!std::exchange(has_exchanged_, false)) return;
+  if (const auto slow = stragglers_.recent()) {
     record.slowest_rank = name_of(*slow);
     record.slowest_rank_ratio = slow->ratio;
   }
@@ -273,7 +275,7 @@ RunSummary::Distributed RunRanks::summary(const HybridTrainerConfig& config,
                                   .exposed_seconds = exposed_seconds(),
                                   .simulated_link = simulated_link_text(config.distributed),
                                   .lost_rank = lost_rank};
-  if (const auto slow = pace_.overall()) {
+  if (const auto slow = stragglers_.overall()) {
     summary.slowest_rank = name_of(*slow);
     summary.slowest_rank_ratio = slow->ratio;
   }
@@ -282,11 +284,11 @@ RunSummary::Distributed RunRanks::summary(const HybridTrainerConfig& config,
 
 void RunRanks::agree_on_processor(std::ostream& console) const {
   if (!are_several()) return;
-  const auto all = words_of<ProcessorUse>(ranks_->host_gather(bytes_of(processor_use())));
+  const auto all = messages_of<ProcessorUse>(ranks_->host_gather(bytes_of(processor_use())));
   const auto other = std::ranges::find_if(all, [&](const auto& one) { return one != all[0]; });
   if (other == all.end()) return;
   const ProcessorUse common = common_processor_use(all);
-  hold_processor_to(common);
+  limit_instruction_set(common);
   if (!lead()) return;
   console << concat("the ranks' CPUs differ, and all ranks use the common instruction set (",
                     text_of(common), "): rank 0 has ", text_of(all[0]), ", rank ",
@@ -294,7 +296,7 @@ void RunRanks::agree_on_processor(std::ostream& console) const {
           << std::flush;
 }
 
-std::int64_t RunRanks::of_first(std::int64_t here) const {
+std::int64_t RunRanks::value_of_first(std::int64_t here) const {
   return std::stoll(gather(std::to_string(here)).front());
 }
 

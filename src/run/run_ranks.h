@@ -56,9 +56,9 @@ class RunRanks {
   /// compute times of the last step. Collective.
   StepVote agree(StepVote here);
   /// Returns the value of rank 0. Collective.
-  bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
+  bool on_first(bool here) const { return value_of_first(here ? 1 : 0) == 1; }
   /// Returns the value of rank 0. Collective.
-  std::int64_t of_first(std::int64_t here) const;
+  std::int64_t value_of_first(std::int64_t here) const;
   /// Waits for all ranks, including their transfers in the background. Collective; blocks.
   void wait_for_all() const {
     if (are_several()) ranks_->barrier();
@@ -78,10 +78,10 @@ class RunRanks {
   Communicator* ranks_;
   std::ofstream log_;
   std::vector<std::string> hosts_;  // by rank; empty before the first exchange
-  RankPace pace_;
+  StragglerDetector stragglers_;
   std::optional<double> exposed_before_;  // at the start of this step; only for CPU ranks
   double computed_ = 0;                   // seconds of the last step; 0: unknown
-  bool has_heard_ = false;                // an exchange has happened since that step
+  bool has_exchanged_ = false;            // an exchange has happened since that step
 };
 
 // Collectives that throw UsageError if ranks differ. The message names the first difference and the

@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 RunRecords::RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet)
     : paths_(std::move(paths)),
       metrics_(paths_.metrics()),
-      console_(console, total_steps, ConsoleStyle::of_errors(quiet)) {}
+      console_(console, total_steps, ConsoleStyle::for_stderr(quiet)) {}
 
 std::int64_t RunRecords::add_written_steps() {
   std::int64_t count = 0;
@@ -26,8 +26,8 @@ void RunRecords::resume_after(std::int64_t step) {
   const std::int64_t kept = add_written_steps();
   if (kept == step) return;
   summary_.steps = step;
-  tell(concat("metrics.jsonl has ", kept, " of the ", step,
-              " completed steps; the others are missing in curves and totals"));
+  report(concat("metrics.jsonl has ", kept, " of the ", step,
+                " completed steps; the others are missing in curves and totals"));
 }
 
 /// Stops the timeline after a write error.
@@ -38,7 +38,7 @@ void RunRecords::write_timeline(const Write& write) {
     write(*timeline_);
   } catch (const IoError& error) {
     timeline_.reset();
-    tell(concat("stopped writing memory_timeline.json: ", error.what()));
+    report(concat("stopped writing memory_timeline.json: ", error.what()));
   }
 }
 
@@ -49,7 +49,7 @@ void RunRecords::write_events(const Write& write) {
     write();
   } catch (const std::exception& error) {
     tensorboard_.reset();
-    tell(concat("stopped writing tensorboard/: ", error.what()));
+    report(concat("stopped writing tensorboard/: ", error.what()));
   }
 }
 
@@ -78,7 +78,7 @@ void RunRecords::write_failed(const StepRecord& record) {
   write_metrics(record);
 }
 
-void RunRecords::go_back_to(std::int64_t step) {
+void RunRecords::rewind_to(std::int64_t step) {
   RunSummary fresh;
   std::swap(fresh, summary_);
   summary_.version = fresh.version;
@@ -91,7 +91,7 @@ void RunRecords::go_back_to(std::int64_t step) {
   metrics_.truncate_after(step);
   add_written_steps();
   summary_.steps = step;
-  if (tensorboard_) write_events([&] { tensorboard_->begin_anew(); });
+  if (tensorboard_) write_events([&] { tensorboard_->rewrite_file(); });
 }
 
 void RunRecords::write_metrics(const StepRecord& record) {
@@ -102,7 +102,7 @@ void RunRecords::write_metrics(const StepRecord& record) {
     metrics_.write(record);
   } catch (const IoError& error) {
     metrics_failed_ = true;
-    tell(concat("stopped writing metrics.jsonl at step ", record.step, ": ", error.what()));
+    report(concat("stopped writing metrics.jsonl at step ", record.step, ": ", error.what()));
   }
 }
 
@@ -112,7 +112,7 @@ void RunRecords::sync() {
     metrics_.sync();
   } catch (const IoError& error) {
     sync_failed_ = true;
-    tell(concat(error.what(), "; a power failure may lose the newest records"));
+    report(concat(error.what(), "; a power failure may lose the newest records"));
   }
 }
 
@@ -120,7 +120,7 @@ void RunRecords::finish(const std::string& settings_text, const ModelTexts& text
   console_.finish();
   if (!texts.answers.empty()) {
     write_answers(paths_.answers(), texts.answers);
-    console_.tell(answers_text(texts.answers));
+    console_.report(answers_text(texts.answers));
   }
   write_timeline([](MemoryTimeline& timeline) { timeline.finish(); });
   replace_file(paths_.summary(), to_json(summary_));

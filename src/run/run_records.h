@@ -30,10 +30,10 @@ class RunRecords {
   /// Writes the record of a step that ends the run. It counts only in the sum of recoveries.
   void write_failed(const StepRecord& record);
   /// Removes the records of all steps after `step`.
-  void go_back_to(std::int64_t step);
+  void rewind_to(std::int64_t step);
   /// Flushes all records to disk. Called before each checkpoint, so that a resumed run has them.
   void sync();
-  void tell(const std::string& text) { console_.tell(text); }
+  void report(const std::string& text) { console_.report(text); }
   RunSummary& summary() { return summary_; }
   /// Writes summary.json and report.html, and for answers answers.json and lines on the console.
   void finish(const std::string& settings_text, const ModelTexts& texts);

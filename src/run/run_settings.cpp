@@ -34,17 +34,17 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
     if (line == lines.end()) line = lines.insert(line, Line{why, {}});
     if (std::ranges::count(line->names, name) == 0) line->names.push_back(name);
   }
-  std::vector<std::string> told;
+  std::vector<std::string> notes;
   for (const Line& line : lines) {
-    told.push_back(concat(join(line.names),
-                          line.names.size() == 1 ? " is set, but has" : " are set, but have",
-                          " no effect here: ", line.why));
+    notes.push_back(concat(join(line.names),
+                           line.names.size() == 1 ? " is set, but has" : " are set, but have",
+                           " no effect here: ", line.why));
   }
-  return told;
+  return notes;
 }
 
 bool resumes(const TrainingRunSettings& settings) {
-  return settings.resume && RunPaths{settings.run.string()}.hold_a_run();
+  return settings.resume && RunPaths{settings.run.string()}.contains_run();
 }
 
 TrainingRunSettings with_base(TrainingRunSettings settings) {
@@ -83,8 +83,8 @@ void check_model(const HybridTrainerConfig& config, const ModelRegistry& registr
 }
 
 HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& task,
-                                    std::vector<std::string>& told) {
-  told = settings.notes;
+                                    std::vector<std::string>& notes) {
+  notes = settings.notes;
   HybridTrainerConfig config = task.completed(settings.config.with_parts());
   const std::int64_t workers = config.phases.asynchronous_optimizer.worker_threads;
   if (config.phases.traits().delays_updates && workers > usable_threads())
@@ -94,11 +94,11 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
                         settings.local_ranks};
   const RunContext run{find_device(config.device, settings.local_rank), ranks.all};
   for (std::string& text : inert_settings(config, settings.explicit_keys, run))
-    told.push_back("warning: " + std::move(text));
+    notes.push_back("warning: " + std::move(text));
   if (config.phases.max_predict_steps > 0 && config.phases.warmup_steps >= config.training.steps) {
-    told.push_back(concat("all ", config.training.steps, " steps are Warmup, since ",
-                          "phases.warmup_steps is ", config.phases.warmup_steps,
-                          ": nothing will be predicted"));
+    notes.push_back(concat("all ", config.training.steps, " steps are Warmup, since ",
+                           "phases.warmup_steps is ", config.phases.warmup_steps,
+                           ": nothing will be predicted"));
   }
   const ModelRegistry* const families = task.simulated_by();
   if (families == nullptr) return config;
@@ -106,8 +106,8 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
       config.freezes()
           ? ""
           : untrained_router_warning(resolved_model_config(config.model, *families).experts);
-  if (!warning.empty()) told.push_back("warning: " + warning);
-  return with_memory(config, {settings.run.string()}, settings.resume, ranks, *families, told);
+  if (!warning.empty()) notes.push_back("warning: " + warning);
+  return with_memory(config, {settings.run.string()}, settings.resume, ranks, *families, notes);
 }
 
 }  // namespace hybrid_trainer

@@ -43,8 +43,8 @@ std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
 void check_model(const HybridTrainerConfig& config, const ModelRegistry& registry);
 
 /// Returns the config of a run, completed by its task and by memory.plan. Adds the planner's
-/// choices and the settings without effect to `told`. Throws ConfigError, OutOfMemory.
+/// choices and the settings without effect to `notes`. Throws ConfigError, OutOfMemory.
 HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& task,
-                                    std::vector<std::string>& told);
+                                    std::vector<std::string>& notes);
 
 }  // namespace hybrid_trainer

@@ -16,11 +16,11 @@ bool reaches_multiple(std::int64_t before, std::int64_t count, std::int64_t ever
 }
 
 /// Epochs of fewer steps do not each get a checkpoint.
-constexpr std::int64_t kFewSteps = 10;
+constexpr std::int64_t kMinEpochSteps = 10;
 
 CheckpointConfig with_fewer_epochs(CheckpointConfig config, const ShuffledBatches& batches) {
   if (config.every_epochs > 0)
-    config.every_epochs = std::max(config.every_epochs, batches.epochs_in(kFewSteps));
+    config.every_epochs = std::max(config.every_epochs, batches.epochs_in(kMinEpochSteps));
   return config;
 }
 
@@ -43,55 +43,55 @@ bool CheckpointSchedule::is_due_by_steps(std::int64_t step, std::int64_t last) c
 
 RunSaving::RunSaving(std::string folder, const TrainingRunSettings& settings)
     : folder_(std::move(folder)),
-      way_on_(settings.resume_command.empty() ? "--resume continues from there"
-                                              : "continue with: " + settings.resume_command),
-      way_to_start_(settings.restart_command.empty()
+      resume_hint_(settings.resume_command.empty() ? "--resume continues from there"
+                                                   : "continue with: " + settings.resume_command),
+      restart_hint_(settings.restart_command.empty()
                         ? "--resume starts from the beginning"
                         : "start again with: " + settings.restart_command) {}
 
 std::string RunSaving::stopped_text(std::int64_t steps_done, std::int64_t steps) const {
   if (steps_done > 0)
-    return concat("stopped after step ", steps_done, " of ", steps, " and saved; ", way_on_);
-  return concat("stopped before the first step: nothing was trained; ", way_to_start_);
+    return concat("stopped after step ", steps_done, " of ", steps, " and saved; ", resume_hint_);
+  return concat("stopped before the first step: nothing was trained; ", restart_hint_);
 }
 
 bool RunSaving::save(HybridTrainer& trainer, RunRecords& records, CheckpointUse use) {
   const bool failed_before = !problem_.empty();
   records.sync();
-  trainer.settle();  // if this fails, ranks could not agree to continue
+  trainer.drain();  // if this fails, ranks could not agree to continue
   try {
     trainer.save(folder_, use);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kIo && error.code() != ExitCode::kMemory) throw;
     problem_ = error.what();
     if (!failed_before) {
-      records.tell(concat("no checkpoint at step ", trainer.steps_done(), ": ", problem_,
-                          "; training continues, and each step retries"));
+      records.report(concat("no checkpoint at step ", trainer.steps_done(), ": ", problem_,
+                            "; training continues, and each step retries"));
     }
     return false;
   }
   problem_.clear();
-  if (failed_before) records.tell(concat("saved at step ", trainer.steps_done(), " after all"));
+  if (failed_before) records.report(concat("saved at step ", trainer.steps_done(), " after all"));
   return true;
 }
 
-void RunSaving::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
+void RunSaving::save_final(HybridTrainer& trainer, RunRecords& records) {
   if (save(trainer, records)) return;
   const FoundCheckpoint found = find_newest_checkpoint(folder_);
   const std::string rest = found.checkpoint ? concat("the newest good checkpoint is ",
-                                                     found.checkpoint->path, "; ", way_on_)
-                                            : concat("there is no checkpoint; ", way_to_start_);
+                                                     found.checkpoint->path, "; ", resume_hint_)
+                                            : concat("there is no checkpoint; ", restart_hint_);
   throw IoError(concat("the run stopped after step ", trainer.steps_done(),
                        ", which could not be saved: ", problem_, "; ", rest));
 }
 
-void RunSaving::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
+void RunSaving::save_and_report(HybridTrainer& trainer, RunRecords& records) {
   try {
-    trainer.settle();
+    trainer.drain();
   } catch (const Diverged&) {  // the run ends with the first error
   }
   if (trainer.steps_done() > 0 && save(trainer, records))
-    records.tell(concat("saved after step ", trainer.steps_done(), "; ", way_on_));
+    records.report(concat("saved after step ", trainer.steps_done(), "; ", resume_hint_));
 }
 
 TrainingLoop::TrainingLoop(const Run& run)
@@ -99,13 +99,13 @@ TrainingLoop::TrainingLoop(const Run& run)
 
 TrainingLoop::Evaluated TrainingLoop::evaluate() {
   Evaluated found;
-  run_.trainer.hold_weights(false);  // else a rank's own pass would send them
-  const auto read_out = [&] {
+  run_.trainer.defer_publishing(false);  // else a rank's own pass would send them
+  const auto evaluate_weights = [&] {
     return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
   };
-  run_.trainer.with_exact([&] { found.of_weights = read_out(); });
-  run_.trainer.with_average([&] { found.loss_of_average = read_out().loss; });
-  run_.trainer.hold_weights(true);
+  run_.trainer.with_exact([&] { found.of_weights = evaluate_weights(); });
+  run_.trainer.with_average([&] { found.loss_of_average = evaluate_weights().loss; });
+  run_.trainer.defer_publishing(true);
   return found;
 }
 
@@ -121,12 +121,12 @@ void TrainingLoop::evaluate(StepRecord& record) {
 /// Evaluates the initial model of a fine-tuning run on the validation rows.
 void TrainingLoop::evaluate_start() {
   const HybridTrainerConfig& config = run_.config;
-  const bool tunes =
+  const bool is_fine_tuning =
       run_.settings.init_from && (config.data.is_rows() || !config.model.vision.labels.empty());
-  if (!tunes || run_.trainer.steps_done() > 0) return;
+  if (!is_fine_tuning || run_.trainer.steps_done() > 0) return;
   const double loss = evaluate().of_weights.loss;
   initial_validation_loss_ = loss;
-  run_.records.tell(concat("validation loss ", brief(loss), " before training"));
+  run_.records.report(concat("validation loss ", brief(loss), " before training"));
 }
 
 void TrainingLoop::add_overhead(StepRecord& record) {
@@ -149,7 +149,7 @@ Batch TrainingLoop::next_batch() {
     return run_.loader.next();
   } catch (const Error&) {
     if (!run_.ranks.are_several())  // other ranks do not get this error
-      run_.saving.save_and_tell(run_.trainer, run_.records);
+      run_.saving.save_and_report(run_.trainer, run_.records);
     throw;
   }
 }
@@ -167,30 +167,30 @@ StepRecord TrainingLoop::step() {
     if (run_.trainer.progress().rollback_pending || !evaluates_after(record.step, undecided_before))
       return record;
     if (run_.trainer.progress().judge.is_on())
-      run_.trainer.settle();  // judges the weights that a checkpoint would save
+      run_.trainer.drain();  // judges the weights that a checkpoint would save
     if (!run_.trainer.progress().rollback_pending) evaluate(record);
     return record;
   } catch (const DivergedStep& error) {
     run_.records.write_failed(error.record);
-    run_.saving.save_and_tell(run_.trainer, run_.records);
+    run_.saving.save_and_report(run_.trainer, run_.records);
     throw;
   } catch (const Diverged&) {  // from the validation loss
-    run_.saving.save_and_tell(run_.trainer, run_.records);
+    run_.saving.save_and_report(run_.trainer, run_.records);
     throw;
   }
 }
 
 /// Restores the last checkpoint; the batches since then are repeated.
-void TrainingLoop::go_back(const StepRecord& failed) {
+void TrainingLoop::roll_back(const StepRecord& failed) {
   try {
     run_.trainer.roll_back(run_.checkpoints, failed);
   } catch (const Diverged&) {
     run_.records.write_failed(failed);
-    run_.saving.save_and_tell(run_.trainer, run_.records);
+    run_.saving.save_and_report(run_.trainer, run_.records);
     throw;
   }
   run_.loader.seek(run_.trainer.steps_done());
-  run_.records.go_back_to(run_.trainer.steps_done());
+  run_.records.rewind_to(run_.trainer.steps_done());
   saved_at_ = run_.trainer.steps_done();
   schedule_.saved();
 }
@@ -201,11 +201,11 @@ void TrainingLoop::compare_weights() {
 }
 
 /// Saves if settling ends the run.
-void TrainingLoop::settle() {
+void TrainingLoop::drain() {
   try {
-    run_.trainer.settle();
+    run_.trainer.drain();
   } catch (const Diverged&) {
-    run_.saving.save_and_tell(run_.trainer, run_.records);
+    run_.saving.save_and_report(run_.trainer, run_.records);
     throw;
   }
 }
@@ -243,8 +243,8 @@ void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_
 RunEnd TrainingLoop::step_to_end(bool saves_first) {
   const std::int64_t steps = run_.config.training.steps;
   if (run_.ranks.lead())
-    run_.interruption.let_steps_finish("ended immediately, without saving; " +
-                                       run_.saving.way_on());
+    run_.interruption.finish_steps_first("ended immediately, without saving; " +
+                                         run_.saving.resume_hint());
   RunSummary& summary = run_.records.summary();
   if (saved_at_ >= steps) {
     const Evaluated found = evaluate();
@@ -252,10 +252,11 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
     summary.final_average_validation_loss = found.loss_of_average;
   }
   evaluate_start();
-  run_.trainer.hold_weights(true);
+  run_.trainer.defer_publishing(true);
   recorded_ = Clock::now();
   if (saves_first) run_.saving.save(run_.trainer, run_.records, CheckpointUse::kResumeAndRollBack);
-  while (run_.trainer.steps_done() < steps && !run_.trainer.progress().judge.is_out_of_patience()) {
+  while (run_.trainer.steps_done() < steps &&
+         !run_.trainer.progress().judge.is_patience_exhausted()) {
     const StepVote wish = agree();
     if (wish.stops) break;
     StepRecord record = step();
@@ -264,9 +265,9 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
     const bool by_steps =
         schedule_.is_due_by_steps(record.step, run_.trainer.progress().last_return_point());
     const bool is_due = by_steps || wish.saves;
-    if (is_due && !run_.trainer.progress().rollback_pending) settle();
+    if (is_due && !run_.trainer.progress().rollback_pending) drain();
     if (run_.trainer.progress().rollback_pending) {
-      go_back(record);
+      roll_back(record);
       continue;
     }
     run_.records.write(record);
@@ -290,21 +291,21 @@ std::string TrainingLoop::patience_text() const {
 RunEnd TrainingLoop::end() {
   const std::int64_t done = run_.trainer.steps_done(), steps = run_.config.training.steps;
   if (saved_at_ != done) {
-    settle();
+    drain();
     if (run_.config.distributed.compares_weights(run_.trainer.steps_done(), true))
       compare_weights();
-    run_.saving.save_at_the_end(run_.trainer, run_.records);
+    run_.saving.save_final(run_.trainer, run_.records);
   }
-  run_.trainer.hold_weights(false);
+  run_.trainer.defer_publishing(false);
   run_.ranks.wait_for_all();
   run_.records.summary().best = run_.trainer.progress().judge.lowest();
-  if (run_.trainer.progress().judge.is_out_of_patience() && run_.trainer.steps_done() < steps) {
+  if (run_.trainer.progress().judge.is_patience_exhausted() && run_.trainer.steps_done() < steps) {
     run_.records.summary().stopped_early = true;
-    run_.records.tell(patience_text());
+    run_.records.report(patience_text());
     return RunEnd::kFinished;
   }
   if (run_.trainer.steps_done() == steps) return RunEnd::kFinished;
-  run_.records.tell(run_.saving.stopped_text(run_.trainer.steps_done(), steps));
+  run_.records.report(run_.saving.stopped_text(run_.trainer.steps_done(), steps));
   return RunEnd::kInterrupted;
 }
 

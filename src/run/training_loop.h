@@ -40,16 +40,16 @@ class RunSaving {
   bool save(HybridTrainer& trainer, RunRecords& records,
             CheckpointUse use = CheckpointUse::kResume);
   /// Saves the last step. Throws IoError naming the checkpoint that a resumed run would start from.
-  void save_at_the_end(HybridTrainer& trainer, RunRecords& records);
+  void save_final(HybridTrainer& trainer, RunRecords& records);
   /// Saves the result of the last good update before an error ends the run. Collective.
-  void save_and_tell(HybridTrainer& trainer, RunRecords& records);
+  void save_and_report(HybridTrainer& trainer, RunRecords& records);
   /// Returns how to resume from the last checkpoint, in words.
-  const std::string& way_on() const { return way_on_; }
+  const std::string& resume_hint() const { return resume_hint_; }
   /// Returns the message of an interrupted run: the saved step and how to resume.
   std::string stopped_text(std::int64_t steps_done, std::int64_t steps) const;
 
  private:
-  std::string folder_, way_on_, way_to_start_;
+  std::string folder_, resume_hint_, restart_hint_;
   std::string problem_;  // error of the last checkpoint, if it failed
 };
 
@@ -71,7 +71,7 @@ class TrainingLoop {
     LossModel& model;
     HybridTrainer& trainer;
     RunRecords& records;
-    RunMoment& now;
+    RunPosition& now;
   };
   explicit TrainingLoop(const Run& run);
   /// Steps until config.training.steps are done or a stop is requested, then saves. `saves_first`:
@@ -93,8 +93,8 @@ class TrainingLoop {
   Batch next_batch();
   StepRecord step();
   StepVote agree();
-  void settle();
-  void go_back(const StepRecord& failed);
+  void drain();
+  void roll_back(const StepRecord& failed);
   void compare_weights();
   void save_if_due(const StepRecord& record, bool by_steps, bool is_due);
   std::string patience_text() const;

@@ -128,14 +128,14 @@ void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& tr
 }
 
 /// Returns suggestions for a run that does not fit on the device in addition to CUDA's libraries.
-std::string way_to_make_room(const MemoryConfig& memory) {
+std::string memory_hint(const MemoryConfig& memory) {
   std::string way = "a smaller data.batch_size";
   if (memory.plan != "auto")
     way += ", or memory.plan=auto, which chooses options that fit (`hybrid plan` lists them)";
   return way + "; to try it anyway, set memory.device_budget";
 }
 
-constexpr std::size_t kMostSummaryBytes = 1 << 20;
+constexpr std::size_t kMaxSummaryBytes = 1 << 20;
 
 /// All state of one run, built in order; earlier members outlive later ones.
 class TrainingRun {
@@ -176,7 +176,7 @@ class TrainingRun {
   void export_model() const;
   void take_device_memory();
   void describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records);
-  void summarise_memory(RunRecords& records) const;
+  void summarize_memory(RunRecords& records) const;
   RunEnd step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records);
   ModelTexts texts_of(LossModel& model) const;
 
@@ -197,7 +197,7 @@ class TrainingRun {
   bool resumes_;
   std::optional<HybridTrainerConfig> config_before_;  // of the resumed run
   std::shared_ptr<MemoryPlaces> places_;
-  RunMoment now_;
+  RunPosition now_;
   std::string lost_rank_;  // error that ended the run
 };
 
@@ -219,11 +219,11 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
 }
 
 /// Leaves out the simulated savings if the simulation fails: the run itself is complete.
-void TrainingRun::summarise_memory(RunRecords& records) const {
+void TrainingRun::summarize_memory(RunRecords& records) const {
   RunSummary& summary = records.summary();
   const MemoryUse host = host_.pool()->use();
-  summary.device_peak_bytes = stream_.pool()->use().most_taken;
-  summary.host_peak_bytes = host.most_taken;
+  summary.device_peak_bytes = stream_.pool()->use().max_taken;
+  summary.host_peak_bytes = host.max_taken;
   summary.host_peak_by_kind = host.peak;
   summary.file_peak_by_kind = places_->file_use().peak;
   if (ranks_.communicator() != nullptr) summary.distributed = ranks_.summary(config_, lost_rank_);
@@ -232,7 +232,7 @@ void TrainingRun::summarise_memory(RunRecords& records) const {
   try {
     summary.savings = simulate_savings(config_, stream_.device(), *families, ranks_.as_simulated());
   } catch (const std::exception& error) {
-    records.tell(concat("cannot compute the memory that options would save: ", error.what()));
+    records.report(concat("cannot compute the memory that options would save: ", error.what()));
   }
 }
 
@@ -247,13 +247,13 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
   const auto finish = [&](const char* end, const ModelTexts& texts) {
     records.summary().end = end;
     trainer.add_use_to(records.summary());
-    summarise_memory(records);
+    summarize_memory(records);
     records.finish(config_json(config_), texts);
   };
   try {
-    const bool went_back_before = config_before_ && config_before_->divergence.rolls_back();
+    const bool rolled_back_before = config_before_ && config_before_->divergence.rolls_back();
     const bool saves_first = config_.divergence.rolls_back() &&  // initial state
-                             (trainer.steps_done() == 0 || !went_back_before);
+                             (trainer.steps_done() == 0 || !rolled_back_before);
     TrainingLoop loop({settings_, config_, interruption_, stream_, ranks_, loader_, evaluation_,
                        saving_, run_.checkpoints(), model, trainer, records, now_});
     const RunEnd end = loop.step_to_end(saves_first);
@@ -261,7 +261,7 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
     // With zero 3, sampling needs all ranks.
     const bool samples = finished && (ranks_.lead() || config_.distributed.zero == 3);
     if (samples)
-      for (const std::string& text : task_->closing(config_, model, stream_)) records.tell(text);
+      for (const std::string& text : task_->closing(config_, model, stream_)) records.report(text);
     finish(finished ? "finished" : "interrupted", samples ? texts_of(model) : ModelTexts{});
     return end;
   } catch (const Error& error) {
@@ -269,7 +269,7 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
     try {
       finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", {});
     } catch (const IoError& problem) {
-      records.tell(concat("cannot write summary and report: ", problem.what()));
+      records.report(concat("cannot write summary and report: ", problem.what()));
     }
     throw;
   }
@@ -299,7 +299,7 @@ void TrainingRun::take_device_memory() {
   const std::string warning = margin_warning(config_.device_budget(), stream_.device());
   if (!warning.empty()) planned_.push_back(warning);
   if (const ModelRegistry* const families = task_->simulated_by())
-    reserve_device_memory(config_, stream_, way_to_make_room(config_.memory), *families,
+    reserve_device_memory(config_, stream_, memory_hint(config_.memory), *families,
                           ranks_.as_simulated());
 }
 
@@ -316,7 +316,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
                   .resumes = resumes_ && has_checkpoint(run_),
                   .stream = stream_,
                   .ranks = ranks_.communicator(),
-                  .tell = [&](const std::string& text) {
+                  .report = [&](const std::string& text) {
                     if (!settings_.quiet) console_ << text << std::endl;  // flush: it may take long
                   }});
   HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
@@ -326,7 +326,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   loader_.seek(trainer.steps_done());
   if (const ModelRegistry* const families = task_->simulated_by()) {
     if (const auto why = why_no_predictions(config_, ranks_.size(), *families)) {
-      trainer.machine().give_up_predicting();
+      trainer.machine().disable_prediction();
       early.push_back(*why);
     }
   }
@@ -334,28 +334,28 @@ TrainingRunResult TrainingRun::train_or_resume() {
     early.push_back(concat("there is no checkpoint in ", run_.checkpoints(), ": starts at step 1"));
   check_steps_left(config_, trainer);
   const bool is_at_end = trainer.steps_done() == config_.training.steps ||
-                         trainer.progress().judge.is_out_of_patience();
+                         trainer.progress().judge.is_patience_exhausted();
   const bool was_finished = ranks_.on_first(resumed && is_at_end && end_of_run(run_) == "finished");
   if (!was_finished) task_->write_files(paths, run_, config_, resumes_);
   RunRecords records(paths, config_.training.steps, console_, settings_.quiet);
   records.resume_after(trainer.steps_done());
-  for (const std::string& text : task_->notes(!resumed)) records.tell(text);
+  for (const std::string& text : task_->notes(!resumed)) records.report(text);
   if (const std::string link = simulated_link_text(config_.distributed); !link.empty())
-    records.tell(concat("the link between ranks is simulated: ", link));
-  for (const std::string& text : early) records.tell(text);
-  trainer.listen({}, [&](const std::string& text) { records.tell(text); });
+    records.report(concat("the link between ranks is simulated: ", link));
+  for (const std::string& text : early) records.report(text);
+  trainer.listen({}, [&](const std::string& text) { records.report(text); });
   if (was_finished) {
-    records.tell(concat("the run is finished: ", trainer.steps_done(),
-                        trainer.progress().judge.is_out_of_patience()
-                            ? " steps; to continue, set a larger training.patience, or 0"
-                            : " steps; to continue, set a larger training.steps"));
-    return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMostSummaryBytes)};
+    records.report(concat("the run is finished: ", trainer.steps_done(),
+                          trainer.progress().judge.is_patience_exhausted()
+                              ? " steps; to continue, set a larger training.patience, or 0"
+                              : " steps; to continue, set a larger training.steps"));
+    return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMaxSummaryBytes)};
   }
   records.watch(config_.memory.timeline, {stream_.pool(), host_.pool()});
   if (config_.observability.tensorboard && ranks_.lead())
     records.write_tensorboard(config_json(config_));
   describe(model, trainer, records);
-  if (resumed) records.tell(concat("resumes after step ", trainer.steps_done()));
+  if (resumed) records.report(concat("resumes after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);
   return {end, records.summary(), to_json(records.summary())};
 }

@@ -36,7 +36,7 @@ class ExampleArray {
   }
   std::int64_t examples() const { return std::ssize(values_) / elements_; }
   /// Throws DataError for the first number outside of the range.
-  void check(const WholeRange& range) const {
+  void check(const IntegerRange& range) const {
     const auto bad = std::ranges::find_if(values_, [&](float value) {
       return value < static_cast<float>(range.low) || value > static_cast<float>(range.high);
     });
@@ -76,10 +76,10 @@ class ExampleArray {
 
  private:
   void check() const {
-    constexpr float kMostWhole = 1 << 24;  // above it, f32 cannot represent all whole numbers
+    constexpr float kMaxWhole = 1 << 24;  // above it, f32 cannot represent all whole numbers
     const auto bad = std::ranges::find_if(values_, [&](float value) {
       return !std::isfinite(value) ||
-             (is_whole_ && (value != std::floor(value) || std::fabs(value) > kMostWhole));
+             (is_whole_ && (value != std::floor(value) || std::fabs(value) > kMaxWhole));
     });
     if (bad == values_.end()) return;
     throw DataError(concat(file_.string(), ": example ", (bad - values_.begin()) / elements_,
@@ -96,11 +96,11 @@ class ExampleArray {
 class Arrays final : public Dataset {
  public:
   Arrays(const std::filesystem::path& folder, const Batch& form,
-         const std::vector<WholeRange>& ranges)
+         const std::vector<IntegerRange>& ranges)
       : form_(form) {
     for (const auto& [name, tensor] : form.tensors()) {
       arrays_.emplace_back(folder / (name + ".npy"), tensor);
-      for (const WholeRange& range : ranges)
+      for (const IntegerRange& range : ranges)
         if (range.name == name) arrays_.back().check(range);
       if (arrays_.back().examples() != arrays_.front().examples())
         throw DataError(concat(folder.string(), ": ", name, ".npy has ", arrays_.back().examples(),
@@ -148,7 +148,7 @@ class Arrays final : public Dataset {
 class ArrayData final : public NetworkData {
  public:
   ArrayData(const NetworkDataSource& source, const Batch& form,
-            const std::vector<WholeRange>& ranges)
+            const std::vector<IntegerRange>& ranges)
       : folder_(source.data),
         arrays_(std::make_shared<Arrays>(folder_, form, ranges)),
         is_measured_(source.is_measured) {}
@@ -196,7 +196,7 @@ class ArrayData final : public NetworkData {
 }  // namespace
 
 std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const Batch& form,
-                                        const std::vector<WholeRange>& ranges) {
+                                        const std::vector<IntegerRange>& ranges) {
   const std::filesystem::path& folder = source.data;
   const std::string wanted =
       concat("want a folder with ", join(names_of(form.tensors()), ".npy, "), ".npy");

@@ -34,13 +34,13 @@ RowCounts counts_of(const std::vector<ExampleRow>& rows) {
   return counts;
 }
 
-void tell_refusals(const ExampleRows& examples, const Teller& tell) {
+void report_rejected_rows(const ExampleRows& examples, const MessageHandler& report) {
   constexpr std::size_t kShown = 10;
   const auto& refused = examples.refused;
   for (std::size_t i = 0; i < std::min(kShown, refused.size()); ++i)
-    tell(concat(examples.place(refused[i].file, refused[i].line, false),
-                " is refused: ", refused[i].reason));
-  if (refused.size() > kShown) tell(concat("and ", refused.size() - kShown, " more"));
+    report(concat(examples.place(refused[i].file, refused[i].line, false),
+                  " is refused: ", refused[i].reason));
+  if (refused.size() > kShown) report(concat("and ", refused.size() - kShown, " more"));
 }
 
 struct RowPart {
@@ -55,11 +55,11 @@ std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer)
   const auto middle = static_cast<std::size_t>(row.rejected_at);
   if (!row.source.empty()) parts.push_back({tokenizer.decode(row.source) + "\n"});
   for (std::size_t begin = 0, end = 0; begin < row.tokens.size(); begin = end) {
-    while (end < row.tokens.size() && row.learnt[end] == row.learnt[begin] &&
+    while (end < row.tokens.size() && row.is_target[end] == row.is_target[begin] &&
            (end == begin || end != middle))
       ++end;
     const std::span<const std::int32_t> tokens(row.tokens);
-    parts.push_back({tokenizer.decode(tokens.subspan(begin, end - begin)), row.learnt[begin]});
+    parts.push_back({tokenizer.decode(tokens.subspan(begin, end - begin)), row.is_target[begin]});
     if (middle > 0) parts.back().answer = begin < middle ? "chosen" : "rejected";
   }
   return parts;
@@ -197,17 +197,18 @@ std::string text_of(const ExampleRows& examples, const RowCounts& counts, const 
 }
 
 /// Reports the detected format of the examples.
-void tell_form(const ExampleRows& examples, const std::string& name, const Teller& tell) {
-  tell(concat(name, ": ", examples.form()));
+void report_format(const ExampleRows& examples, const std::string& name,
+                   const MessageHandler& report) {
+  report(concat(name, ": ", examples.form()));
   for (const RowFile& file : examples.files) {
     if (file.form.container != RowContainer::kJsonArray) continue;
-    tell(concat(examples.files.size() > 1 ? file.path.string() : name,
-                file.form.array_key.empty() ? " is a JSON array"
-                                            : " has a JSON array in " + file.form.array_key,
-                ", whose elements count as lines"));
+    report(concat(examples.files.size() > 1 ? file.path.string() : name,
+                  file.form.array_key.empty() ? " is a JSON array"
+                                              : " has a JSON array in " + file.form.array_key,
+                  ", whose elements count as lines"));
   }
   if (!examples.pairs.empty())
-    tell("to train on pairs of answers, use `hybrid finetune --objective dpo` or orpo");
+    report("to train on pairs of answers, use `hybrid finetune --objective dpo` or orpo");
 }
 
 /// Returns the model's configuration, or a default one if the folder only has a tokenizer.
@@ -218,47 +219,48 @@ ModelConfig model_in(const ModelFolder& folder) {
 
 }  // namespace
 
-Findings language_rows(const RowsAsked& asked, const HybridTrainerConfig&) {
-  if (asked.is_configured)
+Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig&) {
+  if (requested.is_configured)
     throw UsageError(
         "hybrid rows: --preset, --config and --set describe models that do not read text; for "
         "text, give only --model FOLDER, whose tokenizer encodes the rows");
-  const ModelFolder& folder = asked.model;
+  const ModelFolder& folder = requested.model;
   const ChatFiles& chat = folder.chat();
   const auto tokenizer = folder.tokenizer();
   ExampleFiles of_model;
   of_model.set_encoder(model_in(folder), {folder});
   const ExampleFormat format{.tokenizer = *tokenizer,
                              .chat = chat,
-                             .longest = asked.longest + 1,
+                             .longest = requested.longest + 1,
                              .now = std::time(nullptr),
-                             .control = control_text_of(asked.control_tokens),
-                             .columns = ColumnNames(asked.columns, "hybrid rows: --columns"),
-                             .called = asked.called,
-                             .pairs = asked.objective != "next_token",
+                             .control = control_text_of(requested.control_tokens),
+                             .columns = ColumnNames(requested.columns, "hybrid rows: --columns"),
+                             .called = requested.called,
+                             .pairs = requested.objective != "next_token",
                              .source = of_model.source};
-  const double seconds = of_model.heard_seconds;
+  const double seconds = of_model.max_clip_seconds;
   const ExampleRows examples =
-      seconds > 0 ? read_clip_examples(asked.data, format, seconds,
+      seconds > 0 ? read_clip_examples(requested.data, format, seconds,
                                        read_speech_tokens(*tokenizer, of_model.generation))
-                  : read_example_rows(asked.data, format);
+                  : read_example_rows(requested.data, format);
   const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
   if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
-    asked.tell("the chat template puts today's date into the rows");
-  const std::string name = asked.called.empty() ? asked.data : asked.called;
-  tell_form(examples, name, asked.tell);
-  tell_refusals(examples, asked.tell);
-  for (const std::string& note : examples.notes()) asked.tell(note);
-  const std::string others = told_of_other_files(asked.data, {RowSplit::kTrain});
-  if (!others.empty()) asked.tell(concat(asked.data, ": ", others));
-  if (asked.shown) return shown_row(row_of_line(examples, *asked.shown, *tokenizer), *asked.shown);
-  const std::string problem = examples.mostly_refused();
+    requested.report("the chat template puts today's date into the rows");
+  const std::string name = requested.called.empty() ? requested.data : requested.called;
+  report_format(examples, name, requested.report);
+  report_rejected_rows(examples, requested.report);
+  for (const std::string& note : examples.notes()) requested.report(note);
+  const std::string others = unread_files_note(requested.data, {RowSplit::kTrain});
+  if (!others.empty()) requested.report(concat(requested.data, ": ", others));
+  if (requested.shown)
+    return shown_row(row_of_line(examples, *requested.shown, *tokenizer), *requested.shown);
+  const std::string problem = examples.mostly_rejected_warning();
   if (examples.rows.empty() && examples.pairs.empty()) throw DataError(concat(name, ": ", problem));
-  if (!problem.empty()) asked.tell("finetune would refuse it: " + problem);
+  if (!problem.empty()) requested.report("finetune would refuse it: " + problem);
   const RowCounts counts = counts_of(examples.rows);
-  const Packing packing = packed(examples.rows, asked.longest);
-  return {text_of(examples, counts, packing, asked.longest),
-          json_of(examples, counts, packing, asked.called)};
+  const Packing packing = packed(examples.rows, requested.longest);
+  return {text_of(examples, counts, packing, requested.longest),
+          json_of(examples, counts, packing, requested.called)};
 }
 
 }  // namespace hybrid_trainer

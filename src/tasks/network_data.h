@@ -41,8 +41,8 @@ class NetworkData {
   /// `number`. Throws DataError if there is no such example.
   virtual DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const;
   /// Converts measures from the network's units to the data's; returns them unchanged by default.
-  virtual std::vector<Measure> in_own_units(std::vector<Measure> measures,
-                                            const HybridTrainerConfig& /*config*/) const {
+  virtual std::vector<Measure> in_original_units(std::vector<Measure> measures,
+                                                 const HybridTrainerConfig& /*config*/) const {
     return measures;
   }
   /// Returns notes on the data to show before the first step.
@@ -81,7 +81,7 @@ std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
 bool is_folder_of_classes(const std::filesystem::path& path);
 
 /// Valid range of a tensor's values, both ends included.
-struct WholeRange {
+struct IntegerRange {
   std::string name;  // of the tensor
   std::int64_t low = 0, high = 0;
 };
@@ -91,7 +91,7 @@ struct WholeRange {
 /// memory. Throws MissingInput, DataError if an array has a wrong shape or number of examples, or
 /// has numbers that are not finite, or not whole or outside of `ranges` if they must be.
 std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const Batch& form,
-                                        const std::vector<WholeRange>& ranges = {});
+                                        const std::vector<IntegerRange>& ranges = {});
 
 /// Opens images with classes for a ViT. Throws UsageError without a row file; MissingInput;
 /// DataError if no row is usable or the model's folder processes images to another size than the

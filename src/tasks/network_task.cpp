@@ -167,7 +167,7 @@ class NetworkTask final : public Task {
   void check_same(const RunPaths& run) const override {
     const std::string before = data_of_run(run).checksum;
     if (before == data_->checksum()) return;
-    throw DataError(told_of_other_data(settings_.data, data_of_run(run).folder, ""));
+    throw DataError(other_data_message(settings_.data, data_of_run(run).folder, ""));
   }
   void write_files(const RunPaths& own, const RunPaths& run, const HybridTrainerConfig& config,
                    bool resumes) const override {
@@ -265,14 +265,14 @@ NetworkScore score(Network& network, const NetworkData& data, const HybridTraine
   return {.loss = result.loss,
           .examples = result.tokens,
           .best_loss = data.best_loss(config),
-          .measures = data.in_own_units(
+          .measures = data.in_original_units(
               with_explained_variance(measures_of(network, batches, pass, stream)), config)};
 }
 
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
                    const Stream& stream, const NetworkDataKinds& kinds) {
   const bool is_own = data.empty() && !run.data.empty();
-  const bool is_of_run = is_own && RunPaths{run.folder.string()}.hold_a_run();
+  const bool is_of_run = is_own && RunPaths{run.folder.string()}.contains_run();
   const RunData own = is_of_run ? data_of_run(RunPaths{run.folder.string()}) : RunData{};
   const auto opened = opened_data({.config = run.config,
                                    .data = data.empty() ? run.data : data,

@@ -202,11 +202,11 @@ class Pictures final : public NetworkData {
   std::vector<std::string> notes() const override { return notes_; }
   /// Copies the preprocessor file, so that the run is usable without its initial folder.
   void write_files(const std::filesystem::path& run) const override {
-    constexpr std::size_t kMostBytes = 1 << 20;
+    constexpr std::size_t kMaxBytes = 1 << 20;
     const std::filesystem::path to = run / kProcessorFile;
     if (std::filesystem::exists(to)) return;
     replace_file(to, model_.empty() ? processor_.steps().json()
-                                    : read_file(model_ / kProcessorFile, kMostBytes));
+                                    : read_file(model_ / kProcessorFile, kMaxBytes));
   }
 
  private:
@@ -236,7 +236,7 @@ class Pictures final : public NetworkData {
   void choose_classes(const NetworkDataSource& source, const PictureRows& read,
                       const std::optional<PictureRows>& apart) {
     const RunPaths run{source.model.string()};
-    const std::vector<ClassLabel> of_model = run.hold_a_run()
+    const std::vector<ClassLabel> of_model = run.contains_run()
                                                  ? config_of_run(run).model.vision.labels
                                                  : source.config.model.vision.labels;
     std::vector<PictureRow> all = read.rows;
@@ -261,7 +261,7 @@ class Pictures final : public NetworkData {
     } catch (const DataError& error) {
       throw DataError(concat(source.data.string(), ": ", error.what()));
     }
-    if (const std::string similar = told_of_similar(classes_); !similar.empty())
+    if (const std::string similar = similar_classes_warning(classes_); !similar.empty())
       notes_.push_back("warning: " + similar);
     if (of_model.empty()) return;
     notes_.push_back(

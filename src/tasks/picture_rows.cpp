@@ -28,7 +28,7 @@ constexpr RowFileWords kWords{
     .wanted = kWantedPicture};
 
 PictureLabel label_in(const json::object& row) {
-  constexpr std::int64_t kMostClasses = 1 << 20;
+  constexpr std::int64_t kMaxClasses = 1 << 20;
   const json::value* value = value_in_row(row, "label");
   if (value == nullptr) throw DataError(concat("no \"label\"; ", kWantedPicture));
   if (value->is_string()) {
@@ -39,7 +39,7 @@ PictureLabel label_in(const json::object& row) {
   }
   // Numeric columns with missing values are written as 0.0, 1.0.
   const double number = value->is_number() ? value->to_number<double>() : -1;
-  if (number >= 0 && number < kMostClasses && number == std::floor(number)) {
+  if (number >= 0 && number < kMaxClasses && number == std::floor(number)) {
     const auto whole = static_cast<std::int64_t>(number);
     return {.text = std::to_string(whole), .number = whole};
   }
@@ -173,9 +173,9 @@ PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNam
     read.rows.push_back(std::move(picture));
   };
   read_rows({path, columns},
-            {.rows = "pictures", .keys = kPictureKeys, .takes_bytes = true, .use = use}, read);
+            {.rows = "pictures", .keys = kPictureKeys, .allows_bytes = true, .use = use}, read);
   for (const RowFile& file : read.files) read.checksum += checksum_of_file(file.path);
-  const std::string others = told_of_other_files(path, {RowSplit::kTrain});
+  const std::string others = unread_files_note(path, {RowSplit::kTrain});
   if (!others.empty()) warn(path.string(), others);
   return read;
 }
@@ -196,7 +196,7 @@ bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes)
          std::ranges::count(classes, name, &ClassLabel::name) > 1;
 }
 
-std::string told_of_similar(const std::vector<ClassLabel>& classes) {
+std::string similar_classes_warning(const std::vector<ClassLabel>& classes) {
   std::map<std::string, std::string> seen;  // names by their normalized form
   for (const ClassLabel& one : classes) {
     std::string left = in_unicode_form(one.name, UnicodeForm::kC);
@@ -244,10 +244,10 @@ std::vector<ClassLabel> classes_in(const std::vector<PictureRow>& rows) {
   }
   std::vector<ClassLabel> classes;
   if (all_are_numbers) {
-    constexpr std::int64_t kMostClasses = 1 << 16;
-    if (largest >= kMostClasses)
+    constexpr std::int64_t kMaxClasses = 1 << 16;
+    if (largest >= kMaxClasses)
       throw DataError(
-          concat("the largest label is ", largest, "; want numbers below ", kMostClasses));
+          concat("the largest label is ", largest, "; want numbers below ", kMaxClasses));
     for (std::int64_t i = 0; i <= largest; ++i) classes.push_back({concat("LABEL_", i)});
   } else {
     const auto number =

@@ -55,7 +55,7 @@ std::optional<std::int64_t> number_of(const PictureLabel& label);
 bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
 /// Reports names that differ only in blanks, case, leading zeros or Unicode form; "" if none do.
-std::string told_of_similar(const std::vector<ClassLabel>& classes);
+std::string similar_classes_warning(const std::vector<ClassLabel>& classes);
 
 /// Returns the classes of rows for a new model: names in sorted order, or numbers up to the largest
 /// with the names that transformers gives them. Throws DataError if names and numbers are mixed, or

@@ -94,8 +94,8 @@ class SeriesData final : public NetworkData {
   }
   std::vector<std::string> notes() const override { return table_.notes; }
   /// Converts errors to units of the target; the loss is in units of its standard deviation.
-  std::vector<Measure> in_own_units(std::vector<Measure> measures,
-                                    const HybridTrainerConfig& config) const override {
+  std::vector<Measure> in_original_units(std::vector<Measure> measures,
+                                         const HybridTrainerConfig& config) const override {
     const double unit = scale(config).columns.back().deviation;
     for (Measure& measure : measures) {
       if (measure.name.ends_with(".absolute_error")) measure.sum *= unit;

@@ -64,16 +64,16 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
   if (is_own && data.checksum != own.checksum)
     throw DataError(
         concat(file.string(), " has changed since the run was trained on it; restore it"));
-  for (const std::string& line : told_of_refused(data, files)) on.tell(line);
+  for (const std::string& line : refused_row_notes(data, files)) on.report(line);
   if (!is_own)
-    for (const std::string& note : data.notes) on.tell(note);
+    for (const std::string& note : data.notes) on.report(note);
   if (is_own && !on.data.empty())
-    on.tell(concat(file.string(), " is the run's training data: measuring only the ",
-                   data.validation.size(), data.validation.size() == 1 ? " row" : " rows",
-                   " held back from training"));
-  for (const std::string& cut : told_of_cut_rows({&data.validation}, files, longest.sequence_length,
-                                                 "--sequence-length N keeps more of them"))
-    on.tell("warning: " + cut);
+    on.report(concat(file.string(), " is the run's training data: measuring only the ",
+                     data.validation.size(), data.validation.size() == 1 ? " row" : " rows",
+                     " held back from training"));
+  for (const std::string& cut : cut_row_notes({&data.validation}, files, longest.sequence_length,
+                                              "--sequence-length N keeps more of them"))
+    on.report("warning: " + cut);
   if (whole) fit_longest(config, data.validation);
   std::int64_t source_length = 0;
   for (const ExampleRow& row : data.validation)
@@ -85,7 +85,7 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
         is_own ? validation_references(RunPaths{folder}, data)
                : references_of_base(RunPaths{folder}, PackedRows(data.validation, packing),
                                     config.batch_size, stream);
-  const bool are_clips = files.heard_seconds > 0;
+  const bool are_clips = files.max_clip_seconds > 0;
   return {OrderedBatches(dataset_of_rows(data.validation, packing, run.config), config.batch_size,
                          host),
           are_clips ? std::move(data.validation) : std::vector<ExampleRow>()};
@@ -109,7 +109,7 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
-  const auto windows = TokenWindows::to_measure_on(
+  const auto windows = TokenWindows::for_evaluation(
       *shards, on.length == 0 ? run.config.data.sequence_length : on.length,
       run.config.masking(shards->vocabulary_size()));
   return {OrderedBatches(windows, run.config.data.batch_size, host)};
@@ -179,8 +179,8 @@ Findings language_score(const TrainedRun& run, const Measuring& on, DType dtype,
   if (result.preference) return pairs_score(result, run.config.objective);
   if (rows.clips.empty()) return text_score(result, run.config);
   const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, keys);
-  return words_score(result,
-                     heard_words(run.model(), *run.tokenizer, tokens, rows.clips, dtype, stream));
+  return words_score(
+      result, transcription_errors(run.model(), *run.tokenizer, tokens, rows.clips, dtype, stream));
 }
 
 Findings network_score(const TrainedRun& run, const Measuring& on, DType dtype,
@@ -194,19 +194,19 @@ Findings network_score(const TrainedRun& run, const Measuring& on, DType dtype,
   return {found.text("\n  "), found.json()};
 }
 
-Findings network_rows(const RowsAsked& asked, const HybridTrainerConfig& given) {
-  if (asked.longest != RowsAsked::kUsualLength || asked.objective != "next_token" ||
-      asked.control_tokens != "tokens")
+Findings network_rows(const RowsRequest& requested, const HybridTrainerConfig& given) {
+  if (requested.longest != RowsRequest::kDefaultLength || requested.objective != "next_token" ||
+      requested.control_tokens != "tokens")
     throw UsageError(
         "hybrid rows: --length, --objective and --control-tokens apply only to text, but this "
         "model does not read text; leave them out");
   const auto data = opened_data({.config = given,
-                                 .data = asked.data,
-                                 .model = asked.model.path(),
-                                 .is_trained = asked.is_of_run()});
+                                 .data = requested.data,
+                                 .model = requested.model.path(),
+                                 .is_trained = requested.is_of_run()});
   const HybridTrainerConfig config = data->completed(given);
   const DataFacts facts =
-      asked.shown ? data->example(*asked.shown, config) : data->contents(config);
+      requested.shown ? data->example(*requested.shown, config) : data->contents(config);
   Findings found;
   std::size_t widest = 0;
   for (const auto& [name, value] : facts) widest = std::max(widest, name.size());
@@ -215,8 +215,8 @@ Findings network_rows(const RowsAsked& asked, const HybridTrainerConfig& given) 
                          std::string(widest + 2 - name.size(), ' '), value);
     found.json[name] = value;
   }
-  if (asked.shown) return found;
-  for (const std::string& note : data->notes()) asked.tell(note);
+  if (requested.shown) return found;
+  for (const std::string& note : data->notes()) requested.report(note);
   return {concat(data->description(), facts.empty() ? "" : "\n", found.text),
           {{"data", data->description()},
            {"contents", std::move(found.json)},
@@ -242,7 +242,7 @@ const TaskKind& task_kind(const ModelConfig& model, const ModelRegistry& registr
                                     .task = task_of_network,
                                     .score = network_score,
                                     .rows = network_rows};
-  return find_family(model.family, registry).is_of_language ? language : network;
+  return find_family(model.family, registry).is_language_model ? language : network;
 }
 
 }  // namespace hybrid_trainer

@@ -15,7 +15,7 @@ struct Findings {
 };
 
 /// Prints a line in addition to the findings.
-using Teller = std::function<void(const std::string&)>;
+using MessageHandler = std::function<void(const std::string&)>;
 
 /// Arguments of an evaluation.
 struct Measuring {
@@ -24,20 +24,20 @@ struct Measuring {
   std::string called{};          // name of `data` in messages; empty: its path
   std::string control_tokens{};  // data.control_tokens; empty: the run's
   std::int64_t length = 0;       // of a window, and the maximum of a row; 0: the default
-  Teller tell = [](const std::string&) {};
+  MessageHandler report = [](const std::string&) {};
 };
 
 /// Arguments of `hybrid rows`: examples to show in the form that a model would train on.
-struct RowsAsked {
-  static constexpr std::int64_t kUsualLength = 1024;
+struct RowsRequest {
+  static constexpr std::int64_t kDefaultLength = 1024;
   std::string data{}, called{};  // a path, and its name in messages if that differs
   ModelFolder model{};           // of a model or a run; empty: the configuration's
   bool is_configured = false;    // by a preset, a file or settings
   std::string columns{}, control_tokens = "tokens", objective = "next_token";
-  std::int64_t longest = kUsualLength;
+  std::int64_t longest = kDefaultLength;
   std::optional<std::int64_t> shown{};  // a line, row or example, from 1
-  Teller tell = [](const std::string&) {};
-  bool is_of_run() const { return !model.empty() && RunPaths{model.string()}.hold_a_run(); }
+  MessageHandler report = [](const std::string&) {};
+  bool is_of_run() const { return !model.empty() && RunPaths{model.string()}.contains_run(); }
 };
 
 /// How to train, evaluate and show the data of a kind of model: a language model or another one.
@@ -52,13 +52,13 @@ struct TaskKind {
   Findings (*score)(const TrainedRun& run, const Measuring& on, DType dtype, const Stream& stream);
   /// Describes the training examples that a model of this configuration gets from the data, or a
   /// single one. Throws UsageError, MissingInput, DataError.
-  Findings (*rows)(const RowsAsked& asked, const HybridTrainerConfig& config);
+  Findings (*rows)(const RowsRequest& requested, const HybridTrainerConfig& config);
 };
 
 const TaskKind& task_kind(const ModelConfig& model,
                           const ModelRegistry& registry = model_families());
 
 /// TaskKind::rows of a language model: shows the rows as its tokenizer encodes them.
-Findings language_rows(const RowsAsked& asked, const HybridTrainerConfig& config);
+Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

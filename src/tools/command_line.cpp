@@ -16,22 +16,22 @@ namespace {
 namespace json = boost::json;
 
 /// Returns whether a word is typed literally; words in capitals are placeholders.
-bool is_typed(const std::string& word) {
+bool is_literal_word(const std::string& word) {
   return !word.empty() && std::ranges::none_of(word, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
 void find_choices(CommandDescription::Option& option) {
   if (option.name == "preset") {
     option.choices = preset_names();
-    option.takes_others = false;
+    option.allows_other_values = false;
     return;
   }
   if (option.value.find('|') == std::string::npos) return;
   std::istringstream words(option.value);
   std::size_t all = 0;
   for (std::string word; std::getline(words, word, '|'); ++all)
-    if (is_typed(word)) option.choices.push_back(word);
-  option.takes_others = option.choices.size() < all;
+    if (is_literal_word(word)) option.choices.push_back(word);
+  option.allows_other_values = option.choices.size() < all;
 }
 
 json::array array_of(const std::vector<std::string>& texts) {
@@ -40,9 +40,9 @@ json::array array_of(const std::vector<std::string>& texts) {
 
 constexpr const char *kOperands = "operands", *kRun = "run";
 
-bool takes_more(const std::string& operand) { return operand.ends_with("..."); }
+bool is_variadic(const std::string& operand) { return operand.ends_with("..."); }
 
-std::string see_help(const CommandSyntax& syntax) {
+std::string help_hint(const CommandSyntax& syntax) {
   return concat("\nusage: hybrid ", syntax.name, " ", syntax.usage);
 }
 
@@ -144,16 +144,16 @@ void check_operands(const CommandSyntax& syntax, const std::vector<std::string>&
   const auto& wanted = syntax.operands;
   if (given.size() < wanted.size()) {
     throw UsageError(concat("hybrid ", syntax.name, ": ", wanted[given.size()], " is missing",
-                            see_help(syntax)));
+                            help_hint(syntax)));
   }
-  const bool any_number = !wanted.empty() && takes_more(wanted.back());
+  const bool any_number = !wanted.empty() && is_variadic(wanted.back());
   if (given.size() > wanted.size() && !any_number) {
     throw UsageError(concat("hybrid ", syntax.name, ": unexpected argument \"",
-                            given[wanted.size()], "\"", see_help(syntax)));
+                            given[wanted.size()], "\"", help_hint(syntax)));
   }
   for (const std::string& operand : given) {
     if (operand.empty())
-      throw UsageError(concat("hybrid ", syntax.name, ": an empty path", see_help(syntax)));
+      throw UsageError(concat("hybrid ", syntax.name, ": an empty path", help_hint(syntax)));
   }
 }
 
@@ -180,11 +180,11 @@ void parse_into(po::variables_map& values, const CommandSyntax& syntax,
   } catch (const po::unknown_option& error) {
     throw_unknown_option(syntax, error.get_option_name());
   } catch (const po::required_option& error) {
-    throw UsageError(concat(who, error.get_option_name(), " is missing", see_help(syntax)));
+    throw UsageError(concat(who, error.get_option_name(), " is missing", help_hint(syntax)));
   } catch (const po::multiple_occurrences& error) {
     throw UsageError(concat(who, error.get_option_name(), " is given more than once"));
   } catch (const po::error& error) {
-    throw UsageError(concat(who, error.what(), see_help(syntax)));
+    throw UsageError(concat(who, error.what(), help_hint(syntax)));
   }
 }
 
@@ -233,7 +233,8 @@ json::object json_of(const CommandDescription& command) {
 
 std::optional<std::vector<std::string>> parse_command_line(
     const CommandSyntax& syntax, const std::vector<std::string>& arguments) {
-  if (arguments == std::vector<std::string>{"--describe"}) throw DescriptionAsked{describe(syntax)};
+  if (arguments == std::vector<std::string>{"--describe"})
+    throw DescriptionRequested{describe(syntax)};
   po::options_description visible("Options", 100);
   for (const auto& option : syntax.options.options()) visible.add(option);
   visible.add_options()("help,h", "Print this help.");

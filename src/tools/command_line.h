@@ -32,7 +32,7 @@ po::typed_value<T>* optional_value(std::optional<T>& to, const char* value_name)
 
 /// Returns the operands, with model names resolved by model_path; stores the options in their bound
 /// variables. Returns none after printing --help. Throws UsageError for an unknown, missing or
-/// invalid argument, suggesting the nearest option. Throws DescriptionAsked if `--describe` is the
+/// invalid argument, suggesting the nearest option. Throws DescriptionRequested if `--describe` is the
 /// only argument.
 std::optional<std::vector<std::string>> parse_command_line(
     const CommandSyntax& syntax, const std::vector<std::string>& arguments);
@@ -45,7 +45,7 @@ struct CommandDescription {
     std::string help;
     bool is_required = false;
     std::vector<std::string> choices{};  // values to complete; empty: any value
-    bool takes_others = true;            // values other than the choices are valid, too
+    bool allows_other_values = true;     // values other than the choices are valid, too
   };
   std::string name, usage, text;
   std::vector<std::string> operands;
@@ -53,7 +53,7 @@ struct CommandDescription {
 };
 
 /// Thrown by parse_command_line if `--describe` is the only argument.
-struct DescriptionAsked {
+struct DescriptionRequested {
   CommandDescription description;
 };
 

@@ -41,8 +41,8 @@ std::span<const Command> command_table() { return kCommands; }
 CommandDescription describe(const Command& command) {
   try {
     command.run({"--describe"});
-  } catch (DescriptionAsked& asked) {
-    return std::move(asked.description);
+  } catch (DescriptionRequested& requested) {
+    return std::move(requested.description);
   }
   throw Error(ExitCode::kInternal, concat(command.name, " does not describe its arguments"));
 }

@@ -157,7 +157,7 @@ std::vector<std::string> explicit_keys(const ConfigArguments& arguments) {
 void set_vocabulary(const std::string& command, const ConfigArguments& arguments,
                     HybridTrainerConfig& config) {
   const ModelFamily& family = find_family(config.model.family);
-  if (config.model.vocabulary != 0 || !family.is_of_language) return;
+  if (config.model.vocabulary != 0 || !family.is_language_model) return;
   for (const ModelPreset& preset : family.presets)
     if (preset.name == arguments.preset) config.model.vocabulary = preset.vocabulary;
   if (config.model.vocabulary == 0)

@@ -73,12 +73,12 @@ int dispatch(const std::vector<std::string>& arguments) {
 
 /// Prints a message after "error: ", truncated if it would fill the screen.
 void print_error(const std::string& message) {
-  constexpr int kMostLines = 10;
+  constexpr int kMaxLines = 10;
   constexpr std::size_t kLongestLine = 4000;
   std::istringstream lines(message);
   int printed = 0, left_out = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (printed == kMostLines) {
+    if (printed == kMaxLines) {
       ++left_out;
     } else {
       if (line.size() > kLongestLine)
@@ -96,8 +96,8 @@ int run(const std::vector<std::string>& arguments) {
     if (!std::cout)
       throw IoError("cannot write to standard output: its disk is full, or it was closed");
     return code;
-  } catch (const DescriptionAsked& asked) {
-    std::cout << boost::json::serialize(json_of(asked.description)) << std::endl;
+  } catch (const DescriptionRequested& requested) {
+    std::cout << boost::json::serialize(json_of(requested.description)) << std::endl;
     return 0;
   } catch (const Error& error) {
     print_error(error.what());
@@ -116,7 +116,7 @@ int run(const std::vector<std::string>& arguments) {
 
 /// Opens /dev/null for closed standard streams, so that no file opened later takes their place and
 /// receives the output. Reading and writing still fail.
-void keep_standard_streams_apart() {
+void open_closed_standard_streams() {
   for (const int stream : {0, 1, 2})
     if (::fcntl(stream, F_GETFD) == -1) ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
 }
@@ -130,9 +130,9 @@ int main(int count, char** values) {
   std::signal(SIGCHLD, SIG_DFL);  // the parent process may have ignored it
   std::signal(SIGUSR1, SIG_IGN);  // a launcher repeats it until a run accepts it as a stop request
   hybrid_trainer::end_on_signals();
-  hybrid_trainer::keep_standard_streams_apart();
+  hybrid_trainer::open_closed_standard_streams();
   const std::vector<std::string> arguments(values + std::min(count, 1), values + count);
-  hybrid_trainer::let_waiting_threads_sleep(values);
+  hybrid_trainer::set_idle_thread_policy(values);
   const hybrid_trainer::PrintableTerminal output(std::cout, STDOUT_FILENO),
       errors(std::cerr, STDERR_FILENO);  // texts and names come from files and models
   return hybrid_trainer::run(arguments);

@@ -32,19 +32,19 @@ void add_precision_option(po::options_description& options, std::string& precisi
       "inputs as in llama.cpp; slow on CUDA.");
 }
 
-void add_run_weights_options(po::options_description& options, RunWeightsOption& asked) {
+void add_run_weights_options(po::options_description& options, RunWeightsOption& requested) {
   auto add = options.add_options();
-  add("checkpoint", po::value(&asked.checkpoint)->value_name("best|STEP"),
+  add("checkpoint", po::value(&requested.checkpoint)->value_name("best|STEP"),
       "Checkpoint of a run: a step, or best for the lowest validation loss (checkpoint.keep_best). "
       "Default: the newest.");
-  add("average", po::bool_switch(&asked.average),
+  add("average", po::bool_switch(&requested.average),
       "Use the running mean of the weights (training.average_weights) instead of the last "
       "weights.");
 }
 
-RunWeights run_weights(const RunWeightsOption& asked) {
-  RunWeights weights(asked.average ? RunWeights::kAverage : RunWeights::kLast);
-  const std::string& text = asked.checkpoint;
+RunWeights run_weights(const RunWeightsOption& requested) {
+  RunWeights weights(requested.average ? RunWeights::kAverage : RunWeights::kLast);
+  const std::string& text = requested.checkpoint;
   if (text == "best") weights.checkpoint = RunWeights::Checkpoint::kBest;
   if (text.empty() || text == "best") return weights;
   weights.checkpoint = RunWeights::Checkpoint::kStep;
@@ -78,7 +78,7 @@ TrainedRun open_model(const std::string& path, const Stream& stream, const RunWe
   if (std::ranges::count(frozen_base_names(), precision) == 0)
     throw UsageError(choice_problem("--precision", precision, frozen_base_names()));
   set_default_threads();
-  const bool is_run = RunPaths{path}.hold_a_run();
+  const bool is_run = RunPaths{path}.contains_run();
   const ModelFolder folder(path);
   if (!is_run && std::filesystem::exists(path)) refuse_run_weights(weights, path, "a model folder");
   if (home != "device" && (is_run || !folder.is_model()))
@@ -94,8 +94,8 @@ TrainedRun open_model(const std::string& path, const Stream& stream, const RunWe
     throw MissingInput(concat(
         path,
         std::filesystem::exists(path) ? ": does not contain a run or a model" : ": does not exist",
-        "; want the folder of a run, a Hugging Face model or a PEFT adapter",
-        told_of_adapters_in(path), how_to_download(path)));
+        "; want the folder of a run, a Hugging Face model or a PEFT adapter", adapters_hint(path),
+        download_hint(path)));
   std::optional<std::string> form;
   if (is_quantized_base(precision)) form = precision;
   TrainedRun run = load_trained_run(path, stream, model_families(), weights, form);

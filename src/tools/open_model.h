@@ -32,9 +32,9 @@ struct RunWeightsOption {
 };
 
 /// Adds --checkpoint and --average.
-void add_run_weights_options(po::options_description& options, RunWeightsOption& asked);
+void add_run_weights_options(po::options_description& options, RunWeightsOption& requested);
 /// Throws UsageError if --checkpoint is neither "best" nor a step.
-RunWeights run_weights(const RunWeightsOption& asked);
+RunWeights run_weights(const RunWeightsOption& requested);
 /// Throws UsageError if one of these options is given for `folder`, which is not a run but `what`.
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);

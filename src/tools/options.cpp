@@ -26,7 +26,7 @@ void add_device_option(po::options_description& options, std::string& name) {
 }
 
 const std::string& checked_device_name(const std::string& name) {
-  if (!names_a_device(name)) {
+  if (!is_device_name(name)) {
     throw UsageError(concat("--device ", name, ": want cpu, cuda, cuda:N or auto",
                             name_hint(name, {"cpu", "cuda", "cuda:0", "auto"})));
   }
@@ -50,7 +50,7 @@ void add_control_tokens_option(po::options_description& options, std::string& na
 
 namespace {
 
-std::string and_pinned(const ContextWindow& window) {
+std::string pinned_text(const ContextWindow& window) {
   return window.pinned() > 0 ? concat("its first ", window.pinned(), " tokens and ") : "";
 }
 
@@ -69,16 +69,16 @@ ContextOverflow overflow_of_option(const std::string& name) {
   throw UsageError(choice_problem("--context-overflow", name, {"error", "truncate"}));
 }
 
-std::string told_of_left_out(const FittedPrompt& prompt, const ContextWindow& window) {
+std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWindow& window) {
   const std::int64_t kept = std::ssize(prompt.tokens);
   return concat("the prompt has ", kept + prompt.left_out, " tokens and the model's context is ",
-                window.context(), ": the model reads ", and_pinned(window), "its last ",
+                window.context(), ": the model reads ", pinned_text(window), "its last ",
                 kept - window.pinned(), "; ", prompt.left_out, " are dropped");
 }
 
-std::string told_of_forgotten(std::int64_t forgotten, const ContextWindow& window) {
+std::string dropped_tokens_warning(std::int64_t dropped_tokens, const ContextWindow& window) {
   return concat("the text became longer than the model's context of ", window.context(),
-                " tokens: for its end, the model no longer read ", forgotten, " of them",
+                " tokens: for its end, the model no longer read ", dropped_tokens, " of them",
                 window.pinned() > 0 ? concat(" after the first ", window.pinned()) : "");
 }
 

@@ -38,8 +38,8 @@ void add_overflow_option(po::options_description& options, std::string& name);
 ContextOverflow overflow_of_option(const std::string& name);
 
 /// "the prompt has 891 tokens and the model's context 128: …", for a truncated prompt.
-std::string told_of_left_out(const FittedPrompt& prompt, const ContextWindow& window);
+std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWindow& window);
 /// Returns a message that the model no longer sees the beginning of its text.
-std::string told_of_forgotten(std::int64_t forgotten, const ContextWindow& window);
+std::string dropped_tokens_warning(std::int64_t dropped_tokens, const ContextWindow& window);
 
 }  // namespace hybrid_trainer

@@ -53,8 +53,8 @@ void check_launcher() {
 }
 
 /// Returns the examples left in the folder by a start that was killed, or "".
-std::string left_over(const std::string& run) {
-  if (!RunPaths{run}.hold_a_start()) return "";
+std::string leftover_examples(const std::string& run) {
+  if (!RunPaths{run}.contains_start()) return "";
   for (const char* ending : {".jsonl", ".json", ".csv", ".parquet"})
     if (const std::string file = run + "/examples" + ending; fs::exists(file)) return file;
   return "";
@@ -65,7 +65,7 @@ bool have_same_bytes(const fs::path& one, const fs::path& other) {
   if (a.bytes() != b.bytes()) return false;
   std::string part, same;
   for (std::size_t at = 0; at < a.bytes(); at += part.size()) {
-    part.resize(std::min(kMostBytesAtOnce, a.bytes() - at));
+    part.resize(std::min(kMaxBytesAtOnce, a.bytes() - at));
     same.resize(part.size());
     a.read_at(part.data(), part.size(), at);
     b.read_at(same.data(), same.size(), at);
@@ -90,13 +90,13 @@ StandardInput::StandardInput(const std::filesystem::path& stem) {
         path.string(), ": exists already, but standard input is stored there; move it away"));
   constexpr unsigned kOwnerAlone = 0600;
   OutputFile file(path, OutputFile::Existing::kRefuse, path, kOwnerAlone);
-  removed_at_signals_.emplace(path);
+  removed_on_signals_.emplace(path);
   path_ = path;
   try {
     for (; !part.empty(); part = read_part(buffer)) file.write(part);
     file.sync_and_close();
     const std::string beside = path.string() + kFolderOfRows;
-    folder_removed_at_signals_.emplace(beside);
+    folder_removed_on_signals_.emplace(beside);
     replace_file(beside, std::filesystem::current_path().string());
   } catch (...) {
     std::error_code ignored;
@@ -119,10 +119,10 @@ StandardInput::~StandardInput() {
   std::filesystem::remove(path_.string() + kFolderOfRows, ignored);
 }
 
-KeptExamples::KeptExamples(const std::string& run, const std::string& data, bool resumes)
+StoredExamples::StoredExamples(const std::string& run, const std::string& data, bool resumes)
     : run_(run), data_(data) {
   if (data != StandardInput::kOption) return;
-  if (RunPaths{run}.hold_a_run()) {
+  if (RunPaths{run}.contains_run()) {
     if (!resumes)
       throw CannotCreate(run +
                          ": contains a run already; continue it with --resume, or choose another "
@@ -130,9 +130,9 @@ KeptExamples::KeptExamples(const std::string& run, const std::string& data, bool
     data_.clear();
     return;
   }
-  is_of_input_ = true;
-  if (const std::string left = left_over(run); !left.empty()) {
-    take_left_over(left, resumes);
+  is_from_input_ = true;
+  if (const std::string left = leftover_examples(run); !left.empty()) {
+    reuse_leftover(left, resumes);
   } else {
     check_launcher();
     read_input();
@@ -140,7 +140,7 @@ KeptExamples::KeptExamples(const std::string& run, const std::string& data, bool
 }
 
 /// Reuses the examples of a start that was killed. New input must be identical.
-void KeptExamples::take_left_over(const std::string& left, bool resumes) {
+void StoredExamples::reuse_leftover(const std::string& left, bool resumes) {
   if (!resumes) {
     check_launcher();
     const StandardInput again(fs::path(run_) / (".tmp-input-" + temporary_mark()));
@@ -156,13 +156,13 @@ void KeptExamples::take_left_over(const std::string& left, bool resumes) {
   data_ = left;
 }
 
-void KeptExamples::read_input() {
+void StoredExamples::read_input() {
   makes_folder_ = !fs::exists(run_);
   try {
     make_folders(run_);
-    std::optional<TemporaryPath> removed_at_signals;
-    if (makes_folder_) removed_at_signals.emplace(run_);
-    input_.emplace(fs::path(run_) / "examples").keep_at_signals();
+    std::optional<TemporaryPath> removed_on_signals;
+    if (makes_folder_) removed_on_signals.emplace(run_);
+    input_.emplace(fs::path(run_) / "examples").keep_on_signals();
   } catch (const Error&) {
     std::error_code ignored;
     if (makes_folder_) fs::remove(run_, ignored);
@@ -171,10 +171,10 @@ void KeptExamples::read_input() {
   data_ = input_->path().string();
 }
 
-KeptExamples::~KeptExamples() {
+StoredExamples::~StoredExamples() {
   if (!input_) return;
   const RunPaths paths{run_};
-  if (paths.hold_a_run()) {
+  if (paths.contains_run()) {
     input_->keep();
     return;
   }
@@ -185,8 +185,9 @@ KeptExamples::~KeptExamples() {
   fs::remove(run_, ignored);  // if it is empty
 }
 
-std::vector<std::string> KeptExamples::in_place_of_input(std::vector<std::string> arguments) const {
-  if (!is_of_input_) return arguments;
+std::vector<std::string> StoredExamples::in_place_of_input(
+    std::vector<std::string> arguments) const {
+  if (!is_from_input_) return arguments;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--data=-") arguments[i] = "--data=" + data_;
     if (i > 0 && arguments[i - 1] == "--data" && arguments[i] == "-") arguments[i] = data_;

@@ -29,29 +29,29 @@ class StandardInput {
 
   const std::filesystem::path& path() const { return path_; }
   /// Disables the removal by signals.
-  void keep_at_signals() {
-    removed_at_signals_.reset();
-    folder_removed_at_signals_.reset();
+  void keep_on_signals() {
+    removed_on_signals_.reset();
+    folder_removed_on_signals_.reset();
   }
   void keep() { is_kept_ = true; }
 
  private:
   std::filesystem::path path_;
-  std::optional<TemporaryPath> removed_at_signals_, folder_removed_at_signals_;
+  std::optional<TemporaryPath> removed_on_signals_, folder_removed_on_signals_;
   bool is_kept_ = false;
 };
 
 /// Examples of a fine-tuning run. Stores those from standard input in the run's folder, so that the
 /// run can be resumed, and removes them if no run is created. A start that was killed leaves its
 /// file: with `resumes` it is used without reading input, and otherwise different input is refused.
-class KeptExamples {
+class StoredExamples {
  public:
   /// `data`: the option --data. Throws UsageError for standard input under a launcher, CannotCreate
   /// if the folder has a run that is not resumed or other examples; otherwise as StandardInput.
-  KeptExamples(const std::string& run, const std::string& data, bool resumes);
-  ~KeptExamples();
-  KeptExamples(const KeptExamples&) = delete;
-  KeptExamples& operator=(const KeptExamples&) = delete;
+  StoredExamples(const std::string& run, const std::string& data, bool resumes);
+  ~StoredExamples();
+  StoredExamples(const StoredExamples&) = delete;
+  StoredExamples& operator=(const StoredExamples&) = delete;
 
   /// Returns the file or folder, or "" if the run resumes with its own.
   const std::string& data() const { return data_; }
@@ -59,11 +59,11 @@ class KeptExamples {
   std::vector<std::string> in_place_of_input(std::vector<std::string> arguments) const;
 
  private:
-  void take_left_over(const std::string& left, bool resumes);
+  void reuse_leftover(const std::string& left, bool resumes);
   void read_input();
 
   std::string run_, data_;
-  bool makes_folder_ = false, is_of_input_ = false;
+  bool makes_folder_ = false, is_from_input_ = false;
   std::optional<StandardInput> input_;
 };
 

@@ -35,16 +35,17 @@ bool unbind() {
 
 }  // namespace
 
-void let_waiting_threads_sleep(char** arguments) {
-  const bool says_how = std::getenv(kSpinCount) != nullptr || std::getenv(kWaitPolicy) != nullptr;
+void set_idle_thread_policy(char** arguments) {
+  const bool has_user_setting =
+      std::getenv(kSpinCount) != nullptr || std::getenv(kWaitPolicy) != nullptr;
   // Started through the dynamic loader, /proc/self/exe is the loader, not this program.
   if (getauxval(AT_BASE) == 0) return;
   std::error_code unknown;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  if (unknown || (!unbind() && says_how)) return;
-  if (!says_how) setenv(kSpinCount, kSpins, 0);
+  if (unknown || (!unbind() && has_user_setting)) return;
+  if (!has_user_setting) setenv(kSpinCount, kSpins, 0);
   execv(program.c_str(), arguments);
-  if (!says_how) unsetenv(kSpinCount);
+  if (!has_user_setting) unsetenv(kSpinCount);
 }
 
 std::string waiting_of_threads() {

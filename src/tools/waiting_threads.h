@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 /// program once with GOMP_SPINCOUNT set, unless the user set that or OMP_WAIT_POLICY. It also
 /// restarts if OpenMP has bound the main thread to one place (OMP_PROC_BIND), since all of the
 /// program's threads would run there.
-void let_waiting_threads_sleep(char** arguments);
+void set_idle_thread_policy(char** arguments);
 
 /// Returns how threads wait according to the environment: "GOMP_SPINCOUNT=1000".
 std::string waiting_of_threads();

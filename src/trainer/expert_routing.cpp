@@ -145,8 +145,8 @@ void ExpertWatch::add_layer(ExpertLoads& loads, const RoutingCount& count, const
 
 void ExpertWatch::warn_of_dead(const ExpertLoads& loads) {
   const std::int64_t dead = std::accumulate(loads.dead.begin(), loads.dead.end(), std::int64_t{0});
-  if (dead == 0 || dead < 2 * told_) return;
-  told_ = dead;
+  if (dead == 0 || dead < 2 * reported_dead_) return;
+  reported_dead_ = dead;
   const auto layer = std::max_element(loads.dead.begin(), loads.dead.end()) - loads.dead.begin();
   warn_(concat(dead, dead == 1 ? " expert has" : " experts have", " received no token for ",
                ExpertLoads::kDeadAfter, " steps, most of them in expert layer ", layer,

@@ -40,10 +40,10 @@ void load_selection_biases(LossModel& model, const State& state, const Stream& s
 /// Reads the counts of a model's routers after each step, and warns of experts without tokens.
 class ExpertWatch {
  public:
-  using Tell = std::function<void(const std::string&)>;
+  using MessageCallback = std::function<void(const std::string&)>;
   /// Replaces sums of one rank by sums over all ranks; empty for one rank.
   using Total = std::function<void(std::vector<double>& sums)>;
-  explicit ExpertWatch(Tell warn) : warn_(std::move(warn)) {}
+  explicit ExpertWatch(MessageCallback warn) : warn_(std::move(warn)) {}
   /// Reads and clears the routers' counts since the last call, if any. Collective if `total` is.
   ExpertLoads read(LossModel& model, const Stream& stream, const Total& total = {});
   /// Reads and clears the share of (token, expert) pairs changed by the routers since Predict
@@ -55,9 +55,9 @@ class ExpertWatch {
   void add_layer(ExpertLoads& loads, const RoutingCount& count, const double* sums,
                  std::size_t layer);
   void warn_of_dead(const ExpertLoads& loads);
-  Tell warn_;
+  MessageCallback warn_;
   std::vector<std::vector<std::int64_t>> idle_;  // steps without a token, by layer and expert
-  std::int64_t told_ = 0;                        // dead experts already reported
+  std::int64_t reported_dead_ = 0;               // dead experts already reported
 };
 
 }  // namespace hybrid_trainer

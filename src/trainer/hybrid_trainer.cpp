@@ -27,11 +27,11 @@ class TrainerMessages {
     on_event_ = std::move(on_event);
     on_warning_ = std::move(on_warning);
   }
-  void tell(const std::string& text) const;
+  void report(const std::string& text) const;
   void warn(const std::string& text);
   /// Listeners for the trainer's parts, which this object must outlive.
-  Listener teller() {
-    return [this](const std::string& text) { tell(text); };
+  Listener reporter() {
+    return [this](const std::string& text) { report(text); };
   }
   Listener warner() {
     return [this](const std::string& text) { warn(text); };
@@ -44,14 +44,14 @@ class TrainerMessages {
   std::string warnings_;
 };
 
-void TrainerMessages::tell(const std::string& text) const {
+void TrainerMessages::report(const std::string& text) const {
   if (on_event_) on_event_(text);
 }
 
 void TrainerMessages::warn(const std::string& text) {
   warnings_ += (warnings_.empty() ? "" : "; ") + text;
   if (on_warning_) on_warning_(text);
-  tell(text);
+  report(text);
 }
 
 namespace {
@@ -89,7 +89,7 @@ class StepRecorder {
   /// ranks do not wait for each other. Collective in other steps.
   StepRecord record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch);
   /// Reports a step's event, and its phase if it differs from `before`.
-  void tell_outcome(std::int64_t step, Phase before, const PhaseOutcome& outcome) const;
+  void report_outcome(std::int64_t step, Phase before, const PhaseOutcome& outcome) const;
 
  private:
   ExpertWatch::Total total_over_ranks(Phase phase) const;
@@ -104,8 +104,8 @@ class StepRecorder {
   TrainerMessages& messages_;
   MemoryMonitor monitor_;
   ExpertWatch experts_;
-  MemoryStatus told_status_ = MemoryStatus::kNormal;  // worst reported status
-  bool told_leak_ = false;
+  MemoryStatus reported_status_ = MemoryStatus::kNormal;  // worst reported status
+  bool has_reported_leak_ = false;
 };
 
 StepRecorder::StepRecorder(const HybridTrainerConfig& config, std::shared_ptr<MemoryPool> host_pool,
@@ -152,7 +152,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome,
   record.micro_batches = trainable_.micro_batches().of(batch);
   record.device_memory = trainable_.stream().pool()->use();
   if (const auto border = trainable_.take_phase_entry_use())
-    record.border_peak_bytes = border->peak_total;
+    record.phase_entry_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
   const ExpertWatch::Total total = total_over_ranks(outcome.phase);
   record.experts = experts_.read(trainable_.model(), trainable_.stream(), total);
@@ -166,11 +166,11 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome,
   return record;
 }
 
-void StepRecorder::tell_outcome(std::int64_t step, Phase before,
-                                const PhaseOutcome& outcome) const {
+void StepRecorder::report_outcome(std::int64_t step, Phase before,
+                                  const PhaseOutcome& outcome) const {
   if (outcome.phase != before)
-    messages_.tell(concat("step ", step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
-  if (!outcome.event.empty()) messages_.tell(concat("step ", step, ": ", outcome.event));
+    messages_.report(concat("step ", step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
+  if (!outcome.event.empty()) messages_.report(concat("step ", step, ": ", outcome.event));
 }
 
 ExpertWatch::Total StepRecorder::total_over_ranks(Phase phase) const {
@@ -219,15 +219,15 @@ void StepRecorder::watch_memory(StepRecord& record) {
   record.memory_share = reading.share;
   record.memory_risk = reading.risk;
   record.memory_leaks = reading.leaks;
-  if (reading.status >= MemoryStatus::kWarning && reading.status > told_status_) {
-    told_status_ = reading.status;
+  if (reading.status >= MemoryStatus::kWarning && reading.status > reported_status_) {
+    reported_status_ = reading.status;
     const std::string text = concat("device memory: ", name_of(reading.status), ", ",
                                     brief(100 * reading.share), " % of its budget");
     add_line(record.event, text);
-    messages_.tell(concat("step ", record.step, ": ", text));
+    messages_.report(concat("step ", record.step, ": ", text));
   }
-  if (reading.leaks && !told_leak_) {
-    told_leak_ = true;
+  if (reading.leaks && !has_reported_leak_) {
+    has_reported_leak_ = true;
     messages_.warn(concat("device memory grows with every step of ", name_of(record.phase),
                           ": possible memory leak"));
   }
@@ -240,7 +240,7 @@ void StepRecorder::tell_stage(StepRecord& record) const {
   if (record.step == 1 || stage == stages.at(record.step - 2)) return;
   const std::string text = concat(text_of(stage), " per step from here on");
   add_line(record.event, text);
-  messages_.tell(concat("step ", record.step, ": ", text));
+  messages_.report(concat("step ", record.step, ": ", text));
 }
 
 HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
@@ -268,7 +268,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
   recorder_ = std::make_unique<StepRecorder>(config_, places->host().pool(), *trainable_, ranks,
                                              *messages_);
   checkpoints_ = std::make_unique<TrainerCheckpoints>(
-      config_, progress_, *trainable_, machine_, ranks, messages_->teller(), messages_->warner());
+      config_, progress_, *trainable_, machine_, ranks, messages_->reporter(), messages_->warner());
 }
 
 HybridTrainer::~HybridTrainer() = default;
@@ -294,19 +294,19 @@ void HybridTrainer::add_use_to(RunSummary& summary) const {
   summary.speculation->wait_seconds = late->wait_seconds;
 }
 
-void HybridTrainer::with_exact(const std::function<void()>& read_out) {
-  trainable_->pending().with_exact(read_out);
+void HybridTrainer::with_exact(const std::function<void()>& callback) {
+  trainable_->pending().with_exact(callback);
 }
 
-std::optional<bool> HybridTrainer::vote_to_stop(bool asks) {
-  return trainable_->pending().vote_to_stop(asks);
+std::optional<bool> HybridTrainer::vote_to_stop(bool requests_stop) {
+  return trainable_->pending().vote_to_stop(requests_stop);
 }
 
-void HybridTrainer::with_average(const std::function<void()>& read_out) {
-  trainable_->with_average(read_out);
+void HybridTrainer::with_average(const std::function<void()>& callback) {
+  trainable_->with_average(callback);
 }
 
-void HybridTrainer::settle() {
+void HybridTrainer::drain() {
   PhaseOutcome outcome;
   machine_.drain(outcome);
   progress_.rollback_pending |= outcome.recovery == Recovery::kRollBack;
@@ -319,7 +319,7 @@ void HybridTrainer::listen(std::function<void(const std::string&)> on_event,
 }
 
 std::string HybridTrainer::save(const std::string& folder, CheckpointUse use) {
-  settle();
+  drain();
   return checkpoints_->save(folder, use);
 }
 
@@ -328,19 +328,19 @@ bool HybridTrainer::resume(const std::string& folder) { return checkpoints_->res
 void HybridTrainer::roll_back(const std::string& folder, const StepRecord& failed) {
   checkpoints_->roll_back(folder, failed);
   progress_.rollback_pending = false;
-  went_back_ = true;
+  rolled_back_ = true;
 }
 
 StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& batch) {
   progress_.rollback_pending = outcome.recovery == Recovery::kRollBack;
   StepRecord record = recorder_->record(steps_done() + 1, outcome, batch);
-  if (std::exchange(went_back_, false))
+  if (std::exchange(rolled_back_, false))
     record.recovery = std::max(record.recovery, Recovery::kRollBack);
   return record;
 }
 
-void HybridTrainer::hold_weights(bool holds) {
-  holds_weights_ = holds;
+void HybridTrainer::defer_publishing(bool holds) {
+  defers_publishing_ = holds;
   if (!holds) trainable_->send_weights();
 }
 
@@ -354,17 +354,17 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   try {
     machine_.step(upload_->to_device(batch, stream_), outcome);
   } catch (const Diverged& error) {
-    if (!holds_weights_) trainable_->send_weights();
+    if (!defers_publishing_) trainable_->send_weights();
     throw DivergedStep(error.what(), record_of(outcome, batch));
   }
   trainable_->balance_experts();
-  if (!holds_weights_) trainable_->send_weights();
+  if (!defers_publishing_) trainable_->send_weights();
   StepRecord record = record_of(outcome, batch);
   ++progress_.steps_done;
   progress_.last_phase = outcome.phase;
   record.seconds = seconds_since(begin);
   record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;
-  recorder_->tell_outcome(record.step, before, outcome);
+  recorder_->report_outcome(record.step, before, outcome);
   return record;
 }
 

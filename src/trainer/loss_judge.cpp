@@ -14,8 +14,8 @@ constexpr const char* kReturnPointsOfBest = "trainer.best.return_points";
 constexpr const char* kBestOfReturnPoints = "trainer.best.of_return_points";
 constexpr const char* kImprovedLoss = "trainer.patience.loss";
 constexpr const char* kImprovedAt = "trainer.patience.step";
-constexpr const char* kWaited = "trainer.patience.waited";
-constexpr const char* kOwed = "trainer.evaluation_owed";
+constexpr const char* kStaleEvaluations = "trainer.patience.waited";
+constexpr const char* kEvaluationDue = "trainer.evaluation_owed";
 
 std::vector<BestCheckpoint> best_list_in(const State& state) {
   std::vector<BestCheckpoint> best;
@@ -36,14 +36,14 @@ LossJudge::LossJudge(const HybridTrainerConfig& config)
 
 bool LossJudge::evaluates(bool due, bool are_predicted) {
   if (!is_on()) return due;
-  owed_ = owed_ || due;
-  return !are_predicted && std::exchange(owed_, false);
+  evaluation_due_ = evaluation_due_ || due;
+  return !are_predicted && std::exchange(evaluation_due_, false);
 }
 
 bool LossJudge::judge(std::int64_t step, double loss) {
   if (patience_ > 0) {
     const bool improves = loss < improved_loss_ - min_improvement_;
-    waited_ = improves ? 0 : waited_ + 1;
+    stale_evaluations_ = improves ? 0 : stale_evaluations_ + 1;
     if (improves) {
       improved_loss_ = loss;
       improved_at_ = step;
@@ -61,24 +61,24 @@ void LossJudge::forget(std::int64_t step) {
   std::erase_if(best_, [&](const BestCheckpoint& one) { return one.step == step; });
 }
 
-bool LossJudge::forget_all_but(const std::vector<std::int64_t>& steps) {
+bool LossJudge::keep_only(const std::vector<std::int64_t>& steps) {
   const auto is_gone = [&](std::int64_t step) { return std::ranges::count(steps, step) == 0; };
-  std::erase_if(of_return_points_, [&](const auto& one) { return is_gone(one.second); });
+  std::erase_if(return_point_bests_, [&](const auto& one) { return is_gone(one.second); });
   return std::erase_if(best_, [&](const BestCheckpoint& one) { return is_gone(one.step); }) > 0;
 }
 
 void LossJudge::remember(const std::vector<std::int64_t>& return_points) {
   const std::int64_t newest = return_points.back();
-  std::erase_if(of_return_points_, [&](const auto& one) {
+  std::erase_if(return_point_bests_, [&](const auto& one) {
     return one.first == newest || std::ranges::count(return_points, one.first) == 0;
   });
-  for (const BestCheckpoint& one : best_) of_return_points_.emplace_back(newest, one.step);
+  for (const BestCheckpoint& one : best_) return_point_bests_.emplace_back(newest, one.step);
 }
 
 std::vector<std::int64_t> LossJudge::kept() const {
   std::vector<std::int64_t> steps;
   for (const BestCheckpoint& one : best_) steps.push_back(one.step);
-  for (const auto& [point, step] : of_return_points_) steps.push_back(step);
+  for (const auto& [point, step] : return_point_bests_) steps.push_back(step);
   return steps;
 }
 
@@ -91,36 +91,36 @@ void LossJudge::save(State& state) const {
   }
   std::vector<double>&points = state.series[kReturnPointsOfBest],
   &of_points = state.series[kBestOfReturnPoints];
-  for (const auto& [point, step] : of_return_points_) {
+  for (const auto& [point, step] : return_point_bests_) {
     points.push_back(static_cast<double>(point));
     of_points.push_back(static_cast<double>(step));
   }
   state.reals[kImprovedLoss] = improved_loss_;
   state.integers[kImprovedAt] = improved_at_;
-  state.integers[kWaited] = waited_;
-  state.integers[kOwed] = owed_ ? 1 : 0;
+  state.integers[kStaleEvaluations] = stale_evaluations_;
+  state.integers[kEvaluationDue] = evaluation_due_ ? 1 : 0;
 }
 
 void LossJudge::load(const State& state) {
   best_.clear();
-  of_return_points_.clear();
+  return_point_bests_.clear();
   improved_loss_ = std::numeric_limits<double>::infinity();
-  improved_at_ = waited_ = 0;
-  owed_ = false;
-  if (!state.integers.contains(kWaited)) return;
+  improved_at_ = stale_evaluations_ = 0;
+  evaluation_due_ = false;
+  if (!state.integers.contains(kStaleEvaluations)) return;
   best_ = best_list_in(state);
   if (std::ssize(best_) > keep_) best_.resize(static_cast<std::size_t>(keep_));
   const std::vector<double>&points = state.reals_of(kReturnPointsOfBest),
         &of_points = state.reals_of(kBestOfReturnPoints);
   for (std::size_t i = 0; i < std::min(points.size(), of_points.size()); ++i) {
     if (keep_ == 0) break;
-    of_return_points_.emplace_back(narrow<std::int64_t>(points[i], kReturnPointsOfBest),
-                                   narrow<std::int64_t>(of_points[i], kBestOfReturnPoints));
+    return_point_bests_.emplace_back(narrow<std::int64_t>(points[i], kReturnPointsOfBest),
+                                     narrow<std::int64_t>(of_points[i], kBestOfReturnPoints));
   }
   improved_loss_ = state.real(kImprovedLoss);
   improved_at_ = state.integer(kImprovedAt);
-  waited_ = state.integer(kWaited);
-  owed_ = state.integer(kOwed) != 0;
+  stale_evaluations_ = state.integer(kStaleEvaluations);
+  evaluation_due_ = state.integer(kEvaluationDue) != 0;
 }
 
 std::optional<BestCheckpoint> best_in(const State& state) {

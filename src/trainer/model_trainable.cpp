@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "memory/away_weights.h"
+#include "memory/offloaded_weights.h"
 #include "src/config/config_checks.h"
 #include "src/core/profile.h"
 #include "src/optim/make_optimizer.h"
@@ -35,7 +35,7 @@ std::int64_t typical_width(LossModel& model) {
 WeightSharing sharing_of(const HybridTrainerConfig& config, std::int64_t bucket_bytes) {
   const DistributedConfig& given = config.distributed;
   return {.shards = given.zero == 3,
-          .beside = given.overlap && DeviceMap(config.memory).farthest() == "device",
+          .background = given.overlap && DeviceMap(config.memory).farthest() == "device",
           .bucket_bytes = bucket_bytes,
           .bytes_ahead = static_cast<std::size_t>(given.overlap ? bucket_bytes : 0)};
 }
@@ -46,8 +46,8 @@ std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config
                                                const std::vector<Parameter*>& weights,
                                                Communicator* ranks, const Stream& stream) {
   // Some simulations have no `ranks` although the run has several.
-  const bool is_alone_for_real = ranks == nullptr && !stream.device().simulated;
-  if (ranks != nullptr || (is_alone_for_real && config.phases.traits().runs_ahead_of_ranks))
+  const bool is_real_single = ranks == nullptr && !stream.device().simulated;
+  if (ranks != nullptr || (is_real_single && config.phases.traits().runs_ahead_of_ranks))
     check_ranks(config, ranks == nullptr ? 1 : ranks->size());
   if (ranks == nullptr || config.distributed.zero == 0) return {};
   return std::make_unique<WeightParts>(
@@ -73,13 +73,13 @@ std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config
 
 ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
                                const Stream& stream, std::shared_ptr<MemoryPlaces> places,
-                               Tell tell, Communicator* ranks)
+                               MessageCallback report, Communicator* ranks)
     : model_(model),
       stream_(stream),
       ranks_(ranks),
       config_(config),
       places_(std::move(places)),
-      tell_(std::move(tell)),
+      report_(std::move(report)),
       stages_(config),
       rates_(config, stages_),
       micro_batches_(config, stages_),
@@ -93,13 +93,13 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
           make_gradient_path(config_, {trained_weights_, micro_batches_, pass_, rates_, *optimizer_,
                                        ranks, parts_.get(), retry_, *places_, stream})),
       precision_(precision_of(config), typical_width(model), stream.device()),
-      offload_(config, *places_, *this, tell_),
+      offload_(config, *places_, *this, report_),
       rollback_(*this, *places_),
       average_(config.training.average_weights, places_->overflow()),
       routers_(model, stream),
       weights_(*this, offload_, average_, *places_) {
   go_to_step();
-  pending_ = make_pending_work({config_.phases, config_.optimizer, *this, tell_});
+  pending_ = make_pending_work({config_.phases, config_.optimizer, *this, report_});
   const DeviceMap map(config.memory);
   if (map.farthest() != "device") move_weights(model, map, *places_);
 }
@@ -125,8 +125,8 @@ void ModelTrainable::enter_phase(Phase phase) {
     routers_.drop();
   }
   if (phase == Phase::kPredict) pending_->enter_predict();
-  if (border_) return;  // Full's precision in a step of Correct
-  border_ = stream_.pool()->use();
+  if (phase_entry_use_) return;  // Full's precision in a step of Correct
+  phase_entry_use_ = stream_.pool()->use();
   stream_.pool()->reset_peaks();
 }
 
@@ -174,12 +174,12 @@ void ModelTrainable::free_gradients() {
   path_->free();
 }
 
-void ModelTrainable::tell_if_halved(const Batch& batch, std::int64_t before) const {
+void ModelTrainable::report_if_halved(const Batch& batch, std::int64_t before) const {
   const std::int64_t now = micro_batches_.of(batch);
   if (now == before) return;
-  tell_(concat("memory is too small for micro-batches of ", batch.size() / before, " examples in ",
-               name_of(phase_), "; reduced to ", batch.size() / now,
-               " in this phase from here on"));
+  report_(concat("memory is too small for micro-batches of ", batch.size() / before,
+                 " examples in ", name_of(phase_), "; reduced to ", batch.size() / now,
+                 " in this phase from here on"));
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
@@ -194,21 +194,21 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
     try {
       pending = pass_.records() ? replay(batch) : path_->enqueue(batch, stream_);
     } catch (const OutOfMemory& error) {
-      retry_alone(batch, error);
+      retry_locally(batch, error);
       continue;
     }
     const StepRetry retry = wait_for_ranks(batch, pending, loss);
     is_done = retry == StepRetry::kNone;
-    retry_.begin_again(batch, retry, path_->concerns_others());
+    retry_.repeat_step(batch, retry, path_->involves_peers());
   }
   for (Parameter* parameter : pending.written)
-    if (!parameter->gradient()) parameter->gradient_was_replayed();
+    if (!parameter->gradient()) parameter->mark_gradient_replayed();
   const GradientMeasurement measured = scales_.measure(loss, path_->wait_for_norm(pending));
   if (measured.lowered_loss_scale) {
     recording_.drop();
-    pass_.carry_on_states();  // the states of forward are valid
+    pass_.commit_states();  // the states of forward are valid
   }
-  tell_if_halved(batch, before);
+  report_if_halved(batch, before);
   return measured;
 }
 
@@ -224,7 +224,7 @@ StepRetry ModelTrainable::wait_for_ranks(const Batch& batch, const PendingGradie
 
 GradientMeasurement ModelTrainable::wait_for_own_gradient(const Batch& batch) {
   const std::int64_t before = micro_batches_.of(batch);
-  sums().keep_own(true);
+  sums().keep_local(true);
   PendingGradient pending;
   for (bool is_done = false; !is_done;) {
     pass_.begin_gradient();
@@ -232,13 +232,13 @@ GradientMeasurement ModelTrainable::wait_for_own_gradient(const Batch& batch) {
       pending = path_->enqueue(batch, stream_);
       is_done = true;
     } catch (const OutOfMemory& error) {
-      retry_alone(batch, error);
+      retry_locally(batch, error);
     }
   }
   path_->measure_own(pending);
   const GradientMeasurement own{.loss = pass_.wait_for_mean_of(pending.losses),
                                 .norm = wait_for_norm(pending.squares, stream_)};
-  tell_if_halved(batch, before);
+  report_if_halved(batch, before);
   return own;
 }
 
@@ -252,11 +252,11 @@ PendingGradient ModelTrainable::replay(const Batch& batch) {
 }
 
 /// Rethrows `error`, the current exception, if this rank cannot repeat the step by itself.
-void ModelTrainable::retry_alone(const Batch& batch, const OutOfMemory& error) {
-  const bool concerns_others = path_->concerns_others();
-  if (pass_.records() || !retry_.may_begin_again(concerns_others)) throw;
-  if (path_->immediate() != nullptr && path_->immediate()->is_between()) throw;
-  retry_.begin_again(batch, retry_.wait_for_way_out(batch, error, *optimizer_), concerns_others);
+void ModelTrainable::retry_locally(const Batch& batch, const OutOfMemory& error) {
+  const bool involves_peers = path_->involves_peers();
+  if (pass_.records() || !retry_.may_repeat_step(involves_peers)) throw;
+  if (path_->immediate() != nullptr && path_->immediate()->is_updating()) throw;
+  retry_.repeat_step(batch, retry_.wait_for_retry(batch, error, *optimizer_), involves_peers);
 }
 
 double ModelTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) {
@@ -269,12 +269,12 @@ double ModelTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) 
     try {
       loss = try_loss(batch, examples, retry);
     } catch (const OutOfMemory& error) {
-      retry_alone(batch, error);
+      retry_locally(batch, error);
       continue;
     }
-    if (is_one_of_several()) retry = retry_.wait_for_most_wanted(retry);
-    if (retry == StepRetry::kNone) return tell_if_halved(batch, before), loss;
-    retry_.begin_again(batch, retry, path_->concerns_others());
+    if (is_distributed()) retry = retry_.wait_for_common_retry(retry);
+    if (retry == StepRetry::kNone) return report_if_halved(batch, before), loss;
+    retry_.repeat_step(batch, retry, path_->involves_peers());
   }
 }
 
@@ -291,7 +291,7 @@ double ModelTrainable::try_loss(const Batch& batch, std::int64_t examples, StepR
         losses.push_back(pass_.enqueue_forward(MemoryRetry::computed_part(part, retry)));
         is_done = true;
       } catch (const OutOfMemory& error) {
-        retry_.compute_less(batch, error, retry, *optimizer_);
+        retry_.reduce_memory(batch, error, retry, *optimizer_);
       }
     }
   }
@@ -299,7 +299,7 @@ double ModelTrainable::try_loss(const Batch& batch, std::int64_t examples, StepR
 }
 
 void ModelTrainable::finish_batch() {
-  pass_.carry_on_states();
+  pass_.commit_states();
   if (scales_.wait_for_update()) recording_.drop();
 }
 
@@ -322,16 +322,16 @@ void ModelTrainable::exchange_average() {
   send_weights();
 }
 
-void ModelTrainable::with_average(const std::function<void()>& read_out) {
+void ModelTrainable::with_average(const std::function<void()>& callback) {
   if (!average_.exists()) return;
   exchange_average();
   try {
-    read_out();
+    callback();
   } catch (const Diverged&) {
     exchange_average();
     throw;
   } catch (...) {  // may be an error of one rank only
-    if (!is_one_of_several()) exchange_average();
+    if (!is_distributed()) exchange_average();
     throw;
   }
   exchange_average();
@@ -364,7 +364,7 @@ void ModelTrainable::load(const State& state) {
   if (pass_.states() != nullptr) pass_.states()->load(state, stream_);
   precision_.load(state);
   scales_.load(state);
-  micro_batches_.load(state, tell_);
+  micro_batches_.load(state, report_);
   publish_weights();
   send_weights();
   if (config_.phases.traits().delays_updates) compute_in(precision_.of(Phase::kPredict), true);

@@ -20,10 +20,10 @@ class ModelTrainable;
 /// (predict_aware_memory) and the masters.
 class PredictOffload {
  public:
-  using Tell = std::function<void(const std::string&)>;
-  /// All must outlive this object. `tell` gets a message if something stays on the device.
+  using MessageCallback = std::function<void(const std::string&)>;
+  /// All must outlive this object. `report` gets a message if something stays on the device.
   PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places, ModelTrainable& model,
-                 Tell tell);
+                 MessageCallback report);
   /// Returns whether Predict moves masters and directions to the host.
   bool empties_device() const { return empties_device_; }
 
@@ -61,7 +61,7 @@ class PredictOffload {
  private:
   ModelTrainable& model_;
   MemoryPlaces& places_;
-  const Tell tell_;
+  const MessageCallback report_;
   std::unique_ptr<OffloadStrategy> strategy_;  // of the optimizer state
   const bool empties_device_;
   Location before_save_ = Location::kResident;
@@ -134,19 +134,20 @@ class ModelRollback final : public Rollback {
 /// HybridTrainerConfig::updates_at_once. Manages device memory.
 class ModelTrainable final : public Trainable, public Engine {
  public:
-  using Tell = std::function<void(const std::string&)>;
+  using MessageCallback = std::function<void(const std::string&)>;
   /// Moves `model` to memory.weights. `model` and `stream` must outlive this object. The snapshot
   /// and offloaded data use the host memory of `places`. `ranks`: see HybridTrainer; weights are
-  /// sharded according to DistributedConfig::zero. `tell` gets a message if a request could not be
+  /// sharded according to DistributedConfig::zero. `report` gets a message if a request could not be
   /// met. Throws OutOfMemory, ConfigError (see check_ranks).
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                 std::shared_ptr<MemoryPlaces> places, Tell tell, Communicator* ranks = nullptr);
+                 std::shared_ptr<MemoryPlaces> places, MessageCallback report,
+                 Communicator* ranks = nullptr);
   /// Makes its own places around the host pool.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
-                 std::shared_ptr<MemoryPool> host_pool, Tell tell)
+                 std::shared_ptr<MemoryPool> host_pool, MessageCallback report)
       : ModelTrainable(model, config, stream,
                        std::make_shared<MemoryPlaces>(config.memory, stream, std::move(host_pool)),
-                       std::move(tell)) {}
+                       std::move(report)) {}
   ModelTrainable(const ModelTrainable&) = delete;
   ModelTrainable& operator=(const ModelTrainable&) = delete;
 
@@ -161,7 +162,7 @@ class ModelTrainable final : public Trainable, public Engine {
   void apply_gradient() override;
   void scale_learning_rate(double factor) override { rates_.set_found_factor(factor); }
   double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
-  bool is_one_of_several() const override { return retry_.is_one_of_several(); }
+  bool is_distributed() const override { return retry_.is_distributed(); }
   const Stream& stream() const override { return stream_; }
   WeightSpace& weights() override { return weights_; }
   Rollback& rollback() override { return rollback_; }
@@ -219,13 +220,13 @@ class ModelTrainable final : public Trainable, public Engine {
   void balance_experts() { move_selection_biases(model_, ranks_, stream_); }
   /// Swaps weights and their mean; see WeightAverage.
   void exchange_average();
-  /// Calls `read_out` with the mean of the weights in place, if there is one
+  /// Calls `callback` with the mean of the weights in place, if there is one
   /// (training.average_weights).
-  void with_average(const std::function<void()>& read_out);
+  void with_average(const std::function<void()>& callback);
 
   /// Returns the device use up to the end of a phase transition since the last call, if any; the
   /// pool's peaks restart after it. Call it once per step.
-  std::optional<MemoryUse> take_phase_entry_use() { return std::exchange(border_, {}); }
+  std::optional<MemoryUse> take_phase_entry_use() { return std::exchange(phase_entry_use_, {}); }
 
   /// Saves views of weights, optimizer state and snapshot, if any. Restores offloaded state first;
   /// release_after_save offloads it again. Throws Diverged if a step ended with only some weights
@@ -243,16 +244,16 @@ class ModelTrainable final : public Trainable, public Engine {
   void free_gradients();
   PendingGradient replay(const Batch& batch);
   StepRetry wait_for_ranks(const Batch& batch, const PendingGradient& pending, double& loss) const;
-  void retry_alone(const Batch& batch, const OutOfMemory& error);
+  void retry_locally(const Batch& batch, const OutOfMemory& error);
   double try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry);
-  void tell_if_halved(const Batch& batch, std::int64_t before) const;
+  void report_if_halved(const Batch& batch, std::int64_t before) const;
 
   LossModel& model_;
   const Stream& stream_;
   Communicator* const ranks_;
   const HybridTrainerConfig config_;
   const std::shared_ptr<MemoryPlaces> places_;
-  const Tell tell_;
+  const MessageCallback report_;
 
   // A step: loss, gradient, update.
   const Stages stages_;
@@ -279,7 +280,7 @@ class ModelTrainable final : public Trainable, public Engine {
   RouterCopies routers_;
   ModelWeights weights_;
   std::unique_ptr<PendingWork> pending_;
-  std::optional<MemoryUse> border_;
+  std::optional<MemoryUse> phase_entry_use_;
 };
 
 }  // namespace hybrid_trainer

@@ -71,13 +71,13 @@ void ModelWeights::write_direction(const Tensor& direction, const std::vector<Te
 
 void ModelWeights::copy_weights(const std::vector<Tensor>& to) {
   for (std::size_t i = 0; i < to.size(); ++i)
-    copy_or_wait(to[i], model_.parameters()[i]->home_master(), stream_);
+    copy_or_wait(to[i], model_.parameters()[i]->master_in_place(), stream_);
 }
 
 void ModelWeights::add_weights(const std::vector<Tensor>& to, float kept, float added) {
   for (std::size_t i = 0; i < to.size(); ++i) {
     const StagedTensor here(to[i], kept == 0 ? Use::kWrite : Use::kChange, stream_),
-        master(model_.parameters()[i]->home_master(), Use::kRead, stream_);
+        master(model_.parameters()[i]->master_in_place(), Use::kRead, stream_);
     if (kept == 0) {
       kernels::scale(here, master, added, stream_);
       continue;
@@ -104,7 +104,7 @@ double ModelWeights::wait_for_dot(const Tensor& x, const Tensor& y) {
 void ModelWeights::move_along(const std::vector<Tensor>& directions, double length) {
   const std::vector<Parameter*>& parameters = model_.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const StagedTensor master(parameters[i]->home_master(), Use::kChange, stream_),
+    const StagedTensor master(parameters[i]->master_in_place(), Use::kChange, stream_),
         direction(directions[i], Use::kRead, stream_);
     kernels::axpy(master, master, static_cast<float>(length), direction, stream_);
   }
@@ -153,7 +153,7 @@ void ModelWeights::write_momentum_directions(const std::vector<Tensor>& directio
 
 void ModelWeights::save(State& state) const {
   for (Parameter* parameter : model_.parameters())
-    state.tensors["model." + parameter->name()] = parameter->home_master();
+    state.tensors["model." + parameter->name()] = parameter->master_in_place();
   Optimizer& optimizer = model_.optimizer();
   optimizer.leave_device(stream_);
   optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
@@ -166,7 +166,7 @@ void ModelWeights::save(State& state) const {
 
 void ModelWeights::load(const State& state) {
   for (Parameter* parameter : model_.parameters())
-    copy_saved(parameter->home_master(), state, "model." + parameter->name(), stream_);
+    copy_saved(parameter->master_in_place(), state, "model." + parameter->name(), stream_);
   load_optimizer(state);
 }
 

@@ -37,10 +37,10 @@ std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
 }  // namespace
 
 PredictOffload::PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places,
-                               ModelTrainable& model, Tell tell)
+                               ModelTrainable& model, MessageCallback report)
     : model_(model),
       places_(places),
-      tell_(std::move(tell)),
+      report_(std::move(report)),
       strategy_(make_offload_strategy(offload_config(config),
                                       offload_pool(offload_config(config), places),
                                       staging_of(config, places))),
@@ -55,12 +55,12 @@ void PredictOffload::move_state_out() {
   });
   const MoveOutResult result = strategy_->move_out(std::move(slots), model_.stream());
   if (result.problem.empty()) return;
-  if (model_.is_one_of_several() && strategy_->restored() != Restored::kBits) {
+  if (model_.is_distributed() && strategy_->restored() != Restored::kBits) {
     throw Error(ExitCode::kMemory, concat("predict_aware_memory.offload_strategy: ", result.problem,
                                           "; with several ranks, all must use the same rounding; "
                                           "want cpu_offload, which does not round"));
   }
-  tell_("the optimizer state is not moved: " + result.problem);
+  report_("the optimizer state is not moved: " + result.problem);
 }
 
 void PredictOffload::move_masters_out() {
@@ -68,17 +68,17 @@ void PredictOffload::move_masters_out() {
   const Stream& stream = model_.stream();
   try {
     for (Parameter* parameter : model_.trained_weights())
-      parameter->park_master(places_.host(), stream);
+      parameter->offload_master(places_.host(), stream);
   } catch (const OutOfMemory& error) {
-    for (Parameter* parameter : model_.trained_weights()) parameter->recall_master();
-    tell_(concat("the masters are not moved: ", error.what()));
+    for (Parameter* parameter : model_.trained_weights()) parameter->restore_master();
+    report_(concat("the masters are not moved: ", error.what()));
   }
   stream.pool()->trim();
 }
 
 void PredictOffload::end_predict() {
   is_rounded_ = false;
-  for (Parameter* parameter : model_.trained_weights()) parameter->recall_master();
+  for (Parameter* parameter : model_.trained_weights()) parameter->restore_master();
 }
 
 void PredictOffload::begin_return(Phase phase) {
@@ -101,7 +101,7 @@ void PredictOffload::prepare_save(State& state, Phase phase) {
 }
 
 void PredictOffload::release_after_save() {
-  if (before_save_ != Location::kAway && before_save_ != Location::kLeaving) return;
+  if (before_save_ != Location::kOffloaded && before_save_ != Location::kLeaving) return;
   move_state_out();
   model_.stream().pool()->trim();
 }

@@ -30,11 +30,11 @@ std::unique_ptr<QuantizedWeight> quantized(const Tensor& values, const std::stri
 }
 
 /// Stores the weight in the blocks of a GGUF file, or in f32 if the file has none.
-void hold_as_in_file(Parameter& parameter, const FolderWeight& weight, const Stream& home) {
+void store_as_in_file(Parameter& parameter, const FolderWeight& weight, const Stream& home) {
   if (!weight.is_quantized())
-    return hold_frozen(parameter,
-                       home.device().simulated ? parameter.home_master() : weight.values(), "fp32",
-                       home);
+    return store_frozen(parameter,
+                        home.device().simulated ? parameter.master_in_place() : weight.values(),
+                        "fp32", home);
   const MemoryLabel label(parameter.name());
   parameter.freeze();
   parameter.set_storage(
@@ -166,7 +166,7 @@ void set_parts(Network& network, const std::vector<PartConfig>& parts) {
 using HomeOf = std::function<const Stream&(const Parameter& parameter)>;
 
 /// Stores a trained weight of a partly frozen model, from `values` (f32 on the host, or simulated).
-void hold_trained(Parameter& parameter, const Tensor& values, const Stream& home) {
+void store_trained(Parameter& parameter, const Tensor& values, const Stream& home) {
   const MemoryLabel label(parameter.name());
   const Tensor master =
       Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kParameters, home);
@@ -177,7 +177,7 @@ void hold_trained(Parameter& parameter, const Tensor& values, const Stream& home
 /// Checks that a folder's weights can be stored in the formats of lora.base and parts.
 void check_forms(const ModelFolder& folder, const PartWeights& weights) {
   for (const std::string& form : weights.forms())
-    if (is_quantized_base(form)) form_held(folder, form);  // may throw
+    if (is_quantized_base(form)) frozen_format(folder, form);  // may throw
 }
 
 /// Makes the network with weights in the formats of lora.base and parts; trained ones at `home`.
@@ -200,8 +200,8 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
     const std::string in_folder = quantization_of_hugging_face(*folder);
     const auto take = [&](Parameter& parameter, const FolderWeight& weight) {
       const auto form = weights.form_of(parameter.name());
-      if (!form) return hold_trained(parameter, weight.values(), home);
-      hold_frozen(parameter, weight, *form, in_folder, home_of(parameter));
+      if (!form) return store_trained(parameter, weight.values(), home);
+      store_frozen(parameter, weight, *form, in_folder, home_of(parameter));
     };
     const bool replaces = config.lora.replaces_tables;
     read_hugging_face_weights(*folder, *model, config.model, take, registry,
@@ -209,8 +209,8 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
   } else {
     model->visit_parameters([&](Parameter& parameter) {
       const auto form = weights.form_of(parameter.name());
-      if (!form) return hold_trained(parameter, parameter.home_master(), home);
-      hold_frozen(parameter, parameter.home_master(), *form, home_of(parameter));
+      if (!form) return store_trained(parameter, parameter.master_in_place(), home);
+      store_frozen(parameter, parameter.master_in_place(), *form, home_of(parameter));
     });
   }
   return model;
@@ -270,8 +270,8 @@ std::unique_ptr<Network> make_with_homes(const HybridTrainerConfig& config,
 
 }  // namespace
 
-void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
-                 const Stream& home) {
+void store_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
+                  const Stream& home) {
   const MemoryLabel label(parameter.name());
   parameter.freeze();
   if (is_quantized_base(form) && is_matrix(parameter.role()))
@@ -281,20 +281,20 @@ void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& 
       std::make_unique<FrozenRealWeight>(values, is_short ? DType::kBF16 : DType::kF32, home));
 }
 
-void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
-                 const std::string& form_of_folder, const Stream& home) {
-  if (form == kFileBase) return hold_as_in_file(parameter, weight, home);
-  const bool are_alike = is_quantized_base(form) && form == form_of_folder;
-  if (!are_alike || !is_matrix(parameter.role()))
-    return hold_frozen(parameter, weight.values(), form, home);
-  if (!weight.is_quantized()) return hold_frozen(parameter, weight.values(), "bf16", home);
+void store_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
+                  const std::string& form_of_folder, const Stream& home) {
+  if (form == kFileBase) return store_as_in_file(parameter, weight, home);
+  const bool is_same_format = is_quantized_base(form) && form == form_of_folder;
+  if (!is_same_format || !is_matrix(parameter.role()))
+    return store_frozen(parameter, weight.values(), form, home);
+  if (!weight.is_quantized()) return store_frozen(parameter, weight.values(), "bf16", home);
   const MemoryLabel label(parameter.name());
   parameter.freeze();
   parameter.set_storage(
       std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
 }
 
-std::string form_held(const ModelFolder& folder, const std::string& asked) {
+std::string frozen_format(const ModelFolder& folder, const std::string& asked) {
   if (asked == kFileBase) {
     if (folder.is_gguf()) return asked;
     throw UsageError(concat(folder.string(),
@@ -309,10 +309,10 @@ std::string form_held(const ModelFolder& folder, const std::string& asked) {
                          ", or give the original folder that is not quantized"));
 }
 
-void hold_all_frozen(Network& model, const std::string& form, const Stream& stream) {
+void store_all_frozen(Network& model, const std::string& form, const Stream& stream) {
   model.visit_parameters([&](Parameter& parameter) {
-    const Tensor values = wait_for_host(parameter.home_master(), stream);
-    hold_frozen(parameter, values, form, stream);
+    const Tensor values = wait_for_host(parameter.master_in_place(), stream);
+    store_frozen(parameter, values, form, stream);
   });
 }
 

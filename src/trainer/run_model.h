@@ -9,20 +9,20 @@ namespace hybrid_trainer {
 
 /// Freezes a parameter and stores its `values` (f32 on the host, or simulated) in `home`, in a
 /// format of lora.base. A quantized matrix is stored module by module (see Parameter::in_files).
-void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
-                 const Stream& home);
+void store_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
+                  const Stream& home);
 
 /// Freezes all weights of a model, which are in f32.
-void hold_all_frozen(Network& model, const std::string& form, const Stream& stream);
+void store_all_frozen(Network& model, const std::string& form, const Stream& stream);
 
 /// Freezes a weight of a folder. Copies its quantized codes if they are in the right format;
 /// matrices that such a folder does not quantize stay in bf16.
-void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
-                 const std::string& form_of_folder, const Stream& home);
+void store_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
+                  const std::string& form_of_folder, const Stream& home);
 
 /// Returns the format of a folder's frozen weights for the requested format `asked`. Quantized
 /// weights keep their format if only a precision is requested. Throws MissingInput, DataError.
-std::string form_held(const ModelFolder& folder, const std::string& asked);
+std::string frozen_format(const ModelFolder& folder, const std::string& asked);
 
 /// Returns the form of a batch of `examples`.
 BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);

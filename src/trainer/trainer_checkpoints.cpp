@@ -162,13 +162,14 @@ std::function<WantedElements(const std::string&, const StoredTensor&)> own_eleme
 
 TrainerCheckpoints::TrainerCheckpoints(const HybridTrainerConfig& config, TrainerProgress& progress,
                                        ModelTrainable& trainable, PhaseMachine& machine,
-                                       Communicator* ranks, Tell tell, Tell warn)
+                                       Communicator* ranks, MessageCallback report,
+                                       MessageCallback warn)
     : config_(config),
       progress_(progress),
       trainable_(trainable),
       machine_(machine),
       ranks_(ranks),
-      tell_(std::move(tell)),
+      report_(std::move(report)),
       warn_(std::move(warn)) {}
 
 /// Returns the complete state of this rank's trainer.
@@ -234,29 +235,30 @@ void TrainerCheckpoints::check_config_of(const State& state) const {
   HybridTrainerConfig saved;
   read_config_text(saved, state.text(kConfig), "the checkpoint's configuration");
   ConfigChanges changes = config_changes(saved, config_);
-  const bool gives_up = saved.phases.max_predict_steps > 0 && config_.phases.max_predict_steps == 0;
+  const bool disables_prediction =
+      saved.phases.max_predict_steps > 0 && config_.phases.max_predict_steps == 0;
   const bool is_under_way =
       saved.phases.traits().skips_backward
           ? state.integer("phases.jump.open") != 0
           : state.integer("phases.has_entered") != 0 &&
                 state.integer("phases.entered") == static_cast<std::int64_t>(Phase::kPredict);
-  if (gives_up && is_under_way) {
+  if (disables_prediction && is_under_way) {
     changes.refused.push_back(
         concat("phases.max_predict_steps: got 0, but the run was saved within a prediction, which "
                "is decided in the next Correct phase; go on with ",
                saved.phases.max_predict_steps, " until then"));
   }
   check_changes(changes);
-  for (const std::string& change : changes.told) tell_(change);
+  for (const std::string& change : changes.accepted) report_(change);
   const std::string jump = learning_rate_jump(saved, config_, state.integer("trainer.steps_done"),
                                               rate_factor_of(state));
-  if (!jump.empty()) tell_(jump);
+  if (!jump.empty()) report_(jump);
 }
 
 bool TrainerCheckpoints::resume(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   const FoundCheckpoint found = find_newest_checkpoint(folder, kAnyStep, ranks);
-  for (const std::string& warning : found.warnings) tell_(warning);
+  for (const std::string& warning : found.warnings) report_(warning);
   if (!found.checkpoint) return false;
   const Stream host(MemoryPool::create("host"));
   check_config_of(load_checkpoint(*found.checkpoint, host, CheckpointPart::kNumbers));
@@ -273,8 +275,8 @@ bool TrainerCheckpoints::resume(const std::string& folder) {
 /// Drops best checkpoints that were damaged or deleted.
 void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
-  if (progress_.judge.forget_all_but(steps_of_checkpoints(folder, ranks)))
-    tell_(
+  if (progress_.judge.keep_only(steps_of_checkpoints(folder, ranks)))
+    report_(
         "a checkpoint of the lowest validation losses is gone: the best is judged among the "
         "others");
   const std::vector<BestCheckpoint>& best = progress_.judge.best();
@@ -316,13 +318,13 @@ std::optional<CheckpointInfo> TrainerCheckpoints::newest_before(const std::strin
     for (;;) {
       const FoundCheckpoint found =
           find_newest_checkpoint(folder, before, checkpoint_ranks(ranks_));
-      for (const std::string& warning : found.warnings) tell_(warning);
+      for (const std::string& warning : found.warnings) report_(warning);
       if (!found.checkpoint) return {};
       before = found.checkpoint->step;
       if (std::count(points.begin(), points.end(), before) > 0) return found.checkpoint;
     }
-  } catch (const DataError& all_are_damaged) {
-    tell_(all_are_damaged.what());
+  } catch (const DataError& damaged) {
+    report_(damaged.what());
     return {};
   }
 }
@@ -330,9 +332,9 @@ std::optional<CheckpointInfo> TrainerCheckpoints::newest_before(const std::strin
 std::optional<CheckpointInfo> TrainerCheckpoints::target_of(const std::string& folder,
                                                             std::int64_t failed) const {
   const RollBacks& earlier = progress_.roll_backs;
-  const bool came_further = failed > earlier.failed;
-  auto found = newest_before(folder, came_further ? failed : earlier.target);
-  if (!found && !came_further) found = newest_before(folder, earlier.target + 1);
+  const bool has_advanced = failed > earlier.failed;
+  auto found = newest_before(folder, has_advanced ? failed : earlier.target);
+  if (!found && !has_advanced) found = newest_before(folder, earlier.target + 1);
   return found;
 }
 

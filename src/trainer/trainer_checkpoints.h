@@ -32,11 +32,11 @@ std::optional<BestCheckpoint> best_in(const State& state);
 /// Saves and loads a trainer's state, to resume a run or to roll back after a failed step.
 class TrainerCheckpoints {
  public:
-  using Tell = std::function<void(const std::string&)>;
-  /// All must outlive this object; `ranks` may be null. `tell` receives messages, `warn` warnings.
+  using MessageCallback = std::function<void(const std::string&)>;
+  /// All must outlive this object; `ranks` may be null. `report` receives messages, `warn` warnings.
   TrainerCheckpoints(const HybridTrainerConfig& config, TrainerProgress& progress,
                      ModelTrainable& trainable, PhaseMachine& machine, Communicator* ranks,
-                     Tell tell, Tell warn);
+                     MessageCallback report, MessageCallback warn);
   /// See HybridTrainer::save. Nothing may be pending between ranks.
   std::string save(const std::string& folder, CheckpointUse use);
   bool resume(const std::string& folder);
@@ -57,7 +57,7 @@ class TrainerCheckpoints {
   ModelTrainable& trainable_;
   PhaseMachine& machine_;
   Communicator* const ranks_;
-  const Tell tell_, warn_;
+  const MessageCallback report_, warn_;
 };
 
 }  // namespace hybrid_trainer

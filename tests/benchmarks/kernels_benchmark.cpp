@@ -243,7 +243,7 @@ void attention(Benchmark& b, const std::string& what, std::int64_t calls,
                dy = b.real({kBatch, b.length(), kChannels});
   const Tensor log_sum_exp = b.f32({kBatch, kHeads, b.length()});
   const double operations =
-      4 * keys_seen(spec, b.length()) * static_cast<double>(b.rows() * kChannels);
+      4 * visible_keys(spec, b.length()) * static_cast<double>(b.rows() * kChannels);
   b.product(("attention_forward" + what).c_str(), calls, operations,
             [&] { attention_forward(y, log_sum_exp, qkv, Tensor(), spec, b.stream()); });
   b.product(("attention_backward" + what).c_str(), calls, 2.5 * operations,

@@ -81,7 +81,7 @@ TEST_F(ComparisonResultTest, ReportsMeansIntervalsAndDifferences) {
 }
 
 TEST_F(ComparisonResultTest, PaceSetsTimeOfEveryRun) {
-  spec_.pace = ComparisonPace{4, 3};
+  spec_.pace = ComparisonTiming{4, 3};
   for (const double seconds : {2.0, 12.0, 4.0}) {
     runs_[0].pace.push_back(outcome({4, 3, 0.2, 1}, 3));
     runs_[0].pace.back().seconds = seconds;

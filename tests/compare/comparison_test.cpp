@@ -53,7 +53,7 @@ class ComparisonTest : public ::testing::Test {
   }
   TemporaryFolder folder_;
   std::int64_t steps_ = 16;
-  ComparisonEnd end_;
+  ComparisonOutcome end_;
   std::string console_;
 };
 

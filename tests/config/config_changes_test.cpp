@@ -20,7 +20,7 @@ HybridTrainerConfig with(const std::string& path, const std::string& value) {
 
 TEST(ConfigChanges, EqualConfigsHaveNone) {
   const ConfigChanges changes = config_changes(tiny_config(), tiny_config());
-  EXPECT_TRUE(changes.told.empty() && changes.refused.empty());
+  EXPECT_TRUE(changes.accepted.empty() && changes.refused.empty());
   check_changes(changes);
 }
 
@@ -41,10 +41,10 @@ TEST(ConfigChanges, ReportsChangesCompatibleWithSavedState) {
            {"predict_aware_memory.offload_strategy", "none"}}) {
     const ConfigChanges changes = config_changes(tiny_config(), with(path, value));
     EXPECT_TRUE(changes.refused.empty()) << path;
-    ASSERT_EQ(changes.told.size(), 1u) << path;
-    EXPECT_EQ(changes.told.front().find(path + ": "), 0u) << changes.told.front();
-    EXPECT_NE(changes.told.front().find(value + " from here on"), std::string::npos)
-        << changes.told.front();
+    ASSERT_EQ(changes.accepted.size(), 1u) << path;
+    EXPECT_EQ(changes.accepted.front().find(path + ": "), 0u) << changes.accepted.front();
+    EXPECT_NE(changes.accepted.front().find(value + " from here on"), std::string::npos)
+        << changes.accepted.front();
   }
 }
 
@@ -66,17 +66,17 @@ TEST(ConfigChanges, ReportsGroupRateAndDecayChanges) {
   const auto after = with("optimizer.groups", R"([{"match": "vector", "learning_rate": 0.25}])");
   const ConfigChanges changes = config_changes(before, after);
   EXPECT_TRUE(changes.refused.empty());
-  ASSERT_EQ(changes.told.size(), 2u);
-  EXPECT_EQ(changes.told[0],
+  ASSERT_EQ(changes.accepted.size(), 2u);
+  EXPECT_EQ(changes.accepted[0],
             "optimizer.groups[0].learning_rate: left out until now, 0.25 from here on");
-  EXPECT_EQ(changes.told[1],
+  EXPECT_EQ(changes.accepted[1],
             "optimizer.groups[0].weight_decay: 0.5 until now, left out from here on");
 }
 
 TEST(ConfigChanges, PrecisionChangeKeepsSavedChoice) {
   const ConfigChanges changes = config_changes(tiny_config(), with("mixed_precision.full", "bf16"));
-  ASSERT_EQ(changes.told.size(), 1u);
-  EXPECT_NE(changes.told.front().find("keeps the run's value"), std::string::npos);
+  ASSERT_EQ(changes.accepted.size(), 1u);
+  EXPECT_NE(changes.accepted.front().find("keeps the run's value"), std::string::npos);
 }
 
 TEST(ConfigChanges, RejectsIncompatibleChangesByName) {
@@ -95,7 +95,7 @@ TEST(ConfigChanges, RejectsIncompatibleChangesByName) {
            {"model.width", "32"},
            {"model.dropout", "0.1"}}) {
     const ConfigChanges changes = config_changes(tiny_config(), with(path, value));
-    EXPECT_TRUE(changes.told.empty()) << path;
+    EXPECT_TRUE(changes.accepted.empty()) << path;
     try {
       check_changes(changes);
       FAIL() << path << " was accepted";

@@ -24,10 +24,10 @@ TEST(BackgroundWorker, LimitsLibraryThreadsOnlyInWorker) {
 }
 
 TEST(BackgroundWorker, RunsJobsInOrderInBothModes) {
-  for (const bool beside : {true, false}) {
+  for (const bool background : {true, false}) {
     std::vector<int> done;
     std::thread::id by;
-    BackgroundWorker worker(1, beside);
+    BackgroundWorker worker(1, background);
     for (int i = 0; i < 20; ++i) {
       worker.submit([&, i] {
         done.push_back(i);
@@ -36,7 +36,7 @@ TEST(BackgroundWorker, RunsJobsInOrderInBothModes) {
     }
     worker.wait_until_done(20);
     EXPECT_EQ(worker.submitted(), 20);
-    EXPECT_EQ(by == std::this_thread::get_id(), !beside);
+    EXPECT_EQ(by == std::this_thread::get_id(), !background);
     ASSERT_EQ(done.size(), 20u);
     for (int i = 0; i < 20; ++i) EXPECT_EQ(done[static_cast<std::size_t>(i)], i);
   }

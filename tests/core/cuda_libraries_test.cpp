@@ -65,7 +65,7 @@ TEST(CudaLibraries, ReportsSearchedFolders) {
 
 /// On any machine, each library is usable or reports why not.
 TEST(CudaLibraries, DescribesInstalledLibraries) {
-  const auto all = look_for_cuda_libraries();
+  const auto all = find_cuda_libraries();
   ASSERT_EQ(all.size(), 4u);
   const char* const names[] = {"cuBLASLt", "cuDNN", "NCCL", "NVML"};
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -50,14 +50,14 @@ struct End {
 
 /// Sends the signals, `seconds_apart`, to a process with an Interruption. The process exits with
 /// code 0 half a second after the last one.
-End end_after(const std::vector<int>& signals, double seconds_apart, bool ends_at_once) {
+End end_after(const std::vector<int>& signals, double seconds_apart, bool ends_immediately) {
   int ready[2], errors[2];
   EXPECT_EQ(pipe(ready) + pipe(errors), 0);
   const pid_t child = fork();
   if (child == 0) {
     dup2(errors[1], STDERR_FILENO);
     const Interruption interruption("nothing was done");
-    if (!ends_at_once) interruption.let_steps_finish("ended at once");
+    if (!ends_immediately) interruption.finish_steps_first("ended at once");
     if (write(ready[1], "r", 1) != 1) _exit(1);
     while (!interruption.requested()) usleep(1000);
     const double lasts = 0.5 + seconds_apart * static_cast<double>(signals.size() - 1);

@@ -72,7 +72,7 @@ class ApartMemory final : public MemorySource {
   }
   Device device() const override { return {}; }
   bool prefers_slabs() const override { return true; }
-  bool keeps_blocks_apart() const override { return true; }
+  bool separates_blocks() const override { return true; }
 
  private:
   std::unique_ptr<MemorySource> memory_ = system_memory();
@@ -213,7 +213,7 @@ TEST(MemoryPool, MemoryTakenStaysNearPeakUse) {
   const MemoryUse use = pool->use();
   EXPECT_EQ(use.peak_total, 40 * kMiB);
   EXPECT_GT(use.cached, 0u);
-  EXPECT_LE(use.most_taken, use.peak_total + use.peak_total / 32);
+  EXPECT_LE(use.max_taken, use.peak_total + use.peak_total / 32);
 }
 
 TEST(MemoryPool, EvictsOnlyOldestCachedBlocks) {

@@ -77,7 +77,7 @@ TEST_F(PrefetcherTest, WritesChangesBackInAnyGroupOrder) {
       use(groups[group], true);
       ++times[group];
     }
-    prefetcher_.settle();
+    prefetcher_.drain();
     EXPECT_EQ(live(), 0u);
     expect_all(groups[0][0], times[0]);
     expect_all(groups[0][1], 10 + times[0]);
@@ -94,7 +94,7 @@ TEST_F(PrefetcherTest, HoldsAdjacentGroupsFromSecondPass) {
     stream_.pool()->reset_peaks();
     prefetcher_.begin_pass();
     for (const auto& group : groups) use(group, true);
-    prefetcher_.settle();
+    prefetcher_.drain();
     return most_live();
   };
   EXPECT_EQ(pass(), 4u);
@@ -116,7 +116,7 @@ TEST_F(PrefetcherTest, ReadsAheadFromSecondPass) {
   pass();
   EXPECT_EQ(most_live(), 2u);
   EXPECT_EQ(live(), 1u) << "the first tensor of the next pass";
-  prefetcher_.settle();
+  prefetcher_.drain();
   EXPECT_EQ(live(), 0u);
   EXPECT_EQ(writes_, 0) << "nothing was changed";
 }
@@ -140,7 +140,7 @@ TEST_F(PrefetcherTest, LaterReadsSeeChanges) {
   }
   use({all[3]}, true);
   EXPECT_EQ(value_of(all[3]), 8) << "just written";
-  prefetcher_.settle();
+  prefetcher_.drain();
   expect_all(all[3], 8);
 }
 
@@ -173,7 +173,7 @@ TEST_F(PrefetcherTest, SmallMemoryHoldsOneTensorAtATime) {
   for (float pass = 1; pass <= 3; ++pass) {
     prefetcher_.begin_pass();
     for (const Tensor& one : all) use({one}, true, small);
-    prefetcher_.settle();
+    prefetcher_.drain();
     for (const Tensor& one : all) expect_all(one, pass);
   }
 }
@@ -185,7 +185,7 @@ TEST_F(PrefetcherTest, ReportsDiskFailureAndStaysFailed) {
   EXPECT_THROW(
       {
         for (const Tensor& one : all) use({one}, true);
-        prefetcher_.settle();
+        prefetcher_.drain();
       },
       IoError);
   fails_ = false;

@@ -95,12 +95,12 @@ TEST_F(ProcessEnd, IgnoredSignalsStayIgnored) {
 TEST_F(ProcessEnd, FirstProcessOfContainerEndsOnSignal) {
   const int status = status_of([&] {
     if (unshare(CLONE_NEWPID) != 0) _exit(99);
-    const int of_first = status_of([] {
+    const int value_of_first = status_of([] {
       signal(SIGINT, SIG_IGN);  // like a background job of a script
       end_on_signals();
       raise(SIGINT);
     });
-    _exit(WEXITSTATUS(of_first));
+    _exit(WEXITSTATUS(value_of_first));
   });
   if (WEXITSTATUS(status) == 99) GTEST_SKIP() << "needs root";
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);

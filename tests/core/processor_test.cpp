@@ -96,7 +96,7 @@ TEST(ProcessorUse, CommonUseIsSupportedByAll) {
 TEST(ProcessorUse, LimitAppliesToOneDnnAndCannotBeRaised) {
   const auto holds = [] {
     if (processor_use().set < InstructionSet::kAvx2) return 0;
-    hold_processor_to({InstructionSet::kAvx2, false, false});
+    limit_instruction_set({InstructionSet::kAvx2, false, false});
     const char* const onednn = std::getenv("ONEDNN_MAX_CPU_ISA");
     return instruction_set() == InstructionSet::kAvx2 && !multiplies_bfloat16() &&
                    !multiplies_tiles() && onednn != nullptr && std::string(onednn) == "AVX2"
@@ -107,7 +107,7 @@ TEST(ProcessorUse, LimitAppliesToOneDnnAndCannotBeRaised) {
     EXPECT_EQ(in_child(set, holds), 0);
   const auto takes_more = [] {
     try {
-      hold_processor_to({InstructionSet::kAvx512, true, true});
+      limit_instruction_set({InstructionSet::kAvx512, true, true});
     } catch (const Error&) {
       return 0;
     }

@@ -38,7 +38,7 @@ TEST(SharedLibrary, OpensFirstFileFoundInFolder) {
 }
 
 TEST(SharedLibrary, OpensByLoaderSearchAndReportsPath) {
-  const SharedLibrary library = SharedLibrary::look_for(
+  const SharedLibrary library = SharedLibrary::try_open(
       {.title = "mathematics", .files = {"libm.so.6"}, .folders = {}, .hint = ""});
   ASSERT_TRUE(library.opened());
   EXPECT_TRUE(library.path().ends_with("/libm.so.6")) << library.path();
@@ -61,7 +61,7 @@ TEST(SharedLibrary, OpenFailureReportsSearchAndHint) {
                            .files = {"libht_none.so.2", "libht_none.so.1"},
                            .folders = {"/nowhere", folder},
                            .hint = "install it"};
-  const SharedLibrary library = SharedLibrary::look_for(none);
+  const SharedLibrary library = SharedLibrary::try_open(none);
   EXPECT_FALSE(library.opened());
   EXPECT_EQ(library.find<int()>("any"), nullptr);
   const std::string& said = library.problem();

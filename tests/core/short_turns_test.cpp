@@ -32,7 +32,7 @@ TEST(ShortTurns, AffectOneThreadAndKeepNiceness) {
     const auto thread = static_cast<id_t>(syscall(SYS_gettid));
     static_cast<void>(setpriority(PRIO_PROCESS, thread, std::max(3, nice_of_thread())));
     const int nice = nice_of_thread();
-    if (!take_short_turns()) GTEST_SKIP() << "the system does not allow short slices";
+    if (!use_short_time_slices()) GTEST_SKIP() << "the system does not allow short slices";
     EXPECT_EQ(nice_of_thread(), nice);
     if (before != 0) {
       EXPECT_EQ(slice(), 100'000u);

@@ -11,7 +11,7 @@ class ApartMemory final : public MemorySource {
   void* take(std::size_t bytes) noexcept override { return memory_->take(bytes); }
   void give(void* data, std::size_t bytes) noexcept override { memory_->give(data, bytes); }
   Device device() const override { return memory_->device(); }
-  bool keeps_blocks_apart() const override { return true; }
+  bool separates_blocks() const override { return true; }
 
  private:
   std::unique_ptr<MemorySource> memory_;

@@ -181,7 +181,7 @@ TEST(CudaBatchDecoder, RecordsAgainAfterWeightsOrCachesMove) {
   const auto move = [&](int step) {
     if (step != 9) return;
     model->visit_parameters([&](Parameter& parameter) {
-      const Tensor before = parameter.home_master();
+      const Tensor before = parameter.master_in_place();
       parameter.set_storage(std::make_unique<ResidentWeight>(copy_to(before, stream)));
       fill_zero(before, stream);
     });
@@ -219,7 +219,7 @@ void expect_launches_alone(const MakeStorage& make_storage) {
   const Logits wanted = growing_logits(*model, stream, [](int) {});
   model->visit_parameters([&](Parameter& parameter) {
     if (parameter.role() != Role::kVector)
-      parameter.set_storage(make_storage(parameter.home_master(), stream));
+      parameter.set_storage(make_storage(parameter.master_in_place(), stream));
   });
   Logits found;
   EXPECT_EQ(replays_in(0, [&] { found = growing_logits(*model, stream, [](int) {}); }), 0);
@@ -241,7 +241,7 @@ class WaitingWeight final : public WeightStorage {
     return master_;
   }
   void release(DType, Use, const Stream&) noexcept override {}
-  Tensor home_master() const override { return master_; }
+  Tensor master_in_place() const override { return master_; }
   void compute_in(DType, const Stream&) override {}
   DType compute_dtype() const override { return DType::kF32; }
   void refresh_compute_copy(const Stream&) override {}

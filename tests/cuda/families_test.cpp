@@ -132,9 +132,7 @@ class CudaFamilies : public TridentRuns {
   const Stream host_ = kernels::cpu_stream();
 };
 
-TEST_F(CudaFamilies, WhisperLossAndGradientsMatchCpu) {
-  expect_like_processor(tiny_whisper());
-}
+TEST_F(CudaFamilies, WhisperLossAndGradientsMatchCpu) { expect_like_processor(tiny_whisper()); }
 
 TEST_F(CudaFamilies, BartLossAndGradientsMatchCpu) { expect_like_processor(tiny_bart()); }
 

@@ -49,13 +49,13 @@ TEST(LateRanksOnDevices, OverlapDoesNotChangeBits) {
     SCOPED_TRACE(name_of(form));
     HybridTrainerConfig config = config_of(form, form.zero == 1 ? "muon" : "adamw");
     const RankOutcome wanted = train_ranks(config, 2).front(),
-                      beside = train_late_over_devices(config, 2);
+                      overlapped = train_late_over_devices(config, 2);
     config.distributed.overlap = false;
-    expect_same(beside, train_late_over_devices(config, 2), "at once");
-    EXPECT_EQ(beside.phases, wanted.phases);
-    ASSERT_EQ(beside.losses.size(), wanted.losses.size());
+    expect_same(overlapped, train_late_over_devices(config, 2), "at once");
+    EXPECT_EQ(overlapped.phases, wanted.phases);
+    ASSERT_EQ(overlapped.losses.size(), wanted.losses.size());
     for (std::size_t i = 0; i < wanted.losses.size(); ++i)
-      EXPECT_NEAR(beside.losses[i], wanted.losses[i], 10 * loss_tolerance() * wanted.losses[i])
+      EXPECT_NEAR(overlapped.losses[i], wanted.losses[i], 10 * loss_tolerance() * wanted.losses[i])
           << i;
   }
 }

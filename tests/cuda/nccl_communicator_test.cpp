@@ -56,7 +56,8 @@ void run_beside(const RankBeside& first, const testing::RankBody& second) {
 
 CollectiveTicket begin_gather(const Tensor& values, Communicator& ranks, const Stream& stream) {
   return ranks.begin(
-      [values](Communicator& all, const Stream& beside) { gather(values, all, beside); }, stream);
+      [values](Communicator& all, const Stream& background) { gather(values, all, background); },
+      stream);
 }
 
 /// Whether the stream finishes its work within a generous time.
@@ -181,8 +182,8 @@ TEST(NcclRanks, SingleRankSupportsAllCollectives) {
         got_by([&](const Tensor& got) { ranks.all_to_all(got, {1001}, values, {1001}, stream); }),
         wanted);
     EXPECT_EQ(got_by([&](const Tensor& got) {
-                const auto job = [=](Communicator& all, const Stream& beside) {
-                  all.all_gather(got, values, beside);
+                const auto job = [=](Communicator& all, const Stream& background) {
+                  all.all_gather(got, values, background);
                 };
                 ranks.wait_for(ranks.begin(job, stream), stream);
               }),

@@ -12,15 +12,15 @@ namespace hybrid_trainer {
 /// Peaks of rank 0 of two. Expects the same peaks with overlapped communication as with the
 /// blocking communication that the planner simulates.
 inline PhasePeaks peaks_beside_as_at_once(const HybridTrainerConfig& config) {
-  std::vector<PhasePeaks> beside(2), at_once(2);
+  std::vector<PhasePeaks> overlapped(2), at_once(2);
   run_nccl_ranks(2, [&](Communicator& others, Device device) {
     const auto rank = static_cast<std::size_t>(others.rank());
     at_once[rank] = rank_peaks(config, others, device);
     RankLinks links(others, config.distributed, device);
-    beside[rank] = rank_peaks(config, links.ranks(), device);
+    overlapped[rank] = rank_peaks(config, links.ranks(), device);
   });
-  EXPECT_EQ(beside, at_once);
-  return beside[0];
+  EXPECT_EQ(overlapped, at_once);
+  return overlapped[0];
 }
 
 }  // namespace hybrid_trainer

@@ -54,7 +54,7 @@ class AtWork {
 
 int most_nccl_ranks() {
   const bool has_both =
-      look_for_cuda().runtime != nullptr && SharedLibrary::look_for(tested_nccl()).opened();
+      find_cuda().runtime != nullptr && SharedLibrary::try_open(tested_nccl()).opened();
   return has_both ? std::min(4, cuda_runtime().device_count()) : 0;
 }
 

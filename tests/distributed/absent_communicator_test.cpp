@@ -34,7 +34,7 @@ class AbsentCommunicatorTest : public ::testing::Test {
     return traffic;
   }
   const Stream stream_{MemoryPool::create("device")};
-  AbsentCommunicator ranks_{1, 3};
+  SimulatedCommunicator ranks_{1, 3};
 };
 
 TEST_F(AbsentCommunicatorTest, CountsBytesSentAndReceived) {

@@ -31,10 +31,11 @@ TEST(BackgroundCommunicator, RunsCollectivesInBackground) {
     if (ranks.rank() == 1) {  // rank 0 does not wait for this one
       EXPECT_TRUE(comes_to(has_begun));
     }
-    const CollectiveTicket job =
-        ranks.begin([values](Communicator& all,
-                             const Stream& beside) { testing::broadcast(values, 1, all, beside); },
-                    stream);
+    const CollectiveTicket job = ranks.begin(
+        [values](Communicator& all, const Stream& background) {
+          testing::broadcast(values, 1, all, background);
+        },
+        stream);
     has_begun = true;
     ranks.wait_for(job, stream);
     EXPECT_EQ(floats_of(values, stream), (std::vector<float>{10, 11, 12}));
@@ -42,9 +43,9 @@ TEST(BackgroundCommunicator, RunsCollectivesInBackground) {
 }
 
 TEST(BackgroundCommunicator, RunsCallsInOrder) {
-  for (const bool beside : {true, false}) {
+  for (const bool background : {true, false}) {
     run_thread_ranks(3, [&](Communicator& inner) {
-      BackgroundCommunicator ranks(inner, beside);
+      BackgroundCommunicator ranks(inner, background);
       const Stream stream = rank_stream();
       std::vector<Tensor> all;
       for (int root = 0; root < 3; ++root) {

@@ -25,7 +25,7 @@ TEST(JobSecret, UsesLauncherSecretIfGiven) {
   EXPECT_EQ(in("OMPI_MCA_orte_precondition_transports", "b"), "b");
   EXPECT_EQ(in("HYBRID_SECRET", ""), "");
   EXPECT_EQ(in("RANK", "1"), "");
-  EXPECT_EQ(JobSecret(1, "a", "/nowhere/x").look(), "a");
+  EXPECT_EQ(JobSecret(1, "a", "/nowhere/x").obtain(), "a");
 }
 
 TEST(JobSecret, StoresSecretInPrivateTemporaryFile) {
@@ -34,13 +34,13 @@ TEST(JobSecret, StoresSecretInPrivateTemporaryFile) {
   EXPECT_EQ(file.filename(), ".first.secret");
   EXPECT_EQ(file, secret_file_of(folder / "runs/first"));
   JobSecret other(1, "", file);
-  EXPECT_EQ(other.look(), "");
+  EXPECT_EQ(other.obtain(), "");
   {
     JobSecret first(0, "", file);
-    const std::string secret = first.look();
+    const std::string secret = first.obtain();
     EXPECT_EQ(secret.size(), 64u);
-    EXPECT_EQ(first.look(), secret);
-    EXPECT_EQ(other.look(), secret);
+    EXPECT_EQ(first.obtain(), secret);
+    EXPECT_EQ(other.obtain(), secret);
     EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
   }
   EXPECT_FALSE(fs::exists(file));
@@ -53,19 +53,19 @@ TEST(JobSecret, RejectsLinksAndPublicFiles) {
   fs::permissions(target, fs::perms::owner_read | fs::perms::owner_write);
   fs::create_symlink(target, file);
   JobSecret other(1, "", file);
-  EXPECT_EQ(other.look(), "") << "a link";
+  EXPECT_EQ(other.obtain(), "") << "a link";
   {
     JobSecret first(0, "", file);
-    const std::string secret = first.look();
-    EXPECT_EQ(other.look(), secret);
+    const std::string secret = first.obtain();
+    EXPECT_EQ(other.obtain(), secret);
     EXPECT_NE(secret, std::string(64, 'x'));
   }
   EXPECT_EQ(fs::file_size(target), 64u) << "the link is not followed";
   folder.write("secret", std::string(64, 'y'));
   fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write | fs::perms::others_read);
-  EXPECT_EQ(other.look(), "") << "everybody can read it";
+  EXPECT_EQ(other.obtain(), "") << "everybody can read it";
   JobSecret blind(0, "", folder / "target/under");
-  EXPECT_THROW(blind.look(), IoError);
+  EXPECT_THROW(blind.obtain(), IoError);
 }
 
 TEST(JobSecret, RanksAgreeOnOneSecret) {

@@ -46,7 +46,7 @@ TEST(LaunchedRank, ReadsVariablesOfEachLauncher) {
   step["SLURM_STEP_ID"] = "0";
   EXPECT_EQ(launched(step), (LaunchedRank{"srun", 1, 2, 0, 1, false}));
   step["PMIX_RANK"] = "1";
-  EXPECT_TRUE(launched(step)->speaks_pmix);
+  EXPECT_TRUE(launched(step)->supports_pmix);
 }
 
 /// Variables set by hand must not start several runs of one rank each.
@@ -108,8 +108,8 @@ TEST(LaunchedRank, RecognizesHybridChildren) {
   EXPECT_EQ(launched(set), (LaunchedRank{"hybrid --ranks", 2, 8, 2, 4, false}));
 }
 
-RankMeeting meeting_in(const Variables& set) {
-  return meeting_of(*launched(set), [&](const char* name) -> const char* {
+RankRendezvous meeting_in(const Variables& set) {
+  return rendezvous_of(*launched(set), [&](const char* name) -> const char* {
     const auto found = set.find(name);
     return found == set.end() ? nullptr : found->second.c_str();
   });
@@ -119,7 +119,7 @@ TEST(LaunchedRank, UsesRendezvousOfLauncher) {
   Variables set = kByTorchrun;
   set["MASTER_ADDR"] = "node7";
   set["MASTER_PORT"] = "29500";
-  const RankMeeting alone = meeting_in(set);
+  const RankRendezvous alone = meeting_in(set);
   EXPECT_EQ(alone.rank, 2);
   EXPECT_EQ(alone.size, 8);
   EXPECT_EQ(alone.address, "node7");
@@ -149,7 +149,7 @@ TEST(LaunchedRank, UsesRendezvousOfLauncher) {
 TEST(LaunchedRank, TorchrunIgnoresPmixOfTask) {
   Variables set = kByTorchrun;
   set["PMIX_RANK"] = "0";
-  EXPECT_FALSE(launched(set)->speaks_pmix);
+  EXPECT_FALSE(launched(set)->supports_pmix);
 }
 
 TEST(RestartOfJob, ReadsSlurmAndTorchrunCounts) {

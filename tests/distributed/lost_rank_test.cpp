@@ -21,7 +21,7 @@ class LostRanks : public ::testing::Test {
     EXPECT_NE(lost->reason.find(reason), std::string::npos) << lost->reason;
   }
   /// All ranks send a heartbeat with their progress.
-  void beat(seconds later, const std::vector<RankProgress>& progress) {
+  void heartbeat(seconds later, const std::vector<RankProgress>& progress) {
     now_ += later;
     for (std::size_t i = 0; i < ranks_.size(); ++i) record_progress(ranks_[i], progress[i], now_);
   }
@@ -51,29 +51,29 @@ TEST_F(LostRanks, SilentRankIsLost) {
 }
 
 TEST_F(LostRanks, StuckRankIsLostWhileOthersWait) {
-  beat(seconds(1), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
-  beat(seconds(29), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
+  heartbeat(seconds(1), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
+  heartbeat(seconds(29), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
   EXPECT_FALSE(found());
-  beat(seconds(3), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
+  heartbeat(seconds(3), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
   expect(1, "no progress for 30 s");
 }
 
 TEST_F(LostRanks, LongComputationIsNotLost) {
   for (std::uint64_t i = 0; i < 100; ++i) {
-    beat(seconds(1), {{5, 3, 2}, {6 + i, 2, 2}, {5, 3, 2}});
+    heartbeat(seconds(1), {{5, 3, 2}, {6 + i, 2, 2}, {5, 3, 2}});
     EXPECT_FALSE(found()) << i;
   }
 }
 
 TEST_F(LostRanks, NoneWhenNoRankWaits) {
-  beat(seconds(50), {{5, 2, 2}, {5, 2, 2}, {5, 2, 2}});
-  beat(seconds(50), {{5, 2, 2}, {5, 2, 2}, {5, 2, 2}});
+  heartbeat(seconds(50), {{5, 2, 2}, {5, 2, 2}, {5, 2, 2}});
+  heartbeat(seconds(50), {{5, 2, 2}, {5, 2, 2}, {5, 2, 2}});
   EXPECT_FALSE(found());
 }
 
 TEST_F(LostRanks, RankBehindIsLostWhenAllWait) {
-  beat(seconds(1), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
-  beat(seconds(31), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
+  heartbeat(seconds(1), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
+  heartbeat(seconds(31), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
   expect(2, "in collective 3, and all ranks wait");
 }
 

@@ -1,4 +1,4 @@
-#include "src/distributed/late_sum.h"
+#include "src/distributed/delayed_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -32,15 +32,15 @@ std::array<std::vector<double>, kSumming> sums_of(std::int64_t bits, int rounds)
   std::array<std::vector<double>, kSumming> got;
   run_thread_ranks(kSumming, [&](Communicator& ranks) {
     const Stream stream{MemoryPool::create("device")};
-    const LowBitErrors errors(kSummed, bits, ranks, stream);
+    const QuantizationErrors errors(kSummed, bits, ranks, stream);
     std::vector<double>& sums = got[static_cast<std::size_t>(ranks.rank())];
     sums.resize(kSummed);
     for (int round = 0; round < rounds; ++round) {
-      const Tensor mine = Tensor::zeros({errors.of_message.elements()}, DType::kF32,
+      const Tensor mine = Tensor::zeros({errors.message_error.elements()}, DType::kF32,
                                         MemoryKind::kWorkspace, stream);
       for (std::int64_t i = 0; i < kSummed; ++i) mine.data<float>()[i] = summand(ranks.rank(), i);
-      kernels::axpy(mine, mine, -1, errors.of_message, stream);
-      LateSum sum(mine, errors, {1.5}, ranks, stream);
+      kernels::axpy(mine, mine, -1, errors.message_error, stream);
+      DelayedSum sum(mine, errors, {1.5}, ranks, stream);
       const Tensor summed = sum.wait();
       const float* const total = summed.data<float>();
       EXPECT_EQ(sum.sum_of(0), 1.5 * kSumming);
@@ -58,7 +58,7 @@ double largest_error(const std::vector<double>& sums, int rounds, std::int64_t f
   return worst;
 }
 
-TEST(LowBitSum, AgreesAcrossRanksWithSmallError) {
+TEST(QuantizedSum, AgreesAcrossRanksWithSmallError) {
   for (const std::int64_t bits : {8, 4}) {
     const auto got = sums_of(bits, 1);
     for (const auto& one : got) EXPECT_EQ(one, got[0]) << bits;
@@ -70,12 +70,12 @@ TEST(LowBitSum, AgreesAcrossRanksWithSmallError) {
   }
 }
 
-TEST(LowBitSum, UsesScalePerBlock) {
+TEST(QuantizedSum, UsesScalePerBlock) {
   EXPECT_LT(largest_error(sums_of(4, 1)[0], 1, 0, 256), 0.155 * 4e-3 * (kSumming + 2));
 }
 
 /// Without error feedback, forty sums would have forty times the error of one.
-TEST(LowBitSum, FeedsBackRoundingErrors) {
+TEST(QuantizedSum, FeedsBackRoundingErrors) {
   for (const std::int64_t bits : {8, 4}) {
     const double once = largest_error(sums_of(bits, 1)[0], 1, 0, kSummed);
     const double often = largest_error(sums_of(bits, 40)[0], 40, 0, kSummed);
@@ -83,14 +83,14 @@ TEST(LowBitSum, FeedsBackRoundingErrors) {
   }
 }
 
-TEST(LowBitSum, SendsCodesAndScales) {
+TEST(QuantizedSum, SendsCodesAndScales) {
   for (const std::int64_t bits : {8, 4}) {
     run_thread_ranks(kSumming, [&](Communicator& ranks) {
       const Stream stream{MemoryPool::create("device")};
-      const LowBitErrors errors(kSummed, bits, ranks, stream);
-      const Tensor mine = Tensor::zeros({errors.of_message.elements()}, DType::kF32,
+      const QuantizationErrors errors(kSummed, bits, ranks, stream);
+      const Tensor mine = Tensor::zeros({errors.message_error.elements()}, DType::kF32,
                                         MemoryKind::kWorkspace, stream);
-      LateSum(mine, errors, {1}, ranks, stream).wait();
+      DelayedSum(mine, errors, {1}, ranks, stream).wait();
       // Shards of 334 elements, rounded up to blocks of 256 or 64.
       const std::uint64_t shard = bits == 8 ? 512 + 2 * 4 : 384 / 2 + 6 * 4;
       EXPECT_EQ(ranks.use().bytes_sent, (2 * shard + 2 * 8) * (kSumming - 1))

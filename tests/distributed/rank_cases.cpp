@@ -45,8 +45,8 @@ std::vector<RankCase> rank_cases() {
   }
   cases.push_back({"threads3beside", [](const RankBody& rank) {
                      run_thread_ranks(3, [&](Communicator& others) {
-                       BackgroundCommunicator beside(others, true);
-                       rank(beside, rank_stream());
+                       BackgroundCommunicator background(others, true);
+                       rank(background, rank_stream());
                      });
                    }});
   cases.push_back({"threads3linked", [](const RankBody& rank) {

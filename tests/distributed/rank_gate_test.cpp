@@ -24,7 +24,7 @@ RankIdentity identity(int rank, std::string secret = "the job's secret") {
 class OpenGate {
  public:
   OpenGate() {
-    auto acceptor = listen_at(context_, Reach::kThisMachine, 0);
+    auto acceptor = open_acceptor(context_, ListenScope::kThisMachine, 0);
     port_ = acceptor.local_endpoint().port();
     gate_ = std::make_shared<RankGate>(std::move(acceptor), identity(0),
                                        [this](const IntroducedRank& rank, RankSocket socket) {
@@ -103,7 +103,7 @@ TEST(RankGate, LimitsTextLength) {
 /// The gate must also prove that it knows the secret.
 TEST(RankGate, MustProveItKnowsSecret) {
   asio::io_context context;
-  auto acceptor = listen_at(context, Reach::kThisMachine, 0);
+  auto acceptor = open_acceptor(context, ListenScope::kThisMachine, 0);
   const std::uint16_t port = acceptor.local_endpoint().port();
   std::jthread stranger([&] {
     RankSocket socket = acceptor.accept();
@@ -140,7 +140,7 @@ TEST(RankGate, LimitsSilentCallers) {
   OpenGate gate;
   asio::io_context context;
   std::vector<RankSocket> silent;
-  for (std::size_t i = 0; i < RankGate::kMostCallers + 10; ++i) {
+  for (std::size_t i = 0; i < RankGate::kMaxCallers + 10; ++i) {
     silent.emplace_back(context).connect({asio::ip::address_v4::loopback(), gate.port()});
     std::string opening(40, '\0');
     asio::read(silent.back(), asio::buffer(opening));  // makes the gate accept them in order
@@ -214,7 +214,7 @@ TEST(RankCall, DoesNotCallLoopbackOfOtherMachine) {
 /// A network may have only IPv6.
 TEST(RankGate, ListensOnIPv6AndIPv4) {
   asio::io_context context;
-  auto acceptor = listen_at(context, Reach::kAllMachines, 0);
+  auto acceptor = open_acceptor(context, ListenScope::kAllMachines, 0);
   if (!acceptor.local_endpoint().address().is_v6()) GTEST_SKIP() << "this system has no IPv6";
   const std::uint16_t port = acceptor.local_endpoint().port();
   boost::system::error_code error;
@@ -227,7 +227,7 @@ TEST(RankGate, ListensOnIPv6AndIPv4) {
 
 TEST(RankGate, ListensOnlyLocallyOnOneMachine) {
   asio::io_context context;
-  const auto acceptor = listen_at(context, Reach::kThisMachine, 0);
+  const auto acceptor = open_acceptor(context, ListenScope::kThisMachine, 0);
   EXPECT_TRUE(acceptor.local_endpoint().address().is_loopback());
 }
 

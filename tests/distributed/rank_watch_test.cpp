@@ -41,12 +41,12 @@ struct Told {
 RankWatchSettings watched_by(Told& told, int rank, std::function<RankProgress()> progress) {
   RankWatchSettings settings;
   settings.secret = "a test";
-  settings.limits = {.beat = 20ms, .silence = 2000ms, .no_progress = 400ms, .farewell = 20ms};
+  settings.limits = {.heartbeat = 20ms, .silence = 2000ms, .no_progress = 400ms, .farewell = 20ms};
   settings.progress = std::move(progress);
-  settings.tell = [&told, rank](const std::string& line, bool speaks) {
+  settings.report = [&told, rank](const std::string& line, bool reports) {
     const std::lock_guard lock(told.mutex);
     told.lines[static_cast<std::size_t>(rank)] = line;
-    told.spoke[static_cast<std::size_t>(rank)] = speaks;
+    told.spoke[static_cast<std::size_t>(rank)] = reports;
   };
   settings.end = [&told] { ++told.ended; };
   return settings;
@@ -284,19 +284,19 @@ TEST(RankWatch, StrangersDoNotEndJob) {
 }
 
 /// A message that no rank would send ends its connection before it is used.
-TEST(SideMessage, RejectsInvalidMessages) {
-  using Kind = SideMessage::Kind;
-  EXPECT_TRUE(is_sound({.kind = Kind::kBeat, .rank = 2}, 2, 3));
+TEST(WatchMessage, RejectsInvalidMessages) {
+  using Kind = WatchMessage::Kind;
+  EXPECT_TRUE(is_sound({.kind = Kind::kHeartbeat, .rank = 2}, 2, 3));
   EXPECT_TRUE(is_sound({.kind = Kind::kLeaves, .rank = 2}, 2, 3));
   EXPECT_TRUE(is_sound({.kind = Kind::kLost, .rank = 0}, 2, 3));
   EXPECT_TRUE(is_sound({.kind = Kind::kLost, .rank = kLauncherLost}, 2, 3));
-  EXPECT_FALSE(is_sound({.kind = Kind::kBeat, .rank = 1}, 2, 3));
+  EXPECT_FALSE(is_sound({.kind = Kind::kHeartbeat, .rank = 1}, 2, 3));
   EXPECT_FALSE(is_sound({.kind = Kind::kLeaves, .rank = -1}, 2, 3));
   EXPECT_FALSE(is_sound({.kind = Kind::kLost, .rank = 3}, 2, 3));
   EXPECT_FALSE(is_sound({.kind = Kind::kLost, .rank = 1'000'000}, 2, 3));
   EXPECT_FALSE(is_sound({.kind = Kind::kLost, .rank = -2}, 2, 3));
   EXPECT_FALSE(is_sound({.kind = static_cast<Kind>(3), .rank = 2}, 2, 3));
-  SideMessage endless{.kind = Kind::kLost, .rank = 1};
+  WatchMessage endless{.kind = Kind::kLost, .rank = 1};
   endless.reason.fill('x');
   EXPECT_FALSE(is_sound(endless, 2, 3));
 }

@@ -18,15 +18,16 @@ using namespace std::chrono_literals;
 using boost::asio::ip::tcp;
 using testing::counted;
 using testing::free_port;
-using testing::meeting;
 using testing::message_of;
 using testing::rank_stream;
+using testing::rendezvous;
 
 TEST(SocketRanks, PortInUseIsReportedInOneLine) {
   boost::asio::io_context context;
   const tcp::acceptor other(context, tcp::endpoint(tcp::v4(), 0));
   const std::uint16_t port = other.local_endpoint().port();
-  const std::string told = message_of<DeviceError>([&] { meet_by_sockets(meeting(0, 2, port)); });
+  const std::string told =
+      message_of<DeviceError>([&] { connect_by_sockets(rendezvous(0, 2, port)); });
   EXPECT_TRUE(told.starts_with(concat("rank 0 cannot open port ", port, " of "))) << told;
   EXPECT_NE(told.find("Address already in use"), told.npos) << told;
   EXPECT_NE(told.find("MASTER_PORT"), told.npos) << told;
@@ -34,18 +35,19 @@ TEST(SocketRanks, PortInUseIsReportedInOneLine) {
 }
 
 TEST(SocketRanks, MissingRankIsReportedAfterTimeout) {
-  RankMeeting first = meeting(0, 3, free_port()), second = meeting(1, 3, first.port);
+  RankRendezvous first = rendezvous(0, 3, free_port()), second = rendezvous(1, 3, first.port);
   first.limit = second.limit = 500ms;
   std::string other;
-  std::jthread thread([&] { other = message_of<DeviceError>([&] { meet_by_sockets(second); }); });
-  const std::string told = message_of<DeviceError>([&] { meet_by_sockets(first); });
+  std::jthread thread(
+      [&] { other = message_of<DeviceError>([&] { connect_by_sockets(second); }); });
+  const std::string told = message_of<DeviceError>([&] { connect_by_sockets(first); });
   thread.join();
   EXPECT_NE(told.find("within 0.5 s: rank 2 has not come"), told.npos) << told;
   EXPECT_NE(other.find("did not connect to all other ranks"), other.npos) << other;
-  RankMeeting alone = meeting(1, 2, free_port());
+  RankRendezvous alone = rendezvous(1, 2, free_port());
   alone.limit = 300ms;
   EXPECT_NE(message_of<DeviceError>([&] {
-              meet_by_sockets(alone);
+              connect_by_sockets(alone);
             }).find("within 0.3 s: cannot reach rank 0: "),
             std::string::npos);
 }
@@ -53,13 +55,13 @@ TEST(SocketRanks, MissingRankIsReportedAfterTimeout) {
 /// A caller of a different job, and one that violates the protocol.
 TEST(SocketRanks, RejectsStrangers) {
   const std::uint16_t port = free_port();
-  RankMeeting stranger = meeting(1, 2, port);
+  RankRendezvous stranger = rendezvous(1, 2, port);
   stranger.job = "yesterday's";
   stranger.limit = 1500ms;
   std::string turned_away;
   std::vector<std::jthread> threads;
   threads.emplace_back([&] {
-    const auto rank = meet_by_sockets(meeting(0, 2, port));
+    const auto rank = connect_by_sockets(rendezvous(0, 2, port));
     EXPECT_EQ(rank->host_gather("a"), (std::vector<std::string>{"a", "b"}));
   });
   threads.emplace_back([&] {
@@ -74,8 +76,8 @@ TEST(SocketRanks, RejectsStrangers) {
     EXPECT_FALSE(error);
     const std::string noise(4096, 'x');
     boost::asio::write(socket, boost::asio::buffer(noise), error);
-    turned_away = message_of<DeviceError>([&] { meet_by_sockets(stranger); });
-    const auto rank = meet_by_sockets(meeting(1, 2, port));
+    turned_away = message_of<DeviceError>([&] { connect_by_sockets(stranger); });
+    const auto rank = connect_by_sockets(rendezvous(1, 2, port));
     EXPECT_EQ(rank->host_gather("b"), (std::vector<std::string>{"a", "b"}));
   });
   threads.clear();
@@ -86,18 +88,18 @@ TEST(SocketRanks, RejectsStrangers) {
 
 TEST(SocketRanks, RejectsWrongSecret) {
   const std::uint16_t port = free_port();
-  RankMeeting thief = meeting(1, 2, port);
+  RankRendezvous thief = rendezvous(1, 2, port);
   thief.secret = [] { return "guessed"; };
   thief.limit = 1000ms;
   std::vector<std::jthread> threads;
   threads.emplace_back([&] {
-    const auto rank = meet_by_sockets(meeting(0, 2, port));
+    const auto rank = connect_by_sockets(rendezvous(0, 2, port));
     EXPECT_EQ(rank->host_gather("a"), (std::vector<std::string>{"a", "b"}));
   });
   threads.emplace_back([&] {
-    EXPECT_NE(message_of<DeviceError>([&] { meet_by_sockets(thief); }).find("another job"),
+    EXPECT_NE(message_of<DeviceError>([&] { connect_by_sockets(thief); }).find("another job"),
               std::string::npos);
-    const auto rank = meet_by_sockets(meeting(1, 2, port));
+    const auto rank = connect_by_sockets(rendezvous(1, 2, port));
     EXPECT_EQ(rank->host_gather("b"), (std::vector<std::string>{"a", "b"}));
   });
 }
@@ -107,11 +109,11 @@ TEST(SocketRanks, RejectsWrongSecret) {
 TEST(SocketRanks, WaitsForLateSecret) {
   const std::uint16_t port = free_port();
   std::atomic<int> asked = 0;
-  RankMeeting late = meeting(1, 2, port);
+  RankRendezvous late = rendezvous(1, 2, port);
   late.secret = [&] { return ++asked < 3 ? "" : asked < 6 ? "yesterday's" : "a test's"; };
   std::vector<std::jthread> threads;
-  threads.emplace_back([&] { meet_by_sockets(meeting(0, 2, port))->barrier(); });
-  threads.emplace_back([&] { meet_by_sockets(late)->barrier(); });
+  threads.emplace_back([&] { connect_by_sockets(rendezvous(0, 2, port))->barrier(); });
+  threads.emplace_back([&] { connect_by_sockets(late)->barrier(); });
   threads.clear();
   EXPECT_EQ(asked, 6);
 }
@@ -124,7 +126,7 @@ TEST(SocketRanks, ConnectsDespiteStrangerAtEachPort) {
     threads.emplace_back([&, i] {
       if (i == 0) stranger.emplace(port, 1000);
       std::this_thread::sleep_for(200ms * i);
-      const auto rank = meet_by_sockets(meeting(i, 3, port));
+      const auto rank = connect_by_sockets(rendezvous(i, 3, port));
       EXPECT_EQ(rank->host_gather(std::to_string(i)), (std::vector<std::string>{"0", "1", "2"}));
     });
   }
@@ -136,10 +138,10 @@ void meet_as_several_machines(const std::string& address) {
   std::vector<std::jthread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&, i] {
-      RankMeeting mine = meeting(i, 3, port);
+      RankRendezvous mine = rendezvous(i, 3, port);
       mine.address = address;
       mine.is_one_machine = false;
-      const auto rank = meet_by_sockets(mine);
+      const auto rank = connect_by_sockets(mine);
       EXPECT_EQ(rank->host_gather(std::to_string(i)), (std::vector<std::string>{"0", "1", "2"}));
     });
   }

@@ -11,7 +11,7 @@ std::uint16_t free_port() {
   return any.local_endpoint().port();
 }
 
-RankMeeting meeting(int rank, int size, std::uint16_t port) {
+RankRendezvous rendezvous(int rank, int size, std::uint16_t port) {
   return {.rank = rank,
           .size = size,
           .address = "localhost",
@@ -25,7 +25,7 @@ void run_sockets(int ranks, const std::function<void(std::unique_ptr<Communicato
   const std::uint16_t port = free_port();
   std::vector<std::jthread> threads;
   for (int i = 0; i < ranks; ++i) {
-    threads.emplace_back([&, i] { rank(meet_by_sockets(meeting(i, ranks, port))); });
+    threads.emplace_back([&, i] { rank(connect_by_sockets(rendezvous(i, ranks, port))); });
   }
 }
 

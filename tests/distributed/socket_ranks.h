@@ -9,7 +9,7 @@ namespace hybrid_trainer::testing {
 std::uint16_t free_port();
 
 /// Settings for ranks on this machine.
-RankMeeting meeting(int rank, int size, std::uint16_t port);
+RankRendezvous rendezvous(int rank, int size, std::uint16_t port);
 
 /// Runs `rank` in a thread for each rank, connected by TCP.
 void run_sockets(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank);

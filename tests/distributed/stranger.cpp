@@ -30,12 +30,12 @@ std::string forged_proof(std::int32_t rank, std::uint32_t text_bytes) {
 std::vector<std::string> things_to_send() {
   std::vector<std::string> all{"", "x", "GET / HTTP/1.1\r\n\r\n", std::string(100'000, '\0'),
                                std::string(5000, '\xff')};
-  constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
-  for (const std::int32_t rank : {0, 1, 2, -1, 1000, kMost, -kMost}) {
+  constexpr auto kMax = std::numeric_limits<std::int32_t>::max();
+  for (const std::int32_t rank : {0, 1, 2, -1, 1000, kMax, -kMax}) {
     for (const std::uint32_t bytes : {0u, 5u, 100'000u, 0xffff'ffffu})
       all.push_back(forged_proof(rank, bytes));
     for (std::uint32_t kind = 0; kind < 5; ++kind) {
-      SideMessage message{.kind = static_cast<SideMessage::Kind>(kind), .rank = rank};
+      WatchMessage message{.kind = static_cast<WatchMessage::Kind>(kind), .rank = rank};
       message.reason.fill('x');
       all.push_back(forged_proof(1, 0) + bytes_of(message) + bytes_of(message));
     }

@@ -164,7 +164,7 @@ TEST(FindDevice, ResolvesDeviceNames) {
   EXPECT_EQ(find_device("cuda:3", 1), find_device("cuda:3"));
   for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CUDA", ""}) {
     EXPECT_THROW(find_device(name), ConfigError) << name;
-    EXPECT_FALSE(names_a_device(name)) << name;
+    EXPECT_FALSE(is_device_name(name)) << name;
   }
 }
 

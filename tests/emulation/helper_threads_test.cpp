@@ -40,7 +40,7 @@ TEST(HelperThreads, RefuseAndCountCallsWithoutDevice) {
   expect_call(error_in_a_thread([&] { event.reached(); }), "cudaEventQuery");
   expect_call(error_in_a_thread([&] { stream.synchronize(); }), "cudaStreamSynchronize");
   EXPECT_EQ(emulation::device().strays.exchange(0), 2);
-  const CallersDevice device;
+  const CallerDevice device;
   EXPECT_EQ(error_in_a_thread([&] {
               device.use();
               event.reached();
@@ -65,7 +65,7 @@ TEST(HelperThreads, RankWatchUsesDeviceOfItsRank) {
     cuda_runtime().use(device);
     std::atomic<bool> asked = false;
     const RankWatch watch(ranks,
-                          {.limits = {.beat = std::chrono::milliseconds(5)},
+                          {.limits = {.heartbeat = std::chrono::milliseconds(5)},
                            .secret = "a test",
                            .progress =
                                [&] {
@@ -73,7 +73,7 @@ TEST(HelperThreads, RankWatchUsesDeviceOfItsRank) {
                                    ++(CudaRuntime::current_device() == device ? right : wrong);
                                  return RankProgress{};
                                },
-                           .tell = [](const std::string&, bool) {},
+                           .report = [](const std::string&, bool) {},
                            .end = [] {}});
     while (!asked) std::this_thread::yield();
   });

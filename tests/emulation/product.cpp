@@ -146,7 +146,7 @@ void enqueue(const Product& product, std::size_t algorithm, const Stream& stream
 
 AlgorithmChooser::Settings settings_of(const ProductRun& run) {
   AlgorithmChooser::Settings settings = AlgorithmChooser::environment(run);
-  settings.least_operations = 0;
+  settings.min_operations = 0;
   return settings;
 }
 
@@ -206,7 +206,7 @@ Choice choice_for(const Product& product, const Stream& stream) {
   const auto multiply = [](const Product& plain, const Stream& on) {
     spend_on(plain, choice_for(plain, on).algorithm, on);
   };
-  library->chooser.choose(product, with_sums_apart(product, offer, chosen.sums_apart, multiply),
+  library->chooser.choose(product, with_separate_sums(product, offer, chosen.sums_apart, multiply),
                           stream);
   return chosen;
 }

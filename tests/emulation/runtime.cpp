@@ -216,7 +216,7 @@ class EmulatedRuntime final : public CudaRuntime {
 
 }  // namespace
 
-const CudaLookup& look_for_cuda() {
+const CudaLookup& find_cuda() {
   static EmulatedRuntime runtime;
   static const CudaLookup found{&runtime, ""};
   return found;

@@ -49,11 +49,11 @@ TEST_F(Run, RestartsIfKilledDuringPreparation) {
   fs::create_directories(root_);
   for (const char* name : {"base.json", "answers.json", "reference.bin"}) {
     write_text(root_ + "/" + name, "1");
-    EXPECT_FALSE(RunPaths{root_}.hold_a_start());
+    EXPECT_FALSE(RunPaths{root_}.contains_start());
     EXPECT_THROW(RunDirectory(root_, RunMode::kNew), CannotCreate)
         << "a user's folder, since it has no lock";
     write_text(root_ + "/.lock", "1");
-    EXPECT_TRUE(RunPaths{root_}.hold_a_start());
+    EXPECT_TRUE(RunPaths{root_}.contains_start());
     EXPECT_TRUE(
         contains(message_of<MissingInput>([&] { existing_run(root_); }), "complete command"));
     for (RunMode mode : {RunMode::kNew, RunMode::kResume})
@@ -96,13 +96,13 @@ TEST_F(Run, LocksOutOtherProcesses) {
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
   const std::string message = message_of<InUse>([&] { RunDirectory(root_, RunMode::kResume); });
   EXPECT_TRUE(contains(message, concat("process ", child, ";")));
-  EXPECT_FALSE(holder_has_ended(root_ + "/.lock"));
+  EXPECT_FALSE(holder_has_exited(root_ + "/.lock"));
   EXPECT_EQ(::write(done[1], &byte, 1), 1);
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(process_of_lock(root_ + "/.lock"), std::to_string(child));
-  EXPECT_TRUE(holder_has_ended(root_ + "/.lock"));
+  EXPECT_TRUE(holder_has_exited(root_ + "/.lock"));
   EXPECT_NO_THROW(RunDirectory(root_, RunMode::kResume));  // the lock ends with its process
   for (int end : {ready[0], ready[1], done[0], done[1]}) ::close(end);
 }
@@ -123,7 +123,7 @@ TEST_F(Run, LeavesNothingWithoutWrites) {
     const RunDirectory begun(root_, RunMode::kNew);
     write_text(begun.paths().config(), "{}");
   }
-  EXPECT_TRUE(existing_run(root_).hold_a_run());
+  EXPECT_TRUE(existing_run(root_).contains_run());
 }
 
 TEST_F(Run, RemovedLockDoesNotBlockOthers) {

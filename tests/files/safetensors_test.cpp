@@ -121,7 +121,7 @@ TEST_F(Safetensors, CopiesTensorsOfAnyTypeFromOtherFiles) {
   const std::string to = folder_ / "carried.safetensors";
   const std::map<std::string, std::string> names{
       {"five", "abcdef"}, {"eight", "gh"}, {"none", ""}, {"whole", "ijklmnop"}};
-  std::vector<CarriedTensor> carried;
+  std::vector<CopiedTensor> carried;
   for (const auto& [name, bytes] : names) carried.push_back({&from, name});
   write_safetensors(to, {{"own", tensor_of<float>({1}, {1}, stream_)}}, {}, carried);
   const SafetensorsFile file(to);

@@ -116,7 +116,7 @@ ModelConfig small_gpt2() {
 TEST(BatchDecoder, AllocatesExactlyRequestedMemory) {
   const Stream stream(MemoryPool::create("test")), own(MemoryPool::create("caches"));
   const auto model = make_model(small_gpt2(), 3, stream);
-  const auto bytes_of = [&](TextRoom room) {
+  const auto bytes_of = [&](DecodeCapacity room) {
     const BatchDecoder decoder(*model, room, DType::kF32, own);
     return own.pool()->use().live_total;
   };
@@ -130,7 +130,7 @@ TEST(BatchDecoder, FitsRowsToPoolMemory) {
   ModelConfig config = small_gpt2();
   config.width = 64;
   const auto model = make_model(config, 3, stream);
-  const TextRoom room{.texts = 8, .tokens = 16};  // 16 KiB per text
+  const DecodeCapacity room{.texts = 8, .tokens = 16};  // 16 KiB per text
   const auto rows_in = [&](std::size_t kibibytes) {
     const Stream small(MemoryPool::create("small", kibibytes << 10));
     return make_fitting_batch_decoder(*model, room, DType::kF32, small)->rows();
@@ -149,7 +149,7 @@ TEST(BatchDecoder, FitsRowsToSystemMemory) {
   config.head_size = 128;
   const auto model = make_model(config, 3, stream);
   const std::size_t text = std::size_t{4} * 2 * 16 * 128 * 2048 * sizeof(float);  // 128 MiB
-  const TextRoom room{.texts = 1 << 14, .tokens = 2048};  // 2 TiB, never touched
+  const DecodeCapacity room{.texts = 1 << 14, .tokens = 2048};  // 2 TiB, never touched
   const auto decoder = make_fitting_batch_decoder(*model, room, DType::kF32, stream);
   EXPECT_LE(static_cast<std::size_t>(decoder->rows()), 1 + machine_memory().available_bytes / text);
 }

@@ -94,7 +94,7 @@ TEST_F(BeamSearchTest, LengthPenaltyControlsTextLength) {
     return write(4, {.longest = 10,
                      .end_tokens = {0, 1, 2},
                      .length_penalty = penalty,
-                     .end = SearchEnd::kCertain})
+                     .end = EarlyStopping::kCertain})
         .size();
   };
   EXPECT_LT(length(-4), length(8));

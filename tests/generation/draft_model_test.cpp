@@ -28,7 +28,7 @@ Text write(std::int64_t tokens, Costs costs, const IsRight& is_right) {
     while (taken < drafted && is_right(text.drafted + taken)) ++taken;
     const double drafting = costs.draft * static_cast<double>(drafted);
     const double seeing = 1 + costs.each * static_cast<double>(drafted);
-    length.learn(drafted, taken, drafting + seeing);
+    length.update(drafted, taken, drafting + seeing);
     text.seconds += drafting + seeing;
     text.drafted += drafted;
     text.tokens += taken + 1;

@@ -36,7 +36,7 @@ class MeanTarget final : public LossModel {
     EXPECT_FALSE(tape.keeps());
     EXPECT_FALSE(tape.pass().training);
     segment = tape.pass().segment;
-    if (batch.size() > most_examples) throw OutOfMemory("full", 1, 0);
+    if (batch.size() > max_examples) throw OutOfMemory("full", 1, 0);
     const auto* targets = batch.at("targets").data<std::int32_t>();
     Tensor loss = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
     *loss.data<double>() = factor * std::accumulate(targets, targets + batch.tokens(), 0.0) /
@@ -47,10 +47,10 @@ class MeanTarget final : public LossModel {
     FAIL() << "evaluation must not run backward";
   }
   void visit_parameters(const ParameterVisitor&) override {}
-  bool goes_in_segments() const override { return true; }
+  bool supports_segments() const override { return true; }
   bool carries_state() const override { return true; }
   double factor = 1;
-  std::int64_t most_examples = 100;
+  std::int64_t max_examples = 100;
   std::int64_t segment = -1;  // of the latest pass
 };
 
@@ -58,7 +58,7 @@ TEST_F(Evaluation, ProcessesLongWindowsInSegments) {
   const TokenDataset tokens = counting_tokens(5001);
   MeanTarget model;
   const auto segment = [&](std::int64_t window, std::int64_t wanted) {
-    const OrderedBatches windows(TokenWindows::to_measure_on(tokens, window), 1, stream_);
+    const OrderedBatches windows(TokenWindows::for_evaluation(tokens, window), 1, stream_);
     evaluate(model, windows, DType::kF32, stream_, {}, wanted);
     return model.segment;
   };
@@ -69,7 +69,7 @@ TEST_F(Evaluation, ProcessesLongWindowsInSegments) {
 
 TEST_F(Evaluation, WeighsEveryTokenOnce) {
   const TokenDataset tokens = counting_tokens(27);  // six windows of four targets and one of two
-  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 4, stream_);
+  const OrderedBatches windows(TokenWindows::for_evaluation(tokens, 4), 4, stream_);
   MeanTarget model;
   const EvaluationResult result = evaluate(model, windows, DType::kF32, stream_);
   EXPECT_EQ(result.tokens, 26);
@@ -79,15 +79,15 @@ TEST_F(Evaluation, WeighsEveryTokenOnce) {
 
 TEST_F(Evaluation, OutOfMemorySplitsBatch) {
   const TokenDataset tokens = counting_tokens(27);  // 4 and 3 windows, the last one short
-  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 4, stream_);
+  const OrderedBatches windows(TokenWindows::for_evaluation(tokens, 4), 4, stream_);
   MeanTarget model;
   for (const std::int64_t most : {2, 1}) {
-    model.most_examples = most;
+    model.max_examples = most;
     const EvaluationResult result = evaluate(model, windows, DType::kF32, stream_);
     EXPECT_EQ(result.tokens, 26);
     EXPECT_NEAR(result.loss, 13.5, 1e-9);
   }
-  model.most_examples = 0;
+  model.max_examples = 0;
   EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_), OutOfMemory);
 }
 
@@ -95,7 +95,7 @@ TEST_F(Evaluation, OutOfMemorySplitsBatch) {
 TEST_F(Evaluation, RanksTogetherMatchSingleRank) {
   const TokenDataset tokens = counting_tokens(41);
   MeanTarget model;
-  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 2, stream_);
+  const OrderedBatches windows(TokenWindows::for_evaluation(tokens, 4), 2, stream_);
   ASSERT_EQ(windows.batches(), 5);
   const EvaluationResult alone = evaluate(model, windows, DType::kF32, stream_);
   struct Given {};
@@ -120,7 +120,7 @@ TEST_F(Evaluation, RanksTogetherMatchSingleRank) {
 
 TEST_F(Evaluation, IgnoresDropoutAndKeepsWeights) {
   const TokenDataset tokens = counting_tokens(33);
-  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 8), 2, stream_);
+  const OrderedBatches windows(TokenWindows::for_evaluation(tokens, 8), 2, stream_);
   const ModelConfig plain{.layers = 2, .heads = 2, .width = 16, .context = 8, .vocabulary = 64};
   ModelConfig dropping = plain;
   dropping.dropout = 0.5;
@@ -135,7 +135,7 @@ TEST_F(Evaluation, IgnoresDropoutAndKeepsWeights) {
 
 TEST_F(Evaluation, NonFiniteLossThrowsDiverged) {
   const TokenDataset tokens = counting_tokens(10);
-  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 2, stream_);
+  const OrderedBatches windows(TokenWindows::for_evaluation(tokens, 4), 2, stream_);
   MeanTarget model;
   model.factor = NAN;
   EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_), Diverged);

@@ -32,11 +32,12 @@ class TextBatch : public ::testing::Test {
   std::vector<std::string> together(std::int64_t rows, const GenerationSettings& settings) {
     BatchDecoder decoder(*model_, {.texts = rows, .tokens = 40 + settings.tokens}, dtype_, stream_);
     std::vector<std::string> written;
-    continue_texts(decoder, *bytes_, texts_, settings, [&](std::size_t i, const WrittenText& text) {
-      EXPECT_EQ(i, written.size()) << "in order";
-      EXPECT_EQ(text.tokens, tokens_[i]);
-      written.push_back(text.text);
-    });
+    continue_texts(decoder, *bytes_, texts_, settings,
+                   [&](std::size_t i, const GeneratedText& text) {
+                     EXPECT_EQ(i, written.size()) << "in order";
+                     EXPECT_EQ(text.tokens, tokens_[i]);
+                     written.push_back(text.text);
+                   });
     return written;
   }
 
@@ -106,7 +107,7 @@ TEST_F(TextBatch, OutOfMemoryHalvesRows) {
                     .dtype = dtype_,
                     .stream = stream,
                     .fewer = [&](std::int64_t rows) { told.emplace_back(rows, written.size()); }},
-                   *bytes_, texts_, settings, [&](std::size_t i, const WrittenText& text) {
+                   *bytes_, texts_, settings, [&](std::size_t i, const GeneratedText& text) {
                      EXPECT_EQ(i, written.size()) << "each text once, in order";
                      written.push_back(text.text);
                    });
@@ -136,7 +137,7 @@ TEST_F(TextBatch, RejectsInvalidSettingsAndUnknownTokens) {
   texts_.back() = {97, 256};
   BatchDecoder decoder(*model_, {.texts = 1, .tokens = 32}, dtype_, stream_);
   EXPECT_THROW(continue_texts(decoder, *bytes_, texts_, {.tokens = 1},
-                              [](std::size_t, const WrittenText&) { FAIL() << "written"; }),
+                              [](std::size_t, const GeneratedText&) { FAIL() << "written"; }),
                DataError);
 }
 

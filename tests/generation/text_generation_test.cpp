@@ -200,11 +200,11 @@ TEST_F(TextGeneration, ReportsDroppedPromptAndTextTokens) {
   generate(*gpt2, *bytes, std::string(100, 'z'), {.tokens = 2});
   EXPECT_EQ(result_.left_out, 94);
   EXPECT_EQ(result_.prompt_tokens, 6) << "the context of 8 minus the tokens to generate";
-  EXPECT_EQ(result_.forgotten, 0);
+  EXPECT_EQ(result_.dropped_tokens, 0);
   generate(*gpt2, *bytes, "abc", {.tokens = 6});
-  EXPECT_EQ(result_.forgotten, 0);
+  EXPECT_EQ(result_.dropped_tokens, 0);
   generate(*gpt2, *bytes, "abc", {.tokens = 7});
-  EXPECT_EQ(result_.forgotten, 5);
+  EXPECT_EQ(result_.dropped_tokens, 5);
   EXPECT_EQ(result_.left_out, 0);
 }
 

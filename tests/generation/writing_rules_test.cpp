@@ -11,7 +11,7 @@ namespace {
 using TokenIds = std::vector<std::int32_t>;
 
 /// The tokens, of ten, that may follow the text.
-std::set<int> allowed(const WritingRules& rules, const TokenIds& text) {
+std::set<int> allowed(const TokenConstraints& rules, const TokenIds& text) {
   std::vector<float> scores(10, 1.5F);
   rules.apply(scores, text);
   std::set<int> ids;
@@ -27,40 +27,43 @@ std::set<int> all_but(const std::set<int>& forbidden) {
   return ids;
 }
 
-TEST(WritingRules, ForbidRepeatedNgrams) {
-  EXPECT_EQ(allowed({.unrepeated = 2}, {4, 5, 4}), all_but({5}));
-  EXPECT_EQ(allowed({.unrepeated = 2}, {4, 5, 4, 6, 4}), all_but({5, 6}));
-  EXPECT_EQ(allowed({.unrepeated = 3}, {1, 2, 3, 1, 2}), all_but({3}));
-  EXPECT_EQ(allowed({.unrepeated = 3}, {1, 2}), all_but({})) << "too short to repeat";
-  EXPECT_EQ(allowed({.unrepeated = 1}, {4, 5, 4}), all_but({4, 5}));
+TEST(TokenConstraints, ForbidRepeatedNgrams) {
+  EXPECT_EQ(allowed({.no_repeat_ngram = 2}, {4, 5, 4}), all_but({5}));
+  EXPECT_EQ(allowed({.no_repeat_ngram = 2}, {4, 5, 4, 6, 4}), all_but({5, 6}));
+  EXPECT_EQ(allowed({.no_repeat_ngram = 3}, {1, 2, 3, 1, 2}), all_but({3}));
+  EXPECT_EQ(allowed({.no_repeat_ngram = 3}, {1, 2}), all_but({})) << "too short to repeat";
+  EXPECT_EQ(allowed({.no_repeat_ngram = 1}, {4, 5, 4}), all_but({4, 5}));
 }
 
-TEST(WritingRules, MinimumLengthForbidsEndTokens) {
-  const WritingRules rules{.end_tokens = {2, 7}, .least = 3};
+TEST(TokenConstraints, MinimumLengthForbidsEndTokens) {
+  const TokenConstraints rules{.end_tokens = {2, 7}, .least = 3};
   EXPECT_EQ(allowed(rules, {1, 1}), all_but({2, 7}));
   EXPECT_EQ(allowed(rules, {1, 1, 1}), all_but({}));
 }
 
-TEST(WritingRules, SuppressionAndMinimumCountNewTokens) {
-  const WritingRules rules{
-      .end_tokens = {2}, .suppressed = {7}, .suppressed_at_first = {3}, .begun = 2, .least_new = 1};
+TEST(TokenConstraints, SuppressionAndMinimumCountNewTokens) {
+  const TokenConstraints rules{.end_tokens = {2},
+                               .suppressed = {7},
+                               .suppressed_first = {3},
+                               .begun = 2,
+                               .min_new_tokens = 1};
   EXPECT_EQ(allowed(rules, {1, 1}), all_but({2, 3, 7}));
   EXPECT_EQ(allowed(rules, {1, 1, 4}), all_but({7}));
 }
 
-TEST(WritingRules, RepetitionPenaltyScalesScores) {
+TEST(TokenConstraints, RepetitionPenaltyScalesScores) {
   std::vector<float> scores{3, -3, 3};
-  WritingRules{.repetition_penalty = 2}.apply(scores, TokenIds{0, 1, 0});
+  TokenConstraints{.repetition_penalty = 2}.apply(scores, TokenIds{0, 1, 0});
   EXPECT_EQ(scores, (std::vector<float>{1.5F, -6, 3}));
 }
 
-TEST(WritingRules, ForbidTokensBeyondVocabulary) {
+TEST(TokenConstraints, ForbidTokensBeyondVocabulary) {
   EXPECT_EQ(allowed({.words = 3}, {1}), (std::set<int>{0, 1, 2}));
   EXPECT_EQ(allowed({.words = 30}, {1}), all_but({}));
 }
 
-TEST(WritingRules, FirstAndLastTokensAreForced) {
-  const WritingRules rules{.first = 0, .last = 2, .longest = 5};
+TEST(TokenConstraints, FirstAndLastTokensAreForced) {
+  const TokenConstraints rules{.first = 0, .last = 2, .longest = 5};
   EXPECT_EQ(allowed(rules, {2}), (std::set<int>{0}));
   EXPECT_EQ(allowed(rules, {2, 0}), all_but({}));
   EXPECT_EQ(allowed(rules, {2, 0, 4, 4}), (std::set<int>{2}));

@@ -13,11 +13,11 @@ TEST(MemoryPlaces, CreateFilePoolOnFirstUse) {
   MemoryPlaces places({}, device, MemoryPool::create("host"));
   EXPECT_EQ(places.at("device").pool(), device.pool());
   EXPECT_EQ(places.at("host").pool(), places.host().pool());
-  EXPECT_EQ(places.file_use().most_taken, 0u);
+  EXPECT_EQ(places.file_use().max_taken, 0u);
   const Stream& file = places.at("file");
   EXPECT_EQ(&places.at("file"), &file);
   const Tensor tensor = Tensor::zeros({5000}, DType::kF32, MemoryKind::kOptimizerState, file);
-  EXPECT_EQ(places.file_use().most_taken, 20480u);
+  EXPECT_EQ(places.file_use().max_taken, 20480u);
   EXPECT_EQ(device.pool()->use().live_total, 0u);
 }
 
@@ -43,7 +43,7 @@ TEST(MemoryPlaces, SimulatedDeviceNeedsNoFolder) {
   MemoryPlaces places(config, device, MemoryPool::create("host", {}, simulated_memory({})));
   const Tensor tensor =
       Tensor::empty({5000}, DType::kF32, MemoryKind::kOptimizerState, places.at("file"));
-  EXPECT_EQ(places.file_use().most_taken, 20480u);
+  EXPECT_EQ(places.file_use().max_taken, 20480u);
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST_P(OffloadContract, FreesMemoryAndRestoresContentEachCycle) {
     EXPECT_EQ(content_.in_place(), !moves());
     EXPECT_TRUE(holds_its_share(bytes_before)) << state_bytes();
     EXPECT_EQ(device_.pool()->use().cached, 0u);
-    const Location out = moves() ? Location::kAway : Location::kResident;
+    const Location out = moves() ? Location::kOffloaded : Location::kResident;
     EXPECT_EQ(strategy_->location(), out);
     strategy_->begin_return();
     strategy_->begin_return();
@@ -167,7 +167,7 @@ TEST(OffloadPool, NvmeOffloadUsesFilePool) {
   Content content(device);
   const auto strategy = make_offload_strategy({.offload_strategy = "nvme_offload"}, file);
   strategy->move_out(content.slots(), device);
-  EXPECT_GT(places.file_use().most_taken, 0u);
+  EXPECT_GT(places.file_use().max_taken, 0u);
   EXPECT_EQ(host->use().live_total, 0u);
   strategy->wait_until_restored();
   EXPECT_TRUE(content.has_its_bits());

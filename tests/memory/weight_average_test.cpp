@@ -10,7 +10,7 @@ namespace {
 class WeightAverageTest : public ::testing::Test {
  protected:
   void set(float value) { master().data<float>()[1] = value; }
-  Tensor master() { return weight_.home_master(); }
+  Tensor master() { return weight_.master_in_place(); }
   float value() { return master().data<float>()[1]; }
   /// Reads the mean by exchanging it with the weight twice.
   float mean(WeightAverage& average) {

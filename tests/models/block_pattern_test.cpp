@@ -13,7 +13,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-constexpr std::int64_t kTokenKinds = 50, kMostTokens = 40;
+constexpr std::int64_t kTokenKinds = 50, kMaxTokens = 40;
 
 class BlockPatternModel : public ::testing::TestWithParam<const char*> {
  protected:
@@ -22,7 +22,7 @@ class BlockPatternModel : public ::testing::TestWithParam<const char*> {
                .layers = 2,
                .heads = 2,
                .width = 16,
-               .context = kMostTokens,
+               .context = kMaxTokens,
                .vocabulary = kTokenKinds};
     config_.attention_pattern = {
         .block = 4, .local_blocks = 1, .global_blocks = 1, .random_blocks = 1, .seed = 3};
@@ -39,7 +39,7 @@ class BlockPatternModel : public ::testing::TestWithParam<const char*> {
 /// Token by token, many tokens together, and after going back.
 TEST_P(BlockPatternModel, DecodingMatchesFullPass) {
   const auto model = make_with_pattern();
-  const Tensor tokens = random_tokens({1, kMostTokens}, kTokenKinds, 5, stream_);
+  const Tensor tokens = random_tokens({1, kMaxTokens}, kTokenKinds, 5, stream_);
   const Tensor wanted = model->logits(tokens, {.training = false}, stream_);
   CachedDecoder decoder(*model, DType::kF32, stream_);
   for (const std::int64_t length : {2, 3, 9, 30, 31, 40, 17, 21}) {
@@ -59,8 +59,8 @@ TEST_P(BlockPatternModel, StepFlopsCountVisibleKeys) {
   const auto with = make_with_pattern();
   config_.attention_pattern = {};
   const double keys = (4 * 2 + 4 * 6 + 32 * 10) / 40.0;  // on average
-  EXPECT_NEAR(make_with_pattern()->flops_of({1, kMostTokens}) - with->flops_of({1, kMostTokens}),
-              2 * 3 * 4 * (20 - keys) * 16 * kMostTokens, 1);
+  EXPECT_NEAR(make_with_pattern()->flops_of({1, kMaxTokens}) - with->flops_of({1, kMaxTokens}),
+              2 * 3 * 4 * (20 - keys) * 16 * kMaxTokens, 1);
 }
 
 TEST_P(BlockPatternModel, FolderRoundTripsWeightsWithWarning) {

@@ -48,7 +48,7 @@ Tensor DecayingSum::forward(const Tensor& x, const Tensor& residual, ActivationT
   const Tensor u = first_.forward(x, tape, stream);
   const Tensor s = rebuild(u, tape.pass(), stream);
   tape.save({ActivationRole::kPreActivation, u}, stream);
-  tape.can_rebuild(s, Rebuild::kActivated, u, *this);
+  tape.declare_rebuildable(s, Rebuild::kActivated, u, *this);
   tape.save({ActivationRole::kActivated, s}, stream);
   return projection_.forward(s, residual, tape, stream);
 }
@@ -90,7 +90,7 @@ Tensor DecayingSum::decode(const Tensor& x, const Tensor& residual, const Decode
   return projection_.forward(s, residual, tape, stream);
 }
 
-std::unique_ptr<BranchState> DecayingSum::make_state(TextRoom room, DType,
+std::unique_ptr<BranchState> DecayingSum::make_state(DecodeCapacity room, DType,
                                                      const Stream& stream) const {
   auto state = std::make_unique<Sums>();
   state->values =
@@ -98,7 +98,7 @@ std::unique_ptr<BranchState> DecayingSum::make_state(TextRoom room, DType,
   return state;
 }
 
-void DecayingSum::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void DecayingSum::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                              const Stream& stream) {
   TwoProductBranch::initialize(deviations, seed, stream);
   initialize_constant(decay_, 0.5f, stream);

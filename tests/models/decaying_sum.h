@@ -22,9 +22,9 @@ class DecayingSum final : public TwoProductBranch, public Rebuilder {
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
+  std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
                                           const Stream& stream) const override;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;

@@ -274,7 +274,8 @@ TEST(Families, PresetsMatchPublishedParameterCounts) {
 /// transformers' Conv1D and gpt_oss's experts store the inputs first.
 TEST(Families, TransposeOnlyExpectedWeightsInFiles) {
   for (const ModelFamily& family : model_families()) {
-    if (!family.is_of_language && family.hugging_face.model_type.empty()) continue;  // has no files
+    if (!family.is_language_model && family.hugging_face.model_type.empty())
+      continue;  // has no files
     ModelConfig config = small(family.name);
     if (family.name == "gpt2") config.kv_heads = config.head_size = config.intermediate_size = 0;
     if (family.resolved) config = family.resolved(config);

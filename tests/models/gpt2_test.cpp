@@ -139,7 +139,7 @@ class VisitingWeight final : public WeightStorage {
     if (std::exchange(changed_, false)) copy(home_, shown_, stream);
     std::fill_n(shown_.data<float>(), shown_.elements(), std::nanf(""));
   }
-  Tensor home_master() const override { return home_; }
+  Tensor master_in_place() const override { return home_; }
   void compute_in(DType, const Stream&) override {}
   DType compute_dtype() const override { return DType::kF32; }
   void refresh_compute_copy(const Stream&) override {}

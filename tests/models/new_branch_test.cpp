@@ -28,7 +28,7 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
   const DecoderSpec spec{.residual = {.width = config.width},
                          .kinds = {{'s', sums}, {'a', attention}},
                          .pattern = config.window_layers,
-                         .deviations = usual_deviations(config),
+                         .deviations = default_deviations(config),
                          .files = {.layers = "layers"}};
   return std::make_unique<Decoder>(config, spec, seed, stream);
 }
@@ -184,7 +184,7 @@ TEST_F(NewBranch, DecodingRestartsWhenItCannotRewind) {
   };
   for (std::int64_t t = 1; t <= 12; ++t) expect_logits(t);
   for (const std::int64_t shorter : {12, 7, 8, 3}) expect_logits(shorter);
-  EXPECT_EQ(decoder.room_for_drafts(3, 0), 0);
+  EXPECT_EQ(decoder.draft_capacity(3, 0), 0);
   const auto state = model->make_decode_state({.texts = 1, .tokens = 4}, DType::kF32, stream_);
   EXPECT_FALSE(state->can_rewind());
   state->advance(3);

@@ -81,7 +81,8 @@ TEST_P(ModelPreferenceLossGradients, MatchFiniteDifferences) {
   expect_gradients_match(f, stream_, {.step = 2e-3, .relative = 5e-3});
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ModelPreferenceLossGradients, ::testing::Values("gpt2", "llama"));
+INSTANTIATE_TEST_SUITE_P(Families, ModelPreferenceLossGradients,
+                         ::testing::Values("gpt2", "llama"));
 INSTANTIATE_TEST_SUITE_P(Families, ModelPreferenceLoss,
                          ::testing::Values("gpt2", "llama", "mamba2"));
 

@@ -44,7 +44,7 @@ TEST(PlainTape, AnnouncesNextTensorAlsoWhenRebuilding) {
                rebuilt = clone(source, stream), last = normal_tensor({4}, 3, stream);
   tape.save({ActivationRole::kPreActivation, source}, stream);
   tape.save({ActivationRole::kNormInput, between}, stream);
-  tape.can_rebuild(rebuilt, Rebuild::kActivated, source, copying);
+  tape.declare_rebuildable(rebuilt, Rebuild::kActivated, source, copying);
   tape.save({ActivationRole::kActivated, rebuilt}, stream);
   tape.save({ActivationRole::kStatistics, last}, stream);
   EXPECT_EQ(tape.take(stream).raw(), last.raw());

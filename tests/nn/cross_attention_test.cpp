@@ -94,7 +94,7 @@ TEST_F(CrossAttentionTest, SkipsUnwantedSourceGradient) {
   const StepGradients step([&](const ParameterVisitor& visit) { layer_.visit_parameters(visit); },
                            stream_);
   const double backward = layer_.flops(kCrossTime).backward;
-  source_->want_gradient(false);
+  source_->set_requires_gradient(false);
   EXPECT_LT(layer_.flops(kCrossTime).backward, backward);
   PlainTape tape(pass_);
   layer_.forward(x_, Tensor{}, tape, stream_);

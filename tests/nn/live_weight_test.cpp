@@ -34,7 +34,7 @@ TEST_F(LiveWeightTest, StartsAsDeviceCopyOfMaster) {
   EXPECT_EQ(fresh.compute_dtype(), DType::kF32);
   EXPECT_EQ(values_of(fresh.live()), std::vector<double>(12, 1.001f));
   EXPECT_EQ(fresh.live().pool(), stream_.pool());
-  EXPECT_EQ(fresh.home_master().raw(), master_.raw());
+  EXPECT_EQ(fresh.master_in_place().raw(), master_.raw());
 }
 
 TEST_F(LiveWeightTest, HoldsOneDtypeAndFollowsMaster) {

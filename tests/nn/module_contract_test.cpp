@@ -373,7 +373,7 @@ Differentiable with_adapters(const NormSpec& norm, const LayerSpec& layer, const
   Differentiable f = of_module(block, {kBatch, kTime, kWidth}, stream);
   f.visit_parameters = [=](const ParameterVisitor& visit) {
     block->visit_parameters([&](Parameter& parameter) {
-      if (is_of_adapter(parameter)) return visit(parameter);
+      if (belongs_to_adapter(parameter)) return visit(parameter);
       parameter.freeze();
       std::fill_n(master_of(parameter).data<float>(), parameter.elements(), 0.125f);
       master_of(parameter).data<float>()[0] = 0.5f;
@@ -413,7 +413,7 @@ Differentiable embedding_of(Embedding::Spec spec, const Stream& stream) {
 Differentiable embedding(const Stream& stream) { return embedding_of({}, stream); }
 /// Like BART's: skips the first rows of positions, and scales only tokens.
 Differentiable scaled_embedding(const Stream& stream) {
-  return embedding_of({.factor = 3, .scales_tokens_alone = true, .first_position = 2}, stream);
+  return embedding_of({.factor = 3, .scales_only_tokens = true, .first_position = 2}, stream);
 }
 Differentiable scaled_embedding_of_documents(const Stream& stream) {
   return in_two_documents(scaled_embedding(stream), stream);

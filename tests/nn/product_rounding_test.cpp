@@ -216,8 +216,8 @@ TEST(ProductRounding, GroupedLinearRoundsLikeLinear) {
     const Pass pass{.products = &rounding};
     const StepGradients step([&](const ParameterVisitor& visit) { linear.visit_parameters(visit); },
                              map.stream);
-    EXPECT_TRUE(
-        same_bits(group.forward(x, groups, GroupedLinear::Wanted::kAll, pass, map.stream), want.y));
+    EXPECT_TRUE(same_bits(
+        group.forward(x, groups, GroupedLinear::GroupSelection::kAll, pass, map.stream), want.y));
     EXPECT_TRUE(same_bits(group.backward_input(dy, groups, pass, map.stream), want.dx));
     group.contribute(dy, x, Tensor{}, groups, pass, map.stream);
     EXPECT_TRUE(same_bits(linear.weight().gradient(), want.dweight));

@@ -77,7 +77,7 @@ TEST_F(RelativeBiasTest, DecodingMatchesFullPass) {
     written.insert(written.end(), next.begin(), next.end());
   }
   EXPECT_LT(relative_error(written, whole), 1e-6);
-  EXPECT_FALSE(layer.goes_in_segments());
+  EXPECT_FALSE(layer.supports_segments());
 }
 
 TEST_F(RelativeBiasTest, RejectsInvalidBucketsAndHeadCounts) {

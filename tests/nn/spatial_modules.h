@@ -76,8 +76,8 @@ inline Differentiable max_pooling(const Stream& stream) {
                     x, stream);
 }
 inline Differentiable mean_of_places(const Stream& stream) {
-  return of_spatial(std::make_shared<MeanOfPlaces>(), normal_tensor({2, 3, 4, 2, 5}, 3, stream),
-                    stream);
+  return of_spatial(std::make_shared<GlobalMeanPooling>(),
+                    normal_tensor({2, 3, 4, 2, 5}, 3, stream), stream);
 }
 inline Differentiable nearest_upsampling(const Stream& stream) {
   return of_spatial(std::make_shared<Upsampling>(kernels::SpatialSizes{2, 3}),

@@ -67,7 +67,7 @@ TEST(ConsoleSink, RewritesLineWithinTerminalWidth) {
 
 TEST(ConsoleSink, UsesColorsWhenEnabled) {
   ConsoleStyle style;
-  style.colours = true;
+  style.colors = true;
   std::ostringstream out;
   ConsoleSink(out, 10, style).write(plain_record(1, Phase::kPredict, 1));
   EXPECT_NE(out.str().find("\x1b["), std::string::npos);
@@ -110,7 +110,7 @@ TEST(ConsoleSink, ShowsEveryValidationAndMessage) {
     record.validation_loss = 2.0;
     sink.write(record);
   }
-  sink.tell("checkpoint saved");
+  sink.report("checkpoint saved");
   EXPECT_NE(out.str().find("step 3: validation loss 2.0000"), std::string::npos);
   EXPECT_NE(out.str().find("checkpoint saved\n"), std::string::npos);
 }

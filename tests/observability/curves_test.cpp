@@ -30,8 +30,8 @@ TEST(Curves, KeepEveryStepOfShortRun) {
 TEST(Curves, DownsamplingKeepsTokensAndExtremes) {
   const boost::json::value json = curves_of(10000, 500);
   const boost::json::array& loss = json.at("loss").as_array();
-  ASSERT_LE(loss.size(), Curves::kMostPoints);
-  EXPECT_GE(loss.size(), Curves::kMostPoints / 2);
+  ASSERT_LE(loss.size(), Curves::kMaxPoints);
+  EXPECT_GE(loss.size(), Curves::kMaxPoints / 2);
   std::int64_t tokens = 0;
   for (const auto& value : json.at("tokens").as_array()) tokens += value.as_int64();
   EXPECT_EQ(tokens, 10000 * 1024);
@@ -50,10 +50,10 @@ TEST(Curves, KeepRarePhasesAsExactBands) {
 
 TEST(Curves, LimitBandsMarksAndEvents) {
   const boost::json::value json = curves_of(20000, 3);
-  EXPECT_LE(json.at("bands").as_array().size(), Curves::kMostPoints);
-  EXPECT_LE(json.at("validation").as_array().size(), Curves::kMostPoints);
-  EXPECT_GE(json.at("validation").as_array().size(), Curves::kMostPoints / 4);
-  EXPECT_EQ(json.at("events").as_array().size(), Curves::kMostEvents);
+  EXPECT_LE(json.at("bands").as_array().size(), Curves::kMaxPoints);
+  EXPECT_LE(json.at("validation").as_array().size(), Curves::kMaxPoints);
+  EXPECT_GE(json.at("validation").as_array().size(), Curves::kMaxPoints / 4);
+  EXPECT_EQ(json.at("events").as_array().size(), Curves::kMaxEvents);
   EXPECT_EQ(json.at("allEvents").as_int64(), 20000);
 }
 

@@ -131,7 +131,7 @@ TEST_F(JsonlSinkTest, RoundTripsEveryField) {
   written.slowest_rank = "2 on a host";
   written.slowest_rank_ratio = 1.25;
   written.average_validation_loss = 3.25;
-  written.border_peak_bytes = 12345;
+  written.phase_entry_peak_bytes = 12345;
   written.memory_status = "warning";
   written.memory_share = 0.93;
   written.memory_risk = 0.25;

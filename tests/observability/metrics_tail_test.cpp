@@ -53,7 +53,7 @@ TEST_F(MetricsTailTest, RestartsAfterRollback) {
   write(1, 9);
   read();
   JsonlSink(file("metrics.jsonl")).truncate_after(4);
-  EXPECT_EQ(read(), Change::kAnew);
+  EXPECT_EQ(read(), Change::kReset);
   EXPECT_EQ(steps_, (Steps{1, 2, 3, 4}));
 }
 
@@ -65,7 +65,7 @@ TEST_F(MetricsTailTest, DetectsRollbackInLongerFile) {
   other.seconds = 0.75;
   JsonlSink(file("metrics.jsonl")).write(other);
   write(3, 6);
-  EXPECT_EQ(read(), Change::kAnew);
+  EXPECT_EQ(read(), Change::kReset);
   EXPECT_EQ(steps_, (Steps{1, 2, 3, 4, 5, 6}));
 }
 
@@ -73,7 +73,7 @@ TEST_F(MetricsTailTest, RestartsWhenFileIsRemoved) {
   write(1, 3);
   read();
   std::filesystem::remove(file("metrics.jsonl"));
-  EXPECT_EQ(read(), Change::kAnew);
+  EXPECT_EQ(read(), Change::kReset);
   EXPECT_TRUE(steps_.empty());
   write(1, 2);
   EXPECT_EQ(read(), Change::kMore);

@@ -127,7 +127,7 @@ TEST_F(TensorBoardSinkTest, RewritesWithoutRolledBackSteps) {
     }
     begin = events(folder()).tags.at("configuration").front().wall_time;
     lines.truncate_after(5);
-    sink.begin_anew();  // the run goes back
+    sink.rewrite_file();  // the run goes back
     EXPECT_EQ(steps_of(events(folder()).tags.at("phase")),
               (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
     lines.write(full_record(6));
@@ -154,7 +154,7 @@ TEST_F(TensorBoardSinkTest, EmptiesOldFileThenRemovesIt) {
   EXPECT_EQ(found.version, "brain.Event:2");
   EXPECT_TRUE(found.tags.empty());
   fs::last_write_time(cut, fs::last_write_time(cut) - std::chrono::hours(1));
-  second.begin_anew();
+  second.rewrite_file();
   EXPECT_FALSE(fs::exists(cut));
   EXPECT_EQ(event_files(folder()).size(), 2u);
 }

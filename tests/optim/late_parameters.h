@@ -48,16 +48,17 @@ class Late {
   ArrivedUpdate step_late(bool finite = true, std::size_t without = 100) {
     optimizer_.begin_lag(rates(steps_), device_);
     set_.set_gradients(static_cast<std::uint64_t>(steps_), without);
-    const LateStep step{finite, rate_of_step(steps_), kScale, rates(steps_ + 1)};
+    const DelayedStep step{finite, rate_of_step(steps_), kScale, rates(steps_ + 1)};
     ++steps_;
-    return optimizer_.wait_for_late_step(step, device_);
+    return optimizer_.wait_for_delayed_step(step, device_);
   }
   void step_not_finite() {
     optimizer_.begin_lag(rates(steps_), device_);
     set_.set_gradients(99);
     for (Parameter* parameter : set_.pointers())
       parameter->gradient().data<float>()[0] = std::nanf("");
-    optimizer_.wait_for_late_step({false, rate_of_step(steps_), NAN, rates(steps_ + 1)}, device_);
+    optimizer_.wait_for_delayed_step({false, rate_of_step(steps_), NAN, rates(steps_ + 1)},
+                                     device_);
     ++steps_;
   }
   /// Continues from the state that `saved` would save.
@@ -66,21 +67,22 @@ class Late {
     std::map<std::string, Tensor> moments;
     saved.optimizer_.visit_state(
         [&](const StateLabel& label, Tensor& t) { moments[label.name] = t; });
-    saved.optimizer_.save_late(state);
+    saved.optimizer_.save_delayed(state);
     optimizer_.visit_state([&](const StateLabel& label, Tensor& tensor) {
       copy(tensor, moments.at(label.name), host_);
     });
     for (std::size_t i = 0; i < set_.size(); ++i)
-      copy(set_[i].home_master(), saved.set_[i].home_master(), host_);
+      copy(set_[i].master_in_place(), saved.set_[i].master_in_place(), host_);
     optimizer_.set_steps_taken(saved.optimizer_.steps_taken());
     steps_ = saved.steps_;
-    optimizer_.load_late(state, rates(steps_), device_);
+    optimizer_.load_delayed(state, rates(steps_), device_);
   }
   void drain() { optimizer_.wait_for_exact_weights(device_); }
   std::vector<std::vector<float>> masters() {
     optimizer_.visit_state([](const StateLabel&, Tensor&) {});
     std::vector<std::vector<float>> all;
-    for (Parameter* parameter : set_.pointers()) all.push_back(numbers(parameter->home_master()));
+    for (Parameter* parameter : set_.pointers())
+      all.push_back(numbers(parameter->master_in_place()));
     return all;
   }
   std::vector<std::vector<float>> state() {
@@ -118,7 +120,8 @@ class Exact {
   }
   std::vector<std::vector<float>> masters() {
     std::vector<std::vector<float>> all;
-    for (Parameter* parameter : set_.pointers()) all.push_back(numbers(parameter->home_master()));
+    for (Parameter* parameter : set_.pointers())
+      all.push_back(numbers(parameter->master_in_place()));
     return all;
   }
   std::vector<std::vector<float>> state() {

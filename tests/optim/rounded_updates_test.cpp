@@ -40,7 +40,8 @@ class ExactOfRounded {
   }
   std::vector<std::vector<float>> masters() {
     std::vector<std::vector<float>> all;
-    for (Parameter* parameter : set_.pointers()) all.push_back(numbers(parameter->home_master()));
+    for (Parameter* parameter : set_.pointers())
+      all.push_back(numbers(parameter->master_in_place()));
     return all;
   }
   std::map<std::string, std::vector<float>> state() {
@@ -66,7 +67,8 @@ std::map<std::string, std::vector<float>> named_state(Late& late) {
 }
 
 class RoundedUpdatesPerOptimizer : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, RoundedUpdatesPerOptimizer, ::testing::Values("adamw", "muon"));
+INSTANTIATE_TEST_SUITE_P(Optimizers, RoundedUpdatesPerOptimizer,
+                         ::testing::Values("adamw", "muon"));
 
 /// Also updates by pieces, whose state has the names and shapes of complete weights.
 TEST_P(RoundedUpdatesPerOptimizer, KeepsExactWeightsAndStateBitwise) {

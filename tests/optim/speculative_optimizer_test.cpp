@@ -232,14 +232,14 @@ TEST(SpeculativeOptimizer, RejectsSavedTensorOfOtherShapeOrDtype) {
   for (int i = 0; i < 3; ++i) late.step_late();
   State state;
   late.masters();
-  late.optimizer_.save_late(state);
+  late.optimizer_.save_delayed(state);
   const std::string name = "speculation.live.wide";
   const auto problem_with = [&](const Tensor& tensor) {
     State changed = state;
     changed.tensors.at(name) = tensor;
     Late other(config_of("adamw"), {}, nullptr);
     try {
-      other.optimizer_.load_late(changed, other.rates(3), other.device_);
+      other.optimizer_.load_delayed(changed, other.rates(3), other.device_);
     } catch (const DataError& error) {
       return std::string(error.what());
     }
@@ -270,7 +270,7 @@ TEST(SpeculativeOptimizer, WorkerErrorIsRethrownEachTime) {
   // The state is invalid afterwards: it cannot continue or be saved.
   EXPECT_THROW(late.drain(), OutOfMemory);
   EXPECT_THROW(late.masters(), OutOfMemory);
-  EXPECT_EQ(numbers(late.set_[0].home_master()), before[0]);
+  EXPECT_EQ(numbers(late.set_[0].master_in_place()), before[0]);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST(DivergenceMonitor, HandledOscillationRestartsItsWindow) {
   DivergenceMonitor monitor = after(30, alternating, config);
   for (int round = 0; round < 2; ++round) {
     ASSERT_EQ(monitor.assess({3, 2}).signal, Signal::kOscillation);
-    monitor.use_up_oscillation();
+    monitor.mark_oscillation_handled();
     for (int i = 0; i < config.window; ++i) {
       EXPECT_TRUE(monitor.assess({3, 2}).normal()) << i;
       monitor.observe({alternating(i), 2});

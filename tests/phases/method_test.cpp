@@ -24,7 +24,7 @@ class PatientMethod final : public Method {
   void enter_predict(PhaseOutcome&) override { parts_.enter_model(Phase::kFull); }
   void predict(const Batch& batch, PhaseOutcome& outcome) override {
     train(batch, outcome);
-    tell(outcome, "patient");
+    add_event(outcome, "patient");
     ++steps_;
   }
   void enter_correct(PhaseOutcome&) override { parts_.enter_model(Phase::kCorrect); }

@@ -19,7 +19,7 @@ PhaseSignals good(std::int64_t steps) {
   signals.steps_in_phase = steps;
   signals.may_predict = true;
   signals.confidence = 0.9;
-  signals.least_confidence = 0.6;
+  signals.min_confidence = 0.6;
   signals.planned_predict = 7;
   return signals;
 }
@@ -52,11 +52,11 @@ const Row kRows[] = {
     {"predict ends as planned", Phase::kPredict, good(7), Phase::kCorrect},
     {"predict stopped", Phase::kPredict, good_but(1, [](auto& s) { s.stop_predict = true; }),
      Phase::kCorrect},
-    {"no step left to decide in", Phase::kFull, good_but(20, [](auto& s) { s.steps_to_come = 1; }),
-     Phase::kFull},
+    {"no step left to decide in", Phase::kFull,
+     good_but(20, [](auto& s) { s.remaining_steps = 1; }), Phase::kFull},
     {"one step to predict, one to decide", Phase::kFull,
-     good_but(20, [](auto& s) { s.steps_to_come = 2; }), Phase::kPredict},
-    {"the last step decides", Phase::kPredict, good_but(1, [](auto& s) { s.steps_to_come = 1; }),
+     good_but(20, [](auto& s) { s.remaining_steps = 2; }), Phase::kPredict},
+    {"the last step decides", Phase::kPredict, good_but(1, [](auto& s) { s.remaining_steps = 1; }),
      Phase::kCorrect},
     {"correct ends", Phase::kCorrect, good(1), Phase::kFull},
 };

@@ -82,7 +82,7 @@ TEST(PhaseMachine, ShortenedRunDecidesInLastStep) {
 TEST(PhaseMachine, GivingUpCancelsDuePrediction) {
   BowlRun run({}, eager_setup(), 0.1);
   run.run_until(Phase::kPredict);
-  run.machine.give_up_predicting();
+  run.machine.disable_prediction();
   EXPECT_EQ(phases_of(run.run(30)), std::string(30, 'F'));
   EXPECT_EQ(run.machine.statistics().predictions.made, 0);
 }
@@ -231,7 +231,7 @@ TEST(PhaseMachine, ClosesGateOnHarmForAnyFullLength) {
     setup.phases.skip_backward.trial_share = 0.05;
     setup.phases.skip_backward.evidence_sigmas = 0;
     setup.phases.forward_cost = 0.01;
-    setup.phases.skip_backward.aim_cost = 0;
+    setup.phases.skip_backward.direction_cost = 0;
     QuadraticBowl::Options slow;
     slow.learning_rate = 0.001;
     BowlRun run(slow, setup, 0);
@@ -329,7 +329,7 @@ TEST(PhaseMachine, ReportsOnceWhyPredictIsSkipped) {
 TEST(PhaseMachine, ProbesWithCostlyDirectionStayInShare) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_share = 0.05;
-  setup.phases.skip_backward.aim_cost = 20;
+  setup.phases.skip_backward.direction_cost = 20;
   QuadraticBowl::Options uphill;
   uphill.direction_scale = -1;
   BowlRun run(uphill, setup, 0.2);

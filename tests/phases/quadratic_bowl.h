@@ -133,7 +133,7 @@ class QuadraticBowl final : public Trainable,
   }
   const std::vector<Tensor>& values() const { return values_; }
   double loss(const Batch& batch) const { return loss_of(batch) + options_.forward_offset; }
-  bool is_one_of_several() const override { return is_several; }
+  bool is_distributed() const override { return is_several; }
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
     if (is_full) throw OutOfMemory("device memory: full", 1, 0);
     std::vector<Tensor> tensors;

@@ -66,7 +66,7 @@ class BestCheckpointTest : public RunOverRanks {
   double loss_of(const TrainedRun& run) const {
     const Stream stream(MemoryPool::create("device"));
     const TokenDataset validation(data_, Split::kValidation, run.config.model.vocabulary);
-    const OrderedBatches windows(TokenWindows::to_measure_on(validation, 16),
+    const OrderedBatches windows(TokenWindows::for_evaluation(validation, 16),
                                  run.config.data.batch_size, stream);
     return evaluate(run.model(), windows, DType::kF32, stream).loss;
   }

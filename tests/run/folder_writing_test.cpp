@@ -39,8 +39,9 @@ TEST_P(SourceWriterGolden, GeneratesSameTokensAsTransformers) {
     settings["decoder_start_token_id"] = settings["eos_token_id"] = 2;
     const TemporaryFolder scratch;
     write_text(scratch / "generation_config.json", json::serialize(settings));
-    SourceWriter writer(*model_, source_writing_of(config_, read_generation_keys({scratch.path()})),
-                        DType::kF32, stream_);
+    Seq2SeqGenerator writer(*model_,
+                            seq2seq_settings_of(config_, read_generation_keys({scratch.path()})),
+                            DType::kF32, stream_);
     TokenIds text = writer.write(ids_of(writing.at("source")));
     text.insert(text.begin(), 2);
     EXPECT_EQ(text, ids_of(writing.at("ids"))) << json::serialize(writing);
@@ -50,11 +51,11 @@ TEST_P(SourceWriterGolden, GeneratesSameTokensAsTransformers) {
 TEST_P(SourceWriterGolden, RepeatsOutputAfterAnotherSource) {
   const json::value writings = json::parse(read_text(folder_ + "/writings.json"));
   const TokenIds source = ids_of(writings.as_array().front().at("source"));
-  SourceWriting writing{.start = 2, .beams = 4, .search = {.end_tokens = {2}}};
+  Seq2SeqSettings writing{.start = 2, .beams = 4, .search = {.end_tokens = {2}}};
   writing.rules.end_tokens = {2};
   writing.rules.least = 8;
   writing.set_longest(12);
-  SourceWriter writer(*model_, writing, DType::kF32, stream_);
+  Seq2SeqGenerator writer(*model_, writing, DType::kF32, stream_);
   const TokenIds first = writer.write(source);
   EXPECT_NE(writer.write({source.begin(), source.begin() + 2}), first);
   EXPECT_EQ(writer.write(source), first);
@@ -71,7 +72,7 @@ TEST(SourceWriterKeys, ErrorsNameInvalidKey) {
     const TemporaryFolder scratch;
     write_text(scratch / "config.json", config);
     try {
-      source_writing_of(model, read_generation_keys({scratch.path()}));
+      seq2seq_settings_of(model, read_generation_keys({scratch.path()}));
     } catch (const DataError& error) {
       return std::string(error.what());
     }

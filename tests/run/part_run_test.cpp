@@ -55,7 +55,7 @@ TEST_F(PartRun, CombinesAdaptersWithFullyTrainedParts) {
   EXPECT_TRUE(tells(console_, "h.*.attn.*: lora 2, base bf16")) << console_;
   const TrainedRun run = load_trained_run(scratch_ / "run", stream_);
   run.network->visit_parameters([&](Parameter& parameter) {
-    const bool is_frozen = tells(parameter.name(), ".attn.") && !is_of_adapter(parameter);
+    const bool is_frozen = tells(parameter.name(), ".attn.") && !belongs_to_adapter(parameter);
     EXPECT_EQ(parameter.trainable(), !is_frozen) << parameter.name();
   });
   int adapters = 0;

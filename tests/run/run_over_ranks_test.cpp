@@ -72,7 +72,7 @@ TEST_F(RunOverRanks, LoadsSameWeightsFromPredictAsOneRank) {
     EXPECT_EQ(read.step, predicted->step);
     weights.emplace_back();
     read.model().visit_parameters([&](Parameter& parameter) {
-      const float* const values = parameter.home_master().data<float>();
+      const float* const values = parameter.master_in_place().data<float>();
       weights.back().insert(weights.back().end(), values, values + parameter.elements());
     });
   }

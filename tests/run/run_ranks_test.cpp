@@ -30,7 +30,7 @@ std::string told_of_change(int rank, int ranks) {
       check_same_weights(here, 4, *model, stream);
       model->visit_parameters([&](Parameter& parameter) {
         if (communicator.rank() == rank && parameter.name() == "wpe.weight")
-          parameter.home_master().data<float>()[3] += 1e-6f;
+          parameter.master_in_place().data<float>()[3] += 1e-6f;
       });
       check_same_weights(here, 5, *model, stream);
     });
@@ -45,7 +45,7 @@ std::string told_of_change(int rank, int ranks) {
 class FirstTarget final : public LossModel {
  public:
   Tensor forward(const Batch& batch, float, ActivationTape&, const Stream& stream) override {
-    if (batch.size() > most_examples) throw OutOfMemory("full", 1, 0);
+    if (batch.size() > max_examples) throw OutOfMemory("full", 1, 0);
     ++passes;
     const Tensor loss = Tensor::empty({1}, DType::kF64, MemoryKind::kWorkspace, stream);
     *loss.data<double>() = 1.0 / (3 + batch.at("targets").data<std::int32_t>()[0]);
@@ -54,7 +54,7 @@ class FirstTarget final : public LossModel {
   void backward(const Batch&, ActivationTape&, const Stream&) override {}
   void visit_parameters(const ParameterVisitor&) override {}
   int passes = 0;
-  std::int64_t most_examples = 100;
+  std::int64_t max_examples = 100;
 };
 
 /// Seven batches: five of two windows, one of one window, and the short window.
@@ -82,7 +82,7 @@ TEST(RunRanks, EvaluationMatchesOneRankBitForBit) {
       run_thread_ranks(count, [&](Communicator& ranks) {
         const Stream stream{MemoryPool::create("device")};
         FirstTarget model;
-        const OrderedBatches batches(TokenWindows::to_measure_on(tokens, 4), 2, stream);
+        const OrderedBatches batches(TokenWindows::for_evaluation(tokens, 4), 2, stream);
         HybridTrainerConfig config;
         config.distributed.zero = zero;
         const double loss = RunRanks(&ranks).evaluate(model, batches, config, stream).loss;
@@ -104,8 +104,8 @@ TEST(RunRanks, EvaluationSplitsBatchesExceptWithZero3) {
       run_thread_ranks(2, [&](Communicator& ranks) {
         const Stream stream{MemoryPool::create("device")};
         FirstTarget model;
-        model.most_examples = 1;
-        const OrderedBatches batches(TokenWindows::to_measure_on(tokens, 4), 2, stream);
+        model.max_examples = 1;
+        const OrderedBatches batches(TokenWindows::for_evaluation(tokens, 4), 2, stream);
         HybridTrainerConfig config;
         config.distributed.zero = zero;
         RunRanks(&ranks).evaluate(model, batches, config, stream);
@@ -235,7 +235,8 @@ std::pair<std::string, std::size_t> run_with_a_change(std::int64_t check_weights
       settings.on_step = [&](const StepRecord& record) {
         if (record.step != 4 || ranks.rank() != 1) return;
         model_of_rank->visit_parameters([&](Parameter& parameter) {
-          if (parameter.name() == "wte.weight") parameter.home_master().data<float>()[0] += 1e-6f;
+          if (parameter.name() == "wte.weight")
+            parameter.master_in_place().data<float>()[0] += 1e-6f;
         });
       };
       std::ostringstream console;

@@ -69,7 +69,7 @@ TEST(RunRecords, RollbackAndResumeDropLaterEvents) {
     RunRecords records(paths, 10, console, false);
     records.write_tensorboard("{}");
     for (std::int64_t step = 1; step <= 6; ++step) records.write(record_of(step));
-    records.go_back_to(3);
+    records.rewind_to(3);
     records.write(record_of(4));
     EXPECT_EQ(steps_of_events(paths.tensorboard()), (std::vector<std::int64_t>{1, 2, 3, 4}));
   }

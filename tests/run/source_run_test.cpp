@@ -97,9 +97,9 @@ class SourceRun : public RunContracts {
   static std::string written(const TrainedRun& run, const std::string& source, std::int64_t beams,
                              const Stream& stream) {
     const ModelConfig& model = run.model().config();
-    SourceWriting writing = source_writing_of(model, generation_keys_of(run));
+    Seq2SeqSettings writing = seq2seq_settings_of(model, generation_keys_of(run));
     writing.beams = beams;
-    SourceWriter writer(run.model(), writing, DType::kF32, stream);
+    Seq2SeqGenerator writer(run.model(), writing, DType::kF32, stream);
     const EnclosedText tokens =
         enclosed_text(source, *run.tokenizer, ControlText::kAsTokens, model.encoder.context);
     return readable_text(*run.tokenizer, writer.write(tokens.tokens));

@@ -66,7 +66,7 @@ TEST_F(SpeechRun, WithoutTimestampsClipIsOneSegment) {
   for (std::int32_t id = 0; id < tokens.first_time(); ++id)
     tokens.keys.rules.suppressed.push_back(id);
   ClipFeatures features(run.model().config().encoder);
-  const HeardClip clip = features.of(scratch_ / "0.wav");
+  const EncodedClip clip = features.of(scratch_ / "0.wav");
   const Transcript heard = transcribe(run.model(), *run.tokenizer, tokens, clip, {}, stream);
   ASSERT_GT(heard.tokens.size(), 2u);
   ASSERT_EQ(heard.segments.size(), 1u);

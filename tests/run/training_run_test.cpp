@@ -233,7 +233,7 @@ TEST_F(TrainingRunTest, EvaluatesAndLoadsAverageWeights) {
   const TrainedRun average =
       load_trained_run(scratch_ / "run", stream, model_families(), RunWeights::kAverage);
   const TokenDataset validation(data_, Split::kValidation, average.config.model.vocabulary);
-  const OrderedBatches windows(TokenWindows::to_measure_on(validation, 16), 4, stream);
+  const OrderedBatches windows(TokenWindows::for_evaluation(validation, 16), 4, stream);
   EXPECT_NEAR(evaluate(average.model(), windows, DType::kF32, stream).loss, *last, 1e-9);
   EXPECT_THROW(load_trained_run(scratch_ / "plain", stream, model_families(), RunWeights::kAverage),
                MissingInput);

@@ -23,8 +23,8 @@ namespace hybrid_trainer::testing {
 class Adversary final : public Predictor {
  public:
   /// Distorts the values of one tensor of a direction; called once for each tensor.
-  using Spoil = std::function<void(std::vector<float>& values, std::size_t tensor)>;
-  explicit Adversary(Spoil spoil) : spoil_(std::move(spoil)) {}
+  using Corruption = std::function<void(std::vector<float>& values, std::size_t tensor)>;
+  explicit Adversary(Corruption corruption) : corruption_(std::move(corruption)) {}
   void observe(Trainable&) override {}
   Readiness readiness() const override { return Readiness::kReady; }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
@@ -32,7 +32,7 @@ class Adversary final : public Predictor {
     for (std::size_t i = 0; i < directions.size(); ++i) {
       float* const data = directions[i].data<float>();
       std::vector<float> values(data, data + directions[i].elements());
-      spoil_(values, i);
+      corruption_(values, i);
       std::memcpy(data, values.data(), values.size() * sizeof(float));
     }
   }
@@ -41,25 +41,25 @@ class Adversary final : public Predictor {
   void load(const State&, Trainable&) override {}
 
  private:
-  Spoil spoil_;
+  Corruption corruption_;
 };
 
 struct AdversaryRow {
   const char* name;
-  std::function<Adversary::Spoil(std::uint64_t seed)> make;  // called once per run
-  bool is_finite = true;                                     // false: no prediction is possible
+  std::function<Adversary::Corruption(std::uint64_t seed)> make;  // called once per run
+  bool is_finite = true;  // false: no prediction is possible
 };
 
 inline const std::vector<AdversaryRow>& adversaries() {
   using Values = std::vector<float>;
-  const auto same = [](const std::function<void(Values&)>& spoil) {
-    return [spoil](std::uint64_t) -> Adversary::Spoil {
-      return [spoil](Values& values, std::size_t) { spoil(values); };
+  const auto same = [](const std::function<void(Values&)>& corruption) {
+    return [corruption](std::uint64_t) -> Adversary::Corruption {
+      return [corruption](Values& values, std::size_t) { corruption(values); };
     };
   };
   static const std::vector<AdversaryRow> rows{
       {"random",
-       [](std::uint64_t seed) -> Adversary::Spoil {
+       [](std::uint64_t seed) -> Adversary::Corruption {
          return [seed, call = std::uint64_t{0}](Values& values, std::size_t) mutable {
            double squares = 0;
            for (const float v : values) squares += static_cast<double>(v) * v;
@@ -79,7 +79,7 @@ inline const std::vector<AdversaryRow>& adversaries() {
          for (float& v : values) v = 1e-3f;
        })},
       {"stale",
-       [](std::uint64_t) -> Adversary::Spoil {
+       [](std::uint64_t) -> Adversary::Corruption {
          return [first = std::vector<Values>()](Values& values, std::size_t tensor) mutable {
            if (tensor == first.size()) first.push_back(values);
            values = first[tensor];
@@ -148,10 +148,11 @@ struct AdversaryResult {
   bool kept_none() const { return predictions.accepted + predictions.shrunk == 0; }
 };
 
-/// Trains to config.training.steps. Without `spoil`, trains plainly.
-inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::Spoil& spoil,
+/// Trains to config.training.steps. Without `corruption`, trains plainly.
+inline AdversaryResult train_with(HybridTrainerConfig config,
+                                  const Adversary::Corruption& corruption,
                                   std::optional<std::size_t> budget_bytes = {}) {
-  if (!spoil) config.phases.max_predict_steps = 0;
+  if (!corruption) config.phases.max_predict_steps = 0;
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
   const Stream stream(MemoryPool::create("device", budget_bytes));
   const auto model = make_model(config.model, seed, stream);
@@ -159,7 +160,7 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
                            [](const std::string&) {});
   PhaseMachine::Setup setup{config.phases, config.divergence, 0, config.training.steps};
   const auto kept =
-      std::make_shared<Adversary::Spoil>(spoil);  // shared, so it survives new predictors
+      std::make_shared<Adversary::Corruption>(corruption);  // shared, so it survives new predictors
   setup.make_predictor = [kept](const SkipBackwardConfig&) {
     return std::make_unique<Adversary>(
         [kept](std::vector<float>& values, std::size_t tensor) { (*kept)(values, tensor); });
@@ -170,7 +171,7 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
     machine.step(grammar_batch(config, seed, static_cast<std::uint64_t>(step), stream));
   }
   AdversaryResult result;
-  result.device_bytes = stream.pool()->use().most_taken;
+  result.device_bytes = stream.pool()->use().max_taken;
   result.live_bytes = stream.pool()->use().peak_total;
   trainable.enter_phase(Phase::kCorrect);
   for (std::uint64_t i = 0; i < 16; ++i) {
@@ -178,7 +179,7 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
     result.loss += trainable.wait_for_loss(batch, batch.size()) / 16;
   }
   for (const Parameter* parameter : trainable_parameters(*model)) {
-    const float* const data = parameter->home_master().data<float>();
+    const float* const data = parameter->master_in_place().data<float>();
     result.weights.insert(result.weights.end(), data, data + parameter->elements());
   }
   const auto steps = static_cast<double>(config.training.steps);

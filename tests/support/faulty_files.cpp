@@ -40,7 +40,7 @@ std::string path_of(int file) {
 }
 
 /// Whether the plan includes a power cut.
-bool is_noting() {
+bool is_recording() {
   return is_armed && (fault_plan.action == FileAction::kPowerCut ||
                       fault_plan.action == FileAction::kPowerCutWithNames);
 }
@@ -71,9 +71,9 @@ bool fails(FileCall call, File file) {
 }
 
 int rename_noted(const char* from, const char* to, unsigned flags) {
-  const std::string replaced = is_noting() && flags == 0 ? unsynced.keep_aside(to) : "";
+  const std::string replaced = is_recording() && flags == 0 ? unsynced.preserve(to) : "";
   const long result = ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
-  if (is_noting() && result == 0) unsynced.renamed(from, to, replaced, flags == RENAME_EXCHANGE);
+  if (is_recording() && result == 0) unsynced.renamed(from, to, replaced, flags == RENAME_EXCHANGE);
   return static_cast<int>(result);
 }
 
@@ -116,8 +116,8 @@ using hybrid_trainer::fault_plan;
 using hybrid_trainer::FileAction;
 using hybrid_trainer::FileCall;
 using hybrid_trainer::is_armed;
-using hybrid_trainer::is_noting;
 using hybrid_trainer::is_planned;
+using hybrid_trainer::is_recording;
 using hybrid_trainer::path_of;
 using hybrid_trainer::rename_noted;
 using hybrid_trainer::stop;
@@ -131,12 +131,12 @@ int open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
   va_end(arguments);
-  if (is_noting() && (flags & O_CREAT) != 0 && ::access(path, F_OK) != 0) unsynced.created(path);
+  if (is_recording() && (flags & O_CREAT) != 0 && ::access(path, F_OK) != 0) unsynced.created(path);
   return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 ssize_t write(int file, const void* data, size_t bytes) {
-  if (is_noting()) unsynced.wrote(path_of(file));
+  if (is_recording()) unsynced.wrote(path_of(file));
   if (is_planned(FileCall::kWrite, file)) {
     if (fault_plan.action != FileAction::kFail) {
       ::syscall(SYS_write, file, data, bytes / 2);
@@ -150,7 +150,7 @@ ssize_t write(int file, const void* data, size_t bytes) {
 
 int fsync(int file) {
   if (fails(FileCall::kSync, file)) return -1;
-  if (is_noting()) unsynced.synced(path_of(file));
+  if (is_recording()) unsynced.synced(path_of(file));
   return static_cast<int>(::syscall(SYS_fsync, file));
 }
 
@@ -178,7 +178,7 @@ int renameat2(int, const char* from, int, const char* to, unsigned flags) noexce
 
 int mkdir(const char* path, mode_t mode) noexcept {
   if (fails(FileCall::kMakeFolder, path)) return -1;
-  if (is_noting()) unsynced.created(path);
+  if (is_recording()) unsynced.created(path);
   return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 

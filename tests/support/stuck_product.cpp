@@ -9,7 +9,7 @@
 
 namespace {
 
-bool is_to_be_stuck() {
+bool should_hang() {
   static const char* const when = std::getenv("HT_STUCK_WHEN");
   static const char* const rank = std::getenv("RANK");  // set by --ranks
   if (when == nullptr || rank == nullptr) return false;
@@ -18,8 +18,8 @@ bool is_to_be_stuck() {
 }
 
 template <class Function>
-Function* next_or_never(const char* name) {
-  for (volatile bool spins = is_to_be_stuck(); spins;) {
+Function* next_or_hang(const char* name) {
+  for (volatile bool spins = should_hang(); spins;) {
   }
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
@@ -29,7 +29,7 @@ Function* next_or_never(const char* name) {
 extern "C" int dnnl_primitive_execute(const void* primitive, void* stream, int arguments,
                                       const void* values) {
   using Product = int(const void*, void*, int, const void*);
-  return next_or_never<Product>("dnnl_primitive_execute")(primitive, stream, arguments, values);
+  return next_or_hang<Product>("dnnl_primitive_execute")(primitive, stream, arguments, values);
 }
 
 extern "C" int dnnl_sgemm(char transposes_a, char transposes_b, std::int64_t m, std::int64_t n,
@@ -38,6 +38,6 @@ extern "C" int dnnl_sgemm(char transposes_a, char transposes_b, std::int64_t m, 
                           std::int64_t ldc) {
   using Product = int(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*,
                       std::int64_t, const float*, std::int64_t, float, float*, std::int64_t);
-  return next_or_never<Product>("dnnl_sgemm")(transposes_a, transposes_b, m, n, k, alpha, a, lda, b,
-                                              ldb, beta, c, ldc);
+  return next_or_hang<Product>("dnnl_sgemm")(transposes_a, transposes_b, m, n, k, alpha, a, lda, b,
+                                             ldb, beta, c, ldc);
 }

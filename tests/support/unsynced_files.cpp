@@ -27,7 +27,7 @@ void UnsyncedFiles::created(const std::string& path) {
   names_.push_back({.from = "", .path = path, .replaced = ""});
 }
 
-std::string UnsyncedFiles::keep_aside(const std::string& path) const {
+std::string UnsyncedFiles::preserve(const std::string& path) const {
   if (!fs::is_regular_file(path)) return "";
   const std::string aside =
       folder_of(folder_of(path)) + "/.replaced-" + std::to_string(names_.size());

@@ -15,7 +15,7 @@ class UnsyncedFiles {
   void created(const std::string& path);
   /// Links a second name to a file that a rename is about to replace; returns "" if there is no
   /// such file.
-  std::string keep_aside(const std::string& path) const;
+  std::string preserve(const std::string& path) const;
   void renamed(const std::string& from, const std::string& to, const std::string& replaced,
                bool exchanged);
   void synced(const std::string& path);

@@ -99,7 +99,9 @@ TEST_F(NetworkRun, ResumesAfterInterruptBitForBit) {
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"), whole);
 }
 
-TEST_F(NetworkRun, OverRanksMatchesOneRankBitForBit) { expect_bits_of_one_rank(NetworkRun::config()); }
+TEST_F(NetworkRun, OverRanksMatchesOneRankBitForBit) {
+  expect_bits_of_one_rank(NetworkRun::config());
+}
 
 TEST_F(NetworkRun, RecomputeAndPlacementDoNotChangeResult) {
   expect_same_bits(
@@ -204,9 +206,9 @@ TEST_F(NetworkRun, PartOverridesOptimizerAndLearningRate) {
                                   stream, sensor_registry());
   std::map<std::string, Tensor> before;
   first->visit_parameters(
-      [&](Parameter& parameter) { before[parameter.name()] = parameter.home_master(); });
+      [&](Parameter& parameter) { before[parameter.name()] = parameter.master_in_place(); });
   run.network->visit_parameters([&](Parameter& parameter) {
-    const Tensor &was = before.at(parameter.name()), is = parameter.home_master();
+    const Tensor &was = before.at(parameter.name()), is = parameter.master_in_place();
     const bool same =
         std::equal(was.data<float>(), was.data<float>() + was.elements(), is.data<float>());
     EXPECT_EQ(same, parameter.name().starts_with("left.")) << parameter.name();

@@ -223,7 +223,7 @@ ModelFamily sensor_family() {
                        .sequence_length = 1,
                        .optimizer = "adamw",
                        .learning_rate = 1e-2}},
-          .is_of_language = false,
+          .is_language_model = false,
           .adapted_parts = {"fusion.*"}};
 }
 

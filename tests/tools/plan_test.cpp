@@ -26,7 +26,7 @@ class Plan : public ::testing::Test {
 };
 
 TEST_F(Plan, PlansForAbsentDeviceByBudget) {
-  if (look_for_cuda().runtime != nullptr) GTEST_SKIP() << "this machine has a device";
+  if (find_cuda().runtime != nullptr) GTEST_SKIP() << "this machine has a device";
   const json::object found =
       answer({"--preset", "gpt2-1558m", "--device", "cuda", "--device-budget", "16GiB"});
   EXPECT_TRUE(found.at("fits").as_bool());

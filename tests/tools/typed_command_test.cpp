@@ -28,7 +28,7 @@ TEST(SuggestedCommands, QuoteNamesForShell) {
       {refusal("GGUF"), "hybrid export " + shell_path(odd) + " --output"},
       {refusal(std::string_view("\xFF\xFE\0\0", 4)),
        "UTF-8 " + shell_path(odd) + " > " + shell_path(odd + ".txt")},
-      {how_to_download("owner/" + odd),
+      {download_hint("owner/" + odd),
        "hf download " + shell_path("owner/" + odd) + " --local-dir " + shell_path(odd)},
       {message_of<MissingInput>([&] { read_data_info(odd); }),
        "hybrid prepare TEXT --output " + shell_path(odd)},

@@ -147,7 +147,7 @@ TEST_P(LateGradientsWithZero, NonFiniteGradientSkipsUpdateOnAllRanks) {
       float* broken = nullptr;
       if (trainer.steps_done() == 11 && ranks.rank() == 1) {
         model->visit_parameters([&](Parameter& parameter) {
-          if (broken == nullptr) broken = parameter.home_master().data<float>();
+          if (broken == nullptr) broken = parameter.master_in_place().data<float>();
         });
         *broken = std::numeric_limits<float>::quiet_NaN();
       }

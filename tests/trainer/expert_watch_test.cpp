@@ -60,7 +60,7 @@ TEST_F(ExpertWatchTest, WarnsOnceAboutUnusedExperts) {
   const auto model = make_model(mixture(), 1, stream_);
   model->visit_parameters([](Parameter& parameter) {
     if (parameter.role() != Role::kRouter) return;
-    const Tensor values = parameter.home_master();
+    const Tensor values = parameter.master_in_place();
     std::fill_n(values.data<float>(), values.elements(), 0.0f);  // chooses the first expert
   });
   for (std::int64_t step = 1; step <= ExpertLoads::kDeadAfter + 1; ++step) {

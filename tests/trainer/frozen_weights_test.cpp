@@ -30,7 +30,7 @@ class FrozenWeightsTest : public ::testing::Test {
   std::unique_ptr<LanguageModel> rounded_model(const std::string& form) {
     auto model = plain_model();
     model->visit_parameters([&](Parameter& parameter) {
-      const Tensor values = parameter.home_master();
+      const Tensor values = parameter.master_in_place();
       if (is_matrix(parameter.role())) {
         std::int64_t row = 0;
         for (const FileTensor& part : parameter.in_files()) {
@@ -67,7 +67,7 @@ TEST_F(FrozenWeightsTest, QuantizedModelMatchesDequantizedWeights) {
     if (!is_quantized_base(form) || form == kFileBase) continue;
     const TrainedRun opened = load_hugging_face_folder(folder_, form, stream_);
     const auto held = plain_model();
-    hold_all_frozen(*held, form, stream_);
+    store_all_frozen(*held, form, stream_);
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const std::vector<double> wanted = logits(*rounded_model(form), dtype);
       EXPECT_EQ(logits(opened.model(), dtype), wanted) << form << ' ' << name_of(dtype);

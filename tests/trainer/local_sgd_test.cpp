@@ -222,7 +222,7 @@ TEST_P(LocalStepExchanges, NonFiniteStepIsSkippedAndReportedOnce) {
     HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
     float* first = nullptr;
     model->visit_parameters([&](Parameter& parameter) {
-      if (first == nullptr) first = parameter.home_master().data<float>();
+      if (first == nullptr) first = parameter.master_in_place().data<float>();
     });
     while (trainer.steps_done() < 25) {
       const bool breaks = trainer.steps_done() == 10 && ranks.rank() == 1;

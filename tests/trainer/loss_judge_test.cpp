@@ -38,13 +38,13 @@ TEST(LossJudge, RunsOutOfPatienceWithoutImprovement) {
   LossJudge judge(judging(0, 2, 0.5));
   judge.judge(10, 3.0);
   judge.judge(20, 2.6);
-  EXPECT_FALSE(judge.is_out_of_patience());
+  EXPECT_FALSE(judge.is_patience_exhausted());
   judge.judge(30, 2.4);
-  EXPECT_FALSE(judge.is_out_of_patience()) << "lower by 0.6 than the last improvement";
+  EXPECT_FALSE(judge.is_patience_exhausted()) << "lower by 0.6 than the last improvement";
   EXPECT_EQ(judge.improved_at(), 30);
   judge.judge(40, 2.0);
   judge.judge(50, 1.9);
-  EXPECT_TRUE(judge.is_out_of_patience());
+  EXPECT_TRUE(judge.is_patience_exhausted());
   EXPECT_EQ(judge.improved_at(), 30);
 }
 
@@ -64,9 +64,9 @@ TEST(LossJudge, ResumesFromSavedState) {
   EXPECT_EQ(again.kept(), judge.kept());
   EXPECT_EQ(again.improved_at(), 20);
   again.judge(40, 2.0);
-  EXPECT_FALSE(again.is_out_of_patience());
+  EXPECT_FALSE(again.is_patience_exhausted());
   again.judge(50, 2.0);
-  EXPECT_TRUE(again.is_out_of_patience()) << "the evaluation of step 30 must count";
+  EXPECT_TRUE(again.is_patience_exhausted()) << "the evaluation of step 30 must count";
   EXPECT_TRUE(again.evaluates(false, false)) << "an evaluation was due";
   EXPECT_EQ(best_in(state), (BestCheckpoint{30, 1.95}));
   LossJudge fewer(judging(1, 0));
@@ -88,8 +88,8 @@ TEST(LossJudge, KeepsPastBestForRollbackTargets) {
   judge.remember({25, 35});
   EXPECT_EQ(judge.kept(), (std::vector<std::int64_t>{20, 20, 20}))
       << "the run can no longer roll back to 15";
-  EXPECT_FALSE(judge.forget_all_but({35, 25, 20}));
-  EXPECT_TRUE(judge.forget_all_but({35, 25}));
+  EXPECT_FALSE(judge.keep_only({35, 25, 20}));
+  EXPECT_TRUE(judge.keep_only({35, 25}));
   EXPECT_TRUE(judge.kept().empty());
 }
 

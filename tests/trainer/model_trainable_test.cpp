@@ -94,7 +94,7 @@ TEST(ModelTrainable, HalvesMicroBatchesWhenMemoryIsShort) {
   const std::size_t budget = (much + less) / 2;
   Subject tight(config_of("sgd", 32, 1), budget);
   needed_by_a_step(tight);
-  EXPECT_LE(tight.stream.pool()->use().most_taken, budget);
+  EXPECT_LE(tight.stream.pool()->use().max_taken, budget);
   const auto x = trainable_parameters(tight.model), y = trainable_parameters(halves.model);
   for (std::size_t k = 0; k < x.size(); ++k)
     EXPECT_TRUE(testing::same_bits(x[k]->gradient(), y[k]->gradient())) << x[k]->name();

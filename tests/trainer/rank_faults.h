@@ -19,7 +19,7 @@ class FailingMemory final : public MemorySource {
   }
   void give(void* data, std::size_t bytes) noexcept override { memory_->give(data, bytes); }
   Device device() const override { return memory_->device(); }
-  bool keeps_blocks_apart() const override { return true; }
+  bool separates_blocks() const override { return true; }
 
   /// Fails after `blocks` more allocations.
   void fail_after(std::int64_t blocks) { left_ = blocks; }

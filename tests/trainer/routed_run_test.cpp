@@ -59,9 +59,7 @@ class RoutedRunTest : public ::testing::Test {
   const fs::path data_ = scratch_ / "data";
 };
 
-TEST_F(RoutedRunTest, ResumesFromAnyPhaseBitwise) {
-  expect_same_bits_after_a_stop(routed());
-}
+TEST_F(RoutedRunTest, ResumesFromAnyPhaseBitwise) { expect_same_bits_after_a_stop(routed()); }
 
 TEST_F(RoutedRunTest, AsynchronousOptimizerResumesBitwise) {
   HybridTrainerConfig config = routed();

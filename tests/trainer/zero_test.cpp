@@ -205,7 +205,7 @@ TEST(Zero, SendsHeldWeightsOnReleaseOrNextStep) {
     const Stream stream{MemoryPool::create("device")};
     const auto model = make_model(config.model, 1, stream);
     HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
-    trainer.hold_weights(true);
+    trainer.defer_publishing(true);
     for (int i = 0; i < 2; ++i) {
       trainer.step(step_batch(config, i, stream));
       const std::uint64_t before = ranks.use().bytes_sent;
@@ -213,7 +213,7 @@ TEST(Zero, SendsHeldWeightsOnReleaseOrNextStep) {
       EXPECT_EQ(ranks.use().bytes_sent, before + 1);
     }
     const std::uint64_t before = ranks.use().bytes_sent;
-    trainer.hold_weights(false);
+    trainer.defer_publishing(false);
     if (ranks.rank() == 0) {  // only on rank 0
       model->visit_parameters(
           [&](Parameter& weight) { const Weight master = weight.acquire_master(stream); });

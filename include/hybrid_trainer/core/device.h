@@ -22,7 +22,7 @@ std::string name_of(Device device);  // "cpu", "cuda:0", "simulated cpu"
 std::string hardware_name_of(Device device);
 
 /// Returns whether `name` is "cpu", "cuda", "cuda:N" or "auto", regardless of the machine.
-bool names_a_device(const std::string& name);
+bool is_device_name(const std::string& name);
 
 /// Parses "cpu", "cuda", "cuda:N" or "auto" (CUDA if the build and the machine support it, else the
 /// CPU). Without N the index is `unnamed` modulo the number of devices. Throws DeviceError with the

@@ -89,9 +89,9 @@ enum class OnResume {
 
 /// Owner of a key in a struct shared by several kinds, each of which uses some of the keys.
 enum class KeyOwner {
-  kOwn,    // the kind of the struct
-  kKin,    // a related kind: documented but not written
-  kOther,  // another kind: only read, so that its value can be checked
+  kOwn,      // the kind of the struct
+  kRelated,  // a related kind: documented but not written
+  kOther,    // another kind: only read, so that its value can be checked
 };
 
 /// A letter of a text such as "mma", and the word for it in a JSON list, ["mamba2", "mamba2",

@@ -24,15 +24,15 @@ inline bool is_sent_repeatedly(int stop_signal) {
 class Interruption {
  public:
   Interruption();
-  /// The first signal ends the process immediately, with `last_words` on standard error, until
-  /// let_steps_finish() is called. For a program with nothing to save yet.
-  explicit Interruption(std::string last_words);
+  /// The first signal ends the process immediately, with `final_message` on standard error, until
+  /// finish_steps_first() is called. For a program with nothing to save yet.
+  explicit Interruption(std::string final_message);
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
   bool requested() const;
-  /// Makes the first signal request a stop; the signal that ends the process writes `last_words`.
-  void let_steps_finish(std::string last_words) const;
+  /// Makes the first signal request a stop; the signal that ends the process writes `final_message`.
+  void finish_steps_first(std::string final_message) const;
 
  private:
   class Receiver;

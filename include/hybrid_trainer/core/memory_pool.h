@@ -35,11 +35,11 @@ struct BlockContent {
 
 /// A live or requested block of a pool.
 struct MemoryBlock {
-  static constexpr std::size_t kMostLabel = 47;
+  static constexpr std::size_t kMaxLabel = 47;
   std::size_t bytes = 0;  // rounded up
   MemoryKind kind = MemoryKind::kWorkspace;
   BlockContent content{};
-  std::array<char, kMostLabel + 1> label{};  // the MemoryLabel, or the end of a longer one
+  std::array<char, kMaxLabel + 1> label{};  // the MemoryLabel, or the end of a longer one
   std::string text() const;  // "h.0.attn.c_attn.weight f32 (192, 64)", "activations bf16 (8, 64)"
 };
 
@@ -80,7 +80,7 @@ class MemorySource {
   virtual bool prefers_slabs() const { return false; }
   /// Returns whether each block must be allocated separately in its exact size and freed immediately, so that
   /// a memory checker finds out-of-bounds accesses and uses after free.
-  virtual bool keeps_blocks_apart() const { return false; }
+  virtual bool separates_blocks() const { return false; }
 };
 
 /// Process memory; blocks of 2 MiB and more are separate mappings.
@@ -105,7 +105,7 @@ struct MemoryUse {
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
   std::size_t extent = 0;      // highest offset ever used in a slab, including gaps between blocks
   std::size_t cached = 0;      // freed bytes kept for reuse
-  std::size_t most_taken = 0;  // highest sum of live_total and cached ever; a budget bounds it
+  std::size_t max_taken = 0;   // highest sum of live_total and cached ever; a budget bounds it
   /// Total bytes ever allocated from the system; constant over a step that allocates nothing.
   std::size_t fresh_total = 0;
 };
@@ -192,8 +192,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   /// Returns cached blocks to the system, except slabs, since freeing them would block the device.
   void trim();
   /// If the source prefers slabs, allocates one of at least this size, so that later allocations up to
-  /// that size do not reach the system. Throws OutOfMemory, naming `wanted_for`.
-  void reserve(std::size_t bytes, const char* wanted_for);
+  /// that size do not reach the system. Throws OutOfMemory, naming `purpose`.
+  void reserve(std::size_t bytes, const char* purpose);
   /// See MemorySource::copy_in. `block` points into a block of this pool.
   bool copy_in(void* block, const void* from, std::size_t bytes) const {
     return source_->copy_in(block, from, bytes);

@@ -118,9 +118,9 @@ class StagedTensor {
   /// Stages a tensor that is not on the stream's device.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream)
       : StagedTensor(tensor, use, stream, tensor.device().type != stream.device().type) {}
-  /// Stages the tensor if `elsewhere` is set; through the prefetcher, if given, which then keeps errors
+  /// Stages the tensor if `needs_copy` is set; through the prefetcher, if given, which then keeps errors
   /// of the copy back.
-  StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool elsewhere,
+  StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool needs_copy,
                Prefetcher* prefetcher = nullptr);
   ~StagedTensor() noexcept(false);
   StagedTensor(const StagedTensor&) = delete;
@@ -131,7 +131,7 @@ class StagedTensor {
   Tensor tensor_, here_;
   const Stream& stream_;
   Prefetcher* prefetcher_ = nullptr;  // that holds `here_`
-  bool goes_back_ = false;
+  bool writes_back_ = false;
   int exceptions_;
 };
 

@@ -124,7 +124,7 @@ class TokenWindows final : public Dataset {
   /// Makes windows without shifts, including the shorter one at the end, so that each token except
   /// the first is a target once. A short split is one window. Throws DataError if the split has
   /// fewer than 2 tokens.
-  static std::shared_ptr<const TokenWindows> to_measure_on(
+  static std::shared_ptr<const TokenWindows> for_evaluation(
       const TokenDataset& tokens, std::int64_t sequence_length,
       const std::optional<MaskSettings>& masks = {});
 

@@ -61,14 +61,14 @@ class Tokenizer {
   virtual TokenizerKind kind() const = 0;
   std::int64_t vocabulary_size() const { return static_cast<std::int64_t>(tokens_.size()); }
   /// Returns the minimum rows of a model's table; only special tokens may have ids from there on.
-  virtual std::int64_t least_table() const { return vocabulary_size(); }
+  virtual std::int64_t min_table_rows() const { return vocabulary_size(); }
   /// Returns the id that separates documents; only a BPE tokenizer may have one.
   std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
   /// Returns whether a document that does not begin with a space is encoded as if it did, like a
   /// Hugging Face BPE with add_prefix_space. Its decoded text then begins with that space.
   virtual bool adds_prefix_space() const { return false; }
   /// Returns whether every id means the same bytes in both.
-  bool has_tokens_of(const Tokenizer& other) const { return tokens_ == other.tokens_; }
+  bool has_same_tokens(const Tokenizer& other) const { return tokens_ == other.tokens_; }
   /// Returns the bytes of a token that follows others. Throws DataError if the id is unknown.
   std::string_view token_bytes(std::int32_t id) const;
 
@@ -92,7 +92,7 @@ class Tokenizer {
   /// Returns the last position from `first` on at which a text may be cut so that its parts, the
   /// second as a continuation, have the tokens of the whole text, regardless of the text that
   /// follows; 0 if there is none.
-  virtual std::size_t last_cut(std::string_view text, std::size_t first) const = 0;
+  virtual std::size_t last_split_point(std::string_view text, std::size_t first) const = 0;
 
   /// Writes the tokenizer's files to an existing folder: the original files, byte for byte; for a
   /// trained bpe `tokenizer.json`, `vocab.json` and `merges.txt` in Hugging Face's format for
@@ -128,8 +128,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 /// Writes the files to a folder, which is created if necessary. Throws IoError.
 void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder);
 /// Returns whether a folder has the files of a tokenizer, valid or not, or is a GGUF file.
-bool holds_tokenizer(const std::filesystem::path& folder);
+bool contains_tokenizer(const std::filesystem::path& folder);
 /// Returns a message that a folder has no tokenizer, with its contents and a remedy.
-std::string absent_tokenizer(const std::filesystem::path& folder);
+std::string missing_tokenizer_message(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

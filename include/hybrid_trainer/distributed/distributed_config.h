@@ -21,8 +21,8 @@ struct DistributedConfig {
   /// Returns `bucket_bytes`, or if 0, 1/32 of the weights' bytes, between 1 MiB and 4 MiB. The last
   /// bucket overlaps with nothing, so it should be small; each bucket has a fixed cost.
   std::int64_t bucket_bytes_for(std::int64_t weight_bytes) const {
-    constexpr std::int64_t kLeast = 1 << 20, kMost = 4 << 20;
-    return bucket_bytes > 0 ? bucket_bytes : std::clamp(weight_bytes / 32, kLeast, kMost);
+    constexpr std::int64_t kMin = 1 << 20, kMax = 4 << 20;
+    return bucket_bytes > 0 ? bucket_bytes : std::clamp(weight_bytes / 32, kMin, kMax);
   }
   /// Returns whether ranks compare their weights after this step. With zero 3, no weight is on two ranks.
   bool compares_weights(std::int64_t step, bool saves) const {

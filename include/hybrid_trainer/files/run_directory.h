@@ -24,16 +24,16 @@ struct RunPaths {
   std::string algorithms() const { return root + "/algorithms"; }
   std::string lock() const { return root + "/.lock"; }
   /// Returns true if the folder contains a config.json and traces of training.
-  bool hold_a_run() const;
+  bool contains_run() const;
   /// Returns true if the folder contains only files that a run writes before its config.json: the
   /// run is starting, or was killed then.
-  bool hold_a_start() const;
+  bool contains_start() const;
 };
 
 /// Returns the process id, in digits, that last took a run's lock; "" if the file does not say.
 std::string process_of_lock(const std::string& lock);
 /// Returns whether that process has certainly ended; false if unknown, as on another machine.
-bool holder_has_ended(const std::string& lock);
+bool holder_has_exited(const std::string& lock);
 
 /// Returns the paths of an existing run, for reading. Throws MissingInput if there is none.
 RunPaths existing_run(const std::string& root);

@@ -77,7 +77,7 @@ class CachedDecoder {
 
   /// Number of tokens that can be drafted after a text of `tokens` without outgrowing the context;
   /// 0 if the model cannot return from rejected drafts.
-  std::int64_t room_for_drafts(std::int64_t tokens, std::int64_t pinned) const {
+  std::int64_t draft_capacity(std::int64_t tokens, std::int64_t pinned) const {
     if (state_ && !state_->can_keep()) return 0;  // it cannot return from rejected drafts
     return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
   }
@@ -110,7 +110,7 @@ class BatchDecoder {
   /// Allocates the memory of all texts: `room.tokens` is the longest length, limited to the
   /// context. `dtype`: of activations, products and caches. Model and stream must outlive this.
   /// Throws OutOfMemory.
-  BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream);
+  BatchDecoder(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream);
 
   std::int64_t rows() const { return std::ssize(rows_); }
   /// Replaces the row's text with a whole text, not empty, whose first `pinned` tokens are never
@@ -151,7 +151,7 @@ class BatchDecoder {
 
 /// Makes a decoder with as many rows, at most `room.texts`, as fit in memory, on the CPU in three
 /// quarters of the available memory. Throws OutOfMemory if not even one fits.
-std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, TextRoom room,
+std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, DecodeCapacity room,
                                                          DType dtype, const Stream& stream);
 
 }  // namespace hybrid_trainer

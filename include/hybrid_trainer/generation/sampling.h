@@ -31,24 +31,24 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
                           std::uint64_t position, std::span<const std::int32_t> text = {});
 
 /// Constraints on the tokens of a text, as in transformers' generate.
-struct WritingRules {
+struct TokenConstraints {
   std::optional<std::int32_t> first{};  // the first token after a beginning of one
   std::optional<std::int32_t> last{};   // the last token of a text of the largest length
   std::vector<std::int32_t> end_tokens{};
-  std::vector<std::int32_t> suppressed{};           // never written
-  std::vector<std::int32_t> suppressed_at_first{};  // not as the first generated token
-  double repetition_penalty = 1;  // penalty of tokens in the text, see SamplingSettings
-  std::int64_t begun = 1;         // tokens at the beginning of the text
-  std::int64_t least = 0;         // shortest text, including its beginning
-  std::int64_t least_new = 0;     // fewest generated tokens
-  std::int64_t longest = 0;       // longest text
-  std::int64_t words = 0;         // tokens from this id on are never written; 0: no limit
-  std::int64_t unrepeated = 0;    // no n-gram of this length repeats; 0: no limit
+  std::vector<std::int32_t> suppressed{};        // never written
+  std::vector<std::int32_t> suppressed_first{};  // not as the first generated token
+  double repetition_penalty = 1;     // penalty of tokens in the text, see SamplingSettings
+  std::int64_t begun = 1;            // tokens at the beginning of the text
+  std::int64_t least = 0;            // shortest text, including its beginning
+  std::int64_t min_new_tokens = 0;   // fewest generated tokens
+  std::int64_t longest = 0;          // longest text
+  std::int64_t words = 0;            // tokens from this id on are never written; 0: no limit
+  std::int64_t no_repeat_ngram = 0;  // no n-gram of this length repeats; 0: no limit
 
   /// Returns whether apply changes scores of texts shorter than the largest length.
   bool change_scores() const {
-    return first || last || !suppressed.empty() || !suppressed_at_first.empty() ||
-           repetition_penalty != 1 || least > 0 || least_new > 0 || unrepeated > 0;
+    return first || last || !suppressed.empty() || !suppressed_first.empty() ||
+           repetition_penalty != 1 || least > 0 || min_new_tokens > 0 || no_repeat_ngram > 0;
   }
   /// Sets forbidden tokens' scores to −∞. A forced token gets 0, and all others −∞.
   void apply(std::span<float> scores, std::span<const std::int32_t> text) const;

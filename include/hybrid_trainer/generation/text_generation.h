@@ -20,12 +20,12 @@ class DraftLength {
   std::int64_t next();
   /// Records a round: the numbers of drafted and accepted tokens, and the seconds of both models.
   /// The main model made one token more than were accepted.
-  void learn(std::int64_t drafted, std::int64_t taken, double seconds);
+  void update(std::int64_t drafted, std::int64_t taken, double seconds);
 
  private:
   std::int64_t fastest() const;
-  void learn_plain(double seconds);
-  void learn_shares(std::int64_t drafted, std::int64_t taken);
+  void update_undrafted(double seconds);
+  void update_acceptance(std::int64_t drafted, std::int64_t taken);
   std::vector<double> first_{};           // seconds of the rounds before the first draft, by size
   bool has_drafted_ = false;              // set by the first draft, whose time is an outlier
   double plain_ = 0;                      // recent seconds per token without drafts
@@ -56,7 +56,7 @@ class DraftModel {
                                   std::int64_t most);
   /// Records the result of a round: the number of accepted tokens, and the seconds of the main
   /// model; 0 if it processed a prompt.
-  void learn(std::int64_t drafted, std::int64_t taken, double seconds);
+  void update(std::int64_t drafted, std::int64_t taken, double seconds);
 
  private:
   CachedDecoder decoder_;
@@ -80,7 +80,7 @@ class Utf8Assembler {
 struct GenerationSettings {
   std::int64_t tokens = 100;  // most new tokens
   SamplingSettings sampling{};
-  WritingRules rules{};                    // of a model folder, excluding text-dependent values
+  TokenConstraints rules{};                // of a model folder, excluding text-dependent values
   std::vector<std::string> stop{};         // ends the text before the first of these
   std::vector<std::int32_t> end_tokens{};  // end the text like the end-of-text token
   std::int64_t pinned = 0;  // first tokens that are never dropped if the text outgrows the context
@@ -93,7 +93,7 @@ void check(const GenerationSettings& settings);
 struct GenerationResult {
   std::int64_t prompt_tokens = 0;       // processed tokens
   std::int64_t left_out = 0;            // dropped tokens of a prompt longer than the context
-  std::int64_t forgotten = 0;           // processed tokens dropped before the end
+  std::int64_t dropped_tokens = 0;      // processed tokens dropped before the end
   std::int64_t tokens = 0;              // generated tokens; fewer than requested if the text ended
   std::int64_t drafted = 0, taken = 0;  // tokens of the draft model, and accepted ones
   double prompt_seconds = 0;

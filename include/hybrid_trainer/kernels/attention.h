@@ -22,11 +22,11 @@ struct BlockPattern {
   static constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::max();
 
   constexpr bool is_on() const { return block > 0; }
-  constexpr bool sees(std::int32_t head, std::int32_t i, std::int32_t j) const {
-    return next_seen(head, i, j) == j;
+  constexpr bool attends(std::int32_t head, std::int32_t i, std::int32_t j) const {
+    return next_visible(head, i, j) == j;
   }
   /// Returns the first key block >= j that query block i attends to, or kNone.
-  constexpr std::int32_t next_seen(std::int32_t head, std::int32_t i, std::int32_t j) const {
+  constexpr std::int32_t next_visible(std::int32_t head, std::int32_t i, std::int32_t j) const {
     if (j > i) return kNone;
     const std::int32_t first_local = i - local + 1, others = first_local - global;
     if (j < global || j >= first_local || random >= others) return j;
@@ -38,7 +38,7 @@ struct BlockPattern {
     return first_local;
   }
   /// Returns the number of key blocks that query block i attends to.
-  constexpr std::int32_t seen_by(std::int32_t i) const {
+  constexpr std::int32_t visible_blocks(std::int32_t i) const {
     const std::int32_t first_local = i < local ? 0 : i - local + 1;
     const std::int32_t others = first_local < global ? 0 : first_local - global;
     return i + 1 - (others > random ? others - random : 0);
@@ -124,7 +124,7 @@ inline float score_scale(const AttentionSpec& spec, std::int64_t head_size) {
 }
 
 /// Returns the mean number of keys per query over a sequence of `time` tokens.
-double keys_seen(const AttentionSpec& spec, std::int64_t time);
+double visible_keys(const AttentionSpec& spec, std::int64_t time);
 
 /// Self-attention, causal unless spec.bidirectional, with an online softmax over key blocks: no (T, T) array
 /// is stored. qkv: (B, T, (H + 2·K)·head_size) f32 or bf16; a row contains all queries, then all keys,

@@ -93,11 +93,11 @@ struct ConvolutionSpec {
   bool silu = true;        // applies SiLU to the sum
   std::int64_t ahead = 0;  // taps on later tokens; 0: causal
 };
-inline constexpr std::int64_t kMostTaps = 16;
+inline constexpr std::int64_t kMaxTaps = 16;
 
 /// Depthwise convolution along tokens: y[t, c] = silu(bias[c] + Σ_τ weight[c, τ]·
 /// x[t − K + 1 + ahead + τ, first + c]). x: (B, T, any), read in columns [first, first + C); y:
-/// (B, T, C); both f32 or bf16, of one dtype. weight: (C, K) f32, K at most kMostTaps; bias: (C) f32 or
+/// (B, T, C); both f32 or bf16, of one dtype. weight: (C, K) f32, K at most kMaxTaps; bias: (C) f32 or
 /// undefined. before: (B, K − 1 − ahead, C) of x's dtype, the rows before the first; undefined: zeros.
 /// positions: (B, T) i32, the index of each token in its document; undefined: one document per
 /// sequence. A tap reads only tokens of its document, which extends into `before` if the position of

@@ -59,10 +59,10 @@ void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Ten
 /// [first_row[p], first_row[p] + rows[p]) and columns [p·rank, (p+1)·rank); all else is 0. In the stacked
 /// matrix the blocks follow each other in rows.
 struct DiagonalBlocks {
-  static constexpr int kMost = 4;
+  static constexpr int kMax = 4;
   int count = 0;
   std::int64_t rank = 0;
-  std::array<std::int64_t, kMost> first_row{}, rows{};
+  std::array<std::int64_t, kMax> first_row{}, rows{};
 
   std::int64_t columns() const { return count * rank; }
   std::int64_t stacked_rows() const {

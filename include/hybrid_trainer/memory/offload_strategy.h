@@ -32,7 +32,7 @@ struct MoveOutResult {
 enum class Location {
   kResident,   // in the slots
   kLeaving,    // being copied out: the slots are undefined, their memory is not free yet
-  kAway,       // offloaded, device memory is free
+  kOffloaded,  // offloaded, device memory is free
   kReturning,  // being copied into new memory
 };
 

@@ -47,7 +47,7 @@ class ConfigKeys {
   /// Rejects a file whose key has another value; writes null.
   void derived(const std::string& key, const ConfigValue& value);
   /// Writes a key and ignores its value in files.
-  void only_written(const std::string& key, const ConfigValue& value);
+  void write_only(const std::string& key, const ConfigValue& value);
   /// Accepts keys of files that do not affect the computation.
   void inert(const std::vector<std::string>& keys);
 

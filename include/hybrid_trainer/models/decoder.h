@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 /// GPT-2's deviations at config.initializer_range; if that is not set, 0.02, and below width 768
 /// larger by √(768/width) for matrices other than the tables.
-FirstDeviations usual_deviations(const ModelConfig& config);
+InitialDeviations default_deviations(const ModelConfig& config);
 
 class EncoderOutput;
 class SourceEncoder;
@@ -33,7 +33,7 @@ struct DecoderSpec {
   std::vector<std::shared_ptr<RotaryTable>> rotary{};
   double embedding_scale = 1;  // of the token rows, or of the sum with positions
   /// See Embedding::Spec.
-  bool scales_tokens_alone = false;
+  bool scales_only_tokens = false;
   std::int64_t first_position = 0;
   float logit_cap = 0;          // see LanguageHead
   double logit_scale = 1;       // of the logits, before the cap
@@ -41,7 +41,7 @@ struct DecoderSpec {
   bool embedding_norm = false;  // normalizes the embedding, "ln_e"
   bool final_norm = true;       // normalizes the last layer's result
   bool head_bias = false;       // bias of the logits, read from files and not trained
-  FirstDeviations deviations;
+  InitialDeviations deviations;
   /// Names in a Hugging Face folder.
   struct Files {
     std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f",
@@ -85,8 +85,8 @@ class Decoder final : public LanguageModel, private SegmentSteps {
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   PreferenceLoss* preference() override { return &preference_; }
-  bool goes_in_segments() const override {
-    return !embedding_.has_positions() && blocks_.goes_in_segments();
+  bool supports_segments() const override {
+    return !embedding_.has_positions() && blocks_.supports_segments();
   }
   bool carries_state() const override { return blocks_.carries_state(); }
   std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
@@ -101,7 +101,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   double recomputed_flops_of(const Shape& targets, double share) override;
   std::vector<std::string> parts() const override;
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;
-  std::unique_ptr<DecodeState> make_decode_state(TextRoom room, DType dtype,
+  std::unique_ptr<DecodeState> make_decode_state(DecodeCapacity room, DType dtype,
                                                  const Stream& stream) const override;
   Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts, DecodeState& state,
                      std::int64_t last, const Pass& pass, const Stream& stream) override;
@@ -114,11 +114,11 @@ class Decoder final : public LanguageModel, private SegmentSteps {
 
  private:
   class States;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   /// Number of segments of a batch's sequences; 1: unsegmented.
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
-  bool goes_by_segments(const Batch& batch, const Pass& pass) const;
+  bool uses_segments(const Batch& batch, const Pass& pass) const;
   void read_source(const Batch& batch, ActivationTape& tape, const Stream& stream);
   void source_backward(const Batch& batch, ActivationTape& tape, const Stream& stream);
   Tensor text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,

@@ -10,10 +10,10 @@ namespace hybrid_trainer {
 /// State of a model between the tokens of growing texts, such as key-value caches.
 class DecodeState {
  public:
-  explicit DecodeState(TextRoom room)
+  explicit DecodeState(DecodeCapacity room)
       : room_(room), positions_(static_cast<std::size_t>(room.texts)), kept_(positions_.size()) {}
   virtual ~DecodeState() = default;
-  TextRoom room() const { return room_; }
+  DecodeCapacity room() const { return room_; }
   /// Grows to `tokens` tokens per text, preserving the contents. Throws OutOfMemory.
   void grow(std::int64_t tokens, const Stream& stream) {
     if (tokens <= room_.tokens) return;
@@ -34,15 +34,15 @@ class DecodeState {
     kept_[index(text)] = position(text);
   }
   /// Returns the last position, at most `tokens`, that a text can return to.
-  std::int64_t last_return(std::int64_t tokens, std::int64_t text = 0) const {
+  std::int64_t rewind_position(std::int64_t tokens, std::int64_t text = 0) const {
     if (can_rewind() || tokens == position(text)) return tokens;
     return kept_[index(text)] <= tokens ? kept_[index(text)] : 0;
   }
-  /// Returns to a position from last_return, without freeing memory.
+  /// Returns to a position from rewind_position, without freeing memory.
   void rewind(std::int64_t tokens, const Stream& stream, std::int64_t text = 0) {
-    require(tokens == last_return(tokens, text),
+    require(tokens == rewind_position(tokens, text),
             "decoding: this model's state goes back to what was kept of a text alone");
-    if (tokens > 0 && tokens < position(text)) return_states(text, stream);
+    if (tokens > 0 && tokens < position(text)) restore_states(text, stream);
     positions_[index(text)] = tokens;
     if (kept_[index(text)] > tokens) kept_[index(text)] = 0;
   }
@@ -62,11 +62,11 @@ class DecodeState {
   virtual void grow_caches(std::int64_t tokens, const Stream& stream) = 0;
   /// Keeps state that cannot rewind (see BranchState).
   virtual void keep_states(std::int64_t /*text*/, const Stream&) {}
-  virtual void return_states(std::int64_t /*text*/, const Stream&) {}
+  virtual void restore_states(std::int64_t /*text*/, const Stream&) {}
   virtual void branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
                              const Stream& stream) = 0;
   static std::size_t index(std::int64_t text) { return static_cast<std::size_t>(text); }
-  TextRoom room_;
+  DecodeCapacity room_;
   std::vector<std::int64_t> positions_, kept_;  // by text; 0: nothing kept
 };
 
@@ -76,7 +76,7 @@ class LanguageModel : public Network {
   /// Returns all logits, (B·T, at least vocabulary) f32 or bf16, of tokens (B, T) i32.
   virtual Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) = 0;
   /// Allocates state for texts of at most config().context tokens. Throws OutOfMemory.
-  virtual std::unique_ptr<DecodeState> make_decode_state(TextRoom room, DType dtype,
+  virtual std::unique_ptr<DecodeState> make_decode_state(DecodeCapacity room, DType dtype,
                                                          const Stream& stream) const = 0;
   /// Returns the logits after each of the last `last` of tokens (B, T), (B·last, at least
   /// vocabulary), and adds the tokens to `texts` (B) in this model's `state`. A single text takes

@@ -20,9 +20,9 @@ const std::vector<std::string>& frozen_base_names();
 bool is_quantized_base(const std::string& name);
 
 /// Requires adapters on the model or on parts of it.
-KeyNeed any_adapters();
+KeyNeed adapters_required();
 /// Requires frozen weights.
-KeyNeed any_frozen_weights();
+KeyNeed frozen_weights_required();
 
 /// Low-rank adapters on frozen weights.
 struct LoraConfig {
@@ -57,20 +57,20 @@ struct LoraConfig {
                 "Rank of the adapters of each expert; 0 uses rank times the share of experts that "
                 "a token is routed to, rounded up.",
                 Range::between(0, 4096)}
-              .needs_any(any_adapters()));
+              .needs_any(adapters_required()));
     visit(Field{"alpha", self.alpha, "Scale of the adapters: B·A is multiplied by alpha/r.",
                 Range::above(0)}
-              .needs_any(any_adapters()));
+              .needs_any(adapters_required()));
     visit(Field{"dropout", self.dropout,
                 "Dropout probability of the inputs of adapters, in training only.",
                 Range::fraction()}
-              .needs_any(any_adapters()));
+              .needs_any(adapters_required()));
     visit(
         Field{"targets", self.targets,
               "Modules that get an adapter, separated by commas: their names in a Hugging Face "
               "folder or the ends of these names, such as q_proj,v_proj; experts selects all "
               "products of experts. all-linear selects every product except the head and routers."}
-            .needs_any(any_adapters()));
+            .needs_any(adapters_required()));
     visit(Field{"variant",
                 self.variant,
                 "Kind of adapter: lora; rslora, which multiplies B·A by alpha/√r; dora, which also "
@@ -78,7 +78,7 @@ struct LoraConfig {
                 "or rsdora, which does both.",
                 Range{},
                 {"lora", "rslora", "dora", "rsdora"}}
-              .needs_any(any_adapters()));
+              .needs_any(adapters_required()));
     visit(
         Field{"base", self.base,
               "Storage of the frozen weights. fp32; bf16, rounded once; or quantized as in "
@@ -88,7 +88,7 @@ struct LoraConfig {
               "blocks. A product in another precision converts the weights it needs.",
               Range{}, frozen_base_names()}
             .essential(Question::kModel)
-            .needs_any(any_frozen_weights()));
+            .needs_any(frozen_weights_required()));
   }
 };
 

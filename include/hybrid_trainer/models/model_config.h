@@ -413,10 +413,10 @@ struct ModelConfig {
   }
 };
 
-/// Returns the model with the training settings of `asked`: dropout, losses and biases of experts,
+/// Returns the model with the training settings of `requested`: dropout, losses and biases of experts,
 /// and the attention pattern. If set in `keys`, context and rope_scaling change too; throws
 /// ConfigError if the model does not use rotary positions.
-ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
+ModelConfig with_training_of(ModelConfig model, const ModelConfig& requested,
                              const std::vector<std::string>& keys = {});
 
 }  // namespace hybrid_trainer

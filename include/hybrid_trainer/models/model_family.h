@@ -36,8 +36,8 @@ struct HuggingFaceLayout {
   std::vector<std::string> copies_of_table{};
   /// Suffixes of tensors in files that the model computes itself (masks) and ignores.
   std::vector<std::string> ignored{};
-  bool tells_windows = false;  // config.json has a key for ModelConfig::window
-  bool has_mixers = false;     // folders in bf16 may store the mixers' vectors in f32
+  bool has_window_key = false;  // config.json has a key for ModelConfig::window
+  bool has_mixers = false;      // folders in bf16 may store the mixers' vectors in f32
   /// PEFT 0.21 with transformers 5 supports this family's experts only through target_parameters.
   bool experts_are_parameters = false;
   /// Describes the values in the written config.json that other programs misread; "" or null: none.
@@ -47,7 +47,7 @@ struct HuggingFaceLayout {
     std::string model_type{}, prefix{};
   } outer{};
   /// Modules of linear maps that PEFT cannot adapt in such folders.
-  std::vector<std::string> not_adapted{};
+  std::vector<std::string> unadaptable{};
   /// Prefixes of unsupported tensors, which export copies from the original folder.
   std::vector<std::string> carried{};
   /// Prefix of an image classifier's head tensors. If a folder has other classes or no head,
@@ -92,7 +92,7 @@ struct ModelFamily {
   HuggingFaceLayout hugging_face{};
   GgufLayout gguf{};
   /// True if `make` makes LanguageModels; other networks need no model.vocabulary.
-  bool is_of_language = true;
+  bool is_language_model = true;
   /// Task of the models: the Hub's pipeline_tag, a display title, and PEFT's task_type, which is
   /// empty for models with inputs other than tokens, since PEFT would pass them input_ids.
   struct Purpose {

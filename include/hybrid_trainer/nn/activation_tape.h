@@ -30,7 +30,7 @@ struct Pass {
   Tensor positions{};
   /// Marks padding (see Batch); undefined if there is none.
   Tensor is_token{};
-  /// Tokens per segment, for models that support it (LossModel::goes_in_segments): only one
+  /// Tokens per segment, for models that support it (LossModel::supports_segments): only one
   /// segment's activations are live at a time; 0: whole sequences.
   std::int64_t segment = 0;
   /// Number of segments at the end that keep their activations; backward recomputes the others.
@@ -109,7 +109,8 @@ class ActivationTape {
   virtual void set_rebuild(Rebuild) {}
   /// Declares that `tensor`, saved next, can be computed from `source`, which is already saved and
   /// is taken later. The tape may then drop the tensor; `by` must outlive the tape.
-  virtual void can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) {
+  virtual void declare_rebuildable(const Tensor& tensor, Rebuild as, const Tensor& source,
+                                   Rebuilder& by) {
     static_cast<void>(tensor), static_cast<void>(as), static_cast<void>(source);
     static_cast<void>(by);
   }
@@ -133,7 +134,8 @@ class PlainTape : public ActivationTape {
       : ActivationTape(pass), rebuild_(rebuild) {}
   bool keeps() const final { return true; }
   void set_rebuild(Rebuild rebuild) final { rebuild_ = rebuild; }
-  void can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) final;
+  void declare_rebuildable(const Tensor& tensor, Rebuild as, const Tensor& source,
+                           Rebuilder& by) final;
   void save(Activation activation, const Stream& stream) final;
   Tensor take(const Stream& stream) final;
   void save_shape(const Shape& shape) final { shapes_.push_back(shape); }
@@ -153,7 +155,7 @@ class PlainTape : public ActivationTape {
     Activation activation;  // without the tensor
     TensorIdentity identity;
     Tensor kept{};
-    int takers = 1;
+    int consumers = 1;
     bool packed = true;
     Rebuilder* rebuilder = nullptr;  // set if the tensor was dropped
     std::size_t source = 0;          // the entry from which it is recomputed
@@ -162,7 +164,7 @@ class PlainTape : public ActivationTape {
     std::size_t entry;
     Shape shape;
   };
-  /// The last can_rebuild call, for a tensor that is saved next.
+  /// The last declare_rebuildable call, for a tensor that is saved next.
   struct Offer {
     TensorIdentity of;
     std::size_t source;

@@ -50,7 +50,7 @@ class HeadNorms {
 
  private:
   kernels::RmsNormSpec norm_;
-  kernels::HeadRange query_heads_, key_heads_;
+  kernels::HeadRange query_heads_, kv_heads_;
   Parameter queries_, keys_;
 };
 
@@ -92,7 +92,7 @@ class HeadPreparation {
  private:
   void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
               kernels::Rotation rotation, const Stream& stream) const;
-  std::int64_t turned_heads_, head_size_;
+  std::int64_t rotated_heads_, head_size_;
   std::optional<HeadNorms> norms_;
   float limit_;
   std::shared_ptr<RotaryTable> rotary_;
@@ -119,7 +119,7 @@ class CarriedKeys {
     return before(pass) + time;
   }
   /// Returns x (B, T, columns) after zero rows; `own` returns the last T rows of such a tensor.
-  Tensor behind_zeros(const Tensor& x, const Pass& pass, const Stream& stream) const;
+  Tensor after_zero_rows(const Tensor& x, const Pass& pass, const Stream& stream) const;
   Tensor own(const Tensor& joined, const Pass& pass, const Stream& stream) const;
   /// Returns the gradient of qkv from the gradient of the joined rows: adds the next segment's
   /// gradient to the last rows, and passes the gradient of the carried rows to the segment before.
@@ -174,21 +174,21 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   /// Throws Error if attention is bidirectional, since later tokens would change earlier outputs.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
+  std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
                                           const Stream& stream) const override;
   /// Requires a window, which bounds the carried keys; no pattern, since it counts blocks from the
   /// start of a sequence; and no relative bias.
-  bool goes_in_segments() const override {
+  bool supports_segments() const override {
     return heads_.window > 0 && !heads_.bidirectional && !convolution_ && !relative_ &&
            !heads_.pattern.is_on() && preparation_.is_relative();
   }
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override {
     TwoProductBranch::initialize(deviations, seed, stream);
     if (convolution_) convolution_->initialize(seed, stream);
   }
   TokenFlops flops(std::int64_t time) const override {
-    return flops_with(4 * kernels::keys_seen(heads_, time) * static_cast<double>(inner()), 2);
+    return flops_with(4 * kernels::visible_keys(heads_, time) * static_cast<double>(inner()), 2);
   }
   void visit_parameters(const ParameterVisitor& visit) override;
 
@@ -196,7 +196,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
   /// Returns whether backward recomputes queries, keys and values from the stored product.
-  bool prepares_anew(const Pass& pass) const {
+  bool recomputes_qkv(const Pass& pass) const {
     return preparation_.changes() || gate_ || convolution_ || pass.carry != nullptr;
   }
   /// Returns the input of the norms: without gates, or after the convolution.

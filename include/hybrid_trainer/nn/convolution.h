@@ -102,7 +102,7 @@ class MaxPooling final : public Module {
 };
 
 /// Global average pooling: (B, D1..Dn, C) to (B, C).
-class MeanOfPlaces final : public Module {
+class GlobalMeanPooling final : public Module {
  public:
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
@@ -175,7 +175,7 @@ class SpeechStem final : public Module {
     second_.visit_parameters(visit);
     visit(positions_);
   }
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream);
   /// FLOPs per clip.
   TokenFlops flops() const;
 

@@ -29,8 +29,8 @@ class EncoderOutput {
   std::int64_t version() const { return version_; }
 
   /// Returns whether the gradient is needed; with a frozen encoder, for example, it is not.
-  bool wants_gradient() const { return wants_gradient_; }
-  void want_gradient(bool wanted) { wants_gradient_ = wanted; }
+  bool requires_gradient() const { return requires_gradient_; }
+  void set_requires_gradient(bool wanted) { requires_gradient_ = wanted; }
   /// Adds a layer's gradient, in the shape of the values; the first call's memory becomes the sum.
   void add_gradient(const Tensor& part, const Stream& stream);
   /// Returns the sum of the gradients, in the dtype of activations; undefined if there is none.
@@ -46,7 +46,7 @@ class EncoderOutput {
  private:
   Tensor values_, lengths_, gradient_;
   std::int64_t version_ = 0, texts_per_source_ = 1;
-  bool wants_gradient_ = true;
+  bool requires_gradient_ = true;
 };
 
 /// Multi-head attention of a decoder to an encoder's output: y = residual +
@@ -82,9 +82,9 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   /// of all sources, computed when the first text that reads them begins.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
+  std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
                                           const Stream& stream) const override;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override {
     TwoProductBranch::initialize(deviations, seed, stream);
     initialize_normal(source_keys_.weight(), deviations.matrix, seed, stream);

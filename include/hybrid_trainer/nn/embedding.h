@@ -15,7 +15,7 @@ class Embedding {
     std::int64_t width = 0;
     double factor = 1;  // scales the sum; rounded to its dtype
     /// The factor scales only the token rows.
-    bool scales_tokens_alone = false;
+    bool scales_only_tokens = false;
     /// Unused rows at the beginning of the position table: position t has row first + t.
     std::int64_t first_position = 0;
     ModuleName positions_name{"wpe.weight"};
@@ -44,11 +44,11 @@ class Embedding {
   }
   void scale(const Tensor& x, const Stream& stream) const;
   void add_positions(const Tensor& y, const Pass& pass, const Stream& stream) const;
-  bool adds_positions_apart(const Pass& pass) const {
-    return positions_ && (pass.positions || (scales_tokens_alone_ && factor_ != 1));
+  bool adds_positions_separately(const Pass& pass) const {
+    return positions_ && (pass.positions || (scales_only_tokens_ && factor_ != 1));
   }
   float factor_;
-  bool scales_tokens_alone_, owns_tokens_;
+  bool scales_only_tokens_, owns_tokens_;
   std::int64_t first_position_;
   std::shared_ptr<Parameter> tokens_;
   std::optional<Parameter> positions_;

@@ -24,13 +24,13 @@ class GroupedLinear {
  public:
   explicit GroupedLinear(std::vector<Linear> linears) : linears_(std::move(linears)) {}
   /// The maps that a product acquires.
-  enum class Wanted {
+  enum class GroupSelection {
     kAll,
     kWithRows,  // only groups with rows; waits for the offsets
   };
   /// Maps x (R, I) to (R, O).
-  Tensor forward(const Tensor& x, const RowsByGroup& groups, Wanted wanted, const Pass& pass,
-                 const Stream& stream);
+  Tensor forward(const Tensor& x, const RowsByGroup& groups, GroupSelection wanted,
+                 const Pass& pass, const Stream& stream);
   /// Returns the gradient of x; dy: (R, O).
   Tensor backward_input(const Tensor& dy, const RowsByGroup& groups, const Pass& pass,
                         const Stream& stream);
@@ -100,13 +100,13 @@ class RoutedExperts final : public Rebuilder {
 
   RoutedExperts(const ModuleName& name, const Spec& spec, const Names& names, const Stream& stream);
   /// Maps x (…, C). `wanted`: see GroupedLinear.
-  Tensor forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
+  Tensor forward(const Tensor& x, const Tensor& residual, GroupedLinear::GroupSelection wanted,
                  ActivationTape& tape, const Stream& stream);
   /// Returns the gradient of x.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream);
   /// Recomputes f(gate)·up from gate and up.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream);
   TokenFlops flops() const;
   KeptNumbers kept() const;
   void visit_parameters(const ParameterVisitor& visit);
@@ -162,15 +162,15 @@ class ExpertMixture final : public ResidualBranch {
   ExpertMixture(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override {
-    return forward(x, residual, GroupedLinear::Wanted::kAll, tape, stream);
+    return forward(x, residual, GroupedLinear::GroupSelection::kAll, tape, stream);
   }
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// Acquires only experts that receive tokens.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   /// False with auxiliary losses, which are means over all tokens of a pass.
-  bool goes_in_segments() const override { return goes_in_segments_; }
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  bool supports_segments() const override { return supports_segments_; }
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
   KeptNumbers kept() const override;
@@ -179,9 +179,9 @@ class ExpertMixture final : public ResidualBranch {
   void visit_routings(const RoutingVisitor& visit) override { visit(experts_); }
 
  private:
-  Tensor forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
+  Tensor forward(const Tensor& x, const Tensor& residual, GroupedLinear::GroupSelection wanted,
                  ActivationTape& tape, const Stream& stream);
-  bool goes_in_segments_;
+  bool supports_segments_;
   RoutedExperts experts_;
   std::unique_ptr<GatedFeedForward> shared_;  // or null
   std::unique_ptr<RoutedExperts> gated_;      // a shared expert with a gate, or null

@@ -22,7 +22,7 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// Recomputes the GELU of the pre-activation x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  bool goes_in_segments() const override { return true; }
+  bool supports_segments() const override { return true; }
 
  private:
   void active_of(const Tensor& active, const Tensor& x, const Stream& stream) const;
@@ -47,7 +47,7 @@ class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// Recomputes f(gate)·up from gate and up.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  bool goes_in_segments() const override { return true; }
+  bool supports_segments() const override { return true; }
 
  private:
   kernels::Gate gate_;

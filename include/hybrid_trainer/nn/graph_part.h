@@ -9,7 +9,7 @@ namespace hybrid_trainer::graph {
 /// A tensor that a part reads. In backward it is defined only for tensors of the batch.
 struct PartInput {
   Tensor tensor{};
-  bool wants_gradient = false;
+  bool requires_gradient = false;
 };
 using PartInputs = std::span<const PartInput>;
 
@@ -27,12 +27,12 @@ class Part {
   /// Visits the linear maps that may get adapters.
   virtual void visit_linears(const LinearVisitor&) {}
   virtual void visit_routings(const RoutingVisitor&) {}
-  /// Initializes weights from the seed; by default as first_matrices does.
+  /// Initializes weights from the seed; by default as initialize_matrices does.
   virtual void initialize(std::uint64_t seed, const Stream& stream);
   /// FLOPs of forward and backward for one example, whose inputs have these shapes with a first
-  /// dimension of 1; `wants_gradient`: whether any input needs a gradient.
+  /// dimension of 1; `requires_gradient`: whether any input needs a gradient.
   virtual TokenFlops flops(std::span<const Shape> inputs, const Shape& output,
-                           bool wants_gradient) = 0;
+                           bool requires_gradient) = 0;
   /// Returns the forward FLOPs that backward repeats if `share` of the activations is recomputed.
   virtual double recomputed_flops(std::span<const Shape> inputs, const Shape& output,
                                   double share) {
@@ -55,8 +55,8 @@ using ModuleMaker = std::function<std::unique_ptr<Module>(
 
 /// Fills matrices with normally distributed values of deviation 1/√inputs and tables with deviation
 /// 0.02; leaves vectors and frozen weights unchanged.
-void first_matrices(const std::function<void(const ParameterVisitor&)>& visit_parameters,
-                    std::uint64_t seed, const Stream& stream);
+void initialize_matrices(const std::function<void(const ParameterVisitor&)>& visit_parameters,
+                         std::uint64_t seed, const Stream& stream);
 
 /// Returns the shape of a module's output for an input of this shape, without computing it.
 Shape output_shape(const ModuleMaker& make, const ModuleName& name, const Shape& input);
@@ -80,14 +80,14 @@ class Loss {
   /// otherwise by the number of losses.
   virtual bool counts_targets() const { return false; }
   /// Settings of the computation.
-  struct Way {
+  struct LossOptions {
     float gradient_scale =
         0;  // if not 0, replaces x with the gradient of the summed losses, times this
     float label_smoothing = 0;  // Pass::label_smoothing; used only by cross entropies
   };
   /// Writes the losses, (rows of all examples) f32, of x, f32.
   virtual void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
-                       const Way& way, const Stream& stream) const = 0;
+                       const LossOptions& options, const Stream& stream) const = 0;
   /// Returns measures of the predictions other than the loss; names begin with `name` and a dot. x,
   /// f32, targets and losses are in host memory.
   virtual std::vector<Measure> measures(const std::string& name, const Tensor& x,

@@ -35,7 +35,7 @@ struct AdapterSpec {
 /// al. 2024, "DoRA: weight-decomposed low-rank adaptation".
 class LowRankAdapter {
  public:
-  /// Creates zero weights. At most DiagonalBlocks::kMost parts, in the order of their rows.
+  /// Creates zero weights. At most DiagonalBlocks::kMax parts, in the order of their rows.
   LowRankAdapter(const std::string& name, std::int64_t inputs, std::int64_t outputs,
                  std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
   /// Computes y (N, outputs) += scale·B·A·dropout(x) for x (N, inputs).
@@ -104,7 +104,7 @@ class AdapterGradients {
 };
 
 /// Returns whether a weight belongs to an adapter, judged by its name.
-bool is_of_adapter(const Parameter& parameter);
+bool belongs_to_adapter(const Parameter& parameter);
 
 /// Floating-point operations per token.
 struct TokenFlops {

@@ -35,14 +35,14 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   /// Decodes x, (1, T, C) for one text or (B, 1, C) for several. `state` comes from make_state.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) final;
-  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
+  std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
                                           const Stream& stream) const final;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override {
     TwoProductBranch::initialize(deviations, seed, stream);
     convolution_.initialize(seed, stream);
   }
-  bool goes_in_segments() const override { return true; }
+  bool supports_segments() const override { return true; }
   bool carries_state() const final { return true; }
   TokenFlops flops(std::int64_t) const final { return flops_with(scan_flops(), kScanBackward); }
   void visit_parameters(const ParameterVisitor& visit) override {
@@ -92,8 +92,8 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   void scan_and_convolution_backward(const Tensor& dproduct, const Tensor& dscan,
                                      const Tensor& product, const Pass& pass, const Stream& stream);
   Tensor normed(const Tensor& y, const Tensor& product, const Stream& stream);
-  Tensor at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-                 const Pass& pass, const Stream& stream);
+  Tensor decode_chunked(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                        const Pass& pass, const Stream& stream);
   Tensor decoded(const Tensor& product, const DecodeTexts& texts, BranchState& state,
                  const Pass& pass, const Stream& stream);
   std::int64_t inner() const { return projection_.weight().shape()[1]; }
@@ -119,7 +119,7 @@ class StateSpaceMixer : public RecurrentMixer {
   };
 
   StateSpaceMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override {
     RecurrentMixer::visit_parameters(visit);
@@ -156,18 +156,18 @@ class StateSpaceMixer : public RecurrentMixer {
 class HydraMixer final : public StateSpaceMixer {
  public:
   HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
-  bool goes_in_segments() const override { return false; }
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  bool supports_segments() const override { return false; }
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
 
  private:
   /// Inputs of one of the scans.
-  struct Way {
+  struct ScanInput {
     kernels::StateSpaceSpec spec;
     Tensor values, steps;
   };
-  Way forwards(const Tensor& convolved, const Tensor& product, const Stream& stream) const;
-  Way backwards(const Tensor& convolved, const Tensor& product, const Stream& stream) const;
+  ScanInput forwards(const Tensor& convolved, const Tensor& product, const Stream& stream) const;
+  ScanInput backwards(const Tensor& convolved, const Tensor& product, const Stream& stream) const;
   Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
               const Pass& pass, const Stream& stream) override;
   Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
@@ -194,7 +194,7 @@ class DeltaRuleMixer final : public RecurrentMixer {
   };
 
   DeltaRuleMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override {
     RecurrentMixer::visit_parameters(visit);
@@ -295,9 +295,9 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   /// Null if bidirectional.
-  std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
+  std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
                                           const Stream& stream) const override;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
   void visit_parameters(const ParameterVisitor& visit) override {
@@ -317,18 +317,19 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   };
   Parts parts_of(const Tensor& product, const Tensor& positions, const Stream& stream);
   /// States before and after the tokens in generation. Undefined: none, or not wanted.
-  struct Ends {
+  struct BoundaryStates {
     Tensor first_state{}, last_state{};  // of the scan
     Tensor value{};                      // (1, 1, H·P), x before the first token
   };
-  Tensor multiplied(const Parts& parts, const Ends& ends, const Pass& pass, const Stream& stream);
+  Tensor multiplied(const Parts& parts, const BoundaryStates& ends, const Pass& pass,
+                    const Stream& stream);
   kernels::TokenTapsInput taps_input(const Parts& parts, const Pass& pass) const {
     return {.x = {parts.values.as_rows(), 0}, .taps = parts.taps, .positions = pass.positions};
   }
   Tensor dvalues(const Tensor& dlow, const Parts& parts, const Pass& pass, const Stream& stream);
   void remember_value(const Tensor& kept, const Parts& parts, const Stream& stream) const;
-  Tensor at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-                 const Pass& pass, const Stream& stream);
+  Tensor decode_chunked(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                        const Pass& pass, const Stream& stream);
   Tensor decoded(const Tensor& product, const DecodeTexts& texts, BranchState& state,
                  const Pass& pass, const Stream& stream);
   std::int64_t table_columns() const { return scan_.columns() - scan_.values(); }

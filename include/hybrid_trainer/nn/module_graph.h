@@ -35,10 +35,10 @@ Node part(const ModuleName& name, const std::string& reads, ModuleMaker make);
 /// A user-defined part that reads several tensors.
 Node part(const ModuleName& name, std::vector<std::string> reads, PartMaker make);
 
-enum class Along { kTokens, kChannels };
+enum class ConcatAxis { kTokens, kChannels };
 /// Concatenates tokens (B, N, C) along N, or (…, C) along the channels.
 Node concatenate(const ModuleName& name, std::vector<std::string> reads,
-                 Along along = Along::kTokens);
+                 ConcatAxis along = ConcatAxis::kTokens);
 /// Adds tensors of one shape, in order.
 Node sum(const ModuleName& name, std::vector<std::string> reads);
 
@@ -78,9 +78,9 @@ struct Stack {
   ResidualSpec residual{};  // its width is replaced with C
   ModuleName block{"h"};    // blocks are "<name>.h.0", …
   std::optional<ModuleName> final_norm = ModuleName("ln_f");
-  std::optional<FirstDeviations> deviations{};   // none: derived from C and the number of layers
-  std::optional<RelativeBias::Spec> relative{};  // "<name>.relative", for LayerInputs; none: null
-  std::string source{}, lengths{}, positions{};  // as in Transformer
+  std::optional<InitialDeviations> deviations{};  // none: derived from C and the number of layers
+  std::optional<RelativeBias::Spec> relative{};   // "<name>.relative", for LayerInputs; none: null
+  std::string source{}, lengths{}, positions{};   // as in Transformer
 };
 Node stack(const ModuleName& name, const std::string& reads, const Stack& spec);
 

@@ -23,12 +23,13 @@ class PreferenceLoss {
   const kernels::PreferenceForm& form() const { return form_; }
 
   /// Results for the losses of a batch's targets, (B·T) f32; see kernels::preference_loss.
-  struct Weighed {
+  struct PreferenceWeights {
     Tensor pair_losses;  // (B·T) f32
     Tensor weights;      // (B·T) f32
   };
   /// `counts`: whether to add the batch to the measures.
-  Weighed weigh(const Tensor& losses, const Batch& batch, bool counts, const Stream& stream);
+  PreferenceWeights weigh(const Tensor& losses, const Batch& batch, bool counts,
+                          const Stream& stream);
 
   /// Resets the measures.
   void clear(const Stream& stream);
@@ -62,10 +63,10 @@ class LossModel {
   /// Preference loss for batches that have "halves"; null if unsupported.
   virtual PreferenceLoss* preference() { return nullptr; }
   /// Returns whether Pass::segment is supported.
-  virtual bool goes_in_segments() const { return false; }
+  virtual bool supports_segments() const { return false; }
   /// Returns whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
-  static constexpr std::int64_t kWholeUpTo = 4096;  // longest unsegmented by default
+  static constexpr std::int64_t kMaxUnsegmentedTime = 4096;  // longest unsegmented by default
   /// Returns Pass::segment for sequences of `time` tokens, given memory.segment_length `wanted`. If
   /// that is 0, segments only long sequences of models with state. Returns 0 for whole sequences.
   std::int64_t segment_for(std::int64_t wanted, std::int64_t time) const;

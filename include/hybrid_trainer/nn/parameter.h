@@ -103,7 +103,7 @@ class Parameter {
     blocks_ = blocks;
   }
   /// Marks this parameter as a part of a weight of `whole` elements, starting at element `first`.
-  void be_part(std::int64_t first, std::int64_t whole) {
+  void set_part(std::int64_t first, std::int64_t whole) {
     require(first >= 0 && first + elements() <= whole, "a part of a weight lies within it");
     first_element_ = first;
     whole_elements_ = whole;
@@ -125,8 +125,8 @@ class Parameter {
   Weight acquire_master(const Stream& stream, Use use = Use::kRead) const {
     return acquire(DType::kF32, stream, use);
   }
-  /// Returns the masters in place, for copies (see WeightStorage::home_master).
-  Tensor home_master() const { return storage_->home_master(); }
+  /// Returns the masters in place, for copies (see WeightStorage::master_in_place).
+  Tensor master_in_place() const { return storage_->master_in_place(); }
   const WeightStorage& storage() const { return *storage_; }
   WeightStorage& storage() { return *storage_; }
   /// Replaces the storage of the values.
@@ -139,15 +139,15 @@ class Parameter {
     storage_->compute_in(role_ == Role::kVector ? DType::kF32 : own_dtype_.value_or(dtype), stream);
   }
   /// Overrides the dtype of compute_in from its next call on, unless empty.
-  void compute_always_in(std::optional<DType> dtype) { own_dtype_ = dtype; }
+  void set_fixed_compute_dtype(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
   /// See WeightStorage.
-  void park_master(const Stream& home, const Stream& stream) {
+  void offload_master(const Stream& home, const Stream& stream) {
     const MemoryLabel label(name_);
-    storage_->park_master(home, stream);
+    storage_->offload_master(home, stream);
   }
-  void recall_master() { storage_->recall_master(); }
+  void restore_master() { storage_->restore_master(); }
 
   /// Registers another module that contributes to the gradient; initially there is one.
   void add_contributor() { ++contributors_; }
@@ -165,12 +165,12 @@ class Parameter {
   }
   /// Marks the gradient as complete after a replay wrote it. The sink is not notified; its recorded
   /// work is part of the replay.
-  void gradient_was_replayed() { contributed_ = expected_; }
+  void mark_gradient_replayed() { contributed_ = expected_; }
   /// Returns the gradient of this step, f32 unless its sink rounds it; undefined if nothing was
   /// written or it was freed.
   Tensor gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
   /// Returns whether the gradient's memory exists; it then stays in place throughout the step.
-  bool gradient_stays() const { return sink_ != nullptr && sink_->gradient(*this).defined(); }
+  bool has_gradient_memory() const { return sink_ != nullptr && sink_->gradient(*this).defined(); }
   /// Returns whether the gradient was written in this step, even if it has been moved since.
   bool has_gradient() const { return contributed_ > 0; }
 
@@ -196,7 +196,7 @@ class Parameter {
 using ParameterVisitor = std::function<void(Parameter&)>;
 
 /// Standard deviations of a model's initial weights.
-struct FirstDeviations {
+struct InitialDeviations {
   double embedding = 0.02;
   double matrix = 0.02;
   double projection = 0.02;  // of the last products of branches

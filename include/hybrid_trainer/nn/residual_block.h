@@ -46,12 +46,12 @@ class ResidualBlock final : public Module {
   Tensor decode(const Tensor& x, const DecodeTexts& texts, const State& state, const Pass& pass,
                 const Stream& stream);
   const std::string& name() const { return name_; }  // "h.0"
-  State make_state(TextRoom room, DType dtype, const Stream& stream) const;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
+  State make_state(DecodeCapacity room, DType dtype, const Stream& stream) const;
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     for (const Part& part : parts_) part.branch->initialize(deviations, seed, stream);
   }
   /// See ResidualBranch.
-  bool goes_in_segments() const;
+  bool supports_segments() const;
   bool carries_state() const;
   TokenFlops flops(std::int64_t time) const;
   BlockKept kept() const;
@@ -75,8 +75,8 @@ class ResidualBlock final : public Module {
   Tensor forward(const Part& part, const Tensor& x, ActivationTape& tape, const Stream& stream,
                  const Branch& branch);
   /// Returns x + scale·dropout(y), possibly in y's memory.
-  Tensor added(const Part& part, const Tensor& x, const Tensor& y, bool is_apart, const Pass& pass,
-               const Stream& stream) const;
+  Tensor added(const Part& part, const Tensor& x, const Tensor& y, bool is_separate,
+               const Pass& pass, const Stream& stream) const;
   /// Returns the gradient of y from the gradient of the sum.
   Tensor before_sum(const Part& part, const Tensor& dsum, const Pass& pass,
                     const Stream& stream) const;
@@ -113,8 +113,8 @@ class BlockStack {
     std::int64_t layers = 0;
     std::function<LayerSpec(std::int64_t block)> layer{};
     ResidualSpec residual{};
-    std::uint64_t first_site = 0;  // first dropout site; sites are numbered in order of use
-    bool drops_input = false;      // whether to apply dropout to the input
+    std::uint64_t first_site = 0;        // first dropout site; sites are numbered in order of use
+    bool applies_input_dropout = false;  // whether to apply dropout to the input
     std::optional<ModuleName> final_norm{};
   };
   /// Throws OutOfMemory.
@@ -127,13 +127,13 @@ class BlockStack {
                 const Pass& pass, const Stream& stream);
   /// Applies the final norm, if there is one.
   Tensor normed(const Tensor& x, ActivationTape& tape, const Stream& stream);
-  std::vector<ResidualBlock::State> make_states(TextRoom room, DType dtype,
+  std::vector<ResidualBlock::State> make_states(DecodeCapacity room, DType dtype,
                                                 const Stream& stream) const;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     for (auto& block : blocks_) block->initialize(deviations, seed, stream);
   }
-  bool goes_in_segments() const;  // whether all blocks do
-  bool carries_state() const;     // whether any block does
+  bool supports_segments() const;  // whether all blocks do
+  bool carries_state() const;      // whether any block does
   /// FLOPs per token of sequences of `time` tokens.
   TokenFlops flops(std::int64_t time) const;
   double recomputed_flops(std::int64_t time, double share) const;

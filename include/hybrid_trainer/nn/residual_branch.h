@@ -37,7 +37,7 @@ struct BranchState {
   /// OutOfMemory.
   virtual void keep(std::int64_t /*text*/, const Stream&) {}
   /// Restores the text's kept state.
-  virtual void go_back(std::int64_t /*text*/, const Stream&) {}
+  virtual void restore(std::int64_t /*text*/, const Stream&) {}
   /// Continues each text i from text parents[i], which has `tokens` tokens. Throws Error if
   /// unsupported.
   virtual void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
@@ -48,10 +48,10 @@ struct BranchState {
 };
 
 /// Largest number of tokens decoded together with the same bits as one by one.
-inline constexpr std::int64_t kMostSingly = kernels::kFewRows;
+inline constexpr std::int64_t kMaxBitExactTokens = kernels::kFewRows;
 
 /// Capacity of a state.
-struct TextRoom {
+struct DecodeCapacity {
   std::int64_t texts = 1;
   std::int64_t tokens = 0;  // of each text
 };
@@ -87,16 +87,16 @@ class ResidualBranch {
     return forward(x, residual, tape, stream);
   }
   /// Null for a branch without state.
-  virtual std::unique_ptr<BranchState> make_state(TextRoom, DType, const Stream&) const {
+  virtual std::unique_ptr<BranchState> make_state(DecodeCapacity, DType, const Stream&) const {
     return nullptr;
   }
   /// Returns whether sequences can be processed in segments (Pass::carry): the branch processes
   /// tokens independently, or passes its state on.
-  virtual bool goes_in_segments() const { return false; }
+  virtual bool supports_segments() const { return false; }
   /// Returns whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
   /// Initializes the weights from the seed.
-  virtual void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  virtual void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                           const Stream& stream) = 0;
   /// FLOPs per token of sequences of `time` tokens.
   virtual TokenFlops flops(std::int64_t time) const = 0;
@@ -121,7 +121,7 @@ struct ProductFiles {
 /// the first product and, unless backward recomputes f, the input of the second.
 class TwoProductBranch : public ResidualBranch {
  public:
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override {
     initialize_normal(first_.weight(), deviations.matrix, seed, stream);
     initialize_normal(projection_.weight(), deviations.projection, seed, stream);

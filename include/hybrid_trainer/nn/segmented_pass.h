@@ -21,7 +21,7 @@ class SegmentCarry {
   /// States of one branch in the current segment.
   struct Slot {
     State first{};   // undefined in the first segment
-    State last{};    // state after the segment; forward fills it in if wants_last
+    State last{};    // state after the segment; forward fills it in if needs_last
     State dlast{};   // gradient of `last`; undefined after the last segment
     State dfirst{};  // gradient of `first`; backward fills it in if there is a first
   };
@@ -36,25 +36,25 @@ class SegmentCarry {
   /// Returns the branch's slot, creating it on the first call.
   Slot& of(const void* branch);
   /// Returns whether forward must store the state after each segment.
-  bool wants_last() const { return wants_last_; }
+  bool needs_last() const { return needs_last_; }
 
   const Place& place() const { return place_; }
   void set_place(Place place) { place_ = std::move(place); }
 
   /// Begins forward with the first segment and the initial states of its branches, if any, in order
-  /// of first use. go_on then moves the final states to the next segment.
-  void begin(const std::vector<State>& firsts);
-  void go_on() {
+  /// of first use. next_segment then moves the final states to the next segment.
+  void begin(const std::vector<State>& first_states);
+  void next_segment() {
     for (Slot& slot : slots_) slot = {.first = slot.last};
   }
   /// Returns the final states of the branches.
-  std::vector<State> lasts() const;
-  /// Saves the segment's initial states for take_firsts.
-  void save_firsts(ActivationTape& tape, const Stream& stream) const;
-  /// Begins backward with the last segment. go_back passes the gradients to the previous one.
+  std::vector<State> last_states() const;
+  /// Saves the segment's initial states for take_first_states.
+  void save_first_states(ActivationTape& tape, const Stream& stream) const;
+  /// Begins backward with the last segment. previous_segment passes the gradients to the previous one.
   void begin_backward() { end(); }
-  void take_firsts(ActivationTape& tape, const Stream& stream);
-  void go_back() {
+  void take_first_states(ActivationTape& tape, const Stream& stream);
+  void previous_segment() {
     for (Slot& slot : slots_) slot = {.dlast = slot.dfirst};
   }
   /// Releases all tensors.
@@ -64,7 +64,7 @@ class SegmentCarry {
   std::vector<Slot> slots_;  // in the order of their first use
   std::map<const void*, std::size_t> index_;
   Place place_;
-  bool wants_last_ = false;
+  bool needs_last_ = false;
 };
 
 /// Final states of a batch's sequences, without gradient; sequences of the next batch that continue
@@ -74,10 +74,10 @@ class RowStates {
   /// Sets the number of sequences in a batch.
   void set_sequences(std::int64_t all) { all_ = all; }
   /// Returns `count` sequences' initial states, rows in `dtype`; none before the first commit.
-  std::vector<SegmentCarry::State> firsts(std::int64_t first, std::int64_t count, DType dtype,
-                                          const Stream& stream) const;
+  std::vector<SegmentCarry::State> first_states(std::int64_t first, std::int64_t count, DType dtype,
+                                                const Stream& stream) const;
   /// Stores the final states of the sequences from `first` on until commit.
-  void remember(std::int64_t first, const std::vector<SegmentCarry::State>& lasts,
+  void remember(std::int64_t first, const std::vector<SegmentCarry::State>& last_states,
                 const Stream& stream);
   /// Makes the remembered states the initial states of the next batch.
   void commit() { std::swap(now_, next_); }
@@ -124,10 +124,10 @@ class SegmentedPass {
     return pass.segment > 0 ? (time + pass.segment - 1) / pass.segment : 1;
   }
   /// Returns whether backward recomputes segment `index` of `count`.
-  static bool is_again(std::int64_t index, std::int64_t count, const Pass& pass) {
+  static bool is_recomputed(std::int64_t index, std::int64_t count, const Pass& pass) {
     return index + pass.kept_segments < count;
   }
-  bool begins_with_state(std::int64_t index) const { return index > 0 || continues_; }
+  bool has_first_state(std::int64_t index) const { return index > 0 || continues_; }
   void begin(const Batch& batch, const Pass& pass, const Stream& stream);
   /// Makes segment `index` the current one on the tape.
   Batch enter(const Batch& batch, std::int64_t index, ActivationTape& tape, const Stream& stream);

@@ -31,13 +31,13 @@ class WeightStorage {
   }
   /// Returns the masters in place, for copies while nobody has acquired them. After writing to
   /// them, call refresh_compute_copy. Undefined for a frozen weight without masters.
-  virtual Tensor home_master() const = 0;
+  virtual Tensor master_in_place() const = 0;
   /// bf16: keeps a compute copy in addition to the masters, initially equal to them; f32: frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
   /// Returns the fixed address of the values that acquire returns; null if acquire moves them or
   /// waits. The values stay there after release. Recorded work (see Recording) may reread them as
-  /// long as neither this nor home_master has changed.
+  /// long as neither this nor master_in_place has changed.
   virtual const void* fixed_place() const { return nullptr; }
   /// Returns whether acquire returns values of the dtype in place on the stream's device, without
   /// memory or work, so that many can be held at the same time.
@@ -46,9 +46,9 @@ class WeightStorage {
   virtual void refresh_compute_copy(const Stream& stream) = 0;
   /// Offloads the masters to host memory of `home` if a compute copy replaces them; acquire then
   /// returns them there. Throws OutOfMemory without moving them. By default does nothing.
-  virtual void park_master(const Stream&, const Stream&) {}
+  virtual void offload_master(const Stream&, const Stream&) {}
   /// Restores offloaded masters at the next acquire.
-  virtual void recall_master() {}
+  virtual void restore_master() {}
 };
 
 /// Values that exist while they are held.
@@ -76,7 +76,7 @@ class ResidentWeight final : public WeightStorage {
   explicit ResidentWeight(Tensor master) : master_(std::move(master)) {}
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType, Use, const Stream&) noexcept override {}
-  Tensor home_master() const override { return master(); }
+  Tensor master_in_place() const override { return master(); }
   void compute_in(DType dtype, const Stream& stream) override;
   DType compute_dtype() const override { return copy_ ? DType::kBF16 : DType::kF32; }
   const void* fixed_place() const override {
@@ -86,16 +86,16 @@ class ResidentWeight final : public WeightStorage {
     return dtype == DType::kF32 ? master_.defined() : copy_.defined();
   }
   void refresh_compute_copy(const Stream& stream) override;
-  void park_master(const Stream& home, const Stream& stream) override;
-  void recall_master() override { recalled_ = true; }
+  void offload_master(const Stream& home, const Stream& stream) override;
+  void restore_master() override { restored_ = true; }
 
  private:
-  const Tensor& master() const { return master_ ? master_ : parked_; }
+  const Tensor& master() const { return master_ ? master_ : offloaded_; }
   Tensor master_;  // undefined while offloaded
   Tensor copy_;    // bf16, or undefined
   /// The master's memory while offloaded; kept for reuse, since it may still be read.
-  Tensor parked_;
-  bool recalled_ = true;
+  Tensor offloaded_;
+  bool restored_ = true;
 };
 
 /// A weight's values, acquired until destruction.
@@ -137,7 +137,7 @@ class LiveWeight final : public WeightStorage {
   void release(DType dtype, Use, const Stream&) noexcept override {
     if (dtype != live_.dtype()) widened_.release();
   }
-  Tensor home_master() const override { return master_; }
+  Tensor master_in_place() const override { return master_; }
   /// Does nothing if the values already have that dtype.
   void compute_in(DType dtype, const Stream& stream) override;
   bool stays(DType dtype, const Stream&) const override { return dtype == live_.dtype(); }

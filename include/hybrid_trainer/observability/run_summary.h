@@ -121,7 +121,7 @@ struct RunSummary {
   const PhaseUse& phase(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
 
  private:
-  void add_late_step(const StepRecord& record);
+  void add_delayed_step(const StepRecord& record);
   void add_probe(const StepRecord& record);
 };
 

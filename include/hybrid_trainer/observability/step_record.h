@@ -38,7 +38,7 @@ std::string json_text_of(const ExpertLoads& loads);
 std::string text_of(const ExpertLoads& loads);
 
 /// Aggregation of a field over steps: the last value, the sum, or the maximum.
-enum class Fold { kLast, kSum, kMost };
+enum class Fold { kLast, kSum, kMax };
 
 /// Treatment of one StepRecord field in files and summaries.
 struct StepFieldUse {
@@ -68,7 +68,7 @@ struct StepRecord {
   MemoryUse device_memory;  // at the end of the step; peaks since it began
   /// Peak of total device memory during a phase transition in this step; 0 if none. The other peaks
   /// are measured after it.
-  std::size_t border_peak_bytes = 0;
+  std::size_t phase_entry_peak_bytes = 0;
   std::string memory_status;  // "normal" to "emergency"
   double memory_share = 0;    // of the device budget, at the peak; 0 without a budget
   double memory_risk = 0;     // risk of exceeding the budget by the recent trend, 0 to 1
@@ -138,8 +138,8 @@ struct StepRecord {
   /// from this list.
   template <class Visit, class... Records>
   static void visit_fields(const Visit& visit, Records&... of) {
-    const StepFieldUse optional{.required = false};  // lines without it are valid
-    const auto beside = [](const auto&... values) {  // written only with a value
+    const StepFieldUse optional{.required = false};      // lines without it are valid
+    const auto if_present = [](const auto&... values) {  // written only with a value
       return StepFieldUse{.required = false, .written = (values.has_value() && ...)};
     };
     visit("step", {}, of.step...);
@@ -154,9 +154,9 @@ struct StepRecord {
     visit("overhead_seconds", optional.folded(Fold::kSum), of.overhead_seconds...);
     visit("tokens_per_second", {}, of.tokens_per_second...);
     visit("live_bytes", {}, of.device_memory.live...);
-    visit("peak_bytes", {.fold = Fold::kMost}, of.device_memory.peak...);
-    visit("peak_total_bytes", {.fold = Fold::kMost}, of.device_memory.peak_total...);
-    visit("border_peak_bytes", optional, of.border_peak_bytes...);
+    visit("peak_bytes", {.fold = Fold::kMax}, of.device_memory.peak...);
+    visit("peak_total_bytes", {.fold = Fold::kMax}, of.device_memory.peak_total...);
+    visit("border_peak_bytes", optional, of.phase_entry_peak_bytes...);
     visit("memory_status", optional, of.memory_status...);
     visit("memory_share", optional, of.memory_share...);
     visit("memory_risk", optional, of.memory_risk...);
@@ -165,26 +165,27 @@ struct StepRecord {
     visit("host_bytes", {}, of.host_memory.live_total...);
     visit("predicted_loss", {.name = "predicted loss"}, of.predicted_loss...);
     visit("confidence", {}, of.confidence...);
-    visit("predictor", beside(of.planned_steps...), of.predictor...);
-    visit("planned_steps", beside(of.planned_steps...), of.planned_steps...);
-    visit("advantage", beside(of.advantage...), of.advantage...);
-    visit("lag", beside(of.lag...), of.lag...);
-    visit("prediction_error", beside(of.lag...).named("prediction error"), of.prediction_error...);
-    visit("rate_factor", beside(of.rate_factor...), of.rate_factor...);
-    visit("probe_position", beside(of.rate_factor...), of.probe_position...);
-    visit("probe_cost", beside(of.rate_factor...), of.probe_cost...);
-    visit("planning_cost", beside(of.planning_cost...).folded(Fold::kSum), of.planning_cost...);
-    visit("loss_scale", beside(of.loss_scale...), of.loss_scale...);
-    visit("overflows", beside(of.loss_scale...), of.overflows...);
-    visit("slowest_rank", beside(of.slowest_rank_ratio...), of.slowest_rank...);
-    visit("slowest_rank_ratio", beside(of.slowest_rank_ratio...), of.slowest_rank_ratio...);
+    visit("predictor", if_present(of.planned_steps...), of.predictor...);
+    visit("planned_steps", if_present(of.planned_steps...), of.planned_steps...);
+    visit("advantage", if_present(of.advantage...), of.advantage...);
+    visit("lag", if_present(of.lag...), of.lag...);
+    visit("prediction_error", if_present(of.lag...).named("prediction error"),
+          of.prediction_error...);
+    visit("rate_factor", if_present(of.rate_factor...), of.rate_factor...);
+    visit("probe_position", if_present(of.rate_factor...), of.probe_position...);
+    visit("probe_cost", if_present(of.rate_factor...), of.probe_cost...);
+    visit("planning_cost", if_present(of.planning_cost...).folded(Fold::kSum), of.planning_cost...);
+    visit("loss_scale", if_present(of.loss_scale...), of.loss_scale...);
+    visit("overflows", if_present(of.loss_scale...), of.overflows...);
+    visit("slowest_rank", if_present(of.slowest_rank_ratio...), of.slowest_rank...);
+    visit("slowest_rank_ratio", if_present(of.slowest_rank_ratio...), of.slowest_rank_ratio...);
     visit("experts", StepFieldUse{.required = false, .written = (!of.experts.empty() && ...)},
           of.experts...);
-    visit("routing_flips", beside(of.routing_flips...), of.routing_flips...);
-    visit("reward_chosen", beside(of.reward_chosen...), of.reward_chosen...);
-    visit("reward_rejected", beside(of.reward_chosen...), of.reward_rejected...);
-    visit("reward_margin", beside(of.reward_chosen...), of.reward_margin...);
-    visit("preference_accuracy", beside(of.reward_chosen...), of.preference_accuracy...);
+    visit("routing_flips", if_present(of.routing_flips...), of.routing_flips...);
+    visit("reward_chosen", if_present(of.reward_chosen...), of.reward_chosen...);
+    visit("reward_rejected", if_present(of.reward_chosen...), of.reward_rejected...);
+    visit("reward_margin", if_present(of.reward_chosen...), of.reward_margin...);
+    visit("preference_accuracy", if_present(of.reward_chosen...), of.preference_accuracy...);
     visit("decision", optional, of.decision...);
     visit("kept_fraction", optional, of.kept_fraction...);
     visit("recovery", optional, of.recovery...);
@@ -192,15 +193,15 @@ struct StepRecord {
     visit("event", {}, of.event...);
     visit("warns", optional, of.warns...);
     visit("initial_validation_loss",
-          beside(of.initial_validation_loss...).named("initial validation loss"),
+          if_present(of.initial_validation_loss...).named("initial validation loss"),
           of.initial_validation_loss...);
     visit("validation_loss", {.name = "validation loss"}, of.validation_loss...);
     visit("average_validation_loss",
-          beside(of.average_validation_loss...).named("average's validation loss"),
+          if_present(of.average_validation_loss...).named("average's validation loss"),
           of.average_validation_loss...);
-    visit("validation_reward_margin", beside(of.validation_reward_margin...),
+    visit("validation_reward_margin", if_present(of.validation_reward_margin...),
           of.validation_reward_margin...);
-    visit("validation_preference_accuracy", beside(of.validation_preference_accuracy...),
+    visit("validation_preference_accuracy", if_present(of.validation_preference_accuracy...),
           of.validation_preference_accuracy...);
   }
 };
@@ -211,7 +212,7 @@ class MetricSink {
   virtual ~MetricSink() = default;
   virtual void write(const StepRecord& record) = 0;
   /// Receives a message for the user ("checkpoint saved at step 500"). Numeric sinks ignore it.
-  virtual void tell(const std::string& text) = 0;
+  virtual void report(const std::string& text) = 0;
   /// Called when the run has finished or stopped; no writes follow.
   virtual void finish() = 0;
 };

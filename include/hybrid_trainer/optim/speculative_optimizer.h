@@ -20,13 +20,13 @@ struct SpeculationSettings {
 };
 
 /// Inputs of one asynchronous step.
-struct LateStep {
+struct DelayedStep {
   /// False skips the update for this gradient: all pending updates arrive, live weights become
   /// exact, and the delay restarts. "selective" only leaves the gradient out of its window.
   bool finite = true;
   float learning_rate = 0;
-  float gradient_scale = 1;          // for clipping
-  std::vector<float> rates_to_come;  // of the L updates after this one
+  float gradient_scale = 1;         // for clipping
+  std::vector<float> future_rates;  // of the L updates after this one
 };
 
 /// The exact update that arrived during a step.
@@ -49,7 +49,7 @@ struct SpeculationUse {
 /// weights that the layers read. A synchronous Optimizer step (lag 0) updates the masters in place
 /// and loads the new weights immediately.
 ///
-/// With lag L, wait_for_late_step sends the gradients and returns. A worker computes the exact
+/// With lag L, wait_for_delayed_step sends the gradients and returns. A worker computes the exact
 /// update during the next steps and writes a forecast: weights that include the known part of the
 /// next L updates. Live weights combine the forecast made after the update L steps earlier with the
 /// gradients in flight since. Step counts determine which update each step uses, so results do not
@@ -63,17 +63,17 @@ class SpeculativeOptimizer : public Optimizer {
   virtual bool is_delayed() const = 0;
   /// Sends the current gradients as a pending update and composes live weights for the next step.
   /// Blocks only if the update L steps earlier has not arrived. Rethrows the worker's errors.
-  virtual ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream) = 0;
+  virtual ArrivedUpdate wait_for_delayed_step(const DelayedStep& step, const Stream& stream) = 0;
   /// Waits for all pending updates and makes live weights exact, with lag 0. Blocks.
   virtual void wait_for_exact_weights(const Stream& stream) = 0;
   virtual SpeculationUse use() const = 0;
 
   /// Saves pending updates as "speculation.…": views that stay valid until the next step. Call it
   /// after visit_state, which waits for the worker.
-  virtual void save_late(State& state) const = 0;
-  /// Resumes from save_late, after masters and state are loaded. `rates` as in begin_lag.
-  virtual void load_late(const State& state, const std::vector<float>& rates,
-                         const Stream& stream) = 0;
+  virtual void save_delayed(State& state) const = 0;
+  /// Resumes from save_delayed, after masters and state are loaded. `rates` as in begin_lag.
+  virtual void load_delayed(const State& state, const std::vector<float>& rates,
+                            const Stream& stream) = 0;
 };
 
 /// Returns an optimizer and gives each parameter LiveWeight storage. Masters and state are stored

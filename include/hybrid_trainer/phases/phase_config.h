@@ -43,7 +43,7 @@ struct SkipBackwardConfig {
   std::int64_t probe_batches = 2;      // batches of Predict on which Correct compares losses
   std::int64_t max_shrinks = 2;        // shorter predictions that Correct tries before it reverts
   double evidence_sigmas = 2.0;        // standard errors above zero at which a gain counts
-  double aim_cost = 0.3;               // cost of a direction from Muon, which orthogonalizes
+  double direction_cost = 0.3;         // cost of a direction from Muon, which orthogonalizes
   double model_based_cost = 32;        // relative cost of the small models' operations
   std::int64_t residual_store = 32;    // model-based predictions whose errors are kept
 
@@ -101,7 +101,7 @@ struct SkipBackwardConfig {
     visit(constant("probe_batches", self.probe_batches, Range::at_least(1)));
     visit(constant("max_shrinks", self.max_shrinks, Range::at_least(0)));
     visit(constant("evidence_sigmas", self.evidence_sigmas, Range::at_least(0)));
-    visit(constant("aim_cost", self.aim_cost, Range::at_least(0)));
+    visit(constant("aim_cost", self.direction_cost, Range::at_least(0)));
     visit(constant("model_based_cost", self.model_based_cost, Range::at_least(0)));
     visit(constant("residual_store", self.residual_store, Range::between(0, 4096)));
   }

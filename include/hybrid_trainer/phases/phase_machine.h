@@ -111,7 +111,7 @@ class PhaseMachine {
   /// Returns whether the last update, if any, had no warning.
   bool is_healthy() const;
   /// Prevents further predictions; one in progress is still decided. This state is saved.
-  void give_up_predicting();
+  void disable_prediction();
 
   /// Waits for pending gradients of other ranks and makes the weights exact; Predict then
   /// continues. Adds the result to `outcome`. Throws Diverged, as step does. Call it before save,
@@ -127,7 +127,7 @@ class PhaseMachine {
   void load(const State& state);
 
  private:
-  void end_predicting_in_time();
+  void finish_last_prediction();
   void enter(Phase phase, PhaseOutcome& outcome);
   void finish_step(PhaseOutcome& outcome, double seconds);
   void enter_due_phase(PhaseOutcome& outcome);

@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 
 enum class Readiness {
-  kNotYet,          // needs more updates
+  kNotReady,        // needs more updates
   kReady,           // write_directions gives a direction
   kChangesNothing,  // control: Predict runs, but weights do not move
 };

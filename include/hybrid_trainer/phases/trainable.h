@@ -100,7 +100,7 @@ class Trainable {
   virtual double step_flops(const Batch& batch) const = 0;
   /// Returns whether several ranks train together. Then local events, such as full memory on one rank, must
   /// not change what the rank does.
-  virtual bool is_one_of_several() const = 0;
+  virtual bool is_distributed() const = 0;
   virtual const Stream& stream() const = 0;
   virtual WeightSpace& weights() = 0;
   virtual Rollback& rollback() = 0;

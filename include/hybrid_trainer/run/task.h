@@ -60,7 +60,7 @@ class Task {
     bool resumes = false;  // a checkpoint will replace the weights
     const Stream& stream;
     Communicator* ranks = nullptr;
-    std::function<void(const std::string&)> tell;
+    std::function<void(const std::string&)> report;
   };
   /// Computes what the batches need from the initial model, before any batch is read and before the
   /// trainer allocates memory. All ranks call it.

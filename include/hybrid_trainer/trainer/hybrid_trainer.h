@@ -57,12 +57,12 @@ class LossJudge {
   /// Drops a step that is not saved.
   void forget(std::int64_t step);
   /// Drops checkpoints of all other steps. Returns whether there were any.
-  bool forget_all_but(const std::vector<std::int64_t>& steps);
+  bool keep_only(const std::vector<std::int64_t>& steps);
   /// Stores the current best for the newest step that the run may return to.
   void remember(const std::vector<std::int64_t>& return_points);
   /// Returns the steps of checkpoints to keep: the current best, and the best at return points.
   std::vector<std::int64_t> kept() const;
-  bool is_out_of_patience() const { return patience_ > 0 && waited_ >= patience_; }
+  bool is_patience_exhausted() const { return patience_ > 0 && stale_evaluations_ >= patience_; }
   /// Returns the step of the last improvement for training.patience.
   std::int64_t improved_at() const { return improved_at_; }
   void save(State& state) const;
@@ -74,10 +74,11 @@ class LossJudge {
   double min_improvement_;
   std::vector<BestCheckpoint> best_;
   std::vector<std::pair<std::int64_t, std::int64_t>>
-      of_return_points_;  // point, step of a best one
+      return_point_bests_;  // point, step of a best one
   double improved_loss_ = std::numeric_limits<double>::infinity();
-  std::int64_t improved_at_ = 0, waited_ = 0;  // waited: evaluations since the improvement
-  bool owed_ = false;
+  std::int64_t improved_at_ = 0,
+               stale_evaluations_ = 0;  // waited: evaluations since the improvement
+  bool evaluation_due_ = false;
 };
 
 /// Progress of a trainer.
@@ -143,14 +144,14 @@ class HybridTrainer {
   /// ends by starting to send its weight changes to all ranks. While held, they are not sent until
   /// the next step or until a call with false, so other messages between two steps need not wait.
   /// Until then, either all ranks use the model or none. Collective.
-  void hold_weights(bool holds);
+  void defer_publishing(bool holds);
   std::int64_t steps_done() const { return progress_.steps_done; }
   /// Returns the shape of the next step's batch, from data.batch_size, accumulation and stages.
   BatchShape batch_shape() const;
   /// Returns the phase machine: the phase of the next step, and totals over all steps.
   PhaseMachine& machine() { return machine_; }
   const PhaseMachine& machine() const { return machine_; }
-  /// Returns roll backs and decisions by validation losses. If judge.is_on(), settle() before each
+  /// Returns roll backs and decisions by validation losses. If judge.is_on(), drain() before each
   /// evaluation.
   TrainerProgress& progress() { return progress_; }
   const TrainerProgress& progress() const { return progress_; }
@@ -159,12 +160,12 @@ class HybridTrainer {
   /// Adds the trainer's own statistics to a run's summary: predictions, roll backs, and waits for
   /// offload and pending updates.
   void add_use_to(RunSummary& summary) const;
-  /// Calls `read_out` with exact weights in place of predicted ones, which may differ between
+  /// Calls `callback` with exact weights in place of predicted ones, which may differ between
   /// ranks. Call it between two steps.
-  void with_exact(const std::function<void()>& read_out);
-  /// Calls `read_out` with the mean of the weights (training.average_weights), if there is one, in
+  void with_exact(const std::function<void()>& callback);
+  /// Calls `callback` with the mean of the weights (training.average_weights), if there is one, in
   /// place of the masters. Call it between two steps, with no undecided prediction.
-  void with_average(const std::function<void()>& read_out);
+  void with_average(const std::function<void()>& callback);
   /// Sets the listeners. `on_event` gets one line for each phase change, decision and warning.
   /// `on_warning` gets only warnings, which are also in the `event` of the next record.
   void listen(std::function<void(const std::string&)> on_event,
@@ -172,12 +173,12 @@ class HybridTrainer {
 
   /// Votes to stop while ranks have pending messages, without waiting. Returns whether any rank
   /// voted true by the step of the result; the same on all ranks. Absent if nothing is pending.
-  std::optional<bool> vote_to_stop(bool asks);
+  std::optional<bool> vote_to_stop(bool requests_stop);
   /// Waits for pending messages between ranks in Predict, so that all ranks have the same state, as
   /// a checkpoint requires; save calls it first. Predict then restarts. Throws Diverged if that
   /// ends the run, with the weights of the last good update. It may also request a roll back. Call
   /// it at the same steps on all ranks.
-  void settle();
+  void drain();
   /// Commits a checkpoint below `folder` (see src/files/checkpoint.h) and returns its path.
   /// roll_back uses only checkpoints saved for it, so it does not depend on when a run was stopped.
   /// If a run may roll back, the newest checkpoint.keep of them are kept, in addition to the newest
@@ -210,8 +211,8 @@ class HybridTrainer {
   PhaseMachine machine_;
   std::unique_ptr<StepRecorder> recorder_;
   std::unique_ptr<TrainerCheckpoints> checkpoints_;
-  bool holds_weights_ = false;
-  bool went_back_ = false;  // since the last record
+  bool defers_publishing_ = false;
+  bool rolled_back_ = false;  // since the last record
 };
 
 }  // namespace hybrid_trainer

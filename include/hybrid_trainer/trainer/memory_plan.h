@@ -69,8 +69,8 @@ MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
                        const ModelRegistry& registry = model_families());
 
 /// Returns whether the model supports segments but memory.segment_length, which plans never set, is unset.
-bool could_go_in_segments(const HybridTrainerConfig& config,
-                          const ModelRegistry& registry = model_families());
+bool supports_segments(const HybridTrainerConfig& config,
+                       const ModelRegistry& registry = model_families());
 
 /// Resolves memory.device_map "auto". In the order of a pass, embeddings, blocks and head are
 /// placed on the device up to its budget, then on the host up to its budget, and the rest in a

@@ -209,13 +209,13 @@ class Runtime final : public CudaRuntime {
   }
 };
 
-CudaLookup look() {
+CudaLookup find_runtime() {
   int driver = 0;
   cudaDriverGetVersion(&driver);
-  constexpr auto kWayOut = ", or use --device cpu";
+  constexpr auto kHint = ", or use --device cpu";
   if (driver == 0) {
     return {nullptr, concat("CUDA: this machine has no NVIDIA driver; CUDA ",
-                            version_text(CUDART_VERSION), " needs driver 580 or later", kWayOut)};
+                            version_text(CUDART_VERSION), " needs driver 580 or later", kHint)};
   }
   int count = 0;
   const cudaError_t answer = cudaGetDeviceCount(&count);
@@ -223,13 +223,13 @@ CudaLookup look() {
   if (answer == cudaErrorInsufficientDriver) {
     return {nullptr, concat("CUDA: the driver supports CUDA ", version_text(driver),
                             ", this program was built for ", version_text(CUDART_VERSION),
-                            "; install driver 580 or later", kWayOut)};
+                            "; install driver 580 or later", kHint)};
   }
   if (answer != cudaSuccess || count == 0) {
     return {nullptr, concat("CUDA: no device: ", cudaGetErrorString(answer),
                             "; `nvidia-smi` shows what the driver sees, CUDA_VISIBLE_DEVICES hides "
                             "devices",
-                            kWayOut)};
+                            kHint)};
   }
   static Runtime runtime;
   return {&runtime, ""};
@@ -237,8 +237,8 @@ CudaLookup look() {
 
 }  // namespace
 
-const CudaLookup& look_for_cuda() {
-  static const CudaLookup found = look();
+const CudaLookup& find_cuda() {
+  static const CudaLookup found = find_runtime();
   return found;
 }
 

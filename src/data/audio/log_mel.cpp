@@ -145,7 +145,7 @@ void FramePowers::transform() {
   }
 }
 
-constexpr double kHighestFrequency = 8000;
+constexpr double kMaxFrequency = 8000;
 constexpr double kLinearUpTo = 1000, kMelsUpToThere = 15, kMelsOfLinear = 3.0 / 200;
 const double kMelsOfLogarithm = 27 / std::log(6.4);
 
@@ -159,7 +159,7 @@ double frequency_of(double mels) {
   return kLinearUpTo * std::exp((mels - kMelsUpToThere) / kMelsOfLogarithm);
 }
 
-constexpr double kLeastPower = 1e-10;
+constexpr double kMinPower = 1e-10;
 constexpr float kSpan = 8;  // powers of ten below the largest
 
 /// Sound followed by silence, mirrored at both ends.
@@ -178,7 +178,7 @@ class MirroredSound {
     }
     for (std::int64_t i = first; i < last; ++i) *to++ = at(i);
   }
-  bool is_silence_behind(std::int64_t frame) const {
+  bool is_silent_from(std::int64_t frame) const {
     return first_of(frame) >= std::ssize(samples_) &&
            first_of(frame) + FramePowers::kWindow <= length_;
   }
@@ -206,7 +206,7 @@ constexpr std::uint64_t kOtherAxis = 0x9E3779B97F4A7C15;
 std::vector<double> mel_filters(std::int64_t mels) {
   require(mels > 0, "features have at least one band");
   constexpr std::int64_t bins = FramePowers::kBins;
-  const double highest = mels_of(kHighestFrequency);
+  const double highest = mels_of(kMaxFrequency);
   const auto corner = [&](std::int64_t i) {
     return frequency_of(highest * static_cast<double>(i) / static_cast<double>(mels + 1));
   };
@@ -214,7 +214,7 @@ std::vector<double> mel_filters(std::int64_t mels) {
   for (std::int64_t m = 0; m < mels; ++m) {
     const double low = corner(m), middle = corner(m + 1), high = corner(m + 2);
     for (std::int64_t k = 0; k < bins; ++k) {
-      const double frequency = kHighestFrequency * static_cast<double>(k) / (bins - 1);
+      const double frequency = kMaxFrequency * static_cast<double>(k) / (bins - 1);
       const double rising = (frequency - low) / (middle - low);
       const double falling = (high - frequency) / (high - middle);
       filters[static_cast<std::size_t>(m * bins + k)] =
@@ -249,11 +249,10 @@ std::vector<float> LogMel::features(std::span<const float> samples, std::int64_t
   const MirroredSound sound(samples, length);
   const std::int64_t frames = length / kFrameSamples;
   std::vector<float> features(static_cast<std::size_t>(frames * mels_),
-                              static_cast<float>(std::log10(kLeastPower)));
+                              static_cast<float>(std::log10(kMinPower)));
   FramePowers powers;
   std::array<float, FramePowers::kWindow> window;
-  for (std::int64_t first = 0; first < frames && !sound.is_silence_behind(first);
-       first += at_once) {
+  for (std::int64_t first = 0; first < frames && !sound.is_silent_from(first); first += at_once) {
     const std::int64_t count = std::min(at_once, frames - first);
     for (std::int64_t i = 0; i < count; ++i) {
       sound.copy_window(first + i, window.data());
@@ -268,8 +267,8 @@ std::vector<float> LogMel::features(std::span<const float> samples, std::int64_t
           sums[i] += filter.weights[k] * powers.power(filter.first + static_cast<std::int64_t>(k),
                                                       static_cast<std::int64_t>(i));
       for (std::int64_t i = 0; i < count; ++i)
-        features[static_cast<std::size_t>((first + i) * mels_ + m)] = static_cast<float>(
-            std::log10(std::max(sums[static_cast<std::size_t>(i)], kLeastPower)));
+        features[static_cast<std::size_t>((first + i) * mels_ + m)] =
+            static_cast<float>(std::log10(std::max(sums[static_cast<std::size_t>(i)], kMinPower)));
     }
   }
   const float least = *std::ranges::max_element(features) - kSpan;

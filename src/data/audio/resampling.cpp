@@ -14,7 +14,7 @@ namespace {
 constexpr double kZeroCrossings = 64;
 constexpr double kRolloff = 0.95;   // -6 dB point of the filter, relative to half the lower rate
 constexpr double kKaiserBeta = 10;  // 100 dB
-constexpr std::int64_t kMostTaps = 8 << 20;
+constexpr std::int64_t kMaxTaps = 8 << 20;
 constexpr std::int64_t kSums = 8;
 
 /// Modified Bessel function of the first kind, order 0.
@@ -56,9 +56,9 @@ Resampling::Resampling(std::int64_t from, std::int64_t to) : from_(from), to_(to
   cutoff_ = kRolloff * lower;
   half_ = static_cast<std::int64_t>(std::ceil(kZeroCrossings / lower));
   taps_ = (2 * half_ + kSums - 1) / kSums * kSums;
-  if (to_ * taps_ > kMostTaps)
+  if (to_ * taps_ > kMaxTaps)
     throw DataError(concat("sound of ", from, " samples a second needs a filter of ", to_ * taps_,
-                           " numbers to have ", to, "; at most ", kMostTaps,
+                           " numbers to have ", to, "; at most ", kMaxTaps,
                            " are computed, so resample it first: ffmpeg -i IN.wav -ar ", to,
                            " OUT.wav"));
   filter_.resize(static_cast<std::size_t>(to_ * taps_));
@@ -100,8 +100,8 @@ std::vector<float> Resampling::of(std::span<const float> samples) const {
 std::vector<float> SpeechReader::read(const FilePart& path) {
   Sound sound = read_wav(path);
   if (sound.rate == kSpeechRate) return std::move(sound.samples);
-  constexpr std::size_t kMostFilters = 4;  // of up to 32 MB
-  if (filters_.size() == kMostFilters && !filters_.contains(sound.rate)) filters_.clear();
+  constexpr std::size_t kMaxFilters = 4;  // of up to 32 MB
+  if (filters_.size() == kMaxFilters && !filters_.contains(sound.rate)) filters_.clear();
   try {
     return filters_.try_emplace(sound.rate, sound.rate, kSpeechRate)
         .first->second.of(sound.samples);

@@ -79,7 +79,7 @@ constexpr WavFormat kCompressedFormats[] = {
 };
 
 /// Returns "convert it first: ffmpeg -i … out.wav", for this file.
-std::string way_to_wav(const std::filesystem::path& path) {
+std::string wav_conversion_hint(const std::filesystem::path& path) {
   return concat("convert it first: ffmpeg -i ", shell_path(path), " -ar 16000 -ac 1 ",
                 shell_path(path.stem().native() + "-16k.wav"));
 }
@@ -92,7 +92,8 @@ void refuse_other_sound(std::string_view begin, const std::filesystem::path& pat
   if (is_wav && begin.size() >= 12 && begin.substr(8, 4) == "WAVE"sv) return;
   for (const SoundKind& kind : kSoundKinds)
     if (begin.size() > kind.at && begin.substr(kind.at).starts_with(kind.bytes))
-      throw DataError(concat(path.native(), ": is ", kind.name, ", not WAV; ", way_to_wav(path)));
+      throw DataError(
+          concat(path.native(), ": is ", kind.name, ", not WAV; ", wav_conversion_hint(path)));
   refuse_container(begin, path);
   if (is_wav && begin.size() < 12)
     throw DataError(concat(path.native(),
@@ -102,7 +103,7 @@ void refuse_other_sound(std::string_view begin, const std::filesystem::path& pat
   throw DataError(concat(path.native(),
                          ": is not a WAV file: it does not begin with RIFF and WAVE; "
                          "if it is sound, ",
-                         way_to_wav(path)));
+                         wav_conversion_hint(path)));
 }
 
 /// Returns the name of an unsupported sample format: "µ-law", "MP3"; "format 0x1234" if unknown.
@@ -122,8 +123,8 @@ constexpr std::string_view kFormatTail =
     "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xAA\x00\x38\x9B\x71"sv;
 /// If the file is shorter, data sizes from here on were written before the size was known.
 constexpr std::uint64_t kUnknownSize = 0x7FFF0000, kUnknownSize32 = 0xFFFFFFFF;
-constexpr int kMostChunks = 10'000;
-constexpr std::int64_t kLowestRate = 1'000, kHighestRate = 768'000, kMostChannels = 1024;
+constexpr int kMaxChunks = 10'000;
+constexpr std::int64_t kMinRate = 1'000, kMaxRate = 768'000, kMaxChannels = 1024;
 
 std::uint64_t little_endian(std::string_view bytes, std::size_t at, int count) {
   std::uint64_t value = 0;
@@ -143,7 +144,7 @@ class WavHeaderReader {
     riff_size_ = little_endian(start, 4, 4);
     std::uint64_t at = 12;
     for (int chunks = 0; at + 8 <= file_.bytes() && !(has_format_ && data_); ++chunks) {
-      if (chunks == kMostChunks) refuse(concat("has over ", kMostChunks, " chunks"));
+      if (chunks == kMaxChunks) refuse(concat("has over ", kMaxChunks, " chunks"));
       const std::string head = bytes_at(at, 8);
       const std::uint64_t size = read_chunk(head.substr(0, 4), at + 8, little_endian(head, 4, 4));
       at += 8 + size + size % 2;
@@ -206,11 +207,10 @@ class WavHeaderReader {
     form_.rate = static_cast<std::int64_t>(little_endian(text, 4, 4));
     const std::uint64_t frame_bytes = little_endian(text, 12, 2), bits = little_endian(text, 14, 2);
     if (code == kExtensibleFormat) code = extended_format(text);
-    if (form_.channels < 1 || form_.channels > kMostChannels)
-      refuse(concat("has ", form_.channels, " channels; want 1 to ", kMostChannels));
-    if (form_.rate < kLowestRate || form_.rate > kHighestRate)
-      refuse(concat("has ", form_.rate, " samples a second; want ", kLowestRate, " to ",
-                    kHighestRate));
+    if (form_.channels < 1 || form_.channels > kMaxChannels)
+      refuse(concat("has ", form_.channels, " channels; want 1 to ", kMaxChannels));
+    if (form_.rate < kMinRate || form_.rate > kMaxRate)
+      refuse(concat("has ", form_.rate, " samples a second; want ", kMinRate, " to ", kMaxRate));
     form_.samples = samples_of(code, bits);
     const std::uint64_t want = bytes_of(form_.samples) * static_cast<std::uint64_t>(form_.channels);
     if (frame_bytes != want)
@@ -222,14 +222,14 @@ class WavHeaderReader {
   std::uint32_t extended_format(std::string_view text) const {
     if (text.size() < 40 || text.substr(26, 14) != kFormatTail)
       refuse(concat("its samples are of an unknown kind (WAVE_FORMAT_EXTENSIBLE); ",
-                    way_to_wav(file_.path())));
+                    wav_conversion_hint(file_.path())));
     return narrow<std::uint32_t>(little_endian(text, 24, 2));
   }
 
   WavSamples samples_of(std::uint32_t code, std::uint64_t bits) const {
     if (code != kIntegerFormat && code != kFloatFormat)
       refuse(concat("its samples are compressed (", name_of_wav_format(code), "); ",
-                    way_to_wav(file_.path())));
+                    wav_conversion_hint(file_.path())));
     // Samples with fewer bits than their bytes use the upper ones.
     const std::uint64_t bytes = (bits + 7) / 8;
     if (code == kFloatFormat && bits == 32) return WavSamples::kFloat32;

@@ -92,16 +92,18 @@ Words words_of(std::string_view normal) {
 /// word less of the first.
 class Distances {
  public:
-  Distances(const Words& said, const Words& heard)
-      : said_(said), heard_(heard), steps_((said.size() + 1) * (heard.size() + 1)) {
-    std::vector<std::int64_t> before(said.size() + 1), now(said.size() + 1);
-    for (std::size_t i = 0; i <= said.size(); ++i) before[i] = static_cast<std::int64_t>(i);
+  Distances(const Words& reference, const Words& hypothesis)
+      : reference_(reference),
+        hypothesis_(hypothesis),
+        steps_((reference.size() + 1) * (hypothesis.size() + 1)) {
+    std::vector<std::int64_t> before(reference.size() + 1), now(reference.size() + 1);
+    for (std::size_t i = 0; i <= reference.size(); ++i) before[i] = static_cast<std::int64_t>(i);
     keep(0, before);
-    for (std::size_t j = 1; j <= heard.size(); ++j) {
+    for (std::size_t j = 1; j <= hypothesis.size(); ++j) {
       now[0] = static_cast<std::int64_t>(j);
-      for (std::size_t i = 1; i <= said.size(); ++i)
-        now[i] = std::min(
-            {before[i - 1] + (said[i - 1] == heard[j - 1] ? 0 : 1), before[i] + 1, now[i - 1] + 1});
+      for (std::size_t i = 1; i <= reference.size(); ++i)
+        now[i] = std::min({before[i - 1] + (reference[i - 1] == hypothesis[j - 1] ? 0 : 1),
+                           before[i] + 1, now[i - 1] + 1});
       keep(j, now);
       before.swap(now);
     }
@@ -109,8 +111,8 @@ class Distances {
 
   /// Traces back one of the shortest paths, the same as jiwer.
   WordErrors errors() const {
-    WordErrors errors{.words = std::ssize(said_)};
-    std::size_t i = said_.size(), j = heard_.size();
+    WordErrors errors{.words = std::ssize(reference_)};
+    std::size_t i = reference_.size(), j = hypothesis_.size();
     while (i > 0 && j > 0) {
       if (step(i, j) == 1) {
         ++errors.deletions;
@@ -119,7 +121,7 @@ class Distances {
         ++errors.insertions;
       } else {
         --i;
-        if (said_[i] != heard_[j]) ++errors.substitutions;
+        if (reference_[i] != hypothesis_[j]) ++errors.substitutions;
       }
     }
     errors.deletions += static_cast<std::int64_t>(i);
@@ -130,14 +132,15 @@ class Distances {
  private:
   void keep(std::size_t j, const std::vector<std::int64_t>& distances) {
     for (std::size_t i = 1; i < distances.size(); ++i)
-      steps_[j * (said_.size() + 1) + i] = narrow<std::int8_t>(distances[i] - distances[i - 1]);
+      steps_[j * (reference_.size() + 1) + i] =
+          narrow<std::int8_t>(distances[i] - distances[i - 1]);
   }
   std::int8_t step(std::size_t i, std::size_t j) const {
-    return steps_[j * (said_.size() + 1) + i];
+    return steps_[j * (reference_.size() + 1) + i];
   }
 
-  const Words& said_;
-  const Words& heard_;
+  const Words& reference_;
+  const Words& hypothesis_;
   std::vector<std::int8_t> steps_;
 };
 
@@ -164,7 +167,7 @@ WordErrors& WordErrors::operator+=(const WordErrors& other) {
   return *this;
 }
 
-std::string normal_words(std::string_view text) {
+std::string normalized_words(std::string_view text) {
   Characters characters = characters_of(text);
   make_lower(characters);
   characters = without_brackets(characters, U"<[", U">]", 0);
@@ -183,19 +186,22 @@ std::string normal_words(std::string_view text) {
   return utf8_of(words);
 }
 
-WordErrors word_errors(std::string_view said, std::string_view heard) {
-  const std::string normal_said = normal_words(said), normal_heard = normal_words(heard);
-  Words of_said = words_of(normal_said), of_heard = words_of(normal_heard);
-  const std::int64_t words = std::ssize(of_said);
+WordErrors word_errors(std::string_view reference, std::string_view hypothesis) {
+  const std::string normalized_reference = normalized_words(reference),
+                    normalized_hypothesis = normalized_words(hypothesis);
+  Words of_reference = words_of(normalized_reference),
+        of_hypothesis = words_of(normalized_hypothesis);
+  const std::int64_t words = std::ssize(of_reference);
   // Equal words at both ends match.
-  const auto same = std::ranges::mismatch(of_said, of_heard);
-  of_said.erase(of_said.begin(), same.in1);
-  of_heard.erase(of_heard.begin(), same.in2);
-  while (!of_said.empty() && !of_heard.empty() && of_said.back() == of_heard.back()) {
-    of_said.pop_back();
-    of_heard.pop_back();
+  const auto same = std::ranges::mismatch(of_reference, of_hypothesis);
+  of_reference.erase(of_reference.begin(), same.in1);
+  of_hypothesis.erase(of_hypothesis.begin(), same.in2);
+  while (!of_reference.empty() && !of_hypothesis.empty() &&
+         of_reference.back() == of_hypothesis.back()) {
+    of_reference.pop_back();
+    of_hypothesis.pop_back();
   }
-  WordErrors errors = Distances(of_said, of_heard).errors();
+  WordErrors errors = Distances(of_reference, of_hypothesis).errors();
   errors.words = words;
   return errors;
 }

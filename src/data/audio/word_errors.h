@@ -21,10 +21,10 @@ struct WordErrors {
 
 /// Returns the text normalized for comparison: lower case, without text in brackets, with signs,
 /// marks and punctuation replaced by spaces. Same as Whisper's basic normalizer.
-std::string normal_words(std::string_view text);
+std::string normalized_words(std::string_view text);
 
-/// Returns the fewest edits from `said` to `heard`, on their normalized words. Time and memory grow
+/// Returns the fewest edits from `reference` to `hypothesis`, on their normalized words. Time and memory grow
 /// with the product of their numbers of words.
-WordErrors word_errors(std::string_view said, std::string_view heard);
+WordErrors word_errors(std::string_view reference, std::string_view hypothesis);
 
 }  // namespace hybrid_trainer

@@ -81,9 +81,9 @@ std::optional<Value> repeated(const Value& value, const Value& times) {
   if (count == nullptr || (text == nullptr && list == nullptr)) return {};
   const std::size_t bytes = extent_of(value).bytes;
   const auto copies = static_cast<std::size_t>(std::max<std::int64_t>(*count, 0));
-  if (bytes > 0 && copies > kMostBytes / bytes)
+  if (bytes > 0 && copies > kMaxBytes / bytes)
     throw Problem(concat("repeating a ", type_of(value), " ", copies, " times makes more than ",
-                         kMostBytes >> 20, " MiB"));
+                         kMaxBytes >> 20, " MiB"));
   std::string characters;
   List items;
   for (std::size_t i = 0; i < (bytes > 0 ? copies : 0); ++i) {
@@ -162,7 +162,7 @@ Steps steps_of(std::int64_t size, const Value& start, const Value& stop, const V
   const std::int64_t lowest = by > 0 ? 0 : -1, highest = by > 0 ? size : size - 1;
   const auto place = [&](const Value& bound, std::int64_t otherwise) {
     if (bound.is<None>()) return otherwise;
-    want_defined(bound);
+    require_defined(bound);
     const std::int64_t index = count_in(bound, 0);
     return std::clamp(index < 0 ? index + size : index, lowest, highest);
   };
@@ -206,7 +206,7 @@ const Signature kMethods[] = {{"items", {}},
 bool given(const Value& argument) { return !argument.is<Undefined>(); }
 
 const std::string& text_in(const Value& value) {
-  want_defined(value);
+  require_defined(value);
   if (const auto* held = value.if_is<std::string>()) return *held;
   throw Problem(concat("got a value of type ", type_of(value), ", want a str"));
 }
@@ -281,7 +281,7 @@ Value apply_to_text(const std::string& text, const std::string& name, const Argu
   const auto items = elements_of(arguments[0]);
   for (std::size_t i = 0; i < items->size(); ++i) {
     const std::string& part = text_in((*items)[i]);
-    want_room(joined.size() + text.size() + part.size(), "join: a text");
+    check_result_bytes(joined.size() + text.size() + part.size(), "join: a text");
     (joined += i > 0 ? text : "") += part;
   }
   return {std::move(joined)};
@@ -318,19 +318,19 @@ std::string date_text(const std::string& format, std::time_t now) {
 }  // namespace
 
 Value calculate(const Value& left, const std::string& operation, const Value& right) {
-  want_defined(left);
-  want_defined(right);
+  require_defined(left);
+  require_defined(right);
   if (left.is_safe || right.is_safe)
     throw Problem(concat("a text marked safe with \"", operation, "\" is not supported"));
   if (const auto operands = numbers_in(left, right)) return of_numbers(*operands, operation);
   const auto *first = left.if_is<std::string>(), *second = right.if_is<std::string>();
   if (operation == "+" && first != nullptr && second != nullptr) {
-    want_room(first->size() + second->size(), "\"+\" makes a text");
+    check_result_bytes(first->size() + second->size(), "\"+\" makes a text");
     return {*first + *second};
   }
   const auto *a = left.if_is<Sequence>(), *b = right.if_is<Sequence>();
   if (operation == "+" && a != nullptr && b != nullptr && a->is_tuple == b->is_tuple) {
-    want_room(a->extent.bytes + b->extent.bytes, "\"+\" makes a list");
+    check_result_bytes(a->extent.bytes + b->extent.bytes, "\"+\" makes a list");
     List items = *a->items;
     items.insert(items.end(), b->items->begin(), b->items->end());
     return a->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));
@@ -349,7 +349,7 @@ Value negative_of(const Value& value) {
   return calculate({std::int64_t{0}}, "-", value);
 }
 
-bool is_name_of_python(std::string_view name) {
+bool is_python_name(std::string_view name) {
   return among(kRefusedOfDicts, name) || find_signature(methods(), name) != nullptr;
 }
 
@@ -371,14 +371,14 @@ const Value* item_in(const Value& owner, const Value& key) {
 }
 
 Value attribute_of(const Value& value, const std::string& name) {
-  want_defined(value);
+  require_defined(value);
   if (value.is<Function>())
     throw Problem(concat("\"", shortened(name), "\" of a function is not supported"));
   if (among(refused_attributes(value), name))
     throw Problem(concat("\"", name, "\" of a ", type_of(value), " is not supported"));
   const bool is_dict = value.is<Mapping>(), is_text = value.is<std::string>();
   const bool is_method = (is_dict || is_text) && find_signature(methods(), name) != nullptr;
-  if (is_method && is_of_dicts(name) == is_dict)
+  if (is_method && is_dict_method(name) == is_dict)
     return {Function{name, std::make_shared<Value>(value)}};
   if (const auto* held = value.if_is<Loop>()) return of_loop(*held, name);
   const Dict* entries = entries_of(value);
@@ -387,7 +387,7 @@ Value attribute_of(const Value& value, const std::string& name) {
 }
 
 Value item_of(const Value& value, const Value& key) {
-  want_defined(value);
+  require_defined(value);
   if (const Value* found = item_in(value, key)) return *found;
   if (const auto* name = key.if_is<std::string>()) return attribute_of(value, *name);
   const auto* text = value.if_is<std::string>();
@@ -399,7 +399,7 @@ Value item_of(const Value& value, const Value& key) {
 }
 
 Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step) {
-  want_defined(value);
+  require_defined(value);
   if (const auto* list = value.if_is<Sequence>()) {
     List part;
     take_steps(steps_of(std::ssize(*list->items), start, stop, step), [&](std::int64_t i) {
@@ -426,7 +426,7 @@ const Signature* find_signature(std::span<const Signature> table, std::string_vi
 
 std::span<const Signature> functions() { return kFunctions; }
 std::span<const Signature> methods() { return kMethods; }
-bool is_of_dicts(std::string_view method) {
+bool is_dict_method(std::string_view method) {
   return method == "items" || method == "keys" || method == "values" || method == "get";
 }
 
@@ -444,11 +444,12 @@ Value apply_function(const std::string& name, const Arguments& arguments, std::t
 }
 
 Value apply_method(const Value& self, const std::string& name, const Arguments& arguments) {
-  want_defined(self);
-  const bool is_of_dict = is_of_dicts(name);
-  if (const auto* held = self.if_is<Mapping>(); held != nullptr && is_of_dict)
+  require_defined(self);
+  const bool is_dict_method_name = is_dict_method(name);
+  if (const auto* held = self.if_is<Mapping>(); held != nullptr && is_dict_method_name)
     return apply_to_dict(*held->entries, name, arguments);
-  if (const auto* held = self.if_is<std::string>(); held != nullptr && !is_of_dict && !self.is_safe)
+  if (const auto* held = self.if_is<std::string>();
+      held != nullptr && !is_dict_method_name && !self.is_safe)
     return apply_to_text(*held, name, arguments);
   throw Problem(concat("a value of type ", type_of(self), " has no method \"", name, "\""));
 }

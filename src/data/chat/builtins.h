@@ -19,7 +19,7 @@ const Signature* find_signature(std::span<const Signature> table, std::string_vi
 std::span<const Signature> functions();
 std::span<const Signature> methods();
 /// Returns whether a method belongs to dicts, not to texts.
-bool is_of_dicts(std::string_view method);
+bool is_dict_method(std::string_view method);
 std::span<const Signature> filters();
 std::span<const Signature> tests();
 
@@ -36,7 +36,7 @@ bool apply_test(const Value& input, const std::string& name, const Arguments& ar
 std::int64_t count_in(const Value& value, std::int64_t otherwise);
 
 /// Returns whether a Python dict has an attribute of that name, which precedes its keys.
-bool is_name_of_python(std::string_view name);
+bool is_python_name(std::string_view name);
 /// Returns the entries of a dict or a namespace; null for other values.
 const Dict* entries_of(const Value& value);
 /// Returns the item of a dict with a text as key, or of a list at an index; else null.

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 
 jinja::Value value_of_json(const json::value& value) {
   switch (value.kind()) {
@@ -101,9 +101,9 @@ struct ChatTemplate::Parsed : jinja::ParsedTemplate {};
 
 ChatTemplate::ChatTemplate(const std::string& source, std::string name)
     : name_(std::move(name)), source_(source) {
-  if (source.size() > kMostBytes)
+  if (source.size() > kMaxBytes)
     throw DataError(concat(name_, ": the template has ", source.size(), " bytes; at most ",
-                           kMostBytes, " are read"));
+                           kMaxBytes, " are read"));
   parsed_ = std::make_unique<Parsed>(Parsed{jinja::parse_template(source, name_)});
 }
 ChatTemplate::~ChatTemplate() = default;
@@ -113,12 +113,12 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 bool ChatTemplate::marks_generation() const { return parsed_->marks_generation; }
 bool ChatTemplate::reads_date() const { return parsed_->reads_date; }
 bool ChatTemplate::mentions(std::string_view word) const {
-  const auto is_of_word = [&](std::size_t at) {
+  const auto is_word_character = [&](std::size_t at) {
     const auto c = static_cast<unsigned char>(at < source_.size() ? source_[at] : ' ');
     return std::isalnum(c) != 0 || c == '_';
   };
   for (std::size_t at = source_.find(word); at != source_.npos; at = source_.find(word, at + 1))
-    if (!is_of_word(at - 1) && !is_of_word(at + word.size())) return true;
+    if (!is_word_character(at - 1) && !is_word_character(at + word.size())) return true;
   return false;
 }
 
@@ -221,7 +221,7 @@ ChatFiles read_chat_files(const FolderFiles& folder) {
   return files;
 }
 
-bool takes_parts_alone(const ChatFiles& chat, std::time_t now) {
+bool requires_content_parts(const ChatFiles& chat, std::time_t now) {
   return chat.chat_template && !writes_question(chat, kQuestion, now) &&
          writes_question(chat, json::array{json::object{{"type", "text"}, {"text", kQuestion}}},
                          now);

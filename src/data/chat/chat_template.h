@@ -87,6 +87,6 @@ ChatFiles read_chat_files(const GgufFile& file);
 
 /// Returns whether the chat template writes a message's content only if it is a list of parts,
 /// [{"type": "text", "text": …}], and not a text. False without a template.
-bool takes_parts_alone(const ChatFiles& chat, std::time_t now);
+bool requires_content_parts(const ChatFiles& chat, std::time_t now);
 
 }  // namespace hybrid_trainer

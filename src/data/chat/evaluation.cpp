@@ -10,11 +10,11 @@ using NodeKind = Expression::Kind;
 
 enum class Flow { kOn, kBreak, kContinue };
 
-constexpr int kDeepestCalls = 50;
+constexpr int kMaxCallsDepth = 50;
 
 class Evaluation final : private ExpressionEvaluation {
  public:
-  Evaluation(const NameNumbers& numbers, std::time_t now, int& line, Dict variables)
+  Evaluation(const NameIds& numbers, std::time_t now, int& line, Dict variables)
       : ExpressionEvaluation(numbers, now, line, std::move(variables)) {
     if (const auto loop = numbers.find("loop"); loop != numbers.end()) loop_name_ = loop->second;
   }
@@ -31,15 +31,15 @@ class Evaluation final : private ExpressionEvaluation {
     const EvaluationDepth depth(depth_);
     for (const Statement& statement : statements) {
       line_ = statement.line;
-      allowance_.spend(1);
+      budget_.charge(1);
       if (const Flow flow = execute(statement); flow != Flow::kOn) return flow;
     }
     return Flow::kOn;
   }
 
   void write(std::string_view text) {
-    allowance_.check_output(rendered_.text.size() + text.size());
-    allowance_.spend_on_bytes(text.size());
+    budget_.check_output(rendered_.text.size() + text.size());
+    budget_.charge_bytes(text.size());
     rendered_.text += text;
   }
 
@@ -77,7 +77,7 @@ class Evaluation final : private ExpressionEvaluation {
 
   void print(const Value& value) {
     if (const auto* text = value.if_is<std::string>()) return write(*text);
-    allowance_.spend_on_bytes(extent_of(value).bytes);
+    budget_.charge_bytes(extent_of(value).bytes);
     write(text_of(value));
   }
 
@@ -114,7 +114,7 @@ class Evaluation final : private ExpressionEvaluation {
   Flow loop(const Statement& statement) {
     Value room;
     auto items = elements_of(seen(statement.items[0], room));
-    allowance_.spend(items->size());
+    budget_.charge(items->size());
     if (statement.items.size() > 1) items = kept_items(statement, *items);
     if (items->empty()) return execute_else(statement.bodies[1]);
     ScopePointer scope;
@@ -124,8 +124,8 @@ class Evaluation final : private ExpressionEvaluation {
       variables_.in_scope(scope, [&] {
         assign(statement.target, (*items)[i]);
         if (loop_name_) variables_.set(*loop_name_, {Loop{items, i}});
-        parts_.in_round(statement.target, (*items)[i], rendered_, captures_ > 0,
-                        [&] { flow = execute(statement.bodies[0]); });
+        parts_.in_iteration(statement.target, (*items)[i], rendered_, captures_ > 0,
+                            [&] { flow = execute(statement.bodies[0]); });
       });
       if (flow == Flow::kBreak) break;
     }
@@ -168,7 +168,7 @@ class Evaluation final : private ExpressionEvaluation {
         held->entries->emplace_back(target.text, std::move(value));
       }
     } else {
-      want_defined(value);
+      require_defined(value);
       const auto items = elements_of(value);
       if (items->size() != target.items.size())
         throw Problem(concat(items->size(), " values for ", target.items.size(), " names"));
@@ -199,10 +199,10 @@ class Evaluation final : private ExpressionEvaluation {
             concat("the macro \"", statement.text, "\" takes no argument \"", name, "\" there"));
       scope->names.emplace_back(number(place), value_of(node.items[i + 1]));
     }
-    if (++calls_ > kDeepestCalls)
+    if (++calls_ > kMaxCallsDepth)
       throw Problem(concat("the macro \"", statement.text,
                            "\" is nested too deeply: macros call each other more than ",
-                           kDeepestCalls, " deep"));
+                           kMaxCallsDepth, " deep"));
     std::string text;
     variables_.in_scope(scope, [&] {
       const std::size_t first_default = names.size() - statement.items.size();

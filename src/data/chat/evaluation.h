@@ -12,25 +12,25 @@ namespace hybrid_trainer::jinja {
 
 /// Limits the computation and memory of one rendering, so that any template ends soon. Grows with
 /// the inputs. Counts operations and bytes, not time: a chat is always rendered or always refused.
-class Allowance {
+class EvaluationBudget {
  public:
-  explicit Allowance(std::size_t input_bytes);
+  explicit EvaluationBudget(std::size_t input_bytes);
 
   /// Each throws Problem if the limit is exceeded.
-  void spend(std::size_t operations) {
+  void charge(std::size_t operations) {
     operations_ += operations;
-    if (operations_ > most_operations_) refuse();
+    if (operations_ > max_operations_) refuse();
   }
   /// Counts an operation that reads `bytes`.
-  void spend_on_reading(std::size_t bytes);
+  void charge_read(std::size_t bytes);
   /// Counts a copy of a value, excluding data that lists share.
-  void spend_on_copy(const Value& value);
-  void spend_on_bytes(std::size_t bytes);
+  void charge_copy(const Value& value);
+  void charge_bytes(std::size_t bytes);
   void check_output(std::size_t bytes) const;
 
  private:
   [[noreturn]] void refuse() const;
-  std::size_t input_bytes_, most_operations_;
+  std::size_t input_bytes_, max_operations_;
   std::size_t operations_ = 0, bytes_ = 0;
 };
 
@@ -52,7 +52,7 @@ using ScopePointer = std::shared_ptr<Scope>;
 class Variables {
  public:
   /// Stores only those in `numbers`, the names in the template: it cannot read others.
-  Variables(const NameNumbers& numbers, Dict values, Allowance& allowance);
+  Variables(const NameIds& numbers, Dict values, EvaluationBudget& budget);
 
   /// Returns the variable with that number, or null.
   Value* find(int name);
@@ -76,7 +76,7 @@ class Variables {
   }
 
  private:
-  Allowance& allowance_;
+  EvaluationBudget& budget_;
   ScopePointer scope_ = std::make_shared<Scope>();
 };
 
@@ -96,8 +96,8 @@ class MessageParts {
 
   /// Runs the body of an iteration over `item`; `captured`: its output is captured.
   template <class Body>
-  void in_round(const Expression& target, const Value& item, RenderedChat& rendered, bool captured,
-                Body&& body) {
+  void in_iteration(const Expression& target, const Value& item, RenderedChat& rendered,
+                    bool captured, Body&& body) {
     Round round;
     if (target.kind == Expression::Kind::kName) round.target = target.text;
     round.message = number_of(item);
@@ -136,8 +136,8 @@ class MessageParts {
 /// Finds the values of plain expressions in place, without a copy.
 class PlainValues {
  public:
-  PlainValues(Variables& variables, MessageParts& parts, Allowance& allowance)
-      : variables_(variables), parts_(parts), allowance_(allowance) {}
+  PlainValues(Variables& variables, MessageParts& parts, EvaluationBudget& budget)
+      : variables_(variables), parts_(parts), budget_(budget) {}
 
   /// Returns a plain expression's value in place; null if there is none, or it must be computed.
   const Value* find(const Expression& node);
@@ -149,7 +149,7 @@ class PlainValues {
 
   Variables& variables_;
   MessageParts& parts_;
-  Allowance& allowance_;
+  EvaluationBudget& budget_;
 };
 
 struct Macro {
@@ -158,13 +158,13 @@ struct Macro {
 };
 
 /// Enough for macros that traverse the schema of a tool; a level takes up to 2 kB of stack.
-inline constexpr int kDeepestEvaluation = 1000;
+inline constexpr int kMaxEvaluationDepth = 1000;
 
 /// Counts the nesting depth of expressions and statements.
 class EvaluationDepth {
  public:
   explicit EvaluationDepth(int& depth) : depth_(depth) {
-    if (depth_ == kDeepestEvaluation)
+    if (depth_ == kMaxEvaluationDepth)
       throw Problem("macros, statements and expressions are nested too deeply in one another");
     ++depth_;
   }
@@ -178,7 +178,7 @@ class EvaluationDepth {
 /// Evaluates expressions; base of the evaluation of statements.
 class ExpressionEvaluation {
  protected:
-  ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line, Dict variables);
+  ExpressionEvaluation(const NameIds& numbers, std::time_t now, int& line, Dict variables);
   ~ExpressionEvaluation() = default;
 
   virtual Value call_macro(const Macro& macro, const Expression& node) = 0;
@@ -194,7 +194,7 @@ class ExpressionEvaluation {
   const std::time_t now_;
   int& line_;
   int depth_ = 0;
-  Allowance allowance_;
+  EvaluationBudget budget_;
   MessageParts parts_;
   Variables variables_;
 
@@ -207,9 +207,9 @@ class ExpressionEvaluation {
   bool compare(const Expression& node);
   Value call(const Expression& node);
   Dict named_values(const Expression& node);
-  void spend_on_operands(const Value& value, std::span<const Value> arguments);
+  void charge_operands(const Value& value, std::span<const Value> arguments);
 
-  PlainValues plain_{variables_, parts_, allowance_};
+  PlainValues plain_{variables_, parts_, budget_};
   std::deque<Dict> namespaces_;
 };
 

@@ -63,38 +63,38 @@ bool has_plain_operands(const Expression& node) {
 
 }  // namespace
 
-Allowance::Allowance(std::size_t input_bytes)
-    : input_bytes_(input_bytes), most_operations_(kOperations + kOperationsPerByte * input_bytes) {}
+EvaluationBudget::EvaluationBudget(std::size_t input_bytes)
+    : input_bytes_(input_bytes), max_operations_(kOperations + kOperationsPerByte * input_bytes) {}
 
-void Allowance::refuse() const {
-  throw Problem(concat("the template computes without end: it has done ", most_operations_,
+void EvaluationBudget::refuse() const {
+  throw Problem(concat("the template computes without end: it has done ", max_operations_,
                        " operations, for a chat of ", input_bytes_,
                        " bytes; look for loops in loops and macros that call macros"));
 }
 
-void Allowance::spend_on_bytes(std::size_t bytes) {
+void EvaluationBudget::charge_bytes(std::size_t bytes) {
   bytes_ += bytes;
   const std::size_t most = kMadeBytes + kMadePerByte * input_bytes_;
   if (bytes_ > most)
     throw Problem(concat("the template makes texts and lists of more than ", most >> 20,
                          " MiB, for a chat of ", input_bytes_,
                          " bytes; look for a loop that doubles a text or a list"));
-  spend_on_reading(bytes);
+  charge_read(bytes);
 }
 
-void Allowance::spend_on_reading(std::size_t bytes) { spend(bytes / kBytesPerOperation); }
+void EvaluationBudget::charge_read(std::size_t bytes) { charge(bytes / kBytesPerOperation); }
 
-void Allowance::spend_on_copy(const Value& value) { spend_on_bytes(copied_bytes(value)); }
+void EvaluationBudget::charge_copy(const Value& value) { charge_bytes(copied_bytes(value)); }
 
-void Allowance::check_output(std::size_t bytes) const {
+void EvaluationBudget::check_output(std::size_t bytes) const {
   const std::size_t most = kOutputBytes + kOutputPerByte * input_bytes_;
   if (bytes > most)
     throw Problem(concat("the template writes more than ", most >> 20, " MiB, for a chat of ",
                          input_bytes_, " bytes"));
 }
 
-Variables::Variables(const NameNumbers& numbers, Dict values, Allowance& allowance)
-    : allowance_(allowance) {
+Variables::Variables(const NameIds& numbers, Dict values, EvaluationBudget& budget)
+    : budget_(budget) {
   for (auto& [name, value] : values) {
     const auto found = numbers.find(name);
     if (found != numbers.end()) scope_->names.emplace_back(found->second, std::move(value));
@@ -109,12 +109,12 @@ Value* Variables::find(int name) {
     found = scope->find(name);
     passed += 1 + scope->names.size() / kNamesPerOperation;
   }
-  allowance_.spend(passed / kScopesPerOperation);
+  budget_.charge(passed / kScopesPerOperation);
   return found;
 }
 
 void Variables::set(int name, Value value) {
-  allowance_.spend(scope_->names.size() / kNamesPerOperation);
+  budget_.charge(scope_->names.size() / kNamesPerOperation);
   if (Value* found = scope_->find(name)) {
     *found = std::move(value);
   } else {
@@ -134,9 +134,9 @@ using NodeKind = Expression::Kind;
 static constexpr std::size_t kEntriesPerOperation = 16;
 
 const Value* PlainValues::find(const Expression& node) {
-  allowance_.spend(1);
+  budget_.charge(1);
   const Value* value = found_in(node);
-  if (value != nullptr && value->is<std::string>()) allowance_.spend_on_copy(*value);
+  if (value != nullptr && value->is<std::string>()) budget_.charge_copy(*value);
   return value;
 }
 
@@ -158,17 +158,17 @@ const Value* PlainValues::found_in(const Expression& node) {
 
 const Value& PlainValues::searched(const Value& value) {
   const Dict* entries = entries_of(value);
-  allowance_.spend(entries == nullptr ? 0 : entries->size() / kEntriesPerOperation);
+  budget_.charge(entries == nullptr ? 0 : entries->size() / kEntriesPerOperation);
   return value;
 }
 
-ExpressionEvaluation::ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line,
+ExpressionEvaluation::ExpressionEvaluation(const NameIds& numbers, std::time_t now, int& line,
                                            Dict variables)
     : now_(now),
       line_(line),
-      allowance_(extent_of(variables).bytes),
+      budget_(extent_of(variables).bytes),
       parts_(variables),
-      variables_(numbers, std::move(variables), allowance_) {}
+      variables_(numbers, std::move(variables), budget_) {}
 
 const Value& ExpressionEvaluation::seen(const Expression& node, Value& room) {
   if (node.is_plain)
@@ -186,11 +186,11 @@ Value ExpressionEvaluation::value_of(const Expression& node) {
   const EvaluationDepth depth(depth_);
   if (node.is_plain)
     if (const Value* value = plain_.find(node)) return *value;
-  allowance_.spend(1);
+  budget_.charge(1);
   Value value = computed(node);
   const bool is_shared = node.kind == NodeKind::kName || node.kind == NodeKind::kAttribute ||
                          node.kind == NodeKind::kItem;
-  if (!is_shared || value.is<std::string>()) allowance_.spend_on_copy(value);
+  if (!is_shared || value.is<std::string>()) budget_.charge_copy(value);
   return value;
 }
 
@@ -198,14 +198,10 @@ bool ExpressionEvaluation::is_true(const Expression& node) {
   const EvaluationDepth depth(depth_);
   Value room;
   switch (node.kind) {
-    case NodeKind::kNot: allowance_.spend(1); return !is_true(node.items[0]);
-    case NodeKind::kAnd:
-      allowance_.spend(1);
-      return is_true(node.items[0]) && is_true(node.items[1]);
-    case NodeKind::kOr:
-      allowance_.spend(1);
-      return is_true(node.items[0]) || is_true(node.items[1]);
-    case NodeKind::kCompare: allowance_.spend(1); return compare(node);
+    case NodeKind::kNot: budget_.charge(1); return !is_true(node.items[0]);
+    case NodeKind::kAnd: budget_.charge(1); return is_true(node.items[0]) && is_true(node.items[1]);
+    case NodeKind::kOr: budget_.charge(1); return is_true(node.items[0]) || is_true(node.items[1]);
+    case NodeKind::kCompare: budget_.charge(1); return compare(node);
     default: return truth(seen(node, room));
   }
 }
@@ -237,7 +233,7 @@ Value ExpressionEvaluation::computed(const Expression& node) {
     case NodeKind::kTest: {
       const Value& input = first_of(node, room);
       const Arguments values = arguments(node, *node.signature);
-      if (!values.empty()) spend_on_operands(input, values);
+      if (!values.empty()) charge_operands(input, values);
       return {apply_test(input, node.text, values)};
     }
     case NodeKind::kNot: return {!is_true(node.items[0])};
@@ -282,7 +278,7 @@ Value ExpressionEvaluation::concatenated(const Expression& node) {
   for (const Expression& item : node.items) {
     Value room;
     text += text_of(seen(item, room));
-    want_room(text.size(), "\"~\" makes a text");
+    check_result_bytes(text.size(), "\"~\" makes a text");
   }
   return {std::move(text)};
 }
@@ -297,7 +293,7 @@ bool ExpressionEvaluation::compare(const Expression& node) {
   const Value* left = &operand(0);
   for (std::size_t i = 0; i < node.keywords.size(); ++i) {
     const Value& right = operand(i + 1);
-    spend_on_operands(*left, std::span(&right, 1));
+    charge_operands(*left, std::span(&right, 1));
     if (!holds(*left, node.keywords[i], right)) return false;
     left = &right;
   }
@@ -320,18 +316,18 @@ Arguments ExpressionEvaluation::arguments(const Expression& node, const Signatur
 }
 
 /// Counts operations that read all of their operands.
-void ExpressionEvaluation::spend_on_operands(const Value& value, std::span<const Value> arguments) {
+void ExpressionEvaluation::charge_operands(const Value& value, std::span<const Value> arguments) {
   std::size_t bytes = extent_of(value).bytes;
   for (const Value& argument : arguments) bytes += extent_of(argument).bytes;
-  allowance_.spend_on_reading(bytes);
+  budget_.charge_read(bytes);
 }
 
 Value ExpressionEvaluation::filtered(const Value& input, const Expression& node) {
   const std::string& name = node.text;
   const Arguments values = arguments(node, *node.signature);
-  const bool looks_only = name == "length" || name == "count" || name == "default" || name == "d" ||
-                          name == "first" || name == "last";
-  if (!looks_only) spend_on_operands(input, values);
+  const bool reads_only_metadata = name == "length" || name == "count" || name == "default" ||
+                                   name == "d" || name == "first" || name == "last";
+  if (!reads_only_metadata) charge_operands(input, values);
   return apply_filter(input, name, values);
 }
 
@@ -353,7 +349,7 @@ Value ExpressionEvaluation::call(const Expression& node) {
     if (callee.text == "get") {
       plain_.searched(self);
     } else {
-      spend_on_operands(self, values);
+      charge_operands(self, values);
     }
     return apply_method(self, callee.text, values);
   }
@@ -365,7 +361,7 @@ Value ExpressionEvaluation::call(const Expression& node) {
     throw Problem(concat("\"", shortened(callee.text), "\" is no function"));
   if (callee.text == "namespace") {
     namespaces_.push_back(named_values(node));
-    allowance_.spend_on_bytes(sizeof(Dict) + extent_of(namespaces_.back()).bytes);
+    budget_.charge_bytes(sizeof(Dict) + extent_of(namespaces_.back()).bytes);
     return {Namespace{&namespaces_.back()}};
   }
   if (callee.text == "dict") return dict_of(named_values(node));

@@ -69,20 +69,20 @@ void CallChecks::check_call(Expression& call) {
 using Of = Expression::Kind;
 using Kind = Token::Kind;
 
-static constexpr int kDeepestExpression = 200;
+static constexpr int kMaxExpressionDepth = 200;
 
 OperandParser::Depth::Depth(OperandParser& parser) : depth_(parser.depth_) {
-  if (++depth_ > kDeepestExpression)
+  if (++depth_ > kMaxExpressionDepth)
     parser.fail(parser.token().line, "brackets, \"not\" or signs are nested too deeply at ",
                 shown(parser.token()));
 }
 
 Expression OperandParser::grown(Expression node) const {
   for (const Expression& item : node.items) node.height = std::max(node.height, item.height + 1);
-  if (node.kind == Of::kItem || (node.kind == Of::kAttribute && !is_name_of_python(node.text)))
+  if (node.kind == Of::kItem || (node.kind == Of::kAttribute && !is_python_name(node.text)))
     node.is_plain = std::ranges::all_of(node.items, &Expression::is_plain);
-  if (node.height > kDeepestExpression)
-    fail(node.line, construct_of(node), " is nested too deeply: on top of ", kDeepestExpression,
+  if (node.height > kMaxExpressionDepth)
+    fail(node.line, construct_of(node), " is nested too deeply: on top of ", kMaxExpressionDepth,
          " other operations");
   return node;
 }
@@ -149,7 +149,7 @@ Expression OperandParser::primary() {
     expect_operator(")");
     return inner;
   }
-  go_back();
+  step_back();
   if (at_operator("[")) return list();
   if (at_operator("{")) return dict();
   fail_unexpected();

@@ -25,7 +25,7 @@ class TokenReader {
   const Token& token() const { return tokens_[at_]; }
   const Token& token_after() const { return tokens_[at_ + 1]; }
   const Token& next() { return tokens_[at_++]; }
-  void go_back() { --at_; }
+  void step_back() { --at_; }
   bool at_operator(std::string_view text) const { return token().is(Token::Kind::kOperator, text); }
   bool at_name(std::string_view text) const { return token().is(Token::Kind::kName, text); }
   /// Skips the operator if it is next.
@@ -105,7 +105,7 @@ class OperandParser : protected TokenReader {
   int number_of(const std::string& name) {
     return numbers_.emplace(name, narrow<int>(numbers_.size())).first->second;
   }
-  NameNumbers take_numbers() { return std::move(numbers_); }
+  NameIds take_numbers() { return std::move(numbers_); }
   const CallChecks& calls() const { return calls_; }
 
   /// Counts the nesting depth of brackets, "not" and signs.
@@ -132,7 +132,7 @@ class OperandParser : protected TokenReader {
 
   int depth_ = 0;
   CallChecks calls_{*this};
-  NameNumbers numbers_;
+  NameIds numbers_;
 };
 
 /// Parses expressions by precedence; base of the statements' parser. Source: jinja2 3.1.6,

@@ -88,7 +88,7 @@ Value mapped(const List& items, const Arguments& arguments) {
     results.push_back(path.is_given()
                           ? path.of(item)
                           : apply_filter(item, checked(arguments[0], kFilters, 0), Arguments(4)));
-    want_room(bytes += extent_of(results.back()).bytes, "map: a list");
+    check_result_bytes(bytes += extent_of(results.back()).bytes, "map: a list");
   }
   return list_of(std::move(results));
 }
@@ -98,7 +98,8 @@ Value selected(const List& items, const Value& attribute, std::span<const Value>
                bool wanted) {
   List results;
   const Path path(attribute);
-  want_room(items.size() * extent_of(arguments[1]).bytes, "selecting by comparisons with values");
+  check_result_bytes(items.size() * extent_of(arguments[1]).bytes,
+                     "selecting by comparisons with values");
   for (const Value& item : items) {
     const Value value = path.is_given() ? path.of(item) : item;
     const bool holds =
@@ -147,7 +148,7 @@ Value joined_items(const List& items, const Arguments& arguments) {
   const Path path(arguments[1]);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string part = text_of(path.is_given() ? path.of(items[i]) : items[i]);
-    want_room(text.size() + separator.size() + part.size(), "join: a text");
+    check_result_bytes(text.size() + separator.size() + part.size(), "join: a text");
     (text += i > 0 ? separator : "") += part;
   }
   return {std::move(text)};

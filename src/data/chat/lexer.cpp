@@ -19,7 +19,7 @@ bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) 
 bool is_space(std::string_view text) { return leading_space(text) == text.size(); }
 
 /// The longest template in use has about 5,000.
-constexpr std::size_t kMostTokens = 100'000;
+constexpr std::size_t kMaxTokens = 100'000;
 
 /// Converts line ends to "\n" and removes one at the end.
 std::string with_plain_line_ends(std::string_view source) {
@@ -42,7 +42,7 @@ class Lexer {
       at_ = tag + 2;
       if (at_ < source_.size() && (source_[at_] == '-' || source_[at_] == '+')) ++at_;
       if (type == '#') {
-        pass_comment();
+        skip_comment();
       } else {
         read_tag(type == '{' ? "}}" : "%}");
       }
@@ -59,15 +59,15 @@ class Lexer {
   }
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
   void add(LexedKind kind, std::string text) {
-    if (tokens_.size() == kMostTokens)
-      fail("the template has more than ", kMostTokens, " names, signs and texts");
+    if (tokens_.size() == kMaxTokens)
+      fail("the template has more than ", kMaxTokens, " names, signs and texts");
     tokens_.push_back({kind, std::move(text), line_});
   }
   void pass(std::size_t bytes) {
     line_ += narrow<int>(std::ranges::count(rest().substr(0, bytes), '\n'));
     at_ += bytes;
   }
-  void pass_space() { pass(leading_space(rest())); }
+  void skip_space() { pass(leading_space(rest())); }
 
   std::size_t next_tag() const {
     for (std::size_t i = at_; i + 1 < source_.size(); ++i) {
@@ -94,20 +94,20 @@ class Lexer {
   }
 
   /// Skips the white space after a block or a comment: as its sign says, else one line end.
-  void pass_after(char sign) {
+  void skip_past(char sign) {
     if (sign == '-') {
-      pass_space();
+      skip_space();
     } else if (sign != '+' && rest().starts_with('\n')) {
       pass(1);
     }
   }
 
-  void pass_comment() {
+  void skip_comment() {
     const std::size_t end = source_.find("#}", at_);
     if (end == std::string::npos) fail("a comment has no end, \"#}\"");
     const char sign = end > at_ ? source_[end - 1] : ' ';
     pass(end + 2 - at_);
-    pass_after(sign);
+    skip_past(sign);
   }
 
   void read_tag(std::string_view end) {
@@ -115,14 +115,14 @@ class Lexer {
     add(is_block ? LexedKind::kBlockBegin : LexedKind::kPrintBegin, "");
     std::string open;  // brackets
     for (;;) {
-      pass_space();
+      skip_space();
       if (rest().empty()) fail("a tag has no end, \"", end, "\"");
       const char sign = rest().front();
       const bool has_sign = (sign == '-' || (sign == '+' && is_block));
       if (open.empty() && rest().substr(has_sign ? 1 : 0).starts_with(end)) {
         add(is_block ? LexedKind::kBlockEnd : LexedKind::kPrintEnd, "");
         pass(end.size() + (has_sign ? 1 : 0));
-        if (is_block || sign == '-') pass_after(has_sign ? sign : ' ');
+        if (is_block || sign == '-') skip_past(has_sign ? sign : ' ');
         return;
       }
       read_token(open);

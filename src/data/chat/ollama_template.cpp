@@ -131,7 +131,7 @@ class FolderTemplate {
   FolderTemplate(const ChatFiles& chat, std::string runner_bos)
       : chat_(chat), runner_bos_(std::move(runner_bos)) {
     if (!chat.chat_template) throw DataError("the folder has no chat template");
-    takes_parts_ = takes_parts_alone(chat, kSomeDay);
+    takes_parts_ = requires_content_parts(chat, kSomeDay);
   }
 
   /// Excludes the runner's additions. Throws DataError if the template refuses the messages.
@@ -187,8 +187,8 @@ std::vector<std::string> around(const std::string& text, const Messages& message
   std::size_t from = 0;
   for (const GoMessage& message : messages) {
     const std::size_t at = text.find(message.content, from);
-    const bool is_there = at != std::string::npos;
-    if (!is_there || text.find(message.content, at + message.content.size()) != std::string::npos)
+    const bool is_present = at != std::string::npos;
+    if (!is_present || text.find(message.content, at + message.content.size()) != std::string::npos)
       throw DataError(
           concat("it does not write each message once and in order: ", roles_of(messages)));
     pieces.push_back(text.substr(from, at - from));
@@ -214,7 +214,7 @@ class Derivation {
     result_.generation_prompt = generation_prompt_;
   }
   const GoTemplate& result() const { return result_; }
-  bool takes_system() const { return takes_system_; }
+  bool accepts_system() const { return accepts_system_; }
   /// Returns the end of an assistant's turn; otherwise the start of the user's next turn.
   std::string stop() const {
     const std::string_view end = trimmed(after_assistant_);
@@ -230,13 +230,13 @@ class Derivation {
   }
 
   void find_turns_of_user_and_assistant() {
-    const auto told = pieces({u_}, false), asked = pieces({u_}, true),
+    const auto told = pieces({u_}, false), requested = pieces({u_}, true),
                answered = pieces({u_, a_}, false), all = pieces({u_, a_, v_}, true);
     after_user_ = told[1];
-    if (!all[1].starts_with(after_user_) || !asked[1].starts_with(after_user_) ||
+    if (!all[1].starts_with(after_user_) || !requested[1].starts_with(after_user_) ||
         !answered[1].starts_with(after_user_))
-      after_user_ = common_start(common_start(all[1], asked[1]), answered[1]);
-    generation_prompt_ = asked[1].substr(after_user_.size());
+      after_user_ = common_start(common_start(all[1], requested[1]), answered[1]);
+    generation_prompt_ = requested[1].substr(after_user_.size());
     after_assistant_ = answered[2];
     if (!all[2].starts_with(after_assistant_)) after_assistant_ = common_start(all[2], answered[2]);
     before_user_ = all[2].substr(after_assistant_.size());
@@ -250,9 +250,9 @@ class Derivation {
   }
 
   void find_turn_of_system() {
-    takes_system_ = folder_.takes({s_, u_, a_, v_}) &&
-                    folder_.write({s_, u_, a_, v_}, true).find(kSystem) != std::string::npos;
-    if (!takes_system_) return;
+    accepts_system_ = folder_.takes({s_, u_, a_, v_}) &&
+                      folder_.write({s_, u_, a_, v_}, true).find(kSystem) != std::string::npos;
+    if (!accepts_system_) return;
     const std::string text = folder_.write({s_, u_, a_, v_}, true);
     if (text.find(kSystem) < text.find(kUser)) {
       find_first_system();
@@ -305,7 +305,7 @@ class Derivation {
   const FolderTemplate& folder_;
   GoTemplate::Turn user_{"user"}, assistant_{"assistant"}, system_{"system"};
   std::string after_user_, before_user_, after_assistant_, generation_prompt_;
-  bool takes_system_ = false;
+  bool accepts_system_ = false;
   GoTemplate result_{};
 };
 
@@ -341,7 +341,7 @@ std::string excerpt(const std::string& text, std::size_t at) {
 std::size_t compare(const FolderTemplate& folder, const Derivation& derived) {
   std::size_t compared = 0;
   for (const Messages& given : conversations()) {
-    const Messages messages = derived.takes_system() ? given : without_system(given);
+    const Messages messages = derived.accepts_system() ? given : without_system(given);
     const bool begins_plain = given.size() < 3 || given[2].role != "system";
     if (!begins_plain && !folder.takes(messages)) continue;  // the system message is not first
     const std::string wanted = folder.prompt(messages), got = render(derived.result(), messages);
@@ -359,7 +359,7 @@ std::size_t compare(const FolderTemplate& folder, const Derivation& derived) {
   return compared;
 }
 
-bool knows_tools(const ChatFiles& chat, const FolderTemplate& folder) {
+bool supports_tools(const ChatFiles& chat, const FolderTemplate& folder) {
   if (chat.tool_template || !chat.tool_template_problem.empty()) return true;
   const json::value tools = json::array{json::object{
       {"type", "function"},
@@ -413,9 +413,9 @@ OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& 
   if (made.text.find("\"\"\"") != std::string::npos)
     throw DataError("it writes \"\"\", which ends a text in a Modelfile");
   made.compared = compare(folder, derived);
-  if (!derived.takes_system())
+  if (!derived.accepts_system())
     made.remarks.push_back("leaves out system messages, which the chat template does not write");
-  if (knows_tools(chat, folder)) made.remarks.push_back("leaves out tools");
+  if (supports_tools(chat, folder)) made.remarks.push_back("leaves out tools");
   const std::string plain = FolderTemplate(chat, "").write({{"user", kUser}}, true);
   if (!runner_bos.empty() && !folder.writes_bos(plain))
     made.remarks.push_back(concat("cannot keep the runner from putting ", runner_bos,

@@ -29,7 +29,7 @@ namespace {
 using StatementKind = Statement::Kind;
 using TokenKind = Token::Kind;
 
-constexpr int kDeepestStatement = 100;
+constexpr int kMaxStatementDepth = 100;
 
 class StatementParser final : private ExpressionParser {
  public:
@@ -54,8 +54,8 @@ class StatementParser final : private ExpressionParser {
 
   /// Parses up to a block that begins with one of the names, the next token; or up to the end.
   Statements statements(Names ends) {
-    if (++depth_ > kDeepestStatement)
-      fail(token().line, "statements are nested more than ", kDeepestStatement,
+    if (++depth_ > kMaxStatementDepth)
+      fail(token().line, "statements are nested more than ", kMaxStatementDepth,
            " deep: this is nested too deeply");
     Statements body;
     for (;;) {

@@ -37,7 +37,7 @@ struct Token {
 std::vector<Token> tokens_of(std::string_view source, const std::string& name);
 
 /// Numbers of the names in a template.
-using NameNumbers = std::map<std::string, int, std::less<>>;
+using NameIds = std::map<std::string, int, std::less<>>;
 
 struct Expression;
 using Expressions = std::vector<Expression>;
@@ -112,7 +112,7 @@ struct Statement {
 
 struct ParsedTemplate {
   Statements statements;
-  NameNumbers numbers;
+  NameIds numbers;
   bool marks_generation = false;
   bool reads_date = false;
 };

@@ -61,9 +61,9 @@ void grow(Extent& extent, const Value& item) {
 }
 
 void check(const Extent& extent, const char* what) {
-  want_room(extent.bytes, what);
-  if (extent.depth > kDeepestValue)
-    throw Problem(concat(what, " that is nested in others more than ", kDeepestValue, " deep"));
+  check_result_bytes(extent.bytes, what);
+  if (extent.depth > kMaxValueDepth)
+    throw Problem(concat(what, " that is nested in others more than ", kMaxValueDepth, " deep"));
 }
 
 Sequence sequence_of(List items, bool is_tuple) {
@@ -87,7 +87,7 @@ bool equal_dicts(const Dict& left, const Dict& right) {
 class Written {
  public:
   Written& operator<<(std::string_view part) {
-    want_room(text_.size() + part.size(), "a value that is written out");
+    check_result_bytes(text_.size() + part.size(), "a value that is written out");
     text_ += part;
     return *this;
   }
@@ -239,7 +239,7 @@ std::vector<std::string> split(std::string_view text, const std::optional<std::s
                                std::int64_t limit) {
   std::vector<std::string> parts;
   const auto may_split = [&] {
-    want_room(parts.size() * sizeof(Value), "split: a list");
+    check_result_bytes(parts.size() * sizeof(Value), "split: a list");
     return limit < 0 || std::ssize(parts) < limit;
   };
   if (separator) {
@@ -270,7 +270,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   for (std::int64_t i = 0; limit < 0 || i < limit; ++i) {
     const std::size_t found = position_of(text.substr(at), from);
     if (found == std::string_view::npos) break;
-    want_room(result.size() + found + to.size(), "replace: a text");
+    check_result_bytes(result.size() + found + to.size(), "replace: a text");
     result.append(text.substr(at, found)).append(to);
     at += found + from.size();
     if (!from.empty()) continue;
@@ -324,7 +324,7 @@ std::string quoted_text(std::string_view text) {
     const std::string_view character = character_at(text, at);
     const char32_t value = decode_utf8(character, 0).value;
     at += character.size();
-    want_room(result.size(), "a text in quotes");
+    check_result_bytes(result.size(), "a text in quotes");
     if (character[0] == quote || value == '\\') {
       (result += '\\') += character;
     } else if (value == '\n' || value == '\r' || value == '\t') {
@@ -345,7 +345,7 @@ std::string json_quoted(std::string_view text, bool ascii) {
     const std::string_view character = character_at(text, at);
     const char32_t value = decode_utf8(character, 0).value;
     at += character.size();
-    want_room(result.size(), "a text in quotes");
+    check_result_bytes(result.size(), "a text in quotes");
     if (const auto plain = kPlain.find(character); plain != std::string_view::npos) {
       (result += '\\') += kLetters[plain];
     } else if (value < 0x20 || (ascii && value >= 0x7F && value < 0x10000)) {
@@ -387,8 +387,8 @@ Extent extent_of(const Dict& entries) {
   return extent;
 }
 
-void want_room(std::size_t bytes, std::string_view what) {
-  if (bytes > kMostBytes) throw Problem(concat(what, " of more than ", kMostBytes >> 20, " MiB"));
+void check_result_bytes(std::size_t bytes, std::string_view what) {
+  if (bytes > kMaxBytes) throw Problem(concat(what, " of more than ", kMaxBytes >> 20, " MiB"));
 }
 
 std::string type_of(const Value& value) {
@@ -399,7 +399,7 @@ std::string type_of(const Value& value) {
   return kNames[value.held.index()];
 }
 
-void want_defined(const Value& value) {
+void require_defined(const Value& value) {
   if (const auto* held = value.if_is<Undefined>())
     throw Problem(concat("\"", shortened(held->name), "\" is undefined"));
 }
@@ -436,8 +436,8 @@ bool equal(const Value& left, const Value& right) {
 }
 
 bool less(const Value& left, const Value& right) {
-  want_defined(left);
-  want_defined(right);
+  require_defined(left);
+  require_defined(right);
   const Number a = number_of(left), b = number_of(right);
   if (a.is_number && b.is_number)
     return a.is_float || b.is_float ? a.real < b.real : a.whole < b.whole;
@@ -457,7 +457,7 @@ std::shared_ptr<const List> elements_of(const Value& value) {
   if (const auto* held = value.if_is<Mapping>()) {
     for (const auto& [key, ignored] : *held->entries) items.push_back({key});
   } else if (const auto* text = value.if_is<std::string>()) {
-    want_room(text->size() * sizeof(Value), "the list of a text's characters");
+    check_result_bytes(text->size() * sizeof(Value), "the list of a text's characters");
     for (std::size_t at = 0; at < text->size();) {
       const std::string_view character = character_at(*text, at);
       items.push_back({std::string(character)});

@@ -98,9 +98,9 @@ struct Function {
 };
 
 /// Maximum bytes of a text, list or dict when written out.
-inline constexpr std::size_t kMostBytes = std::size_t{32} << 20;
+inline constexpr std::size_t kMaxBytes = std::size_t{32} << 20;
 /// Maximum nesting depth of lists and dicts.
-inline constexpr int kDeepestValue = 100;
+inline constexpr int kMaxValueDepth = 100;
 
 /// A Python value of a type used by templates. Texts are UTF-8 and counted in code points.
 struct Value {
@@ -126,7 +126,7 @@ Value dict_of(Dict entries);
 Extent extent_of(const Value& value);
 Extent extent_of(const Dict& entries);
 /// Throws Problem naming `what` if `bytes` exceeds the limit.
-void want_room(std::size_t bytes, std::string_view what);
+void check_result_bytes(std::size_t bytes, std::string_view what);
 
 bool truth(const Value& value);
 /// Python's ==.
@@ -148,7 +148,7 @@ std::string json_of(const Value& value, const JsonStyle& style);
 /// "str", "list", …
 std::string type_of(const Value& value);
 /// Throws Problem naming the variable if the value is undefined.
-void want_defined(const Value& value);
+void require_defined(const Value& value);
 /// Returns the elements for a loop: the keys of a dict, the characters of a text.
 std::shared_ptr<const List> elements_of(const Value& value);
 std::int64_t length_of(const Value& value);

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Maximum number of previous roles to render a generation prompt for.
-constexpr std::size_t kMostRoles = 16;
+constexpr std::size_t kMaxRoles = 16;
 
 /// Returns a chat with a single user message.
 json::array asked(json::value content) {
@@ -22,7 +22,7 @@ json::array asked(json::value content) {
 struct MessagePlace {
   /// Without the output of inner loops for other messages; in order, never empty.
   std::vector<RenderedChat::Span> spans;
-  bool holds_others = false;  // an inner loop wrote other messages
+  bool has_other_messages = false;  // an inner loop wrote other messages
 };
 
 using Span = RenderedChat::Span;
@@ -52,7 +52,7 @@ std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t cou
     MessagePlace place;
     for (std::size_t at = wholes[i]->begin; at < wholes[i]->end; ++at) {
       if (owners[at] != narrow<std::int32_t>(i)) {
-        place.holds_others = true;
+        place.has_other_messages = true;
         continue;
       }
       if (place.spans.empty() || place.spans.back().end != at) place.spans.push_back({at, at});
@@ -64,7 +64,7 @@ std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t cou
 }
 
 /// Maximum messages of a chat to locate turn by turn, rendering the prefix of each.
-constexpr std::size_t kMostPrefixes = 100;
+constexpr std::size_t kMaxPrefixes = 100;
 
 /// Replaces a text to test whether the template writes it.
 constexpr const char* kProbeMark = "Xq7Zk2Jv9W";
@@ -104,11 +104,11 @@ class AnswerFinder {
       take_generation_blocks();
     } else {
       for (std::size_t i = 0; i < count(); ++i)
-        if (is_wanted(i)) find_answer(i);
+        if (is_trained_answer(i)) find_answer(i);
     }
-    note_ending();
-    for (const auto& [i, key, text] : row_.notable)
-      if ((places_[i] || !is_wanted(i)) && !writes(i, text)) result_.unwritten.push_back(key);
+    record_ending();
+    for (const auto& [i, key, text] : row_.optional_texts)
+      if ((places_[i] || !is_trained_answer(i)) && !writes(i, text)) result_.omitted.push_back(key);
     result_.text = std::move(chat_.text);
     return std::move(result_);
   }
@@ -117,7 +117,7 @@ class AnswerFinder {
   std::size_t count() const { return row_.messages.size(); }
   const json::object& message(std::size_t i) const { return row_.messages[i].get_object(); }
   bool is_answer(std::size_t i) const { return message(i).at("role") == json::value("assistant"); }
-  bool is_wanted(std::size_t i) const { return is_answer(i) && row_.trains[i]; }
+  bool is_trained_answer(std::size_t i) const { return is_answer(i) && row_.trains[i]; }
 
   std::string written_of(std::size_t i) const {
     std::string text;
@@ -139,7 +139,7 @@ class AnswerFinder {
     };
     if (places_[i] && is_in(written_of(i))) return true;
     if (i > 0 && places_[i]) return false;
-    if (i > 0 && count() > kMostPrefixes) return true;
+    if (i > 0 && count() > kMaxPrefixes) return true;
     constexpr std::size_t kTelling = 32;  // a text of this length does not occur by chance
     return is_in(chat_.text) && (said.size() >= kTelling || writes_mark_for(i, text));
   }
@@ -164,7 +164,7 @@ class AnswerFinder {
   }
 
   /// Records the text after the content of the last answer.
-  void note_ending() {
+  void record_ending() {
     if (!result_.last_answer) return;
     const json::value& content = message(count() - 1).at("content");
     const json::value& text = content.is_array() ? content.at(0).at("text") : content;
@@ -200,18 +200,18 @@ class AnswerFinder {
         *name = marks.back().second;
       }
     }
-    std::vector<bool> drops(count(), false);
+    std::vector<bool> dropped_messages(count(), false);
     try {
       const std::string text = rendered(format_, row_.variables, std::move(messages), false).text;
       std::size_t at = 0;
       for (const auto& [i, mark] : marks) {
         const std::size_t found = text.find(mark, at);
-        drops[i] = drops[i] || found == text.npos;
+        dropped_messages[i] = dropped_messages[i] || found == text.npos;
         if (found != text.npos) at = found;
       }
     } catch (const DataError&) {
     }
-    return drops;
+    return dropped_messages;
   }
 
   void find_answer(std::size_t i) {
@@ -220,7 +220,7 @@ class AnswerFinder {
       if (const auto span = span_by_prefixes(i)) spans = {*span};
     } else if (const auto header = header_length(i, places_[i]->spans.front())) {
       spans = places_[i]->spans;
-      if (places_[i]->holds_others) add_end_before_others(i, spans.front());
+      if (places_[i]->has_other_messages) add_end_before_others(i, spans.front());
       spans.front().begin += *header;
     }
     if (spans.empty() || !writes_calls_of(i)) {
@@ -284,7 +284,7 @@ class AnswerFinder {
   /// including the answer and the previous chat with the generation prompt, if the text begins with
   /// both.
   std::optional<Span> span_by_prefixes(std::size_t i) const {
-    if (count() > kMostPrefixes) return {};
+    if (count() > kMaxPrefixes) return {};
     try {
       const std::string before =
           rendered(format_, row_.variables, first_messages(row_, i), true).text;
@@ -302,7 +302,7 @@ class AnswerFinder {
   void find_completion() {
     const std::size_t i = row_.prompt_messages;
     for (std::size_t j = i; j < count(); ++j) {
-      if (!is_wanted(j) || writes_calls_of(j)) continue;
+      if (!is_trained_answer(j) || writes_calls_of(j)) continue;
       result_.left_out = 1;
       return;
     }
@@ -320,7 +320,7 @@ class AnswerFinder {
           "cannot find the start of the completion: the text of the whole row does not begin with "
           "the prompt's text");
     Span rest{*begin, chat_.text.size()};
-    if (is_wanted(count() - 1)) result_.last_answer = rest;
+    if (is_trained_answer(count() - 1)) result_.last_answer = rest;
     for (std::size_t j = i; j < count(); ++j) {
       if (row_.trains[j]) continue;
       if (!places_[j]) throw DataError("a turn that is not to be trained on is not found");
@@ -344,11 +344,12 @@ class AnswerFinder {
       last = owner;
       result_.targets.push_back(block);
     }
-    if (!result_.targets.empty() && is_wanted(count() - 1) &&
+    if (!result_.targets.empty() && is_trained_answer(count() - 1) &&
         last.value_or(count() - 1) == count() - 1)
       result_.last_answer = result_.targets.back();
     if (is_first_written(count())) return;
-    for (std::size_t i = 0; i < count(); ++i) result_.left_out += is_wanted(i) && !found[i] ? 1 : 0;
+    for (std::size_t i = 0; i < count(); ++i)
+      result_.left_out += is_trained_answer(i) && !found[i] ? 1 : 0;
   }
 
   std::optional<std::size_t> message_at(std::size_t byte) const {
@@ -396,14 +397,14 @@ json::array first_messages(const NormalRow& row, std::size_t count) {
 std::optional<std::string> GenerationPrompts::before(std::size_t i) {
   const std::string before =
       i == 0 ? "" : std::string(row_.messages[i - 1].get_object().at("role").get_string());
-  if (prompts_.size() == kMostRoles && !prompts_.contains(before)) return {};
+  if (prompts_.size() == kMaxRoles && !prompts_.contains(before)) return {};
   const auto [entry, is_new] = prompts_.try_emplace(before);
   if (!is_new) return entry->second;
-  if (i > 0) entry->second = behind(first_messages(row_, i));
+  if (i > 0) entry->second = prompt_after(first_messages(row_, i));
   if (!entry->second) {
     static constexpr const char* kAny = "Hello";
     const bool as_parts = i + 1 <= row_.messages.size() && has_parts();
-    entry->second = behind(
+    entry->second = prompt_after(
         asked(as_parts ? json::value(json::array{json::object{{"type", "text"}, {"text", kAny}}})
                        : json::value(kAny)));
   }
@@ -416,7 +417,7 @@ bool GenerationPrompts::has_parts() const {
   });
 }
 
-std::optional<std::string> GenerationPrompts::behind(const json::array& messages) const {
+std::optional<std::string> GenerationPrompts::prompt_after(const json::array& messages) const {
   try {
     const RenderedChat with = rendered(format_, row_.variables, messages, true);
     const std::string without = rendered(format_, row_.variables, messages, false).text;
@@ -437,7 +438,7 @@ FoundAnswers find_answers(const ExampleFormat& format, const NormalRow& row, Ren
 }
 
 ChatRows::ChatRows(const ExampleFormat& format) : format_(format) {
-  form_.content_as_parts = takes_parts_alone(format.chat, format.now);
+  form_.content_as_parts = requires_content_parts(format.chat, format.now);
 }
 
 RenderedRow ChatRows::render(const json::object& example, const NormalRow& row) const {
@@ -445,7 +446,7 @@ RenderedRow ChatRows::render(const json::object& example, const NormalRow& row) 
   std::optional<DataError> refusal;
   for (int variant = 0; variant < 8; ++variant) {
     MessageForm form = form_;
-    form.none_beside_calls = (variant & 1) != 0;
+    form.null_content_with_calls = (variant & 1) != 0;
     form.arguments_as_text = (variant & 2) != 0;
     form.wraps_calls = (variant & 4) != 0;
     try {

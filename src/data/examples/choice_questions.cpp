@@ -85,7 +85,7 @@ class QuestionReader {
       const auto alike = std::ranges::mismatch(alone, whole).in1 - alone.begin();
       common = std::min({common, static_cast<std::size_t>(alike), whole.size() - 1});
     }
-    if (common == 0) common = add_beginning(wholes);
+    if (common == 0) common = add_common_prefix(wholes);
     for (std::size_t i = 0; i < wholes.size(); ++i) {
       check_fits(wholes[i], i);
       const auto end = wholes[i].begin() + static_cast<std::ptrdiff_t>(common);
@@ -126,7 +126,7 @@ class QuestionReader {
 
   /// Puts the end-of-text token before an empty prompt, or one that merges with its choices.
   /// Returns the number of tokens added.
-  std::size_t add_beginning(std::vector<Tokens>& wholes) const {
+  std::size_t add_common_prefix(std::vector<Tokens>& wholes) const {
     const auto end = format_.tokenizer.end_of_text();
     if (!end)
       throw DataError(
@@ -158,7 +158,7 @@ class QuestionReader {
 };
 
 /// Returns a message with the first refused lines.
-std::string told_of_refused_lines(const ReadRows& read, const std::filesystem::path& path) {
+std::string rejected_lines_error(const ReadRows& read, const std::filesystem::path& path) {
   constexpr std::size_t kShown = 5;
   std::string text;
   for (std::size_t i = 0; i < std::min(kShown, read.refused.size()); ++i)
@@ -182,7 +182,7 @@ ChoiceQuestions read_choice_questions(const std::filesystem::path& path,
   };
   read_rows({path, ColumnNames()},
             {.rows = "questions", .keys = {"prompt", "choices", "answer"}, .use = use}, rows);
-  if (!rows.refused.empty()) throw DataError(told_of_refused_lines(rows, path));
+  if (!rows.refused.empty()) throw DataError(rejected_lines_error(rows, path));
   read.joined_words = reader.joined_words();
   return read;
 }

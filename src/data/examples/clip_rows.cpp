@@ -60,7 +60,7 @@ void read_clip_rows(const RowSource& source, double longest_seconds, ReadRows& r
     check_sound(clip.sound, longest_seconds);
     use(clip);
   };
-  read_rows(source, {.rows = "clips", .keys = kClipKeys, .takes_bytes = true, .use = use_row},
+  read_rows(source, {.rows = "clips", .keys = kClipKeys, .allows_bytes = true, .use = use_row},
             read);
 }
 

@@ -23,10 +23,10 @@ class EndTokens {
   /// Drops end tokens after which the row continues with target tokens.
   void check(const ExampleRow& row) {
     for (std::size_t i = 0; i < row.tokens.size(); ++i) {
-      if (!row.learnt[i] || !found_.contains(row.tokens[i])) continue;
+      if (!row.is_target[i] || !found_.contains(row.tokens[i])) continue;
       std::size_t next = i + 1;
-      while (next < row.tokens.size() && row.learnt[next] && ends(row.tokens[next])) ++next;
-      if (next < row.tokens.size() && row.learnt[next]) found_.erase(row.tokens[i]);
+      while (next < row.tokens.size() && row.is_target[next] && ends(row.tokens[next])) ++next;
+      if (next < row.tokens.size() && row.is_target[next]) found_.erase(row.tokens[i]);
       i = next - 1;
     }
   }
@@ -46,7 +46,7 @@ class EndTokens {
   std::map<std::int32_t, bool> ends_;
 };
 
-void add_row(const GivenRow& row, MadeRow made, const ExampleFormat& format,
+void add_row(const GivenRow& row, ConvertedRow made, const ExampleFormat& format,
              ExampleRows& examples) {
   const RowShape shape = made.shape;
   made.row.file = row.file;
@@ -81,9 +81,9 @@ void check_columns(const ExampleRows& examples, const ColumnNames& columns,
   }
 }
 
-std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritten) {
+std::string omitted_keys_note(const std::map<std::string, std::int64_t>& omitted) {
   std::string keys;
-  for (const auto& [key, count] : unwritten)
+  for (const auto& [key, count] : omitted)
     keys +=
         concat(keys.empty() ? "\"" : ", \"", key, "\" (", count, count == 1 ? " time)" : " times)");
   if (keys.empty()) return "";
@@ -92,7 +92,7 @@ std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritt
 }
 
 /// `rest` continues "the role "x" is" or "the roles "x", "y" are".
-std::string told_of_roles(const std::set<std::string>& roles, const char* rest) {
+std::string roles_note(const std::set<std::string>& roles, const char* rest) {
   if (roles.empty()) return "";
   std::vector<std::string> names;
   for (const std::string& role : roles)
@@ -102,14 +102,14 @@ std::string told_of_roles(const std::set<std::string>& roles, const char* rest) 
                 roles.size() == 1 ? " is " : " are ", rest);
 }
 
-std::string told_of_empty_answers(std::int64_t answers) {
+std::string empty_answers_note(std::int64_t answers) {
   if (answers == 0) return "";
   return concat(answers, answers == 1 ? " answer is" : " answers are",
                 " empty: the model learns to end its turn immediately");
 }
 
 /// Names the unused members, or counts them if there are many.
-std::string told_of_unused(const ExampleFindings& findings) {
+std::string unused_members_note(const ExampleFindings& findings) {
   constexpr std::size_t kNamed = 20;
   std::vector<std::string> names;
   for (const auto& [key, rows] : findings.unused)
@@ -124,8 +124,8 @@ std::string told_of_unused(const ExampleFindings& findings) {
                 more > 0 ? concat(" and ", more, " more") : "");
 }
 
-std::string told_of_untemplated(const ExampleRows& examples) {
-  const std::int64_t rows = examples.findings.untemplated;
+std::string without_template_note(const ExampleRows& examples) {
+  const std::int64_t rows = examples.findings.without_template;
   if (rows == 0) return "";
   const bool are_pairs = !examples.rows.empty() && examples.rows.front().rejected_at > 0;
   return concat(
@@ -135,12 +135,13 @@ std::string told_of_untemplated(const ExampleRows& examples) {
       " makes chats of them");
 }
 
-std::string told_of_loose_ends(const std::map<std::string, std::int64_t>& loose_ends) {
-  if (loose_ends.empty()) return "";
+std::string untokenized_endings_note(
+    const std::map<std::string, std::int64_t>& untokenized_endings) {
+  if (untokenized_endings.empty()) return "";
   std::int64_t chats = 0;
-  for (const auto& [ending, count] : loose_ends) chats += count;
-  const auto most =
-      std::ranges::max_element(loose_ends, {}, [](const auto& entry) { return entry.second; });
+  for (const auto& [ending, count] : untokenized_endings) chats += count;
+  const auto most = std::ranges::max_element(untokenized_endings, {},
+                                             [](const auto& entry) { return entry.second; });
   const bool is_blank = most->first.find_first_not_of(" \t\r\n") == std::string::npos;
   return concat(chats, chats == 1 ? " chat ends" : " chats end", " with ",
                 is_blank ? "the answer itself and no token after it"
@@ -173,7 +174,7 @@ std::vector<std::int32_t> end_tokens_of(std::span<const ExampleRow> rows,
 }
 
 ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const ExampleFormat& format) {
-  if (chosen.tokens == rejected.tokens && chosen.learnt == rejected.learnt)
+  if (chosen.tokens == rejected.tokens && chosen.is_target == rejected.is_target)
     throw DataError("\"chosen\" and \"rejected\" have the same tokens, so there is no preference");
   const std::int64_t all = std::ssize(chosen.tokens) + chosen.left_out +
                            std::ssize(rejected.tokens) + rejected.left_out - 2;
@@ -186,12 +187,14 @@ ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const Example
   ExampleRow row = std::move(chosen);
   row.rejected_at = std::ssize(row.tokens);
   row.tokens.insert(row.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());
-  row.learnt.insert(row.learnt.end(), rejected.learnt.begin(), rejected.learnt.end());
+  row.is_target.insert(row.is_target.end(), rejected.is_target.begin(), rejected.is_target.end());
   row.answers_left_out += rejected.answers_left_out;
   return row;
 }
 
-std::int64_t ExampleRow::targets() const { return std::count(learnt.begin(), learnt.end(), true); }
+std::int64_t ExampleRow::targets() const {
+  return std::count(is_target.begin(), is_target.end(), true);
+}
 
 std::vector<std::string> ExampleRows::notes() const {
   std::vector<std::string> notes;
@@ -204,19 +207,19 @@ std::vector<std::string> ExampleRows::notes() const {
     notes.push_back(concat(answers, " answers in ", of_rows, " rows are left out: the chat ",
                            "template does not write them, or writes them where they cannot be ",
                            "distinguished"));
-  for (const std::string& note :
-       std::array{told_of_unused(findings), told_of_unwritten(findings.unwritten),
-                  told_of_roles(findings.said_roles, "read as system, user, assistant or tool"),
-                  told_of_roles(findings.other_roles,
-                                "none of system, developer, user, assistant and tool; what they "
-                                "say is written as the chat template has it, and no answer"),
-                  told_of_empty_answers(findings.empty_answers),
-                  told_of_loose_ends(findings.loose_ends), told_of_untemplated(*this)})
+  for (const std::string& note : std::array{
+           unused_members_note(findings), omitted_keys_note(findings.omitted),
+           roles_note(findings.original_roles, "read as system, user, assistant or tool"),
+           roles_note(findings.other_roles,
+                      "none of system, developer, user, assistant and tool; what they "
+                      "say is written as the chat template has it, and no answer"),
+           empty_answers_note(findings.empty_answers),
+           untokenized_endings_note(findings.untokenized_endings), without_template_note(*this)})
     if (!note.empty()) notes.push_back(note);
   return notes;
 }
 
-std::string ExampleRows::mostly_refused() const {
+std::string ExampleRows::mostly_rejected_warning() const {
   const std::size_t used = rows.size() + pairs.size();
   if (refused.empty() || refused.size() <= used) return "";
   const Refusal& first = refused.front();
@@ -259,7 +262,7 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
       .is_closed = false,
       .renaming = columns_of(
           {.has_template = format.chat.chat_template.has_value(), .pairs = format.pairs}, "COLUMN"),
-      .most_refused = 100'000,
+      .max_rejected = 100'000,
       .used_share = 1,
       .use = [&](const GivenRow& row) {
         add_row(row, maker.make(row.object, row.wide), format, examples);
@@ -273,8 +276,8 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
   return examples;
 }
 
-std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
-                        std::int64_t length, const std::string& hint) {
+std::string cut_rows_note(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                          std::int64_t length, const std::string& hint) {
   std::int64_t all = 0, cut = 0, left_out = 0;
   for (const auto* some : rows) {
     all += std::ssize(*some);
@@ -288,8 +291,8 @@ std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> ro
                 " tokens at their end; ", hint);
 }
 
-std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleRow>*> rows,
-                                std::int64_t longest) {
+std::string cut_sources_note(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                             std::int64_t longest) {
   std::int64_t cut = 0, lost = 0;
   for (const std::vector<ExampleRow>* some : rows)
     for (const ExampleRow& row : *some) {

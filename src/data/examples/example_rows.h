@@ -26,7 +26,7 @@ struct ExampleRow {
   std::size_t file = 0;   // index in ExampleRows::files
   std::int64_t line = 0;  // line of its file, element of its array or row of its table, from 1
   std::vector<std::int32_t> tokens{};
-  std::vector<bool> learnt{};         // target tokens; never the first
+  std::vector<bool> is_target{};      // target tokens; never the first
   std::int64_t left_out = 0;          // truncated tokens
   std::int64_t answers_left_out = 0;  // answers without targets, since their tokens are unknown
   std::optional<std::int32_t> end_token{};  // ends the last target
@@ -49,16 +49,16 @@ struct ExampleFindings {
   /// Unused members of rows, with the number of rows of each; 0 for columns that were not read.
   std::map<std::string, std::int64_t> unused{};
   std::set<std::string> unused_of_messages{};
-  std::set<std::string> said_roles{};   // of messages, mapped to user, assistant or tool
-  std::set<std::string> other_roles{};  // of messages, unknown
+  std::set<std::string> original_roles{};  // of messages, mapped to user, assistant or tool
+  std::set<std::string> other_roles{};     // of messages, unknown
   std::int64_t empty_answers = 0;
   std::set<std::string> used{};  // used members of rows
   /// Prompt and completion rows that bypass the existing chat template.
-  std::int64_t untemplated = 0;
+  std::int64_t without_template = 0;
   /// Keys of content that the chat template leaves out, with counts.
-  std::map<std::string, std::int64_t> unwritten{};
+  std::map<std::string, std::int64_t> omitted{};
   /// Endings after the last answer without a special token, with the number of chats of each.
-  std::map<std::string, std::int64_t> loose_ends{};
+  std::map<std::string, std::int64_t> untokenized_endings{};
 };
 
 /// A preferred and a rejected answer to the same prompt. Only the answers are targets.
@@ -81,7 +81,7 @@ struct ExampleRows : ReadRows {
   /// Returns one line per kind of text that is not trained on, except refusals.
   std::vector<std::string> notes() const;
   /// Returns why files with mostly refused lines cannot be used; "" if fewer are refused.
-  std::string mostly_refused() const;
+  std::string mostly_rejected_warning() const;
 };
 
 /// How prompt and completion become encoder input and decoder target.
@@ -115,8 +115,8 @@ struct ExampleFormat {
 
 /// Returns "3 sources are longer than 64 tokens, …" with the number of truncated sources and lost
 /// tokens; empty if none is truncated.
-std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleRow>*> rows,
-                                std::int64_t longest);
+std::string cut_sources_note(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                             std::int64_t longest);
 
 /// Reads a file of examples, or the files of a folder sorted by name (row_files, visit_rows). An
 /// example is one of
@@ -143,8 +143,8 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
 /// Returns "3 rows are longer than 64 tokens, …" with the number of truncated rows and lost tokens;
 /// empty if none is truncated. `length`: of a sequence; `hint`: the setting that increases it,
 /// or kContextIsFull.
-std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
-                        std::int64_t length, const std::string& hint);
+std::string cut_rows_note(std::initializer_list<const std::vector<ExampleRow>*> rows,
+                          std::int64_t length, const std::string& hint);
 
 /// Returns whether text that spells the token is only the token if special tokens are enabled.
 bool is_special_token(const Tokenizer& tokenizer, std::int32_t id);

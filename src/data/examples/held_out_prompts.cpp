@@ -36,11 +36,11 @@ std::string last_turn(const Tokenizer& tokenizer, std::span<const std::int32_t> 
 }
 
 HeldOutPrompt prompt_of(const ExampleRow& row, const Tokenizer& tokenizer) {
-  const auto first = std::ranges::find(row.learnt, true);
-  const auto end = std::find(first, row.learnt.end(), false);
+  const auto first = std::ranges::find(row.is_target, true);
+  const auto end = std::find(first, row.is_target.end(), false);
   const std::int64_t length = row.rejected_at > 0 ? row.rejected_at : std::ssize(row.tokens);
-  const std::int64_t begin = first - row.learnt.begin();
-  const std::int64_t last = std::min<std::int64_t>(length, end - row.learnt.begin());
+  const std::int64_t begin = first - row.is_target.begin();
+  const std::int64_t last = std::min<std::int64_t>(length, end - row.is_target.begin());
   const std::span<const std::int32_t> all = row.tokens;
   HeldOutPrompt prompt{.tokens = {row.tokens.begin(), row.tokens.begin() + begin}};
   if (!row.source.empty()) prompt.tokens = row.source;

@@ -80,7 +80,7 @@ void name_content(json::object& message) {
     return;
   }
   for (const auto& [key, value] : message)
-    if ((value.is_string() || value.is_array()) && key != "name" && !is_of_messages(key))
+    if ((value.is_string() || value.is_array()) && key != "name" && !is_message_key(key))
       throw DataError(concat("a message has no \"content\": got \"", std::string_view(key),
                              "\" under the role \"",
                              std::string_view(message.at("role").get_string()),
@@ -106,7 +106,7 @@ void name_calls(json::object& message) {
 }
 
 /// Removes the keys of kTrains from the message, and returns whether the turn is trained on.
-bool takes_trains(json::object& message) {
+bool take_train_flags(json::object& message) {
   bool trains = true;
   for (const char* key : kTrains) {
     const json::value* value = message.if_contains(key);
@@ -145,18 +145,19 @@ std::string text_of_parts(const json::array& parts) {
 void normalize_content(json::object& message, const MessageForm& form) {
   json::value& content = message["content"];
   const json::value& role = message.at("role");  // Llama's name for a tool is ipython
-  const bool is_of_tool = role == json::value("tool") || role == json::value("ipython");
+  const bool is_tool_message = role == json::value("tool") || role == json::value("ipython");
   if (content.is_null()) {
     content = "";
-  } else if (content.is_array() && !(is_of_tool && !content.get_array().empty() &&
+  } else if (content.is_array() && !(is_tool_message && !content.get_array().empty() &&
                                      content.get_array().front().is_object() &&
                                      !content.get_array().front().get_object().contains("text"))) {
     content = text_of_parts(content.get_array());
-  } else if (!content.is_string() && !is_of_tool) {
+  } else if (!content.is_string() && !is_tool_message) {
     throw DataError(
         concat("\"content\": got ", shown(content), ", want a text or a list of text parts"));
   }
-  if (form.none_beside_calls && message.contains("tool_calls") && content == json::value("")) {
+  if (form.null_content_with_calls && message.contains("tool_calls") &&
+      content == json::value("")) {
     content = nullptr;
   } else if (form.content_as_parts && content.is_string()) {
     content = json::array{json::object{{"type", "text"}, {"text", content}}};
@@ -217,7 +218,7 @@ void name_reasoning(json::object& message) {
 }
 
 /// Returns texts that a template may silently leave out, with their keys.
-std::vector<std::pair<std::string, std::string>> notable_texts(const json::object& message) {
+std::vector<std::pair<std::string, std::string>> optional_texts_of(const json::object& message) {
   std::vector<std::pair<std::string, std::string>> texts;
   const auto add = [&](const std::string& name, const json::value* value) {
     const bool is_text = value != nullptr && value->is_string() &&
@@ -261,7 +262,7 @@ class RowReader {
   }
 
   /// Returns a member of the row next to its chat, or null.
-  const json::value* beside(const char* key) {
+  const json::value* row_member(const char* key) {
     const json::value* value = held(example_, key);
     if (value != nullptr) row_.used.insert(key);
     return value;
@@ -280,23 +281,24 @@ class RowReader {
 
   /// Puts the row's system text before the messages, unless they begin with a system message.
   void read_after_system(const char* key, const char* role = nullptr) {
-    const json::value* system = beside("system");
+    const json::value* system = row_member("system");
     const std::string instructions = system == nullptr ? "" : text_in_row(*system, "system");
-    const bool is_beside = !instructions.empty();
-    if (is_beside) add(json::object{{"role", "system"}, {"content", instructions}});
+    const bool has_instructions = !instructions.empty();
+    if (has_instructions) add(json::object{{"role", "system"}, {"content", instructions}});
     read_messages(key, role);
     const auto is_system = [](const json::value& message) {
       return message.get_object().at("role") == json::value("system");
     };
-    const bool says_it_twice =
+    const bool repeats_instructions =
         row_.messages.size() > 1 && is_system(row_.messages[0]) && is_system(row_.messages[1]);
-    if (!is_beside || !says_it_twice) return;
+    if (!has_instructions || !repeats_instructions) return;
     const auto content = [&](std::size_t i) { return row_.messages[i].get_object().at("content"); };
     if (content(0) != content(1)) row_.used.erase("system");
     row_.messages.erase(row_.messages.begin());
     row_.trains.erase(row_.trains.begin());
-    std::erase_if(row_.notable, [](const NormalRow::Notable& one) { return one.message == 0; });
-    for (NormalRow::Notable& one : row_.notable) --one.message;
+    std::erase_if(row_.optional_texts,
+                  [](const NormalRow::OptionalText& one) { return one.message == 0; });
+    for (NormalRow::OptionalText& one : row_.optional_texts) --one.message;
   }
 
   /// Reads a list of messages; with `role`, also a text or a single message.
@@ -318,27 +320,27 @@ class RowReader {
 
   void add(const json::value& message) {
     NormalMessage normal = normal_message(message, form_, unused_);
-    for (auto& [name, text] : normal.notable)
-      row_.notable.push_back({row_.messages.size(), name, std::move(text)});
+    for (auto& [name, text] : normal.optional_texts)
+      row_.optional_texts.push_back({row_.messages.size(), name, std::move(text)});
     row_.messages.push_back(std::move(normal.message));
     row_.trains.push_back(normal.trains);
-    if (!normal.said_role.empty()) row_.said_roles.insert(std::move(normal.said_role));
+    if (!normal.original_role.empty()) row_.original_roles.insert(std::move(normal.original_role));
     row_.is_chat = true;
   }
 
   void read_variables() {
-    json::value tools = normal_tools(beside("tools"));
+    json::value tools = normal_tools(row_member("tools"));
     if (tools.is_null()) {  // older form
-      tools = normal_tools(beside("functions"));
+      tools = normal_tools(row_member("functions"));
       if (json::array* const all = tools.if_array()) {
         for (json::value& tool : *all)
           tool = json::object{{"type", "function"}, {"function", std::move(tool)}};
       }
     }
     row_.variables["tools"] = std::move(tools);
-    const json::value* documents = beside("documents");
+    const json::value* documents = row_member("documents");
     row_.variables["documents"] = documents == nullptr ? json::value() : *documents;
-    const json::value* more = beside("chat_template_kwargs");
+    const json::value* more = row_member("chat_template_kwargs");
     if (more == nullptr) return;
     if (!more->is_object()) throw DataError("\"chat_template_kwargs\" is no object");
     for (const auto& [name, value] : more->get_object()) row_.variables[name] = value;
@@ -364,7 +366,7 @@ std::string speaker_of(const json::value& message) {
   return "";
 }
 
-bool is_of_messages(std::string_view key) {
+bool is_message_key(std::string_view key) {
   static constexpr std::array kKeys{"role",         "content",   "tool_calls", "reasoning_content",
                                     "thinking",     "reasoning", "tool_plan",  "refusal",
                                     "tool_call_id", "id"};
@@ -415,15 +417,15 @@ NormalMessage normal_message(const json::value& given, const MessageForm& form,
     throw DataError(concat("a message has no \"role\": ", shown(given)));
   const json::value said = *role;
   *role = role_of(said.get_string());
-  if (object->contains("role") && *role != said) normal.said_role = said.get_string();
+  if (object->contains("role") && *role != said) normal.original_role = said.get_string();
   for (const char* key : kUnused)
     if (message.contains(key)) unused.insert(key);
-  normal.trains = takes_trains(message);
+  normal.trains = take_train_flags(message);
   name_content(message);
   name_calls(message);
   normalize_calls(message, form);
   normalize_content(message, form);
-  normal.notable = notable_texts(message);
+  normal.optional_texts = optional_texts_of(message);
   name_reasoning(message);
   return normal;
 }

@@ -10,19 +10,19 @@ namespace hybrid_trainer {
 
 /// Form in which a template expects messages, if there are alternatives.
 struct MessageForm {
-  bool arguments_as_text = false;  // of a tool call; false: as an object
-  bool none_beside_calls = false;  // empty content next to tool calls is null; false: ""
-  bool content_as_parts = false;   // a list with one text part; false: the text
-  bool wraps_calls = false;        // each call's name and arguments are under "function"
+  bool arguments_as_text = false;        // of a tool call; false: as an object
+  bool null_content_with_calls = false;  // empty content next to tool calls is null; false: ""
+  bool content_as_parts = false;         // a list with one text part; false: the text
+  bool wraps_calls = false;              // each call's name and arguments are under "function"
 };
 
 /// A message of a row in the form that templates read, with the row's settings for it.
 struct NormalMessage {
   boost::json::object message;
-  bool trains = true;       // "weight", "train", …
-  std::string said_role{};  // the row's role, if templates use another name
+  bool trains = true;           // "weight", "train", …
+  std::string original_role{};  // the row's role, if templates use another name
   /// Key and content of texts that a template may leave out.
-  std::vector<std::pair<std::string, std::string>> notable{};
+  std::vector<std::pair<std::string, std::string>> optional_texts{};
 };
 
 /// Normalizes a message with role and content, or with ShareGPT's from and value. Removes null
@@ -37,7 +37,7 @@ NormalMessage normal_message(const boost::json::value& given, const MessageForm&
 std::string speaker_of(const boost::json::value& message);
 
 /// Returns whether a message key is always read, or is reported if a template leaves it out.
-bool is_of_messages(std::string_view key);
+bool is_message_key(std::string_view key);
 
 /// Serializes like Python's json.dumps.
 std::string json_text(const boost::json::value& value);
@@ -64,12 +64,12 @@ struct NormalRow {
   boost::json::array messages;     // of a chat
   std::vector<bool> trains;        // for each message
   /// A text of a message that a template may leave out, with its key.
-  struct Notable {
+  struct OptionalText {
     std::size_t message = 0;
     std::string key, text;
   };
-  std::vector<Notable> notable;
-  std::set<std::string> said_roles{};  // mapped to other roles because of capitals or synonyms
+  std::vector<OptionalText> optional_texts;
+  std::set<std::string> original_roles{};  // mapped to other roles because of capitals or synonyms
   /// Number of messages of the prompt in a chat of two lists; all messages after them are targets.
   std::size_t prompt_messages = 0;
   boost::json::object variables;  // tools, documents and other template variables of the row

@@ -24,7 +24,7 @@ class SequenceOfTexts {
   /// Adds the tokens [first, last) of a row. `half`: index of the pair's half, or -1.
   void add(const ExampleRow& row, std::size_t first, std::size_t last, std::int32_t half) {
     for (std::size_t t = first; t + 1 < last; ++t, ++place_) {
-      const bool is_target = row.learnt[t + 1];
+      const bool is_target = row.is_target[t + 1];
       tokens_[place_] = row.tokens[t];
       targets_[place_] = is_target ? row.tokens[t + 1] : kNoTarget;
       positions_[place_] = narrow<std::int32_t>(t - first);

@@ -100,7 +100,7 @@ class PreferenceRow {
     if (common == std::min(one.size(), other.size()))  // otherwise one half would be empty
       if (const std::size_t shorter = without_last_word(one, common); shorter > 0) common = shorter;
     const auto is_split = [&](const std::string& text) {
-      return !given_.begins_tokens || given_.begins_tokens(text.substr(0, common), text);
+      return !given_.is_token_prefix || given_.is_token_prefix(text.substr(0, common), text);
     };
     while (common > 0 && !(is_split(one) && is_split(other)))
       common = without_last_word(one, common);
@@ -160,11 +160,11 @@ class PreferenceRow {
     const auto repeats = [&](const json::array& part) {
       return !std::ranges::search(shared, part, is_same).empty();
     };
-    const auto says_it = [&](const json::value& message) {
+    const auto is_repetition = [&](const json::value& message) {
       return text_of(message) == text_of(prompt.front());
     };
     const bool is_text = given_.prompt->is_string();
-    if (repeats(prompt) || (is_text && std::ranges::any_of(shared, says_it))) return shared;
+    if (repeats(prompt) || (is_text && std::ranges::any_of(shared, is_repetition))) return shared;
     const std::size_t count = overlap(prompt, shared);
     prompt.resize(prompt.size() - count);
     if (speaker_of(shared.front()) == "system" && speaker_of(prompt.front()) != "system") {
@@ -182,7 +182,7 @@ class PreferenceRow {
   }
 
   json::object half(const json::value& completion) const {
-    json::object half = given_.beside;
+    json::object half = given_.shared_members;
     half["prompt"] = *prompt_;
     half["completion"] = completion;
     return half;

@@ -56,7 +56,7 @@ class RowTokens {
                  format_.chat.chat_template
                      ? ", or make chats: --columns instruction=prompt,output=completion"
                      : ""));
-    row_.learnt.assign(row_.tokens.size(), false);
+    row_.is_target.assign(row_.tokens.size(), false);
     learn(prompt.size(), row_.tokens.size());
     row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
   }
@@ -76,21 +76,21 @@ class RowTokens {
     row_.source_left_out = read.left_out;
     row_.tokens = enclosed(text, INT64_MAX).tokens;
     row_.tokens.insert(row_.tokens.begin(), format_.source->start);
-    row_.learnt.assign(row_.tokens.size(), true);
+    row_.is_target.assign(row_.tokens.size(), true);
     row_.end_token = end_token_in(1, row_.tokens.size());
   }
 
   /// Returns whether the text has special tokens, like an already rendered chat.
-  bool spells_special_tokens(std::string_view text) const {
+  bool contains_special_tokens(std::string_view text) const {
     return std::ranges::any_of(
         encoded(text), [&](std::int32_t id) { return is_special_token(format_.tokenizer, id); });
   }
 
   void learn_chat(const RenderedRow& chat) {
     row_.tokens = encoded(chat.text);
-    row_.learnt.assign(row_.tokens.size(), false);
+    row_.is_target.assign(row_.tokens.size(), false);
     row_.answers_left_out = chat.left_out;
-    TokenPlaces places(chat.text, row_.tokens, format_.tokenizer);
+    TokenOffsets places(chat.text, row_.tokens, format_.tokenizer);
     for (const auto& [begin, end] : chat.targets) {
       if (begin == end) continue;  // an empty generation block
       const auto tokens = places.within(begin, end);
@@ -128,8 +128,8 @@ class RowTokens {
   }
 
   void learn(std::size_t first, std::size_t last) {
-    std::fill(row_.learnt.begin() + static_cast<std::ptrdiff_t>(first),
-              row_.learnt.begin() + static_cast<std::ptrdiff_t>(last), true);
+    std::fill(row_.is_target.begin() + static_cast<std::ptrdiff_t>(first),
+              row_.is_target.begin() + static_cast<std::ptrdiff_t>(last), true);
   }
 
   /// Returns the first of the special tokens that end an answer; white space may separate them.
@@ -147,20 +147,20 @@ class RowTokens {
   }
 
   void cut() {
-    if (!row_.learnt.empty()) row_.learnt.front() = false;
-    const auto found = std::find(row_.learnt.begin(), row_.learnt.end(), true);
-    if (found == row_.learnt.end() && row_.answers_left_out > 0)
+    if (!row_.is_target.empty()) row_.is_target.front() = false;
+    const auto found = std::find(row_.is_target.begin(), row_.is_target.end(), true);
+    if (found == row_.is_target.end() && row_.answers_left_out > 0)
       throw DataError(
           "it has no target tokens: the chat template does not write its answers, or writes them "
           "where they cannot be distinguished");
-    if (found == row_.learnt.end()) throw DataError("it has no target tokens");
-    const std::int64_t first = found - row_.learnt.begin();
+    if (found == row_.is_target.end()) throw DataError("it has no target tokens");
+    const std::int64_t first = found - row_.is_target.begin();
     if (first >= format_.longest)
       throw DataError(concat("its first target token is ", first + 1,
                              ", which is beyond the maximum length of ", format_.longest));
     row_.left_out = std::max<std::int64_t>(0, std::ssize(row_.tokens) - format_.longest);
     row_.tokens.resize(row_.tokens.size() - static_cast<std::size_t>(row_.left_out));
-    row_.learnt.resize(row_.tokens.size());
+    row_.is_target.resize(row_.tokens.size());
   }
 
   void check_vocabulary() const {
@@ -233,15 +233,15 @@ void check_roles(const NormalRow& row) {
 }
 
 /// Removes the final line end of a text instruction for a decoder.
-void end_of_line_goes(json::object& example) {
+void drop_trailing_newline(json::object& example) {
   json::string& prompt = example.at("prompt").as_string();
   if (prompt.ends_with('\n')) prompt.pop_back();
 }
 
 }  // namespace
 
-TokenPlaces::TokenPlaces(std::string_view text, std::span<const std::int32_t> tokens,
-                         const Tokenizer& tokenizer)
+TokenOffsets::TokenOffsets(std::string_view text, std::span<const std::int32_t> tokens,
+                           const Tokenizer& tokenizer)
     : text_(text), tokens_(tokens), tokenizer_(tokenizer) {
   if (!walk()) bytes_.clear();
 }
@@ -249,7 +249,7 @@ TokenPlaces::TokenPlaces(std::string_view text, std::span<const std::int32_t> to
 /// Aligns the tokens' bytes with the text. The text may lack a space that the tokenizer adds before
 /// a word, and the tokens may lack white space that an added token strips. Fails if a normalizer
 /// changed anything else.
-bool TokenPlaces::walk() {
+bool TokenOffsets::walk() {
   std::size_t at = 0;
   for (const std::int32_t id : tokens_) {
     const std::string_view bytes = tokenizer_.token_bytes(id);
@@ -269,15 +269,16 @@ bool TokenPlaces::walk() {
 }
 
 /// Encodes only the text since the previous query, or else all text before `byte`.
-std::optional<std::size_t> TokenPlaces::tokens_before(std::size_t byte) {
-  const auto count_from = [&](std::size_t from, std::size_t known) -> std::optional<std::size_t> {
+std::optional<std::size_t> TokenOffsets::tokens_before(std::size_t byte) {
+  const auto count_tokens_from = [&](std::size_t from,
+                                     std::size_t known) -> std::optional<std::size_t> {
     const auto part = tokenizer_.encode(text_.substr(from, byte - from), ControlText::kAsTokens);
     const auto rest = tokens_.subspan(known);
     if (part.size() > rest.size() || !std::equal(part.begin(), part.end(), rest.begin())) return {};
     return known + part.size();
   };
-  auto count = byte < known_byte_ ? std::nullopt : count_from(known_byte_, known_tokens_);
-  if (!count) count = count_from(0, 0);
+  auto count = byte < known_byte_ ? std::nullopt : count_tokens_from(known_byte_, known_tokens_);
+  if (!count) count = count_tokens_from(0, 0);
   if (count) {
     known_byte_ = byte;
     known_tokens_ = *count;
@@ -285,8 +286,8 @@ std::optional<std::size_t> TokenPlaces::tokens_before(std::size_t byte) {
   return count;
 }
 
-std::optional<std::pair<std::size_t, std::size_t>> TokenPlaces::within(std::size_t begin,
-                                                                       std::size_t end) {
+std::optional<std::pair<std::size_t, std::size_t>> TokenOffsets::within(std::size_t begin,
+                                                                        std::size_t end) {
   if (bytes_.empty()) {
     const auto first = tokens_before(begin), last = tokens_before(end);
     if (!first || !last) return {};
@@ -300,21 +301,21 @@ std::optional<std::pair<std::size_t, std::size_t>> TokenPlaces::within(std::size
                    static_cast<std::size_t>(last - bytes_.begin()));
 }
 
-MadeRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
+ConvertedRow RowMaker::make(const json::object& example, const WideIntegers& wide) {
   const bool has_template = format_.chat.chat_template.has_value() && !format_.source;
   ShapedRow shaped = shaped_row(example,
                                 {.has_template = has_template,
                                  .pairs = format_.pairs,
-                                 .begins_tokens =
+                                 .is_token_prefix =
                                      [this](const std::string& start, const std::string& text) {
                                        return RowTokens(format_).begins_document(start, text);
                                      }},
                                 wide);
-  if (format_.source && shaped.shape == RowShape::kAlpaca) end_of_line_goes(shaped.example);
-  MadeRow made{
+  if (format_.source && shaped.shape == RowShape::kAlpaca) drop_trailing_newline(shaped.example);
+  ConvertedRow made{
       shaped.shape, make_row(shaped.example, wide, shaped.used), {}, shaped.chosen_columns};
   if (shaped.rejected) made.rejected = make_row(*shaped.rejected, wide, shaped.used);
-  note_unused(example, shaped.used);
+  record_unused(example, shaped.used);
   return made;
 }
 
@@ -327,7 +328,7 @@ ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& w
   if (!row.is_chat) {
     tokens.learn_text(row.prompt, row.completion);
     const bool may_be_chat = format_.chat.chat_template && !row.prompt.empty();
-    if (may_be_chat && !tokens.spells_special_tokens(row.prompt)) ++findings_.untemplated;
+    if (may_be_chat && !tokens.contains_special_tokens(row.prompt)) ++findings_.without_template;
     ExampleRow made = std::move(tokens).run();
     findings_.empty_answers += row.completion.empty() ? 1 : 0;
     return made;
@@ -338,7 +339,7 @@ ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& w
   tokens.learn_chat(chat);
   ExampleRow made = std::move(tokens).run();
   note(row, chat, used);
-  if (chat.last_answer && chat.ending && !made.end_token) note_ending(*chat.ending);
+  if (chat.last_answer && chat.ending && !made.end_token) record_ending(*chat.ending);
   return made;
 }
 
@@ -363,11 +364,11 @@ bool RowMaker::is_named_in_template(const NormalRow& row, const std::string& key
 }
 
 /// Records the unused members of a row.
-void RowMaker::note_unused(const json::object& example, const Names& used) {
+void RowMaker::record_unused(const json::object& example, const Names& used) {
   for (const auto& [name, value] : example) {
     const std::string key(name);
-    const bool says_something = held(example, key.c_str()) != nullptr && value != json::value("");
-    if (!says_something) continue;
+    const bool has_content = held(example, key.c_str()) != nullptr && value != json::value("");
+    if (!has_content) continue;
     if (used.contains(key)) {
       findings_.used.insert(key);
     } else {
@@ -379,28 +380,28 @@ void RowMaker::note_unused(const json::object& example, const Names& used) {
 /// Records the content of a row that the template leaves out.
 void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) {
   used.insert(row.used.begin(), row.used.end());
-  findings_.said_roles.insert(row.said_roles.begin(), row.said_roles.end());
-  for (const std::string& key : chat.unwritten) ++findings_.unwritten[key];
+  findings_.original_roles.insert(row.original_roles.begin(), row.original_roles.end());
+  for (const std::string& key : chat.omitted) ++findings_.omitted[key];
   const json::value& tools = row.variables.at("tools");
-  if (tools.is_array() && !names_a_tool(chat.text, tools)) ++findings_.unwritten["tools"];
+  if (tools.is_array() && !names_a_tool(chat.text, tools)) ++findings_.omitted["tools"];
   for (const auto& [key, value] : row.variables)
     if (key != "tools" && !value.is_null() && !is_named_in_template(row, key))
-      ++findings_.unwritten[key];
+      ++findings_.omitted[key];
   for (std::size_t i = 0; i < row.messages.size(); ++i) {
     const json::object& message = row.messages[i].get_object();
     const std::string role(role_in(row.messages[i]));
     static constexpr std::array kRoles{"system",    "developer", "user",
                                        "assistant", "tool",      "ipython"};
     const bool is_written =
-        std::ranges::find(chat.unwritten, "content of " + role) == chat.unwritten.end();
+        std::ranges::find(chat.omitted, "content of " + role) == chat.omitted.end();
     if (std::ranges::find(kRoles, role) == kRoles.end() && is_written)
       findings_.other_roles.insert(role);
     const bool is_learned = row.trains[i] && role == "assistant" && i >= row.prompt_messages;
     findings_.empty_answers += is_learned && is_empty_answer(message) ? 1 : 0;
     for (const auto& [key, value] : message)
-      if (!is_of_messages(key) && !is_read(row, i, key)) findings_.unused_of_messages.insert(key);
+      if (!is_message_key(key) && !is_read(row, i, key)) findings_.unused_of_messages.insert(key);
     const json::value* const calls = message.if_contains("tool_calls");
-    if (calls != nullptr) note_calls(row, calls->get_array());
+    if (calls != nullptr) record_calls(row, calls->get_array());
   }
 }
 
@@ -422,7 +423,7 @@ bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& k
 }
 
 /// Records members of calls that the template does not mention.
-void RowMaker::note_calls(const NormalRow& row, const json::array& calls) {
+void RowMaker::record_calls(const NormalRow& row, const json::array& calls) {
   static constexpr std::array kKeys{"id", "type", "index", "function", "name", "arguments"};
   for (const json::value& call : calls)
     for (const json::object* part : {&call.get_object(), &function_of(call.get_object())})
@@ -432,17 +433,18 @@ void RowMaker::note_calls(const NormalRow& row, const json::array& calls) {
 }
 
 /// Records the ending of an answer without an end token, unless it has a special token.
-void RowMaker::note_ending(const std::string& ending) {
-  constexpr std::size_t kMostEndings = 8;
-  if (const auto known = findings_.loose_ends.find(ending); known != findings_.loose_ends.end()) {
+void RowMaker::record_ending(const std::string& ending) {
+  constexpr std::size_t kMaxEndings = 8;
+  if (const auto known = findings_.untokenized_endings.find(ending);
+      known != findings_.untokenized_endings.end()) {
     ++known->second;
     return;
   }
-  if (findings_.loose_ends.size() == kMostEndings) return;
+  if (findings_.untokenized_endings.size() == kMaxEndings) return;
   const Tokens tokens = format_.tokenizer.encode(ending, ControlText::kAsTokens);
   const bool has_special = std::ranges::any_of(
       tokens, [&](std::int32_t id) { return is_special_token(format_.tokenizer, id); });
-  if (!has_special) findings_.loose_ends[ending] = 1;
+  if (!has_special) findings_.untokenized_endings[ending] = 1;
 }
 
 }  // namespace hybrid_trainer

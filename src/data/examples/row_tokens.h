@@ -20,11 +20,11 @@ EnclosedText enclosed_text(std::string_view text, const Tokenizer& tokenizer, Co
                            std::int64_t longest);
 
 /// Maps tokens of a text to bytes of the text.
-class TokenPlaces {
+class TokenOffsets {
  public:
   /// `tokens` encode `text` with special tokens enabled; both must outlive this.
-  TokenPlaces(std::string_view text, std::span<const std::int32_t> tokens,
-              const Tokenizer& tokenizer);
+  TokenOffsets(std::string_view text, std::span<const std::int32_t> tokens,
+               const Tokenizer& tokenizer);
 
   /// Returns the tokens [first, last) that cover the bytes from `begin` to `end` and no others.
   /// None if that cannot be determined.
@@ -59,7 +59,7 @@ class GenerationPrompts {
   std::optional<std::string> before(std::size_t i);
 
  private:
-  std::optional<std::string> behind(const boost::json::array& messages) const;
+  std::optional<std::string> prompt_after(const boost::json::array& messages) const;
   bool has_parts() const;
 
   const ExampleFormat& format_;
@@ -71,11 +71,11 @@ class GenerationPrompts {
 struct RenderedRow {
   using Span = RenderedChat::Span;
   std::string text{};
-  std::vector<Span> targets{};           // in order, without overlap
-  std::int64_t left_out = 0;             // answers not found in the text
-  std::optional<Span> last_answer{};     // if the chat ends with a target
-  std::optional<std::string> ending{};   // text after the last answer's content, if known
-  std::vector<std::string> unwritten{};  // keys of texts that the template leaves out
+  std::vector<Span> targets{};          // in order, without overlap
+  std::int64_t left_out = 0;            // answers not found in the text
+  std::optional<Span> last_answer{};    // if the chat ends with a target
+  std::optional<std::string> ending{};  // text after the last answer's content, if known
+  std::vector<std::string> omitted{};   // keys of texts that the template leaves out
 };
 
 struct FoundAnswers {
@@ -109,7 +109,7 @@ class ChatRows {
 };
 
 /// An example as tokens, without its line.
-struct MadeRow {
+struct ConvertedRow {
   RowShape shape = RowShape::kText;
   ExampleRow row;                        // for a preference, with the chosen answer
   std::optional<ExampleRow> rejected{};  // for a preference
@@ -124,7 +124,7 @@ class RowMaker {
 
   /// Returns tokens and targets of an example; `wide`: wide integers of its line. Throws DataError
   /// with the reason if it is refused.
-  MadeRow make(const boost::json::object& example, const WideIntegers& wide);
+  ConvertedRow make(const boost::json::object& example, const WideIntegers& wide);
 
   const ExampleFindings& findings() const { return findings_; }
 
@@ -134,11 +134,11 @@ class RowMaker {
   ExampleRow make_row(const boost::json::object& example, const WideIntegers& wide, Names& used);
   ExampleRow make_source_row(const NormalRow& row) const;
   bool is_named_in_template(const NormalRow& row, const std::string& key);
-  void note_unused(const boost::json::object& example, const Names& used);
+  void record_unused(const boost::json::object& example, const Names& used);
   void note(const NormalRow& row, const RenderedRow& chat, Names& used);
   bool is_read(const NormalRow& row, std::size_t i, const std::string& key);
-  void note_calls(const NormalRow& row, const boost::json::array& calls);
-  void note_ending(const std::string& ending);
+  void record_calls(const NormalRow& row, const boost::json::array& calls);
+  void record_ending(const std::string& ending);
   const ExampleFormat& format_;
   ChatRows chats_;
   ExampleFindings findings_;

@@ -18,7 +18,7 @@ constexpr std::array kShapeKeys{"text",        "prompt", "completion", "messages
                                 "instruction", "input",  "output",     "context",  "response",
                                 "history",     "chosen", "rejected"};
 
-bool is_of_some_shape(std::string_view key) {
+bool is_shape_key(std::string_view key) {
   return std::ranges::find(kShapeKeys, key) != kShapeKeys.end();
 }
 
@@ -101,14 +101,14 @@ class ShapeReader {
       case RowShape::kAlpaca: take_answered(); break;
       case RowShape::kPair: {
         const char* const list = prompt_list();
-        made_["prompt"] = said_under(list != nullptr ? list : "prompt");
-        made_["completion"] = said_under("completion");
+        made_["prompt"] = content_under(list != nullptr ? list : "prompt");
+        made_["completion"] = content_under("completion");
         break;
       }
       case RowShape::kMessages: made_["messages"] = *take("messages"); break;
       case RowShape::kShareGpt: made_["messages"] = *take("conversations"); break;
       case RowShape::kText:
-      case RowShape::kClip: made_["text"] = said_under("text"); break;
+      case RowShape::kClip: made_["text"] = content_under("text"); break;
     }
     return {.shape = shape, .example = std::move(made_), .used = std::move(used_)};
   }
@@ -122,7 +122,7 @@ class ShapeReader {
   }
 
   /// Returns lists and objects unchanged, anything else as text.
-  json::value said_under(const char* key) {
+  json::value content_under(const char* key) {
     const json::value& value = *take(key);
     return value.is_array() || value.is_object() ? value : json::value(text_of(value, key));
   }
@@ -184,23 +184,23 @@ class ShapeReader {
     const bool is_instruction =
         held(row_, "instruction") != nullptr && held(row_, "prompt") == nullptr;
     if (is_instruction) prompt = asked();
-    if (held(row_, "prompt") != nullptr && !prompt) prompt = said_under("prompt");
+    if (held(row_, "prompt") != nullptr && !prompt) prompt = content_under("prompt");
     for (const char* key : {"conversations", "messages"})
       if (!prompt && held(row_, key) != nullptr && is_prompt_of_preference(key))
         prompt = *take(key);
-    const json::value chosen = said_under("chosen"), rejected = said_under("rejected");
+    const json::value chosen = content_under("chosen"), rejected = content_under("rejected");
     std::string unnamed;  // texts that may be its prompt
     for (const auto& [key, value] : row_)
       if (value.is_string() && !used_.contains(key))
         unnamed += concat(unnamed.empty() ? "\"" : ", \"", std::string_view(key), '"');
-    ShapedRow row = preference_row({.beside = made_,
+    ShapedRow row = preference_row({.shared_members = made_,
                                     .chosen = chosen,
                                     .rejected = rejected,
                                     .prompt = std::move(prompt),
                                     .is_instruction = is_instruction,
                                     .has_conversations = row_.contains("conversations"),
                                     .unnamed = unnamed,
-                                    .begins_tokens = reading_.begins_tokens});
+                                    .is_token_prefix = reading_.is_token_prefix});
     row.used = std::move(used_);
     return row;
   }
@@ -238,15 +238,15 @@ class ShapeReader {
           "\"", has("chosen") ? "rejected" : "chosen", "\" is missing or empty, but the row has \"",
           has("chosen") ? "chosen" : "rejected", "\"; want both, the better and the worse answer");
     std::string empty;
-    bool holds_something = false;
+    bool has_value_key = false;
     for (const auto& [key, value] : row_) {
       const bool is_nothing = held(row_, std::string(key).c_str()) == nullptr;
-      holds_something = holds_something || !(is_nothing || is_empty_text(value));
-      if (is_nothing && is_of_some_shape(key))
+      has_value_key = has_value_key || !(is_nothing || is_empty_text(value));
+      if (is_nothing && is_shape_key(key))
         empty += concat(empty.empty() ? "" : ", ", '"', std::string_view(key), '"');
     }
     const std::string lacks = empty.empty() ? "" : "empty values for " + empty;
-    if (row_.empty() || holds_something) return lacks;
+    if (row_.empty() || has_value_key) return lacks;
     return lacks.empty() ? "it is empty" : "it is empty: " + lacks;
   }
 

@@ -27,13 +27,13 @@ inline constexpr std::array kContextKeys{"system", "tools", "functions", "docume
                                          "chat_template_kwargs"};
 
 /// Returns whether the tokens of `text` begin with the tokens of `start`.
-using BeginsTokens = std::function<bool(const std::string& start, const std::string& text)>;
+using IsTokenPrefix = std::function<bool(const std::string& start, const std::string& text)>;
 
 /// Settings for reading rows.
 struct RowReading {
-  bool has_template = false;     // a chat template renders chats
-  bool pairs = false;            // rows are preference pairs, regardless of other keys
-  BeginsTokens begins_tokens{};  // null: always true
+  bool has_template = false;        // a chat template renders chats
+  bool pairs = false;               // rows are preference pairs, regardless of other keys
+  IsTokenPrefix is_token_prefix{};  // null: always true
 };
 
 /// Suggested --columns for rows without a shape: "prompt=KEY,completion=KEY".
@@ -53,13 +53,13 @@ ShapedRow shaped_row(boost::json::object example, const RowReading& reading,
 
 /// Two answers to the same prompt: texts, messages, or one message each.
 struct Preference {
-  const boost::json::object& beside;  // members of both halves
+  const boost::json::object& shared_members;  // members of both halves
   boost::json::value chosen, rejected;
   std::optional<boost::json::value> prompt{};
   bool is_instruction = false;     // the prompt is made of several members
   bool has_conversations = false;  // the row has a member of that name
   std::string unnamed{};           // other text members, for messages
-  BeginsTokens begins_tokens{};
+  IsTokenPrefix is_token_prefix{};
 };
 
 /// Makes "prompt" with "completion" for both halves. Without a prompt, uses their common beginning.

@@ -39,7 +39,7 @@ class TiffBytes {
 };
 
 constexpr int kExifMarker = JPEG_APP0 + 1;
-constexpr long kMostMemory = 512L << 20;  // in addition to the picture
+constexpr long kMaxMemory = 512L << 20;  // in addition to the picture
 constexpr std::string_view kExifStart = "Exif\0\0"sv;
 
 /// Decodes one JPEG file with libjpeg. libjpeg reports errors by longjmp: functions that call it
@@ -99,7 +99,7 @@ class JpegReader {
     jpeg->err->format_message(jpeg, message);
     const bool is_large = jpeg->err->msg_code == JERR_NO_BACKING_STORE;
     of(jpeg).problem_ = is_large ? concat("several passes over its pixels take more than ",
-                                          kMostMemory >> 20, " MiB; want it in one (baseline)")
+                                          kMaxMemory >> 20, " MiB; want it in one (baseline)")
                                  : message;
     std::longjmp(of(jpeg).before_, 1);
   }
@@ -116,10 +116,10 @@ class JpegReader {
   }
   /// A small file may have so many passes over a large picture that decoding takes hours.
   static void on_progress(j_common_ptr jpeg) {
-    constexpr int kMostPasses = 500;
+    constexpr int kMaxPasses = 500;
     const auto* decompressor = reinterpret_cast<j_decompress_ptr>(jpeg);
-    if (decompressor->input_scan_number <= kMostPasses) return;
-    of(jpeg).problem_ = concat("it has over ", kMostPasses, " passes over its pixels");
+    if (decompressor->input_scan_number <= kMaxPasses) return;
+    of(jpeg).problem_ = concat("it has over ", kMaxPasses, " passes over its pixels");
     std::longjmp(of(jpeg).before_, 1);
   }
   [[noreturn]] void refuse() const {
@@ -130,7 +130,7 @@ class JpegReader {
   bool opens() {
     if (setjmp(before_) != 0) return false;
     jpeg_create_decompress(&jpeg_);
-    jpeg_.mem->max_memory_to_use = kMostMemory;
+    jpeg_.mem->max_memory_to_use = kMaxMemory;
     jpeg_save_markers(&jpeg_, kExifMarker, 0xFFFF);
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes_.data()), bytes_.size());
     return true;

@@ -18,8 +18,8 @@ namespace {
 
 using NumberReader = float (*)(const unsigned char*);
 
-constexpr std::size_t kLongestNpyHeader = 1 << 16, kMostDimensions = 32;
-constexpr std::int64_t kMostNpyElements = std::int64_t{1} << 40;
+constexpr std::size_t kLongestNpyHeader = 1 << 16, kMaxDimensions = 32;
+constexpr std::int64_t kMaxNpyElements = std::int64_t{1} << 40;
 
 constexpr const char* kWantedNumbers =
     "want numbers: u1, i1, i2, i4, i8, f2, f4 or f8; write it with array.astype('float32')";
@@ -144,8 +144,8 @@ class NpyHeaderReader {
     form_.shape.clear();
     while (!takes(')')) {
       form_.shape.push_back(size());
-      if (form_.shape.size() > kMostDimensions)
-        refuse(concat("has over ", kMostDimensions, " dimensions"));
+      if (form_.shape.size() > kMaxDimensions)
+        refuse(concat("has over ", kMaxDimensions, " dimensions"));
       if (!takes(',')) {
         want(')');
         break;
@@ -175,7 +175,7 @@ std::optional<std::int64_t> counted(const std::vector<std::int64_t>& shape) {
     if (size == 0) return 0;
   std::int64_t elements = 1;
   for (const std::int64_t size : shape) {
-    if (size > kMostNpyElements / elements) return {};
+    if (size > kMaxNpyElements / elements) return {};
     elements *= size;
   }
   return elements;

@@ -14,9 +14,9 @@ namespace hybrid_trainer {
 void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path) {
   if (height < 1 || width < 1)
     throw DataError(concat(path, ": has ", height, " rows of ", width, " pixels; want some"));
-  if (width > kMostPixels / height)
+  if (width > kMaxPixels / height)
     throw DataError(concat(path, ": says that it has ", height, " x ", width,
-                           " pixels; want at most ", kMostPixels, " of them"));
+                           " pixels; want at most ", kMaxPixels, " of them"));
 }
 
 void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t bytes,
@@ -64,7 +64,7 @@ std::string kind_of(std::string_view start) {
   return "";
 }
 
-constexpr std::size_t kMostFileBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::vector<std::string> sizes;
@@ -150,7 +150,7 @@ PictureKind read_picture_kind(const FilePart& path) {
 PictureForm read_picture_form(const FilePart& path) {
   const PictureKind kind = read_picture_kind(path);
   if (kind == PictureKind::kNpy) return form_of_array(read_npy_form(path), path.native());
-  const std::string bytes = read_file(path, kMostFileBytes);
+  const std::string bytes = read_file(path, kMaxFileBytes);
   return kind == PictureKind::kPng ? png_form(bytes, path.native())
                                    : jpeg_form(bytes, path.native());
 }
@@ -158,7 +158,7 @@ PictureForm read_picture_form(const FilePart& path) {
 Picture read_picture(const FilePart& path) {
   const PictureKind kind = read_picture_kind(path);
   if (kind == PictureKind::kNpy) return picture_of_array(path);
-  const std::string bytes = read_file(path, kMostFileBytes);
+  const std::string bytes = read_file(path, kMaxFileBytes);
   return kind == PictureKind::kPng ? read_png(bytes, path.native())
                                    : read_jpeg(bytes, path.native());
 }

@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 
 /// Maximum pixels of a picture; PIL treats more as an attack.
-inline constexpr std::int64_t kMostPixels = 178'956'970;
+inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
 /// Throws DataError if a picture has no pixels or more than that.
 void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path);

@@ -315,12 +315,12 @@ Picture PictureProcessor::shaped(const Picture& picture) const {
     height = is_upright ? side : steps_.shortest_side;
     width = is_upright ? steps_.shortest_side : side;
   }
-  constexpr std::int64_t kMostResized = 1 << 25;
-  if (height > kMostResized / width)
+  constexpr std::int64_t kMaxResized = 1 << 25;
+  if (height > kMaxResized / width)
     throw DataError(concat("a picture of ", size_text(picture.height, picture.width),
                            " pixels becomes one of ", size_text(height, width),
                            " by preprocessor_config.json before it is cropped; want at most ",
-                           kMostResized, " pixels, so crop the picture first"));
+                           kMaxResized, " pixels, so crop the picture first"));
   return finished(resized(picture, height, width, steps_.filter));
 }
 

@@ -79,12 +79,12 @@ class PngReader {
 
   bool reads_header() {
     constexpr png_uint_32 kLongestSide = 1 << 24;
-    constexpr std::size_t kMostChunkBytes = std::size_t{8} << 20;
+    constexpr std::size_t kMaxChunkBytes = std::size_t{8} << 20;
     // Does not decompress texts and profiles, of which a file may have a thousand.
     constexpr png_byte kIgnored[] = "iCCP\0iTXt\0tEXt\0zTXt\0sPLT";
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_user_limits(png_, kLongestSide, kLongestSide);
-    png_set_chunk_malloc_max(png_, kMostChunkBytes);
+    png_set_chunk_malloc_max(png_, kMaxChunkBytes);
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kIgnored, sizeof kIgnored / 5);
     png_read_info(png_, info_);
     return true;

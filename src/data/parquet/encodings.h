@@ -55,7 +55,7 @@ class DeltaReader {
   /// Throws DataError at the end.
   std::int64_t next();
   /// Returns the bytes after all numbers. Reads through them.
-  std::string_view behind() const;
+  std::string_view remaining_bytes() const;
 
  private:
   void begin_block();

@@ -206,7 +206,7 @@ SchemaTree schema_tree(const std::vector<SchemaElement>& elements) {
   return TreeBuilder(elements).run();
 }
 
-constexpr std::size_t kMostSchemaElements = 10'000;
+constexpr std::size_t kMaxSchemaElements = 10'000;
 
 int small(std::int64_t value) {
   if (value < 0 || value > 1 << 20) throw DataError("its metadata have a number out of range");
@@ -270,8 +270,8 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
   reader.read_struct([&](int id, int type) {
     if (id == 2 && type == ThriftReader::kList) {
       reader.read_list([&](int) {
-        if (elements.size() == kMostSchemaElements)
-          throw DataError(concat("has more than ", kMostSchemaElements, " columns"));
+        if (elements.size() == kMaxSchemaElements)
+          throw DataError(concat("has more than ", kMaxSchemaElements, " columns"));
         elements.push_back(read_element(reader));
       });
       const SchemaTree tree = schema_tree(elements);
@@ -301,11 +301,11 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
 }
 
 void Footer::check_count(std::int64_t count, const char* what) const {
-  constexpr std::uint64_t kAlwaysAllowed = 1'000'000, kMostPerByte = 64;
-  const std::uint64_t most = kAlwaysAllowed + kMostPerByte * pages_end_;
+  constexpr std::uint64_t kAlwaysAllowed = 1'000'000, kMaxPerByte = 64;
+  const std::uint64_t most = kAlwaysAllowed + kMaxPerByte * pages_end_;
   if (count < 0 || static_cast<std::uint64_t>(count) > most)
     throw DataError(concat("is damaged: it says that its ", pages_end_, " bytes hold ", count, " ",
-                           what, "; want at most ", most, ", so ", kMostPerByte, " for each byte"));
+                           what, "; want at most ", most, ", so ", kMaxPerByte, " for each byte"));
 }
 
 void Footer::add_group(std::string_view bytes) {
@@ -366,7 +366,7 @@ ColumnChunk Footer::chunk(std::size_t group, const ParquetColumn& column) const 
   const std::int64_t begin = begins_with_dictionary ? dictionary : data;
   const auto end = static_cast<std::int64_t>(pages_end_);
   if (begin < 4 || bytes < 0 || begin > end || bytes > end - begin ||
-      (column.most_repetition == 0 && chunk.values != of_group.rows) ||
+      (column.max_repetition == 0 && chunk.values != of_group.rows) ||
       type_in_file != narrow<int>(column.type))
     throw DataError(
         concat("is damaged: the pages of column ", column.name, " are not where its metadata say"));

@@ -22,7 +22,7 @@ struct ParquetColumn {
   std::size_t chunk = 0;  // in a row group
   ParquetType type = ParquetType::kByteArray;
   bool is_unsigned = false;
-  int most_repetition = 0, most_definition = 0;
+  int max_repetition = 0, max_definition = 0;
 };
 
 /// Location of a column's values of a row group.

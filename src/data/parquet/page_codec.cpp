@@ -14,10 +14,10 @@ namespace hybrid_trainer {
 namespace {
 
 enum { kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6 };
-constexpr std::size_t kLeastRoom = 4 << 10;
+constexpr std::size_t kMinRoom = 4 << 10;
 /// Minimum limit for a page; larger limits are proportional to its compressed bytes: gzip expands
 /// one byte to at most 1,032.
-constexpr std::size_t kAlwaysAllowed = 16 << 20, kMostTimes = 1'032;
+constexpr std::size_t kAlwaysAllowed = 16 << 20, kMaxTimes = 1'032;
 
 [[noreturn]] void refuse_page(const char* codec) {
   throw DataError(
@@ -33,7 +33,7 @@ void decompress_gzip(std::string_view in, std::size_t size, std::string& out) {
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
   stream.avail_in = narrow<uInt>(in.size(), "a page's size");
   out.clear();
-  out.resize(std::min(size, std::max(kLeastRoom, 4 * in.size())));
+  out.resize(std::min(size, std::max(kMinRoom, 4 * in.size())));
   std::size_t filled = 0;
   while (true) {
     stream.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
@@ -64,7 +64,7 @@ void decompress_snappy(std::string_view in, std::size_t size, std::string& out) 
 /// Uses one call, since a stream would allocate the window that the data claim.
 void decompress_zstd(std::string_view in, std::size_t size, std::string& out) {
   out.clear();
-  for (std::size_t room = std::max(kLeastRoom, 4 * in.size());; room *= 4) {
+  for (std::size_t room = std::max(kMinRoom, 4 * in.size());; room *= 4) {
     out.resize(std::min(size, room));
     const std::size_t got = ZSTD_decompress(out.data(), out.size(), in.data(), in.size());
     if (!ZSTD_isError(got) && got == size) return;
@@ -86,9 +86,9 @@ void check_codec(int codec) {
 
 void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out) {
   check_codec(codec);
-  if (codec != kNone && size > kAlwaysAllowed + kMostTimes * in.size())
+  if (codec != kNone && size > kAlwaysAllowed + kMaxTimes * in.size())
     throw DataError(concat("a page is damaged: it says that its ", in.size(), " bytes hold ", size,
-                           "; want at most ", kAlwaysAllowed, " and ", kMostTimes,
+                           "; want at most ", kAlwaysAllowed, " and ", kMaxTimes,
                            " for each of them"));
   if (codec == kSnappy) {
     decompress_snappy(in, size, out);

@@ -85,7 +85,7 @@ bool LeafReader::take(ParquetValue& value) {
   has_place_ = false;
   --left_;
   --left_in_page_;
-  if (definition_ < column_.most_definition) return false;
+  if (definition_ < column_.max_definition) return false;
   value = values_->next();
   return true;
 }
@@ -101,8 +101,8 @@ void LeafReader::load() {
           concat("column ", column_.name, " is damaged: it is nested deeper than its schema"));
     return narrow<int>(read);
   };
-  repetition_ = level(repetitions_, column_.most_repetition);
-  definition_ = level(definitions_, column_.most_definition);
+  repetition_ = level(repetitions_, column_.max_repetition);
+  definition_ = level(definitions_, column_.max_definition);
   has_place_ = true;
 }
 
@@ -208,14 +208,14 @@ RunReader LeafReader::level_reader(std::string_view& bytes, int most) const {
 void LeafReader::read_body(const Page& page) {
   const auto size = static_cast<std::size_t>(page.bytes);
   if (page.type == kData) {
-    const bool has_runs = (column_.most_repetition == 0 || page.repetition_encoding == 3) &&
-                          (column_.most_definition == 0 || page.definition_encoding == 3);
+    const bool has_runs = (column_.max_repetition == 0 || page.repetition_encoding == 3) &&
+                          (column_.max_definition == 0 || page.definition_encoding == 3);
     if (!has_runs)
       throw DataError(concat("column ", column_.name, " has levels that are not in runs (RLE)"));
     decompress_page(chunk_.codec, compressed_, size, page_);
     std::string_view rest = page_;
-    repetitions_ = level_reader(rest, column_.most_repetition);
-    definitions_ = level_reader(rest, column_.most_definition);
+    repetitions_ = level_reader(rest, column_.max_repetition);
+    definitions_ = level_reader(rest, column_.max_definition);
     begin_values(page, rest);
     return;
   }
@@ -232,8 +232,8 @@ void LeafReader::read_body(const Page& page) {
   compressed_ = levels;
   page_ = std::move(values);
   rest = compressed_;
-  repetitions_ = RunReader(take_bytes(rest, repetitions), bits_of(column_.most_repetition));
-  definitions_ = RunReader(rest, bits_of(column_.most_definition));
+  repetitions_ = RunReader(take_bytes(rest, repetitions), bits_of(column_.max_repetition));
+  definitions_ = RunReader(rest, bits_of(column_.max_definition));
   begin_values(page, page_);
 }
 

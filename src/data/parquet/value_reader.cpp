@@ -138,7 +138,7 @@ class DeltaIntegers final : public ValueReader {
 class DeltaLengthTexts final : public ValueReader {
  public:
   DeltaLengthTexts(std::string_view bytes, std::uint64_t size)
-      : lengths_(bytes, size), rest_(lengths_.behind()) {}
+      : lengths_(bytes, size), rest_(lengths_.remaining_bytes()) {}
   std::string_view next_text() {
     const std::int64_t length = lengths_.next();
     if (length < 0) throw DataError("a page is damaged: it has a text of less than no bytes");
@@ -155,7 +155,7 @@ class DeltaLengthTexts final : public ValueReader {
 class DeltaTexts final : public ValueReader {
  public:
   DeltaTexts(std::string_view bytes, std::uint64_t size)
-      : begins_(bytes, size), rests_(begins_.behind(), size) {}
+      : begins_(bytes, size), rests_(begins_.remaining_bytes(), size) {}
   ParquetValue next() override {
     const std::int64_t length = begins_.next();
     if (length < 0 || length > std::ssize(text_))
@@ -306,7 +306,7 @@ std::int64_t DeltaReader::next() {
   return static_cast<std::int64_t>(value_);
 }
 
-std::string_view DeltaReader::behind() const {
+std::string_view DeltaReader::remaining_bytes() const {
   DeltaReader all = *this;
   while (all.done_ < all.total_) all.next();
   return all.rest_;

@@ -16,9 +16,9 @@ std::optional<double> plain_number(const std::string& text);
 struct SeriesColumns {
   std::vector<std::string> inputs;
   std::string target;
-  std::string series;      // column that names a row's series; empty: one series
-  std::string time;        // column whose gaps no window crosses
-  bool finds_time = true;  // without `time`, find it by its name
+  std::string series;        // column that names a row's series; empty: one series
+  std::string time;          // column whose gaps no window crosses
+  bool detects_time = true;  // without `time`, find it by its name
 
   SeriesColumns() = default;
   /// Parses "speed,height,target=fuel,series=flight,time=second"; "time=" disables the search for a

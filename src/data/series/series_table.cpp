@@ -52,10 +52,10 @@ std::optional<double> number_in_cell(const json::value& cell) {
 
 /// Returns a cell for a message.
 std::string cell_text(const json::value& cell) {
-  constexpr std::size_t kMost = 60;
+  constexpr std::size_t kMax = 60;
   const std::string text = json_line(cell);
-  return text.size() > kMost ? text.substr(0, valid_utf8_bytes(text.substr(0, kMost), 0)) + "…"
-                             : text;
+  return text.size() > kMax ? text.substr(0, valid_utf8_bytes(text.substr(0, kMax), 0)) + "…"
+                            : text;
 }
 
 /// Suggests a fix for a cell that is not a number.
@@ -164,13 +164,13 @@ class TimeSteps {
   bool are_regular() const {
     return usual_ != 0 && is_share(0.9, [&](double step) { return is_about(step, usual_); });
   }
-  bool mostly_rise() const {
+  bool mostly_increasing() const {
     return is_share(0.75, [](double step) { return step > 0; });
   }
-  bool mostly_fall() const {
+  bool mostly_decreasing() const {
     return is_share(0.75, [](double step) { return step < 0; });
   }
-  bool often_rest() const {
+  bool often_unchanged() const {
     return is_share(0.25, [](double step) { return step == 0; });
   }
   /// Returns the period of a clock or calendar column; 0 if it is not periodic.
@@ -214,7 +214,7 @@ class TimeSteps {
 class SeriesReader {
  public:
   explicit SeriesReader(const SeriesColumns& columns)
-      : columns_(columns), time_(columns.time), looks_for_time_(columns.finds_time) {
+      : columns_(columns), time_(columns.time), detects_time_(columns.detects_time) {
     table_.columns = columns.inputs;
     table_.columns.push_back(columns.target);
   }
@@ -278,16 +278,16 @@ class SeriesReader {
   };
 
   void add(const json::object& row) {
-    if (looks_for_time_ && columns_.time.empty()) look_for_time(row);
-    looks_for_time_ = false;
+    if (detects_time_ && columns_.time.empty()) detect_time(row);
+    detects_time_ = false;
     std::vector<double> numbers;
     for (const std::string& column : table_.columns) numbers.push_back(number_in(row, column));
     double time = 0;
     if (!time_.empty()) {
-      const bool is_asked = !columns_.time.empty();
-      const json::value* found = is_asked ? &cell(row, time_) : row.if_contains(time_);
+      const bool is_requested = !columns_.time.empty();
+      const json::value* found = is_requested ? &cell(row, time_) : row.if_contains(time_);
       const std::optional<double> moment = found == nullptr ? std::nullopt : moment_of(*found);
-      if (!moment && is_asked)
+      if (!moment && is_requested)
         throw DataError(concat("column ", time_, ": got ", cell_text(*found),
                                ", want a time: a number, or 2024-01-31 10:00:00"));
       if (!moment) time_.clear();
@@ -302,7 +302,7 @@ class SeriesReader {
   }
 
   /// Looks for a column with the name of a time; it may also be an input.
-  void look_for_time(const json::object& row) {
+  void detect_time(const json::object& row) {
     for (const auto& [name, value] : row) {
       const bool is_used =
           columns_.target == std::string_view(name) || columns_.series == std::string_view(name);
@@ -312,10 +312,10 @@ class SeriesReader {
 
   /// Groups the rows of interleaved series, for example of several sensors.
   void group_series() {
-    std::int64_t stretches = 0;
+    std::int64_t stages = 0;
     for (std::size_t row = 0; row < rows_.size(); ++row)
-      stretches += row == 0 || rows_[row].series != rows_[row - 1].series;
-    if (stretches == series_ || 2 * stretches <= std::ssize(rows_)) return;
+      stages += row == 0 || rows_[row].series != rows_[row - 1].series;
+    if (stages == series_ || 2 * stages <= std::ssize(rows_)) return;
     std::ranges::stable_sort(order_, {}, [&](std::size_t row) { return rows_[row].series; });
     table_.notes.push_back(concat("the rows of the ", series_, " series of column ",
                                   columns_.series,
@@ -336,7 +336,7 @@ class SeriesReader {
   }
 
   /// Reverses each series.
-  void turn_round() {
+  void reverse_rows() {
     for (std::size_t i = 0; i < table_.starts.size(); ++i)
       std::reverse(order_.begin() + table_.starts[i], i + 1 < table_.starts.size()
                                                           ? order_.begin() + table_.starts[i + 1]
@@ -347,43 +347,43 @@ class SeriesReader {
   /// Sorts rows by time and finds the gaps.
   void use_time() {
     read_dates(times_);
-    const bool is_asked = !columns_.time.empty();
+    const bool is_requested = !columns_.time.empty();
     const auto leave = [&](const std::string& problem, const std::string& hint) {
-      if (is_asked) throw DataError(problem + "; " + hint);
+      if (is_requested) throw DataError(problem + "; " + hint);
       table_.notes.push_back(
           concat("column ", time_, " is not used as the time: ", problem, "; ", hint));
     };
     TimeSteps steps(times_, order_, table_);
     if (steps.empty()) return;
-    if (steps.often_rest())
+    if (steps.often_unchanged())
       return leave("several rows have the same time",
                    columns_.series.empty() ? "if they are of several series, such as sensors, name "
                                              "the column that tells which: series=COLUMN"
                                            : "want one row for each time of a series");
-    if (is_asked && !steps.mostly_rise() && !steps.mostly_fall())
+    if (is_requested && !steps.mostly_increasing() && !steps.mostly_decreasing())
       return leave("its times neither rise nor fall from row to row",
                    "sort the rows by time, or name the column of several series: series=COLUMN");
-    if (!is_asked && !steps.are_regular())
+    if (!is_requested && !steps.are_regular())
       return leave("its steps differ", "time=COLUMN uses one all the same");
-    if (const double cycle = steps.cycle(); !is_asked && cycle > 0)
+    if (const double cycle = steps.cycle(); !is_requested && cycle > 0)
       return leave(concat("it begins again every ", brief(cycle)),
                    "time=COLUMN names a column that increases");
     std::string told = concat("column ", time_);
-    const bool falls = steps.mostly_fall();
-    if (falls) {
-      turn_round();
+    const bool is_decreasing = steps.mostly_decreasing();
+    if (is_decreasing) {
+      reverse_rows();
       steps = TimeSteps(times_, order_, table_);
       told += " has the newest row first, so rows are read from the last one on; it";
     }
     const std::vector<std::int64_t> found = steps.gaps();
-    if (is_asked && !falls && found.empty()) return;
+    if (is_requested && !is_decreasing && found.empty()) return;
     told += concat(" steps by ", brief(steps.usual()));
     if (!found.empty())
       told += concat(" and further, or back, before ", found.size(),
                      found.size() == 1 ? " row" : " rows", ", the first one row ",
                      rows_[order_[static_cast<std::size_t>(found.front())]].number,
                      "; no window goes across such a gap");
-    if (!is_asked) told += "; it is the time by its name, and time= in the columns uses none";
+    if (!is_requested) told += "; it is the time by its name, and time= in the columns uses none";
     table_.notes.push_back(std::move(told));
     if (found.empty()) return;
     table_.time = time_;
@@ -413,7 +413,7 @@ class SeriesReader {
 
   SeriesColumns columns_;
   std::string time_;  // column, or empty
-  bool looks_for_time_;
+  bool detects_time_;
   SeriesTable table_;  // its values are in file order until take()
   std::vector<Row> rows_;
   std::vector<double> times_;
@@ -446,7 +446,7 @@ SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
     } else if (part.starts_with("series=")) {
       set(series, "series", part.substr(7));
     } else if (part == "time=") {
-      finds_time = false;
+      detects_time = false;
     } else if (part.starts_with("time=")) {
       set(time, "time", part.substr(5));
     } else if (std::ranges::find(inputs, part) != inputs.end()) {
@@ -467,7 +467,7 @@ SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns) {
   SeriesReader reader(columns);
   for (const std::filesystem::path& file : row_files(path)) reader.read(file);
-  const std::string others = told_of_other_files(path, {RowSplit::kTrain});
+  const std::string others = unread_files_note(path, {RowSplit::kTrain});
   if (!others.empty()) warn(path.string(), others);
   SeriesTable table = reader.take(path);
   if (table.values.empty()) throw DataError(concat(path.string(), ": has no row"));

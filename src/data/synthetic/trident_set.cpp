@@ -50,14 +50,23 @@ class BlobPainter {
 };
 
 /// Hidden variables of an example.
-struct Truth {
+struct GroundTruth {
   std::int64_t motion, swing, plume_kind, brightness, cooling, region;
 };
 
 /// Random keys of an example, one for each drawn part.
-enum Drawn : std::uint64_t { kTruth, kVideo, kVisible, kInfrared, kSwing, kCurve, kGeo, kSaid };
+enum RandomStream : std::uint64_t {
+  kTruth,
+  kVideo,
+  kVisible,
+  kInfrared,
+  kSwing,
+  kCurve,
+  kGeo,
+  kSaid
+};
 
-Truth drawn_truth(const RandomKey& key) {
+GroundTruth sampled_ground_truth(const RandomKey& key) {
   RandomDraws draws(key);
   return {.motion = draws.below(kBlobMotions),
           .swing = draws.below(2),
@@ -116,7 +125,8 @@ struct EventRow {
   std::span<std::int32_t> before, said;
 };
 
-void write_events(const EventRow& row, const Truth& truth, double noise, const RandomKey& key) {
+void write_events(const EventRow& row, const GroundTruth& truth, double noise,
+                  const RandomKey& key) {
   RandomDraws draws(key);
   std::int32_t before = TridentSet::kStart;
   for (std::size_t n = 0; n < row.said.size(); ++n) {
@@ -219,10 +229,10 @@ Batch TridentSet::empty_batch(std::int64_t examples, const Stream& stream) const
 }
 
 void TridentSet::write(std::int64_t number, const ExampleMemory& memory) const {
-  const auto key = [&](Drawn what) {
+  const auto key = [&](RandomStream what) {
     return RandomKey{seed_, static_cast<std::uint64_t>(number), what};
   };
-  const Truth truth = drawn_truth(key(kTruth));
+  const GroundTruth truth = sampled_ground_truth(key(kTruth));
   write_moving_blob(memory.floats("video"), shape_.video, static_cast<BlobMotion>(truth.motion),
                     key(kVideo));
   write_visible(memory.floats("visible"), shape_.plumes.size, truth.brightness == 1, key(kVisible));

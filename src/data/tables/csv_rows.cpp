@@ -70,8 +70,8 @@ CsvRows::CsvRows(std::string_view content, std::string path, const std::vector<s
       throw DataError(concat(path_, ": column ", names_.size() + 1, " has a name of ",
                              cell.text.size(), " bytes; want at most ", kLongestName,
                              ", and the names in the first line"));
-    const bool is_twice = !cell.text.empty() && !seen.insert(cell.text).second;
-    if (is_twice) throw DataError(concat(path_, ": two columns have the name ", cell.text));
+    const bool is_duplicate = !cell.text.empty() && !seen.insert(cell.text).second;
+    if (is_duplicate) throw DataError(concat(path_, ": two columns have the name ", cell.text));
     names_.push_back(std::move(cell.text));
   }
   row_ = 0;

@@ -13,27 +13,27 @@ namespace json = boost::json;
 namespace {
 
 /// Limits one row, so that a few bytes of the file do not become gigabytes.
-struct RowAllowance {
+struct RowBudget {
   std::size_t values = 0, bytes = 0;
 };
 
 /// Limits the bytes of all rows: dictionaries and runs expand, and a reader may keep all.
-class TableAllowance {
+class TableBudget {
  public:
-  explicit TableAllowance(const ParquetFile& file)
-      : file_bytes_(file.bytes()), left_(kAlwaysAllowed + kMostTimes * file.bytes()) {}
+  explicit TableBudget(const ParquetFile& file)
+      : file_bytes_(file.bytes()), left_(kAlwaysAllowed + kMaxTimes * file.bytes()) {}
 
-  void spend(std::size_t bytes) {
+  void charge(std::size_t bytes) {
     if (bytes > left_)
       throw DataError(
           concat("the ", file_bytes_, " bytes of the file make rows of more than ",
-                 kAlwaysAllowed >> 20, " MiB and ", kMostTimes,
+                 kAlwaysAllowed >> 20, " MiB and ", kMaxTimes,
                  " times as many bytes; leave out columns that say the same in all rows"));
     left_ -= bytes;
   }
 
  private:
-  static constexpr std::size_t kAlwaysAllowed = 64 << 20, kMostTimes = 256;
+  static constexpr std::size_t kAlwaysAllowed = 64 << 20, kMaxTimes = 256;
   std::size_t file_bytes_, left_;
 };
 
@@ -42,10 +42,10 @@ constexpr std::size_t kBytesOfRow = 64, kBytesOfValue = 16;
 /// A column of a row group.
 class ColumnRows {
  public:
-  ColumnRows(const ParquetFile& file, std::size_t group, const ParquetNode& node, bool takes_bytes,
-             TableAllowance& table)
+  ColumnRows(const ParquetFile& file, std::size_t group, const ParquetNode& node, bool allows_bytes,
+             TableBudget& table)
       : node_(node),
-        takes_bytes_(takes_bytes),
+        allows_bytes_(allows_bytes),
         leaves_(file.open(group, node)),
         allowed_{(64u << 10) + file.bytes() / 16, (16u << 20) + 16 * file.bytes()},
         table_(table) {}
@@ -70,7 +70,7 @@ class ColumnRows {
 
   json::value read(const ParquetNode& node) {
     if (left_.values-- == 0) throw DataError(concat("column ", node_.name, " has too many values"));
-    table_.spend(kBytesOfValue);
+    table_.charge(kBytesOfValue);
     if (node.kind == ParquetNode::Kind::kLeaf) return read_leaf(node);
     if (first_of(node).definition() < node.present) {
       pass(node);
@@ -80,7 +80,7 @@ class ColumnRows {
     if (node.kind == ParquetNode::Kind::kMap) return read_map(node);
     json::object object;  // a row without a member has null there, equivalent to absent
     for (const ParquetNode& child : node.children) {
-      table_.spend(child.name.size());
+      table_.charge(child.name.size());
       if (json::value held = read(child); !held.is_null()) object[child.name] = std::move(held);
     }
     return object;
@@ -93,8 +93,8 @@ class ColumnRows {
       if (text->size() > left_.bytes)
         throw DataError(concat("column ", node_.name, " has a row with too much text"));
       left_.bytes -= text->size();
-      table_.spend(text->size());
-      if (!takes_bytes_ && valid_utf8_bytes(*text, 0) != text->size())
+      table_.charge(text->size());
+      if (!allows_bytes_ && valid_utf8_bytes(*text, 0) != text->size())
         throw DataError(concat("column ", node_.name,
                                node.name == node_.name ? "" : "." + node.name,
                                " is not UTF-8; where it holds bytes, such as sound, write them to "
@@ -134,10 +134,10 @@ class ColumnRows {
   }
 
   const ParquetNode& node_;
-  bool takes_bytes_;
+  bool allows_bytes_;
   std::vector<std::unique_ptr<ParquetLeaf>> leaves_;
-  RowAllowance allowed_, left_;
-  TableAllowance& table_;
+  RowBudget allowed_, left_;
+  TableBudget& table_;
 };
 
 std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
@@ -178,7 +178,7 @@ std::string no_wanted_column(const std::vector<std::string>& columns,
 
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
                        const std::function<void(std::int64_t, json::object&)>& f,
-                       const std::string& renaming, bool takes_bytes) {
+                       const std::string& renaming, bool allows_bytes) {
   std::int64_t number = 0;
   const auto named = [&](const auto& read) {
     try {
@@ -190,21 +190,21 @@ void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& 
   };
   const std::vector<const ParquetNode*> nodes =
       named([&] { return wanted_nodes(file, wanted, renaming); });
-  TableAllowance table(file);
+  TableBudget table(file);
   std::size_t row_bytes = kBytesOfRow;
   for (const ParquetNode* node : nodes) row_bytes += node->name.size();
   for (std::size_t group = 0; group < file.row_groups(); ++group) {
     std::vector<ColumnRows> columns;
     named([&] {
       for (const ParquetNode* node : nodes)
-        columns.emplace_back(file, group, *node, takes_bytes, table);
+        columns.emplace_back(file, group, *node, allows_bytes, table);
       return true;
     });
     for (std::int64_t i = 0; i < file.rows_of_group(group); ++i) {
       ++number;
       json::object row = named([&] {
         json::object read;
-        table.spend(row_bytes);
+        table.charge(row_bytes);
         for (std::size_t c = 0; c < nodes.size(); ++c) read[nodes[c]->name] = columns[c].next();
         return read;
       });

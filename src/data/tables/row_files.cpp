@@ -43,9 +43,9 @@ std::vector<std::string> other_names_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool is_aside = name.starts_with("README") || name.starts_with("LICENSE") ||
-                          std::ranges::find(kAside, ending_of(name)) != kAside.end();
-    if (name.starts_with('.') || describes_a_data_set(name) || is_aside) continue;
+    const bool is_metadata_file = name.starts_with("README") || name.starts_with("LICENSE") ||
+                                  std::ranges::find(kAside, ending_of(name)) != kAside.end();
+    if (name.starts_with('.') || describes_a_data_set(name) || is_metadata_file) continue;
     if (entry.is_directory() || (entry.is_regular_file() && has_name_of_rows(name))) continue;
     names.push_back(concat(name, entry.exists() ? "" : " (leads nowhere)"));
   }
@@ -144,7 +144,7 @@ std::vector<fs::path> row_files(const fs::path& path, RowSplit split) {
   return files;
 }
 
-std::string told_of_other_files(const fs::path& path, std::initializer_list<RowSplit> read) {
+std::string unread_files_note(const fs::path& path, std::initializer_list<RowSplit> read) {
   std::vector<std::string> names;
   for (const RowSplit split : {RowSplit::kTrain, RowSplit::kValidation, RowSplit::kTest}) {
     if (std::ranges::count(read, split) > 0) continue;
@@ -163,7 +163,7 @@ std::string told_of_other_files(const fs::path& path, std::initializer_list<RowS
   return told;
 }
 
-std::string told_of_mixed_splits(const std::vector<fs::path>& files) {
+std::string mixed_splits_warning(const std::vector<fs::path>& files) {
   std::set<fs::path> with_training;
   std::vector<std::string> others;
   for (const fs::path& file : files)

@@ -29,11 +29,11 @@ std::vector<std::filesystem::path> row_files(const std::filesystem::path& path,
 
 /// Names a folder's files in other splits than `read`, and those without rows; "" if there are
 /// none.
-std::string told_of_other_files(const std::filesystem::path& path,
-                                std::initializer_list<RowSplit> read);
+std::string unread_files_note(const std::filesystem::path& path,
+                              std::initializer_list<RowSplit> read);
 
 /// Names the validation and test files next to training files of the same folder; "" if there are none.
-std::string told_of_mixed_splits(const std::vector<std::filesystem::path>& files);
+std::string mixed_splits_warning(const std::vector<std::filesystem::path>& files);
 
 /// Returns the value of this name in a row; null if it is absent or null.
 const boost::json::value* value_in_row(const boost::json::object& row, std::string_view name);

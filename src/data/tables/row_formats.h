@@ -70,10 +70,10 @@ std::string no_wanted_column(const std::vector<std::string>& columns,
 /// Calls f(number, row) for each row of a table, from 1 on, with the wanted columns, or all if
 /// `wanted` is empty. `renaming`: see TableReading. Structs become objects, and so do maps whose
 /// keys are texts; omits unsupported parts of a column. Throws DataError naming the file if a
-/// wanted column is unsupported or none exists, a text is not UTF-8 unless takes_bytes, or it is
+/// wanted column is unsupported or none exists, a text is not UTF-8 unless allows_bytes, or it is
 /// damaged.
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
                        const std::function<void(std::int64_t, boost::json::object&)>& f,
-                       const std::string& renaming = {}, bool takes_bytes = false);
+                       const std::string& renaming = {}, bool allows_bytes = false);
 
 }  // namespace hybrid_trainer

@@ -25,7 +25,7 @@ class RowFilesReader {
     };
     const auto use = [&](std::int64_t line, const json::object& row, const WideIntegers& wide) {
       try {
-        note_keys(row);
+        record_keys(row);
         schema_.use({row, wide, called, file, line});
         ++used_;
       } catch (const DataError& error) {
@@ -38,7 +38,7 @@ class RowFilesReader {
                                       {.columns = source_.columns,
                                        .wanted = schema_.keys,
                                        .called = source_.called,
-                                       .takes_bytes = schema_.takes_bytes,
+                                       .allows_bytes = schema_.allows_bytes,
                                        .renaming = schema_.renaming},
                                       {use, refuse});
     for (const std::string& name : form.unread) unread_.insert(concat('"', name, '"'));
@@ -57,7 +57,7 @@ class RowFilesReader {
   }
 
  private:
-  void note_keys(const json::object& row) {
+  void record_keys(const json::object& row) {
     if (!schema_.is_closed) return;
     for (const auto& member : row)
       if (std::ranges::find(schema_.keys, std::string_view(member.key())) == schema_.keys.end())
@@ -66,7 +66,7 @@ class RowFilesReader {
 
   void check_is_data(const std::string& called) const {
     const std::size_t refused = read_.refused.size();
-    if (refused < schema_.most_refused ||
+    if (refused < schema_.max_rejected ||
         static_cast<double>(used_) > schema_.used_share * static_cast<double>(refused))
       return;
     throw DataError(concat(called, ": ", refused, " of its first ", used_ + refused,

@@ -42,10 +42,10 @@ struct RowSchema {
   std::string rows;               // "clips", in messages
   std::vector<std::string> keys;  // that are read
   bool is_closed = true;          // a warning names other keys
-  bool takes_bytes = false;       // texts of parquet may be bytes that are not UTF-8
+  bool allows_bytes = false;      // texts of parquet may be bytes that are not UTF-8
   std::string renaming{};         // see TableReading
-  /// Stops after `most_refused` rejections if at most this share of the file's rows was used.
-  std::size_t most_refused = 1000;
+  /// Stops after `max_rejected` rejections if at most this share of the file's rows was used.
+  std::size_t max_rejected = 1000;
   double used_share = 0;
   /// Takes a row. Rejects it by throwing DataError or MissingInput.
   std::function<void(const GivenRow& row)> use;

@@ -172,7 +172,7 @@ class TableRows {
         visitor_.refused(line, is_utf8 ? error.what() : not_utf8());
         continue;
       }
-      note_columns(value.get_object());
+      record_columns(value.get_object());
       give(line, value.get_object(), wide);
     }
     if (!first_columns_.empty()) check_columns(first_columns_);
@@ -225,7 +225,7 @@ class TableRows {
       count_progress();
       give(number, row, {});
     };
-    read_parquet_rows(file, wanted, take, reading_.renaming, reading_.takes_bytes);
+    read_parquet_rows(file, wanted, take, reading_.renaming, reading_.allows_bytes);
     TableForm form{RowContainer::kParquet};
     const auto is_unread = [&](const std::string& name) {
       const auto is_column = [&](const ColumnNames::Name& one) { return one.column == name; };
@@ -252,7 +252,7 @@ class TableRows {
     visitor_.row(number, row, wide);
   }
 
-  void note_columns(const json::object& row) {
+  void record_columns(const json::object& row) {
     const bool is_first = first_columns_.empty();
     if (!is_first && reading_.columns.names().empty()) return;
     for (const auto& [key, value] : row) {

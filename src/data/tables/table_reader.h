@@ -56,9 +56,9 @@ struct TableReading {
   ColumnNames columns{};
   /// Names to read. Other columns may be omitted from the rows; empty: reads all.
   std::vector<std::string> wanted{};
-  std::string called{};      // the file's name in messages, if not its path
-  bool renames = true;       // --columns gives `wanted` other names; else it names them itself
-  bool takes_bytes = false;  // texts of parquet may be bytes that are not UTF-8
+  std::string called{};       // the file's name in messages, if not its path
+  bool renames = true;        // --columns gives `wanted` other names; else it names them itself
+  bool allows_bytes = false;  // texts of parquet may be bytes that are not UTF-8
   /// Value of --columns to suggest in messages; by default the first two of `wanted`.
   std::string renaming{};
 };

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-std::uint64_t neighbours_key(char32_t before, char32_t after) {
+std::uint64_t neighbors_key(char32_t before, char32_t after) {
   return std::uint64_t{before} << 32 | after;
 }
 
@@ -31,12 +31,12 @@ bool has_class(CodePoint character, UnicodeClass wanted) {
 }  // namespace
 
 void AddedTokens::add(AddedToken token) {
-  note_neighbours(token);
+  add_neighbors(token);
   tokens_.push_back(std::move(token));
   add_nodes(narrow<std::uint32_t>(tokens_.size() - 1));
 }
 
-void AddedTokens::note_neighbours(const AddedToken& token) {
+void AddedTokens::add_neighbors(const AddedToken& token) {
   only_special_ &= token.special;
   strips_ |= token.lstrip || token.rstrip;
   char32_t first = 0, last = 0;
@@ -44,14 +44,14 @@ void AddedTokens::note_neighbours(const AddedToken& token) {
     const CodePoint found = decode_utf8(token.content, i);
     if (i == 0) first = found.value;
     if (i > 0) {
-      neighbours_.insert(neighbours_key(last, found.value));
-      later_.insert(found.value);
+      neighbors_.insert(neighbors_key(last, found.value));
+      later_characters_.insert(found.value);
     }
     last = found.value;
     i += std::max<std::size_t>(found.bytes, 1);
   }
-  if (token.single_word || token.lstrip) firsts_.insert(first);
-  lasts_.insert(last);
+  if (token.single_word || token.lstrip) first_characters_.insert(first);
+  last_characters_.insert(last);
 }
 
 void AddedTokens::add_nodes(std::uint32_t token) {
@@ -105,7 +105,7 @@ std::vector<AddedTokens::Match> AddedTokens::last_to_first(std::string_view text
 
 std::vector<AddedTokens::Piece> AddedTokens::split(std::string_view text,
                                                    bool skips_special) const {
-  if (finds_nothing(skips_special))
+  if (matches_nothing(skips_special))
     return text.empty() ? std::vector<Piece>{} : std::vector<Piece>{{text, {}}};
   std::vector<Piece> pieces;
   std::size_t begin = 0, searched = 0;  // after the last token, with and without its white space
@@ -138,8 +138,8 @@ std::vector<AddedTokens::Piece> AddedTokens::split(std::string_view text,
 
 bool AddedTokens::may_cut(char32_t before, char32_t after) const {
   const bool in_white_space = is_white_space(before) && is_white_space(after);
-  return !(strips_ && in_white_space) && !neighbours_.contains(neighbours_key(before, after)) &&
-         !firsts_.contains(after) && !lasts_.contains(before);
+  return !(strips_ && in_white_space) && !neighbors_.contains(neighbors_key(before, after)) &&
+         !first_characters_.contains(after) && !last_characters_.contains(before);
 }
 
 }  // namespace hybrid_trainer

@@ -40,14 +40,14 @@ class AddedTokens {
   std::vector<Piece> split(std::string_view text, bool skips_special) const;
 
   /// Returns whether split never finds a token.
-  bool finds_nothing(bool skips_special) const {
+  bool matches_nothing(bool skips_special) const {
     return skips_special ? only_special_ : tokens_.empty();
   }
   /// Returns whether no token and no condition of a token can span a cut between these characters,
   /// and no token can end there, since text after a token is not a continuation.
   bool may_cut(char32_t before, char32_t after) const;
   /// Returns whether a token has this character, except as its first.
-  bool continues_with(char32_t character) const { return later_.contains(character); }
+  bool continues_with(char32_t character) const { return later_characters_.contains(character); }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -63,7 +63,7 @@ class AddedTokens {
     std::uint32_t longest = kNone;  // longest token that ends here
     unsigned char byte = 0;         // last byte read
   };
-  void note_neighbours(const AddedToken& token);
+  void add_neighbors(const AddedToken& token);
   void add_nodes(std::uint32_t token);
   std::uint32_t next(std::uint32_t node, char byte) const;
   std::vector<Match> last_to_first(std::string_view text) const;
@@ -74,9 +74,10 @@ class AddedTokens {
   std::array<bool, 256> ends_{};     // last bytes
   std::vector<Node> nodes_{Node{}};  // the first one is the root
   std::unordered_map<std::uint64_t, std::uint32_t> edges_;  // by node << 8 | byte
-  std::unordered_set<std::uint64_t> neighbours_;            // pairs of characters within a token
-  std::unordered_set<char32_t> firsts_;  // of tokens with a condition on the character before
-  std::unordered_set<char32_t> lasts_, later_;
+  std::unordered_set<std::uint64_t> neighbors_;             // pairs of characters within a token
+  std::unordered_set<char32_t>
+      first_characters_;  // of tokens with a condition on the character before
+  std::unordered_set<char32_t> last_characters_, later_characters_;
 };
 
 }  // namespace hybrid_trainer

@@ -51,10 +51,10 @@ void describe_whole_text(const std::vector<NormalizerStep>& normalizers,
     const bool is_metaspace =
         step.kind == StepKind::kMetaspace && step.literal == kBlank && !step.splits;
     // There are no blanks to split at if they were replaced.
-    const bool cuts_nothing = step.kind == StepKind::kLiteral && step.literal == " " && replaces;
+    const bool never_splits = step.kind == StepKind::kLiteral && step.literal == " " && replaces;
     if (is_metaspace) replaces = true;
     if (is_metaspace && step.prepend != PreTokenizerStep::Prepend::kNever) prepends = true;
-    if (!is_metaspace && !cuts_nothing) is_other = true;
+    if (!is_metaspace && !never_splits) is_other = true;
   }
   if (!replaces || is_other) return;
   found.words = BpeWords::kWholeText;
@@ -96,7 +96,7 @@ std::map<std::string, bool> added_tokens(const TokenizerFiles& files, const Json
   return added;
 }
 
-bool spells_a_byte(const std::string& token) {
+bool is_byte_token(const std::string& token) {
   return token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
 }
 
@@ -114,7 +114,7 @@ void read_added(const Tokenizer& tokenizer, const JsonPlace& root, const std::st
     if (const auto listed = added.find(token); listed != added.end())
       use = listed->second ? TokenUse::kSpecial : TokenUse::kAdded;
     const bool is_whole = found.words == BpeWords::kWholeText;
-    if (is_whole && use == TokenUse::kText && spells_a_byte(token)) use = TokenUse::kByte;
+    if (is_whole && use == TokenUse::kText && is_byte_token(token)) use = TokenUse::kByte;
     if (is_whole && !unknown.empty() && token == unknown) use = TokenUse::kUnknown;
   }
 }
@@ -129,11 +129,11 @@ std::string describe_file(const JsonPlace& place, const Tokenizer& tokenizer,
     found.composes = found.composes || step.kind == NormalizerStep::Kind::kNfc;
   found.ignores_merges = model.flag("ignore_merges");
   if (const auto steps = place.find("pre_tokenizer")) found.steps = json::serialize(steps->value());
-  const bool only_composes = normalizers.empty() || (normalizers.size() == 1 && found.composes);
+  const bool composes_only = normalizers.empty() || (normalizers.size() == 1 && found.composes);
   if (pre.by_bytes) {
     std::erase_if(pre.steps, [](const auto& step) { return step.kind == StepKind::kPrefixSpace; });
     found.adds_prefix_space = tokenizer.adds_prefix_space();  // may come from another file
-    if (only_composes) found.words = words_of_bytes(pre.steps);
+    if (composes_only) found.words = words_of_bytes(pre.steps);
   }
   if (!pre.by_bytes && model.flag("byte_fallback"))
     describe_whole_text(normalizers, pre.steps, found);

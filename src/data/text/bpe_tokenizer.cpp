@@ -81,14 +81,14 @@ MergeTable::MergeTable(const std::vector<BpeMerge>& merges)
 
 WordModel::WordModel(BpeVocabulary vocabulary)
     : vocabulary_(std::move(vocabulary)), merges_(vocabulary_.merges), borders_(borders()) {
-  if (!vocabulary_.by_bytes) divides_ = bytes_stand_alone();
+  if (!vocabulary_.by_bytes) splits_ = bytes_are_separate();
   if (!vocabulary_.ignores_merges) return;
   for (std::size_t id = 0; id < vocabulary_.tokens.size(); ++id)
     words_.emplace(vocabulary_.tokens[id], narrow<std::int32_t>(id));
 }
 
 /// Returns whether all bytes have tokens, or none has, and no merge involves them.
-bool WordModel::bytes_stand_alone() const {
+bool WordModel::bytes_are_separate() const {
   const std::set<std::int32_t> bytes(vocabulary_.byte_ids.begin(), vocabulary_.byte_ids.end());
   if (bytes.contains(kNoId)) return bytes.size() == 1;
   return std::ranges::none_of(vocabulary_.merges, [&](const BpeMerge& merge) {
@@ -144,7 +144,7 @@ std::pair<std::int32_t, std::int32_t> WordModel::ends_of(std::string_view charac
 
 bool WordModel::may_divide(std::string_view before, std::string_view after) const {
   const std::int32_t left = ends_of(before).second, right = ends_of(after).first;
-  return divides_ && left != kNoId && right != kNoId &&
+  return splits_ && left != kNoId && right != kNoId &&
          borders_.find(left, right).rank == MergeTable::kNone;
 }
 
@@ -418,12 +418,12 @@ bool BpeTokenizer::may_cut(std::string_view before, std::string_view after) cons
   const bool continues = normalized.continues_with(right) || normalized.continues_with(new_right);
   if (pipeline_.text.composes() && continues) return false;
   const TextPipeline::Cut cut = pipeline_.text.may_cut(left, right);
-  if (cut != TextPipeline::Cut::kWhereTheModelDivides) return cut == TextPipeline::Cut::kYes;
+  if (cut != TextPipeline::Cut::kAtModelSplits) return cut == TextPipeline::Cut::kYes;
   return !model_.ignores_merges() && model_.may_divide(before, after);
 }
 
-std::size_t BpeTokenizer::last_cut(std::string_view text, std::size_t first) const {
-  return last_place_between(text, first, [&](std::string_view before, std::string_view after) {
+std::size_t BpeTokenizer::last_split_point(std::string_view text, std::size_t first) const {
+  return last_match_between(text, first, [&](std::string_view before, std::string_view after) {
     return may_cut(before, after);
   });
 }

@@ -90,12 +90,12 @@ class WordModel {
   std::pair<std::int32_t, std::int32_t> ends_of(std::string_view character) const;
   std::int32_t id_of(std::string_view character) const;
   bool has_all_bytes(std::string_view character) const;
-  bool bytes_stand_alone() const;
+  bool bytes_are_separate() const;
   std::vector<BpeMerge> borders() const;
 
   BpeVocabulary vocabulary_;
   MergeTable merges_;
-  bool divides_ = true;
+  bool splits_ = true;
   std::unique_ptr<std::atomic<bool>> has_warned_ = std::make_unique<std::atomic<bool>>(false);
   MergeTable borders_;  // pairs of symbols at which some merge joins two tokens
   std::unordered_map<std::string_view, std::int32_t> words_;
@@ -113,7 +113,7 @@ inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 /// Contents of a Hugging Face tokenizer.json.
 struct BpePipeline {
   std::vector<std::string> spelling;  // of each id, before decoding
-  std::size_t least_table = 0;        // ids from here on are of special tokens
+  std::size_t min_table_rows = 0;     // ids from here on are of special tokens
   AddedTokens added;                  // found in the original text
   AddedTokens added_normalized;       // found after the normalizer
   TextPipeline text{{}, {}};
@@ -129,8 +129,8 @@ class BpeTokenizer : public Tokenizer {
   BpeTokenizer(BpePipeline pipeline, std::optional<std::int32_t> end_of_text, TokenizerFiles files);
   ~BpeTokenizer() override;
   TokenizerKind kind() const override { return TokenizerKind::kBpe; }
-  std::int64_t least_table() const override {
-    return static_cast<std::int64_t>(pipeline_.least_table);
+  std::int64_t min_table_rows() const override {
+    return static_cast<std::int64_t>(pipeline_.min_table_rows);
   }
   bool adds_prefix_space() const override { return pipeline_.adds_prefix_space; }
   std::vector<std::int32_t> template_start() const override { return pipeline_.template_start; }
@@ -138,7 +138,7 @@ class BpeTokenizer : public Tokenizer {
   void append_tokens(std::string_view text, std::vector<std::int32_t>& ids, TextStart start,
                      ControlText control) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
-  std::size_t last_cut(std::string_view text, std::size_t first) const override;
+  std::size_t last_split_point(std::string_view text, std::size_t first) const override;
 
  private:
   struct Scratch;

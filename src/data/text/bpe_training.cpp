@@ -47,8 +47,8 @@ void WordCounts::clear() {
 }
 
 void WordCounts::grow() {
-  constexpr std::size_t kFewestSlots = 64;
-  slots_.assign(std::max(kFewestSlots, 2 * slots_.size()), 0);
+  constexpr std::size_t kMinSlots = 64;
+  slots_.assign(std::max(kMinSlots, 2 * slots_.size()), 0);
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t place = 0; place < entries_.size(); ++place) {
     std::size_t i = entries_[place].hash & mask;
@@ -86,7 +86,7 @@ std::size_t WordCounts::most_frequent(std::size_t limit) {
   return kept;
 }
 
-std::int64_t WordCounts::forget_rarest(std::size_t limit) {
+std::int64_t WordCounts::drop_rarest(std::size_t limit) {
   if (weight() <= limit) return 0;
   const std::int64_t before = words();
   const std::size_t kept = most_frequent(limit);
@@ -220,7 +220,7 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
 }
 
 /// Words partitioned by hash, so that threads can sum the counts of separate partitions.
-class PartedCounts {
+class ShardedCounts {
  public:
   static constexpr std::size_t kParts = 16;
   void add(std::string_view word) {
@@ -271,7 +271,7 @@ std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wante
 }  // namespace
 
 struct BpeTrainer::Words {
-  PartedCounts counts;
+  ShardedCounts counts;
 };
 
 BpeTrainer::BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes)
@@ -307,8 +307,8 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
 
 /// Sums all words before dropping the rarest, independent of the number of threads.
 void BpeTrainer::add_up() {
-  constexpr std::size_t kParts = PartedCounts::kParts;
-  std::array<std::int64_t, kParts> forgotten{};
+  constexpr std::size_t kParts = ShardedCounts::kParts;
+  std::array<std::int64_t, kParts> dropped{};
   run_tasks(kParts, [&](std::int64_t, std::int64_t i) {
     const auto place = static_cast<std::size_t>(i);
     WordCounts& words = words_->counts.part(place);
@@ -317,9 +317,9 @@ void BpeTrainer::add_up() {
       counter->counts.part(place).clear();
     }
     if (words.weight() <= word_bytes_ / kParts) return;
-    forgotten[place] = words.forget_rarest(word_bytes_ / kParts / 2);
+    dropped[place] = words.drop_rarest(word_bytes_ / kParts / 2);
   });
-  for (const std::int64_t words : forgotten) forgotten_words_ += words;
+  for (const std::int64_t words : dropped) dropped_words_ += words;
 }
 
 BpeTrainingResult BpeTrainer::train() {
@@ -327,14 +327,14 @@ BpeTrainingResult BpeTrainer::train() {
   BpeTrainingResult result;
   BpeModel model = model_of_bytes();
   PairCounts pairs(model.byte_ids);
-  for (std::size_t i = 0; i < PartedCounts::kParts; ++i) {
+  for (std::size_t i = 0; i < ShardedCounts::kParts; ++i) {
     const WordCounts words = std::move(words_->counts.part(i));
     words.for_each([&](std::string_view word, std::int64_t count) { pairs.add_word(word, count); });
     result.distinct_words += words.words();
   }
   const std::int64_t wanted = vocabulary_size_ - kSmallestVocabulary;
   result.missing_merges = wanted - learn_merges(model, pairs, wanted);
-  result.forgotten_words = forgotten_words_;
+  result.dropped_words = dropped_words_;
   model.tokens.emplace_back(kEndOfText);
   result.tokenizer = make_bpe_tokenizer(model);
   return result;

@@ -20,7 +20,7 @@ class WordCounts {
   /// Drops the rarest words until weight() <= `limit`, among equally rare ones those with the
   /// highest hashes. The choice depends only on words and counts. Returns the number of dropped
   /// words.
-  std::int64_t forget_rarest(std::size_t limit);
+  std::int64_t drop_rarest(std::size_t limit);
 
   /// Calls f(word, count) for every word.
   template <class F>
@@ -54,7 +54,7 @@ struct BpeTrainingResult {
   /// Merges missing from the requested vocabulary because no remaining pair occurs twice.
   std::int64_t missing_merges = 0;
   /// Rare words dropped to limit memory; a word dropped again counts again.
-  std::int64_t forgotten_words = 0;
+  std::int64_t dropped_words = 0;
 };
 
 /// Learns a byte-level BPE vocabulary: 256 byte tokens in GPT-2's order, then one token per merge,
@@ -87,7 +87,7 @@ class BpeTrainer {
   std::size_t word_bytes_;
   std::vector<std::unique_ptr<Words>> counters_;  // one per thread
   std::unique_ptr<Words> words_;                  // over all calls of add
-  std::int64_t forgotten_words_ = 0;
+  std::int64_t dropped_words_ = 0;
 };
 
 }  // namespace hybrid_trainer

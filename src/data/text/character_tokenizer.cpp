@@ -60,7 +60,7 @@ class CharacterTokenizer : public Tokenizer {
       i += std::max<std::size_t>(found.bytes, 1);
     }
   }
-  std::size_t last_cut(std::string_view text, std::size_t first) const override {
+  std::size_t last_split_point(std::string_view text, std::size_t first) const override {
     return last_character(text, first);
   }
 
@@ -118,7 +118,7 @@ class ByteTokenizer : public Tokenizer {
     ids.reserve(ids.size() + text.size());
     for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
   }
-  std::size_t last_cut(std::string_view text, std::size_t first) const override {
+  std::size_t last_split_point(std::string_view text, std::size_t first) const override {
     return last_character(text, first);
   }
 };

@@ -94,7 +94,7 @@ class CorpusFinder {
       if (entry.is_regular_file(dangling_link)) paths.push_back(entry.path());
     }
     std::ranges::sort(paths);
-    const std::string mixed = told_of_mixed_splits(paths);
+    const std::string mixed = mixed_splits_warning(paths);
     if (!mixed.empty()) warn(folder.string(), mixed);
     for (const fs::path& path : paths) {
       if (tables_ != nullptr && tables_->is_own(path)) continue;
@@ -190,7 +190,7 @@ bool TableTexts::add(const std::filesystem::path& path, std::vector<TextPiece>& 
   if (!has_name_of_rows(path)) return false;
   const auto table = std::make_shared<const std::filesystem::path>(path);
   const std::size_t before = documents.size();
-  LeftOut left_out = left_out_;
+  SkippedRows left_out = left_out_;
   const auto leave_out = [&](std::int64_t row, const std::string& why) {
     if (left_out.rows++ == 0)
       left_out.first = concat("row ", row, " of ", path.string(), ": ", why);
@@ -213,14 +213,14 @@ bool TableTexts::add(const std::filesystem::path& path, std::vector<TextPiece>& 
                {ColumnNames(std::vector{ColumnNames::Name{"text", settings_.column}}), {"text"}},
                visitor);
   } catch (const MissingColumn& error) {
-    if (!settings_.is_asked && may_be_text(path)) return false;
+    if (!settings_.is_requested && may_be_text(path)) return false;
     throw DataError(concat(error.what(), "; --column NAME selects the column with the text"));
   } catch (const DataError&) {
-    if (settings_.is_asked || !may_be_text(path) || documents.size() > before) throw;
+    if (settings_.is_requested || !may_be_text(path) || documents.size() > before) throw;
     return false;
   }
   const bool has_texts = documents.size() > before;
-  if (!has_texts && !settings_.is_asked && may_be_text(path)) return false;
+  if (!has_texts && !settings_.is_requested && may_be_text(path)) return false;
   left_out_ = left_out;
   return true;
 }

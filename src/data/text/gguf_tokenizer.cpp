@@ -31,7 +31,7 @@ struct TokenType {
 struct NamedWords {
   std::string_view name;
   WordPattern pattern;
-  bool digits_apart = false, ignores_merges = false, adds_bos = false, composes = false;
+  bool splits_digits = false, ignores_merges = false, adds_bos = false, composes = false;
 };
 
 // Source: llama.cpp, src/llama-vocab.cpp.
@@ -40,9 +40,9 @@ constexpr std::array kNamedWords{
     NamedWords{"phi-2", WordPattern::kGpt2},
     NamedWords{"mpt", WordPattern::kGpt2},
     NamedWords{"olmo", WordPattern::kGpt2},
-    NamedWords{.name = "smollm", .pattern = WordPattern::kGpt2, .digits_apart = true},
-    NamedWords{.name = "starcoder", .pattern = WordPattern::kGpt2, .digits_apart = true},
-    NamedWords{.name = "refact", .pattern = WordPattern::kGpt2, .digits_apart = true},
+    NamedWords{.name = "smollm", .pattern = WordPattern::kGpt2, .splits_digits = true},
+    NamedWords{.name = "starcoder", .pattern = WordPattern::kGpt2, .splits_digits = true},
+    NamedWords{.name = "refact", .pattern = WordPattern::kGpt2, .splits_digits = true},
     NamedWords{.name = "llama-bpe",
                .pattern = WordPattern::kLlama3,
                .ignores_merges = true,
@@ -94,7 +94,7 @@ json::object pre_tokenizer_of(const NamedWords& words) {
                          {"behavior", "Isolated"},
                          {"invert", false}},
             byte_level(false, false)});
-  if (!words.digits_apart) return byte_level(false, true);
+  if (!words.splits_digits) return byte_level(false, true);
   return sequence("pretokenizers",
                   json::array{json::object{{"type", "Digits"}, {"individual_digits", true}},
                               byte_level(false, true)});
@@ -189,7 +189,7 @@ class GgufTokenizer {
                              " elements, and there are ", tokens_.size(),
                              " tokens; convert the model again"));
   }
-  bool is_there(std::size_t id) const {
+  bool is_present(std::size_t id) const {
     return uses_[id] != TokenType::kUnused || tokens_[id] != concat("[PAD", id, "]");
   }
   bool flag(const char* key, bool missing) const {
@@ -199,7 +199,7 @@ class GgufTokenizer {
   json::object vocabulary() const {
     json::object vocab(tokens_.size());
     for (std::size_t id = 0; id < tokens_.size(); ++id)
-      if (is_there(id)) vocab.emplace(tokens_[id], static_cast<std::int64_t>(id));
+      if (is_present(id)) vocab.emplace(tokens_[id], static_cast<std::int64_t>(id));
     return vocab;
   }
   json::array added_tokens() const {
@@ -269,11 +269,11 @@ class GgufTokenizer {
     const std::vector<double> scores = file_.numbers(concat(kPrefix, "scores"));
     check_length(scores.size(), "scores");
     json::object scored = model(scored_merges(scores), false, false);
-    const bool adds_blank = flag("add_space_prefix", true);
+    const bool adds_space = flag("add_space_prefix", true);
     json::value normalizer = replace(" ", kWordStart);
     json::array decoders{replace(kWordStart, " "), json::object{{"type", "ByteFallback"}},
                          json::object{{"type", "Fuse"}}};
-    if (adds_blank) {
+    if (adds_space) {
       normalizer = sequence(
           "normalizers",
           json::array{json::object{{"type", "Prepend"}, {"prepend", kWordStart}}, normalizer});

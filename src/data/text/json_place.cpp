@@ -14,7 +14,7 @@ namespace {
 constexpr JsonLimits kLimits{.max_bytes = std::size_t{256} << 20, .max_depth = 32};
 
 /// Limits for a key in a path, for the path, which nested places repeat, and for unknown keys.
-constexpr std::size_t kLongestKey = 100, kLongestJsonPath = 400, kMostUnknown = 100;
+constexpr std::size_t kLongestKey = 100, kLongestJsonPath = 400, kMaxUnknown = 100;
 
 std::string_view first_of(std::string_view text, std::size_t bytes) {
   return text.substr(0, whole_characters(text, bytes));
@@ -76,7 +76,7 @@ JsonPlace JsonPlace::at(std::string_view key) const {
 void JsonPlace::know(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : object()) {
     if (value.is_null() || std::ranges::find(keys, std::string_view(key)) != keys.end()) continue;
-    if (file_->unknown.size() == kMostUnknown) return;
+    if (file_->unknown.size() == kMaxUnknown) return;
     const std::string path = member(key, value).path_;
     std::string without_numbers;
     for (std::size_t i = 0; i < path.size(); ++i) {

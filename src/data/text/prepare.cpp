@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Progress = std::function<void(const PrepareProgress&)>;
-constexpr std::int64_t kFewestTokens = 2;  // an input and its target
+constexpr std::int64_t kMinTokens = 2;  // an input and its target
 /// Bytes of text in memory at a time, in segments for all threads. The same on every machine, since
 /// words are dropped after each batch.
 constexpr std::int64_t kBatchBytes = 16 << 20;
@@ -56,7 +56,7 @@ void check_settings(const PrepareSettings& settings) {
 }
 
 /// Returns the name of an entry that does not belong to a data folder; empty if there is none.
-std::string first_foreign_entry(const fs::path& folder) {
+std::string first_unknown_entry(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     const bool is_shard =
@@ -78,7 +78,7 @@ void check_output(const fs::path& path, const PrepareSettings& settings) try {
                               " is a file; give a folder that does not exist"));
   }
   if (fs::is_empty(path)) return;
-  const std::string foreign = first_foreign_entry(path);
+  const std::string foreign = first_unknown_entry(path);
   const bool is_data = fs::exists(path / "data.json");
   if (is_data && foreign.empty() && settings.replace) return;
   if (is_data && settings.replace) {
@@ -115,7 +115,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const
   });
   BpeTrainingResult trained = trainer.train();
   result.missing_merges = trained.missing_merges;
-  result.forgotten_words = trained.forgotten_words;
+  result.dropped_words = trained.dropped_words;
   return std::move(trained.tokenizer);
 }
 
@@ -129,7 +129,7 @@ class SplitEncoder {
                       const PrepareProgress& report, const Progress& progress) {
     ShardWriter writer(std::move(shards));
     const auto cut = [&](std::string_view text, std::size_t first) {
-      return tokenizer_.last_cut(text, first);
+      return tokenizer_.last_split_point(text, first);
     };
     for_each_batch(pieces, cut, report, progress, [&](const std::vector<TextSegment>& segments) {
       std::vector<std::vector<std::int32_t>> encoded(segments.size());
@@ -183,10 +183,10 @@ std::int64_t total_bytes(const std::vector<TextPiece>& pieces) {
 }
 
 void check_length(const Corpus& corpus, const DataInfo& info) {
-  if (info.train_tokens >= kFewestTokens && info.validation_tokens >= kFewestTokens) return;
+  if (info.train_tokens >= kMinTokens && info.validation_tokens >= kMinTokens) return;
   throw DataError(concat(corpus.name, " is too short: ", corpus.bytes, " bytes give ",
                          info.train_tokens, " tokens for training and ", info.validation_tokens,
-                         " for validation; want at least ", kFewestTokens, " of each"));
+                         " for validation; want at least ", kMinTokens, " of each"));
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
     return *made;
   };
   TableTexts tables({.column = settings.column.value_or("text"),
-                     .is_asked = settings.column.has_value(),
+                     .is_requested = settings.column.has_value(),
                      .place = [&] { return folder() / "rows.txt"; }});
   const Corpus corpus = find_corpus(settings.inputs, &tables);
   tables.finish();

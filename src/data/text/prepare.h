@@ -57,12 +57,12 @@ class TableTexts {
  public:
   struct Settings {
     std::string column = "text";
-    bool is_asked = false;  // the user named the column, so each table must have it
+    bool is_requested = false;  // the user named the column, so each table must have it
     /// Creates the file's folder when there is a table, and returns the file's path.
     std::function<std::filesystem::path()> place;
   };
   /// Rows without a text.
-  struct LeftOut {
+  struct SkippedRows {
     std::int64_t rows = 0;
     std::string first;  // "row 3 of t.csv: why"
   };
@@ -80,7 +80,7 @@ class TableTexts {
   void finish();
   /// Removes the file.
   void remove();
-  const LeftOut& left_out() const { return left_out_; }
+  const SkippedRows& left_out() const { return left_out_; }
 
  private:
   void add_text(std::string_view text, TextPiece piece, std::vector<TextPiece>& documents);
@@ -90,7 +90,7 @@ class TableTexts {
   std::optional<OutputFile> file_;
   std::string buffer_;
   std::int64_t bytes_ = 0;
-  LeftOut left_out_;
+  SkippedRows left_out_;
 };
 
 /// Part of a document, small enough for memory.
@@ -102,7 +102,7 @@ struct TextSegment {
 };
 
 /// Reads pieces in order as segments of about `segment_bytes`. Cuts a document only at positions
-/// that `cut` returns, like Tokenizer::last_cut, so that the tokens of its segments are the tokens
+/// that `cut` returns, like Tokenizer::last_split_point, so that the tokens of its segments are the tokens
 /// of the document. A text of kLongestSegment bytes without such a position is cut between any two
 /// characters.
 class SegmentReader {
@@ -152,12 +152,12 @@ struct PrepareProgress {
 struct PrepareResult {
   DataInfo info;
   std::int64_t skipped_binary_files = 0;
-  std::int64_t repeated_files = 0;   // given more than once; each counts once
-  std::int64_t missing_merges = 0;   // difference to the requested vocabulary size
-  std::int64_t forgotten_words = 0;  // rare words dropped while learning the vocabulary
-  std::int64_t divided_bytes = 0;    // of texts of at least 16 MiB that had to be cut within a word
-  std::int64_t rows_left_out = 0;    // of tables, without a text
-  std::string first_left_out;        // the first one, and the reason
+  std::int64_t repeated_files = 0;  // given more than once; each counts once
+  std::int64_t missing_merges = 0;  // difference to the requested vocabulary size
+  std::int64_t dropped_words = 0;   // rare words dropped while learning the vocabulary
+  std::int64_t divided_bytes = 0;   // of texts of at least 16 MiB that had to be cut within a word
+  std::int64_t rows_left_out = 0;   // of tables, without a text
+  std::string first_left_out;       // the first one, and the reason
   double tokenizer_seconds = 0;
   double encode_seconds = 0;
 };

@@ -35,8 +35,8 @@ Ranges digit_matches(std::string_view text) {
 
 /// Throws DataError if an untrusted tokenizer expands a text so much that memory could run out.
 void check_growth(std::size_t bytes, std::size_t text_bytes) {
-  constexpr std::size_t kMostTimes = 64, kAlwaysAllowed = 1 << 20;
-  if (bytes <= kMostTimes * text_bytes + kAlwaysAllowed) return;
+  constexpr std::size_t kMaxTimes = 64, kAlwaysAllowed = 1 << 20;
+  if (bytes <= kMaxTimes * text_bytes + kAlwaysAllowed) return;
   throw DataError(concat("the tokenizer's steps make ", bytes, " bytes of a text of ", text_bytes,
                          "; its tokenizer.json is damaged"));
 }
@@ -176,14 +176,14 @@ TextPipeline::Cut TextPipeline::may_cut(char32_t before, char32_t after) const {
                  ? Cut::kYes
                  : Cut::kNo;
     }
-    const bool finds_nothing =
+    const bool matches_nothing =
         step.kind == CutKind::kLiteral && step.literal == " " && replaces_blanks;
     const bool cuts = step.kind == CutKind::kLiteral || step.kind == CutKind::kMatches;
-    if (cuts && !finds_nothing) return Cut::kNo;
+    if (cuts && !matches_nothing) return Cut::kNo;
     replaces_blanks |= step.kind == CutKind::kMetaspace;
   }
   const bool may_compose = before >= kFirstComposing || after >= kFirstComposing;
-  return composes() && may_compose ? Cut::kNo : Cut::kWhereTheModelDivides;
+  return composes() && may_compose ? Cut::kNo : Cut::kAtModelSplits;
 }
 
 }  // namespace hybrid_trainer

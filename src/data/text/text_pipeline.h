@@ -78,7 +78,7 @@ class TextPipeline {
   }
 
   /// Answer of the pipeline on cutting a text between two neighboring characters.
-  enum class Cut { kYes, kNo, kWhereTheModelDivides };
+  enum class Cut { kYes, kNo, kAtModelSplits };
   Cut may_cut(char32_t before, char32_t after) const;
   /// Returns the character that replaces a blank; a blank if there is no single one.
   std::string_view blank() const;

@@ -29,7 +29,7 @@ using Header = std::array<std::int32_t, kHeaderWords>;
 constexpr ShardFormat kNarrow{20240520, 1, 2};
 constexpr ShardFormat kWide{20240801, 7, 4};
 constexpr std::int64_t kLargestNarrowVocabulary = 65'535;
-constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 const ShardFormat& format_for(std::int64_t vocabulary_size) {
   return vocabulary_size <= kLargestNarrowVocabulary ? kNarrow : kWide;
@@ -164,7 +164,7 @@ class ShardWriter::File {
 };
 
 ShardWriter::ShardWriter(Settings settings) : settings_(std::move(settings)) {
-  require(settings_.shard_tokens >= 1 && settings_.shard_tokens <= kMostTokens,
+  require(settings_.shard_tokens >= 1 && settings_.shard_tokens <= kMaxTokens,
           "a shard holds 1 to 2^31 - 1 tokens");
 }
 

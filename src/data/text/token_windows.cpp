@@ -73,7 +73,7 @@ TokenWindows::TokenWindows(const TokenDataset& tokens, const Settings& settings)
   windows_ = std::max<std::int64_t>(1, (settings.shifts ? count - length : count - 1) / length);
 }
 
-std::shared_ptr<const TokenWindows> TokenWindows::to_measure_on(
+std::shared_ptr<const TokenWindows> TokenWindows::for_evaluation(
     const TokenDataset& tokens, std::int64_t sequence_length,
     const std::optional<MaskSettings>& masks) {
   if (tokens.tokens() < 2) {

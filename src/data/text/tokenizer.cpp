@@ -82,7 +82,7 @@ bool is_foreign(const std::string& name) {
 
 }  // namespace
 
-std::string absent_tokenizer(const std::filesystem::path& folder) {
+std::string missing_tokenizer_message(const std::filesystem::path& folder) {
   const std::string in = folder.empty() ? "." : folder.string();
   for (const auto& [name, what] : kForeignFiles) {
     if (!std::filesystem::exists(folder / name)) continue;
@@ -101,7 +101,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   if (GgufFile::is_one(path)) return load_tokenizer(GgufFile(path));
   if (std::filesystem::is_directory(path)) return load_tokenizer(FolderFiles(path));
   const std::string name = path.filename().string();
-  if (is_foreign(name)) throw MissingInput(absent_tokenizer(path.parent_path()));
+  if (is_foreign(name)) throw MissingInput(missing_tokenizer_message(path.parent_path()));
   return load_tokenizer(FolderFiles(path.parent_path()), name);
 }
 
@@ -112,7 +112,7 @@ void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::p
   }
 }
 
-bool holds_tokenizer(const std::filesystem::path& folder) {
+bool contains_tokenizer(const std::filesystem::path& folder) {
   return GgufFile::is_one(folder) || std::filesystem::exists(folder / "tokenizer.json") ||
          std::filesystem::exists(folder / "vocab.json");
 }

@@ -204,7 +204,7 @@ constexpr const char *kTokenizerFile = "tokenizer.json", *kWordFile = "vocab.jso
 /// Loads GPT-2's files. A token "<|endoftext|>" is special.
 std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
   if (!folder.contains(kWordFile) || !folder.contains(kMergeFile))
-    throw MissingInput(absent_tokenizer(folder.path()));
+    throw MissingInput(missing_tokenizer_message(folder.path()));
   const TokenizerSettings settings = read_tokenizer_settings(folder);
   json::object tokens = read_json_object(folder, kWordFile);
   std::optional<std::int64_t> end_of_text;
@@ -221,11 +221,11 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
 
 }  // namespace
 
-json::object byte_level(bool adds_prefix_space, bool makes_words) {
+json::object byte_level(bool adds_prefix_space, bool splits_words) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", adds_prefix_space},
           {"trim_offsets", true},
-          {"use_regex", makes_words}};
+          {"use_regex", splits_words}};
 }
 
 json::object added_token(std::int64_t id, std::string_view content, bool special) {

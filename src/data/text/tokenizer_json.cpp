@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int32_t kUnassigned = BpeVocabulary::kNoId;
 
-constexpr std::int64_t kMostIds = 1 << 19;  // for a vocabulary with fewer tokens
+constexpr std::int64_t kMaxIds = 1 << 19;  // for a vocabulary with fewer tokens
 
 /// Reads a tokenizer.json and checks that its parts are consistent.
 class PipelineReader {
@@ -45,7 +45,7 @@ class PipelineReader {
   void read_vocabulary() {
     const JsonPlace vocab = root_.at("model").at("vocab");
     const auto size = static_cast<std::int64_t>(vocab.object().size());
-    const std::int64_t most = std::max(2 * size, kMostIds);
+    const std::int64_t most = std::max(2 * size, kMaxIds);
     std::vector<bool> taken;
     for (const auto& [key, value] : vocab.object()) {
       const std::string token(key);
@@ -60,7 +60,7 @@ class PipelineReader {
       spelling()[place] = token;
       model_ids_[token] = narrow<std::int32_t>(id, "a token's id");
     }
-    pipeline_.least_table = spelling().size();
+    pipeline_.min_table_rows = spelling().size();
   }
 
   /// Adds the tokens of this file, then of tokenizer_config.json, whose flags take
@@ -70,17 +70,17 @@ class PipelineReader {
       for (const JsonPlace& place : tokens->items()) {
         ListedToken listed = listed_token(place);
         listed.id = place.at("id").count();
-        add_listed(std::move(listed));
+        add_listed_token(std::move(listed));
       }
     }
-    for (const ListedToken& listed : settings_.added_tokens) add_listed(listed);
+    for (const ListedToken& listed : settings_.added_tokens) add_listed_token(listed);
     for (const ListedToken& listed : settings_.named_tokens) {
       const std::string& content = listed.token.content;
-      const bool makes_up_the_end =
+      const bool is_undefined_end =
           content == settings_.end_of_text && !listed.id && !model_ids_.contains(content);
-      if (!added_.contains(content) && !makes_up_the_end) add_listed(listed);
+      if (!added_.contains(content) && !is_undefined_end) add_listed_token(listed);
     }
-    for (const ListedToken& listed : listed_) find_in_texts(listed);
+    for (const ListedToken& listed : listed_) add_to_finder(listed);
     if (renumbered_ > 0)
       warn("tokenizer.json",
            concat("added tokens have the ids that Hugging Face's tokenizers gives ",
@@ -91,7 +91,7 @@ class PipelineReader {
   /// Assigns a token the id that Hugging Face's tokenizers assigns: the id of model.vocab, or else
   /// the next one after the size of model.vocab and after all added tokens, regardless of the
   /// file's id.
-  void add_listed(ListedToken listed) {
+  void add_listed_token(ListedToken listed) {
     const std::string& content = listed.token.content;
     if (content.empty()) return;
     if (const auto known = added_.find(content); known != added_.end()) {
@@ -113,11 +113,12 @@ class PipelineReader {
     const auto place = static_cast<std::size_t>(id);
     if (place >= spelling().size()) spelling().resize(place + 1);
     spelling()[place] = content;
-    if (!listed.token.special) pipeline_.least_table = std::max(pipeline_.least_table, place + 1);
+    if (!listed.token.special)
+      pipeline_.min_table_rows = std::max(pipeline_.min_table_rows, place + 1);
     listed_.push_back(std::move(listed));
   }
 
-  void find_in_texts(ListedToken listed) {
+  void add_to_finder(ListedToken listed) {
     if (!listed.normalized) return pipeline_.added.add(std::move(listed.token));
     std::string& content = listed.token.content;
     content = pipeline_.text.normalized(content, {});
@@ -208,8 +209,9 @@ class PipelineReader {
       read_template(place);
     } else if (type == "RobertaProcessing") {
       place.know({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
-      pipeline_.template_start.insert(pipeline_.template_start.begin(), id_beside(place.at("cls")));
-      pipeline_.template_end.push_back(id_beside(place.at("sep")));
+      pipeline_.template_start.insert(pipeline_.template_start.begin(),
+                                      id_of_pair(place.at("cls")));
+      pipeline_.template_end.push_back(id_of_pair(place.at("sep")));
       check_template(place, template_tokens());
     } else {
       place.fail("is ", type, ", which is not supported; want ByteLevel, TemplateProcessing, ",
@@ -218,7 +220,7 @@ class PipelineReader {
   }
 
   /// Returns the id of [spelling, id], a token before or after a text.
-  std::int32_t id_beside(const JsonPlace& pair) {
+  std::int32_t id_of_pair(const JsonPlace& pair) {
     if (pair.array().size() != 2) pair.fail("wants a spelling and an id");
     return id_of(pair.item(1));
   }
@@ -232,8 +234,8 @@ class PipelineReader {
 
   /// Limits the sum over all post-processors, since each text gets their tokens.
   static void check_template(const JsonPlace& place, std::size_t tokens) {
-    constexpr std::size_t kMost = 64;
-    if (tokens > kMost) place.fail("puts more than ", kMost, " tokens around a text");
+    constexpr std::size_t kMax = 64;
+    if (tokens > kMax) place.fail("puts more than ", kMax, " tokens around a text");
   }
   std::size_t template_tokens() const {
     return pipeline_.template_start.size() + pipeline_.template_end.size();

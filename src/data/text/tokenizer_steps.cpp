@@ -40,21 +40,21 @@ class Growth {
  public:
   /// Counts a step, since each step processes all texts or tokens.
   void add(const JsonPlace& step) {
-    constexpr int kMostSteps = 256;
-    if (++steps_ > kMostSteps) step.fail("is step ", steps_, "; at most ", kMostSteps, " are read");
+    constexpr int kMaxSteps = 256;
+    if (++steps_ > kMaxSteps) step.fail("is step ", steps_, "; at most ", kMaxSteps, " are read");
   }
   void replace(const JsonPlace& step, const std::string& pattern, const std::string& content) {
     const double times = static_cast<double>(content.size()) / static_cast<double>(pattern.size());
     factor_ *= std::max(times, 1.0);
-    if (factor_ > kMost)
-      step.fail("makes a text more than ", kMost, " times as long; want shorter content");
+    if (factor_ > kMax)
+      step.fail("makes a text more than ", kMax, " times as long; want shorter content");
   }
   void insert(const JsonPlace& step, const std::string& content) const {
-    if (content.size() > kMost) step.fail("puts more than ", kMost, " bytes before a text");
+    if (content.size() > kMax) step.fail("puts more than ", kMax, " bytes before a text");
   }
 
  private:
-  static constexpr int kMost = 64;
+  static constexpr int kMax = 64;
   double factor_ = 1;
   int steps_ = 0;
 };
@@ -158,20 +158,20 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
     if (type == "ByteLevel") {
       step.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
       const auto regex = step.find("use_regex");
-      const bool makes_words = !regex || regex->flag();
+      const bool splits_words = !regex || regex->flag();
       read.adds_prefix_space = step.at("add_prefix_space").flag();
-      if (makes_words) read.adds_prefix_space = adds_prefix_space.value_or(read.adds_prefix_space);
+      if (splits_words) read.adds_prefix_space = adds_prefix_space.value_or(read.adds_prefix_space);
       if (read.adds_prefix_space) read.steps.push_back({.kind = Kind::kPrefixSpace});
-      if (makes_words) read.steps.push_back({.kind = Kind::kWords});
+      if (splits_words) read.steps.push_back({.kind = Kind::kWords});
       read.by_bytes = true;
     } else if (type == "Split") {
       read.steps.push_back(read_split(step));
     } else if (type == "Digits") {
       step.know({"type", "individual_digits"});
-      const bool apart = step.at("individual_digits").flag();
+      const bool individual = step.at("individual_digits").flag();
       read.steps.push_back(
           {.kind = Kind::kDigits,
-           .behavior = apart ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
+           .behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
     } else if (type == "Metaspace") {
       read.steps.push_back(read_metaspace(step));
     } else {

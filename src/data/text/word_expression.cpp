@@ -165,8 +165,8 @@ class CompiledExpression {
                               &error, &offset, nullptr));
     if (!code_) throw DataError(concat(message_of(error), " at byte ", offset, " of ", text));
     has_machine_code_ = pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE) == 0;
-    pcre2_set_match_limit(context_.get(), kMostSteps);
-    pcre2_set_heap_limit(context_.get(), kMostKib);
+    pcre2_set_match_limit(context_.get(), kMaxSteps);
+    pcre2_set_heap_limit(context_.get(), kMaxKib);
   }
   const pcre2_code* code() const { return code_.get(); }
   /// Finds the first match from `at` on; returns false if there is none.
@@ -185,7 +185,7 @@ class CompiledExpression {
   }
 
  private:
-  static constexpr std::uint32_t kMostSteps = 10'000'000, kMostKib = 256 * 1024;
+  static constexpr std::uint32_t kMaxSteps = 10'000'000, kMaxKib = 256 * 1024;
   struct Free {
     void operator()(pcre2_code* code) const { pcre2_code_free(code); }
     void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }

@@ -27,7 +27,7 @@ class Scanner {
   void pass(int classes) {
     while (is(classes)) next();
   }
-  void pass_others() {
+  void skip_others() {
     while (is_other()) next();
   }
 
@@ -107,7 +107,7 @@ std::size_t gpt2_word_end(std::string_view text, std::size_t begin) {
   } else if (scanner.is(kNumber)) {
     scanner.pass(kNumber);
   } else if (scanner.is_other()) {
-    scanner.pass_others();
+    scanner.skip_others();
   } else {
     return white_space_end(Scanner(text, begin), text.size());
   }
@@ -125,7 +125,7 @@ bool may_cut(WordPattern pattern, char32_t before, char32_t after) {
   return is_white_space(before) ? is_line_end && !is_white_space(after) && !slash : blank;
 }
 
-std::size_t last_place_between(
+std::size_t last_match_between(
     std::string_view text, std::size_t first,
     const std::function<bool(std::string_view before, std::string_view after)>& may_cut) {
   std::string_view after;
@@ -153,7 +153,7 @@ std::size_t last_character(std::string_view text, std::size_t first) {
 }
 
 std::size_t last_word_cut(std::string_view text, std::size_t first) {
-  return last_place_between(text, first, [](std::string_view before, std::string_view after) {
+  return last_match_between(text, first, [](std::string_view before, std::string_view after) {
     return may_cut(WordPattern::kGpt2, decode_utf8(before, 0).value, decode_utf8(after, 0).value);
   });
 }

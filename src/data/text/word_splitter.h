@@ -97,7 +97,7 @@ bool may_cut(WordPattern pattern, char32_t before, char32_t after);
 
 /// Returns the last position from `first` on, but not 0, between two characters for which
 /// `may_cut(before, after)` is true; 0 if there is none.
-std::size_t last_place_between(
+std::size_t last_match_between(
     std::string_view text, std::size_t first,
     const std::function<bool(std::string_view before, std::string_view after)>& may_cut);
 

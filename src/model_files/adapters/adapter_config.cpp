@@ -44,7 +44,7 @@ constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
 /// Tasks whose models have only their base's modules.
 constexpr const char* kTasks[] = {"CAUSAL_LM", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION"};
 
-bool says_nothing(const json::value& value) {
+bool is_empty_or_false(const json::value& value) {
   return value.is_null() || value == json::value(false) || value == json::value("") ||
          (value.is_object() && value.get_object().empty()) ||
          (value.is_array() && value.get_array().empty());
@@ -60,14 +60,14 @@ class AdapterConfigReader {
     AdapterConfig config;
     want("peft_type", value("peft_type") == json::value("LORA"), "\"LORA\"");
     const json::value task = value("task_type");
-    want("task_type", says_nothing(task) || std::ranges::count(kTasks, task) > 0,
+    want("task_type", is_empty_or_false(task) || std::ranges::count(kTasks, task) > 0,
          "null, \"CAUSAL_LM\", \"SEQ_2_SEQ_LM\" or \"FEATURE_EXTRACTION\": others add a head");
-    want("bias", says_nothing(value("bias")) || value("bias") == "none", "\"none\"");
+    want("bias", is_empty_or_false(value("bias")) || value("bias") == "none", "\"none\"");
     read_sizes(config);
     read_variant(config);
     read_targets(config);
     read_layers(config);
-    if (const json::value names = value("modules_to_save"); !says_nothing(names)) {
+    if (const json::value names = value("modules_to_save"); !is_empty_or_false(names)) {
       for (const std::string& module : texts("modules_to_save", names))
         add_pattern(config.whole, "modules_to_save", concat("(.*\\.)?(?:", module, ")(\\..*)?"));
     }
@@ -114,10 +114,10 @@ class AdapterConfigReader {
     config.all_linear = targets == kAllLinear;
     if (!config.all_linear) config.targets = modules("target_modules", targets);
     const json::value parameters = value("target_parameters");  // of all experts in a layer
-    if (!says_nothing(parameters)) config.parameters = texts("target_parameters", parameters);
-    want("target_modules", !says_nothing(targets) || !says_nothing(parameters),
+    if (!is_empty_or_false(parameters)) config.parameters = texts("target_parameters", parameters);
+    want("target_modules", !is_empty_or_false(targets) || !is_empty_or_false(parameters),
          "names, a pattern, or \"all-linear\"");
-    if (!says_nothing(excluded)) config.excluded = modules("exclude_modules", excluded);
+    if (!is_empty_or_false(excluded)) config.excluded = modules("exclude_modules", excluded);
   }
 
   ModuleNames modules(const char* key, const json::value& found) {
@@ -143,7 +143,7 @@ class AdapterConfigReader {
     } else if (!layers.is_null()) {
       number(layers);
     }
-    if (says_nothing(names)) {
+    if (is_empty_or_false(names)) {
       add_pattern(config.layer_names, "layers_pattern", "(?:.*?\\.[^.]*\\.)(\\d+)\\..*");
       return;
     }
@@ -187,7 +187,7 @@ class AdapterConfigReader {
   template <class Read>
   void read_numbers(const char* key, ModuleNumbers& numbers, const Read& read) {
     const json::value found = value(key);
-    if (says_nothing(found)) return;
+    if (is_empty_or_false(found)) return;
     if (!found.is_object()) return reader_.refuse(key, found, "an object of numbers");
     for (const auto& [name, number] : found.get_object()) {
       try {
@@ -206,9 +206,9 @@ class AdapterConfigReader {
     }
   }
   void add_pattern(std::vector<ModulePattern>& to, const char* key, const std::string& text) {
-    if (to.size() == kMostPatterns)
-      reader_.problem(concat(key, ": has more than ", kMostPatterns, " names"));
-    if (to.size() < kMostPatterns) to.push_back(pattern(key, text));
+    if (to.size() == kMaxPatterns)
+      reader_.problem(concat(key, ": has more than ", kMaxPatterns, " names"));
+    if (to.size() < kMaxPatterns) to.push_back(pattern(key, text));
   }
   void want(const std::string& key, bool is_right, const std::string& wanted) {
     if (!is_right) reader_.refuse(key, value(key), wanted);
@@ -284,8 +284,8 @@ void ModuleNumbers::add(const std::string& pattern, double number) {
     plain_.emplace(pattern, numbered);
     return;
   }
-  if (patterns_.size() == kMostPatterns)
-    throw DataError(concat("has more than ", kMostPatterns, " patterns"));
+  if (patterns_.size() == kMaxPatterns)
+    throw DataError(concat("has more than ", kMaxPatterns, " patterns"));
   patterns_.emplace_back(concat("(.*\\.)?(", pattern, ")"), numbered);
 }
 
@@ -323,8 +323,8 @@ std::string vit_name_of_folder(const std::string& name) {
 }
 
 std::string AdapterConfig::name_there(const std::string& module) const {
-  if (is_of_vit_5) return vit_name_of_5(module);
-  if (!is_of_outer || !module.starts_with(kAlone)) return module;
+  if (uses_vit_5_names) return vit_name_of_5(module);
+  if (!uses_outer_names || !module.starts_with(kAlone)) return module;
   return std::string(kInsideOuter) + module.substr(kAlone.size());
 }
 

@@ -34,7 +34,7 @@ class ModulePattern {
 std::int64_t leading_number(std::string_view text);
 
 /// Limit of patterns in one key.
-inline constexpr std::size_t kMostPatterns = 100;
+inline constexpr std::size_t kMaxPatterns = 100;
 
 /// Names of modules, each also matching as a suffix after a dot; or a pattern instead.
 struct ModuleNames {
@@ -78,8 +78,8 @@ struct AdapterConfig {
   bool ties_whole = false;             // head and token table then stay tied
   std::vector<std::string> unknown{};  // unknown keys
   /// The base was a model of texts and images, whose modules have longer names.
-  bool is_of_outer = false;
-  bool is_of_vit_5 = false;  // the base was a ViT of transformers 5, see vit_name_of_5
+  bool uses_outer_names = false;
+  bool uses_vit_5_names = false;  // the base was a ViT of transformers 5, see vit_name_of_5
 
   /// Returns the name in such a base of a module of the folder's model.
   std::string name_there(const std::string& module) const;

@@ -119,14 +119,14 @@ bool is_b(const AdapterTensor& tensor) { return tensor.matrix == AdapterTensor::
 
 /// Copies one expert's columns of B, (rows, r), to or from the stacked (outputs, r·E).
 void copy_columns(const Tensor& of_expert, const Tensor& all, const AdapterTensor& tensor,
-                  RowsTo side) {
+                  TargetOrder side) {
   const std::int64_t rank = of_expert.size(1);
   for (std::int64_t row = 0; row < tensor.rows; ++row) {
     for (std::int64_t r = 0; r < rank; ++r) {
       float& there = all.data<float>()[(tensor.first_row + row) * all.size(1) + r * tensor.experts +
                                        tensor.expert];
       float& here = of_expert.data<float>()[row * rank + r];
-      (side == RowsTo::kFile ? there : here) = side == RowsTo::kFile ? here : there;
+      (side == TargetOrder::kFile ? there : here) = side == TargetOrder::kFile ? here : there;
     }
   }
 }
@@ -175,7 +175,7 @@ std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t expe
 
 AdapterContents::AdapterContents(const fs::path& folder)
     : config_(read_adapter_config_file(folder / kAdapterConfig)), file_(tensors_in(folder)) {
-  config_.is_of_outer =
+  config_.uses_outer_names =
       file_.rename(concat(kAdapterPrefix, kInsideOuter), concat(kAdapterPrefix, kAlone));
   std::vector<std::string> names;
   for (const SafetensorsEntry& entry : file_.entries()) names.push_back(entry.name);
@@ -183,24 +183,23 @@ AdapterContents::AdapterContents(const fs::path& folder)
     if (!name.starts_with(kAdapterPrefix)) continue;
     const std::string in_base = name.substr(std::string_view(kAdapterPrefix).size());
     if (const std::string here = vit_name_of_folder(in_base); here != in_base)
-      config_.is_of_vit_5 |= file_.rename(name, kAdapterPrefix + here);
+      config_.uses_vit_5_names |= file_.rename(name, kAdapterPrefix + here);
   }
   for (const SafetensorsEntry& entry : file_.entries()) sort_tensor(entry);
 }
 
 void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
-  const auto belongs_to_none = [&] {
+  const auto refuse_tensor = [&] {
     throw DataError(concat(file_.path(), ": the tensor ", entry.name.substr(0, 200),
                            " belongs to no ", "adapter of the model that ", kAdapterConfig,
                            " tells of"));
   };
   constexpr std::size_t kLongestName = 1000;
-  if (!entry.name.starts_with(kAdapterPrefix) || entry.name.size() > kLongestName)
-    belongs_to_none();
+  if (!entry.name.starts_with(kAdapterPrefix) || entry.name.size() > kLongestName) refuse_tensor();
   const std::string name = entry.name.substr(std::string_view(kAdapterPrefix).size());
   if (const std::string module = module_before(name, ".lora_embedding_A"); !module.empty()) {
-    if (!config_.is_target(module)) belongs_to_none();
-    add_beside(embeddings_, module, ".lora_embedding_A", ".lora_embedding_B");
+    if (!config_.is_target(module)) refuse_tensor();
+    add_extra_weight(embeddings_, module, ".lora_embedding_A", ".lora_embedding_B");
     if (is_token_table(module)) table_ = module;
   } else if (const std::string of_all = module_before(name, ".lora_A.weight");
              is_fused(of_all, config_)) {
@@ -208,19 +207,19 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
   } else if (const std::string of_a = module_before(name, ".lora_A.weight"); !of_a.empty()) {
     const bool follows = config_.ties_whole && is_head(of_a);  // not a target itself
     if (!config_.is_target(of_a) && !config_.is_parameter(of_a + ".weight") && !follows)
-      belongs_to_none();
+      refuse_tensor();
     const std::int64_t rank = entry.shape.empty() ? 0 : entry.shape.front();
     if (const std::int64_t wanted = config_.rank_of(of_a); rank != wanted)
       throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has rank ", rank,
                              ", want ", wanted, ", as ", kAdapterConfig,
                              " says; copy both files again"));
     if (is_head(of_a)) {
-      add_beside(heads_, of_a, ".lora_A.weight", ".lora_B.weight");
+      add_extra_weight(heads_, of_a, ".lora_A.weight", ".lora_B.weight");
     } else {
       ranks_.emplace(of_a, rank);
     }
   } else if (name.find(".lora_") == name.npos) {
-    beside_.insert(entry.name);
+    extra_weights_.insert(entry.name);
     if (name.find(".original_module.") != name.npos) return;  // the base's, which PEFT ignores
     const auto [found, is_new] = whole_.try_emplace(unwrapped(name), entry.name);
     if (!is_new && name.find(".modules_to_save.") != name.npos) found->second = entry.name;
@@ -229,7 +228,7 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
 
 std::string AdapterContents::parameter_of_experts(const std::string& module) const {
   if (module.ends_with("_linear")) return module + ".weight";  // Granite in transformers 4
-  if (is_of_first(module)) return module.substr(0, module.rfind('.')) + ".gate_up_proj";
+  if (is_gate_or_up(module)) return module.substr(0, module.rfind('.')) + ".gate_up_proj";
   const std::string first = module + ".gate_up_proj", last = module + ".down_proj";
   const bool is_alone =
       !file_.contains(concat(kAdapterPrefix, module, ".base_layer.lora_A.weight"));
@@ -250,15 +249,15 @@ double AdapterContents::scale_of_fused(const std::string& module) const {
   return config_.scale_of(parameter_of_experts(module));
 }
 
-void AdapterContents::add_beside(std::set<std::string>& modules, const std::string& module,
-                                 const char* a, const char* b) {
+void AdapterContents::add_extra_weight(std::set<std::string>& modules, const std::string& module,
+                                       const char* a, const char* b) {
   modules.insert(module);
   for (const char* ending : {a, b, kMagnitudes})
     if (ending != kMagnitudes || is_decomposed(config_.variant))
-      beside_.insert(concat(kAdapterPrefix, module, ending));
+      extra_weights_.insert(concat(kAdapterPrefix, module, ending));
 }
 
-std::set<std::string> AdapterContents::weights_beside() const {
+std::set<std::string> AdapterContents::extra_weights() const {
   std::set<std::string> names;
   for (const auto& [weight, tensor] : whole_) names.insert(weight);
   for (const auto* modules : {&embeddings_, &heads_})
@@ -273,7 +272,7 @@ std::int64_t AdapterContents::vocabulary() const {
   return 0;
 }
 
-std::map<std::string, std::int64_t> AdapterContents::rows_beside() const {
+std::map<std::string, std::int64_t> AdapterContents::extra_weight_rows() const {
   std::map<std::string, std::int64_t> rows;
   for (const auto& [weight, tensor] : whole_) {
     const std::vector<std::int64_t>& shape = file_.entry(tensor).shape;
@@ -372,7 +371,7 @@ bool is_fused(const std::string& module, const AdapterConfig& config) {
   return module.ends_with(kExperts) || module.ends_with(kFirst);
 }
 
-bool is_of_first(const std::string& module) {
+bool is_gate_or_up(const std::string& module) {
   return module.ends_with(kFirst) || module.ends_with(kGraniteFirst);
 }
 
@@ -382,7 +381,7 @@ std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& 
   std::string bare, first;
   for (const auto& [module, rank] : contents.fused()) {
     if (!module.starts_with(layer)) continue;
-    (is_of_first(module) ? first : bare) = module;
+    (is_gate_or_up(module) ? first : bare) = module;
   }
   if (!first.empty()) return tensor.is_last ? bare : first;
   if (bare.empty()) return "";
@@ -408,7 +407,7 @@ Tensor read_expert(const AdapterTensor& tensor, const std::string& module,
   }
   const Tensor all = contents.load(name, {tensor.outputs, rank * tensor.experts});
   const Tensor own = host_tensor({tensor.rows, rank});
-  copy_columns(own, all, tensor, RowsTo::kHere);
+  copy_columns(own, all, tensor, TargetOrder::kHere);
   return own;
 }
 
@@ -418,7 +417,7 @@ Shape whole_shape(const AdapterTensor& tensor) {
 }
 
 void write_expert(const Tensor& whole, const AdapterTensor& tensor, const Tensor& values) {
-  if (is_b(tensor)) return copy_columns(values, whole, tensor, RowsTo::kFile);
+  if (is_b(tensor)) return copy_columns(values, whole, tensor, TargetOrder::kFile);
   std::copy_n(values.data<float>(), values.elements(),
               whole.data<float>() + tensor.expert * values.elements());
 }

@@ -52,16 +52,16 @@ class AdapterContents {
   double scale_of_fused(const std::string& module) const;
 
   /// Weights that the folder replaces, and embeddings and heads to which it adds a product.
-  std::set<std::string> weights_beside() const;
+  std::set<std::string> extra_weights() const;
   /// Rows of the replaced weights.
-  std::map<std::string, std::int64_t> rows_beside() const;
-  /// Returns whether a tensor of the file belongs to one of weights_beside.
-  bool is_beside(const std::string& tensor) const { return beside_.contains(tensor); }
+  std::map<std::string, std::int64_t> extra_weight_rows() const;
+  /// Returns whether a tensor of the file belongs to one of extra_weights.
+  bool is_extra_weight(const std::string& tensor) const { return extra_weights_.contains(tensor); }
   /// Rows of the token table if the folder replaces it; else 0.
   std::int64_t vocabulary() const;
   /// Returns whether head and token table become separate weights, although the base ties them.
   bool unties_head() const;
-  /// Applies the folder's changes of a weight in weights_beside to `values`, (rows, columns) f32 on
+  /// Applies the folder's changes of a weight in extra_weights to `values`, (rows, columns) f32 on
   /// the host, which contain the base's weight.
   void change(const std::string& weight, const Tensor& values) const;
   /// Loads a tensor of the file in f32. Throws DataError if it is missing or has another shape.
@@ -72,8 +72,8 @@ class AdapterContents {
   /// Returns the parameter whose rank and scale apply: "….experts.gate_up_proj".
   std::string parameter_of_experts(const std::string& module) const;
   void sort_tensor(const SafetensorsEntry& entry);
-  void add_beside(std::set<std::string>& modules, const std::string& module, const char* a,
-                  const char* b);
+  void add_extra_weight(std::set<std::string>& modules, const std::string& module, const char* a,
+                        const char* b);
   void add_product(const std::string& module, const Tensor& values) const;
   bool head_follows_table() const;
 
@@ -83,7 +83,7 @@ class AdapterContents {
   std::map<std::string, std::string> whole_;  // tensor in the file, by weight
   std::set<std::string> embeddings_, heads_;  // modules with a product
   std::string table_;                         // the token table's module, among the embeddings
-  std::set<std::string> beside_;              // tensors of the file
+  std::set<std::string> extra_weights_;       // tensors of the file
 };
 
 /// Adapters of all experts in a layer, stacked by PEFT: "….experts.base_layer" for gate and up,
@@ -95,7 +95,7 @@ class AdapterContents {
 /// Returns whether a module of an adapter's tensor is stacked.
 bool is_fused(const std::string& module, const AdapterConfig& config);
 /// Returns whether it is the gate and up map, if the folder has both maps.
-bool is_of_first(const std::string& module);
+bool is_gate_or_up(const std::string& module);
 
 /// Returns the folder's module that stacks a tensor's expert; empty if there is none.
 std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& contents);

@@ -98,38 +98,38 @@ constexpr const char *kEachExpert = ".*\\.experts\\.\\d+\\..*",
                      *kDown = ".*\\.experts\\.down_proj";
 
 /// Whether to write ranks of experts: they differ from others, or PEFT would not double them.
-bool tells_experts(const AdaptedModules& adapted, const LoraConfig& config) {
+bool stores_expert_ranks(const AdaptedModules& adapted, const LoraConfig& config) {
   const std::int64_t rank = adapted.rank_of_experts;
   return rank != 0 && (rank != config.rank || adapted.names_experts);
 }
 
 json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
   const std::int64_t rank = adapted.rank_of_experts;
-  if (!tells_experts(adapted, config)) return {};
+  if (!stores_expert_ranks(adapted, config)) return {};
   if (adapted.of_experts.empty()) return {{kGateAndUp, rank}, {kDown, rank}};
   return {{kEachExpert, rank}, {kGateAndUp, 2 * rank}, {kDown, rank}};
 }
 
 /// PEFT combines an expert's gate and up into one adapter of twice the rank, which changes the
 /// scale alpha/√r. Such scales are written in plain LoRA's form, alpha·√r/r.
-bool tells_plain_scales(const AdaptedModules& adapted, const LoraConfig& config) {
+bool stores_plain_alpha(const AdaptedModules& adapted, const LoraConfig& config) {
   return has_root_scale(config.variant) && !adapted.of_experts.empty();
 }
 
-double told_alpha(const AdaptedModules& adapted, const LoraConfig& config, std::int64_t rank) {
-  return tells_plain_scales(adapted, config) ? config.alpha * std::sqrt(static_cast<double>(rank))
+double stored_alpha(const AdaptedModules& adapted, const LoraConfig& config, std::int64_t rank) {
+  return stores_plain_alpha(adapted, config) ? config.alpha * std::sqrt(static_cast<double>(rank))
                                              : config.alpha;
 }
 
 json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& config) {
-  if (!tells_experts(adapted, config) || adapted.of_experts.empty()) return {};
-  const double alpha = told_alpha(adapted, config, adapted.rank_of_experts);
-  if (!tells_plain_scales(adapted, config)) return {{kGateAndUp, 2 * alpha}};
+  if (!stores_expert_ranks(adapted, config) || adapted.of_experts.empty()) return {};
+  const double alpha = stored_alpha(adapted, config, adapted.rank_of_experts);
+  if (!stores_plain_alpha(adapted, config)) return {{kGateAndUp, 2 * alpha}};
   return {{kEachExpert, alpha}, {kGateAndUp, 2 * alpha}, {kDown, alpha}};
 }
 
 /// Whether weights are transposed; PEFT transposes adapters of modules, not of parameters.
-bool lies_transposed(Network& model) {
+bool is_stored_transposed(Network& model) {
   bool transposed = false;
   model.visit_linears([&](Linear& linear) {
     if (linear.adapter() == nullptr) return;
@@ -175,7 +175,7 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
   warn_of_dense_layers(model, experts, layout, folder);
   warn_of_single_experts(adapted, folder);
   std::vector<std::string> modules;
-  for (const std::string& module : layout.not_adapted)
+  for (const std::string& module : layout.unadaptable)
     if (std::ranges::any_of(adapted.modules, [&](auto& name) { return last_part(name) == module; }))
       modules.push_back(module);
   if (modules.empty()) return;
@@ -186,11 +186,11 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
 }
 
 /// Returns the fully trained weights' tensors, by their names in the base.
-std::vector<NamedTensor> tensors_trained_whole(Network& network, const HuggingFaceLayout& layout,
+std::vector<NamedTensor> fully_trained_tensors(Network& network, const HuggingFaceLayout& layout,
                                                const Stream& stream) {
   std::vector<NamedTensor> tensors;
   network.visit_parameters([&](Parameter& parameter) {
-    if (is_of_adapter(parameter) || !parameter.trainable()) return;
+    if (belongs_to_adapter(parameter) || !parameter.trainable()) return;
     const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
     std::int64_t row = 0;
     for (const FileTensor& part : parameter.in_files()) {
@@ -213,7 +213,7 @@ std::string config_text(Network& model, std::int64_t experts, const LoraConfig& 
                         const std::string& base, const HuggingFaceLayout& layout,
                         const json::value& task, const json::value& whole) {
   const AdaptedModules adapted(model, experts, layout);
-  const bool has_roots = has_root_scale(config.variant) && !tells_plain_scales(adapted, config);
+  const bool has_roots = has_root_scale(config.variant) && !stores_plain_alpha(adapted, config);
   return pretty_json(json::object{
       {"peft_type", "LORA"},
       {"task_type", task},
@@ -221,13 +221,13 @@ std::string config_text(Network& model, std::int64_t experts, const LoraConfig& 
       {"revision", nullptr},
       {"inference_mode", true},
       {"r", config.rank},
-      {"lora_alpha", told_alpha(adapted, config, config.rank)},
+      {"lora_alpha", stored_alpha(adapted, config, config.rank)},
       {"lora_dropout", config.dropout},
       {"target_modules", array_of(adapted.modules)},
       {"target_parameters",
        adapted.parameters.empty() ? json::value() : json::value(array_of(adapted.parameters))},
       {"bias", "none"},
-      {"fan_in_fan_out", lies_transposed(model)},
+      {"fan_in_fan_out", is_stored_transposed(model)},
       {"use_rslora", has_roots},
       {"use_dora", is_decomposed(config.variant)},
       {"init_lora_weights", true},
@@ -249,7 +249,7 @@ std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
   for (const AdapterTensor& tensor : adapters) {
     const Tensor values = wait_for_host(tensor.parameter->acquire_master(stream), stream);
     const Tensor rows = reordered(values.rows(tensor.first_row, tensor.first_row + tensor.rows),
-                                  tensor.order, RowsTo::kFile);
+                                  tensor.order, TargetOrder::kFile);
     if (!tensor.is_fused) {
       tensors.push_back({name_over_peft(tensor.name), rows});
       continue;
@@ -275,7 +275,7 @@ void write_adapter(Network& network, const ModelConfig& given, const LoraConfig&
   const std::int64_t experts = model.experts.count;
   warn_of_modules(network, experts, layout, folder);
   std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
-  const std::vector<NamedTensor> whole = tensors_trained_whole(network, layout, stream);
+  const std::vector<NamedTensor> whole = fully_trained_tensors(network, layout, stream);
   for (const auto& [name, tensor] : whole) tensors.push_back({kAdapterPrefix + name, tensor});
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
@@ -297,7 +297,7 @@ bool holds_adapter(const fs::path& folder) {
   return fs::exists(folder / kAdapterConfig, error);
 }
 
-std::string told_of_adapters_in(const fs::path& folder) {
+std::string adapters_hint(const fs::path& folder) {
   std::vector<std::string> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error))

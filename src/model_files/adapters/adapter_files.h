@@ -33,7 +33,7 @@ inline void write_adapter(LanguageModel& model, const LoraConfig& config, const 
 bool holds_adapter(const std::filesystem::path& folder);
 
 /// Returns "; these folders in it hold adapters: …", for PEFT's named adapters, or "".
-std::string told_of_adapters_in(const std::filesystem::path& folder);
+std::string adapters_hint(const std::filesystem::path& folder);
 
 struct AdapterFolder {
   /// Settings of all adapters: the largest rank, and targets as names.
@@ -41,13 +41,13 @@ struct AdapterFolder {
   std::string base;  // base_model_name_or_path; may be empty
   /// Weights changed other than by adapters of linear maps, by their names in the base's folder:
   /// fully trained weights (modules_to_save), and the adapted head and token table.
-  std::vector<std::string> weights_beside{};
+  std::vector<std::string> extra_weights{};
   bool unties_head = false;     // the base's tied head becomes a separate weight
   std::int64_t vocabulary = 0;  // rows of a replaced token table; 0: none
   /// Rows of a replaced classifier, by its name's prefix; 0: none.
   std::int64_t classes_of(const std::string& classifier) const;
-  std::map<std::string, std::int64_t> rows_beside{};  // of replaced weights
-  std::vector<ClassLabel> labels{};                   // from kAdapterLabels; empty without the file
+  std::map<std::string, std::int64_t> extra_weight_rows{};  // of replaced weights
+  std::vector<ClassLabel> labels{};  // from kAdapterLabels; empty without the file
 };
 
 /// Reads the configuration of an adapter folder. Warns of unknown keys. Throws MissingInput, or
@@ -56,21 +56,21 @@ struct AdapterFolder {
 AdapterFolder read_adapter_config(const std::filesystem::path& folder);
 
 /// Receives f32 values on the host in a weight's shape.
-using ValuesTaker = std::function<void(Parameter& parameter, const Tensor& values)>;
+using ValuesCallback = std::function<void(Parameter& parameter, const Tensor& values)>;
 
 /// Reads the values of the model's adapters, which were added with the folder's config. Adapters
 /// below the config's rank are padded with zeros, which training does not change; B is rescaled if
 /// an adapter's scale differs. Throws MissingInput, or DataError if a tensor is missing, has
-/// another shape, or belongs to none. `take` receives each weight of weights_beside; if null,
+/// another shape, or belongs to none. `take` receives each weight of extra_weights; if null,
 /// DataError if there are any.
 void read_adapter_weights(const std::filesystem::path& folder, Network& network,
                           const ModelConfig& model, const Stream& stream,
                           const ModelRegistry& registry = model_families(),
-                          const ValuesTaker& take = {});
+                          const ValuesCallback& take = {});
 inline void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
                                  const Stream& stream,
                                  const ModelRegistry& registry = model_families(),
-                                 const ValuesTaker& take = {}) {
+                                 const ValuesCallback& take = {}) {
   read_adapter_weights(folder, model, model.config(), stream, registry, take);
 }
 

@@ -62,8 +62,9 @@ std::string targets_of(const AdapterContents& contents) {
   const bool has_router =
       std::ranges::any_of(contents.ranks(), [](const auto& one) { return is_router(one.first); });
   if (config.all_linear && config.excluded.are_none() && !has_router) return kAllLinear;
-  const bool are_names = !config.all_linear && !config.targets.pattern && !config.is_of_outer &&
-                         !config.is_of_vit_5 && config.excluded.are_none() && config.layers.empty();
+  const bool are_names = !config.all_linear && !config.targets.pattern &&
+                         !config.uses_outer_names && !config.uses_vit_5_names &&
+                         config.excluded.are_none() && config.layers.empty();
   const bool has_experts = !modules_of_experts(contents).empty();
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks()) {
@@ -120,15 +121,16 @@ FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& conte
 /// Whether it lacks an expert's map or a router, while others have it.
 bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
   if (tensor.experts == 1 && !is_router(tensor.module)) return false;
-  const bool is_there = !tensor.is_fused && contents.file().contains(name_there(tensor, contents));
-  return !is_there && fused_module_of(tensor, contents).empty();
+  const bool is_present =
+      !tensor.is_fused && contents.file().contains(name_there(tensor, contents));
+  return !is_present && fused_module_of(tensor, contents).empty();
 }
 
 /// Returns the folder's tensor, padded with zeros to the rank; zeros for experts without one.
 Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents) {
   using Matrix = AdapterTensor::Matrix;
   if (tensor.matrix == Matrix::kMagnitudes)
-    return reordered(contents.load(tensor.name, {tensor.rows}), tensor.order, RowsTo::kHere);
+    return reordered(contents.load(tensor.name, {tensor.rows}), tensor.order, TargetOrder::kHere);
   const std::int64_t columns = tensor.parameter->shape()[1];
   const Tensor values =
       Tensor::zeros({tensor.rows, columns}, DType::kF32, MemoryKind::kWorkspace, host_stream());
@@ -141,7 +143,7 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents) {
     std::transform(from, from + width, values.data<float>() + row * columns,
                    [&](float value) { return value * static_cast<float>(scale); });
   }
-  return reordered(values, tensor.order, RowsTo::kHere);
+  return reordered(values, tensor.order, TargetOrder::kHere);
 }
 
 /// Throws DataError if the adapter belongs to a model with another number of experts.
@@ -164,7 +166,7 @@ void check_experts(Network& network, const ModelConfig& model, const AdapterCont
 }
 
 /// Throws DataError if a targeted linear map has no adapter in the folder.
-void check_all_are_there(Network& model, const AdapterContents& contents,
+void require_all_tensors(Network& model, const AdapterContents& contents,
                          const HuggingFaceLayout& layout) {
   const std::set<std::string> of_experts = modules_of_experts(contents);
   model.visit_linears([&](Linear& linear) {
@@ -175,22 +177,22 @@ void check_all_are_there(Network& model, const AdapterContents& contents,
     if (may_lack || (is_expert && !contents.fused().empty())) return;
     for (const AdapterPart& part : modules_of(linear, layout)) {
       if (is_expert && part.experts > 1) continue;  // PEFT does not support such modules
-      const bool is_beside_experts =                // PEFT loses adapters of dense layers
+      const bool is_dense_counterpart =             // PEFT loses adapters of dense layers
           !is_expert && of_experts.contains(part.name.substr(part.name.rfind('.') + 1));
       if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name) &&
-          !is_beside_experts)
+          !is_dense_counterpart)
         contents.file().entry(concat(kAdapterPrefix, part.name, ".lora_A.weight"));  // throws
     }
   });
 }
 
 /// Calls take(parameter, values) for the weights that the folder changes other than by adapters.
-void read_weights_beside(const AdapterContents& contents, Network& network,
-                         const ModelConfig& model, const HuggingFaceLayout& layout,
-                         const Stream& stream, const ValuesTaker& take) {
-  std::set<std::string> left = contents.weights_beside();
+void read_extra_weights(const AdapterContents& contents, Network& network, const ModelConfig& model,
+                        const HuggingFaceLayout& layout, const Stream& stream,
+                        const ValuesCallback& take) {
+  std::set<std::string> left = contents.extra_weights();
   network.visit_parameters([&](Parameter& parameter) {
-    if (is_of_adapter(parameter)) return;
+    if (belongs_to_adapter(parameter)) return;
     Tensor values;
     std::int64_t row = 0;
     for (const FileTensor& part : parameter.in_files()) {
@@ -233,36 +235,36 @@ static std::vector<ClassLabel> labels_in(const fs::path& file) {
 }
 
 AdapterFolder read_adapter_config(const fs::path& folder) {
-  const std::string others = told_of_adapters_in(folder);
+  const std::string others = adapters_hint(folder);
   if (!others.empty() && !holds_adapter(folder))
     throw MissingInput(concat(folder.string(), ": holds no adapter", others));
   const AdapterContents contents(folder);
   if (!others.empty()) warn(folder.string(), "its own adapter is read alone" + others);
-  const std::set<std::string> beside = contents.weights_beside();
+  const std::set<std::string> beside = contents.extra_weights();
   warn_of_unknown_keys((folder / kAdapterConfig).string(), contents.config().unknown);
   return {.config = config_of(contents),
           .base = contents.config().base,
-          .weights_beside = {beside.begin(), beside.end()},
+          .extra_weights = {beside.begin(), beside.end()},
           .unties_head = contents.unties_head(),
           .vocabulary = contents.vocabulary(),
-          .rows_beside = contents.rows_beside(),
+          .extra_weight_rows = contents.extra_weight_rows(),
           .labels = labels_in(folder / kAdapterLabels)};
 }
 
 std::int64_t AdapterFolder::classes_of(const std::string& classifier) const {
-  const auto rows = rows_beside.find(classifier + "weight");
-  return classifier.empty() || rows == rows_beside.end() ? 0 : rows->second;
+  const auto rows = extra_weight_rows.find(classifier + "weight");
+  return classifier.empty() || rows == extra_weight_rows.end() ? 0 : rows->second;
 }
 
 void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& given,
                           const Stream& stream, const ModelRegistry& registry,
-                          const ValuesTaker& take) {
+                          const ValuesCallback& take) {
   const ModelConfig model = resolved_model_config(given, registry);
   const AdapterContents contents(folder);
   const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
   check_experts(network, model, contents);
-  check_all_are_there(network, contents, layout);
-  const auto beside = contents.weights_beside();
+  require_all_tensors(network, contents, layout);
+  const auto beside = contents.extra_weights();
   if (!take && !beside.empty()) {
     throw DataError(
         concat(folder.string(), ": the adapter also changes ", *beside.begin(),
@@ -270,7 +272,7 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
                "adapter into its base and train the result: hybrid export ",
                shell_path(folder), " --merge --output MERGED"));
   }
-  if (!beside.empty()) read_weights_beside(contents, network, model, layout, stream, take);
+  if (!beside.empty()) read_extra_weights(contents, network, model, layout, stream, take);
   std::set<std::string> wanted;
   for (const AdapterTensor& tensor : tensors_of_adapters(network, model.experts.count)) {
     wanted.insert(name_there(tensor, contents));
@@ -278,11 +280,11 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
       for (const char* matrix : {"A", "B"})
         wanted.insert(concat(kAdapterPrefix, fused, ".lora_", matrix, ".weight"));
     wait_for_copy(
-        tensor.parameter->home_master().rows(tensor.first_row, tensor.first_row + tensor.rows),
+        tensor.parameter->master_in_place().rows(tensor.first_row, tensor.first_row + tensor.rows),
         values_of(tensor, contents), stream);
   }
   for (const SafetensorsEntry& entry : contents.file().entries()) {
-    if (wanted.contains(entry.name) || contents.is_beside(entry.name)) continue;
+    if (wanted.contains(entry.name) || contents.is_extra_weight(entry.name)) continue;
     throw DataError(concat(contents.file().path(), ": the tensor ", entry.name.substr(0, 200),
                            " belongs to no adapter that ", kAdapterConfig, " describes"));
   }

@@ -20,7 +20,7 @@ namespace json = boost::json;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-bool says_something(const json::object& config, const char* key) {
+bool is_given(const json::object& config, const char* key) {
   const json::value* value = config.if_contains(key);
   if (value == nullptr || value->is_null() || *value == json::value(false)) return false;
   if (value->is_object()) return !value->get_object().empty();
@@ -32,8 +32,8 @@ void check_plain(const json::object& config, const AdapterFolder& adapter,
                  const std::string& called) {
   std::string key;
   for (const char* one : {"use_dora", "rank_pattern", "alpha_pattern", "target_parameters"})
-    if (key.empty() && says_something(config, one)) key = one;
-  if (key.empty() && !adapter.weights_beside.empty()) key = adapter.weights_beside.front();
+    if (key.empty() && is_given(config, one)) key = one;
+  if (key.empty() && !adapter.extra_weights.empty()) key = adapter.extra_weights.front();
   if (key.empty()) return;
   throw DataError(concat(called, ": ", key, " cannot be stored in a GGUF adapter file; ",
                          "merge the adapter instead (--merge)"));

@@ -204,8 +204,8 @@ class ConfigOfFile {
   // Source: llama.cpp, src/llama-model.cpp, gemma2 and gemma3.
   void read_gemma(const GgufLayout::Gemma& gemma) {
     const std::int64_t layers = count("block_count");
-    if (layers < 1 || layers > kMostLayers)
-      refuse(concat(key("block_count"), " is ", layers, ", want 1 to ", kMostLayers));
+    if (layers < 1 || layers > kMaxLayers)
+      refuse(concat(key("block_count"), " is ", layers, ", want 1 to ", kMaxLayers));
     const bool is_27b = layers == gemma.layers_of_27b;
     config_["query_pre_attn_scalar"] =
         is_27b ? count("embedding_length") / count("attention.head_count") : head_size_;

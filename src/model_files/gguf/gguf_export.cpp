@@ -15,41 +15,41 @@ namespace hybrid_trainer {
 
 namespace {
 
-struct WrittenType {
+struct OutputType {
   const char* name;
   GgufType type;
   std::int64_t file_type;  // general.file_type
 };
 
 constexpr std::array kWritten{
-    WrittenType{"f32", GgufType::kF32, 0}, WrittenType{"f16", GgufType::kF16, 1},
-    WrittenType{"bf16", GgufType::kBF16, 32}, WrittenType{"q8_0", GgufType::kQ8_0, 7},
-    WrittenType{"q4_0", GgufType::kQ4_0, 2}};
+    OutputType{"f32", GgufType::kF32, 0}, OutputType{"f16", GgufType::kF16, 1},
+    OutputType{"bf16", GgufType::kBF16, 32}, OutputType{"q8_0", GgufType::kQ8_0, 7},
+    OutputType{"q4_0", GgufType::kQ4_0, 2}};
 
-const WrittenType& written_type(const std::string& name) {
-  const auto* found = std::ranges::find(kWritten, name, &WrittenType::name);
+const OutputType& written_type(const std::string& name) {
+  const auto* found = std::ranges::find(kWritten, name, &OutputType::name);
   if (found == kWritten.end())
     throw UsageError(concat("--type: got ", name, ", want ", join(gguf_type_names())));
   return *found;
 }
 
-GgufType type_of(const GgufTensor& tensor, Role role, GgufType asked) {
+GgufType type_of(const GgufTensor& tensor, Role role, GgufType requested) {
   const bool is_f32 = tensor.shape.rank() == 1 || tensor.name == "position_embd.weight" ||
                       tensor.name.ends_with("norm.weight");
-  if (is_f32 || asked == GgufType::kF32) return GgufType::kF32;
+  if (is_f32 || requested == GgufType::kF32) return GgufType::kF32;
   const bool is_table = role == Role::kEmbedding || role == Role::kHead;
-  const GgufType wanted = asked == GgufType::kQ4_0 && is_table ? GgufType::kQ8_0 : asked;
+  const GgufType wanted = requested == GgufType::kQ4_0 && is_table ? GgufType::kQ8_0 : requested;
   return tensor.shape[1] % block_of(wanted).elements == 0 ? wanted : GgufType::kF16;
 }
 
 /// Returns the type of most matrices in a file: the requested one, or f16 as its replacement.
-const WrittenType& mostly(const GgufTypes& types, const WrittenType& asked) {
+const OutputType& mostly(const GgufTypes& types, const OutputType& requested) {
   const auto count = [&](const char* name) {
     const auto found = types.find(name);
     return found == types.end() ? 0 : found->second;
   };
-  const bool are_rounded = asked.type != GgufType::kF32 && count("f16") > count(asked.name);
-  return are_rounded ? written_type("f16") : asked;
+  const bool are_rounded = requested.type != GgufType::kF32 && count("f16") > count(requested.name);
+  return are_rounded ? written_type("f16") : requested;
 }
 
 /// A part of a parameter, stored as one tensor of the file.
@@ -63,7 +63,7 @@ struct Part {
 std::vector<Part> parts_of(LanguageModel& model) {
   std::vector<Part> parts;
   model.visit_parameters([&](Parameter& parameter) {
-    if (is_of_adapter(parameter)) return;
+    if (belongs_to_adapter(parameter)) return;
     std::int64_t row = 0;
     for (const FileTensor& given : parameter.in_files()) {
       const FileTensor tensor = outputs_first(given);
@@ -93,7 +93,7 @@ Tensor vector_of(const std::vector<float>& values) {
 const std::vector<std::string>& gguf_type_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const WrittenType& one : kWritten) all.emplace_back(one.name);
+    for (const OutputType& one : kWritten) all.emplace_back(one.name);
     return all;
   }();
   return names;
@@ -101,20 +101,20 @@ const std::vector<std::string>& gguf_type_names() {
 
 GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::string& type,
                       const std::filesystem::path& path, const Stream& stream) {
-  const WrittenType& asked = written_type(type);
+  const OutputType& requested = written_type(type);
   const std::vector<Part> parts = parts_of(model);
   GgufPlan plan;
   GgufTypes types;
   for (const Part& part : parts) {
     GgufTensor tensor{.name = part.name.name, .shape = part.in_folder.shape};
-    tensor.type = type_of(tensor, part.parameter->role(), asked.type);
+    tensor.type = type_of(tensor, part.parameter->role(), requested.type);
     ++types[name_of(tensor.type)];
     plan.push_back(tensor);
   }
   std::vector<GgufPair> values{gguf_text("general.architecture", gguf_architecture(model.config())),
                                gguf_text("general.type", "model"),
                                gguf_text("general.name", path.stem().string()),
-                               gguf_count("general.file_type", mostly(types, asked).file_type),
+                               gguf_count("general.file_type", mostly(types, requested).file_type),
                                gguf_count("general.quantization_version", 2)};
   const auto add = [&](std::vector<GgufPair> more) {
     std::ranges::move(more, std::back_inserter(values));

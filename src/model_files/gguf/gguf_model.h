@@ -22,7 +22,7 @@ void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfi
                         const std::function<void(Parameter&, const FolderWeight&)>& visit);
 
 /// Returns whether at least nine tenths of the matrices' numbers are quantized in blocks.
-bool is_mostly_blocks(const GgufFile& file);
+bool is_mostly_quantized(const GgufFile& file);
 
 /// Returns whether all matrices of the file are bf16.
 bool is_all_bf16(const GgufFile& file);

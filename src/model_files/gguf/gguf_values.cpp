@@ -184,7 +184,7 @@ class SpecialTokens {
 
   std::vector<GgufPair> values() {
     add(ids_of("bos"), "bos_token_id");
-    add_ends();
+    add_end_tokens();
     add(ids_of("unk"), "unknown_token_id");
     add(ids_of("pad"), "padding_token_id");
     return std::move(values_);
@@ -211,7 +211,7 @@ class SpecialTokens {
     if (!ids.empty()) values_.push_back(gguf_count(concat(kKeys, key), ids.front()));
   }
   /// llama.cpp has three keys for end tokens, and recognizes others by text. Ollama reads a list.
-  void add_ends() {
+  void add_end_tokens() {
     std::vector<std::int64_t> ends = ids_of("eos"), unknown;
     for (const std::int64_t id : ids_under(generation_, "eos_token_id"))
       if (is_token(id) && std::ranges::count(ends, id) == 0) ends.push_back(id);
@@ -219,7 +219,7 @@ class SpecialTokens {
     if (ends.size() < 2) return;
     values_.push_back(gguf_integers(concat(kKeys, "eos_token_ids"), ends));
     for (std::size_t i = 1; i < ends.size(); ++i)
-      if (!ends_answers_by_name(bpe_.tokens[static_cast<std::size_t>(ends[i])]))
+      if (!is_end_of_turn_name(bpe_.tokens[static_cast<std::size_t>(ends[i])]))
         unknown.push_back(ends[i]);
     constexpr const char* kOthers[] = {"eot_token_id", "eom_token_id"};
     for (std::size_t i = 0; i < unknown.size(); ++i) {

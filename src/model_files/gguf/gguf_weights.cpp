@@ -135,7 +135,7 @@ class WeightInGguf final : public FolderWeight {
     if (part.in_folder.order.are_alike()) {
       std::memcpy(to, from, static_cast<std::size_t>(rows) * bytes);
     } else {
-      copy_rows(to, from, part.in_folder.order, bytes, RowsTo::kHere);
+      copy_rows(to, from, part.in_folder.order, bytes, TargetOrder::kHere);
     }
   }
   const GgufFile& file_;
@@ -169,7 +169,7 @@ void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfi
   };
   std::vector<std::pair<Parameter*, std::vector<GgufPart>>> weights;
   network.visit_parameters([&](Parameter& parameter) {
-    if (is_of_adapter(parameter)) return;
+    if (belongs_to_adapter(parameter)) return;
     std::vector<GgufPart> parts;
     for (const FileTensor& tensor : parameter.in_files()) parts.push_back(part_of(tensor));
     weights.emplace_back(&parameter, std::move(parts));
@@ -179,7 +179,7 @@ void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfi
     visit(*parameter, WeightInGguf(file, std::move(parts), parameter->shape()));
 }
 
-bool is_mostly_blocks(const GgufFile& file) {
+bool is_mostly_quantized(const GgufFile& file) {
   constexpr double kMostly = 0.9;
   double all = 0, in_blocks = 0;
   for (const GgufTensor& tensor : file.tensors()) {

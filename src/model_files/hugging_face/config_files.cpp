@@ -58,7 +58,7 @@ bool is_same(const json::value& a, const json::value& b) {
 }
 
 /// Whether the key describes the exported file instead of its base.
-bool is_of_export(const std::string& key) {
+bool is_export_key(const std::string& key) {
   return key == "architectures" || key == "model_type" || key == "torch_dtype" ||
          key == "quantization_config" || key.ends_with("_token_id");
 }
@@ -147,10 +147,10 @@ json::object config_over_base(json::object ours, const json::object& base, const
   };
   bool is_changed = false;
   for (const auto& [key, value] : ours)
-    is_changed = is_changed || (!is_of_export(key) && !is_unchanged(key, value));
+    is_changed = is_changed || (!is_export_key(key) && !is_unchanged(key, value));
   json::object result = is_changed ? ours : base;
   for (const auto& [key, value] : is_changed ? base : ours) {
-    const bool is_own = is_of_export(key);
+    const bool is_own = is_export_key(key);
     const bool is_kept = ours.contains(key) ? is_unchanged(key, ours.at(key)) && !is_own
                                             : !theirs.known.contains(key) && !is_own;
     if (is_changed ? is_kept : is_own) result[key] = value;

@@ -19,7 +19,7 @@ namespace json = boost::json;
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kMostOriginConfigBytes = 1 << 20;
+constexpr std::size_t kMaxOriginConfigBytes = 1 << 20;
 constexpr const char* kTextConfig = "text_config";
 constexpr const char* kProcessors[] = {"preprocessor_config.json", "processor_config.json",
                                        "video_preprocessor_config.json"};
@@ -71,8 +71,8 @@ void append_codes(ExportedParts& parts, const Parameter& parameter, const Quanti
   const std::int64_t columns = parameter.shape()[1];
   for (std::size_t i = 0; i < in_files.size(); ++i) {
     const std::string name = origin.layout().full_name(in_files[i]);
-    const QuantizedRows part =
-        reordered(weight.parts().at(i), columns, in_files[i].order, RowsTo::kFile, name, stream);
+    const QuantizedRows part = reordered(weight.parts().at(i), columns, in_files[i].order,
+                                         TargetOrder::kFile, name, stream);
     if (in_files[i].parts > 1 && form_of(part) != kMicroScalingForm)
       throw DataError(concat(name, " holds all experts of a layer, and bitsandbytes quantizes no ",
                              "such tensor; export without --quantize"));
@@ -93,8 +93,8 @@ bool is_mixer_vector_in_f32(const SafetensorsEntry& entry) {
 
 OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& layout)
     : layout_(layout), folder_(folder) {
-  const bool takes_over = !layout.carried.empty() || layout.has_mixers;
-  if (folder.empty() || !takes_over || folder.is_gguf()) return;
+  const bool copies_tensors = !layout.carried.empty() || layout.has_mixers;
+  if (folder.empty() || !copies_tensors || folder.is_gguf()) return;
   if (!folder.has_weights()) {
     if (!layout.carried.empty())
       warn(folder.string(),
@@ -105,7 +105,7 @@ OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& l
   }
   weights_ = &folder.weights();
   json::object config =
-      parse_python_object(folder.files().text("config.json", kMostOriginConfigBytes),
+      parse_python_object(folder.files().text("config.json", kMaxOriginConfigBytes),
                           (folder.path() / "config.json").string());
   const json::value* inner = config.if_contains(kTextConfig);
   if (layout.outer.model_type.empty() || inner == nullptr || !inner->is_object()) return;
@@ -149,8 +149,8 @@ json::object OriginFolder::config_around(json::object text_config) const {
   return whole;
 }
 
-std::vector<CarriedTensor> OriginFolder::carried() const {
-  std::vector<CarriedTensor> tensors;
+std::vector<CopiedTensor> OriginFolder::carried() const {
+  std::vector<CopiedTensor> tensors;
   if (weights_ == nullptr) return tensors;
   for (const SafetensorsFile& file : weights_->files()) {
     for (const SafetensorsEntry& entry : file.entries())
@@ -168,7 +168,7 @@ void OriginFolder::copy_processors(const fs::path& to) const {
   if (folder_.empty() || folder_.is_gguf()) return;
   for (const char* name : kProcessors)
     if (folder_.files().contains(name))
-      replace_file((to / name).string(), folder_.files().bytes(name, kMostOriginConfigBytes));
+      replace_file((to / name).string(), folder_.files().bytes(name, kMaxOriginConfigBytes));
 }
 
 Tensor rounded_to_bf16(const Tensor& values) {
@@ -187,10 +187,10 @@ std::string quantization_of(Network& model) {
   return form;
 }
 
-DType dtype_beside_codes(Network& model, const Stream& stream) {
+DType unquantized_dtype(Network& model, const Stream& stream) {
   bool all_short = true;
   model.visit_parameters([&](Parameter& parameter) {
-    if (parameter.role() != Role::kVector || is_of_adapter(parameter)) return;
+    if (parameter.role() != Role::kVector || belongs_to_adapter(parameter)) return;
     const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
     const float* const begin = values.data<float>();
     all_short = all_short && std::all_of(begin, begin + values.elements(),
@@ -204,7 +204,7 @@ std::vector<NamedTensor> exported_tensors(Network& model, const OriginFolder& or
   std::vector<NamedTensor> tensors;
   ExportedParts parts(tensors);
   model.visit_parameters([&](Parameter& parameter) {
-    if (is_of_adapter(parameter)) return;
+    if (belongs_to_adapter(parameter)) return;
     const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
     if (weight != nullptr && !form_of(weight->parts().front()).empty()) {
       append_codes(parts, parameter, *weight, origin, stream);

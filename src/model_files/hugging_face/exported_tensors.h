@@ -26,7 +26,7 @@ class OriginFolder {
   /// Returns the whole config.json that contains the text model's.
   boost::json::object config_around(boost::json::object text_config) const;
   /// Returns tensors that belong to no part of the model.
-  std::vector<CarriedTensor> carried() const;
+  std::vector<CopiedTensor> carried() const;
   /// Returns whether it has such a vector with this name, which export then keeps in f32.
   bool holds_in_f32(const std::string& name) const;
   /// Copies the files that configure the conversion of images and audio.
@@ -45,7 +45,7 @@ Tensor rounded_to_bf16(const Tensor& values);
 std::string quantization_of(Network& model);
 /// Returns the dtype of unquantized tensors in a quantized model, one for all since transformers
 /// computes in one: bf16 if that rounds nothing (only vectors are stored in f32), else f32.
-DType dtype_beside_codes(Network& model, const Stream& stream);
+DType unquantized_dtype(Network& model, const Stream& stream);
 /// Returns the tensors for model.safetensors, rounded to `dtype` or quantized, without adapters.
 std::vector<NamedTensor> exported_tensors(Network& model, const OriginFolder& origin, DType dtype,
                                           const Stream& stream);

@@ -12,9 +12,10 @@ std::int64_t taps_of(const FileTensor& part) {
 }
 
 /// Transposes each row's (taps, channels) here to (channels, taps) there, or back.
-void exchange_channels(const Tensor& to, const Tensor& from, const FileTensor& part, RowsTo side) {
+void exchange_channels(const Tensor& to, const Tensor& from, const FileTensor& part,
+                       TargetOrder side) {
   const std::int64_t channels = part.shape[1], taps = taps_of(part), columns = channels * taps;
-  const bool is_back = side == RowsTo::kHere;
+  const bool is_back = side == TargetOrder::kHere;
   float* const out = to.data<float>();
   const float* const in = from.data<float>();
   for (std::int64_t row = 0; row < part.shape[0]; ++row) {
@@ -43,16 +44,17 @@ FileTensor outputs_first(FileTensor part) {
   return part;
 }
 
-void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes, RowsTo side) {
+void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes,
+               TargetOrder side) {
   order.for_each_run([&](std::int64_t here, std::int64_t there, std::int64_t count) {
-    const bool is_back = side == RowsTo::kHere;
+    const bool is_back = side == TargetOrder::kHere;
     const auto at = [&](std::int64_t row) { return static_cast<std::size_t>(row) * bytes; };
     std::memcpy(static_cast<char*>(to) + at(is_back ? here : there),
                 static_cast<const char*>(from) + at(is_back ? there : here), at(count));
   });
 }
 
-Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side) {
+Tensor reordered(const Tensor& rows, const RowGroups& order, TargetOrder side) {
   if (order.are_alike()) return rows;
   require(order.groups * order.rows_of_group() == rows.size(0), "an order of other rows");
   const Tensor turned = host_tensor(rows.shape(), rows.dtype());
@@ -61,16 +63,16 @@ Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side) {
   return turned;
 }
 
-bool lies_alike(const FileTensor& part) {
+bool has_same_order(const FileTensor& part) {
   return !part.transposed && part.order.are_alike() && taps_of(part) == 1;
 }
 
 Tensor in_file_layout(const Tensor& values, const FileTensor& part) {
-  Tensor rows = reordered(values, part.order, RowsTo::kFile);
+  Tensor rows = reordered(values, part.order, TargetOrder::kFile);
   if (taps_of(part) > 1) {
     const Tensor taps_first = rows;
     rows = host_tensor(part.shape);
-    exchange_channels(rows, taps_first, part, RowsTo::kFile);
+    exchange_channels(rows, taps_first, part, TargetOrder::kFile);
   }
   if (!part.transposed) return rows.view(part.shape);
   const Tensor turned = host_tensor(part.shape);
@@ -88,13 +90,13 @@ void take_from_file(const Tensor& values, const Tensor& in_file, const FileTenso
   if (taps_of(part) > 1) {
     const Tensor channels_first = rows;
     rows = host_tensor({part.rows(), channels_first.elements() / part.rows()});
-    exchange_channels(rows, channels_first, part, RowsTo::kHere);
+    exchange_channels(rows, channels_first, part, TargetOrder::kHere);
   }
   if (part.order.are_alike()) {
     std::memcpy(values.raw(), rows.raw(), values.bytes());
   } else {
     copy_rows(values.raw(), rows.raw(), part.order,
-              values.bytes() / static_cast<std::size_t>(values.size(0)), RowsTo::kHere);
+              values.bytes() / static_cast<std::size_t>(values.size(0)), TargetOrder::kHere);
   }
 }
 

@@ -24,16 +24,17 @@ inline void transpose(const Tensor& to, const Tensor& from) {
   }
 }
 
-enum class RowsTo { kFile, kHere };
+enum class TargetOrder { kFile, kHere };
 
 Stream host_stream();
 /// Allocates an uninitialized tensor on the host.
 Tensor host_tensor(const Shape& shape, DType dtype = DType::kF32);
 
 /// Copies rows of `bytes` bytes from one order to the other.
-void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes, RowsTo side);
+void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes,
+               TargetOrder side);
 /// Returns a new tensor on the host with its rows reordered; the same one if nothing changes.
-Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side);
+Tensor reordered(const Tensor& rows, const RowGroups& order, TargetOrder side);
 
 /// Returns a part's values, f32 on the host, in the layout of its file.
 Tensor in_file_layout(const Tensor& values, const FileTensor& part);
@@ -42,6 +43,6 @@ void take_from_file(const Tensor& values, const Tensor& in_file, const FileTenso
 /// Returns the part with its outputs first.
 FileTensor outputs_first(FileTensor part);
 /// Returns whether values have the same order here and in the file.
-bool lies_alike(const FileTensor& part);
+bool has_same_order(const FileTensor& part);
 
 }  // namespace hybrid_trainer

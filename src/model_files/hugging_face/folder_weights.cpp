@@ -118,7 +118,7 @@ std::optional<std::string> with_end(const std::string& name, std::string_view en
 }
 
 /// Returns the stacked tensor that contains "….mlp.experts.3.gate_proj.weight".
-std::optional<FileTensor> among_all(const FileTensor& tensor, std::int64_t experts) {
+std::optional<FileTensor> among_stacked(const FileTensor& tensor, std::int64_t experts) {
   constexpr std::string_view kExperts = ".experts.";
   const std::size_t at = tensor.name.find(kExperts);
   if (at == std::string::npos || tensor.parts > 1) return {};
@@ -202,10 +202,10 @@ const SafetensorsFile& HuggingFaceWeights::file_of(const std::string& name) cons
       nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
 }
 
-FileTensor as_held_by_version_5(const FileTensor& tensor, std::int64_t experts,
-                                const std::function<bool(const std::string& name)>& contains) {
+FileTensor as_stored_by_version_5(const FileTensor& tensor, std::int64_t experts,
+                                  const std::function<bool(const std::string& name)>& contains) {
   if (contains(tensor.name)) return tensor;
-  if (const auto all = among_all(tensor, experts); all && contains(all->name)) return *all;
+  if (const auto all = among_stacked(tensor, experts); all && contains(all->name)) return *all;
   for (const auto& [here, there] : kRenamed) {
     const auto name = with_end(tensor.name, here, there);
     if (!name || !contains(*name)) continue;
@@ -236,7 +236,7 @@ QuantizedRows WeightInFiles::quantized_part(const FileTensor& part, const Stream
                           read_micro_scaling(folder_.weights, name, part, columns(part), home)}
           : read_quantized(folder_.weights, name, folder_.quantization, part.rows(), columns(part),
                            home);
-  return reordered(read, columns(part), part.order, RowsTo::kHere,
+  return reordered(read, columns(part), part.order, TargetOrder::kHere,
                    concat(folder_.weights.path(), ": ", name), home);
 }
 
@@ -263,7 +263,7 @@ void WeightInFiles::read_unchecked(const Tensor& values, const FileTensor& part)
   const std::string& dtype = file.entry(name).dtype;
   if (dtype != "F32" && dtype != "BF16" && dtype != "F16" && dtype != "F64")
     throw DataError(concat(file.path(), ": ", name, " is of ", dtype, ", want F32, BF16 or F16"));
-  if (lies_alike(part)) return file.read_part(name, part.part, values.view(part.shape));
+  if (has_same_order(part)) return file.read_part(name, part.part, values.view(part.shape));
   const Tensor in_file = host_tensor(part.shape);
   file.read_part(name, part.part, in_file);
   take_from_file(values, in_file, part);

@@ -59,8 +59,8 @@ class HuggingFaceWeights {
 /// wrote the folder with save_original_format=False: gates and ups of all experts in a layer are
 /// one tensor (experts, 2·inner, width), and the last maps another. Otherwise returns the tensor
 /// unchanged. `contains`: whether the folder has a tensor, by its name without prefix.
-FileTensor as_held_by_version_5(const FileTensor& tensor, std::int64_t experts,
-                                const std::function<bool(const std::string& name)>& contains);
+FileTensor as_stored_by_version_5(const FileTensor& tensor, std::int64_t experts,
+                                  const std::function<bool(const std::string& name)>& contains);
 
 /// A folder with the prefix of its layout and the form of its products.
 struct OpenFolder {

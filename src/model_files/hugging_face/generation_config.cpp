@@ -29,9 +29,9 @@ std::vector<std::int32_t> end_tokens_of(const json::object& object, const std::s
   if (ids == nullptr || ids->is_null()) return {};
   std::vector<std::int32_t> tokens;
   const json::array one{*ids}, &all = ids->is_array() ? ids->get_array() : one;
-  if (all.size() > kMostEndTokens)
+  if (all.size() > kMaxEndTokens)
     throw DataError(
-        concat(name, ": ", kEnd, ": has ", all.size(), " tokens, want at most ", kMostEndTokens));
+        concat(name, ": ", kEnd, ": has ", all.size(), " tokens, want at most ", kMaxEndTokens));
   for (const json::value& id : all) {
     if (!id.is_int64() || id.get_int64() < 0)
       throw DataError(concat(name, ": ", kEnd, ": want a whole number or a list"));
@@ -44,7 +44,7 @@ std::vector<std::int32_t> end_tokens_of(const FolderFiles& folder, const char* n
   return end_tokens_of(python_object_in(folder, name), (folder.path() / name).string());
 }
 
-constexpr std::int64_t kMostBeams = 64;
+constexpr std::int64_t kMaxBeams = 64;
 
 /// Reads the values of a folder's file, or of none. Null means absent.
 class KeyReader {
@@ -119,12 +119,12 @@ class KeyReader {
   json::object object_;
 };
 
-SearchEnd search_end_in(const KeyReader& reader) {
+EarlyStopping search_end_in(const KeyReader& reader) {
   const json::value* early = reader.find("early_stopping");
-  if (early == nullptr || *early == json::value(false)) return SearchEnd::kGuess;
-  if (*early == json::value("never")) return SearchEnd::kCertain;
+  if (early == nullptr || *early == json::value(false)) return EarlyStopping::kGuess;
+  if (*early == json::value("never")) return EarlyStopping::kCertain;
   if (!early->is_bool()) reader.fail("early_stopping", *early, "true, false or \"never\"");
-  return SearchEnd::kEnough;
+  return EarlyStopping::kEnough;
 }
 
 /// Reads [[1, 50259], [2, null]]: consecutive positions in the text from 1 on, and their tokens.
@@ -223,7 +223,7 @@ std::string token_ids_in(const ModelFolder& folder) {
     if (const json::value* value = config.if_contains(key)) ids[key] = *value;
   if (folder.is_gguf() || files.contains(kGenerationConfig)) return json::serialize(ids);
   for (const auto& [key, value] : config)
-    if (changes_writing(std::string(key)) && !value.is_null()) ids[key] = value;
+    if (affects_generation(std::string(key)) && !value.is_null()) ids[key] = value;
   return json::serialize(ids);
 }
 
@@ -264,7 +264,7 @@ std::string with_end_tokens(const std::string& text, std::span<const std::int32_
 }
 
 std::int64_t GenerationKeys::longest(std::int64_t begun, std::int64_t context) const {
-  if (most_new > 0) return std::min(begun + std::min(most_new, context), context);
+  if (max_new_tokens > 0) return std::min(begun + std::min(max_new_tokens, context), context);
   return most > 0 ? std::min(most, context) : context;
 }
 
@@ -278,28 +278,29 @@ void GenerationKeys::require_honored() const {
 
 GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
   const ModelFolder* const config = first_with(folders, kModelConfig);
-  const ModelFolder* const apart = first_with(folders, kGenerationConfig);
-  if (apart == nullptr && config == nullptr) return keys_of_gguf(folders);
+  const ModelFolder* const separate = first_with(folders, kGenerationConfig);
+  if (separate == nullptr && config == nullptr) return keys_of_gguf(folders);
   const KeyReader of_model(config, kModelConfig);
-  const KeyReader reader = apart == nullptr ? of_model : KeyReader(apart, kGenerationConfig);
+  const KeyReader reader = separate == nullptr ? of_model : KeyReader(separate, kGenerationConfig);
   // The type is needed: without it, GCC 12 destroys rules twice if a later value throws.
   GenerationKeys keys{
       .file = reader.name(),
       .start = reader.token("decoder_start_token_id"),
-      .end_tokens = reader.tokens("eos_token_id", kMostEndTokens),
-      .beams = std::max<std::int64_t>(1, reader.count("num_beams", 1, kMostBeams)),
+      .end_tokens = reader.tokens("eos_token_id", kMaxEndTokens),
+      .beams = std::max<std::int64_t>(1, reader.count("num_beams", 1, kMaxBeams)),
       .length_penalty = reader.number("length_penalty").value_or(1),
       .search_end = search_end_in(reader),
-      .rules = WritingRules{.first = reader.token("forced_bos_token_id"),
-                            .last = reader.token("forced_eos_token_id"),
-                            .suppressed = reader.tokens("suppress_tokens"),
-                            .suppressed_at_first = reader.tokens("begin_suppress_tokens"),
-                            .repetition_penalty = reader.number("repetition_penalty").value_or(1),
-                            .least = reader.count("min_length", 0),
-                            .least_new = reader.count("min_new_tokens", 0),
-                            .unrepeated = reader.count("no_repeat_ngram_size", 0)},
+      .rules =
+          TokenConstraints{.first = reader.token("forced_bos_token_id"),
+                           .last = reader.token("forced_eos_token_id"),
+                           .suppressed = reader.tokens("suppress_tokens"),
+                           .suppressed_first = reader.tokens("begin_suppress_tokens"),
+                           .repetition_penalty = reader.number("repetition_penalty").value_or(1),
+                           .least = reader.count("min_length", 0),
+                           .min_new_tokens = reader.count("min_new_tokens", 0),
+                           .no_repeat_ngram = reader.count("no_repeat_ngram_size", 0)},
       .most = reader.count("max_length", 0),
-      .most_new = reader.count("max_new_tokens", 0),
+      .max_new_tokens = reader.count("max_new_tokens", 0),
       .draws = reader.flag("do_sample"),
       .temperature = reader.number("temperature"),
       .top_p = reader.number("top_p"),
@@ -307,7 +308,7 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
       .speech = speech_in(reader)};
   if (reader.find("top_k") != nullptr) keys.top_k = reader.count("top_k", 0);
   if (!keys.start) keys.start = of_model.token("decoder_start_token_id");
-  if (keys.end_tokens.empty()) keys.end_tokens = of_model.tokens("eos_token_id", kMostEndTokens);
+  if (keys.end_tokens.empty()) keys.end_tokens = of_model.tokens("eos_token_id", kMaxEndTokens);
   GenerationKeys::Speech& speech = keys.speech;
   if (speech.language.empty() && speech.task.empty() && speech.forced.empty())
     speech.forced = forced_in(of_model);
@@ -321,7 +322,7 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
 }
 
 void check_tokenizer_fits(const Tokenizer* tokenizer, const ModelConfig& model) {
-  if (tokenizer == nullptr || tokenizer->least_table() <= model.vocabulary) return;
+  if (tokenizer == nullptr || tokenizer->min_table_rows() <= model.vocabulary) return;
   throw DataError(concat("the tokenizer has ", tokenizer->vocabulary_size(),
                          " tokens and the model ", model.vocabulary,
                          "; give the tokenizer that the model was trained with"));

@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 
 /// Limit of tokens in eos_token_id: each written token is compared with all of them.
-inline constexpr std::size_t kMostEndTokens = 1000;
+inline constexpr std::size_t kMaxEndTokens = 1000;
 
 /// Returns special tokens from a model folder's config.json, as the text of a JSON object: its
 /// bos_token_id, eos_token_id, pad_token_id, decoder_start_token_id, forced_bos_token_id and
@@ -36,11 +36,11 @@ struct GenerationKeys {
   std::vector<std::int32_t> end_tokens{};  // eos_token_id
   std::int64_t beams = 1;                  // num_beams
   double length_penalty = 1;
-  SearchEnd search_end = SearchEnd::kGuess;  // early_stopping
+  EarlyStopping search_end = EarlyStopping::kGuess;  // early_stopping
   /// Excludes lengths and tokens that depend on the text or its end.
-  WritingRules rules{};
-  std::int64_t most = 0, most_new = 0;  // max_length, max_new_tokens; 0: not given
-  std::optional<bool> draws{};          // do_sample
+  TokenConstraints rules{};
+  std::int64_t most = 0, max_new_tokens = 0;  // max_length, max_new_tokens; 0: not given
+  std::optional<bool> draws{};                // do_sample
   std::optional<double> temperature{}, top_p{}, min_p{};
   std::optional<std::int64_t> top_k{};
 

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostConfigBytes = 1 << 20;
+constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr const char* kHead = "lm_head.weight";
 
 void write_files(Network& network, const ModelConfig& model, const OriginFolder& origin,
@@ -35,7 +35,7 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
                  const ModelRegistry& registry) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   const std::string form = quantization_of(network);
-  if (!form.empty()) dtype = dtype_beside_codes(network, stream);
+  if (!form.empty()) dtype = unquantized_dtype(network, stream);
   const auto written = [&](const ModelConfig& of_model) {
     return hugging_face_config(of_model, origin.layout(), end_of_text, dtype, form, token_ids);
   };
@@ -160,16 +160,16 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
   const auto in_folder = texts_of_keys(theirs), wanted = texts_of_keys(ours);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto& [key, value] = wanted[i];
-    const bool is_of_training = key == "dropout" || key == "initializer_range" ||
-                                key == "experts.balance_loss" || key == "experts.z_loss" ||
-                                key == "experts.bias_rate" || key == "encoder.source_length" ||
-                                key.starts_with("attention_pattern.") || key == "vision.labels" ||
-                                (key == "window" && !layout.tells_windows);
-    const bool is_of_positions = rotates && (key == "context" || key.starts_with("rope_scaling."));
+    const bool is_training_key = key == "dropout" || key == "initializer_range" ||
+                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
+                                 key == "experts.bias_rate" || key == "encoder.source_length" ||
+                                 key.starts_with("attention_pattern.") || key == "vision.labels" ||
+                                 (key == "window" && !layout.has_window_key);
+    const bool is_position_key = rotates && (key == "context" || key.starts_with("rope_scaling."));
     const bool is_replaced = tables == TokenTables::kReplaced && key == "vocabulary";
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
-    if (is_of_training || is_of_positions || is_replaced || is_copied ||
+    if (is_training_key || is_position_key || is_replaced || is_copied ||
         in_folder[i].second == value)
       continue;
     if (are_letters &&
@@ -184,14 +184,14 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
 /// Warns of heads with e^A_log beyond f32, which forget everything at each token: probably a fault.
 void warn_of_endless_decay(const std::string& folder, const std::string& name,
                            const FolderWeight& weight) {
-  constexpr double kMostLogRate = 88.7;  // f32 overflows from e^88.73 on
+  constexpr double kMaxLogRate = 88.7;  // f32 overflows from e^88.73 on
   if (!name.ends_with("A_log")) return;
   const Tensor rates = weight.values();
   const float* const begin = rates.data<float>();
   const auto count = std::count_if(begin, begin + rates.elements(),
-                                   [](double rate) { return rate > kMostLogRate; });
+                                   [](double rate) { return rate > kMaxLogRate; });
   if (count > 0)
-    warn(folder, concat(name, " is above ", kMostLogRate, " in ", count, " of ", rates.elements(),
+    warn(folder, concat(name, " is above ", kMaxLogRate, " in ", count, " of ", rates.elements(),
                         " heads: the decay overflows, so these heads keep nothing of the text"));
 }
 
@@ -218,7 +218,7 @@ void require_model(const ModelFolder& model) {
   if (!fs::is_directory(folder))
     throw MissingInput(
         concat(path, ": does not exist; want a model's folder of Hugging Face, with ",
-               "config.json, weights and tokenizer, or a GGUF file", how_to_download(folder)));
+               "config.json, weights and tokenizer, or a GGUF file", download_hint(folder)));
   if (!holds_adapter(folder)) return;
   if (model.has_weights())
     throw DataError(
@@ -237,8 +237,7 @@ void warn_of_generation_keys(const FolderFiles& folder) {
   constexpr const char* kFile = "generation_config.json";
   if (!folder.contains(kFile)) return;
   const std::string path = (folder.path() / kFile).string();
-  const boost::json::object config =
-      parse_python_object(folder.text(kFile, kMostConfigBytes), path);
+  const boost::json::object config = parse_python_object(folder.text(kFile, kMaxConfigBytes), path);
   const UnreadKeys unread = sort_unread_keys(config, ForeignFile::kGenerationConfig, {});
   warn_of_unknown_keys(path, unread.unknown);
 }
@@ -249,7 +248,7 @@ ModelConfig parsed_config(const ModelFolder& folder, const ModelRegistry& regist
   const boost::json::object config =
       folder.is_gguf()
           ? gguf_config(folder.gguf())
-          : parse_python_object(folder.files().text("config.json", kMostConfigBytes), name);
+          : parse_python_object(folder.files().text("config.json", kMaxConfigBytes), name);
   const ReadConfig read = read_hugging_face_config(config, name, registry);
   warn_of_unknown_keys(name, read.unknown);
   return read.model;
@@ -279,7 +278,7 @@ void export_hugging_face(Network& network, const ModelConfig& given, const Token
   check_hugging_face_export(model, registry);
   const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
   const OriginFolder taken_over(origin, layout);
-  if (!layout.tells_windows && model.window > 0)
+  if (!layout.has_window_key && model.window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.window,
                                  ": other readers ignore the window"));
   if (model.attention_pattern.is_on())
@@ -318,7 +317,7 @@ ModelConfig read_hugging_face_model_config(const ModelFolder& folder, double dro
 }
 
 void read_hugging_face_weights(const ModelFolder& opened, Network& network,
-                               const ModelConfig& model, const WeightTaker& take,
+                               const ModelConfig& model, const WeightCallback& take,
                                const ModelRegistry& registry, TokenTables tables) {
   const ModelConfig theirs = read_hugging_face_model_config(opened, 0, registry);
   const ModelFamily& family = find_family(model.family, registry);
@@ -353,7 +352,7 @@ void read_hugging_face_weights(const ModelFolder& opened, Network& network,
     if (is_new(*parameter)) continue;
     for (FileTensor& in_file : parts)
       if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
-        in_file = as_held_by_version_5(in_file, theirs.experts.count, contains);
+        in_file = as_stored_by_version_5(in_file, theirs.experts.count, contains);
     for (const FileTensor& in_file : parts)
       if (!folder.lacks(in_file))
         for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
@@ -376,15 +375,15 @@ void read_hugging_face_weights(const ModelFolder& opened, Network& network,
 void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const Stream& stream,
                                const ModelRegistry& registry) {
-  const WeightTaker take = [&](Parameter& parameter, const FolderWeight& weight) {
-    const Tensor master = parameter.home_master();
+  const WeightCallback take = [&](Parameter& parameter, const FolderWeight& weight) {
+    const Tensor master = parameter.master_in_place();
     if (master.device().type == DeviceType::kCpu) return weight.read(master);
     wait_for_copy(master, weight.values(), stream);
   };
   read_hugging_face_weights(folder, network, model, take, registry);
 }
 
-std::string how_to_download(const fs::path& name) {
+std::string download_hint(const fs::path& name) {
   const std::string text = name.string();
   const std::size_t slash = text.find('/');
   const bool is_hub_name = slash != std::string::npos && slash > 0 && text[0] != '.' &&

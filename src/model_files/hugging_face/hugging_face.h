@@ -64,23 +64,23 @@ inline void read_hugging_face_weights(const ModelFolder& folder, LanguageModel& 
 }
 
 /// Receives one weight.
-using WeightTaker = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
+using WeightCallback = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
 /// Source of token table and head: the folder, or an adapter that replaces both later; until then
 /// they are zeros with the model's number of rows.
 enum class TokenTables { kRead, kReplaced };
 /// Reads one weight after another, for a model whose own weights need no memory.
 void read_hugging_face_weights(const ModelFolder& folder, Network& network,
-                               const ModelConfig& model, const WeightTaker& take,
+                               const ModelConfig& model, const WeightCallback& take,
                                const ModelRegistry& registry = model_families(),
                                TokenTables tables = TokenTables::kRead);
 inline void read_hugging_face_weights(const ModelFolder& folder, LanguageModel& model,
-                                      const WeightTaker& take,
+                                      const WeightCallback& take,
                                       const ModelRegistry& registry = model_families()) {
   read_hugging_face_weights(folder, model, model.config(), take, registry);
 }
 
 /// Returns the end of an error message with download instructions, if `name` is not a local folder
 /// and may be a model on the Hub, "OWNER/MODEL"; else "".
-std::string how_to_download(const std::filesystem::path& name);
+std::string download_hint(const std::filesystem::path& name);
 
 }  // namespace hybrid_trainer

@@ -44,17 +44,17 @@ void check_exponents(const HuggingFaceWeights& weights, const std::string& name,
   const Tensor here = wait_for_host(exponents, home);
   const std::uint8_t* const begin = here.data<std::uint8_t>();
   const std::uint8_t largest = *std::max_element(begin, begin + here.elements());
-  if (largest <= kernels::kMostMicroScalingExponent) return;
+  if (largest <= kernels::kMaxMicroScalingExponent) return;
   throw DataError(concat(weights.file_of(name).path(), ": ", name, " has the exponent ",
                          int{largest}, ", which ",
                          largest == 255 ? "means NaN" : "makes numbers infinite", "; want at most ",
-                         int{kernels::kMostMicroScalingExponent}, "; copy the folder again"));
+                         int{kernels::kMaxMicroScalingExponent}, "; copy the folder again"));
 }
 
 using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType,
     kernels::MicroScalingTensors;
 
-constexpr std::int64_t kMostStateBytes = 4096;
+constexpr std::int64_t kMaxStateBytes = 4096;
 
 std::string state_name(const std::string& name, const std::string& form) {
   return name + ".quant_state.bitsandbytes__" + form;
@@ -101,7 +101,7 @@ float read_state(const HuggingFaceWeights& weights, const std::string& name,
                  const std::string& form, std::int64_t rows, std::int64_t columns, bool is_nested) {
   const std::string key = state_name(name, form);
   const std::int64_t bytes = weights.file_of(key).entry(key).tensor_shape().elements();
-  if (bytes > kMostStateBytes) refuse(weights, key, concat("has ", bytes, " bytes"));
+  if (bytes > kMaxStateBytes) refuse(weights, key, concat("has ", bytes, " bytes"));
   const Tensor text = read_flat(weights, key, DType::kU8, bytes);
   const json::value state =
       parse_json_text({static_cast<const char*>(text.raw()), static_cast<std::size_t>(bytes)}, key);
@@ -233,7 +233,7 @@ Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
 }
 
 /// Returns a flat tensor with its rows in the other order.
-Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order, RowsTo side,
+Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order, TargetOrder side,
                   const Stream& home) {
   const Tensor matrix = wait_for_host(flat, home).view({rows, flat.elements() / rows});
   const Tensor moved = reordered(matrix, order, side);
@@ -242,15 +242,15 @@ Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order,
   return to;
 }
 
-constexpr std::size_t kMostQuantizationBytes = 1 << 20;
+constexpr std::size_t kMaxQuantizationBytes = 1 << 20;
 
 bool is_true(const json::object& object, const char* key) {
   const json::value* value = object.if_contains(key);
   return value != nullptr && value->is_bool() && value->get_bool();
 }
 
-std::string four_bit_form(const json::object& asked) {
-  const json::value* type = asked.if_contains("bnb_4bit_quant_type");
+std::string four_bit_form(const json::object& requested) {
+  const json::value* type = requested.if_contains("bnb_4bit_quant_type");
   return type != nullptr && *type == "nf4" ? "nf4" : "fp4";  // fp4 is the library's default
 }
 
@@ -320,7 +320,7 @@ std::string form_of(const QuantizedRows& part) {
 }
 
 QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const RowGroups& order,
-                        RowsTo side, const std::string& name, const Stream& home) {
+                        TargetOrder side, const std::string& name, const Stream& home) {
   if (order.are_alike()) return from;
   const auto move = [&](const Tensor& flat) {
     return moved_rows(flat, from.rows, order, side, home);
@@ -333,7 +333,7 @@ QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const R
     return {from.rows, BlockTensors{move(blocks->bytes), blocks->format}};
   const auto& four = std::get<FourBitTensors>(from.tensors);
   if (columns % kFourBitRowBlock != 0) {
-    const char* const hint = side == RowsTo::kHere
+    const char* const hint = side == TargetOrder::kHere
                                  ? "give the folder that it was quantized from"
                                  : "quantize to int8, in which each row is by itself";
     throw DataError(concat(name, ": its 4-bit codes have blocks of ", kFourBitRowBlock,
@@ -351,10 +351,10 @@ std::string parse_quantization_config(const json::object& config, const std::str
   const json::value* value = config.if_contains("quantization_config");
   if (value == nullptr || value->is_null()) return "";
   const json::object none;
-  const json::object& asked = value->is_object() ? value->get_object() : none;
-  const json::value* method = asked.if_contains("quant_method");
+  const json::object& requested = value->is_object() ? value->get_object() : none;
+  const json::value* method = requested.if_contains("quant_method");
   if (method != nullptr && *method == kMicroScalingForm) return kMicroScalingForm;
-  ConfigReader reader(asked, "quantization_config.");
+  ConfigReader reader(requested, "quantization_config.");
   reader.expect("quant_method", {"bitsandbytes"});
   reader.expect("bnb_4bit_quant_storage", {"uint8"});
   reader.expect("bnb_4bit_quant_type", {"nf4", "fp4"});
@@ -365,9 +365,9 @@ std::string parse_quantization_config(const json::object& config, const std::str
         "llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload"})
     reader.know(key);
   reader.sort_unread(ForeignFile::kQuantizationConfig);
-  const bool four = is_true(asked, "load_in_4bit"), eight = is_true(asked, "load_in_8bit");
+  const bool four = is_true(requested, "load_in_4bit"), eight = is_true(requested, "load_in_8bit");
   warn_of_unknown_keys(name, reader.unknown());
-  if (reader.problems().empty() && four != eight) return four ? four_bit_form(asked) : "int8";
+  if (reader.problems().empty() && four != eight) return four ? four_bit_form(requested) : "int8";
   throw DataError(
       concat(name, ": quantization_config: not weights that can be read: want those of ",
              "bitsandbytes with load_in_4bit or load_in_8bit, mxfp4, or the folder that ",
@@ -397,7 +397,7 @@ std::string quantization_of_hugging_face(const ModelFolder& folder) {
   if (folder.is_gguf()) return "";
   const std::string path = (folder.path() / "config.json").string();
   return parse_quantization_config(
-      parse_python_object(folder.files().text("config.json", kMostQuantizationBytes), path), path);
+      parse_python_object(folder.files().text("config.json", kMaxQuantizationBytes), path), path);
 }
 
 }  // namespace hybrid_trainer

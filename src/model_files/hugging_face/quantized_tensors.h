@@ -42,7 +42,7 @@ std::string form_of(const QuantizedRows& part);
 /// the same numbers. 4-bit codes then have one f32 magnitude per block. `name` is for messages.
 /// Throws DataError for 4-bit codes if a block spans two rows.
 QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const RowGroups& order,
-                        RowsTo side, const std::string& name, const Stream& home);
+                        TargetOrder side, const std::string& name, const Stream& home);
 
 /// Returns the form requested by the quantization_config of a config.json, a name of lora.base:
 /// nf4, fp4 or int8; empty if there is none. `name` is the file's name in messages. Throws

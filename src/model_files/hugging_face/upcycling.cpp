@@ -37,12 +37,12 @@ struct ExpertMatrix {
 constexpr double kRouterDeviation = 0.02;  // transformers' initializer_range
 
 /// Purposes of random numbers. Each matrix has a separate sequence for each purpose.
-enum class Draw { kRouter, kColumns, kNoise, kNewColumns };
+enum class RandomStream { kRouter, kColumns, kNoise, kNewColumns };
 
-RandomKey key_of(const Upcycling& asked, const ExpertMatrix& which, Draw draw) {
+RandomKey key_of(const Upcycling& requested, const ExpertMatrix& which, RandomStream draw) {
   const auto layer = static_cast<std::uint64_t>(which.layer);
-  const auto part = draw == Draw::kColumns ? 0 : static_cast<std::uint64_t>(which.part);
-  return {.seed = asked.seed,
+  const auto part = draw == RandomStream::kColumns ? 0 : static_cast<std::uint64_t>(which.part);
+  return {.seed = requested.seed,
           .step = (layer * 4 + part) * 4 + static_cast<std::uint64_t>(draw),
           .tensor = static_cast<std::uint64_t>(which.expert)};
 }
@@ -92,20 +92,20 @@ void for_each_element(const Tensor& matrix, const Element& element) {
   });
 }
 
-void add_noise(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& asked) {
-  const RandomKey key = key_of(asked, which, Draw::kNoise);
-  const auto deviation = static_cast<float>(asked.noise * moments_of(matrix).deviation);
+void add_noise(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& requested) {
+  const RandomKey key = key_of(requested, which, RandomStream::kNoise);
+  const auto deviation = static_cast<float>(requested.noise * moments_of(matrix).deviation);
   for_each_element(matrix, [&](float& value, std::int64_t i) {
     value += deviation * random_normal(key, static_cast<std::uint64_t>(i));
   });
 }
 
 /// Returns the inner columns to redraw, the same in all matrices of an expert.
-std::vector<bool> columns_drawn_anew(const ExpertMatrix& which, const Upcycling& asked,
-                                     std::int64_t intermediate_size) {
-  const RandomKey key = key_of(asked, which, Draw::kColumns);
+std::vector<bool> reinitialized_columns(const ExpertMatrix& which, const Upcycling& requested,
+                                        std::int64_t intermediate_size) {
+  const RandomKey key = key_of(requested, which, RandomStream::kColumns);
   const auto width = static_cast<std::uint64_t>(intermediate_size);
-  const auto count = std::llround(asked.redraw * static_cast<double>(intermediate_size));
+  const auto count = std::llround(requested.redraw * static_cast<double>(intermediate_size));
   std::vector<bool> drawn(static_cast<std::size_t>(intermediate_size));
   for (std::int64_t i = 0; i < count; ++i)
     drawn[random_permuted(key, static_cast<std::uint64_t>(i), width)] = true;
@@ -114,12 +114,12 @@ std::vector<bool> columns_drawn_anew(const ExpertMatrix& which, const Upcycling&
 
 /// Drop-upcycling (Nakamura et al. 2025): redraws columns from a normal distribution with the
 /// matrix's mean and deviation.
-void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& asked) {
+void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& requested) {
   const bool by_rows = which.part != ExpertPart::kDown;
   const std::int64_t columns = matrix.size(1);
   const std::vector<bool> drawn =
-      columns_drawn_anew(which, asked, by_rows ? matrix.size(0) : columns);
-  const RandomKey key = key_of(asked, which, Draw::kNewColumns);
+      reinitialized_columns(which, requested, by_rows ? matrix.size(0) : columns);
+  const RandomKey key = key_of(requested, which, RandomStream::kNewColumns);
   const auto [mean, deviation] = moments_of(matrix);
   for_each_element(matrix, [&](float& value, std::int64_t i) {
     if (drawn[static_cast<std::size_t>(by_rows ? i / columns : i % columns)])
@@ -131,10 +131,10 @@ void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& as
 /// Returns the expert's part of a dense model's matrix, in f32, with noise and redrawn columns,
 /// which depend only on the seed, the layer and the expert.
 Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
-                     const ExpertMatrix& which, const Upcycling& asked) {
-  const Tensor matrix = read_shard(file, name, which, asked.shards);
-  if (asked.noise > 0) add_noise(matrix, which, asked);
-  if (asked.redraw > 0) redraw(matrix, which, asked);
+                     const ExpertMatrix& which, const Upcycling& requested) {
+  const Tensor matrix = read_shard(file, name, which, requested.shards);
+  if (requested.noise > 0) add_noise(matrix, which, requested);
+  if (requested.redraw > 0) redraw(matrix, which, requested);
   const auto scale = static_cast<float>(which.scale);
   if (scale != 1) for_each_element(matrix, [&](float& value, std::int64_t) { value *= scale; });
   return matrix;
@@ -142,11 +142,12 @@ Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
 
 /// Returns a new router, (experts, width). The shards of a copy have equal rows, so their logits
 /// tie and they are chosen together.
-Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& asked) {
-  const Tensor router = host_tensor({asked.experts, width});
+Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& requested) {
+  const Tensor router = host_tensor({requested.experts, width});
   for (std::int64_t i = 0; i < router.elements(); ++i) {
-    const std::int64_t copy = i / width / asked.shards;
-    const RandomKey key = key_of(asked, {.layer = layer, .expert = copy}, Draw::kRouter);
+    const std::int64_t copy = i / width / requested.shards;
+    const RandomKey key =
+        key_of(requested, {.layer = layer, .expert = copy}, RandomStream::kRouter);
     router.data<float>()[i] = static_cast<float>(
         kRouterDeviation * random_normal(key, static_cast<std::uint64_t>(i % width)));
   }
@@ -155,11 +156,11 @@ Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& asked
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostExperts = 1024, kMostChosen = 64;
+constexpr std::int64_t kMaxExperts = 1024, kMaxChosen = 64;
 constexpr std::array kDenseProducts{"gate_proj", "up_proj", "down_proj"};
 
 /// A family of mixtures that can express everything a dense family computes.
-struct MixtureOf {
+struct MixtureFormat {
   const char *dense, *mixture;
   const char* module = "mlp";  // in files
   std::array<const char*, 3> products = kDenseProducts;
@@ -168,7 +169,7 @@ struct MixtureOf {
 };
 
 constexpr std::array<const char*, 3> kMixtralProducts{"w1", "w3", "w2"};
-constexpr MixtureOf kMixtures[] = {
+constexpr MixtureFormat kMixtures[] = {
     {"llama", "mixtral", "block_sparse_moe", kMixtralProducts},
     {"mistral", "mixtral", "block_sparse_moe", kMixtralProducts},
     {.dense = "qwen2", .mixture = "qwen2_moe", .has_dense_layers = true, .has_shared = true},
@@ -177,32 +178,33 @@ constexpr MixtureOf kMixtures[] = {
 /// Weight of a shared expert whose gate is zero; the chosen experts get the rest.
 constexpr double kSharedWeight = 0.5;
 
-void check(const Upcycling& asked) {
+void check(const Upcycling& requested) {
   const auto refuse = [](const char* option, auto got, const std::string& want) {
     throw UsageError(concat("upcycle: ", option, ": got ", got, ", want ", want));
   };
-  if (asked.experts < 2 || asked.experts > kMostExperts)
-    refuse("--experts", asked.experts, concat("2 to ", kMostExperts));
-  const std::int64_t most = std::min(asked.experts, kMostChosen);
-  if (asked.chosen < 1 || asked.chosen > most)
-    refuse("--chosen", asked.chosen,
+  if (requested.experts < 2 || requested.experts > kMaxExperts)
+    refuse("--experts", requested.experts, concat("2 to ", kMaxExperts));
+  const std::int64_t most = std::min(requested.experts, kMaxChosen);
+  if (requested.chosen < 1 || requested.chosen > most)
+    refuse("--chosen", requested.chosen,
            concat("1 to ", most,
-                  asked.experts <= kMostChosen ? ", as there are no more experts" : ""));
-  if (asked.shards < 1) refuse("--shards", asked.shards, "1 or more");
-  if (asked.experts % asked.shards != 0 || asked.chosen % asked.shards != 0)
-    refuse("--shards", asked.shards,
-           concat("a divisor of ", asked.experts, " experts and of ", asked.chosen, " chosen"));
-  if (!(asked.redraw >= 0 && asked.redraw < 1))
-    refuse("--redraw", asked.redraw, "a share from 0 on and below 1");
-  if (!(asked.noise >= 0 && asked.noise <= 1)) refuse("--noise", asked.noise, "0 to 1");
+                  requested.experts <= kMaxChosen ? ", as there are no more experts" : ""));
+  if (requested.shards < 1) refuse("--shards", requested.shards, "1 or more");
+  if (requested.experts % requested.shards != 0 || requested.chosen % requested.shards != 0)
+    refuse("--shards", requested.shards,
+           concat("a divisor of ", requested.experts, " experts and of ", requested.chosen,
+                  " chosen"));
+  if (!(requested.redraw >= 0 && requested.redraw < 1))
+    refuse("--redraw", requested.redraw, "a share from 0 on and below 1");
+  if (!(requested.noise >= 0 && requested.noise <= 1)) refuse("--noise", requested.noise, "0 to 1");
 }
 
-const MixtureOf& mixture_family_of(const ModelConfig& dense, const std::string& folder) {
+const MixtureFormat& mixture_family_of(const ModelConfig& dense, const std::string& folder) {
   std::vector<std::string> known;
   if (dense.experts.count > 0)
     throw DataError(concat(folder, ": is a mixture of ", dense.experts.count,
                            " experts already; give a dense model's folder"));
-  for (const MixtureOf& mixture : kMixtures) {
+  for (const MixtureFormat& mixture : kMixtures) {
     if (dense.family == mixture.dense) return mixture;
     known.push_back(concat(mixture.dense, " (as ", mixture.mixture, ")"));
   }
@@ -211,8 +213,8 @@ const MixtureOf& mixture_family_of(const ModelConfig& dense, const std::string& 
 }
 
 /// Checks that the mixture's family supports the dense model's settings.
-void check_is_held(const ModelConfig& dense, const MixtureOf& mixture, std::int64_t shards,
-                   const std::string& folder, const ModelRegistry& registry) {
+void check_supported(const ModelConfig& dense, const MixtureFormat& mixture, std::int64_t shards,
+                     const std::string& folder, const ModelRegistry& registry) {
   const auto refuse = [&](const std::string& what) {
     throw DataError(concat(folder, ": ", what, ", which ", mixture.mixture, " cannot hold"));
   };
@@ -228,13 +230,13 @@ void check_is_held(const ModelConfig& dense, const MixtureOf& mixture, std::int6
                            dense.intermediate_size, ", is not divisible by ", shards, " shards"));
 }
 
-ModelConfig mixture_config(const ModelConfig& dense, const MixtureOf& mixture,
-                           const Upcycling& asked, const ModelRegistry& registry) {
+ModelConfig mixture_config(const ModelConfig& dense, const MixtureFormat& mixture,
+                           const Upcycling& requested, const ModelRegistry& registry) {
   ModelConfig model = dense;
   model.family = mixture.mixture;
-  model.experts = {.count = asked.experts,
-                   .chosen = asked.chosen,
-                   .intermediate_size = dense.intermediate_size / asked.shards,
+  model.experts = {.count = requested.experts,
+                   .chosen = requested.chosen,
+                   .intermediate_size = dense.intermediate_size / requested.shards,
                    .rule = kSoftmaxOfChosenRule};
   if (mixture.has_shared) model.experts.shared_width = dense.intermediate_size;
   if (!mixture.has_dense_layers) model.intermediate_size = 0;
@@ -264,21 +266,21 @@ DenseFolder open_dense(const ModelFolder& folder, const HuggingFaceLayout& layou
 
 /// The tensors of the mixture's file.
 struct MixtureTensors {
-  std::vector<CarriedTensor> carried;
-  std::vector<MadeTensor> made;
+  std::vector<CopiedTensor> carried;
+  std::vector<LazyTensor> made;
 };
 
 class MixturePlan {
  public:
-  MixturePlan(const DenseFolder& dense, const MixtureOf& mixture, const Upcycling& asked,
+  MixturePlan(const DenseFolder& dense, const MixtureFormat& mixture, const Upcycling& requested,
               const HuggingFaceLayout& layout)
-      : dense_(dense), mixture_(mixture), asked_(asked), layout_(layout) {}
+      : dense_(dense), mixture_(mixture), asked_(requested), layout_(layout) {}
 
   MixtureTensors tensors() {
     for (std::int64_t layer = 0; layer < dense_.model.layers; ++layer) add_mixture(layer);
     for (const SafetensorsFile& file : dense_.weights.files()) {
       for (const SafetensorsEntry& entry : file.entries())
-        if (!replaced_.contains(entry.name)) add_kept(file, entry);
+        if (!replaced_.contains(entry.name)) add_copied_tensor(file, entry);
     }
     return std::move(tensors_);
   }
@@ -288,7 +290,8 @@ class MixturePlan {
     return concat(layout_.prefix, "layers.", layer, ".", mixture_.module, ".");
   }
 
-  void add_made(const std::string& name, const Shape& shape, const std::function<Tensor()>& make) {
+  void add_lazy_tensor(const std::string& name, const Shape& shape,
+                       const std::function<Tensor()>& make) {
     const DType dtype = dense_.dtype;
     tensors_.made.push_back({name, shape, dtype, [dtype, make] {
                                const Tensor values = make();
@@ -298,7 +301,7 @@ class MixturePlan {
 
   void add_copy(const SafetensorsFile& file, const std::string& from, const std::string& name) {
     const Shape shape = file.entry(from).tensor_shape();
-    add_made(name, shape, [&file, from, shape] {
+    add_lazy_tensor(name, shape, [&file, from, shape] {
       const Tensor values = host_tensor(shape);
       file.read(from, values);
       return values;
@@ -307,8 +310,9 @@ class MixturePlan {
 
   void add_mixture(std::int64_t layer) {
     const std::int64_t width = dense_.model.width;
-    add_made(module(layer) + "gate.weight", {asked_.experts, width},
-             [&asked = asked_, layer, width] { return new_router(layer, width, asked); });
+    add_lazy_tensor(
+        module(layer) + "gate.weight", {asked_.experts, width},
+        [&requested = asked_, layer, width] { return new_router(layer, width, requested); });
     for (const ExpertPart part : {ExpertPart::kGate, ExpertPart::kUp, ExpertPart::kDown}) {
       const auto product = static_cast<std::size_t>(part);
       const std::string from = concat(dense_.branch(layer), kDenseProducts[product], ".weight");
@@ -322,7 +326,7 @@ class MixturePlan {
                  concat(module(layer), "shared_expert.", kDenseProducts[product], ".weight"));
     }
     if (mixture_.has_shared)
-      add_made(module(layer) + "shared_expert_gate.weight", {1, width}, [width] {
+      add_lazy_tensor(module(layer) + "shared_expert_gate.weight", {1, width}, [width] {
         return Tensor::zeros({1, width}, DType::kF32, MemoryKind::kWorkspace, host_stream());
       });
   }
@@ -343,27 +347,27 @@ class MixturePlan {
     const bool is_last = which.part == ExpertPart::kDown;
     if (is_last)  // each shard's router weight is its copy's, divided by the number of shards
       which.scale = static_cast<double>(asked_.shards) * (mixture_.has_shared ? kSharedWeight : 1);
-    add_made(name + ".weight", is_last ? Shape{width, inner} : Shape{inner, width},
-             [&asked = asked_, &file = dense_.weights.file_of(from), from, which] {
-               return expert_matrix(file, from, which, asked);
-             });
+    add_lazy_tensor(name + ".weight", is_last ? Shape{width, inner} : Shape{inner, width},
+                    [&requested = asked_, &file = dense_.weights.file_of(from), from, which] {
+                      return expert_matrix(file, from, which, requested);
+                    });
   }
 
   /// Adds a tensor that both models have, named with the family's prefix.
-  void add_kept(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  void add_copied_tensor(const SafetensorsFile& file, const SafetensorsEntry& entry) {
     const auto ends = [&](const std::string& end) { return entry.name.ends_with(end); };
     if (std::ranges::any_of(layout_.ignored, ends)) return;
     if (entry.name.find(".mlp.") != std::string::npos)
       throw DataError(concat(file.path(), ": the tensor ", entry.name,
                              " belongs to no part of the ", "model that config.json tells of"));
     const bool is_renamed = dense_.prefix.empty() && entry.name != "lm_head.weight";
-    const bool is_as_it_was = entry.dtype == (dense_.dtype == DType::kF32 ? "F32" : "BF16");
-    if (is_as_it_was && !is_renamed) return tensors_.carried.push_back({&file, entry.name});
+    const bool has_same_dtype = entry.dtype == (dense_.dtype == DType::kF32 ? "F32" : "BF16");
+    if (has_same_dtype && !is_renamed) return tensors_.carried.push_back({&file, entry.name});
     add_copy(file, entry.name, is_renamed ? layout_.prefix + entry.name : entry.name);
   }
 
   const DenseFolder& dense_;
-  const MixtureOf& mixture_;
+  const MixtureFormat& mixture_;
   const Upcycling& asked_;
   const HuggingFaceLayout& layout_;
   std::set<std::string> replaced_;  // names in the dense model's files
@@ -373,7 +377,8 @@ class MixturePlan {
 void write_mixture(const DenseFolder& dense, const MixtureTensors& tensors,
                    const ModelConfig& model, const HuggingFaceLayout& layout,
                    const std::string& folder, const ModelRegistry& registry) {
-  const auto tokenizer = holds_tokenizer(dense.folder.path()) ? dense.folder.tokenizer() : nullptr;
+  const auto tokenizer =
+      contains_tokenizer(dense.folder.path()) ? dense.folder.tokenizer() : nullptr;
   check_tokenizer_fits(tokenizer.get(), model);
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
   const std::string token_ids = token_ids_in(dense.folder);
@@ -392,25 +397,25 @@ void write_mixture(const DenseFolder& dense, const MixtureTensors& tensors,
 
 }  // namespace
 
-UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& asked,
+UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& requested,
                                     const fs::path& output, const ModelRegistry& registry) {
-  check(asked);
+  check(requested);
   if (dense.is_gguf())
     throw DataError(concat(dense.string(), ": is a GGUF file; upcycle wants a folder, which ",
                            "`hybrid export ", shell_path(dense.path()),
                            " --output FOLDER` makes of it"));
   const ModelConfig model = read_hugging_face_model_config(dense, 0, registry);
-  const MixtureOf& mixture = mixture_family_of(model, dense.string());
+  const MixtureFormat& mixture = mixture_family_of(model, dense.string());
   const std::string form = quantization_of_hugging_face(dense);
   if (!form.empty())
     throw DataError(concat(dense.string(), ": its weights are quantized (", form,
                            "); give the folder that they were made from"));
-  check_is_held(model, mixture, asked.shards, dense.string(), registry);
-  const ModelConfig whole = mixture_config(model, mixture, asked, registry);
+  check_supported(model, mixture, requested.shards, dense.string(), registry);
+  const ModelConfig whole = mixture_config(model, mixture, requested, registry);
   const HuggingFaceLayout& layout = find_family(mixture.mixture, registry).hugging_face;
   const DenseFolder folder =
       open_dense(dense, find_family(model.family, registry).hugging_face, model);
-  const MixtureTensors tensors = MixturePlan(folder, mixture, asked, layout).tensors();
+  const MixtureTensors tensors = MixturePlan(folder, mixture, requested, layout).tensors();
   OutputFolder result(output, OutputFolder::Existing::kRefuse);
   write_mixture(folder, tensors, whole, layout, result.create().string(), registry);
   result.commit();

@@ -27,7 +27,7 @@ struct UpcycledFolder {
 /// and redrawing, its results equal the dense model's. Needs memory for one matrix at a time.
 /// Throws UsageError, MissingInput; DataError if no family has such a mixture; CannotCreate if
 /// `output` exists and is not empty; IoError.
-UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& asked,
+UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& requested,
                                     const std::filesystem::path& output,
                                     const ModelRegistry& registry = model_families());
 

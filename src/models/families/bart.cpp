@@ -33,7 +33,7 @@ class TextEncoder final : public SourceEncoder {
     embedding_.backward(embedding_norm_->backward(dx, tape, stream), batch.at("source_tokens"),
                         tape.pass(), stream);
   }
-  void initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize_begin(const InitialDeviations& deviations, std::uint64_t seed,
                         const Stream& stream) override {
     initialize_normal(embedding_.positions(), deviations.embedding, seed, stream);
   }
@@ -105,12 +105,12 @@ std::unique_ptr<LanguageModel> bart_make(const ModelConfig& config, std::uint64_
                    .pattern = "a",
                    .positions = config.context,
                    .embedding_scale = config.embedding_scale,
-                   .scales_tokens_alone = true,
+                   .scales_only_tokens = true,
                    .first_position = kFirstPosition,
                    .embedding_norm = true,
                    .final_norm = false,
                    .head_bias = true,
-                   .deviations = usual_deviations(config),
+                   .deviations = default_deviations(config),
                    .files = {.layers = "decoder.layers",
                              .tokens = "shared",
                              .positions = "decoder.embed_positions",
@@ -121,7 +121,7 @@ std::unique_ptr<LanguageModel> bart_make(const ModelConfig& config, std::uint64_
     const Embedding::Spec embedding{.positions = encoder.context,
                                     .width = config.width,
                                     .factor = config.embedding_scale,
-                                    .scales_tokens_alone = true,
+                                    .scales_only_tokens = true,
                                     .first_position = kFirstPosition,
                                     .positions_name = {"encoder.wpe.weight"},
                                     .tokens = tokens};

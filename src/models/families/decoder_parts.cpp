@@ -86,7 +86,7 @@ bool collect_head_size_problem(const ModelConfig& given, std::vector<std::string
   return true;
 }
 
-void collect_key_head_problem(const ModelConfig& config, std::vector<std::string>& problems) {
+void collect_kv_head_problem(const ModelConfig& config, std::vector<std::string>& problems) {
   if (config.heads % config.kv_heads == 0) return;
   problems.push_back(concat("model.kv_heads: got ", config.kv_heads,
                             ", which does not divide model.heads ", config.heads));

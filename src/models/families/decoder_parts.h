@@ -24,7 +24,7 @@ void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t cou
 /// Adds a problem if the size of a config's heads is undefined; returns whether it does.
 bool collect_head_size_problem(const ModelConfig& given, std::vector<std::string>& problems);
 /// Adds the problem of a resolved config's kv_heads, if there is one.
-void collect_key_head_problem(const ModelConfig& config, std::vector<std::string>& problems);
+void collect_kv_head_problem(const ModelConfig& config, std::vector<std::string>& problems);
 /// Adds problems of a resolved config's experts.
 void collect_expert_problems(const ModelConfig& config, std::vector<std::string>& problems);
 

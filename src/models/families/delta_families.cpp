@@ -8,7 +8,7 @@ namespace {
 
 /// Files interleave the queries and gates of each head.
 ProductFiles gated_attention_files(const ModelConfig& config) {
-  ProductFiles files = usual_attention_files(config);
+  ProductFiles files = default_attention_files(config);
   files.orders = {{config.heads, {config.head_size, config.head_size}}, {}, {}};
   return files;
 }
@@ -114,7 +114,7 @@ ModelFamily qwen3_next_family() {
   HybridDecoder kind = qwen("qwen3_next", "Qwen3-Next");
   kind.files.mixer_products = qwen3_next_mixer_files;
   kind.layout = with_attention("qwen3_next", "Qwen3NextForCausalLM", qwen3_next_keys);
-  kind.layout.not_adapted = {"gate_proj", "up_proj", "down_proj"};  // PEFT takes them for experts'
+  kind.layout.unadaptable = {"gate_proj", "up_proj", "down_proj"};  // PEFT takes them for experts'
   kind.layout.carried = {"mtp."};
   return hybrid_decoder_family(kind);
 }

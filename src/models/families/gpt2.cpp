@@ -30,7 +30,7 @@ std::unique_ptr<LanguageModel> gpt2_make(const ModelConfig& config, std::uint64_
       .kinds = {{'a', layer}},
       .pattern = "a",
       .positions = config.context,
-      .deviations = usual_deviations(config)};
+      .deviations = default_deviations(config)};
   return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
@@ -65,11 +65,11 @@ void gpt2_keys(ConfigKeys& keys, ModelConfig& model) {
   keys.member("vocab_size", model.vocabulary);
   if (!keys.fit(model)) return;
   keys.derived("n_inner", 4 * model.width);
-  keys.only_written("n_ctx", model.context);
-  keys.only_written("embd_pdrop", model.dropout);
-  keys.only_written("resid_pdrop", model.dropout);
-  keys.only_written("attn_pdrop", 0.0);
-  keys.only_written("initializer_range", model.initializer_range.value_or(0.02));
+  keys.write_only("n_ctx", model.context);
+  keys.write_only("embd_pdrop", model.dropout);
+  keys.write_only("resid_pdrop", model.dropout);
+  keys.write_only("attn_pdrop", 0.0);
+  keys.write_only("initializer_range", model.initializer_range.value_or(0.02));
   keys.fixed("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   keys.fixed("layer_norm_epsilon", {1e-5});
   keys.fixed("scale_attn_weights", {true});

@@ -13,11 +13,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-bool attends(const std::string& letters) {
+bool has_attention_layers(const std::string& letters) {
   return letters.find_first_of("ac") != std::string::npos;
 }
 
-bool has_attention(const HybridDecoder& kind) { return attends(kind.letters); }
+bool has_attention(const HybridDecoder& kind) { return has_attention_layers(kind.letters); }
 
 std::vector<std::string> keys_of(const HybridDecoder& kind) {
   std::vector<std::string> keys{"initializer_range", "norm_epsilon", "tied_head", "mixers",
@@ -164,8 +164,8 @@ std::map<char, LayerSpec> kinds_of(const HybridDecoder& kind, const ModelConfig&
                                    const NormSpec& norm) {
   std::map<char, LayerSpec> kinds;
   for (const char letter : letters_of(kind, config)) {
-    const ModuleName name =
-        attends({letter}) ? ModuleName("attn", "self_attn") : ModuleName("mix", kind.files.mixer);
+    const ModuleName name = has_attention_layers({letter}) ? ModuleName("attn", "self_attn")
+                                                           : ModuleName("mix", kind.files.mixer);
     const BranchSpec mixer{.name = name,
                            .norm = {"ln_1", kind.files.mixer_norm},
                            .make = mixer_of(letter, kind, config, rotary, norm)};
@@ -182,7 +182,7 @@ DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
   const NormSpec norm{kind.norm, static_cast<float>(config.norm_epsilon)};
   const auto rotary = std::make_shared<RotaryTable>(config.rope_theta, config.rope_scaling,
                                                     config.context, rotated_channels(config));
-  const bool rotates = attends(config.mixers) && config.rotary_share > 0;
+  const bool rotates = has_attention_layers(config.mixers) && config.rotary_share > 0;
   return {
       .residual = {config.width, norm, static_cast<float>(config.dropout),
                    static_cast<float>(config.residual_scale)},
@@ -192,7 +192,7 @@ DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
       .embedding_scale = config.embedding_scale,
       .logit_scale = config.logit_scale,
       .tied_head = config.tied_head,
-      .deviations = usual_deviations(config),
+      .deviations = default_deviations(config),
       .files = {
           .layers = "layers", .tokens = kind.files.tokens, .final_norm = kind.files.final_norm}};
 }
@@ -237,12 +237,12 @@ void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& 
 
 /// Adds a problem for tables by position as long as a context for constant-size states.
 void collect_table_problems(const ModelConfig& config, std::vector<std::string>& problems) {
-  constexpr std::int64_t kMostRows = 1 << 16;
-  if (config.context <= kMostRows || config.mixers.find('p') == std::string::npos) return;
+  constexpr std::int64_t kMaxRows = 1 << 16;
+  if (config.context <= kMaxRows || config.mixers.find('p') == std::string::npos) return;
   problems.push_back(concat(
       "model.context: got ", config.context,
       ", but the tables of T + U·Vᵀ by position (p) have one row per position; want at most ",
-      kMostRows, ", such as data.sequence_length"));
+      kMaxRows, ", such as data.sequence_length"));
 }
 
 void collect_mixer_problems(const ModelConfig& config, std::vector<std::string>& problems) {
@@ -258,7 +258,7 @@ void collect_mixer_problems(const ModelConfig& config, std::vector<std::string>&
 }
 
 void collect_attention_problems(const ModelConfig& config, std::vector<std::string>& problems) {
-  collect_key_head_problem(config, problems);
+  collect_kv_head_problem(config, problems);
   const std::int64_t turned = rotated_channels(config);
   if (config.rotary_share > 0 && (turned < 2 || turned % 2 != 0)) {
     problems.push_back(concat("model.rotary_share: got ", config.rotary_share, ", which is ",
@@ -307,7 +307,7 @@ void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& confi
 
 }  // namespace
 
-ProductFiles usual_attention_files(const ModelConfig&) {
+ProductFiles default_attention_files(const ModelConfig&) {
   return {.first = {"q_proj", "k_proj", "v_proj"}, .last = "o_proj"};
 }
 

@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 
 /// Names of modules in Hugging Face folders, for attention and for Mamba-2.
-ProductFiles usual_attention_files(const ModelConfig& config);
+ProductFiles default_attention_files(const ModelConfig& config);
 ProductFiles state_space_files(const ModelConfig& config);
 
 /// Settings of a family whose layers mix tokens by attention, a recurrence or a structured matrix.
@@ -33,7 +33,7 @@ struct HybridDecoder {
     std::string tokens = "embed_tokens", final_norm = "norm";
     std::string mixer, mixer_norm = "input_layernorm";
     ProductFiles (*mixer_products)(const ModelConfig& config) = nullptr;
-    ProductFiles (*attention)(const ModelConfig& config) = usual_attention_files;
+    ProductFiles (*attention)(const ModelConfig& config) = default_attention_files;
     std::string mlp = "mlp", mlp_norm = "post_attention_layernorm";
     ProductFiles mlp_products{};
     std::string mixture{};

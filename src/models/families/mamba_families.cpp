@@ -108,7 +108,7 @@ void mamba2_keys(ConfigKeys& keys, ModelConfig& model) {
   keys.inert({"chunk_size", "intermediate_size", "rescale_prenorm_residual"});
   mamba_extras(keys);
   silu_key(keys);
-  keys.only_written("initializer_range", model.initializer_range.value_or(0.1));
+  keys.write_only("initializer_range", model.initializer_range.value_or(0.1));
 }
 
 void granite_hybrid_keys(ConfigKeys& keys, ModelConfig& model) {
@@ -131,7 +131,7 @@ void granite_hybrid_keys(ConfigKeys& keys, ModelConfig& model) {
                .missing_count = 8,
                .missing_chosen = 2,
                .missing_intermediate_size = 11008,
-               .may_be_none = true});
+               .zero_means_dense = true});
   keys.inert({"mamba_chunk_size"});
   mamba_extras(keys);
   silu_key(keys);
@@ -189,7 +189,7 @@ ModelFamily mamba2_family() {
                                            .prefix = "backbone.",
                                            .keys = mamba2_keys,
                                            .tied_head = "embeddings.weight",
-                                           .not_adapted = {"out_proj"}},
+                                           .unadaptable = {"out_proj"}},
                                 .presets = mamba_presets()});
 }
 

@@ -108,7 +108,7 @@ ModelFamily qwen3_moe_family() {
        .attention_bias = true,
        .file_kv_heads = 4,
        .file_context = 32768,
-       .window_keys = WindowKeys::kAllIfUsed});
+       .window_keys = WindowKeys::kAllIfEnabled});
 }
 
 ModelFamily olmoe_family() {
@@ -174,7 +174,7 @@ ModelFamily gpt_oss_family() {
        .file_theta = 150000,
        .file_epsilon = 1e-5,
        .file_attention_bias = true,
-       .file_wants_scaling = true,
+       .file_requires_scaling = true,
        .window_keys = WindowKeys::kLayerTypes});
 }
 

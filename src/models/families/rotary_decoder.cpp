@@ -148,7 +148,7 @@ DecoderSpec spec_of(const RotaryDecoder& kind, const ModelConfig& config) {
           .logit_cap = static_cast<float>(config.logit_cap),
           .logit_scale = config.logit_scale,
           .tied_head = config.tied_head,
-          .deviations = usual_deviations(config),
+          .deviations = default_deviations(config),
           .files = {.layers = "layers", .tokens = "embed_tokens", .final_norm = "norm"}};
 }
 
@@ -178,7 +178,7 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
   if (config.heads < 1) return;
   if (collect_head_size_problem(config, problems)) return;
   const ModelConfig whole = resolved_config(kind, config);
-  collect_key_head_problem(whole, problems);
+  collect_kv_head_problem(whole, problems);
   if (whole.head_size < 2 || whole.head_size % 2 != 0) {
     problems.push_back(concat("model.head_size: got ", whole.head_size,
                               ", want an even number: positions rotate pairs of channels"));
@@ -227,7 +227,7 @@ void rotary_decoder_keys(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfi
   rotary_keys(keys, model,
               {.theta = kind.file_theta,
                .windows_have_own = kind.window_rope,
-               .wants_scaling = kind.file_wants_scaling});
+               .wants_scaling = kind.file_requires_scaling});
   if (kind.window_keys != WindowKeys::kNone)
     window_keys(keys, model, kind.window_keys, kind.windows);
   if (has_experts(kind)) expert_keys(keys, model, kind.experts->keys);
@@ -267,7 +267,7 @@ ModelFamily rotary_decoder_family(const RotaryDecoder& kind) {
                                },
                            .tied_head = "embed_tokens.weight",
                            .ignored = {".rotary_emb.inv_freq"},
-                           .tells_windows = kind.window_keys != WindowKeys::kNone,
+                           .has_window_key = kind.window_keys != WindowKeys::kNone,
                            .experts_are_parameters = kind.experts_are_parameters},
           .gguf = kind.gguf};
 }

@@ -43,7 +43,7 @@ struct RotaryDecoder {
   // Values of missing keys in config.json; 0: derived from the others.
   double file_kv_heads = 0, file_head_size = 0, file_context = 0, file_theta = 1e4,
          file_epsilon = 1e-6, file_attention_cap = 0, file_logit_cap = 0;
-  bool file_tied_head = false, file_attention_bias = false, file_wants_scaling = false;
+  bool file_tied_head = false, file_attention_bias = false, file_requires_scaling = false;
   WindowKeys window_keys = WindowKeys::kNone;
   bool experts_are_parameters = false;  // see HuggingFaceLayout
   std::vector<ModelPreset> presets{};

@@ -55,7 +55,7 @@ ModelFamily series_family() {
           .resolved = series_resolved,
           .make = series_make,
           .presets = {{"series-tiny", tiny, 32, tiny.context, "adamw", 2e-3, 0}},
-          .is_of_language = false,
+          .is_language_model = false,
           .purpose = {.task = ""},
           .data = "TABLE",
           .fine_tuning = {.layout = ""},

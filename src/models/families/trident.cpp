@@ -216,7 +216,7 @@ ModelFamily trident_family() {
           .resolved = trident_resolved,
           .make = trident_make,
           .presets = trident_presets(),
-          .is_of_language = false,
+          .is_language_model = false,
           .purpose = {.task = ""},
           .data = "",
           .fine_tuning = {.layout = ""},

@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::int64_t kImageSize = 224, kPatchSize = 16, kImageColors = 3;
 /// Number of classes for planning memory if the classes are unknown.
-constexpr std::int64_t kFewestClasses = 2;
+constexpr std::int64_t kMinClasses = 2;
 
 std::int64_t classes_of(const ModelConfig& config) {
-  return std::max(kFewestClasses, static_cast<std::int64_t>(config.vision.labels.size()));
+  return std::max(kMinClasses, static_cast<std::int64_t>(config.vision.labels.size()));
 }
 
 /// Renames a module's only weight in files: "embeddings.cls_token", (1, rows, width).
@@ -79,7 +79,7 @@ std::unique_ptr<Network> vit_make(const ModelConfig& config, std::uint64_t seed,
                      .residual = {.norm = {.epsilon = static_cast<float>(config.norm_epsilon)}},
                      .block = {"h", "encoder.layer"},
                      .final_norm = ModuleName("ln_f", "layernorm")};
-  if (config.initializer_range) stack.deviations = usual_deviations(config);
+  if (config.initializer_range) stack.deviations = default_deviations(config);
   const auto classifier = [classes = classes_of(config)](const ModuleName& name, const Shape& input,
                                                          const Stream& of) {
     return make_classifier(name, input[1], classes, of);
@@ -134,7 +134,7 @@ std::vector<ModelPreset> vit_presets() {
           {"vit-base", shape(12, 12, 768), 16, 1, "adamw", 3e-4}};
 }
 
-constexpr std::int64_t kMissingClasses = 2, kMostClasses = 1 << 20;
+constexpr std::int64_t kMissingClasses = 2, kMaxClasses = 1 << 20;
 
 void read_side(ConfigReader& reader, std::int64_t& to, const char* key, std::int64_t missing) {
   const json::value* value = reader.find(key);
@@ -162,21 +162,21 @@ void read_labels(ConfigReader& reader, ModelConfig& model) {
   if (names == nullptr || names->empty()) {
     std::int64_t count = kMissingClasses;
     reader.read(count, "num_labels", kMissingClasses);
-    for (std::int64_t i = 0; i < std::min(count, kMostClasses); ++i)
+    for (std::int64_t i = 0; i < std::min(count, kMaxClasses); ++i)
       labels.push_back({concat("LABEL_", i)});
     return;
   }
   reader.know("num_labels");
   labels.resize(names->size());
-  std::vector<bool> are_there(names->size());
+  std::vector<bool> are_present(names->size());
   for (const auto& [key, value] : *names) {
     const auto number = whole_number(key);
     const bool fits = number && *number >= 0 && *number < std::ssize(labels) && value.is_string();
-    if (!fits || are_there[static_cast<std::size_t>(*number)])
+    if (!fits || are_present[static_cast<std::size_t>(*number)])
       return reader.problem(concat("id2label: got ", std::string_view(key).substr(0, 60), ": ",
                                    json_line(value).substr(0, 60),
                                    ", want a name for each of 0 to ", labels.size() - 1));
-    are_there[static_cast<std::size_t>(*number)] = true;
+    are_present[static_cast<std::size_t>(*number)] = true;
     labels[static_cast<std::size_t>(*number)].name = value.get_string();
   }
 }
@@ -221,9 +221,9 @@ void vit_keys(ConfigKeys& keys, ModelConfig& model) {
   keys.fixed("hidden_act", {"gelu"});
   keys.fixed("num_channels", {kImageColors});
   keys.fixed("qkv_bias", {true});
-  keys.only_written("hidden_dropout_prob", 0.0);
-  keys.only_written("attention_probs_dropout_prob", 0.0);
-  keys.only_written("initializer_range", model.initializer_range.value_or(0.02));
+  keys.write_only("hidden_dropout_prob", 0.0);
+  keys.write_only("attention_probs_dropout_prob", 0.0);
+  keys.write_only("initializer_range", model.initializer_range.value_or(0.02));
 }
 
 }  // namespace
@@ -245,7 +245,7 @@ ModelFamily vit_family() {
                            .ignored = {"pooler.dense.weight", "pooler.dense.bias",
                                        "embeddings.mask_token"},
                            .classifier = "classifier."},
-          .is_of_language = false,
+          .is_language_model = false,
           .purpose = {"image-classification", "An image classifier", ""},
           .data = "EXAMPLES",
           .fine_tuning = {.layout = "", .batch_size = 16, .learning_rate = 5e-5},

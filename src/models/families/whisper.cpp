@@ -28,7 +28,7 @@ class SpeechEncoder final : public SourceEncoder {
                       const Stream& stream) override {
     stem_.backward(dx, tape, stream);
   }
-  void initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
+  void initialize_begin(const InitialDeviations& deviations, std::uint64_t seed,
                         const Stream& stream) override {
     stem_.initialize(deviations, seed, stream);
   }
@@ -55,7 +55,7 @@ std::unique_ptr<LanguageModel> whisper_make(const ModelConfig& config, std::uint
                    .kinds = {{'a', sequence_decoder_layer(config, source, kKeyBias)}},
                    .pattern = "a",
                    .positions = config.context,
-                   .deviations = usual_deviations(config),
+                   .deviations = default_deviations(config),
                    .files = {.layers = "decoder.layers",
                              .tokens = "decoder.embed_tokens",
                              .positions = "decoder.embed_positions",

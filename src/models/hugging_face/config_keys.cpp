@@ -34,7 +34,7 @@ double of_reciprocal_root(double there) { return rounded_to_digits(1 / (there * 
 double of_reciprocal(double there) { return 1 / there; }
 
 /// Returns a member's value in its key, in the fewest digits that represent it.
-double in_few_digits(double there, double value, double (*of)(double there)) {
+double round_to_few_digits(double there, double value, double (*of)(double there)) {
   for (const int digits : {13, 15}) {
     const double few = rounded_to_digits(there, digits);
     if (of(few) == value) return few;
@@ -73,7 +73,7 @@ void ConfigKeys::reciprocal(const std::string& key, double& value) {
   if (reader_ != nullptr) {
     value = of_reciprocal(read_positive(*reader_, key));
   } else {
-    (*written_)[key] = in_few_digits(1 / value, value, of_reciprocal);
+    (*written_)[key] = round_to_few_digits(1 / value, value, of_reciprocal);
   }
 }
 
@@ -81,7 +81,7 @@ void ConfigKeys::reciprocal_root(const std::string& key, double& value) {
   if (reader_ != nullptr) {
     value = of_reciprocal_root(read_positive(*reader_, key));
   } else {
-    (*written_)[key] = in_few_digits(1 / std::sqrt(value), value, of_reciprocal_root);
+    (*written_)[key] = round_to_few_digits(1 / std::sqrt(value), value, of_reciprocal_root);
   }
 }
 
@@ -115,7 +115,7 @@ void ConfigKeys::derived(const std::string& key, const ConfigValue& value) {
     reader_->refuse(key, *found, "null or " + json_line(json_of(value)));
 }
 
-void ConfigKeys::only_written(const std::string& key, const ConfigValue& value) {
+void ConfigKeys::write_only(const std::string& key, const ConfigValue& value) {
   if (reader_ != nullptr) return reader_->know(key);
   (*written_)[key] = json_of(value);
 }

@@ -71,7 +71,7 @@ class ConfigReader {
 };
 
 /// The upper bound of ModelConfig's layers, which limits lists by layer.
-inline constexpr std::int64_t kMostLayers = 1000;
+inline constexpr std::int64_t kMaxLayers = 1000;
 
 /// Words of layer_types with their letters, preferred words first.
 using LayerWords = std::vector<std::pair<std::string, char>>;

@@ -87,12 +87,12 @@ void read_step_limits(ConfigReader& reader, StateSpaceConfig& sizes) {
 }
 
 json::array types_of(const ModelConfig& model, MixerKeys keys) {
-  const bool is_old = keys == MixerKeys::kLayerTypes;  // both versions know these words
+  const bool uses_old_names = keys == MixerKeys::kLayerTypes;  // both versions know these words
   json::array types;
   for (std::int64_t i = 0; i < model.layers; ++i) {
     const bool attends = kind_of_layer(model.mixers, i) == 'a';
-    types.emplace_back(attends ? (is_old ? "attention" : "full_attention")
-                               : (is_old ? "mamba" : "linear_attention"));
+    types.emplace_back(attends ? (uses_old_names ? "attention" : "full_attention")
+                               : (uses_old_names ? "mamba" : "linear_attention"));
   }
   return types;
 }
@@ -126,14 +126,14 @@ void write_mixer_keys(json::object& config, const ModelConfig& model, MixerKeys 
 void write_mamba_keys(json::object& config, const ModelConfig& model, const MambaKeys& keys) {
   const StateSpaceConfig& sizes = model.state_space;
   const std::int64_t channels = sizes.heads * sizes.head_size;
-  const bool is_told = channels % model.width == 0;
-  if (!is_told && model.mixers.find('m') != std::string::npos)
+  const bool is_divisible = channels % model.width == 0;
+  if (!is_divisible && model.mixers.find('m') != std::string::npos)
     throw DataError(concat("a folder of a ", model.family, " model cannot store ", sizes.heads,
                            " heads of ", sizes.head_size, ": their ", channels,
                            " channels must be a whole multiple of the width, ", model.width,
                            " (model.state_space.heads, head_size)"));
   config[keys.head_size] = sizes.head_size;
-  if (is_told) config[keys.expand] = channels / model.width;
+  if (is_divisible) config[keys.expand] = channels / model.width;
   if (sizes.least_step == 0 && sizes.most_step == 0) return;  // same as a missing key
   const double most =
       sizes.most_step > 0 ? sizes.most_step : std::numeric_limits<double>::infinity();
@@ -263,7 +263,7 @@ void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) 
     const json::value* value = reader == nullptr ? nullptr : reader->find(key);
     return value != nullptr && is_zero(*value);
   };
-  if (names.may_be_none && is_zero_in_file(names.count))
+  if (names.zero_means_dense && is_zero_in_file(names.count))
     return keys.inert({names.intermediate_size, kChosen, kBalance, kWantsBalance});
   keys.member(names.count, experts.count, names.missing_count);
   if (reader == nullptr && experts.count == 0) return;
@@ -307,8 +307,8 @@ void scale_keys(ConfigKeys& keys, ModelConfig& model) {
 }
 
 void written_of_attention(ConfigKeys& keys, const ModelConfig& model) {
-  keys.only_written("initializer_range", model.initializer_range.value_or(0.02));
-  keys.only_written("attention_dropout", 0.0);
+  keys.write_only("initializer_range", model.initializer_range.value_or(0.02));
+  keys.write_only("attention_dropout", 0.0);
 }
 
 void silu_key(ConfigKeys& keys) { keys.fixed("hidden_act", {"silu", "swish"}); }

@@ -24,12 +24,12 @@ void position_type_keys(ConfigKeys& keys, ModelConfig& model);
 /// Keys that select the layers with a window, in addition to sliding_window.
 enum class WindowKeys {
   kNone,
-  kAll,         // all layers
-  kAllIfUsed,   // use_sliding_window: all layers
-  kFromLayer,   // use_sliding_window, and layer_types or the first layer in max_window_layers
-  kUntilLayer,  // as kFromLayer, but every second layer before that one
-  kLayerTypes,  // layer_types, or the family's pattern
-  kPeriod,      // layer_types, or sliding_window_pattern; layers differ even without a window
+  kAll,           // all layers
+  kAllIfEnabled,  // use_sliding_window: all layers
+  kFromLayer,     // use_sliding_window, and layer_types or the first layer in max_window_layers
+  kUntilLayer,    // as kFromLayer, but every second layer before that one
+  kLayerTypes,    // layer_types, or the family's pattern
+  kPeriod,        // layer_types, or sliding_window_pattern; layers differ even without a window
 };
 void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
                  const std::string& pattern);
@@ -57,7 +57,7 @@ struct ExpertKeys {
   std::string intermediate_size{}, shared_width{};
   /// Values of missing keys.
   std::int64_t missing_count = 0, missing_chosen = 0, missing_intermediate_size = 0;
-  bool may_be_none = false;  // a count of 0 means dense
+  bool zero_means_dense = false;  // a count of 0 means dense
   /// Key for normalizing the chosen experts' weights: off if missing, on in families without it.
   std::string sums_to_one{};
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step

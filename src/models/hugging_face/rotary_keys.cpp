@@ -113,12 +113,12 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys
   model.context = narrow<std::int64_t>(context);
 }
 
-bool is_of_all_layers(WindowKeys keys) {
-  return keys == WindowKeys::kAll || keys == WindowKeys::kAllIfUsed;
+bool covers_all_layers(WindowKeys keys) {
+  return keys == WindowKeys::kAll || keys == WindowKeys::kAllIfEnabled;
 }
 
-bool is_switched(WindowKeys keys) {
-  return keys == WindowKeys::kAllIfUsed || keys == WindowKeys::kFromLayer ||
+bool has_window_switch(WindowKeys keys) {
+  return keys == WindowKeys::kAllIfEnabled || keys == WindowKeys::kFromLayer ||
          keys == WindowKeys::kUntilLayer;
 }
 
@@ -175,13 +175,13 @@ void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
   const json::value* window = reader.find("sliding_window");
   if (window == nullptr || *window != json::value(0))  // 0 means none, as null does
     reader.read_nullable(model.window, "sliding_window", 4096);
-  if (is_switched(keys)) {
+  if (has_window_switch(keys)) {
     bool used = false;
     reader.read(used, "use_sliding_window", 0);
     if (!used) model.window = 0;
   }
-  if (keys == WindowKeys::kAllIfUsed) reader.know("max_window_layers");
-  if (is_of_all_layers(keys)) return;
+  if (keys == WindowKeys::kAllIfEnabled) reader.know("max_window_layers");
+  if (covers_all_layers(keys)) return;
   std::string letters(static_cast<std::size_t>(model.layers), 'w');
   for (std::size_t i = 0; i < letters.size(); ++i)
     letters[i] = kind_of_layer(pattern, static_cast<std::int64_t>(i));
@@ -209,7 +209,7 @@ void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
   if (model.window > 0 || differ) model.window_layers = period_of(letters);
 }
 
-void check_all_have_windows(const ModelConfig& model) {
+void require_windows_in_all_layers(const ModelConfig& model) {
   for (std::int64_t i = 0; i < model.layers && model.window > 0; ++i)
     if (!model.window_layers.empty() && kind_of_layer(model.window_layers, i) != 'w')
       throw DataError(concat("a folder of a ", model.family, " model gives the window to all ",
@@ -224,8 +224,8 @@ void write_window_keys(json::object& config, const ModelConfig& model, WindowKey
   config["sliding_window"] = model.window > 0 ? json::value(model.window)
                              : wants_number   ? json::value(model.context)
                                               : json::value();
-  if (is_switched(keys)) config["use_sliding_window"] = model.window > 0;
-  if (is_of_all_layers(keys)) return check_all_have_windows(model);
+  if (has_window_switch(keys)) config["use_sliding_window"] = model.window > 0;
+  if (covers_all_layers(keys)) return require_windows_in_all_layers(model);
   json::array types;
   std::int64_t first = 0;  // layer with a window
   const bool windows = model.window > 0 || differ;

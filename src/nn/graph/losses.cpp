@@ -48,10 +48,10 @@ class CrossEntropyLoss final : public Loss {
   std::int64_t rows() const override { return logits_.elements() / last_of(logits_); }
   bool counts_targets() const override { return spec_.counts_targets; }
   void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
-               const Way& way, const Stream& stream) const override {
-    const float smoothing = spec_.smoothing > 0 ? spec_.smoothing : way.label_smoothing;
+               const LossOptions& options, const Stream& stream) const override {
+    const float smoothing = spec_.smoothing > 0 ? spec_.smoothing : options.label_smoothing;
     kernels::smoothed_cross_entropy(losses, x.as_rows(), targets[0].view(losses.shape()),
-                                    {last_of(logits_), smoothing}, way.gradient_scale, stream);
+                                    {last_of(logits_), smoothing}, options.gradient_scale, stream);
   }
   std::vector<Measure> measures(const std::string& name, const Tensor& x,
                                 std::span<const Tensor> targets,
@@ -85,8 +85,9 @@ class RegressionLoss final : public Loss {
   std::vector<BatchTensor> targets() const override { return {{targets_, shape_, DType::kF32}}; }
   std::int64_t rows() const override { return shape_.elements(); }
   void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
-               const Way& way, const Stream& stream) const override {
-    kernels::regression_loss(losses, x, targets[0], distance_, delta_, way.gradient_scale, stream);
+               const LossOptions& options, const Stream& stream) const override {
+    kernels::regression_loss(losses, x, targets[0], distance_, delta_, options.gradient_scale,
+                             stream);
   }
   std::vector<Measure> measures(const std::string& name, const Tensor& x,
                                 std::span<const Tensor> targets,
@@ -136,13 +137,13 @@ class DetectionLoss final : public Loss {
   }
   std::int64_t rows() const override { return shape_.elements() / last_of(shape_); }
   void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
-               const Way& way, const Stream& stream) const override {
+               const LossOptions& options, const Stream& stream) const override {
     const kernels::GridLossSpec spec{.positive_weight = spec_.positive_weight,
                                      .box_weight = spec_.box_weight,
                                      .class_weight = spec_.class_weight,
                                      .beta = spec_.beta};
     kernels::grid_loss(losses, x.as_rows(), targets[0].view(losses.shape()), targets[1].as_rows(),
-                       spec, way.gradient_scale, stream);
+                       spec, options.gradient_scale, stream);
   }
   std::vector<Measure> measures(const std::string& name, const Tensor& x,
                                 std::span<const Tensor> targets,
@@ -164,15 +165,15 @@ std::vector<Measure> DetectionLoss::measures(const std::string& name, const Tens
   for (std::int64_t n = 0; n < losses.elements(); ++n) {
     const float* const row = x.data<float>() + n * columns;
     const std::int32_t wanted = targets[0].data<std::int32_t>()[n];
-    const bool is_there = wanted != kNoTarget, is_found = row[0] > 0;
+    const bool is_present = wanted != kNoTarget, is_found = row[0] > 0;
     loss.sum += static_cast<double>(losses.data<float>()[n]);
     loss.count += 1;
     precision.count += ratio(is_found);
-    recall.count += ratio(is_there);
-    f1.count += ratio(is_found) + ratio(is_there);
-    for (Measure* const hits : {&precision, &recall}) hits->sum += ratio(is_found && is_there);
-    f1.sum += 2 * ratio(is_found && is_there);
-    if (!is_there) continue;
+    recall.count += ratio(is_present);
+    f1.count += ratio(is_found) + ratio(is_present);
+    for (Measure* const hits : {&precision, &recall}) hits->sum += ratio(is_found && is_present);
+    f1.sum += 2 * ratio(is_found && is_present);
+    if (!is_present) continue;
     for (std::int64_t i = 0; i < kBoxNumbers; ++i)
       box.sum +=
           std::abs(static_cast<double>(row[1 + i] - targets[1].data<float>()[n * kBoxNumbers + i]));

@@ -111,7 +111,7 @@ ModuleMaker mean_pooling(const kernels::Window& window, kernels::Divisor divisor
 ModuleMaker upsampling(const kernels::SpatialSizes& factors, kernels::Interpolation interpolation) {
   return over_places<Upsampling>(factors, interpolation);
 }
-ModuleMaker mean() { return over_places<MeanOfPlaces>(); }
+ModuleMaker mean() { return over_places<GlobalMeanPooling>(); }
 
 ModuleMaker patches(std::int64_t width, const kernels::SpatialSizes& patch) {
   return reading(kPlaces, [=](const ModuleName& name, const Shape& input, const Stream& stream) {
@@ -141,7 +141,7 @@ ModuleMaker embedding(std::int64_t vocabulary, std::int64_t width) {
   });
 }
 
-ModuleMaker positions() { return position_table(PositionTable::Rows::kLearnt); }
+ModuleMaker positions() { return position_table(PositionTable::Rows::kLearned); }
 ModuleMaker sinusoids() { return position_table(PositionTable::Rows::kSinusoids); }
 
 ModuleMaker class_tokens(std::int64_t count) {

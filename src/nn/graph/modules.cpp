@@ -47,11 +47,11 @@ Tensor ModuleSequence::forward(const Tensor& x, ActivationTape& tape, const Stre
   return sum;
 }
 
-/// Without `wants_gradient`, skips the gradient of x and returns an undefined tensor.
-Tensor ModuleSequence::backward(Tensor dy, bool wants_gradient, ActivationTape& tape,
+/// Without `requires_gradient`, skips the gradient of x and returns an undefined tensor.
+Tensor ModuleSequence::backward(Tensor dy, bool requires_gradient, ActivationTape& tape,
                                 const Stream& stream) {
   for (std::size_t i = modules_.size(); i-- > 1;) dy = modules_[i]->backward(dy, tape, stream);
-  if (wants_gradient) return modules_.front()->backward(dy, tape, stream);
+  if (requires_gradient) return modules_.front()->backward(dy, tape, stream);
   modules_.front()->backward_parameters(dy, tape, stream);
   return {};
 }
@@ -65,10 +65,10 @@ Tensor ModuleSequence::backward(const Tensor& dy, ActivationTape& tape, const St
   return dx;
 }
 
-TokenFlops ModuleSequence::flops(bool wants_gradient) {
+TokenFlops ModuleSequence::flops(bool requires_gradient) {
   TokenFlops sum;
   for (std::size_t i = 0; i < modules_.size(); ++i)
-    sum = sum + flops_of(*modules_[i], outputs_[i], wants_gradient || i > 0);
+    sum = sum + flops_of(*modules_[i], outputs_[i], requires_gradient || i > 0);
   return sum;
 }
 
@@ -78,18 +78,18 @@ bool reads_tokens(const Module& module) {
                              : dynamic_cast<const TokenTable*>(&module) != nullptr;
 }
 
-TokenFlops flops_of(Module& module, const Shape& output, bool wants_gradient) {
+TokenFlops flops_of(Module& module, const Shape& output, bool requires_gradient) {
   if (auto* const sequence = dynamic_cast<ModuleSequence*>(&module))
-    return sequence->flops(wants_gradient);
+    return sequence->flops(requires_gradient);
   if (auto* const fragments = dynamic_cast<Fragments*>(&module))
-    return flops_of(fragments->module(), fragments->example(), wants_gradient);
+    return flops_of(fragments->module(), fragments->example(), requires_gradient);
   const auto places = static_cast<double>(output.elements() / output[output.rank() - 1]);
   TokenFlops sum;
   module.visit_parameters([&](Parameter& parameter) {
     if (parameter.role() == Role::kVector || parameter.role() == Role::kEmbedding) return;
     const double product = 2 * places * static_cast<double>(parameter.elements());
     sum.forward += product;
-    sum.backward += (parameter.trainable() ? product : 0) + (wants_gradient ? product : 0);
+    sum.backward += (parameter.trainable() ? product : 0) + (requires_gradient ? product : 0);
   });
   return sum;
 }
@@ -151,7 +151,7 @@ Tensor ClassTokens::backward(const Tensor& dy, ActivationTape&, const Stream& st
 PositionTable::PositionTable(const ModuleName& name, std::int64_t places, std::int64_t width,
                              Rows rows, const Stream& stream)
     : rows_(name / "weight", {places, width}, Role::kEmbedding, stream) {
-  if (rows == Rows::kLearnt) return;
+  if (rows == Rows::kLearned) return;
   rows_.freeze();
   initialize_sinusoids(rows_, stream);
 }

@@ -58,11 +58,11 @@ class ModuleSequence final : public Module {
     for (const auto& module : modules_) module->visit_linears(visit);
   }
   /// FLOPs per example.
-  TokenFlops flops(bool wants_gradient);
+  TokenFlops flops(bool requires_gradient);
   const Module& first() const { return *modules_.front(); }
 
  private:
-  Tensor backward(Tensor dy, bool wants_gradient, ActivationTape& tape, const Stream& stream);
+  Tensor backward(Tensor dy, bool requires_gradient, ActivationTape& tape, const Stream& stream);
   bool adds_input_;
   std::vector<std::unique_ptr<Module>> modules_;
   std::vector<Shape> outputs_;  // of each module, for one example
@@ -72,7 +72,7 @@ class ModuleSequence final : public Module {
 bool reads_tokens(const Module& module);
 
 /// FLOPs for one example with result `output`: two per matrix weight and position for each product.
-TokenFlops flops_of(Module& module, const Shape& output, bool wants_gradient);
+TokenFlops flops_of(Module& module, const Shape& output, bool requires_gradient);
 
 /// Reshapes each example. Has no parameters.
 class Reshape final : public Module {
@@ -120,7 +120,7 @@ class ClassTokens final : public Module {
 /// Adds a row of "<name>.weight" (places, C), learned or frozen sinusoids, to each position.
 class PositionTable final : public Module {
  public:
-  enum class Rows { kLearnt, kSinusoids };
+  enum class Rows { kLearned, kSinusoids };
   PositionTable(const ModuleName& name, std::int64_t places, std::int64_t width, Rows rows,
                 const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;

@@ -12,11 +12,12 @@
 namespace hybrid_trainer::graph {
 
 void Part::initialize(std::uint64_t seed, const Stream& stream) {
-  first_matrices([&](const ParameterVisitor& visit) { visit_parameters(visit); }, seed, stream);
+  initialize_matrices([&](const ParameterVisitor& visit) { visit_parameters(visit); }, seed,
+                      stream);
 }
 
-void first_matrices(const std::function<void(const ParameterVisitor&)>& visit_parameters,
-                    std::uint64_t seed, const Stream& stream) {
+void initialize_matrices(const std::function<void(const ParameterVisitor&)>& visit_parameters,
+                         std::uint64_t seed, const Stream& stream) {
   constexpr double kOfTables = 0.02;
   visit_parameters([&](Parameter& parameter) {
     if (parameter.role() == Role::kVector || !parameter.trainable()) return;
@@ -48,7 +49,7 @@ class ModulePart final : public Part {
   }
   std::vector<Tensor> backward(const Tensor& dy, PartInputs inputs, ActivationTape& tape,
                                const Stream& stream) override {
-    if (inputs[0].wants_gradient) return {module_->backward(dy, tape, stream)};
+    if (inputs[0].requires_gradient) return {module_->backward(dy, tape, stream)};
     module_->backward_parameters(dy, tape, stream);
     return {Tensor{}};
   }
@@ -56,8 +57,8 @@ class ModulePart final : public Part {
     module_->visit_parameters(visit);
   }
   void visit_linears(const LinearVisitor& visit) override { module_->visit_linears(visit); }
-  TokenFlops flops(std::span<const Shape>, const Shape& output, bool wants_gradient) override {
-    return flops_of(*module_, output, wants_gradient);
+  TokenFlops flops(std::span<const Shape>, const Shape& output, bool requires_gradient) override {
+    return flops_of(*module_, output, requires_gradient);
   }
   std::vector<std::string> patterns(const std::string& name) const override {
     bool has_weights = false;
@@ -117,7 +118,7 @@ class Concatenation final : public Part {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Shape shape = with_size(dy.shape(), sizes_[i]);
       const std::int64_t columns = shape.elements() / all.size(0);
-      if (inputs[i].wants_gradient) {
+      if (inputs[i].requires_gradient) {
         gradients[i] = Tensor::empty(shape, dy.dtype(), MemoryKind::kActivations, stream);
         kernels::copy_columns({joined(gradients[i]), 0}, {all, at}, columns, stream);
       }
@@ -146,7 +147,7 @@ class Concatenation final : public Part {
 };
 
 /// Throws if two inputs differ in a dimension other than `free`.
-void want_alike(const ModuleName& name, std::span<const Shape> inputs, int free) {
+void require_equal_shapes(const ModuleName& name, std::span<const Shape> inputs, int free) {
   if (inputs.size() < 2)
     throw ShapeMismatch(concat(name.here, " joins one input, want two or more"));
   const Shape& first = inputs.front();
@@ -176,7 +177,7 @@ class Sum final : public Part {
     std::vector<Tensor> gradients(inputs.size());
     bool is_taken = false;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (!inputs[i].wants_gradient) continue;
+      if (!inputs[i].requires_gradient) continue;
       gradients[i] = is_taken ? Tensor::empty_like(dy, MemoryKind::kActivations, stream) : dy;
       if (is_taken) copy(gradients[i], dy, stream);
       is_taken = true;
@@ -208,15 +209,15 @@ Node part(const ModuleName& name, std::vector<std::string> reads, PartMaker make
   return {.name = name, .reads = std::move(reads), .part = std::move(make)};
 }
 
-Node concatenate(const ModuleName& name, std::vector<std::string> reads, Along along) {
+Node concatenate(const ModuleName& name, std::vector<std::string> reads, ConcatAxis along) {
   return part(name, std::move(reads),
               [along](const ModuleName& of, std::span<const Shape> inputs,
                       const Stream&) -> std::unique_ptr<Part> {
                 const int dimension =
-                    along == Along::kTokens || inputs.empty() ? 1 : inputs.front().rank() - 1;
-                want_alike(of, inputs, dimension);
+                    along == ConcatAxis::kTokens || inputs.empty() ? 1 : inputs.front().rank() - 1;
+                require_equal_shapes(of, inputs, dimension);
                 if (inputs.front().rank() <= std::max(dimension, 1) ||
-                    (along == Along::kTokens && inputs.front().rank() != 3))
+                    (along == ConcatAxis::kTokens && inputs.front().rank() != 3))
                   throw ShapeMismatch(concat(of.here, ": its inputs are ", inputs.front().text(),
                                              ", want (batch, tokens, channels)"));
                 std::vector<std::int64_t> sizes;
@@ -229,7 +230,7 @@ Node sum(const ModuleName& name, std::vector<std::string> reads) {
   return part(name, std::move(reads),
               [](const ModuleName& of, std::span<const Shape> inputs,
                  const Stream&) -> std::unique_ptr<Part> {
-                want_alike(of, inputs, -1);
+                require_equal_shapes(of, inputs, -1);
                 return std::make_unique<Sum>();
               });
 }

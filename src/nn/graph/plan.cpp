@@ -259,7 +259,7 @@ void Plan::set_parts(const std::vector<PartSettings>& settings) {
   for (const Entry& entry : entries_)
     if (entry.part)
       entry.part->visit_parameters(
-          [&](Parameter& parameter) { parameter.compute_always_in(entry.dtype); });
+          [&](Parameter& parameter) { parameter.set_fixed_compute_dtype(entry.dtype); });
 }
 
 double Plan::flops() const {

@@ -101,7 +101,7 @@ class Run {
   }
   Pass pass_of(std::size_t entry) const;
   /// Returns whether backward goes through the part.
-  bool goes_back(std::size_t entry) const { return tape_.keeps() && trained_[entry]; }
+  bool propagates(std::size_t entry) const { return tape_.keeps() && trained_[entry]; }
   /// Returns whether only the inputs of the part are saved.
   bool is_checkpointed(std::size_t entry) const {
     return shares_[entry] > 0 && !plan_.entries()[entry].part->recomputes_itself();

@@ -84,13 +84,13 @@ void ForwardRun::compute_part(std::size_t place) {
     const Tensor& result = results_[entry.reads[i]];
     inputs[i].tensor = in(dtype_of(place), result ? result : inputs[i].tensor);
   }
-  if (goes_back(place) && !is_checkpointed(place)) {
+  if (propagates(place) && !is_checkpointed(place)) {
     tape_.set_pass(pass_of(place));
     results_[place] = entry.part->forward(inputs, tape_, stream_);
   } else {
     ForwardOnlyTape none(pass_of(place));
     results_[place] = entry.part->forward(inputs, none, stream_);
-    if (goes_back(place)) {
+    if (propagates(place)) {
       for (const std::size_t read : entry.reads)
         if (results_[read]) tape_.save({ActivationRole::kBlockInput, results_[read]}, stream_);
     }
@@ -103,7 +103,7 @@ Tensor ForwardRun::compute_loss(std::size_t place, const Tensor& losses, float g
   const MemoryLabel label(entry.name.here);
   const Tensor result = results_[entry.reads.front()];
   const auto factor = static_cast<float>(entry.weight / divisor_of(*entry.loss, batch_));
-  const bool writes = goes_back(place) && gradient_scale != 0;
+  const bool writes = propagates(place) && gradient_scale != 0;
   Tensor x = in(DType::kF32, result);
   if (writes &&
       x.raw() == result.raw()) {  // x becomes its gradient, while others may read the result
@@ -196,7 +196,7 @@ std::vector<Tensor> BackwardRun::part_gradients(std::size_t place, const Tensor&
 void BackwardRun::run() {
   for (std::size_t i = plan_.entries().size(); i-- > 0;) {
     const Entry& entry = plan_.entries()[i];
-    if (!goes_back(i)) continue;
+    if (!propagates(i)) continue;
     const MemoryLabel label(entry.name.here);
     if (entry.loss) {
       add(entry.reads.front(), tape_.take(stream_));

@@ -28,7 +28,7 @@ BlockStack::Spec blocks_of(const ModuleName& name, const Stack& spec, const Laye
 }
 
 /// Returns GPT-2's deviations for the width; the residual stream's variance is depth-independent.
-FirstDeviations by_width(std::int64_t width, std::int64_t layers) {
+InitialDeviations by_width(std::int64_t width, std::int64_t layers) {
   const double matrix = 0.55 / std::sqrt(static_cast<double>(width));
   return {.matrix = matrix, .projection = matrix / std::sqrt(2.0 * static_cast<double>(layers))};
 }
@@ -95,10 +95,10 @@ class StackPart final : public Part {
     tape.set_positions(reads_.positions > 0 ? inputs[reads_.positions].tensor : Tensor{});
   }
   void set_source(PartInputs inputs, Tensor values) {
-    source_->want_gradient(inputs[reads_.source].wants_gradient);
+    source_->set_requires_gradient(inputs[reads_.source].requires_gradient);
     source_->set(std::move(values), reads_.lengths > 0 ? inputs[reads_.lengths].tensor : Tensor{});
   }
-  FirstDeviations deviations_;
+  InitialDeviations deviations_;
   StackReads reads_;
   std::shared_ptr<EncoderOutput> source_;
   std::shared_ptr<RelativeBias> relative_;  // or null

@@ -82,7 +82,7 @@ double DeltaRuleMixer::scan_flops() const {
   return static_cast<double>(scan_.value_heads) * head;
 }
 
-void DeltaRuleMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void DeltaRuleMixer::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                                 const Stream& stream) {
   RecurrentMixer::initialize(deviations, seed, stream);
   initialize_log_rates(log_rate_, seed, stream);

@@ -37,9 +37,10 @@ void RecurrentMixer::fill_last(SegmentCarry::Slot& slot, const Tensor& product,
       Tensor::empty(scan_state(sequences), DType::kF32, MemoryKind::kActivations, stream);
   slot.last.rows = Tensor::empty(convolution_.state_shape(sequences), product.dtype(),
                                  MemoryKind::kActivations, stream);
-  const bool keeps_some = product.size(1) < slot.last.rows.size(1);  // some earlier rows remain
-  if (keeps_some && slot.first.rows) copy(slot.last.rows, slot.first.rows, stream);
-  if (keeps_some && !slot.first.rows) fill_zero(slot.last.rows, stream);
+  const bool keeps_earlier_rows =
+      product.size(1) < slot.last.rows.size(1);  // some earlier rows remain
+  if (keeps_earlier_rows && slot.first.rows) copy(slot.last.rows, slot.first.rows, stream);
+  if (keeps_earlier_rows && !slot.first.rows) fill_zero(slot.last.rows, stream);
   for (std::int64_t i = 0; i < sequences; ++i)
     convolution_.remember(slot.last.rows.rows(i, i + 1), product.rows(i, i + 1), stream);
 }
@@ -47,11 +48,11 @@ void RecurrentMixer::fill_last(SegmentCarry::Slot& slot, const Tensor& product,
 Tensor RecurrentMixer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                                const Stream& stream) {
   const Tensor product = first_.forward(x, tape, stream);
-  if (SegmentCarry* const carry = tape.pass().carry; carry != nullptr && carry->wants_last())
+  if (SegmentCarry* const carry = tape.pass().carry; carry != nullptr && carry->needs_last())
     fill_last(carry->of(this), product, stream);
   const Tensor y = rebuild(product, tape.pass(), stream);
   tape.save({ActivationRole::kPreActivation, product, true}, stream);
-  tape.can_rebuild(y, Rebuild::kAttended, product, *this);
+  tape.declare_rebuildable(y, Rebuild::kAttended, product, *this);
   tape.save({ActivationRole::kAttentionOutput, y, true}, stream);
   return projection_.product(normed(y, product, stream), residual, tape.pass(), stream);
 }
@@ -96,8 +97,8 @@ void RecurrentMixer::scan_and_convolution_backward(const Tensor& dproduct, const
 }
 
 /// Decodes many tokens of one text in chunks: its first ones, ignoring its state, or later ones.
-Tensor RecurrentMixer::at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-                               const Pass& pass, const Stream& stream) {
+Tensor RecurrentMixer::decode_chunked(const Tensor& product, const DecodeTexts& texts,
+                                      BranchState& state, const Pass& pass, const Stream& stream) {
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const bool begins = !texts.each;
   const std::int64_t text = begins ? texts.begun : *texts.alone;
@@ -118,8 +119,8 @@ Tensor RecurrentMixer::at_once(const Tensor& product, const DecodeTexts& texts, 
 
 Tensor RecurrentMixer::decoded(const Tensor& product, const DecodeTexts& texts, BranchState& state,
                                const Pass& pass, const Stream& stream) {
-  if (!texts.each || (texts.alone && product.size(1) > kMostSingly))
-    return at_once(product, texts, state, pass, stream);
+  if (!texts.each || (texts.alone && product.size(1) > kMaxBitExactTokens))
+    return decode_chunked(product, texts, state, pass, stream);
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const std::int64_t batch = product.size(0), time = product.size(1);
   const Tensor y =
@@ -142,7 +143,7 @@ Tensor RecurrentMixer::decode(const Tensor& x, const Tensor& residual, const Dec
   return projection_.product(normed(y, product, stream), residual, pass, stream);
 }
 
-std::unique_ptr<BranchState> RecurrentMixer::make_state(TextRoom room, DType dtype,
+std::unique_ptr<BranchState> RecurrentMixer::make_state(DecodeCapacity room, DType dtype,
                                                         const Stream& stream) const {
   return std::make_unique<RecurrentState>(convolution_.state_shape(room.texts),
                                           scan_state(room.texts), dtype, stream);

@@ -39,7 +39,7 @@ Tensor ResolventMixer::forward(const Tensor& x, const Tensor& residual, Activati
   const Tensor product = first_.forward(x, tape, stream);
   const Tensor diagonals = rebuild(product, tape.pass(), stream);
   tape.save({ActivationRole::kPreActivation, product, true}, stream);
-  tape.can_rebuild(diagonals, Rebuild::kAttended, product, *this);
+  tape.declare_rebuildable(diagonals, Rebuild::kAttended, product, *this);
   tape.save({ActivationRole::kAttentionOutput, diagonals, true}, stream);
   return projection_.product(normed(diagonals, product, stream), residual, tape.pass(), stream);
 }

@@ -108,8 +108,8 @@ SemiseparableMixer::Parts SemiseparableMixer::parts_of(const Tensor& product,
   return {values, {taps.as_rows(), 0}};
 }
 
-Tensor SemiseparableMixer::multiplied(const Parts& parts, const Ends& ends, const Pass& pass,
-                                      const Stream& stream) {
+Tensor SemiseparableMixer::multiplied(const Parts& parts, const BoundaryStates& ends,
+                                      const Pass& pass, const Stream& stream) {
   const Tensor& values = parts.values;
   const auto scanned = [&](const kernels::StateSpaceSpec& scan) {
     Tensor y = Tensor::empty({values.size(0), values.size(1), scan_.values()}, values.dtype(),
@@ -133,7 +133,7 @@ Tensor SemiseparableMixer::forward(const Tensor& x, const Tensor& residual, Acti
   const Tensor product = first_.forward(x, tape, stream);
   const Tensor y = rebuild(product, tape.pass(), stream);
   tape.save({ActivationRole::kPreActivation, product, true}, stream);
-  tape.can_rebuild(y, Rebuild::kAttended, product, *this);
+  tape.declare_rebuildable(y, Rebuild::kAttended, product, *this);
   return projection_.forward(y, residual, tape, stream);
 }
 
@@ -181,15 +181,17 @@ void SemiseparableMixer::remember_value(const Tensor& kept, const Parts& parts,
 }
 
 /// Decodes many tokens of one text in chunks: its first ones, or later ones.
-Tensor SemiseparableMixer::at_once(const Tensor& product, const DecodeTexts& texts,
-                                   BranchState& state, const Pass& pass, const Stream& stream) {
+Tensor SemiseparableMixer::decode_chunked(const Tensor& product, const DecodeTexts& texts,
+                                          BranchState& state, const Pass& pass,
+                                          const Stream& stream) {
   const bool begins = !texts.each;
   const std::int64_t text = begins ? texts.begun : *texts.alone;
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const Tensor first = recurrent.scan(text), value = recurrent.convolution(text);
   const Tensor last = Tensor::empty_like(first, MemoryKind::kActivations, stream);
   const Parts parts = parts_of(product, pass.positions, stream);
-  const Ends ends = begins ? Ends{.last_state = last} : Ends{first, last, value};
+  const BoundaryStates ends =
+      begins ? BoundaryStates{.last_state = last} : BoundaryStates{first, last, value};
   const Tensor y = multiplied(parts, ends, pass, stream);
   copy(first, last, stream);
   remember_value(value, parts, stream);
@@ -199,7 +201,7 @@ Tensor SemiseparableMixer::at_once(const Tensor& product, const DecodeTexts& tex
 Tensor SemiseparableMixer::decoded(const Tensor& product, const DecodeTexts& texts,
                                    BranchState& state, const Pass& pass, const Stream& stream) {
   if (!texts.each || (texts.alone && product.size(1) > kernels::kFewRows))
-    return at_once(product, texts, state, pass, stream);
+    return decode_chunked(product, texts, state, pass, stream);
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const std::int64_t batch = product.size(0), time = product.size(1);
   const Tensor y = Tensor::empty({batch, time, scan_.values()}, product.dtype(),
@@ -230,7 +232,7 @@ Tensor SemiseparableMixer::decode(const Tensor& x, const Tensor& residual, const
   return projection_.product(decoded(product, texts, *state, pass, stream), residual, pass, stream);
 }
 
-std::unique_ptr<BranchState> SemiseparableMixer::make_state(TextRoom room, DType dtype,
+std::unique_ptr<BranchState> SemiseparableMixer::make_state(DecodeCapacity room, DType dtype,
                                                             const Stream& stream) const {
   if (taps_.ahead) return nullptr;
   return std::make_unique<RecurrentState>(
@@ -239,7 +241,7 @@ std::unique_ptr<BranchState> SemiseparableMixer::make_state(TextRoom room, DType
 }
 
 /// By position, u·v gets the deviation 1/√rank: products of two small numbers learn slowly.
-void SemiseparableMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void SemiseparableMixer::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                                     const Stream& stream) {
   TwoProductBranch::initialize(deviations, seed, stream);
   if (!tables_) return;

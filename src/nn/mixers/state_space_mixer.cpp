@@ -96,7 +96,7 @@ Tensor StateSpaceMixer::scan_step(const Tensor& states, const Tensor& convolved,
   return y;
 }
 
-void StateSpaceMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void StateSpaceMixer::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                                  const Stream& stream) {
   RecurrentMixer::initialize(deviations, seed, stream);
   initialize_log_rates(log_rate_, seed, stream);
@@ -116,15 +116,15 @@ HydraMixer::HydraMixer(const ModuleName& name, const Spec& spec, const Stream& s
   scan_.shifted = true;
 }
 
-HydraMixer::Way HydraMixer::forwards(const Tensor& convolved, const Tensor& product,
-                                     const Stream& stream) const {
+HydraMixer::ScanInput HydraMixer::forwards(const Tensor& convolved, const Tensor& product,
+                                           const Stream& stream) const {
   const Tensor values = rows_like(convolved, scan_.columns(), stream);
   kernels::copy_columns({values.as_rows(), 0}, {convolved.as_rows(), 0}, scan_.columns(), stream);
   return {scan_, values, product};
 }
 
-HydraMixer::Way HydraMixer::backwards(const Tensor& convolved, const Tensor& product,
-                                      const Stream& stream) const {
+HydraMixer::ScanInput HydraMixer::backwards(const Tensor& convolved, const Tensor& product,
+                                            const Stream& stream) const {
   const Tensor values = rows_like(convolved, scan_.columns(), stream),
                steps = rows_like(product, scan_.heads, stream);
   kernels::copy_columns({values.as_rows(), 0}, {convolved.as_rows(), 0}, scan_.values(), stream);
@@ -141,11 +141,12 @@ HydraMixer::Way HydraMixer::backwards(const Tensor& convolved, const Tensor& pro
 Tensor HydraMixer::scan(const Tensor& convolved, const Tensor& product, const States& states,
                         const Pass& pass, const Stream& stream) {
   if (states.last || states.first) throw_looks_ahead();
-  const auto scanned = [&](const Way& way, const Tensor& skip) {
+  const auto scanned = [&](const ScanInput& scan_input, const Tensor& skip) {
     Tensor y = rows_like(convolved, scan_.values(), stream);
     kernels::state_space_scan_forward(
-        y, Tensor{}, {way.values, way.steps, skip, Tensor{}, pass.positions},
-        {log_rate_.acquire_master(stream), step_bias_.acquire_master(stream)}, way.spec, stream);
+        y, Tensor{}, {scan_input.values, scan_input.steps, skip, Tensor{}, pass.positions},
+        {log_rate_.acquire_master(stream), step_bias_.acquire_master(stream)}, scan_input.spec,
+        stream);
     return y;
   };
   Tensor y = scanned(forwards(convolved, product, stream), skip_.acquire_master(stream));
@@ -158,8 +159,8 @@ Tensor HydraMixer::scan_backward(const Tensor& dproduct, const Tensor& dy, const
                                  const Stream& stream) {
   GradientContribution dskip(skip_, stream), drate(log_rate_, stream), dbias(step_bias_, stream);
   const kernels::GradientMode mode = dskip.next_mode();
-  const auto differentiate = [&](const Way& way, const Tensor& dsteps, bool is_first) {
-    const Tensor dvalues = Tensor::empty_like(way.values, MemoryKind::kActivations, stream);
+  const auto differentiate = [&](const ScanInput& scan_input, const Tensor& dsteps, bool is_first) {
+    const Tensor dvalues = Tensor::empty_like(scan_input.values, MemoryKind::kActivations, stream);
     kernels::state_space_scan_backward(
         {.values = dvalues,
          .steps = dsteps,
@@ -168,9 +169,10 @@ Tensor HydraMixer::scan_backward(const Tensor& dproduct, const Tensor& dy, const
          .step_bias = dbias.gradient(),
          .mode = is_first ? mode : kernels::GradientMode::kAccumulate},
         dy, Tensor{},
-        {way.values, way.steps, is_first ? Tensor(skip_.acquire_master(stream)) : Tensor{},
-         Tensor{}, pass.positions},
-        {log_rate_.acquire_master(stream), step_bias_.acquire_master(stream)}, way.spec, stream);
+        {scan_input.values, scan_input.steps,
+         is_first ? Tensor(skip_.acquire_master(stream)) : Tensor{}, Tensor{}, pass.positions},
+        {log_rate_.acquire_master(stream), step_bias_.acquire_master(stream)}, scan_input.spec,
+        stream);
     return dvalues;
   };
   const Tensor first = differentiate(forwards(convolved, product, stream), dproduct, true);
@@ -197,7 +199,7 @@ Tensor HydraMixer::scan_step(const Tensor&, const Tensor&, const Tensor&, const 
 }
 
 /// Sets "A_log" to 0: Hydra starts with one rate for all heads.
-void HydraMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
+void HydraMixer::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                             const Stream& stream) {
   StateSpaceMixer::initialize(deviations, seed, stream);
   initialize_constant(log_rate_, 0.0f, stream);

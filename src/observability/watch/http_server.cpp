@@ -44,9 +44,9 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-constexpr std::uint32_t kMostHeader = 16384;
+constexpr std::uint32_t kMaxHeader = 16384;
 constexpr std::chrono::seconds kPatience{30};
-constexpr std::chrono::seconds kBetweenChecks{1};  // of a stream's connection
+constexpr std::chrono::seconds kCheckInterval{1};  // of a stream's connection
 
 /// Returns whether the other side has closed the connection.
 bool is_closed(beast::tcp_stream& stream) {
@@ -133,7 +133,7 @@ class HttpServer::Engine {
     const auto pause = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * interval));
     for (;;) {
       if (tick()) {
-        ++news_;
+        ++update_count_;
         for (Timer* const stream : streams_) stream->cancel();
       }
       ticks_.expires_after(pause);
@@ -146,7 +146,7 @@ class HttpServer::Engine {
       error_code error;
       tcp::socket socket =
           co_await acceptor_.async_accept(asio::redirect_error(use_awaitable, error));
-      if (!error && connections_ < kMostConnections) {
+      if (!error && connections_ < kMaxConnections) {
         asio::co_spawn(context_, serve(beast::tcp_stream(std::move(socket))), asio::detached);
       } else if (error) {  // for example no free descriptor
         Timer pause(context_, std::chrono::milliseconds(100));
@@ -163,8 +163,8 @@ class HttpServer::Engine {
       bool continues = true;
       while (continues) {
         http::request_parser<http::string_body> parser;
-        parser.header_limit(kMostHeader);
-        parser.body_limit(kMostHeader);
+        parser.header_limit(kMaxHeader);
+        parser.body_limit(kMaxHeader);
         stream.expires_after(kPatience);
         co_await http::async_read(stream, buffer, parser, use_awaitable);
         continues = co_await reply(stream, parser.get());
@@ -230,8 +230,8 @@ class HttpServer::Engine {
     const Listed listed(streams_, timer);
     std::string text = "retry: 1000\n\n";
     for (auto wrote = Clock::now();;) {
-      const std::uint64_t seen = news_;
-      text += events.news();
+      const std::uint64_t seen = update_count_;
+      text += events.updates();
       if (text.empty() && seconds_since(wrote) >= kSecondsBetweenComments)
         text = ": still here\n\n";
       if (!text.empty()) {
@@ -245,15 +245,15 @@ class HttpServer::Engine {
         wrote = Clock::now();
         stream.expires_never();
       }
-      if (seen != news_) continue;  // changed while writing
-      timer.expires_after(kBetweenChecks);
+      if (seen != update_count_) continue;  // changed while writing
+      timer.expires_after(kCheckInterval);
       error_code ignored;
       co_await timer.async_wait(asio::redirect_error(use_awaitable, ignored));
       if (is_closed(stream)) co_return;
     }
   }
 
-  /// Registers a stream's timer, so that news wake it.
+  /// Registers a stream's timer, so that updates wake it.
   class Listed {
    public:
     Listed(std::set<Timer*>& all, Timer& timer) : all_(all), timer_(timer) { all_.insert(&timer); }
@@ -269,7 +269,7 @@ class HttpServer::Engine {
   std::function<HttpAnswer(const HttpRequest&)> answer_;
   std::set<Timer*> streams_;  // outlives the coroutines that the context destroys
   int connections_ = 0;
-  std::uint64_t news_ = 1;
+  std::uint64_t update_count_ = 1;
   std::exception_ptr problem_;
   asio::io_context context_{1};
   tcp::acceptor acceptor_;

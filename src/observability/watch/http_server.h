@@ -26,7 +26,7 @@ class EventStream {
  public:
   virtual ~EventStream() = default;
   /// Returns everything new since the last call, or "".
-  virtual std::string news() = 0;
+  virtual std::string updates() = 0;
 };
 
 struct HttpAnswer {
@@ -42,16 +42,16 @@ struct HttpAnswer {
 /// another host, so that web pages cannot read the contents.
 class HttpServer {
  public:
-  /// Comments keep a stream's connection open while there is no news.
+  /// Comments keep a stream's connection open while there is no updates.
   static constexpr int kSecondsBetweenComments = 15;
-  static constexpr int kMostConnections = 128;
+  static constexpr int kMaxConnections = 128;
 
   /// Listens on `port`; 0 selects a free one. Throws InUse if the port is taken, CannotCreate.
   HttpServer(std::uint16_t port, std::function<HttpAnswer(const HttpRequest&)> answer);
   ~HttpServer();
   std::uint16_t port() const;
   /// Serves until SIGINT, SIGTERM, SIGHUP or stop(). Calls `tick` every `interval` seconds; if it
-  /// returns true, asks each stream for its news.
+  /// returns true, asks each stream for its updates.
   void run(double interval, const std::function<bool()>& tick);
   /// Thread-safe.
   void stop();

@@ -166,7 +166,7 @@ const std::string& server_mark() {
 
 }  // namespace
 
-std::string live_now(const WatchedRun& run) {
+std::string live_html(const WatchedRun& run) {
   std::string out = concat("<h2>", state_badge(run));
   if (!run.has_steps()) return out + "no step is done yet</h2>\n";
   const Phase phase = run.last().phase;
@@ -224,10 +224,10 @@ bool RunFeed::refresh() {
   const WatchedRun::Change change = run_.refresh([&](const StepRecord& record) {
     fresh.push_back(
         {record.step, concat("id: ", record.step, "\ndata: ", json_of_record(record), "\n\n")});
-    if (fresh.size() > kMostMessages) fresh.pop_front(), ++first_message_;
+    if (fresh.size() > kMaxMessages) fresh.pop_front(), ++first_message_;
   });
   if (change == WatchedRun::Change::kNone) return false;
-  if (change == WatchedRun::Change::kAnew) {
+  if (change == WatchedRun::Change::kReset) {
     ++generations_;
     first_message_ += messages_.size();
     messages_.clear();
@@ -238,14 +238,14 @@ bool RunFeed::refresh() {
     ++curves_version_;
   }
   for (Message& message : fresh) messages_.push_back(std::move(message));
-  while (messages_.size() > kMostMessages) messages_.pop_front(), ++first_message_;
+  while (messages_.size() > kMaxMessages) messages_.pop_front(), ++first_message_;
   update_parts();
   return true;
 }
 
 void RunFeed::update_parts() {
   std::map<std::string, std::string> now = run_.content().parts(run_.summary());
-  now["now"] = live_now(run_);
+  now["now"] = live_html(run_);
   ++parts_version_;
   for (auto& [name, html] : now) {
     Part& part = parts_[name];
@@ -272,16 +272,16 @@ std::string RunFeed::page() const {
                               .script = k_live_js});
 }
 
-FeedPlace RunFeed::place_after(const std::string& mine, std::int64_t after) const {
-  const FeedPlace anew;
-  if (!mine.empty() && mine != generation()) return anew;
-  if (after > run_.last().step || after < 0) return anew;
+FeedPosition RunFeed::position_after(const std::string& mine, std::int64_t after) const {
+  const FeedPosition on_reset;
+  if (!mine.empty() && mine != generation()) return on_reset;
+  if (after > run_.last().step || after < 0) return on_reset;
   const std::uint64_t end = first_message_ + messages_.size();
   if (after == run_.last().step) return {generations_, curves_version_, end, 0};
   const auto next =
       std::ranges::find_if(messages_, [&](const Message& message) { return message.step > after; });
   const bool has_gap = next == messages_.begin() && next->step != after + 1 && first_message_ > 0;
-  if (next == messages_.end() || has_gap) return anew;
+  if (next == messages_.end() || has_gap) return on_reset;
   return {generations_, curves_version_,
           first_message_ + static_cast<std::uint64_t>(next - messages_.begin()), 0};
 }
@@ -295,7 +295,7 @@ std::string RunFeed::reset_event() const {
                 server_event("reset", data + ",\"curves\":" + curves + "}"));
 }
 
-std::string RunFeed::news(FeedPlace& place) const {
+std::string RunFeed::updates(FeedPosition& place) const {
   std::string text;
   const std::uint64_t end = first_message_ + messages_.size();
   const bool continues = place.generation == generations_ && place.message >= first_message_;

@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 /// Returns HTML of a run's current state: progress, time left, phase machine, memory against
 /// budget, last decision, warnings.
-std::string live_now(const WatchedRun& run);
+std::string live_html(const WatchedRun& run);
 
 /// Returns HTML rows of a table of runs: sparkline, phase, step, loss, with links to their pages.
 std::string live_rows(const WatchedFolder& folder);
@@ -20,7 +20,7 @@ std::string runs_page(const WatchedFolder& folder);
 std::string runs_policy();
 
 /// Events sent to one viewer of a feed so far.
-struct FeedPlace {
+struct FeedPosition {
   std::uint64_t generation = 0;  // of its records; 0: none, so everything is sent
   std::uint64_t curves = 0;      // version of the curves that it continues
   std::uint64_t message = 0;     // of the next one
@@ -35,18 +35,18 @@ struct FeedPlace {
 class RunFeed {
  public:
   /// Maximum missed steps that a viewer still receives one by one.
-  static constexpr std::size_t kMostMessages = 4096;
+  static constexpr std::size_t kMaxMessages = 4096;
 
   explicit RunFeed(WatchedRun& run);
-  /// Reads new records in the run's folder. Returns true if there is news for viewers.
+  /// Reads new records in the run's folder. Returns true if there is updates for viewers.
   bool refresh();
   const WatchedRun& run() const { return run_; }
   /// Returns the whole current page. Its script continues with the following events.
   std::string page() const;
   /// Returns the position of a viewer with the steps up to `after` of records `generation`.
-  FeedPlace place_after(const std::string& generation, std::int64_t after) const;
+  FeedPosition position_after(const std::string& generation, std::int64_t after) const;
   /// Returns all events that the viewer has not received, or "".
-  std::string news(FeedPlace& place) const;
+  std::string updates(FeedPosition& place) const;
 
  private:
   struct Message {

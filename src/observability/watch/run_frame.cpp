@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kLabelColumns = 9;  // left of the plot
-constexpr std::size_t kLeastPlotRows = 5;
+constexpr std::size_t kMinPlotRows = 5;
 constexpr std::size_t kShownDecisions = 5;
 
 /// "██████▌   ", with eighths of a column.
@@ -42,12 +42,12 @@ class Frame {
       decisions();
       std::vector<StyledLine> below;
       below.swap(lines_);
-      const std::size_t least = above.size() + kLeastPlotRows + 2;
+      const std::size_t least = above.size() + kMinPlotRows + 2;
       const std::size_t room = window_.rows > least ? window_.rows - least : 0;
       below.resize(std::min(below.size(), room));
       const std::size_t used = above.size() + below.size() + 2;
       lines_ = std::move(above);
-      plot(std::max(kLeastPlotRows, window_.rows > used ? window_.rows - used : 0));
+      plot(std::max(kMinPlotRows, window_.rows > used ? window_.rows - used : 0));
       lines_.insert(lines_.end(), below.begin(), below.end());
     }
     std::string out;

@@ -128,12 +128,12 @@ std::int64_t whole_number(const std::string& text, std::int64_t otherwise) {
 /// A run's events for one viewer.
 class RunStream final : public EventStream {
  public:
-  RunStream(const RunFeed& feed, FeedPlace place) : feed_(feed), place_(place) {}
-  std::string news() override { return feed_.news(place_); }
+  RunStream(const RunFeed& feed, FeedPosition place) : feed_(feed), place_(place) {}
+  std::string updates() override { return feed_.updates(place_); }
 
  private:
   const RunFeed& feed_;
-  FeedPlace place_;
+  FeedPosition place_;
 };
 
 HttpAnswer not_found() { return {.status = 404, .type = "text/plain", .body = "no such page\n"}; }
@@ -146,20 +146,20 @@ class WatchServer::Routes {
       : server(port, [this](const HttpRequest& request) { return answer(request); }),
         folder_(folder) {}
 
-  /// Returns true if a viewer has news.
+  /// Returns true if a viewer has updates.
   bool look() {
     folder_.refresh();
-    bool has_news = false;
+    bool has_updates = false;
     for (const auto& run : folder_.runs()) {
       auto& feed = feeds_[run->name()];
       if (!feed) feed = std::make_unique<RunFeed>(*run);
-      has_news = feed->refresh() || has_news;
+      has_updates = feed->refresh() || has_updates;
     }
-    if (has_news && !folder_.is_run()) {
+    if (has_updates && !folder_.is_run()) {
       rows_ = live_rows(folder_);
       ++rows_version_;
     }
-    return has_news;
+    return has_updates;
   }
 
   HttpServer server;
@@ -169,7 +169,7 @@ class WatchServer::Routes {
   class ListStream final : public EventStream {
    public:
     explicit ListStream(const Routes& routes) : routes_(routes) {}
-    std::string news() override {
+    std::string updates() override {
       if (seen_ == routes_.rows_version_) return "";
       seen_ = routes_.rows_version_;
       return server_event("parts", json_line(boost::json::object{{"rows", routes_.rows_}}));
@@ -209,9 +209,10 @@ class WatchServer::Routes {
     const std::string& last = !request.last_event.empty() || after == request.query.end()
                                   ? request.last_event
                                   : after->second;
-    return {.events = std::make_unique<RunStream>(
-                feed, feed.place_after(generation == request.query.end() ? "" : generation->second,
-                                       last.empty() ? 0 : whole_number(last, -1)))};
+    return {
+        .events = std::make_unique<RunStream>(
+            feed, feed.position_after(generation == request.query.end() ? "" : generation->second,
+                                      last.empty() ? 0 : whole_number(last, -1)))};
   }
 
   std::string all_summaries() const {

@@ -54,15 +54,15 @@ std::string command_of_holder(const std::string& lock) {
   return text;
 }
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of config.json and summary.json
+constexpr std::size_t kMaxBytes = std::size_t{1} << 24;  // of config.json and summary.json
 /// A run on another machine, whose lock is not visible here, counts as running until this time
 /// after its last change. If the lock's file names a process of this machine, there is no wait.
-constexpr double kSecondsOfSilence = 20;
+constexpr double kStaleSeconds = 20;
 
 /// Returns an object; empty if the file is absent, damaged or being written.
 json::object object_in(const std::string& path, std::string& text) {
   try {
-    text = read_file(path, kMostBytes);
+    text = read_file(path, kMaxBytes);
     const json::value value = json::parse(text);
     if (value.is_object()) return value.get_object();
   } catch (const std::exception&) {
@@ -96,8 +96,8 @@ double seconds_since_change(const std::string& path) {
 }
 
 constexpr int kDeepest = 3;
-constexpr double kSecondsBetweenLooks = 5;
-constexpr std::size_t kMostRuns = 500;
+constexpr double kSecondsBetweenScans = 5;
+constexpr std::size_t kMaxRuns = 500;
 
 /// Returns the folder's actual name, also for "." and "runs/mine/".
 std::string name_of_folder(const fs::path& path) {
@@ -107,7 +107,7 @@ std::string name_of_folder(const fs::path& path) {
 
 /// Returns whether it is a run, or one that is starting: a process of this machine has its lock.
 bool is_watchable(const RunPaths& run) {
-  return run.hold_a_run() || (run.hold_a_start() && is_locked(run.lock()));
+  return run.contains_run() || (run.contains_start() && is_locked(run.lock()));
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ void WatchedRun::forget_records() {
   summary_ = {};
   last_ = {};
   mean_seconds_ = mean_overhead_ = mean_tokens_ = 0;
-  averaged_ = 0;
+  averaged_steps_ = 0;
 }
 
 void WatchedRun::add(const StepRecord& record) {
@@ -178,8 +178,8 @@ void WatchedRun::add(const StepRecord& record) {
        : record.decision == Decision::kShrunk ? summary_.predictions.shrunk
                                               : summary_.predictions.reverted);
   }
-  averaged_ = std::min(averaged_ + 1, kStepsOfMean);
-  const double weight = 1 / static_cast<double>(averaged_);
+  averaged_steps_ = std::min(averaged_steps_ + 1, kStepsOfMean);
+  const double weight = 1 / static_cast<double>(averaged_steps_);
   mean_seconds_ += weight * (record.seconds - mean_seconds_);
   mean_overhead_ += weight * (record.overhead_seconds - mean_overhead_);
   mean_tokens_ += weight * (static_cast<double>(record.tokens) - mean_tokens_);
@@ -187,11 +187,11 @@ void WatchedRun::add(const StepRecord& record) {
 
 std::string WatchedRun::state_now() const {
   if (!end_.empty()) return end_;
-  const double patience = std::max(kSecondsOfSilence, 5 * mean_seconds_);
+  const double patience = std::max(kStaleSeconds, 5 * mean_seconds_);
   const double silence =
       std::min(seconds_since_change(paths_.metrics()), seconds_since_change(paths_.config()));
   const bool may_be_elsewhere =
-      command_.empty() && silence < patience && !holder_has_ended(paths_.lock());
+      command_.empty() && silence < patience && !holder_has_exited(paths_.lock());
   if (!is_locked_ && !may_be_elsewhere) return "killed";
   return has_steps() ? "running" : "waiting";
 }
@@ -219,7 +219,7 @@ WatchedRun::Change WatchedRun::refresh(const Visit& visit) {
   is_changed = is_changed || state != state_;
   state_ = state;
   summary_.end = state;
-  if (records == MetricsTail::Change::kAnew) return Change::kAnew;
+  if (records == MetricsTail::Change::kReset) return Change::kReset;
   if (records == MetricsTail::Change::kMore) return Change::kMore;
   return is_changed ? Change::kState : Change::kNone;
 }
@@ -256,7 +256,7 @@ WatchedFolder::WatchedFolder(const fs::path& path)
   std::error_code ignored;
   const char* const why = !fs::exists(path, ignored)         ? ": does not exist"
                           : !fs::is_directory(path, ignored) ? ": is not a folder"
-                          : RunPaths{path.string()}.hold_a_start()
+                          : RunPaths{path.string()}.contains_start()
                               ? ": contains a run that ended before its first step"
                               : ": does not contain a run";
   throw MissingInput(concat(path.string(), why,
@@ -274,9 +274,9 @@ static bool is_link_inside(const fs::directory_entry& entry, const fs::path& wat
 }
 
 void WatchedFolder::refresh() {
-  const bool is_first = looked_ == Clock::time_point{};
-  if (is_run_ || (!is_first && seconds_since(looked_) < kSecondsBetweenLooks)) return;
-  looked_ = Clock::now();
+  const bool is_first = last_scan_ == Clock::time_point{};
+  if (is_run_ || (!is_first && seconds_since(last_scan_) < kSecondsBetweenScans)) return;
+  last_scan_ = Clock::now();
   find_runs(path_, 1);
   std::ranges::sort(runs_, {}, [](const auto& run) { return run->name(); });
 }
@@ -285,7 +285,7 @@ void WatchedFolder::find_runs(const fs::path& folder, int depth) {
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(folder, absent)) {
     std::error_code ignored;
-    if (runs_.size() == kMostRuns) return;
+    if (runs_.size() == kMaxRuns) return;
     if (!entry.is_directory(ignored) || is_link_inside(entry, path_)) continue;
     const std::string name = entry.path().lexically_relative(path_).generic_string();
     if (!is_watchable({entry.path().string()})) {

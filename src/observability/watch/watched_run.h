@@ -13,11 +13,11 @@ namespace hybrid_trainer {
 /// State of a run from its folder's files. Only reads, and only new data: trainers are unaffected.
 class WatchedRun {
  public:
-  enum class Change { kNone, kState, kMore, kAnew };
+  enum class Change { kNone, kState, kMore, kReset };
   using Visit = std::function<void(const StepRecord&)>;
 
   WatchedRun(const std::filesystem::path& root, std::string name);
-  /// Reads new data, and visits each new record. kAnew: the run rolled back, or began or resumed at
+  /// Reads new data, and visits each new record. kReset: the run rolled back, or began or resumed at
   /// an earlier step, and all its records were visited again. Throws IoError.
   Change refresh(const Visit& visit = {});
 
@@ -69,7 +69,7 @@ class WatchedRun {
   ReportContent content_;
   RunSummary summary_, given_;  // given_: from the run's files other than the records
   double mean_seconds_ = 0, mean_overhead_ = 0, mean_tokens_ = 0;
-  std::int64_t averaged_ = 0;  // steps in these means
+  std::int64_t averaged_steps_ = 0;  // steps in these means
 };
 
 /// A run's folder, or a folder of runs as made by `hybrid compare`: up to three levels deep.
@@ -91,7 +91,7 @@ class WatchedFolder {
   std::string name_;
   bool is_run_ = false;
   std::vector<std::unique_ptr<WatchedRun>> runs_;
-  Clock::time_point looked_{};
+  Clock::time_point last_scan_{};
 };
 
 }  // namespace hybrid_trainer

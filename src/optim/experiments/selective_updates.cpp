@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::int64_t kColumnsForOneSelected = 10;  // the paper's 10 %
+constexpr std::int64_t kColumnsPerSelected = 10;  // the paper's 10 %
 
 std::string column_key(const char* side, const char* part, const ExactWeight& weight) {
   return concat("speculation.selected.", side, ".", part, ".", weight.parameter->name());
@@ -43,7 +43,7 @@ SelectedColumns::SelectedColumns(const OptimizerConfig& config,
     Shape shape = whole.shape();
     Tensor indices;
     if (shape.rank() == 2) {
-      const std::int64_t count = std::max<std::int64_t>(1, shape[1] / kColumnsForOneSelected);
+      const std::int64_t count = std::max<std::int64_t>(1, shape[1] / kColumnsPerSelected);
       shape = {count, shape[0]};
       indices = Tensor::empty({count}, DType::kI32, MemoryKind::kPredictor, stream);
     }
@@ -95,7 +95,7 @@ void SelectedColumns::put(const Part& part, const Tensor& to, const Tensor& from
 void SelectedColumns::gather(std::size_t index, const Tensor& master,
                              const std::vector<Tensor*>& state, const Stream& stream) const {
   const Part& part = parts_[index];
-  take(part, part.values->home_master(), master, stream);
+  take(part, part.values->master_in_place(), master, stream);
   for (std::size_t i = 0; i < state.size(); ++i) take(part, *part.state[i], *state[i], stream);
 }
 
@@ -136,7 +136,7 @@ void SelectedColumns::update(std::size_t index, const Tensor& gradient, std::int
 
 void SelectedColumns::write_to(std::size_t index, const Tensor& weight,
                                const Stream& stream) const {
-  put(parts_[index], weight, parts_[index].values->home_master(), stream);
+  put(parts_[index], weight, parts_[index].values->master_in_place(), stream);
 }
 
 void SelectiveUpdates::allocate(const Stream& stream) {
@@ -145,7 +145,7 @@ void SelectiveUpdates::allocate(const Stream& stream) {
   if (!on_host_) on_host_.emplace(config_, exact_.all(), exact_.host());
   on_device_.emplace(config_, exact_.all(), stream);
   for (std::size_t i = bases_.size(); i < exact_.all().size(); ++i) {
-    const Tensor master = exact_.all()[i].storage->home_master();
+    const Tensor master = exact_.all()[i].storage->master_in_place();
     bases_.push_back(exact_.are_on_host()
                          ? master
                          : Tensor::empty_like(master, MemoryKind::kPredictor, exact_.host()));
@@ -172,7 +172,7 @@ void SelectiveUpdates::submit_last_forecast(const std::vector<float>&) {
 /// Until the first window has ended, the momentum replaces its mean gradient.
 void SelectiveUpdates::submit_gathering(bool selects) {
   worker_.submit([this, selects] {
-    exact_.for_each_at_hand([&](ExactWeight& weight, const LoadedWeight& here) {
+    exact_.for_each_loaded([&](ExactWeight& weight, const LoadedWeight& here) {
       if (selects) on_host_->select(exact_.index_of(weight), *weight.m, exact_.host());
       write_base(exact_.index_of(weight), here);
     });
@@ -202,7 +202,7 @@ void SelectiveUpdates::compose(const Stream& stream) {
     }
     for_updates(window, step_, updates_,
                 [&](std::int64_t step, const PendingUpdate& one, auto update) {
-                  const Tensor gradient = gradient_here(weight, step, one);
+                  const Tensor gradient = gradient_on_device(weight, step, one);
                   if (gradient)
                     on_device_->update(i, gradient, update, one.learning_rate, one.scale, stream);
                 });
@@ -211,7 +211,7 @@ void SelectiveUpdates::compose(const Stream& stream) {
   }
 }
 
-void SelectiveUpdates::submit_update(const LateStep&) {
+void SelectiveUpdates::submit_update(const DelayedStep&) {
   if ((step_ + 1) % lag_ == 0) submit_window(step_, lag_);
 }
 
@@ -258,14 +258,14 @@ void SelectiveUpdates::update_weight(ExactWeight& weight, const LoadedWeight& he
 }
 
 void SelectiveUpdates::wait_for_exact_weights(const Stream& stream) {
-  const bool was_late = is_late_;
-  if (was_late && step_ % lag_ != 0) submit_window(step_ - 1, step_ % lag_);
+  const bool was_delayed = is_delayed_;
+  if (was_delayed && step_ % lag_ != 0) submit_window(step_ - 1, step_ % lag_);
   DelayedUpdates::wait_for_exact_weights(stream);
-  if (was_late) on_device_.reset();
+  if (was_delayed) on_device_.reset();
 }
 
-void SelectiveUpdates::save_late(State& state) const {
-  DelayedUpdates::save_late(state);
+void SelectiveUpdates::save_delayed(State& state) const {
+  DelayedUpdates::save_delayed(state);
   if (!is_saved(state)) return;
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     on_host_->visit_tensors(i, [&](const std::string& part, const Tensor& tensor) {
@@ -279,8 +279,8 @@ void SelectiveUpdates::save_late(State& state) const {
   }
 }
 
-void SelectiveUpdates::load_late(const State& state, const std::vector<float>& rates,
-                                 const Stream& stream) {
+void SelectiveUpdates::load_delayed(const State& state, const std::vector<float>& rates,
+                                    const Stream& stream) {
   if (!is_saved(state)) return;
   allocate(stream);
   const auto take = [&](const SelectedColumns& columns, const char* side, const Stream& where) {
@@ -293,7 +293,7 @@ void SelectiveUpdates::load_late(const State& state, const std::vector<float>& r
   };
   take(*on_host_, "next", exact_.host());
   take(*on_device_, "live", stream);
-  DelayedUpdates::load_late(state, rates, stream);
+  DelayedUpdates::load_delayed(state, rates, stream);
 }
 
 }  // namespace hybrid_trainer

@@ -36,7 +36,7 @@ class SelectedColumns {
   void visit_tensors(std::size_t index, const Visitor& visit) const {
     const Part& part = parts_[index];
     visit("columns", part.indices);
-    visit("values", part.values->home_master());
+    visit("values", part.values->master_in_place());
     for (std::size_t i = 0; i < part.state.size(); ++i) visit(i == 0 ? "m" : "v", *part.state[i]);
   }
 
@@ -76,15 +76,15 @@ class SelectiveUpdates final : public DelayedUpdates {
 
   /// Ends the current window first.
   void wait_for_exact_weights(const Stream& stream) override;
-  void save_late(State& state) const override;
-  void load_late(const State& state, const std::vector<float>& rates,
-                 const Stream& stream) override;
+  void save_delayed(State& state) const override;
+  void load_delayed(const State& state, const std::vector<float>& rates,
+                    const Stream& stream) override;
 
  private:
   double wait_for_forecast() override;
-  bool starts_anew_without_an_update() const override { return false; }
+  bool restarts_without_update() const override { return false; }
   void compose(const Stream& stream) override;
-  void submit_update(const LateStep& step) override;
+  void submit_update(const DelayedStep& step) override;
   void allocate(const Stream& stream) override;
   void free_buffers() override;
   void submit_first_forecasts(const std::vector<float>& rates) override;

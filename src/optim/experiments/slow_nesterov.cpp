@@ -30,7 +30,7 @@ void SlowNesterov::begin_step(const Stream& stream) {
 void SlowNesterov::update_weight(std::size_t index, float learning_rate, float gradient_scale,
                                  const Stream& stream) {
   const Parameter& parameter = *parameters_[index];
-  if (rests() || !parameter.gradient()) {
+  if (is_idle() || !parameter.gradient()) {
     other_->update_weight(index, learning_rate, gradient_scale, stream);
     return;
   }
@@ -53,7 +53,7 @@ void SlowNesterov::end_step(const Stream& stream) {
 void SlowNesterov::write_momentum_directions(const std::vector<Tensor>& directions,
                                              float learning_rate, const Stream& stream) {
   other_->write_momentum_directions(directions, learning_rate, stream);
-  if (rests()) return;
+  if (is_idle()) return;
   for (std::size_t i = 0; i < directions.size(); ++i) {
     require_state(*parameters_[i], slow_[i]);
     const StagedTensor direction(directions[i], Use::kChange, stream);

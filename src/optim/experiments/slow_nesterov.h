@@ -46,7 +46,7 @@ class SlowNesterov final : public Optimizer {
  private:
   /// Returns the factor of u in u', next to Δ/steps; 0 when the mean starts.
   float kept() const { return share_ == 0 ? 0 : 1 - added_ + added_ * share_; }
-  bool rests() const { return share_ == 0 && next_share_ == 0; }
+  bool is_idle() const { return share_ == 0 && next_share_ == 0; }
 
   std::unique_ptr<Optimizer> other_;
   std::vector<Parameter*> parameters_;

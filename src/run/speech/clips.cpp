@@ -8,13 +8,13 @@
 
 namespace hybrid_trainer {
 
-double heard_seconds(const ModelConfig& model) {
-  constexpr double kSecondsOfPlace = 0.02;
+double max_clip_seconds(const ModelConfig& model) {
+  constexpr double kSecondsPerTimestamp = 0.02;
   if (model.encoder.features == 0) return 0;
-  return kSecondsOfPlace * static_cast<double>(model.encoder.context);
+  return kSecondsPerTimestamp * static_cast<double>(model.encoder.context);
 }
 
-HeardClip ClipFeatures::of(const FilePart& clip) {
+EncodedClip ClipFeatures::of(const FilePart& clip) {
   const std::vector<float> samples = reader_.read(clip);
   const bool is_long = std::ssize(samples) > frames_ * kFrameSamples;
   const std::vector<float> features =
@@ -33,7 +33,7 @@ void ClipFeatures::write(const FilePart& clip, float* to) {
 namespace {
 
 /// Languages without spaces between words, as in Whisper's tokenizer.
-constexpr const char* kWithoutSpaces[] = {"zh", "ja", "th", "lo", "my", "yue"};
+constexpr const char* kUnspacedLanguages[] = {"zh", "ja", "th", "lo", "my", "yue"};
 
 SpeechPrompt prompt_of(const ClipRow& clip, const SpeechTokens& tokens) {
   SpeechPrompt prompt;
@@ -85,7 +85,7 @@ bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const Spe
 /// Returns whether the text gets Whisper's leading space, which forms one token with the first
 /// word. The model cannot write a single space at the beginning.
 bool wants_space(std::string_view text, const std::string& language, const Tokenizer& tokenizer) {
-  if (std::ranges::count(kWithoutSpaces, language) > 0) return false;
+  if (std::ranges::count(kUnspacedLanguages, language) > 0) return false;
   if (static_cast<unsigned char>(text.front()) < 0x80) return true;
   std::vector<std::int32_t> ids;
   tokenizer.append_tokens(concat(" ", text), ids, TextStart::kContinuation);
@@ -139,8 +139,8 @@ ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
     row.left_out = count - longest;
     row.tokens.resize(static_cast<std::size_t>(longest));
   }
-  row.learnt.assign(row.tokens.size(), true);
-  row.learnt.front() = false;
+  row.is_target.assign(row.tokens.size(), true);
+  row.is_target.front() = false;
   row.end_token = tokens.end;
   row.clip = std::make_shared<const FilePart>(clip.sound);
   return row;

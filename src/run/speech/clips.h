@@ -14,10 +14,10 @@
 namespace hybrid_trainer {
 
 /// Returns the seconds in one window of this resolved model, or 0 if it takes no audio.
-double heard_seconds(const ModelConfig& model);
+double max_clip_seconds(const ModelConfig& model);
 
 /// Features of a clip.
-struct HeardClip {
+struct EncodedClip {
   Tensor features;          // (frames, bands) f32 on the host
   std::int64_t frames = 0;  // frames of 10 ms in the clip; the rest is silence
 };
@@ -33,7 +33,7 @@ class ClipFeatures {
 
   /// Computes the features of a clip, padded to one window of the encoder or, if it is longer, in
   /// its full length. Throws as read_wav.
-  HeardClip of(const FilePart& clip);
+  EncodedClip of(const FilePart& clip);
   /// Writes the features of a clip that fits into one window to `to` (frames, bands).
   void write(const FilePart& clip, float* to);
 

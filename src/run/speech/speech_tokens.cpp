@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::int32_t kMostTimes = 1501;  // 0.00 to 30.00 s
+constexpr std::int32_t kMaxTimes = 1501;  // 0.00 to 30.00 s
 
 /// Language codes and names, including other names, as in the Whisper tokenizer of transformers.
 constexpr const char* kLanguageNames =
@@ -98,7 +98,7 @@ void read_times_and_words(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   tokens.times_end = tokens.first_time();
   while (tokens.times_end < count && is_timestamp(tokenizer.token_bytes(tokens.times_end)))
     ++tokens.times_end;
-  if (tokens.first_time() >= count) tokens.times_end = tokens.first_time() + kMostTimes;
+  if (tokens.first_time() >= count) tokens.times_end = tokens.first_time() + kMaxTimes;
   for (std::int32_t id = tokens.end; id < count; ++id)
     if (!tokens.is_time(id) && !is_special_token(tokenizer, id)) tokens.added_words.push_back(id);
 }

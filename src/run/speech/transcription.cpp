@@ -67,11 +67,12 @@ class WindowWriter {
   std::vector<std::int32_t> write(const std::vector<std::int32_t>& prompt, bool timestamps) {
     const GenerationKeys& keys = tokens_.keys;
     const std::int64_t begun = std::ssize(prompt), context = model_.config().context;
-    WritingRules rules = keys.rules;
+    TokenConstraints rules = keys.rules;
     rules.begun = begun;
     rules.end_tokens = {tokens_.end};
-    rules.longest = keys.most_new > 0 || keys.most == 0 ? keys.longest(begun, context)
-                                                        : std::min(keys.most + begun, context);
+    rules.longest = keys.max_new_tokens > 0 || keys.most == 0
+                        ? keys.longest(begun, context)
+                        : std::min(keys.most + begun, context);
     const auto rule = [&](std::span<float> scores, std::span<const std::int32_t> text) {
       rules.apply(scores, text);
       if (timestamps) apply_timestamp_rules(scores, text.subspan(prompt.size()), tokens_);
@@ -115,7 +116,7 @@ class WindowSegments {
       add_whole();
       return;
     }
-    const std::size_t last_cut = cuts.back();
+    const std::size_t last_split_point = cuts.back();
     if (ends_with_one) cuts.push_back(count);
     std::size_t begin = 0;
     for (const std::size_t cut : cuts) {
@@ -123,7 +124,7 @@ class WindowSegments {
       begin = cut;
     }
     // The tokens after the last timestamp pair were cut off by the end of the window.
-    next_ = ends_with_one ? frames : time(last_cut - 1) * kFramesPerStep;
+    next_ = ends_with_one ? frames : time(last_split_point - 1) * kFramesPerStep;
   }
 
   struct Part {
@@ -217,7 +218,7 @@ void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t
 }
 
 Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
-                      const HeardClip& clip, const TranscriptionSettings& settings,
+                      const EncodedClip& clip, const TranscriptionSettings& settings,
                       const Stream& stream) {
   const std::int64_t frames = 2 * model.config().encoder.context,
                      all = std::min(clip.frames, clip.features.size(0));
@@ -245,16 +246,16 @@ Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const Sp
   return transcript;
 }
 
-std::string said_in(const ExampleRow& clip, const Tokenizer& tokenizer,
-                    const SpeechTokens& tokens) {
+std::string reference_transcript(const ExampleRow& clip, const Tokenizer& tokenizer,
+                                 const SpeechTokens& tokens) {
   const std::string text = tokens.text_of(tokenizer, clip.tokens);
   return text.starts_with(' ') ? text.substr(1) : text;
 }
 
-std::vector<std::string> heard_texts(LanguageModel& model, const Tokenizer& tokenizer,
-                                     const SpeechTokens& tokens,
-                                     const std::vector<ExampleRow>& clips, DType dtype,
-                                     const Stream& stream, std::optional<std::int64_t> beams) {
+std::vector<std::string> transcribe_texts(LanguageModel& model, const Tokenizer& tokenizer,
+                                          const SpeechTokens& tokens,
+                                          const std::vector<ExampleRow>& clips, DType dtype,
+                                          const Stream& stream, std::optional<std::int64_t> beams) {
   std::vector<std::string> texts;
   ClipFeatures features(model.config().encoder);
   for (const ExampleRow& clip : clips) {
@@ -266,12 +267,13 @@ std::vector<std::string> heard_texts(LanguageModel& model, const Tokenizer& toke
   return texts;
 }
 
-WordErrors heard_words(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
-                       const std::vector<ExampleRow>& clips, DType dtype, const Stream& stream) {
+WordErrors transcription_errors(LanguageModel& model, const Tokenizer& tokenizer,
+                                const SpeechTokens& tokens, const std::vector<ExampleRow>& clips,
+                                DType dtype, const Stream& stream) {
   WordErrors errors;
-  const auto heard = heard_texts(model, tokenizer, tokens, clips, dtype, stream);
+  const auto heard = transcribe_texts(model, tokenizer, tokens, clips, dtype, stream);
   for (std::size_t i = 0; i < clips.size(); ++i)
-    errors += word_errors(said_in(clips[i], tokenizer, tokens), heard[i]);
+    errors += word_errors(reference_transcript(clips[i], tokenizer, tokens), heard[i]);
   return errors;
 }
 

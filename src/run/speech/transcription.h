@@ -39,21 +39,24 @@ struct Transcript {
 /// previous one; timestamps are then enabled. Source: Radford et al. 2022, section 3.8 and
 /// appendix.
 Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
-                      const HeardClip& clip, const TranscriptionSettings& settings,
+                      const EncodedClip& clip, const TranscriptionSettings& settings,
                       const Stream& stream);
 
 /// Returns the text of a clip's row in the form used for training.
-std::string said_in(const ExampleRow& clip, const Tokenizer& tokenizer, const SpeechTokens& tokens);
+std::string reference_transcript(const ExampleRow& clip, const Tokenizer& tokenizer,
+                                 const SpeechTokens& tokens);
 
 /// Transcribes each clip in the language and task of its row, with timestamps if the row has some.
 /// `beams`: see TranscriptionSettings. Throws as read_wav.
-std::vector<std::string> heard_texts(LanguageModel& model, const Tokenizer& tokenizer,
-                                     const SpeechTokens& tokens,
-                                     const std::vector<ExampleRow>& clips, DType dtype,
-                                     const Stream& stream, std::optional<std::int64_t> beams = {});
+std::vector<std::string> transcribe_texts(LanguageModel& model, const Tokenizer& tokenizer,
+                                          const SpeechTokens& tokens,
+                                          const std::vector<ExampleRow>& clips, DType dtype,
+                                          const Stream& stream,
+                                          std::optional<std::int64_t> beams = {});
 
-/// Returns the word errors of a model's transcripts of clips. Throws as heard_texts.
-WordErrors heard_words(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
-                       const std::vector<ExampleRow>& clips, DType dtype, const Stream& stream);
+/// Returns the word errors of a model's transcripts of clips. Throws as transcribe_texts.
+WordErrors transcription_errors(LanguageModel& model, const Tokenizer& tokenizer,
+                                const SpeechTokens& tokens, const std::vector<ExampleRow>& clips,
+                                DType dtype, const Stream& stream);
 
 }  // namespace hybrid_trainer

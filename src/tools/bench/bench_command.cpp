@@ -139,7 +139,7 @@ void print(const GenerationRates& rates) {
         1e3 * rates.batch_token_seconds, rates.batch_gain);
 }
 
-constexpr std::int64_t kUsualSequence = 256, kUsualBatch = 4;
+constexpr std::int64_t kDefaultSequence = 256, kDefaultBatch = 4;
 
 struct BenchOptions {
   ConfigArguments source;
@@ -248,7 +248,7 @@ std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerCo
     return config.data.sequence_length;
   if (options.sequence < 0)
     return std::min(room, configured(options, "data.sequence_length", config.data.sequence_length,
-                                     kUsualSequence));
+                                     kDefaultSequence));
   if (options.sequence >= 1 && options.sequence <= room) return options.sequence;
   throw UsageError(concat("bench: --sequence ", options.sequence, "; want 1 to ", room,
                           options.tokens ? ", the model's context minus the tokens to generate"
@@ -261,9 +261,10 @@ BenchmarkSettings settings_of(const BenchOptions& options) {
   BenchmarkSettings settings;
   settings.steps = options.steps;
   HybridTrainerConfig config = config_of(options);
-  settings.batch = options.batch.value_or(
-      options.tokens ? 1
-                     : configured(options, "data.batch_size", config.data.batch_size, kUsualBatch));
+  settings.batch =
+      options.batch.value_or(options.tokens ? 1
+                                            : configured(options, "data.batch_size",
+                                                         config.data.batch_size, kDefaultBatch));
   settings.sequence = checked_sequence(options, config);
   if (settings.batch < 1)
     throw UsageError(concat("bench: --batch ", settings.batch, "; want at least 1"));

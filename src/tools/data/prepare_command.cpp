@@ -72,7 +72,7 @@ void print(const PrepareResult& result, const std::string& output) {
                  "text any more\n",
                  static_cast<long>(result.missing_merges));
   }
-  if (result.forgotten_words > 0) {
+  if (result.dropped_words > 0) {
     std::fprintf(
         stderr,
         "the vocabulary was trained without rare words: the text has too many different words\n");

@@ -17,22 +17,22 @@ namespace hybrid_trainer {
 namespace {
 
 /// Reads the configuration of a run or of a folder with config.json; else the default one.
-HybridTrainerConfig config_of(const RowsAsked& asked, const ConfigArguments& source) {
+HybridTrainerConfig config_of(const RowsRequest& requested, const ConfigArguments& source) {
   HybridTrainerConfig config;
-  if (asked.is_of_run()) {
-    config = config_of_run(RunPaths{asked.model.string()});
-  } else if (std::filesystem::exists(asked.model.path() / "config.json")) {
-    config.model = read_hugging_face_model_config(asked.model, 0);
+  if (requested.is_of_run()) {
+    config = config_of_run(RunPaths{requested.model.string()});
+  } else if (std::filesystem::exists(requested.model.path() / "config.json")) {
+    config.model = read_hugging_face_model_config(requested.model, 0);
   }
-  if (asked.is_configured) config = build_config(source, config);
-  if (!asked.columns.empty()) config.data.columns = asked.columns;
+  if (requested.is_configured) config = build_config(source, config);
+  if (!requested.columns.empty()) config.data.columns = requested.columns;
   return config;
 }
 
 }  // namespace
 
 int rows_command(const std::vector<std::string>& arguments) {
-  RowsAsked asked{.tell = [](const std::string& line) { std::cerr << line << "\n"; }};
+  RowsRequest requested{.report = [](const std::string& line) { std::cerr << line << "\n"; }};
   ConfigArguments source;
   std::string model;
   bool json = false;
@@ -50,40 +50,42 @@ int rows_command(const std::vector<std::string>& arguments) {
       "Hugging Face folder, GGUF file or ollama:NAME with the tokenizer and chat template; for "
       "models that do not read text, also a run.");
   add_source_options(syntax.options, source);
-  add("length", po::value(&asked.longest)->value_name("N"),
+  add("length", po::value(&requested.longest)->value_name("N"),
       "data.sequence_length of the planned run (default: 1024); a row has at most one more token.");
-  add("show", optional_value(asked.shown, "LINE"),
+  add("show", optional_value(requested.shown, "LINE"),
       "Print the row at this line, with its target tokens between ⟦ and ⟧.");
-  add_columns_option(syntax.options, asked.columns);
-  add("objective", po::value(&asked.objective)->value_name("OBJECTIVE"),
+  add_columns_option(syntax.options, requested.columns);
+  add("objective", po::value(&requested.objective)->value_name("OBJECTIVE"),
       "Objective of the planned run: next_token (default), or dpo or orpo, whose rows are pairs of "
       "answers.");
-  add_control_tokens_option(syntax.options, asked.control_tokens);
+  add_control_tokens_option(syntax.options, requested.control_tokens);
   add("json", po::bool_switch(&json), "Print the result as one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
-  if (asked.longest < 2 || asked.longest > 1 << 24)
-    throw UsageError(concat("hybrid rows: --length: got ", asked.longest, ", want 2 … ", 1 << 24));
+  if (requested.longest < 2 || requested.longest > 1 << 24)
+    throw UsageError(
+        concat("hybrid rows: --length: got ", requested.longest, ", want 2 … ", 1 << 24));
 
   const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
-  if (std::ranges::count(objectives, asked.objective) == 0)
-    throw UsageError(choice_problem("hybrid rows: --objective", asked.objective, objectives));
-  if (asked.shown && *asked.shown < 1)
-    throw UsageError(concat("hybrid rows: --show: got ", *asked.shown, ", want a line, 1 or more"));
+  if (std::ranges::count(objectives, requested.objective) == 0)
+    throw UsageError(choice_problem("hybrid rows: --objective", requested.objective, objectives));
+  if (requested.shown && *requested.shown < 1)
+    throw UsageError(
+        concat("hybrid rows: --show: got ", *requested.shown, ", want a line, 1 or more"));
 
   if (model.empty() && !source.names_a_source())
     throw UsageError(
         "hybrid rows: give --model FOLDER, or --preset NAME for a model that does not read text");
   std::optional<StandardInput> input;
-  asked.model = model;
-  asked.data = operands->front();
-  if (asked.data == StandardInput::kOption) {
-    asked.data = input.emplace().path().string();
-    asked.called = StandardInput::kCalled;
+  requested.model = model;
+  requested.data = operands->front();
+  if (requested.data == StandardInput::kOption) {
+    requested.data = input.emplace().path().string();
+    requested.called = StandardInput::kCalled;
   }
-  asked.is_configured = source.names_a_source() || !source.settings.empty();
-  const HybridTrainerConfig config = config_of(asked, source);
-  const Findings found = task_kind(config.model).rows(asked, config);
+  requested.is_configured = source.names_a_source() || !source.settings.empty();
+  const HybridTrainerConfig config = config_of(requested, source);
+  const Findings found = task_kind(config.model).rows(requested, config);
   std::cout << (json ? json_line(found.json) : found.text) << "\n";
   return 0;
 }

@@ -19,7 +19,7 @@ namespace json = boost::json;
 
 const Tokenizer& tokenizer_of(const TrainedRun& opened, const ModelFolder& folder) {
   if (opened.tokenizer) return *opened.tokenizer;
-  throw DataError(absent_tokenizer(folder.path()));
+  throw DataError(missing_tokenizer_message(folder.path()));
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ Conversation::Conversation(const TrainedRun& opened, const ModelFolder& folder,
                            const Stream& stream)
     : tokenizer_(tokenizer_of(opened, folder)),
       folder_(folder),
-      takes_parts_(takes_parts_alone(chat_, std::time(nullptr))),
+      takes_parts_(requires_content_parts(chat_, std::time(nullptr))),
       settings_(settings),
       decoder_(opened.model(), dtype, stream),
       draft_(draft) {
@@ -60,10 +60,10 @@ void Conversation::add(const char* role, const std::string& text) {
 
 void Conversation::add_system(const std::string& text) {
   add("system", text);
-  const json::object asked = message("user", "Hello");
+  const json::object requested = message("user", "Hello");
   try {
-    const std::string with = rendered({messages_.back(), asked});
-    if (with.find(text) == with.npos && with == rendered({asked}))
+    const std::string with = rendered({messages_.back(), requested});
+    if (with.find(text) == with.npos && with == rendered({requested}))
       std::cerr << "warning: the chat template ignores --system" << std::endl;
   } catch (const DataError&) {  // the first answer reports the reason
   }
@@ -144,11 +144,12 @@ GenerationResult Conversation::answer(const std::function<void(std::string_view)
   const ContextWindow window(decoder_.context(), settings_.pinned);
   FittedPrompt prompt = fit_prompt(std::move(tokens), window, settings_.tokens, settings_.overflow);
   if (prompt.left_out > 0)
-    std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
+    std::cerr << "warning: " << truncated_prompt_warning(prompt, window) << std::endl;
   const GenerationResult result = continue_text(
       decoder_, draft_, tokenizer_, std::move(prompt.tokens), settings_, write_and_keep);
-  if (result.forgotten > 0)
-    std::cerr << "\nwarning: " << told_of_forgotten(result.forgotten, window) << std::endl;
+  if (result.dropped_tokens > 0)
+    std::cerr << "\nwarning: " << dropped_tokens_warning(result.dropped_tokens, window)
+              << std::endl;
   add("assistant", said);
   ++settings_.sampling.seed;  // new random numbers for the next answer
   return result;

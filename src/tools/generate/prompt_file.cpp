@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxPromptBytes = std::size_t{64} << 20;
 
 struct Prompts {
   std::vector<std::string> lines;
@@ -38,7 +38,7 @@ Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
       FittedPrompt fitted =
           fit_prompt(std::move(tokens), window, file.generation.tokens, file.generation.overflow);
       if (fitted.left_out > 0 && first_cut.empty())
-        first_cut = where + told_of_left_out(fitted, window);
+        first_cut = where + truncated_prompt_warning(fitted, window);
       prompts.left_out.push_back(fitted.left_out);
       prompts.tokens.push_back(std::move(fitted.tokens));
     } catch (const DataError& error) {
@@ -53,7 +53,7 @@ Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
   return prompts;
 }
 
-void print_written(const Prompts& prompts, std::size_t i, const WrittenText& written) {
+void print_written(const Prompts& prompts, std::size_t i, const GeneratedText& written) {
   const boost::json::object line{
       {"line", static_cast<std::int64_t>(i) + 1},
       {"prompt", prompts.lines[i]},
@@ -61,29 +61,29 @@ void print_written(const Prompts& prompts, std::size_t i, const WrittenText& wri
       {"tokens", written.tokens},
       {"prompt_tokens", std::ssize(prompts.tokens[i]) + prompts.left_out[i]},
       {"prompt_tokens_left_out", prompts.left_out[i]},
-      {"forgotten_tokens", written.forgotten}};
+      {"forgotten_tokens", written.dropped_tokens}};
   print_now(json_line(line) + "\n");
 }
 
 /// Continues the prompts one by one, reusing the cache of the common prefix with the previous one.
-void continue_in_turn(const PromptFile& file, const WritingModel& model, DraftModel* draft,
-                      const Prompts& prompts, const Stream& stream) {
+void continue_one_by_one(const PromptFile& file, const WritingModel& model, DraftModel* draft,
+                         const Prompts& prompts, const Stream& stream) {
   CachedDecoder decoder(model.run.model(), model.dtype, stream);
   GenerationSettings settings = file.generation;
   for (std::size_t i = 0; i < prompts.lines.size(); ++i, ++settings.sampling.seed) {
-    WrittenText written;
+    GeneratedText written;
     const GenerationResult result =
         continue_text(decoder, draft, *model.run.tokenizer, prompts.tokens[i], settings,
                       [&](std::string_view piece) { written.text += piece; });
     written.tokens = result.tokens;
-    written.forgotten = result.forgotten;
+    written.dropped_tokens = result.dropped_tokens;
     print_written(prompts, i, written);
   }
 }
 
 /// Suggests --batch 1 if it may be faster: the common prefix of all prompts is more than half of
 /// their tokens and longer than the generated text.
-void tell_of_common_beginning(const Prompts& prompts, std::int64_t made) {
+void report_common_prefix(const Prompts& prompts, std::int64_t made) {
   std::span<const std::int32_t> common = prompts.tokens.front();
   std::int64_t all = 0;
   for (const auto& tokens : prompts.tokens) {
@@ -97,9 +97,9 @@ void tell_of_common_beginning(const Prompts& prompts, std::int64_t made) {
             << " tokens; --batch 1 computes them only once and may be faster\n";
 }
 
-void continue_together(const PromptFile& file, const WritingModel& model, const Prompts& prompts,
+void continue_in_batch(const PromptFile& file, const WritingModel& model, const Prompts& prompts,
                        const Stream& stream) {
-  tell_of_common_beginning(prompts, file.generation.tokens);
+  report_common_prefix(prompts, file.generation.tokens);
   const FittingRows rows{.model = model.run.model(),
                          .most = file.batch,
                          .dtype = model.dtype,
@@ -111,14 +111,14 @@ void continue_together(const PromptFile& file, const WritingModel& model, const 
                          }};
   continue_texts(
       rows, *model.run.tokenizer, prompts.tokens, file.generation,
-      [&](std::size_t i, const WrittenText& written) { print_written(prompts, i, written); });
+      [&](std::size_t i, const GeneratedText& written) { print_written(prompts, i, written); });
 }
 
 }  // namespace
 
 std::vector<std::string> prompt_lines(const std::string& file) {
   std::vector<std::string> lines;
-  const std::string text = read_text(file, kMostPromptBytes);
+  const std::string text = read_text(file, kMaxPromptBytes);
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
@@ -142,9 +142,9 @@ void continue_prompts(const PromptFile& file, const WritingModel& model, DraftMo
                       const Stream& stream) {
   const Prompts prompts = read_prompts(file, model);
   if (file.batch > 1) {
-    continue_together(file, model, prompts, stream);
+    continue_in_batch(file, model, prompts, stream);
   } else {
-    continue_in_turn(file, model, draft, prompts, stream);
+    continue_one_by_one(file, model, draft, prompts, stream);
   }
 }
 

@@ -33,7 +33,7 @@ struct SampleOptions {
   bool draws() const { return temperature || top_k || top_p || min_p; }
 };
 
-void tell(const GenerationResult& result) {
+void print_statistics(const GenerationResult& result) {
   std::cerr << result.tokens << " tokens";
   if (const auto rate = result.tokens_per_second())
     std::cerr << ", " << units::fixed(*rate, 1) << " tokens/s";
@@ -51,7 +51,7 @@ void print_json(const SampleOptions& options, const std::string& text,
                                  {"tokens", result.tokens},
                                  {"prompt_tokens", result.prompt_tokens + left_out},
                                  {"prompt_tokens_left_out", left_out},
-                                 {"forgotten_tokens", result.forgotten},
+                                 {"forgotten_tokens", result.dropped_tokens},
                                  {"prompt_seconds", result.prompt_seconds},
                                  {"tokens_per_second", json_or_null(result.tokens_per_second())}};
   print_now(json_line(line) + "\n");
@@ -79,7 +79,7 @@ ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
 }
 
 /// Reports that a model wrote nothing, and how to use a chat model.
-void note_empty_text(const TrainedRun& run, const std::string& folder) {
+void warn_of_empty_text(const TrainedRun& run, const std::string& folder) {
   std::cerr << "note: the model's first token was the end of the text";
   if (run.tokenizer_folder.chat().chat_template)
     std::cerr << "; it has a chat template, so use it in a chat: hybrid chat " << folder;
@@ -96,7 +96,7 @@ void complete(const WritingModel& model, DraftModel* draft, const SampleOptions&
       fit_prompt(prompt_tokens(tokenizer, options.prompt, control_of(options, model.run)), window,
                  settings.tokens, settings.overflow);
   if (prompt.left_out > 0)
-    std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
+    std::cerr << "warning: " << truncated_prompt_warning(prompt, window) << std::endl;
   std::string text;
   CachedDecoder decoder(model.run.model(), model.dtype, stream);
   if (!options.json) print_now(options.prompt);
@@ -112,47 +112,47 @@ void complete(const WritingModel& model, DraftModel* draft, const SampleOptions&
   } else {
     print_now("\n");
   }
-  if (result.forgotten > 0)
-    std::cerr << "warning: " << told_of_forgotten(result.forgotten, window) << "\n";
-  if (!options.json || isatty(STDERR_FILENO) != 0) tell(result);
-  if (result.tokens == 0 && settings.tokens > 0) note_empty_text(model.run, options.folder);
+  if (result.dropped_tokens > 0)
+    std::cerr << "warning: " << dropped_tokens_warning(result.dropped_tokens, window) << "\n";
+  if (!options.json || isatty(STDERR_FILENO) != 0) print_statistics(result);
+  if (result.tokens == 0 && settings.tokens > 0) warn_of_empty_text(model.run, options.folder);
 }
 
-void add_sampling_options(po::options_description& options, SampleOptions& asked) {
+void add_sampling_options(po::options_description& options, SampleOptions& requested) {
   auto add = options.add_options();
-  add("tokens", optional_value(asked.tokens, "N"),
+  add("tokens", optional_value(requested.tokens, "N"),
       "Maximum number of tokens to generate, in a chat per answer. Default, as for the other "
       "sampling options: the value in generation_config.json; else 100.");
-  add("beam", optional_value(asked.beams, "N"),
+  add("beam", optional_value(requested.beams, "N"),
       "Use beam search with N beams instead of sampling. For a model with an encoder, the default "
       "is 1 (greedy decoding) unless its folder sets another number.");
-  add("temperature", optional_value(asked.temperature, "T"),
+  add("temperature", optional_value(requested.temperature, "T"),
       "Sampling temperature (default: 1); lower values favor likely tokens, 0 is greedy.");
-  add("top-k", optional_value(asked.top_k, "K"),
+  add("top-k", optional_value(requested.top_k, "K"),
       "Sample from the K most likely tokens; 0 uses all (default: 0).");
-  add("top-p", optional_value(asked.top_p, "P"),
+  add("top-p", optional_value(requested.top_p, "P"),
       "Sample from the most likely tokens whose total probability reaches P (default: 1).");
-  add("min-p", optional_value(asked.min_p, "P"),
+  add("min-p", optional_value(requested.min_p, "P"),
       "Sample from tokens with at least P times the probability of the most likely token (default: "
       "0).");
-  add("repetition-penalty", optional_value(asked.repetition_penalty, "R"),
+  add("repetition-penalty", optional_value(requested.repetition_penalty, "R"),
       "Values above 1 make tokens that are already in the text less likely (default: 1).");
-  add("stop", po::value(&asked.generation.stop)->composing()->value_name("TEXT"),
+  add("stop", po::value(&requested.generation.stop)->composing()->value_name("TEXT"),
       "Stop before TEXT; may be given more than once.");
 }
 
-void add_prompt_options(po::options_description& options, SampleOptions& asked) {
+void add_prompt_options(po::options_description& options, SampleOptions& requested) {
   auto add = options.add_options();
-  const auto is_given = [&asked](const std::string&) { asked.prompted = true; };
-  add("prompt", po::value(&asked.prompt)->notifier(is_given)->value_name("TEXT"),
+  const auto is_given = [&requested](const std::string&) { requested.prompted = true; };
+  add("prompt", po::value(&requested.prompt)->notifier(is_given)->value_name("TEXT"),
       "Start of the text; may be empty.");
-  add("prompts", po::value(&asked.prompts)->value_name("FILE"),
+  add("prompts", po::value(&requested.prompts)->value_name("FILE"),
       "File with one prompt per line; the seed increases by one for each prompt.");
-  add("batch", optional_value(asked.batch, "N"),
+  add("batch", optional_value(requested.batch, "N"),
       "With --prompts: number of texts generated in parallel (default: 8), which is faster for "
       "prompts that have little in common. On a CPU, each text is the same as when it is generated "
       "separately. 1 computes the common beginning of consecutive prompts only once.");
-  add("chat", po::bool_switch(&asked.chat), "Start a chat.");
+  add("chat", po::bool_switch(&requested.chat), "Start a chat.");
 }
 
 CommandSyntax sample_syntax(SampleOptions& options) {
@@ -200,7 +200,7 @@ CommandSyntax syntax_of(SampleOptions& options) {
 }
 
 /// Throws UsageError if a sampling option is combined with a search for the likeliest text.
-void check_draws_nothing(const SampleOptions& options, const std::string& why) {
+void check_no_sampling_options(const SampleOptions& options, const std::string& why) {
   const double temperature = options.temperature.value_or(1);
   const char* const other = temperature != 1 && temperature != 0          ? "temperature"
                             : options.top_k.value_or(0) != 0              ? "top-k"
@@ -239,7 +239,8 @@ void check(const SampleOptions& options) {
   if (options.beams) check_beams("sample", *options.beams);
   check(options.generation);
   if (options.beams.value_or(1) > 1)
-    check_draws_nothing(options, "--beam searches for the most likely text and does not sample");
+    check_no_sampling_options(options,
+                              "--beam searches for the most likely text and does not sample");
 }
 
 /// Applies the options to the generation settings.
@@ -260,8 +261,8 @@ void take_options(SampleOptions& options) {
 std::string unusual(const SamplingSettings& settings, const SampleOptions& options) {
   const SamplingSettings usual;
   std::vector<std::string> texts;
-  const auto add = [&](const char* name, const auto& option, auto value, auto usual_value) {
-    if (!option && value != usual_value) texts.push_back(concat(name, " ", value));
+  const auto add = [&](const char* name, const auto& option, auto value, auto default_value) {
+    if (!option && value != default_value) texts.push_back(concat(name, " ", value));
   };
   add("temperature", options.temperature, settings.temperature, usual.temperature);
   add("top-k", options.top_k, settings.top_k, usual.top_k);
@@ -279,7 +280,7 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
   settings.rules = keys.rules;
   settings.rules.longest = options.tokens ? 0 : keys.most;
   settings.rules.words = tokenizer.vocabulary_size();
-  if (keys.most_new > 0) settings.tokens = keys.most_new, settings.rules.longest = 0;
+  if (keys.max_new_tokens > 0) settings.tokens = keys.max_new_tokens, settings.rules.longest = 0;
   settings.sampling.repetition_penalty = std::exchange(settings.rules.repetition_penalty, 1);
   const bool may_draw = options.draws() || !options.draft.empty() || options.chat;
   if (keys.draws.value_or(false) && keys.beams > 1 && !options.beams)
@@ -305,16 +306,16 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
 /// Prints the likeliest texts, of an encoder-decoder or by beam search.
 void search(const WritingModel& model, const SampleOptions& options, const GenerationKeys& keys,
             const Stream& stream) {
-  SourceSampling asked{.sources = {options.prompt},
-                       .beams = options.beams,
-                       .tokens = options.tokens,
-                       .control = control_of(options, model.run),
-                       .overflow = options.generation.overflow,
-                       .json = options.json || !options.prompts.empty()};
-  if (!options.prompts.empty()) asked.sources = prompt_lines(options.prompts);
-  if (model.run.model().reads_sources()) return write_of_sources(model, asked, stream);
-  asked.tokens = options.generation.tokens;
-  continue_by_beams(model, asked, options.generation, keys, stream);
+  SourceSampling requested{.sources = {options.prompt},
+                           .beams = options.beams,
+                           .tokens = options.tokens,
+                           .control = control_of(options, model.run),
+                           .overflow = options.generation.overflow,
+                           .json = options.json || !options.prompts.empty()};
+  if (!options.prompts.empty()) requested.sources = prompt_lines(options.prompts);
+  if (model.run.model().reads_sources()) return write_of_sources(model, requested, stream);
+  requested.tokens = options.generation.tokens;
+  continue_by_beams(model, requested, options.generation, keys, stream);
 }
 
 int write(SampleOptions options, const std::vector<std::string>& arguments) {
@@ -335,8 +336,8 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
                            shell_path(operands->front()), " CLIP.wav"));
   model.run.model().round_inputs(true);
   if (encoder.reads_tokens())
-    check_draws_nothing(options,
-                        operands->front() + " has an encoder and generates the most likely text");
+    check_no_sampling_options(
+        options, operands->front() + " has an encoder and generates the most likely text");
   if (encoder.reads_tokens()) {
     search(model, options, {}, stream);
     return 0;
@@ -347,7 +348,7 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {
     small.emplace(options.draft, options.precision, weights.kind, stream);
-    if (!small->run.tokenizer->has_tokens_of(*model.run.tokenizer))
+    if (!small->run.tokenizer->has_same_tokens(*model.run.tokenizer))
       throw DataError(concat(options.draft, ": its tokenizer differs from the tokenizer of ",
                              operands->front(), "; want a draft model with the same tokenizer"));
     small->run.model().round_inputs(true);

@@ -15,9 +15,9 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::int64_t kMostBeams = 64;
+constexpr std::int64_t kMaxBeams = 64;
 
-SourceWriting writing_of(const WritingModel& model, const SourceSampling& asked) {
+Seq2SeqSettings writing_of(const WritingModel& model, const SourceSampling& requested) {
   const ModelConfig& config = model.run.model().config();
   const GenerationKeys keys = generation_keys_of(model.run);
   keys.require_honored();
@@ -25,19 +25,19 @@ SourceWriting writing_of(const WritingModel& model, const SourceSampling& asked)
     throw DataError(concat(
         keys.file.string(),
         ": do_sample: got true, want false: sampling is not supported for models with an encoder"));
-  SourceWriting writing = source_writing_of(config, keys);
+  Seq2SeqSettings writing = seq2seq_settings_of(config, keys);
   writing.rules.words = model.run.tokenizer->vocabulary_size();
-  if (asked.beams) writing.beams = *asked.beams;
-  if (asked.tokens) writing.set_longest(std::min(*asked.tokens + 1, config.context));
+  if (requested.beams) writing.beams = *requested.beams;
+  if (requested.tokens) writing.set_longest(std::min(*requested.tokens + 1, config.context));
   return writing;
 }
 
 /// Returns the source in the encoder's format.
-EnclosedText source_of(const WritingModel& model, const SourceSampling& asked,
+EnclosedText source_of(const WritingModel& model, const SourceSampling& requested,
                        const std::string& text) {
   const ModelConfig& config = model.run.model().config();
   const std::int64_t longest = config.encoder.context;
-  EnclosedText source = enclosed_text(text, *model.run.tokenizer, asked.control, longest);
+  EnclosedText source = enclosed_text(text, *model.run.tokenizer, requested.control, longest);
   for (const std::int32_t id : source.tokens)
     if (id >= config.vocabulary)
       throw DataError(concat("the source has the token ", model.run.tokenizer->token_bytes(id),
@@ -45,7 +45,7 @@ EnclosedText source_of(const WritingModel& model, const SourceSampling& asked,
   if (source.left_out == 0) return source;
   const std::string told = concat("the source has ", longest + source.left_out, " tokens and the ",
                                   "encoder's context is ", longest);
-  if (asked.overflow == ContextOverflow::kError)
+  if (requested.overflow == ContextOverflow::kError)
     throw DataError(told + "; shorten it, or give --context-overflow truncate");
   std::cerr << "warning: " << told << ": its last " << source.left_out << " tokens are dropped\n";
   return source;
@@ -54,65 +54,65 @@ EnclosedText source_of(const WritingModel& model, const SourceSampling& asked,
 }  // namespace
 
 void check_beams(const std::string& command, std::int64_t beams) {
-  if (beams < 1 || beams > kMostBeams)
+  if (beams < 1 || beams > kMaxBeams)
     throw UsageError(
-        concat("hybrid ", command, ": --beam: got ", beams, ", want 1 to ", kMostBeams));
+        concat("hybrid ", command, ": --beam: got ", beams, ", want 1 to ", kMaxBeams));
 }
 
-void write_of_sources(const WritingModel& model, const SourceSampling& asked,
+void write_of_sources(const WritingModel& model, const SourceSampling& requested,
                       const Stream& stream) {
   std::vector<EnclosedText> sources;
-  for (const std::string& text : asked.sources) {
-    sources.push_back(source_of(model, asked, text));
+  for (const std::string& text : requested.sources) {
+    sources.push_back(source_of(model, requested, text));
     if (sources.back().tokens.empty())
       throw DataError("the source has no tokens; want at least one");
   }
-  SourceWriter writer(model.run.model(), writing_of(model, asked), model.dtype, stream);
+  Seq2SeqGenerator writer(model.run.model(), writing_of(model, requested), model.dtype, stream);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::vector<std::int32_t> written = writer.write(sources[i].tokens);
     const std::string text = readable_text(*model.run.tokenizer, written);
-    if (!asked.json) {
+    if (!requested.json) {
       print_now(text + "\n");
       continue;
     }
     boost::json::array ids(written.begin(), written.end());
-    boost::json::object line{{"prompt", asked.sources[i]},
+    boost::json::object line{{"prompt", requested.sources[i]},
                              {"text", text},
                              {"tokens", std::ssize(written)},
                              {"token_ids", std::move(ids)},
                              {"prompt_tokens", std::ssize(sources[i].tokens) + sources[i].left_out},
                              {"prompt_tokens_left_out", sources[i].left_out}};
-    if (asked.sources.size() > 1) line["line"] = i + 1;
+    if (requested.sources.size() > 1) line["line"] = i + 1;
     print_now(json_line(line) + "\n");
   }
 }
 
-void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
+void continue_by_beams(const WritingModel& model, const SourceSampling& requested,
                        const GenerationSettings& settings, const GenerationKeys& keys,
                        const Stream& stream) {
   const Tokenizer& tokenizer = *model.run.tokenizer;
   const std::int64_t context = model.context(), vocabulary = model.run.model().config().vocabulary;
   const ContextWindow window(context, settings.pinned);
-  for (const std::string& text : asked.sources) {
-    std::vector<std::int32_t> tokens = prompt_tokens(tokenizer, text, asked.control);
+  for (const std::string& text : requested.sources) {
+    std::vector<std::int32_t> tokens = prompt_tokens(tokenizer, text, requested.control);
     check_text(vocabulary, tokenizer, tokens);
     const FittedPrompt prompt =
-        fit_prompt(std::move(tokens), window, *asked.tokens, settings.overflow);
+        fit_prompt(std::move(tokens), window, *requested.tokens, settings.overflow);
     if (prompt.left_out > 0)
-      std::cerr << "warning: " << told_of_left_out(prompt, window) << std::endl;
+      std::cerr << "warning: " << truncated_prompt_warning(prompt, window) << std::endl;
     const std::int64_t begun = std::ssize(prompt.tokens);
-    WritingRules rules = settings.rules;
+    TokenConstraints rules = settings.rules;
     rules.begun = begun;
     rules.end_tokens = settings.end_tokens;
     rules.repetition_penalty = settings.sampling.repetition_penalty;
     const std::int64_t allowed = rules.longest > 0 ? std::min(rules.longest, context) : context;
-    rules.longest = std::min(allowed, begun + std::min(*asked.tokens, context));
+    rules.longest = std::min(allowed, begun + std::min(*requested.tokens, context));
     const BeamSettings search{.longest = rules.longest,
                               .end_tokens = settings.end_tokens,
                               .length_penalty = keys.length_penalty,
                               .end = keys.search_end};
     BeamSearch beams(model.run.model(),
-                     {.texts = asked.beams.value_or(1), .tokens = search.longest}, model.dtype,
+                     {.texts = requested.beams.value_or(1), .tokens = search.longest}, model.dtype,
                      stream);
     std::vector<std::int32_t> written =
         beams.write(prompt.tokens, search,
@@ -124,7 +124,7 @@ void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
       written.pop_back();
     Utf8Assembler whole;
     const std::string made = whole.add(tokenizer.decode(written)) + whole.rest();
-    if (asked.json) {
+    if (requested.json) {
       print_now(json_line(boost::json::object{{"prompt", text},
                                               {"text", made},
                                               {"tokens", count},

@@ -80,7 +80,7 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   const WritingModel model(operands->front(), options.precision, run_weights(options.weights),
                            stream);
   LanguageModel& network = model.run.model("transcription");
-  if (heard_seconds(network.config()) == 0)
+  if (max_clip_seconds(network.config()) == 0)
     throw DataError(concat(operands->front(), " is a ", network.config().family,
                            ", which does not read audio; want a Whisper model"));
   const GenerationKeys keys = generation_keys_of(model.run);
@@ -89,7 +89,7 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   tokens.completed(options.settings.prompt);  // throws before reading the clip
   options.settings.dtype = model.dtype;
   ClipFeatures features(network.config().encoder);
-  const HeardClip heard = features.of(std::filesystem::path(operands->back()));
+  const EncodedClip heard = features.of(std::filesystem::path(operands->back()));
   print(transcribe(network, *model.run.tokenizer, tokens, heard, options.settings, stream),
         options);
   return 0;

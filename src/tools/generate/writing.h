@@ -85,10 +85,11 @@ struct SourceSampling {
 
 /// Prints the output for each source. Throws DataError if a source is longer than the encoder's
 /// context and may not be truncated.
-void write_of_sources(const WritingModel& model, const SourceSampling& asked, const Stream& stream);
+void write_of_sources(const WritingModel& model, const SourceSampling& requested,
+                      const Stream& stream);
 
 /// Prints each prompt and its continuation by beam search, with the settings of the folder.
-void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
+void continue_by_beams(const WritingModel& model, const SourceSampling& requested,
                        const GenerationSettings& settings, const GenerationKeys& keys,
                        const Stream& stream);
 

@@ -197,8 +197,8 @@ std::string fish_script() {
       if (!option.value.empty()) text += " -r";
       if (option.name == "set") text += " -f -a " + single_quoted(keys);
       if (!option.choices.empty())
-        text +=
-            concat(option.takes_others ? "" : " -f", " -a ", single_quoted(words(option.choices)));
+        text += concat(option.allows_other_values ? "" : " -f", " -a ",
+                       single_quoted(words(option.choices)));
       text += "\n";
     }
   }

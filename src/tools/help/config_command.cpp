@@ -13,14 +13,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-struct AskedKeys {
+struct QuestionTitle {
   Question question;
   const char* text;
 };
 constexpr std::array kAsked{
-    AskedKeys{Question::kModel, "What do I train?"}, AskedKeys{Question::kData, "On what?"},
-    AskedKeys{Question::kLength, "How long?"}, AskedKeys{Question::kSpeed, "How fast?"},
-    AskedKeys{Question::kMemory, "In how much memory?"}};
+    QuestionTitle{Question::kModel, "What do I train?"}, QuestionTitle{Question::kData, "On what?"},
+    QuestionTitle{Question::kLength, "How long?"}, QuestionTitle{Question::kSpeed, "How fast?"},
+    QuestionTitle{Question::kMemory, "In how much memory?"}};
 
 struct Row {
   std::string key, value, help;
@@ -115,9 +115,10 @@ std::string presets_text() {
     if (family.presets.empty()) continue;
     text += concat(text.empty() ? "" : "\n", family.title, "\n");
     for (const ModelPreset& preset : family.presets)
-      text += concat("  ", preset.name, std::string(longest + 2 - preset.name.size(), ' '),
-                     preset.model.layers, " layers of width ", preset.model.width,
-                     family.is_of_language ? concat(", context ", preset.model.context) : "", "\n");
+      text +=
+          concat("  ", preset.name, std::string(longest + 2 - preset.name.size(), ' '),
+                 preset.model.layers, " layers of width ", preset.model.width,
+                 family.is_language_model ? concat(", context ", preset.model.context) : "", "\n");
   }
   return text + "\nTrain one with --preset NAME; `hybrid config --preset NAME` prints its keys.\n";
 }

@@ -79,12 +79,12 @@ void print_device(const CudaDeviceDiagnosis& device, std::size_t index) {
 
 /// Looks for driver, devices and libraries, and measures each device. Device errors do not throw.
 CudaDiagnosis diagnose_cuda() {
-  CudaDiagnosis found{.problem = look_for_cuda().problem,
+  CudaDiagnosis found{.problem = find_cuda().problem,
                       .driver = {},
                       .runtime = {},
                       .devices = {},
-                      .libraries = look_for_cuda_libraries()};
-  CudaRuntime* const runtime = look_for_cuda().runtime;
+                      .libraries = find_cuda_libraries()};
+  CudaRuntime* const runtime = find_cuda().runtime;
   if (runtime == nullptr) return found;
   found.driver = runtime->driver_version();
   found.runtime = runtime->runtime_version();

@@ -86,10 +86,10 @@ ChoiceQuestions questions_for(const WritingModel& model, const std::string& file
   return read;
 }
 
-ModelAnswers answers_of(const EvalOptions& asked, const std::string& folder,
+ModelAnswers answers_of(const EvalOptions& requested, const std::string& folder,
                         const RunWeights& weights, const Stream& stream) {
-  const WritingModel model(folder, asked.precision, weights, stream, asked.home);
-  const ChoiceQuestions read = questions_for(model, asked.choices);
+  const WritingModel model(folder, requested.precision, weights, stream, requested.home);
+  const ChoiceQuestions read = questions_for(model, requested.choices);
   ModelAnswers found{.folder = folder, .step = model.run.step, .answers = {}};
   ContinuationScores scores(model.run.model(), model.dtype, stream);
   for (const ChoiceQuestion& question : read.questions) {
@@ -213,12 +213,13 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
 /// Prints how often the model, and the one to compare with, gives the right choice of a question
 /// the highest likelihood: by the sum of its tokens' log-probabilities, and by that sum per byte of
 /// text. Throws as WritingModel and read_choice_questions.
-void evaluate_choices(const EvalOptions& asked, const Stream& stream) {
-  const ModelAnswers model = answers_of(asked, asked.model, run_weights(asked.weights), stream);
+void evaluate_choices(const EvalOptions& requested, const Stream& stream) {
+  const ModelAnswers model =
+      answers_of(requested, requested.model, run_weights(requested.weights), stream);
   std::optional<ModelAnswers> base;
-  if (!asked.against.empty()) base = answers_of(asked, asked.against, {}, stream);
+  if (!requested.against.empty()) base = answers_of(requested, requested.against, {}, stream);
   const ModelAnswers* const other = base ? &*base : nullptr;
-  asked.json ? print_json(model, other) : print_table(model, other);
+  requested.json ? print_json(model, other) : print_table(model, other);
 }
 
 void check_choices(const EvalOptions& options) {
@@ -297,7 +298,7 @@ int eval_command(const std::vector<std::string>& arguments) {
     truncate_factors(run.model("--factor-rank"), *options.factor_rank, stream);
   if (!options.columns.empty()) run.config.data.columns = options.columns;
   options.on.data = options.data;
-  options.on.tell = [](const std::string& line) { std::cerr << line << "\n"; };
+  options.on.report = [](const std::string& line) { std::cerr << line << "\n"; };
   const DType dtype = compute_in(*run.network, options.precision, stream);
   const Findings found = task_kind(run.config.model).score(run, options.on, dtype, stream);
   std::cout << (options.json ? json_line(found.json) : found.text) << "\n";

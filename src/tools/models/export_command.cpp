@@ -94,7 +94,7 @@ struct ExportOptions {
 };
 
 /// Explains how to get a better step.
-std::string way_to_better_step(const RunPaths& paths) {
+std::string better_step_hint(const RunPaths& paths) {
   if (std::filesystem::exists(paths.checkpoints() + "/best"))
     return "; --checkpoint best exports the best checkpoint that is kept";
   return " (checkpoint.keep_best=1 with training.evaluate_every_steps keeps the best step; or "
@@ -102,9 +102,10 @@ std::string way_to_better_step(const RunPaths& paths) {
 }
 
 /// Warns if an earlier step of the run had a lower validation loss than the exported one.
-void tell_of_better_step(const std::string& folder, std::int64_t step, const ExportOptions& asked) {
+void suggest_better_step(const std::string& folder, std::int64_t step,
+                         const ExportOptions& requested) {
   const RunPaths paths{folder};
-  if (!asked.weights.checkpoint.empty() || !paths.hold_a_run() ||
+  if (!requested.weights.checkpoint.empty() || !paths.contains_run() ||
       !std::filesystem::exists(paths.metrics()))
     return;
   struct Measured {
@@ -114,7 +115,7 @@ void tell_of_better_step(const std::string& folder, std::int64_t step, const Exp
   Measured best, last;
   for_each_record(paths.metrics(), [&](const StepRecord& record) {
     const auto& loss =
-        asked.weights.average ? record.average_validation_loss : record.validation_loss;
+        requested.weights.average ? record.average_validation_loss : record.validation_loss;
     if (!loss || record.step > step) return;
     last = {record.step, *loss};
     if (last.loss < best.loss) best = last;
@@ -123,53 +124,56 @@ void tell_of_better_step(const std::string& folder, std::int64_t step, const Exp
   std::cerr << "warning: the lowest validation loss, " << units::fixed(best.loss, 4)
             << ", was at step " << best.step << "; the exported weights are of step " << step
             << ", and at step " << last.step << " it was " << units::fixed(last.loss, 4)
-            << way_to_better_step(paths) << "\n";
+            << better_step_hint(paths) << "\n";
 }
 
-void write_card(const ExportOptions& asked, CardKind kind) {
-  if (!asked.no_card) write_model_card(asked.folder, asked.output, kind);
+void write_card(const ExportOptions& requested, CardKind kind) {
+  if (!requested.no_card) write_model_card(requested.folder, requested.output, kind);
 }
 
 bool is_adapter(const std::string& folder) {
-  return !RunPaths{folder}.hold_a_run() && holds_adapter(folder);
+  return !RunPaths{folder}.contains_run() && holds_adapter(folder);
 }
 
-std::optional<DType> dtype_of(const ExportOptions& asked) {
-  if (asked.dtype.empty()) return {};
-  return asked.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+std::optional<DType> dtype_of(const ExportOptions& requested) {
+  if (requested.dtype.empty()) return {};
+  return requested.dtype == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
-void write_merged(const ExportOptions& asked) {
+void write_merged(const ExportOptions& requested) {
   const MergedExport merged =
-      is_adapter(asked.folder)
-          ? export_merged_adapter(asked.folder, asked.base, asked.output, dtype_of(asked))
-          : export_merged(asked.folder, asked.output, run_weights(asked.weights), dtype_of(asked));
-  write_card(asked, CardKind::kMergedModel);
+      is_adapter(requested.folder)
+          ? export_merged_adapter(requested.folder, requested.base, requested.output,
+                                  dtype_of(requested))
+          : export_merged(requested.folder, requested.output, run_weights(requested.weights),
+                          dtype_of(requested));
+  write_card(requested, CardKind::kMergedModel);
   for (const std::string& warning : merged.warnings) std::cerr << "warning: " << warning << "\n";
-  std::cerr << "wrote " << asked.output;
+  std::cerr << "wrote " << requested.output;
   if (merged.step > 0) std::cerr << " from step " << merged.step;  // else from a folder
   std::cerr << ", adapters merged in f32 and "
             << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
             << merged.change.text() << "\n";
-  tell_of_better_step(asked.folder, merged.step, asked);
+  suggest_better_step(requested.folder, merged.step, requested);
 }
 
-void tell_written(const ExportOptions& asked, const TrainedRun& run, const std::string& form) {
-  std::cerr << "wrote " << asked.output;
+void print_output_summary(const ExportOptions& requested, const TrainedRun& run,
+                          const std::string& form) {
+  std::cerr << "wrote " << requested.output;
   if (run.step > 0) std::cerr << " from step " << run.step;  // else from a folder
   std::cerr << form << "\n";
 }
 
 /// Opens the model with its base in f32, regardless of its format in training.
-TrainedRun open_to_merge(const ExportOptions& asked, const Stream& stream) {
-  if (is_adapter(asked.folder))
-    return load_adapter_folder(asked.folder, "fp32", stream, model_families(), asked.base);
-  return load_trained_run(asked.folder, stream, model_families(), run_weights(asked.weights),
-                          "fp32");
+TrainedRun open_for_merge(const ExportOptions& requested, const Stream& stream) {
+  if (is_adapter(requested.folder))
+    return load_adapter_folder(requested.folder, "fp32", stream, model_families(), requested.base);
+  return load_trained_run(requested.folder, stream, model_families(),
+                          run_weights(requested.weights), "fp32");
 }
 
 /// Returns "22 tensors in q8_0, 13 tensors in f32", and why types differ from the requested one.
-std::string told_of_types(const GgufExport& written) {
+std::string output_types_text(const GgufExport& written) {
   std::string text;
   for (const auto& [type, count] : written.types)
     text +=
@@ -182,58 +186,59 @@ std::string told_of_types(const GgufExport& written) {
 }
 
 /// Throws DataError if a PEFT folder also changes other weights.
-void require_adapters_alone(const std::string& folder) {
-  const std::vector<std::string> beside = read_adapter_config(folder).weights_beside;
+void require_only_adapters(const std::string& folder) {
+  const std::vector<std::string> beside = read_adapter_config(folder).extra_weights;
   if (!beside.empty())
     throw DataError(concat(folder, ": ", join(beside),
                            " of the adapter cannot be stored in a GGUF adapter file; merge the "
                            "adapter instead (--merge)"));
 }
 
-void write_gguf(const ExportOptions& asked) {
+void write_gguf(const ExportOptions& requested) {
   std::optional<Modelfile> modelfile;
-  if (asked.modelfile) modelfile.emplace(asked.output);
+  if (requested.modelfile) modelfile.emplace(requested.output);
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = asked.merge || is_adapter(asked.folder)
-                             ? open_to_merge(asked, stream)
-                             : open_model(asked.folder, stream, run_weights(asked.weights), "fp32");
-  if (asked.adapter) {
-    if (is_adapter(asked.folder)) require_adapters_alone(asked.folder);
-    export_gguf_adapter_file(run, asked.output, stream);
-    return tell_written(asked, run, ": adapters in f32, for llama.cpp's --lora");
+  const TrainedRun run =
+      requested.merge || is_adapter(requested.folder)
+          ? open_for_merge(requested, stream)
+          : open_model(requested.folder, stream, run_weights(requested.weights), "fp32");
+  if (requested.adapter) {
+    if (is_adapter(requested.folder)) require_only_adapters(requested.folder);
+    export_gguf_adapter_file(run, requested.output, stream);
+    return print_output_summary(requested, run, ": adapters in f32, for llama.cpp's --lora");
   }
-  if (run.config.freezes() && !asked.merge)
+  if (run.config.freezes() && !requested.merge)
     throw UsageError("export: the run has adapters (lora.rank, parts); give --adapter or --merge");
-  const GgufExport written = export_gguf_file(run, asked.type, asked.output, stream);
-  std::cerr << "wrote " << asked.output;
+  const GgufExport written = export_gguf_file(run, requested.type, requested.output, stream);
+  std::cerr << "wrote " << requested.output;
   if (run.step > 0) std::cerr << " from step " << run.step;  // else from a folder
-  std::cerr << ": " << told_of_types(written) << ", " << units::bytes(written.bytes)
+  std::cerr << ": " << output_types_text(written) << ", " << units::bytes(written.bytes)
             << written.change.text();
   if (written.tokens > 0)
     std::cerr << "; the tokenizer was checked on a text of " << written.tokens << " tokens";
   std::cerr << "\n";
   if (modelfile) modelfile->write(run);
-  tell_of_better_step(asked.folder, run.step, asked);
+  suggest_better_step(requested.folder, run.step, requested);
 }
 
-void check_gguf(const ExportOptions& asked) {
-  if (asked.format != "folder" && asked.format != "gguf")
-    throw UsageError(choice_problem("export: --format", asked.format, {"folder", "gguf"}));
-  if (asked.format == "folder" && !asked.type.empty())
+void check_gguf(const ExportOptions& requested) {
+  if (requested.format != "folder" && requested.format != "gguf")
+    throw UsageError(choice_problem("export: --format", requested.format, {"folder", "gguf"}));
+  if (requested.format == "folder" && !requested.type.empty())
     throw UsageError("export: --type requires --format gguf; for a folder, use --dtype");
-  if (asked.format == "gguf" && !(asked.dtype.empty() && asked.quantize.empty()))
+  if (requested.format == "gguf" && !(requested.dtype.empty() && requested.quantize.empty()))
     throw UsageError(
         "export: --dtype and --quantize apply to folders; for --format gguf, use --type");
-  if (asked.format == "gguf" && asked.adapter && !asked.type.empty())
+  if (requested.format == "gguf" && requested.adapter && !requested.type.empty())
     throw UsageError(
         "export: --type does not apply to adapters, which are written in f32; leave it out");
-  if (asked.modelfile && (asked.format == "folder" || asked.adapter))
+  if (requested.modelfile && (requested.format == "folder" || requested.adapter))
     throw UsageError(
         "export: --modelfile requires a complete model in a GGUF file: give --format gguf and, for "
         "a run with adapters, --merge");
   const std::vector<std::string>& types = gguf_type_names();
-  if (!asked.type.empty() && std::ranges::count(types, asked.type) == 0)
-    throw UsageError(choice_problem("export: --type", asked.type, types));
+  if (!requested.type.empty() && std::ranges::count(types, requested.type) == 0)
+    throw UsageError(choice_problem("export: --type", requested.type, types));
 }
 
 void check_quantized_form(const std::string& form) {
@@ -241,36 +246,38 @@ void check_quantized_form(const std::string& form) {
     throw UsageError(concat("export: --quantize: got ", form, ", want nf4, fp4 or int8"));
 }
 
-void check(const ExportOptions& asked) {
-  check_gguf(asked);
-  if (asked.adapter && asked.merge)
+void check(const ExportOptions& requested) {
+  check_gguf(requested);
+  if (requested.adapter && requested.merge)
     throw UsageError("export: --adapter and --merge are both given; give one");
-  if (!asked.quantize.empty()) {
-    if (asked.adapter || asked.merge)
+  if (!requested.quantize.empty()) {
+    if (requested.adapter || requested.merge)
       throw UsageError("export: --quantize cannot be combined with --adapter or --merge");
-    check_quantized_form(asked.quantize);
+    check_quantized_form(requested.quantize);
   }
-  if (!asked.dtype.empty() && asked.dtype != "fp32" && asked.dtype != "bf16")
-    throw UsageError(concat("export: --dtype: got ", asked.dtype, ", want fp32 or bf16"));
-  if (!asked.dtype.empty() && (asked.adapter || !asked.quantize.empty()))
+  if (!requested.dtype.empty() && requested.dtype != "fp32" && requested.dtype != "bf16")
+    throw UsageError(concat("export: --dtype: got ", requested.dtype, ", want fp32 or bf16"));
+  if (!requested.dtype.empty() && (requested.adapter || !requested.quantize.empty()))
     throw UsageError(
         "export: --dtype cannot be combined with --adapter or --quantize, which determine the "
         "dtype");
-  const bool is_of_peft = is_adapter(asked.folder);
-  const bool becomes_file = asked.merge || (asked.adapter && asked.format == "gguf");
-  if (!asked.base.empty() && !(is_of_peft && becomes_file))
+  const bool is_peft_adapter = is_adapter(requested.folder);
+  const bool writes_single_file =
+      requested.merge || (requested.adapter && requested.format == "gguf");
+  if (!requested.base.empty() && !(is_peft_adapter && writes_single_file))
     throw UsageError(
         "export: --model is the base of a PEFT folder; it requires --merge or --adapter --format "
         "gguf");
-  if (is_of_peft) refuse_run_weights(run_weights(asked.weights), asked.folder, "a PEFT adapter");
-  if (is_of_peft && !becomes_file)
-    throw UsageError(concat("export: ", asked.folder,
+  if (is_peft_adapter)
+    refuse_run_weights(run_weights(requested.weights), requested.folder, "a PEFT adapter");
+  if (is_peft_adapter && !writes_single_file)
+    throw UsageError(concat("export: ", requested.folder,
                             " is a PEFT adapter already; give --merge to merge it into its base, "
                             "or --adapter --format gguf for a file for ",
                             "llama.cpp"));
 }
 
-CommandSyntax export_syntax(ExportOptions& asked) {
+CommandSyntax export_syntax(ExportOptions& requested) {
   CommandSyntax syntax{
       .name = "export",
       .usage =
@@ -284,67 +291,68 @@ CommandSyntax export_syntax(ExportOptions& asked) {
           "and Ollama.",
       .operands = {"RUN|HF_DIR|PEFT_DIR"}};
   auto add = syntax.options.add_options();
-  add("output", po::value(&asked.output)->required()->value_name("PATH"),
+  add("output", po::value(&requested.output)->required()->value_name("PATH"),
       "Folder or file to create.");
-  add("format", po::value(&asked.format)->value_name("folder|gguf"),
+  add("format", po::value(&requested.format)->value_name("folder|gguf"),
       "Hugging Face folder, or one GGUF file for llama.cpp. Default: gguf if PATH ends with .gguf, "
       "else folder.");
-  add("type", po::value(&asked.type)->value_name("f32|f16|bf16|q8_0|q4_0"),
+  add("type", po::value(&requested.type)->value_name("f32|f16|bf16|q8_0|q4_0"),
       "Weight type of a GGUF file. Default: bf16 for weights in bf16, f16 for others.");
-  add("adapter", po::bool_switch(&asked.adapter), "Write only the adapters, in PEFT's format.");
-  add("merge", po::bool_switch(&asked.merge),
+  add("adapter", po::bool_switch(&requested.adapter), "Write only the adapters, in PEFT's format.");
+  add("merge", po::bool_switch(&requested.merge),
       "Merge the adapters into the weights, which are read from the base's files.");
-  add("model", model_value(asked.base),
+  add("model", model_value(requested.base),
       "Base model of a PEFT folder, if not the one that the folder names.");
-  add("modelfile", po::bool_switch(&asked.modelfile),
+  add("modelfile", po::bool_switch(&requested.modelfile),
       "Also write a Modelfile with the chat template, for `ollama create`, next to the GGUF file.");
-  add("no-card", po::bool_switch(&asked.no_card),
+  add("no-card", po::bool_switch(&requested.no_card),
       "Do not write a model card (README.md) to the folder.");
-  add("quantize", po::value(&asked.quantize)->value_name("nf4|fp4|int8"),
+  add("quantize", po::value(&requested.quantize)->value_name("nf4|fp4|int8"),
       "Quantize matrices in the format of bitsandbytes.");
-  add("dtype", po::value(&asked.dtype)->value_name("fp32|bf16"),
+  add("dtype", po::value(&requested.dtype)->value_name("fp32|bf16"),
       "Precision of the exported weights. Default: export.dtype, or the precision of the base: "
       "bf16 for a base in bf16, fp32 for all others, including f16.");
-  add_run_weights_options(syntax.options, asked.weights);
+  add_run_weights_options(syntax.options, requested.weights);
   return syntax;
 }
 
 }  // namespace
 
 int export_command(const std::vector<std::string>& arguments) {
-  ExportOptions asked;
-  const auto operands = parse_command_line(export_syntax(asked), arguments);
+  ExportOptions requested;
+  const auto operands = parse_command_line(export_syntax(requested), arguments);
   if (!operands) return 0;
-  asked.folder = operands->front();
-  const bool is_named_gguf = std::filesystem::path(asked.output).extension() == ".gguf";
-  if (asked.format.empty()) asked.format = is_named_gguf ? "gguf" : "folder";
-  check(asked);
-  if (asked.format == "gguf") {
-    write_gguf(asked);
+  requested.folder = operands->front();
+  const bool is_named_gguf = std::filesystem::path(requested.output).extension() == ".gguf";
+  if (requested.format.empty()) requested.format = is_named_gguf ? "gguf" : "folder";
+  check(requested);
+  if (requested.format == "gguf") {
+    write_gguf(requested);
     return 0;
   }
-  if (asked.merge) {
-    write_merged(asked);
+  if (requested.merge) {
+    write_merged(requested);
     return 0;
   }
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = open_model(asked.folder, stream, run_weights(asked.weights),
-                                    asked.quantize.empty() ? "fp32" : asked.quantize);
-  tell_of_better_step(asked.folder, run.step, asked);
-  if (asked.adapter) {
-    export_adapter(run, asked.output, stream);
-    write_card(asked, CardKind::kAdapter);
-    tell_written(asked, run, "");
+  const TrainedRun run = open_model(requested.folder, stream, run_weights(requested.weights),
+                                    requested.quantize.empty() ? "fp32" : requested.quantize);
+  suggest_better_step(requested.folder, run.step, requested);
+  if (requested.adapter) {
+    export_adapter(run, requested.output, stream);
+    write_card(requested, CardKind::kAdapter);
+    print_output_summary(requested, run, "");
     return 0;
   }
   if (run.config.freezes())
     throw UsageError("export: the run has adapters (lora.rank, parts); give --adapter or --merge");
-  const DType dtype = export_model(run, asked.output, dtype_of(asked), stream);
-  write_card(asked, CardKind::kModel);
-  tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
+  const DType dtype = export_model(run, requested.output, dtype_of(requested), stream);
+  write_card(requested, CardKind::kModel);
+  print_output_summary(requested, run,
+                       requested.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
   if (dynamic_cast<LanguageModel*>(run.network.get()) == nullptr) return 0;  // does not read text
   if (!run.tokenizer) {
-    std::cerr << "without tokenizer files: " << asked.folder << " has none\n";
+    std::cerr << "without tokenizer files: " << requested.folder << " has none\n";
   } else if (run.tokenizer->kind() != TokenizerKind::kBpe) {
     std::cerr << "without tokenizer files: transformers can read only a BPE tokenizer\n";
   }

@@ -234,7 +234,7 @@ json::object inspect_data(const fs::path& path) {
 
 /// Describes a model folder's tokenizer, or why it cannot be read; null if there is none.
 json::value tokenizer_in(const ModelFolder& folder) {
-  if (!holds_tokenizer(folder.path())) return nullptr;
+  if (!contains_tokenizer(folder.path())) return nullptr;
   try {
     const auto tokenizer = folder.tokenizer();
     return json::object{{"kind", name_of(tokenizer->kind())},
@@ -432,7 +432,7 @@ json::object inspect_run(const RunPaths& paths) {
 
 json::object inspect_folder(const fs::path& path) {
   const RunPaths run{path.string()};
-  if (run.hold_a_run()) return inspect_run(run);
+  if (run.contains_run()) return inspect_run(run);
   if (fs::exists(path / "manifest.json")) return inspect_checkpoint(path);
   if (fs::exists(path / "data.json")) return inspect_data(path);
   if (holds_adapter(path)) return inspect_adapter(path);
@@ -490,7 +490,7 @@ Inspection inspect_digest(const fs::path& path) {
 static RunPaths run_at(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   RunPaths run{path.string()};
-  if (run.hold_a_run()) return run;
+  if (run.contains_run()) return run;
   throw DataError(
       concat(path.string(), ": does not contain a run; want a folder that was given as --run"));
 }

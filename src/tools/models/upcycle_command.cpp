@@ -13,7 +13,7 @@ namespace {
 
 struct UpcycleOptions {
   std::string output;
-  Upcycling asked;
+  Upcycling requested;
 };
 
 CommandSyntax upcycle_syntax(UpcycleOptions& options) {
@@ -26,22 +26,22 @@ CommandSyntax upcycle_syntax(UpcycleOptions& options) {
           "kept. Without --redraw and --noise, the mixture computes the same as the dense\n"
           "model. Train it with `hybrid train --init-from` or `hybrid finetune`.",
       .operands = {"HF_DIR"}};
-  Upcycling& asked = options.asked;
+  Upcycling& requested = options.requested;
   auto add = syntax.options.add_options();
   add("output", po::value(&options.output)->required()->value_name("MOE_DIR"), "Folder to create.");
-  add("experts", po::value(&asked.experts)->default_value(asked.experts)->value_name("N"),
+  add("experts", po::value(&requested.experts)->default_value(requested.experts)->value_name("N"),
       "Experts per layer.");
-  add("chosen", po::value(&asked.chosen)->default_value(asked.chosen)->value_name("K"),
+  add("chosen", po::value(&requested.chosen)->default_value(requested.chosen)->value_name("K"),
       "Experts per token.");
-  add("shards", po::value(&asked.shards)->default_value(asked.shards)->value_name("G"),
+  add("shards", po::value(&requested.shards)->default_value(requested.shards)->value_name("G"),
       "Split each copy into G experts along its inner width. G must divide --experts, --chosen and "
       "the inner width.");
-  add("redraw", po::value(&asked.redraw)->default_value(asked.redraw)->value_name("SHARE"),
+  add("redraw", po::value(&requested.redraw)->default_value(requested.redraw)->value_name("SHARE"),
       "Reinitialize this share of each expert's inner columns, so that experts differ.");
-  add("noise", po::value(&asked.noise)->default_value(asked.noise)->value_name("DEVIATION"),
+  add("noise", po::value(&requested.noise)->default_value(requested.noise)->value_name("DEVIATION"),
       "Add noise to each expert, with this standard deviation relative to the deviation of each "
       "matrix.");
-  add("seed", po::value(&asked.seed)->default_value(asked.seed)->value_name("N"),
+  add("seed", po::value(&requested.seed)->default_value(requested.seed)->value_name("N"),
       "Seed of the routers and of all other random numbers.");
   return syntax;
 }
@@ -52,11 +52,11 @@ int upcycle_command(const std::vector<std::string>& arguments) {
   UpcycleOptions options;
   const auto operands = parse_command_line(upcycle_syntax(options), arguments);
   if (!operands) return 0;
-  if (RunPaths{operands->front()}.hold_a_run())
+  if (RunPaths{operands->front()}.contains_run())
     throw UsageError(concat(operands->front(), " is a run; export its model first: hybrid export ",
                             shell_path(operands->front()), " --output MODEL"));
   const auto [model, dtype] =
-      upcycle_hugging_face(operands->front(), options.asked, options.output);
+      upcycle_hugging_face(operands->front(), options.requested, options.output);
   const auto bytes = std::filesystem::file_size(options.output + "/model.safetensors");
   std::cerr << "wrote " << options.output << ": a " << model.family << " with "
             << model.experts.count << " experts of inner width " << model.experts.intermediate_size

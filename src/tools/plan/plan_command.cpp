@@ -30,7 +30,7 @@ namespace {
 
 namespace json = boost::json;
 
-struct Asked {
+struct PlanRequest {
   ConfigArguments source;
   std::string model, method, device, apply;
   std::string device_budget, host_budget, link;
@@ -60,39 +60,42 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
   config.data.batch_size = tokens / unit;
 }
 
-constexpr std::int64_t kMostRanks = 64;  // limited because each rank is simulated
+constexpr std::int64_t kMaxRanks = 64;  // limited because each rank is simulated
 
 /// Returns whether only `hybrid finetune` trains the model, because it takes more than text.
-bool is_only_tuned(const ModelFolder& folder) {
+bool only_supports_fine_tuning(const ModelFolder& folder) {
   const ModelConfig model = read_hugging_face_model_config(folder, 0);
   return find_family(model.family).purpose.task.empty() || model.encoder.layers > 0;
 }
 
-bool fine_tunes(const Asked& asked) { return !asked.method.empty() && !asked.model.empty(); }
+bool is_fine_tuning(const PlanRequest& requested) {
+  return !requested.method.empty() && !requested.model.empty();
+}
 
-HybridTrainerConfig config_of(Asked& asked) {
-  if (!asked.source.names_a_source() && asked.model.empty())
+HybridTrainerConfig config_of(PlanRequest& requested) {
+  if (!requested.source.names_a_source() && requested.model.empty())
     throw UsageError("plan: give --preset NAME, --config FILE or --model HF_DIR");
-  const ModelFolder folder(asked.model);
-  if (asked.method.empty() && !asked.model.empty() && is_only_tuned(folder)) asked.method = "full";
+  const ModelFolder folder(requested.model);
+  if (requested.method.empty() && !requested.model.empty() && only_supports_fine_tuning(folder))
+    requested.method = "full";
   HybridTrainerConfig config =
-      fine_tunes(asked) ? build_config(asked.source, fine_tuning_config(folder, asked.method))
-                        : build_config(asked.source, {}, [&](HybridTrainerConfig& built) {
-                            set_method(built, asked.method);
-                          });
-  if (fine_tunes(asked)) check_method(asked.method, config, folder);
-  if (!asked.model.empty())
+      is_fine_tuning(requested)
+          ? build_config(requested.source, fine_tuning_config(folder, requested.method))
+          : build_config(requested.source, {},
+                         [&](HybridTrainerConfig& built) { set_method(built, requested.method); });
+  if (is_fine_tuning(requested)) check_method(requested.method, config, folder);
+  if (!requested.model.empty())
     config.model = with_training_of(read_hugging_face_model_config(folder, 0), config.model,
-                                    explicit_keys(asked.source));
-  set_vocabulary("plan", asked.source, config);
-  if (asked.tokens_per_step != 0) set_tokens_per_step(config, asked.tokens_per_step);
-  if (!asked.device.empty()) config.device = checked_device_name(asked.device);
+                                    explicit_keys(requested.source));
+  set_vocabulary("plan", requested.source, config);
+  if (requested.tokens_per_step != 0) set_tokens_per_step(config, requested.tokens_per_step);
+  if (!requested.device.empty()) config.device = checked_device_name(requested.device);
   config.validate();
   if (config.lora.is_on() && config.lora.base == kFileBase) {
     if (!folder.is_gguf())
       throw UsageError(concat("plan: lora.base: got file, which keeps the blocks of a GGUF file; ",
                               "want a GGUF file as --model"));
-    config.lora.file = asked.model;
+    config.lora.file = requested.model;
   }
   return config;
 }
@@ -104,12 +107,12 @@ struct PlannedDevice {
   bool is_here = true;
 };
 
-PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
+PlannedDevice planned_device(const PlanRequest& requested, HybridTrainerConfig& config) {
   const bool is_cuda = config.device != "cpu" && config.device != "auto";
-  if (!is_cuda || look_for_cuda().runtime != nullptr) return {find_device(config.device), {}};
-  if (asked.device_budget.empty() && !config.device_budget()) {
+  if (!is_cuda || find_cuda().runtime != nullptr) return {find_device(config.device), {}};
+  if (requested.device_budget.empty() && !config.device_budget()) {
     throw UsageError(concat("plan: --device ", config.device, ": this machine has no CUDA device (",
-                            look_for_cuda().problem,
+                            find_cuda().problem,
                             "); to plan for another machine, give the memory of its GPU with "
                             "--device-budget, for example 16GiB"));
   }
@@ -126,17 +129,17 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
 }
 
 /// Returns CUDA's share of memory. The free memory of a local device excludes the context.
-std::optional<CudaShare> cuda_share(const Asked& asked, const PlannedDevice& planned) {
+std::optional<CudaShare> cuda_share(const PlanRequest& requested, const PlannedDevice& planned) {
   const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
   if (!is_cuda) return {};
-  return CudaShare{kDeviceMargin, asked.device_budget.empty() ? 0 : kDeviceContext};
+  return CudaShare{kDeviceMargin, requested.device_budget.empty() ? 0 : kDeviceContext};
 }
 
 /// Returns the budgets of the run itself: --device-budget, the size of the device memory, less
 /// CUDA's share; without a budget for a local CUDA device, its free memory less that share.
-MemoryBudgets budgets_of_run(const Asked& asked, const PlannedDevice& planned,
+MemoryBudgets budgets_of_run(const PlanRequest& requested, const PlannedDevice& planned,
                              MemoryBudgets budgets) {
-  if (const auto cuda = cuda_share(asked, planned); cuda && !asked.device_budget.empty())
+  if (const auto cuda = cuda_share(requested, planned); cuda && !requested.device_budget.empty())
     budgets.device = std::max(*budgets.device, cuda->sum() + 1) - cuda->sum();
   if (planned.device.type == DeviceType::kCuda && !budgets.device)
     budgets.device = plannable_device_bytes(planned.device);
@@ -144,61 +147,62 @@ MemoryBudgets budgets_of_run(const Asked& asked, const PlannedDevice& planned,
 }
 
 /// Returns the plan's training command, with placeholders in capitals for unknown values.
-std::string training_command(const Asked& asked, const MemoryPlan& plan,
+std::string training_command(const PlanRequest& requested, const MemoryPlan& plan,
                              const MemoryBudgets& budgets) {
   std::vector<std::string> words;
   const auto add = [&](std::initializer_list<std::string> more) {
     words.insert(words.end(), more);
   };
-  if (!asked.source.preset.empty()) add({"--preset", asked.source.preset});
-  if (!asked.source.file.empty()) add({"--config", asked.source.file});
-  const bool tunes = fine_tunes(asked);
-  if (!asked.model.empty()) add({tunes ? "--model" : "--init-from", asked.model});
-  if (!asked.method.empty()) add({"--method", asked.method});
+  if (!requested.source.preset.empty()) add({"--preset", requested.source.preset});
+  if (!requested.source.file.empty()) add({"--config", requested.source.file});
+  const bool tunes = is_fine_tuning(requested);
+  if (!requested.model.empty()) add({tunes ? "--model" : "--init-from", requested.model});
+  if (!requested.method.empty()) add({"--method", requested.method});
   const std::string data = tunes ? "EXAMPLES" : find_family(plan.config.model.family).data;
   if (!data.empty()) add({"--data", data});
   if (data == "TABLE" && plan.config.data.columns.empty())
     add({"--columns", "COLUMN,...,target=COLUMN"});
   add({"--run", "RUN"});
-  if (!asked.device.empty()) add({"--device", asked.device});
+  if (!requested.device.empty()) add({"--device", requested.device});
   const auto is_planned = [&](std::string_view key) {
     return std::ranges::any_of(plan.options,
                                [&](const PlannedOption& option) { return option.key == key; });
   };
-  for (const std::string& setting : asked.source.settings) {
-    const bool from_model = !asked.model.empty() && is_of_folder(setting);
+  for (const std::string& setting : requested.source.settings) {
+    const bool from_model = !requested.model.empty() && is_folder_setting(setting);
     if (!from_model && !is_planned(std::string_view(setting).substr(0, setting.find('='))))
       add({"--set", setting});
   }
-  if (asked.tokens_per_step != 0 && !is_planned("data.batch_size"))
+  if (requested.tokens_per_step != 0 && !is_planned("data.batch_size"))
     add({"--set", concat("data.batch_size=", plan.config.data.batch_size)});
   for (const PlannedOption& option : plan.options)
     add({"--set", concat(option.key, "=", option.value)});
-  if (budgets.device && !asked.device_budget.empty())
+  if (budgets.device && !requested.device_budget.empty())
     add({"--set", "memory.device_budget=" + MemorySize{*budgets.device}.text()});
-  if (budgets.host && !asked.host_budget.empty())
-    add({"--set", "memory.host_budget=" + asked.host_budget});
-  if (!asked.source.device_memory.empty()) add({"--max-device-memory", asked.source.device_memory});
+  if (budgets.host && !requested.host_budget.empty())
+    add({"--set", "memory.host_budget=" + requested.host_budget});
+  if (!requested.source.device_memory.empty())
+    add({"--max-device-memory", requested.source.device_memory});
   return as_typed(tunes ? "finetune" : "train", words);
 }
 
-int plan_over_ranks(const Asked& asked, HybridTrainerConfig config, const PlannedDevice& planned,
-                    const std::optional<std::size_t>& budget) {
-  if (!asked.apply.empty())
+int plan_over_ranks(const PlanRequest& requested, HybridTrainerConfig config,
+                    const PlannedDevice& planned, const std::optional<std::size_t>& budget) {
+  if (!requested.apply.empty())
     throw UsageError(
         "plan: --apply cannot be combined with --devices; it writes a configuration for one "
         "device");
-  const int ranks = static_cast<int>(asked.devices);
-  if (fine_tunes(asked)) divide_batch(asked.source, ranks, config);
+  const int ranks = static_cast<int>(requested.devices);
+  if (is_fine_tuning(requested)) divide_batch(requested.source, ranks, config);
   check_micro_batches(config, ranks);
-  config.distributed.zero = asked.zero.value_or(static_cast<int>(config.distributed.zero));
+  config.distributed.zero = requested.zero.value_or(static_cast<int>(config.distributed.zero));
   if (config.distributed.zero < 0 || config.distributed.zero > 3)
     throw UsageError("plan: want --zero 0 to 3");
   return plan_ranks({.ranks = ranks,
-                     .link = asked.link,
-                     .command = asked.model.empty() ? "train" : "finetune",
-                     .json = asked.json,
-                     .cuda = cuda_share(asked, planned)},
+                     .link = requested.link,
+                     .command = requested.model.empty() ? "train" : "finetune",
+                     .json = requested.json,
+                     .cuda = cuda_share(requested, planned)},
                     config, planned.device, budget);
 }
 
@@ -208,46 +212,46 @@ HybridTrainerConfig with_budgets(HybridTrainerConfig config, const MemoryBudgets
   return config;
 }
 
-int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
+int plan_one_device(const PlanRequest& requested, const HybridTrainerConfig& config,
                     const PlannedDevice& planned, MemoryBudgets budgets) {
   const Device device = planned.device;
-  const bool has_budget = !asked.device_budget.empty() || config.device_budget();
+  const bool has_budget = !requested.device_budget.empty() || config.device_budget();
   if (config.phases.traits().runs_ahead_of_ranks) check_ranks(config, 1);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   if (planned.is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);
   PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes, {}};
-  answer.cuda = cuda_share(asked, planned);
+  answer.cuda = cuda_share(requested, planned);
   answer.is_here = planned.is_here;
   if (has_budget)
     if (const std::string warning = margin_warning(budgets.device, device); !warning.empty())
       answer.notes.push_back(warning);
   const MemoryPlan& plan = answer.plan;
   if (task_kind(config.model).has_parts) answer.parts = simulate_part_memory(plan.config, device);
-  answer.command = training_command(asked, plan, budgets);
+  answer.command = training_command(requested, plan, budgets);
   if (const std::string why = why_no_predict_column(answer, device); !why.empty())
     answer.notes.push_back(why);
   if (!plan.fits && config.memory.folder.empty())
     answer.notes.emplace_back(
         "--set memory.folder=FOLDER allows the plan to use files in this folder, too");
-  if (!plan.fits && could_go_in_segments(config))
+  if (!plan.fits && supports_segments(config))
     answer.notes.emplace_back(
         "--set memory.segment_length=N computes N tokens of a sequence at a time and needs less "
         "memory for activations; the plan does not choose it");
-  if (asked.json) {
+  if (requested.json) {
     std::cout << as_json(answer) << "\n";
   } else {
     print(answer);
   }
   if (!has_budget) budgets.device = {};
-  if (!asked.apply.empty() && plan.fits)
-    replace_file(asked.apply, config_json(with_budgets(plan.config, budgets)));
+  if (!requested.apply.empty() && plan.fits)
+    replace_file(requested.apply, config_json(with_budgets(plan.config, budgets)));
   return static_cast<int>(plan.fits ? ExitCode::kSuccess : ExitCode::kMemory);
 }
 
 }  // namespace
 
 int plan_command(const std::vector<std::string>& arguments) {
-  Asked asked;
+  PlanRequest requested;
   CommandSyntax syntax{
       .name = "plan",
       .usage = "(--preset NAME | --config FILE | --model HF_DIR) [--device-budget 16GiB] [options]",
@@ -255,45 +259,46 @@ int plan_command(const std::vector<std::string>& arguments) {
           "Computes the memory of a run in each phase before it runs, without allocating it,\n"
           "and finds options that make the run fit. Exit code 71 if nothing fits.",
       .operands = {}};
-  add_config_options(syntax.options, asked.source);
+  add_config_options(syntax.options, requested.source);
   auto add = syntax.options.add_options();
-  add("model", model_value(asked.model),
+  add("model", model_value(requested.model),
       "Model to plan: a Hugging Face folder, a GGUF file or ollama:NAME.");
-  add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
+  add("method", po::value(&requested.method)->value_name("full|lora|dora|qlora"),
       "With --model: plan `hybrid finetune` with this method; without it, plan `hybrid train`.");
-  add_device_option(syntax.options, asked.device);
-  add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),
+  add_device_option(syntax.options, requested.device);
+  add("device-budget", po::value(&requested.device_budget)->value_name("SIZE"),
       "Available device memory, for example 16GiB; for a GPU, includes CUDA's own use of about 1.6 "
       "GB.");
-  add("host-budget", po::value(&asked.host_budget)->value_name("SIZE"),
+  add("host-budget", po::value(&requested.host_budget)->value_name("SIZE"),
       "Host memory for data moved off the device (memory.host_budget).");
-  add("tokens-per-step", po::value(&asked.tokens_per_step)->value_name("N"),
+  add("tokens-per-step", po::value(&requested.tokens_per_step)->value_name("N"),
       "Tokens per step; sets data.batch_size.");
-  add("apply", po::value(&asked.apply)->value_name("FILE"),
+  add("apply", po::value(&requested.apply)->value_name("FILE"),
       "Write the configuration with the chosen options to FILE.");
-  add("devices", po::value(&asked.devices)->value_name("N"), "Number of ranks to plan for.");
-  add("link", po::value(&asked.link)->value_name("SIZE"),
+  add("devices", po::value(&requested.devices)->value_name("N"), "Number of ranks to plan for.");
+  add("link", po::value(&requested.link)->value_name("SIZE"),
       "With --devices: bandwidth of the link between ranks in bytes per second, as measured by "
       "`hybrid doctor --ranks`.");
-  add("zero", optional_value(asked.zero, "Z"),
+  add("zero", optional_value(requested.zero, "Z"),
       "With --devices: ZeRO stage, 0 to 3 (distributed.zero).");
-  add("json", po::bool_switch(&asked.json), "Print the result as one JSON object.");
+  add("json", po::bool_switch(&requested.json), "Print the result as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
 
-  HybridTrainerConfig config = config_of(asked);
+  HybridTrainerConfig config = config_of(requested);
   const MemoryBudgets given{
-      .device = budget_of("--device-budget", asked.device_budget, config.device_budget()),
-      .host = budget_of("--host-budget", asked.host_budget, config.memory.host_budget.limit()),
+      .device = budget_of("--device-budget", requested.device_budget, config.device_budget()),
+      .host = budget_of("--host-budget", requested.host_budget, config.memory.host_budget.limit()),
       .disk = free_disk_space(config)};
-  const PlannedDevice planned = planned_device(asked, config);
-  const MemoryBudgets budgets = budgets_of_run(asked, planned, given);
+  const PlannedDevice planned = planned_device(requested, config);
+  const MemoryBudgets budgets = budgets_of_run(requested, planned, given);
   set_threads(config.training.threads);
-  if (asked.devices < 1 || asked.devices > kMostRanks)
-    throw UsageError(concat("plan: --devices ", asked.devices, ": want 1 to ", kMostRanks));
-  if (asked.devices == 1 && (asked.zero || !asked.link.empty()))
+  if (requested.devices < 1 || requested.devices > kMaxRanks)
+    throw UsageError(concat("plan: --devices ", requested.devices, ": want 1 to ", kMaxRanks));
+  if (requested.devices == 1 && (requested.zero || !requested.link.empty()))
     throw UsageError("plan: --zero and --link require --devices N");
-  if (asked.devices > 1) return plan_over_ranks(asked, std::move(config), planned, budgets.device);
-  return plan_one_device(asked, config, planned, budgets);
+  if (requested.devices > 1)
+    return plan_over_ranks(requested, std::move(config), planned, budgets.device);
+  return plan_one_device(requested, config, planned, budgets);
 }
 
 }  // namespace hybrid_trainer

@@ -208,40 +208,40 @@ void print_phases(const MemoryNeed& need) {
 
 }  // namespace
 
-int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,
+int plan_ranks(const RankPlan& requested, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget) {
-  const std::optional<MemorySize> rate = link_rate(asked.link);
-  const MemoryNeed need = simulate_ranks(config, device, asked.ranks);
+  const std::optional<MemorySize> rate = link_rate(requested.link);
+  const MemoryNeed need = simulate_ranks(config, device, requested.ranks);
   std::optional<RankStepTime> time;
   if (rate) {
     const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
-    time = estimate_rank_step(config, device, asked.ranks, need.transfer, rates,
+    time = estimate_rank_step(config, device, requested.ranks, need.transfer, rates,
                               static_cast<double>(rate->bytes));
   }
   const bool fits = !budget || need.device_bytes <= *budget;
-  if (asked.json) {
+  if (requested.json) {
     json::object answer{{"fits", fits},
-                        {"devices", asked.ranks},
+                        {"devices", requested.ranks},
                         {"zero", config.distributed.zero},
                         {"phases", phases_of(need)},
                         {"host_peak_bytes", need.host_bytes},
                         {"sent_bytes_per_step", need.transfer.bytes_sent},
                         {"link_bytes_per_step", need.transfer.link_bytes},
                         {"missing_bytes", fits ? 0 : need.device_bytes - *budget}};
-    add_device_memory(answer, need.device_bytes, asked.cuda);
+    add_device_memory(answer, need.device_bytes, requested.cuda);
     add_times(answer, time);
     std::cout << json_line(answer) << "\n";
   } else {
     const int zero = static_cast<int>(config.distributed.zero);
-    std::printf("%d devices%s: `hybrid %s --ranks %d --set distributed.zero=%d`\n", asked.ranks,
-                zero > 0 ? concat(", ZeRO ", zero).c_str() : "", asked.command.c_str(), asked.ranks,
-                zero);
+    std::printf("%d devices%s: `hybrid %s --ranks %d --set distributed.zero=%d`\n", requested.ranks,
+                zero > 0 ? concat(", ZeRO ", zero).c_str() : "", requested.command.c_str(),
+                requested.ranks, zero);
     if (!fits) std::printf("does not fit\n");
-    print_device_memory("a rank takes", need.device_bytes, budget, asked.cuda);
+    print_device_memory("a rank takes", need.device_bytes, budget, requested.cuda);
     const std::size_t here = device.type == DeviceType::kCpu ? machine_memory().available_bytes : 0;
     if (here > 0) {
       const auto together =
-          static_cast<std::size_t>(asked.ranks) * (need.device_bytes + need.host_bytes);
+          static_cast<std::size_t>(requested.ranks) * (need.device_bytes + need.host_bytes);
       std::printf("on one machine    all ranks take %s%s the %s that this machine has available\n",
                   units::bytes(together).c_str(), together <= here ? " of" : ", more than",
                   units::bytes(here).c_str());
@@ -313,8 +313,8 @@ void print(const PlanAnswer& answer) {
 
 std::string why_no_predict_column(const PlanAnswer& answer, Device device) {
   const HybridTrainerConfig& config = answer.plan.config;
-  const bool is_there = answer.plan.need.phase(Phase::kPredict).peak_bytes > 0;
-  if (is_there || config.phases.max_predict_steps == 0) return "";
+  const bool is_present = answer.plan.need.phase(Phase::kPredict).peak_bytes > 0;
+  if (is_present || config.phases.max_predict_steps == 0) return "";
   HybridTrainerConfig unlimited = config;
   unlimited.memory.host_budget = {};
   const MemoryNeed need = simulate_memory(unlimited, device);

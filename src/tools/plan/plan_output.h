@@ -24,7 +24,7 @@ struct RankPlan {
 /// Prints the memory of a rank of `hybrid COMMAND --ranks N`, the bytes that it sends and, if a
 /// link is given, the time per step over it. Returns the exit code. Throws UsageError for an
 /// invalid link.
-int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,
+int plan_ranks(const RankPlan& requested, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget);
 
 /// Result of `hybrid plan` for one device.

@@ -71,12 +71,12 @@ int compare_command(const std::vector<std::string>& arguments) {
   if (json && markdown) throw UsageError("compare: --json and --markdown are both given; give one");
   resume = resumes(resume);
   const std::string typed = as_typed("compare", arguments);
-  const ComparisonEnd end = run_comparison({.spec = operands->front(),
-                                            .output = output,
-                                            .resume = resume,
-                                            .command = typed,
-                                            .quiet = keeps_quiet(json)},
-                                           std::cerr);
+  const ComparisonOutcome end = run_comparison({.spec = operands->front(),
+                                                .output = output,
+                                                .resume = resume,
+                                                .command = typed,
+                                                .quiet = is_quiet(json)},
+                                               std::cerr);
   if (end.interrupted) return static_cast<int>(ExitCode::kInterrupted);
   if (json) {
     std::cout << end.result_json;

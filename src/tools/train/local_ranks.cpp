@@ -26,26 +26,26 @@ constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
 
 volatile sig_atomic_t signal_to_pass_on = 0;
 
-extern "C" void note_signal(int signal) { signal_to_pass_on = signal; }
+extern "C" void record_signal(int signal) { signal_to_pass_on = signal; }
 
 /// Records stop signals during its lifetime.
-class NotedSignals {
+class SignalRecorder {
  public:
-  NotedSignals() {
+  SignalRecorder() {
     signal_to_pass_on = 0;
     struct sigaction action {};
-    action.sa_handler = note_signal;
+    action.sa_handler = record_signal;
     for (std::size_t i = 0; i < std::size(kStopSignals); ++i) {
       sigaction(kStopSignals[i], nullptr, &before_[i]);
-      const bool is_for_nohup = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
-      if (!is_for_nohup) sigaction(kStopSignals[i], &action, nullptr);
+      const bool is_nohup = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
+      if (!is_nohup) sigaction(kStopSignals[i], &action, nullptr);
     }
   }
-  ~NotedSignals() {
+  ~SignalRecorder() {
     for (std::size_t i = 0; i < std::size(kStopSignals); ++i)
       sigaction(kStopSignals[i], &before_[i], nullptr);
   }
-  NotedSignals(const NotedSignals&) = delete;
+  SignalRecorder(const SignalRecorder&) = delete;
   /// Returns a signal since the last call, except one within kOneRequest of the previous one.
   std::optional<int> next() {
     const int signal = std::exchange(signal_to_pass_on, 0);
@@ -77,7 +77,7 @@ class LocalRanks {
  public:
   LocalRanks(std::vector<std::string> command, int ranks) : command_(std::move(command)) {
     const std::string job = std::to_string(std::random_device{}());
-    const std::string secret = drawn_secret();
+    const std::string secret = random_secret();
     const int port = free_port();
     for (int rank = 0; rank < ranks; ++rank) {
       start({{kLocalRanksVariable, job},
@@ -96,11 +96,11 @@ class LocalRanks {
     while (!running_.empty()) {
       nanosleep(&kPause, nullptr);
       if (const auto signal = signals_.next()) {
-        if (is_asked_ && !is_sent_repeatedly(*signal)) end_soon();
-        is_asked_ = true;
+        if (stop_requested_ && !is_sent_repeatedly(*signal)) schedule_kill();
+        stop_requested_ = true;
         signal_all(*signal);
       }
-      for (const pid_t process : std::vector(running_)) note_end(process);
+      for (const pid_t process : std::vector(running_)) record_exit(process);
       if (kills_at_ && Clock::now() > *kills_at_) signal_all(SIGKILL);
     }
     return exit_code_;
@@ -136,7 +136,7 @@ class LocalRanks {
     for (const pid_t process : running_) kill(process, signal);
   }
 
-  void note_end(pid_t process) {
+  void record_exit(pid_t process) {
     int status = 0;
     if (waitpid(process, &status, WNOHANG) != process) return;
     std::erase(running_, process);
@@ -145,19 +145,19 @@ class LocalRanks {
     if (code != 0 && exit_code_ == 0) exit_code_ = code;
     if (code != 0 && code != static_cast<int>(ExitCode::kInterrupted) && !kills_at_) {
       signal_all(SIGTERM);
-      end_soon();
+      schedule_kill();
     }
   }
 
-  void end_soon() {
+  void schedule_kill() {
     if (!kills_at_) kills_at_ = Clock::now() + kUntilKilled;
   }
 
   std::vector<std::string> command_;
-  NotedSignals signals_;
+  SignalRecorder signals_;
   std::vector<pid_t> running_;
   std::optional<Clock::time_point> kills_at_;
-  bool is_asked_ = false;  // to stop
+  bool stop_requested_ = false;  // to stop
   int exit_code_ = 0;
 };
 

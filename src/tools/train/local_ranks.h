@@ -10,7 +10,7 @@ std::vector<std::string> command_of_rank(const std::string& command,
                                          const std::vector<std::string>& arguments);
 
 /// Runs `command` once for each rank on this machine, with the environment that launched_rank and
-/// meeting_of read. Forwards SIGINT and SIGTERM, signals within a second as one; a later one also
+/// rendezvous_of read. Forwards SIGINT and SIGTERM, signals within a second as one; a later one also
 /// kills the ranks after five seconds. If a rank ends with an error, asks the others to stop, and
 /// kills them after five seconds; if one ends because of Ctrl-C, waits for the others. Blocks until
 /// all have ended. Returns the exit code of the first rank that failed, RankLost's if a signal

@@ -29,10 +29,10 @@ bool may_be_one_model(const ModelFolder& a, const ModelFolder& b) {
 }
 
 /// Checks that adapter settings in `source` match the folder, except those that the run may choose.
-void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
+void check_same_adapters(const LoraConfig& requested, const LoraConfig& in_folder,
                          const std::string& folder, const std::string& command,
                          const ConfigArguments& source) {
-  const FieldNode here = field_tree(asked), there = field_tree(in_folder);
+  const FieldNode here = field_tree(requested), there = field_tree(in_folder);
   for (std::size_t i = 0; i < here.fields.size(); ++i) {
     const FieldNode &ours = here.fields[i], &theirs = there.fields[i];
     const bool is_free = ours.name == "base" || ours.name == "dropout";
@@ -46,7 +46,7 @@ void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
 }
 
 /// `before`: empty if the run started without one.
-void check_began_with(const TrainingOptions& given, const std::string& option,
+void check_same_input(const TrainingOptions& given, const std::string& option,
                       const std::string& folder, const fs::path& before) {
   if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
   throw UsageError(concat("hybrid ", given.command, ": ", option, ": got ", folder,
@@ -55,9 +55,9 @@ void check_began_with(const TrainingOptions& given, const std::string& option,
                           option, " out to continue the run, or start a new run"));
 }
 
-void check_is_there(const TrainingOptions& given, const char* option, const std::string& asked,
-                    const fs::path& before) {
-  if ((!asked.empty() && asked != before) || before.empty() || fs::exists(before)) return;
+void check_exists(const TrainingOptions& given, const char* option, const std::string& requested,
+                  const fs::path& before) {
+  if ((!requested.empty() && requested != before) || before.empty() || fs::exists(before)) return;
   throw MissingInput(
       concat(before.string(),
              ": does not exist, and the run needs it to continue; restore it, or give "
@@ -67,17 +67,17 @@ void check_is_there(const TrainingOptions& given, const char* option, const std:
 
 /// Loads the adapters of `model` from a PEFT folder, to continue from their values. The
 /// configuration determines how they are trained.
-void take_adapter(const TrainingOptions& asked, const ModelFolder& model,
+void take_adapter(const TrainingOptions& requested, const ModelFolder& model,
                   TrainingRunSettings& settings) {
-  const std::string &folder = asked.adapter, command = "hybrid " + asked.command;
-  if (RunPaths{folder}.hold_a_run())
+  const std::string &folder = requested.adapter, command = "hybrid " + requested.command;
+  if (RunPaths{folder}.contains_run())
     throw UsageError(concat(command, ": --adapter ", folder,
                             " is a run; export its adapter first: hybrid export ",
                             shell_path(folder), " --adapter --output ADAPTER"));
   const AdapterFolder adapter = read_adapter_config(folder);
-  if (!adapter.weights_beside.empty())
+  if (!adapter.extra_weights.empty())
     throw DataError(
-        concat(folder, ": the adapter also changes ", adapter.weights_beside.front(),
+        concat(folder, ": the adapter also changes ", adapter.extra_weights.front(),
                ", a weight trained without an adapter, which --adapter does not support; merge the "
                "adapter into its base and train the result: hybrid export ",
                shell_path(folder), " --merge --output MERGED"));
@@ -85,64 +85,65 @@ void take_adapter(const TrainingOptions& asked, const ModelFolder& model,
     throw DataError(concat(folder, ": the adapter belongs to ", adapter.base, ", not to ",
                            settings.init_from->string()));
   LoraConfig lora = adapter.config;
-  check_same_adapters(settings.config.lora, lora, folder, command, asked.source);
+  check_same_adapters(settings.config.lora, lora, folder, command, requested.source);
   lora.base = settings.config.lora.base;
-  if (asked.source.sets("lora.dropout")) lora.dropout = settings.config.lora.dropout;
+  if (requested.source.sets("lora.dropout")) lora.dropout = settings.config.lora.dropout;
   settings.config.lora = lora;
   settings.adapter = folder;
 }
 
 }  // namespace
 
-void add_training_options(po::options_description& options, TrainingOptions& asked) {
+void add_training_options(po::options_description& options, TrainingOptions& requested) {
   auto add = options.add_options();
-  add("run", po::value(&asked.run)->required()->value_name("RUN"), "Run folder.");
-  add("resume", po::bool_switch(&asked.resume),
+  add("run", po::value(&requested.run)->required()->value_name("RUN"), "Run folder.");
+  add("resume", po::bool_switch(&requested.resume),
       "Resume from the run's newest checkpoint, or start from the beginning if there is none. The "
       "run's configuration applies unless an option overrides it.");
-  add("ranks", optional_value(asked.ranks, "N"),
+  add("ranks", optional_value(requested.ranks, "N"),
       "Train with N processes on this machine, with one CUDA device each or on CPUs, unless a "
       "launcher started them.");
-  add_tensorboard_option(options, asked.source);
-  add_device_option(options, asked.device);
-  add_export_option(options, asked.export_to);
-  add("json", po::bool_switch(&asked.json), "Print the summary of the run as one JSON object.");
+  add_tensorboard_option(options, requested.source);
+  add_device_option(options, requested.device);
+  add_export_option(options, requested.export_to);
+  add("json", po::bool_switch(&requested.json), "Print the summary of the run as one JSON object.");
 }
 
-TrainingRunSettings settings_of(const TrainingOptions& asked,
+TrainingRunSettings settings_of(const TrainingOptions& requested,
                                 const std::vector<std::string>& arguments,
                                 const HybridTrainerConfig& config,
                                 const std::vector<std::string>& set_keys,
                                 const std::shared_ptr<const ReadInputs>& read) {
   TrainingRunSettings settings{
       .config = config,
-      .data = asked.data,
-      .validation = asked.validation,
-      .run = asked.run,
-      .export_to = asked.export_to,
-      .resume = asked.resume,
+      .data = requested.data,
+      .validation = requested.validation,
+      .run = requested.run,
+      .export_to = requested.export_to,
+      .resume = requested.resume,
       .init_from = {},
-      .command = as_typed(asked.command, arguments),
-      .resume_command = resume_command(asked.command, asked.run, asked.ranks, asked.export_to),
-      .restart_command = restart_command(asked.command, arguments),
+      .command = as_typed(requested.command, arguments),
+      .resume_command =
+          resume_command(requested.command, requested.run, requested.ranks, requested.export_to),
+      .restart_command = restart_command(requested.command, arguments),
       .explicit_keys = set_keys,
-      .quiet = keeps_quiet(asked.json),
+      .quiet = is_quiet(requested.json),
       .task = [read](const TrainingRunSettings& all) {
         return task_kind(all.config.model).task(all, *read);
       }};
-  if (!asked.model.empty()) settings.init_from = asked.model;
-  if (!asked.adapter.empty()) take_adapter(asked, read->model, settings);
-  if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
+  if (!requested.model.empty()) settings.init_from = requested.model;
+  if (!requested.adapter.empty()) take_adapter(requested, read->model, settings);
+  if (!requested.device.empty()) settings.config.device = checked_device_name(requested.device);
   return settings;
 }
 
 void check_resumed_options(const TrainingOptions& given, const HybridTrainerConfig& config) {
   const RunData before = data_of_run({given.run});
   const bool may_move = config.freezes() && !before.base.empty();
-  if (!may_move) check_began_with(given, given.model_option, given.model, before.base.path());
-  check_began_with(given, "--adapter", given.adapter, before.adapter);
-  check_is_there(given, "--data", given.data, before.folder);
-  check_is_there(given, "--validation", given.validation, before.validation);
+  if (!may_move) check_same_input(given, given.model_option, given.model, before.base.path());
+  check_same_input(given, "--adapter", given.adapter, before.adapter);
+  check_exists(given, "--data", given.data, before.folder);
+  check_exists(given, "--validation", given.validation, before.validation);
 }
 
 }  // namespace hybrid_trainer

@@ -18,13 +18,13 @@ struct TrainingOptions {
 };
 
 /// Adds --run, --resume, --ranks, --tensorboard, --device, --export and --json.
-void add_training_options(po::options_description& options, TrainingOptions& asked);
+void add_training_options(po::options_description& options, TrainingOptions& requested);
 
 /// Returns the settings of a run with this configuration, explicitly set keys `set_keys`, already
 /// opened inputs `read`, and the options for adapters and device from the command line `arguments`.
 /// Throws UsageError if the options contradict the adapters' folder, DataError if the adapter is
 /// for another model.
-TrainingRunSettings settings_of(const TrainingOptions& asked,
+TrainingRunSettings settings_of(const TrainingOptions& requested,
                                 const std::vector<std::string>& arguments,
                                 const HybridTrainerConfig& config,
                                 const std::vector<std::string>& set_keys,

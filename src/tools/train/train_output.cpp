@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-std::string brief_or_not_measured(const std::optional<double>& value) {
+std::string text_or_not_measured(const std::optional<double>& value) {
   return value ? brief(*value) : "not measured";
 }
 
@@ -49,7 +49,7 @@ std::string best_text(const BestCheckpoint& best, const std::string& run) {
 }
 
 void print_end(const RunSummary& summary, const std::string& run) {
-  std::cerr << "validation loss " << brief_or_not_measured(summary.final_validation_loss)
+  std::cerr << "validation loss " << text_or_not_measured(summary.final_validation_loss)
             << " after " << summary.steps << " steps";
   if (const auto& before = summary.sum.initial_validation_loss)
     std::cerr << ", " << brief(*before) << " before them";
@@ -81,7 +81,7 @@ void print_end(const RunSummary& summary, const std::string& run) {
     const RunSummary::Speculation& late = *summary.speculation;
     std::cerr << "\n  asynchronous updates: " << late.steps
               << " steps, relative error of their predictions "
-              << brief_or_not_measured(late.mean_error());
+              << text_or_not_measured(late.mean_error());
     if (late.worker_seconds > 0) {  // else only waits for other ranks
       std::cerr << "; the worker took " << brief(late.worker_seconds) << " s, steps waited "
                 << brief(late.wait_seconds) << " s for it";
@@ -95,9 +95,9 @@ void print_end(const RunSummary& summary, const std::string& run) {
 
 }  // namespace
 
-bool keeps_quiet(bool json) { return json && isatty(STDERR_FILENO) == 0; }
+bool is_quiet(bool json) { return json && isatty(STDERR_FILENO) == 0; }
 
-bool is_of_folder(const std::string& setting) {
+bool is_folder_setting(const std::string& setting) {
   constexpr const char* kOfTraining[] = {
       "model.dropout=",           "model.experts.balance_loss=", "model.experts.z_loss=",
       "model.experts.bias_rate=", "model.attention_pattern.",    "model.encoder.source_length=",
@@ -109,7 +109,7 @@ bool is_of_folder(const std::string& setting) {
 
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
-    if (!is_of_folder(setting)) continue;
+    if (!is_folder_setting(setting)) continue;
     throw UsageError(
         concat(command, ": --set ", setting, ": the model comes from the folder that --",
                command == "train" ? "init-from" : "model",

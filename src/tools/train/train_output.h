@@ -6,10 +6,10 @@
 namespace hybrid_trainer {
 
 /// Returns whether to hide progress: with JSON output, unless standard error is a terminal.
-bool keeps_quiet(bool json);
+bool is_quiet(bool json);
 
 /// Returns whether a --set KEY=VALUE is for a key that the model's folder determines.
-bool is_of_folder(const std::string& setting);
+bool is_folder_setting(const std::string& setting);
 /// Throws UsageError for such a --set, which would have no effect.
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings);
 

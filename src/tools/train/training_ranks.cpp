@@ -31,7 +31,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Describes the checkpoint to resume from. There may be no time to load checkpoints.
-std::string way_on(const RunPaths& run) {
+std::string resume_hint(const RunPaths& run) {
   try {
     if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
       return concat("--resume continues from the newest good checkpoint, ", found->path);
@@ -50,14 +50,14 @@ void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& li
 }
 
 // Records the end of a job after a lost rank: lines in log.txt and a summary.json.
-void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, bool speaks) {
+void record_rank_loss(const TrainingRunSettings& settings, const std::string& line, bool reports) {
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
-  const std::string text = speaks ? concat(line, "; ", way_on(run)) : line;
+  const std::string text = reports ? concat(line, "; ", resume_hint(run)) : line;
   std::ofstream(rank == 0 ? run.root + "/log.txt" : concat(run.root, "/ranks/", rank, "/log.txt"),
                 std::ios::app)
       << text << '\n';
-  if (!speaks) return;
+  if (!reports) return;
   std::cerr << concat("error: ", text, "\n") << std::flush;
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
@@ -70,7 +70,7 @@ void record_failure(const TrainingRunSettings& settings, const std::string& reas
   if (!std::filesystem::exists(settings.resume ? run.root : own)) return;
   const std::string line =
       concat("rank ", rank, " (", host_name(), ", process ", getpid(), ") gave up: ", reason);
-  std::ofstream(run.root + "/log.txt", std::ios::app) << line << "; " << way_on(run) << '\n';
+  std::ofstream(run.root + "/log.txt", std::ios::app) << line << "; " << resume_hint(run) << '\n';
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
@@ -82,7 +82,7 @@ constexpr auto kTimeOfStart = std::chrono::seconds(5);
 constexpr auto kTimeOfWatch = std::chrono::seconds(2);
 
 /// Waits for rank 0 to end the job if it has the error, too: its launcher then stops this rank.
-void leave_it_to_rank_0(const Interruption& interruption) {
+void wait_for_rank_0_to_end(const Interruption& interruption) {
   if (interruption.requested()) return;  // requested before the error
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
   while (std::chrono::steady_clock::now() < end) {
@@ -98,13 +98,15 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::strin
   watch.limits.no_progress =
       std::chrono::seconds(settings.config.distributed.collective_timeout_seconds);
   watch.limits.silence = std::min(watch.limits.silence, watch.limits.no_progress);
-  watch.limits.beat = watch.limits.silence / 10;
+  watch.limits.heartbeat = watch.limits.silence / 10;
   watch.progress = [&] {
     RankProgress progress = settings.ranks->call_progress();
     progress.work = progress_so_far();
     return progress;
   };
-  watch.tell = [&](const std::string& line, bool speaks) { tell_of_loss(settings, line, speaks); };
+  watch.report = [&](const std::string& line, bool reports) {
+    record_rank_loss(settings, line, reports);
+  };
   watch.end = [&] { settings.ranks->abort(""); };
   return watch;
 }
@@ -160,8 +162,8 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
   check_backend(config.distributed, device_);
   if (!local_ranks) return;
   if (*local_ranks < 1) throw UsageError(concat("--ranks: got ", *local_ranks, ", want 1 or more"));
-  alone_ = *local_ranks == 1 && !launched_;
-  if (alone_ || (launched_ && launched_->size == *local_ranks)) return;
+  is_single_rank_ = *local_ranks == 1 && !launched_;
+  if (is_single_rank_ || (launched_ && launched_->size == *local_ranks)) return;
   if (launched_) {
     throw UsageError(concat("--ranks: got ", *local_ranks, ", but this process is one of ",
                             launched_->size, " ranks that ", launched_->launcher,
@@ -195,7 +197,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
     const bool has_lost_one = dynamic_cast<const RankLost*>(&error) != nullptr;
     if (watch && has_lost_one) std::this_thread::sleep_for(kTimeOfWatch);
     if (ranks.rank() == 0) throw;
-    leave_it_to_rank_0(interruption);
+    wait_for_rank_0_to_end(interruption);
     watch.reset();
     if (begins) record_failure(settings, error.what());
     ranks.abort(error.what());
@@ -213,7 +215,7 @@ int TrainingRanks::run(TrainingRunSettings settings,
                        const std::function<int(const TrainingRunResult&)>& report,
                        const std::function<void(TrainingRunSettings&)>& complete) const {
   if (local_ranks_ > 0) return start_ranks(settings);
-  if (!launched_ && !alone_) {
+  if (!launched_ && !is_single_rank_) {
     const Interruption interruption(
         "stopped before the first step: nothing was trained; start again with: " +
         settings.restart_command);
@@ -229,8 +231,8 @@ int TrainingRanks::run(TrainingRunSettings settings,
                  secret_of_launcher([](const char* name) { return std::getenv(name); }),
                  secret_file_of(settings.run));
   const std::unique_ptr<Communicator> ranks =
-      alone_ ? std::make_unique<SingleCommunicator>()
-             : start_launched_rank(*launched_, device_, *secret);
+      is_single_rank_ ? std::make_unique<SingleCommunicator>()
+                      : start_launched_rank(*launched_, device_, *secret);
   if (launched_) check_backend_is(ranks->name(), settings.config);
   if (launched_) settings.local_rank = launched_->local_rank;
   settings.ranks = ranks.get();

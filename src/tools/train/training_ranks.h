@@ -35,7 +35,7 @@ class TrainingRanks {
 
   std::optional<LaunchedRank> launched_;
   Device device_;
-  bool alone_ = false;                    // --ranks 1
+  bool is_single_rank_ = false;           // --ranks 1
   int local_ranks_ = 0;                   // number that run() starts
   std::vector<std::string> own_command_;  // command of each
 };

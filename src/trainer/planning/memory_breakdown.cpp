@@ -17,14 +17,19 @@ struct MemoryOption {
 };
 
 constexpr const char* kMethod = "phases.method";
-constexpr const char* kPredictsOffload = "predict_aware_memory.offload_strategy";
+constexpr const char* kOffloadKey = "predict_aware_memory.offload_strategy";
 constexpr MemoryOption kMemoryOptions[] = {
-    {"memory.recompute", "0"},        {"memory.activations", "device"},
-    {"memory.activation_bits", "32"}, {"memory.optimizer_state", "device"},
-    {"memory.weights", "device"},     {"memory.gradients", "keep"},
-    {"memory.gradient_bits", "32"},   {"optimizer.state_bits", "32"},
-    {"optimizer.paged", "false"},     {kMethod, "skip_backward"},
-    {kPredictsOffload, "none"},
+    {"memory.recompute", "0"},
+    {"memory.activations", "device"},
+    {"memory.activation_bits", "32"},
+    {"memory.optimizer_state", "device"},
+    {"memory.weights", "device"},
+    {"memory.gradients", "keep"},
+    {"memory.gradient_bits", "32"},
+    {"optimizer.state_bits", "32"},
+    {"optimizer.paged", "false"},
+    {kMethod, "skip_backward"},
+    {kOffloadKey, "none"},
 };
 constexpr const char* kMicroBatchesKey = "gradient_accumulation.micro_batches";
 
@@ -105,8 +110,7 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
   for (const auto& [key, off] : kMemoryOptions) {
     if (key == kMethod && config.phases.traits().runs_ahead_of_ranks) continue;  // chosen for speed
     const bool predicts = config.phases.max_predict_steps > 0;
-    if (key == kPredictsOffload && (!predicts || config.optimizer_state_home() != "device"))
-      continue;
+    if (key == kOffloadKey && (!predicts || config.optimizer_state_home() != "device")) continue;
     HybridTrainerConfig changed = as_is;
     set_field(changed, key, off);
     if (key == kMethod) changed.memory.gradient_bits = 32;  // 16 requires delayed updates
@@ -123,10 +127,9 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
 std::vector<PartMemory> simulate_part_memory(const HybridTrainerConfig& config, Device device,
                                              const ModelRegistry& registry) {
   std::set<std::string> words;
-  const Stream nowhere(make_device_pool({device.type, device.index, true}));
-  make_run_model(config, {}, nowhere, registry)->visit_parameters([&](Parameter& parameter) {
-    words.insert(first_word(parameter.name()));
-  });
+  const Stream simulated_stream(make_device_pool({device.type, device.index, true}));
+  make_run_model(config, {}, simulated_stream, registry)
+      ->visit_parameters([&](Parameter& parameter) { words.insert(first_word(parameter.name())); });
   BytesOfParts bytes(std::move(words));
   simulate_memory(config, device, SimulatedPhases::kUpdates, registry, {}, &bytes);
   return bytes.parts();

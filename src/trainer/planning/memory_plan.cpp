@@ -33,11 +33,11 @@ std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
              slope = (twice - first) / static_cast<double>(given);
   const double room = static_cast<double>(*budgets.device) - first;
   std::int64_t largest = given;
-  constexpr double kMost = 1 << 20;
-  if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMost));
+  constexpr double kMax = 1 << 20;
+  if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMax));
   // Larger batches take long to simulate; the linear estimate is used with a margin of 1 %.
-  constexpr std::int64_t kMostTokens = 1 << 20;
-  if (largest * config.data.sequence_length > kMostTokens)
+  constexpr std::int64_t kMaxTokens = 1 << 20;
+  if (largest * config.data.sequence_length > kMaxTokens)
     return std::max(given, largest - largest / 100);
   while (largest > given && !fits(largest)) largest -= std::max<std::int64_t>(1, largest / 50);
   return largest;
@@ -220,30 +220,30 @@ class PlanTrials {
  public:
   /// Both must outlive it.
   PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions)
-      : choices_(choices), dimensions_(dimensions), is_out_(choices.size()) {}
+      : choices_(choices), dimensions_(dimensions), is_excluded_(choices.size()) {}
 
   /// Returns the remaining indices below `end`.
   std::vector<std::size_t> left(std::size_t end) const {
     std::vector<std::size_t> left;
     for (std::size_t i = 0; i < end; ++i)
-      if (!is_out_[i]) left.push_back(i);
+      if (!is_excluded_[i]) left.push_back(i);
     return left;
   }
-  void leave_out(std::size_t tried) { is_out_[tried] = true; }
+  void exclude(std::size_t tried) { is_excluded_[tried] = true; }
   /// Excludes a choice that is too large for the device, and those that save no more.
   void exceeds_device(std::size_t tried) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
-      if (saves_no_more(choices_[i], choices_[tried])) is_out_[i] = true;
+      if (saves_at_most(choices_[i], choices_[tried])) is_excluded_[i] = true;
   }
   /// Excludes a choice that fits the device but not the rest, and those that only move more from
   /// the device to the host.
-  void exceeds_others(std::size_t tried) {
+  void exclude_exceeding_rest(std::size_t tried) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
-      if (only_moves_to_host(choices_[tried], choices_[i])) is_out_[i] = true;
+      if (only_moves_to_host(choices_[tried], choices_[i])) is_excluded_[i] = true;
   }
 
  private:
-  bool saves_no_more(const Choice& one, const Choice& other) const {
+  bool saves_at_most(const Choice& one, const Choice& other) const {
     for (std::size_t i = 0; i < one.size(); ++i)
       if (dimensions_[i].saves_always ? one[i] > other[i] : one[i] != other[i]) return false;
     return true;
@@ -259,10 +259,10 @@ class PlanTrials {
 
   const std::vector<Choice>& choices_;
   const std::vector<Dimension>& dimensions_;
-  std::vector<bool> is_out_;
+  std::vector<bool> is_excluded_;
 };
 
-std::size_t over(std::size_t bytes, const std::optional<std::size_t>& budget) {
+std::size_t excess_over(std::size_t bytes, const std::optional<std::size_t>& budget) {
   return budget && bytes > *budget ? bytes - *budget : 0;
 }
 
@@ -294,7 +294,7 @@ class Planner {
   MemoryNeed simulate(HybridTrainerConfig config, SimulatedPhases phases) const;
   /// Whether SimulatedPhases::kUpdates would omit predictions.
   bool predicts() const { return config_.phases.max_predict_steps > 0; }
-  bool is_hopeless();
+  bool cannot_fit();
   std::size_t missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
   /// Returns the choice that moves everything as far away as possible.
   Choice farthest() const {
@@ -340,9 +340,9 @@ std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choi
   PlanTrials trials(choices, dimensions_);
   std::vector<std::size_t> may_fit;  // cheapest last
   const auto fails = [&](std::size_t i, const MemoryNeed& need) {
-    const bool exceeds_device = over(need.device_bytes, budgets_.device) > 0;
+    const bool exceeds_device = excess_over(need.device_bytes, budgets_.device) > 0;
     if (exceeds_device) trials.exceeds_device(i);
-    if (missing(need) > 0 && !exceeds_device) trials.exceeds_others(i);
+    if (missing(need) > 0 && !exceeds_device) trials.exclude_exceeding_rest(i);
     return missing(need) > 0;
   };
   for (std::size_t stride = 1;;) {
@@ -351,7 +351,7 @@ std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choi
     if (!left.empty()) {
       const std::size_t next =
           left[may_fit.empty() ? std::min(stride, left.size()) - 1 : left.size() / 2];
-      trials.leave_out(next);
+      trials.exclude(next);
       if (!fails(next, simulate(with(choices[next]), SimulatedPhases::kFirstUpdate)))
         may_fit.push_back(next);
       stride = std::min(2 * stride, choices.size());
@@ -392,23 +392,23 @@ const Choice& Planner::smallest_on_device() {
 
 /// Returns all valid choices by cost, and by the number of options if equal.
 std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
-  struct Priced {
+  struct RankedChoice {
     double seconds;
     std::size_t options;
     Choice choice;
   };
-  std::vector<Priced> priced;
+  std::vector<RankedChoice> ranked;
   const std::size_t problems = config_.problems(registry_).size();
   for (Choice& choice : all_choices(dimensions_)) {
     const HybridTrainerConfig config = with(choice);
     if (config.problems(registry_).size() > problems) continue;
-    priced.push_back({cost.seconds(config), changed_options(config_, config).size(), choice});
+    ranked.push_back({cost.seconds(config), changed_options(config_, config).size(), choice});
   }
-  std::stable_sort(priced.begin(), priced.end(), [](const Priced& a, const Priced& b) {
+  std::stable_sort(ranked.begin(), ranked.end(), [](const RankedChoice& a, const RankedChoice& b) {
     return std::tie(a.seconds, a.options) < std::tie(b.seconds, b.options);
   });
   std::vector<Choice> sorted;
-  for (Priced& one : priced) sorted.push_back(std::move(one.choice));
+  for (RankedChoice& one : ranked) sorted.push_back(std::move(one.choice));
   return sorted;
 }
 
@@ -424,22 +424,22 @@ std::size_t resting_bytes(const MemoryNeed& need) {
 }
 
 /// Whether no choice fits, as far as can be determined without trying all of them.
-bool Planner::is_hopeless() {
+bool Planner::cannot_fit() {
   const auto is_too_large = [&](const MemoryNeed& need) {
-    return over(need.device_bytes, budgets_.device) > 0 ||
-           over(need.device_bytes, budgets_.both) > 0;
+    return excess_over(need.device_bytes, budgets_.device) > 0 ||
+           excess_over(need.device_bytes, budgets_.both) > 0;
   };
   const MemoryNeed least = simulate(with(farthest()), SimulatedPhases::kFirstUpdate);
   const std::size_t resting = resting_bytes(least);
   const bool is_full = budgets_.device && budgets_.host && !with_files_ &&
                        resting > *budgets_.device + *budgets_.host;
-  if (is_full || (!with_files_ && over(resting, budgets_.both) > 0)) return true;
+  if (is_full || (!with_files_ && excess_over(resting, budgets_.both) > 0)) return true;
   return is_too_large(least) &&
          is_too_large(simulate(with(smallest_on_device()), SimulatedPhases::kUpdates));
 }
 
 /// Whether a part has no settings, which the configuration would reject.
-bool says_nothing(const PartConfig& part) {
+bool has_no_settings(const PartConfig& part) {
   return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
 }
 
@@ -450,7 +450,7 @@ HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
   config.memory = {};
   config.memory.folder = folder;
   for (PartConfig& part : config.parts) part.recompute.reset();
-  std::erase_if(config.parts, says_nothing);
+  std::erase_if(config.parts, has_no_settings);
   return config;
 }
 
@@ -468,7 +468,7 @@ MemoryPlan Planner::plan(const StepRates& rates) {
                       is_known ? plan.need : simulate(resident, SimulatedPhases::kUpdates), rates,
                       registry_);
   if (!plan.fits) {
-    const auto need = is_hopeless() ? std::nullopt : first_fitting(by_cost(cost), chosen);
+    const auto need = cannot_fit() ? std::nullopt : first_fitting(by_cost(cost), chosen);
     plan.fits = need.has_value();
     if (!plan.fits) chosen = smallest_on_device();
     plan.config = with(chosen);
@@ -516,17 +516,17 @@ std::int64_t largest(std::int64_t most, const Fits& fits) {
 }  // namespace
 
 std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device) {
-  const bool says_all = config.device_budget() && config.memory.host_budget.limit();
+  const bool has_all_budgets = config.device_budget() && config.memory.host_budget.limit();
   const std::size_t available = machine_memory().available_bytes;
-  if (device.type != DeviceType::kCpu || says_all || available == 0) return {};
+  if (device.type != DeviceType::kCpu || has_all_budgets || available == 0) return {};
   return available / 10 * 9;  // leaves the rest to the program, its libraries and checkpoints
 }
 
 std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets) {
-  const std::size_t apart = over(need.device_bytes, budgets.device) +
-                            over(need.host_bytes, budgets.host) +
-                            over(need.disk_bytes, budgets.disk);
-  return std::max(apart, over(need.device_bytes + need.host_bytes, budgets.both));
+  const std::size_t apart = excess_over(need.device_bytes, budgets.device) +
+                            excess_over(need.host_bytes, budgets.host) +
+                            excess_over(need.disk_bytes, budgets.disk);
+  return std::max(apart, excess_over(need.device_bytes + need.host_bytes, budgets.both));
 }
 
 bool recomputes_parts(const HybridTrainerConfig& config) {
@@ -546,18 +546,19 @@ MemoryPlan plan_memory(const HybridTrainerConfig& given, Device device,
   return plan;
 }
 
-bool could_go_in_segments(const HybridTrainerConfig& config, const ModelRegistry& registry) {
-  const Stream nowhere(make_device_pool({DeviceType::kCpu, 0, true}));
+bool supports_segments(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+  const Stream simulated_stream(make_device_pool({DeviceType::kCpu, 0, true}));
   return config.memory.segment_length == 0 &&
-         make_network(config.model, 0, nowhere, registry)->goes_in_segments();
+         make_network(config.model, 0, simulated_stream, registry)->supports_segments();
 }
 
 HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device device,
                                     const MemoryBudgets& budgets, const ModelRegistry& registry) {
   if (config.memory.device_map != "auto") return config;
   HybridTrainerConfig chosen = config;
-  const Stream nowhere(make_device_pool({device.type, device.index, true}));
-  const std::vector<std::string> parts = make_network(config.model, 0, nowhere, registry)->parts();
+  const Stream simulated_stream(make_device_pool({device.type, device.index, true}));
+  const std::vector<std::string> parts =
+      make_network(config.model, 0, simulated_stream, registry)->parts();
   const auto need = [&](std::int64_t on_device, std::int64_t on_host) {
     chosen.memory.device_map = map_of(parts, on_device, on_host);
     HybridTrainerConfig unlimited = chosen;

@@ -55,13 +55,13 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
 /// micro-batches, which are added separately. Local steps are reduced likewise, leaving enough for
 /// the same number of pending exchanges.
 HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
-  constexpr std::int64_t kMost = 3;
+  constexpr std::int64_t kMax = 3;
   config.stages.clear();
   LocalSgdConfig& local = config.phases.local_sgd;
   local.steps = std::min(local.steps, (local.delay + 1) * local.fragments);
   if (rank.ranks > 1) return config;  // each has few
   config.gradient_accumulation.micro_batches =
-      std::min(config.gradient_accumulation.micro_batches, kMost);
+      std::min(config.gradient_accumulation.micro_batches, kMax);
   return config;
 }
 
@@ -72,7 +72,7 @@ void include_larger(BytesByKind& most, const BytesByKind& other) {
 }
 
 /// Returns the live bytes, or the peak of kinds that are not live.
-BytesByKind lying(const MemoryUse& use, const BytesByKind& most) {
+BytesByKind live_or_peak_bytes(const MemoryUse& use, const BytesByKind& most) {
   BytesByKind bytes = use.live;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
     if (bytes[kind] == 0) bytes[kind] = most[kind];
@@ -116,7 +116,7 @@ class SimulatedRun {
         scripted_(trainable_) {
     if (listener != nullptr) stream_.pool()->set_listener(listener);
     allocate_data(config.gradient_accumulation.micro_batches);
-    hold_partial_sums(config.gradient_accumulation.micro_batches);
+    set_partial_sums(config.gradient_accumulation.micro_batches);
   }
 
   MemoryNeed run(SimulatedPhases phases) {
@@ -148,11 +148,11 @@ class SimulatedRun {
     BytesByKind most{};
     for (const PhaseMemory& phase : need_.phases) include_larger(most, phase.by_kind);
     const MemoryUse in_files = places_->file_use(), on_host = host_.pool()->use();
-    need_.disk_bytes = in_files.most_taken;
-    need_.host_bytes = on_host.most_taken;
-    need_.device_by_kind = lying(use, most);
-    need_.host_by_kind = lying(on_host, on_host.peak);
-    need_.disk_by_kind = lying(in_files, in_files.peak);
+    need_.disk_bytes = in_files.max_taken;
+    need_.host_bytes = on_host.max_taken;
+    need_.device_by_kind = live_or_peak_bytes(use, most);
+    need_.host_by_kind = live_or_peak_bytes(on_host, on_host.peak);
+    need_.disk_by_kind = live_or_peak_bytes(in_files, in_files.peak);
     return need_;
   }
 
@@ -184,16 +184,16 @@ class SimulatedRun {
   }
 
   /// Allocates the sums of micro-batches that the simulated ones do not leave.
-  void hold_partial_sums(std::int64_t micro_batches) {
+  void set_partial_sums(std::int64_t micro_batches) {
     if (stream_.device().type != DeviceType::kCpu || config_.memory.gradient_bits != 32) return;
     std::int64_t elements = 0;
     model_->visit_parameters([&](const Parameter& parameter) {
       if (parameter.trainable()) elements += parameter.elements();
     });
-    const int simulated = most_partial_sums(config_.gradient_accumulation.micro_batches);
+    const int simulated = max_partial_sums(config_.gradient_accumulation.micro_batches);
     const bool away = config_.memory.gradients == "consume";
-    scripted_.hold_partial_sums(most_partial_sums(micro_batches) - simulated, elements,
-                                away ? places_->overflow() : stream_);
+    scripted_.set_partial_sums(max_partial_sums(micro_batches) - simulated, elements,
+                               away ? places_->overflow() : stream_);
   }
 
   void update(Phase phase) {
@@ -280,7 +280,7 @@ class SimulatedRun {
   }
 
   HybridTrainerConfig config_;
-  AbsentCommunicator others_;
+  SimulatedCommunicator others_;
   Stream stream_;
   Stream host_;
   std::shared_ptr<MemoryPlaces> places_;

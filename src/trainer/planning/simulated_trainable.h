@@ -22,7 +22,7 @@ class SimulatedTrainable final : public Trainable {
   void keep_batches_of(std::int64_t predicted, std::int64_t simulated);
   /// During a gradient, allocates `count` sums of micro-batches of `elements` each in the memory of
   /// `home`, in addition to the simulated ones.
-  void hold_partial_sums(int count, std::int64_t elements, const Stream& home) {
+  void set_partial_sums(int count, std::int64_t elements, const Stream& home) {
     partials_ = {count, elements, &home};
   }
   /// Sets whether predictions are kept.
@@ -35,7 +35,7 @@ class SimulatedTrainable final : public Trainable {
   void apply_gradient() override { model_.apply_gradient(); }
   void scale_learning_rate(double factor) override { model_.scale_learning_rate(factor); }
   double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
-  bool is_one_of_several() const override { return false; }
+  bool is_distributed() const override { return false; }
   const Stream& stream() const override { return model_.stream(); }
   WeightSpace& weights() override { return model_.weights(); }
   Rollback& rollback() override;

@@ -49,8 +49,8 @@ double beyond(double sending, double time) { return std::max(0.0, sending - time
 StepCost::StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
                    const StepRates& rates, const ModelRegistry& registry)
     : rates_(rates),
-      nowhere_(make_device_pool({device.type, device.index, true})),
-      model_(make_run_model(config, {}, nowhere_, registry)),
+      simulated_stream_(make_device_pool({device.type, device.index, true})),
+      model_(make_run_model(config, {}, simulated_stream_, registry)),
       registry_(registry) {
   weight_bytes_ = live(as_given, MemoryKind::kGradients);  // same size, f32
   compute_bytes_ = live(as_given, MemoryKind::kParameters);
@@ -66,8 +66,8 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
   const PhasePrecision precision(config.mixed_precision, config.model.width, device);
   const std::vector<Parameter*> parameters = trainable_parameters(*model_);
   for (Parameter* parameter : parameters)
-    parameter->compute_in(precision.of(Phase::kFull).dtype, nowhere_);
-  update_flops_ = update_flops(config.optimizer, parameters, nowhere_);
+    parameter->compute_in(precision.of(Phase::kFull).dtype, simulated_stream_);
+  update_flops_ = update_flops(config.optimizer, parameters, simulated_stream_);
 }
 
 double StepCost::weight_transfers(const MemoryConfig& memory, double passes) const {
@@ -84,7 +84,7 @@ double StepCost::weight_transfers(const MemoryConfig& memory, double passes) con
 }
 
 /// Returns the share of sequences of `time` tokens whose forward is repeated, in segments.
-double StepCost::computed_again(const MemoryConfig& memory, std::int64_t time) const {
+double StepCost::recomputation(const MemoryConfig& memory, std::int64_t time) const {
   const std::int64_t segment = model_->segment_for(memory.segment_length, time);
   if (segment == 0) return 0;
   const std::int64_t segments = (time + segment - 1) / segment;
@@ -94,17 +94,18 @@ double StepCost::computed_again(const MemoryConfig& memory, std::int64_t time) c
 
 Network& StepCost::network_of(const HybridTrainerConfig& config) const {
   if (!recomputes_parts(config)) return *model_;
-  if (!with_parts_) with_parts_ = make_run_model(config, {}, nowhere_, registry_);
+  if (!with_parts_) with_parts_ = make_run_model(config, {}, simulated_stream_, registry_);
   return *with_parts_;
 }
 
 double StepCost::products(const HybridTrainerConfig& config) const {
   Network& network = network_of(config);
-  const Batch batch = network.empty_batch(batch_form(config, config.effective_batch()), nowhere_);
+  const Batch batch =
+      network.empty_batch(batch_form(config, config.effective_batch()), simulated_stream_);
   const double all = model_->recomputed_flops(batch, 1);
   const double again = network.recomputed_flops(batch, config.memory.recompute);
   const double flops = network.step_flops(batch) + again +
-                       computed_again(config.memory, batch.tokens_per_example()) * all;
+                       recomputation(config.memory, batch.tokens_per_example()) * all;
   const double share =
       std::max(recomputes_parts(config) ? 0 : config.memory.recompute, all > 0 ? again / all : 0);
   const double rebuilt_bytes = std::min(share, kRebuiltElementwise) * activation_bytes_;
@@ -163,8 +164,8 @@ RankStepTime estimate_rank_step(const HybridTrainerConfig& config, Device device
     time.exposed = time.sending;
     return time;
   }
-  const Stream nowhere(make_device_pool({device.type, device.index, true}));
-  const auto model = make_run_model(config, {}, nowhere, registry);
+  const Stream simulated_stream(make_device_pool({device.type, device.index, true}));
+  const auto model = make_run_model(config, {}, simulated_stream, registry);
   const std::vector<Parameter*> weights = trainable_parameters(*model);
   const double others = static_cast<double>(ranks - 1) / ranks / link_bytes_per_second;
   const double updated = others * bytes_of(weights, 0, weights.size());

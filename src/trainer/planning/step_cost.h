@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 
 /// Returns the config without anything but the gradient in a step, to measure it.
-HybridTrainerConfig gradient_alone(HybridTrainerConfig config);
+HybridTrainerConfig gradient_only(HybridTrainerConfig config);
 
 /// Returns the seconds of a batch's gradient in the precision of Full: the median of five runs, or
 /// of those that start within 0.3 seconds, after one warm-up run.
@@ -30,7 +30,7 @@ class StepCost {
  private:
   /// Returns the network with the config's settings of parts.
   Network& network_of(const HybridTrainerConfig& config) const;
-  double computed_again(const MemoryConfig& memory, std::int64_t time) const;
+  double recomputation(const MemoryConfig& memory, std::int64_t time) const;
   /// Seconds of forward, backward, and recomputation.
   double products(const HybridTrainerConfig& config) const;
   double state_bytes(const HybridTrainerConfig& config) const {
@@ -51,7 +51,7 @@ class StepCost {
   double weight_transfers(const MemoryConfig& memory, double passes) const;
 
   StepRates rates_;
-  Stream nowhere_;
+  Stream simulated_stream_;
   std::unique_ptr<Network> model_;  // simulated
   /// Simulated, with settings of recomputed parts; all compared configs have the same settings.
   mutable std::unique_ptr<Network> with_parts_;

@@ -17,7 +17,7 @@
 
 namespace hybrid_trainer {
 
-HybridTrainerConfig gradient_alone(HybridTrainerConfig config) {
+HybridTrainerConfig gradient_only(HybridTrainerConfig config) {
   config.memory = {};
   config.gradient_accumulation.micro_batches = 1;
   config.optimizer = {};
@@ -30,7 +30,7 @@ HybridTrainerConfig gradient_alone(HybridTrainerConfig config) {
 double measure_gradient(Network& network, const HybridTrainerConfig& config, const Batch& batch,
                         const Stream& stream) {
   constexpr int kRuns = 5;
-  constexpr double kEnoughSeconds = 0.3;
+  constexpr double kMinSeconds = 0.3;
   ModelTrainable step(network, config, stream, make_host_pool(stream.device()),
                       [](const std::string&) {});
   const PhasePrecision precision(config.mixed_precision, config.model.width, stream.device());
@@ -38,8 +38,7 @@ double measure_gradient(Network& network, const HybridTrainerConfig& config, con
   step.wait_for_gradient(batch);
   std::vector<double> seconds;
   const auto first = Clock::now();
-  while (seconds.empty() ||
-         (std::ssize(seconds) < kRuns && seconds_since(first) < kEnoughSeconds)) {
+  while (seconds.empty() || (std::ssize(seconds) < kRuns && seconds_since(first) < kMinSeconds)) {
     const auto begin = Clock::now();
     step.wait_for_gradient(batch);
     seconds.push_back(seconds_since(begin));
@@ -55,21 +54,23 @@ constexpr std::int64_t kWidestBlock = 512;  // wider ones are hardly faster
 constexpr double kMeasuredFlops = 3e9;      // per step, if an example has fewer
 
 /// Measured work of a step or a part of it.
-struct Timed {
+struct TimedWork {
   double flops = 0, seconds = 0;
   double rate() const { return flops / seconds; }
-  Timed less(const Timed& other) const { return {flops - other.flops, seconds - other.seconds}; }
+  TimedWork less(const TimedWork& other) const {
+    return {flops - other.flops, seconds - other.seconds};
+  }
   /// Whether its rate is close enough to the total rate; otherwise another program disturbed it.
-  bool is_likely_beside(const Timed& all) const {
-    constexpr double kMost = 4;
-    return flops > 0 && seconds > 0 && rate() < kMost * all.rate() && kMost * rate() > all.rate();
+  bool is_plausible(const TimedWork& all) const {
+    constexpr double kMax = 4;
+    return flops > 0 && seconds > 0 && rate() < kMax * all.rate() && kMax * rate() > all.rate();
   }
 };
 
 double flops_of(const ModelConfig& model, const ModelRegistry& registry) {
-  const Stream nowhere(make_device_pool({DeviceType::kCpu, 0, true}));
-  const auto network = make_network(model, 0, nowhere, registry);
-  return network->step_flops(network->empty_batch({.examples = 1}, nowhere));
+  const Stream simulated_stream(make_device_pool({DeviceType::kCpu, 0, true}));
+  const auto network = make_network(model, 0, simulated_stream, registry);
+  return network->step_flops(network->empty_batch({.examples = 1}, simulated_stream));
 }
 
 /// Returns a smaller network with equally fast parts.
@@ -83,9 +84,9 @@ ModelConfig narrowed(ModelConfig model, const ModelFamily& family) {
   return model;
 }
 
-Timed measure(const HybridTrainerConfig& config, const ModelConfig& model, std::int64_t examples,
-              const Stream& stream, const ModelRegistry& registry) {
-  HybridTrainerConfig sample = gradient_alone(config);
+TimedWork measure(const HybridTrainerConfig& config, const ModelConfig& model,
+                  std::int64_t examples, const Stream& stream, const ModelRegistry& registry) {
+  HybridTrainerConfig sample = gradient_only(config);
   sample.model = model;
   sample.data.batch_size = examples;
   sample.parts.clear();
@@ -109,14 +110,14 @@ double measure_network_flops(const HybridTrainerConfig& config, const Stream& st
   const auto wanted =
       static_cast<std::int64_t>(kMeasuredFlops / flops_of(with_depth(less, 2), registry));
   const std::int64_t examples = std::clamp<std::int64_t>(wanted, 1, config.data.batch_size);
-  const Timed one = measure(config, with_depth(less, 1), examples, stream, registry),
-              two = measure(config, with_depth(less, 2), examples, stream, registry);
-  const Timed block = two.less(one), rest = one.less(block);
-  if (!block.is_likely_beside(two) || !rest.is_likely_beside(two)) return two.rate();
+  const TimedWork one = measure(config, with_depth(less, 1), examples, stream, registry),
+                  two = measure(config, with_depth(less, 2), examples, stream, registry);
+  const TimedWork block = two.less(one), rest = one.less(block);
+  if (!block.is_plausible(two) || !rest.is_plausible(two)) return two.rate();
   const double all = flops_of(model, registry);
-  const double beside_blocks =
+  const double other_flops =
       2 * flops_of(with_depth(model, 1), registry) - flops_of(with_depth(model, 2), registry);
-  return all / (beside_blocks / rest.rate() + (all - beside_blocks) / block.rate());
+  return all / (other_flops / rest.rate() + (all - other_flops) / block.rate());
 }
 
 /// Size of the copied array: smaller than any budget, so that measuring fits in the run's memory.
@@ -166,11 +167,11 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegi
     model.encoder.context = std::min(model.encoder.context, kTokens);
     sample.data.batch_size = 1;  // each example also has a source
   }
-  return gradient_alone(std::move(sample));
+  return gradient_only(std::move(sample));
 }
 
 /// Returns a decoder block of the network's width, for networks with unknown stacks.
-HybridTrainerConfig decoder_beside(HybridTrainerConfig config) {
+HybridTrainerConfig decoder_of_width(HybridTrainerConfig config) {
   constexpr std::int64_t kHeadSize = 64;
   const std::int64_t heads =
       std::clamp<std::int64_t>(config.model.width / kHeadSize, 1, kWidest / kHeadSize);
@@ -195,8 +196,8 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
   const ModelFamily& family = find_family(config.model.family, registry);
   if (family.with_depth) return measure_network_flops(config, stream, registry);
   const HybridTrainerConfig sample =
-      family.is_of_language ? sample_of(config, registry) : decoder_beside(config);
-  const ModelRegistry& families = family.is_of_language ? registry : model_families();
+      family.is_language_model ? sample_of(config, registry) : decoder_of_width(config);
+  const ModelRegistry& families = family.is_language_model ? registry : model_families();
   const auto model = make_model(sample.model, 0, stream, families);
   const Shape shape{sample.data.batch_size, sample.data.sequence_length};
   const Tensor tokens = different_tokens(shape, sample.model.vocabulary, stream);

@@ -16,9 +16,9 @@ double LeafGradients::wait_for_mean_of(const std::vector<Tensor>& losses, std::i
   if (stream.device().simulated) return 0;
   std::vector<double> mine, by_leaf(static_cast<std::size_t>(leaves));
   for (const Tensor& loss : losses) mine.push_back(kernels::wait_for_value(loss, stream));
-  std::string told(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double));
-  told += static_cast<char>(retry);
-  const std::vector<std::string> all = ranks_.host_gather(told);
+  std::string message(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double));
+  message += static_cast<char>(retry);
+  const std::vector<std::string> all = ranks_.host_gather(message);
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const std::string& theirs = all[static_cast<std::size_t>(rank)];
     const std::vector<std::int64_t> own = leaves_of_rank(leaves, rank);
@@ -34,7 +34,7 @@ double LeafGradients::wait_for_mean_of(const std::vector<Tensor>& losses, std::i
   return sum / static_cast<double>(leaves);
 }
 
-void LeafGradients::check_all_got_one(const std::vector<Parameter*>& parameters) {
+void LeafGradients::check_all_have_gradients(const std::vector<Parameter*>& parameters) {
   for (const Parameter* parameter : parameters) {
     if (parameter->has_gradient()) continue;
     throw Error(ExitCode::kInternal,
@@ -61,7 +61,7 @@ void LocalGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t l
 
 Tensor LocalGradients::memory_for(const Parameter& parameter, bool adds, DType writes,
                                   const Stream& stream) {
-  add_complete_ones();
+  add_complete_gradients();
   if (is_last()) return total_.memory_for(parameter, adds, writes, stream);
   Tensor& gradient = held_[&parameter];
   if (!gradient)
@@ -81,7 +81,7 @@ void LocalGradients::ready(const Parameter& parameter, const Stream&) {
   complete_.push_back(&parameter);
 }
 
-void LocalGradients::add_complete_ones() {
+void LocalGradients::add_complete_gradients() {
   for (const Parameter* parameter : std::exchange(complete_, {})) add(*parameter);
 }
 
@@ -109,7 +109,7 @@ void LocalGradients::add(const Parameter& parameter) {
 
 /// Missing gradients of a micro-batch count as 0, unless no micro-batch has one.
 void LocalGradients::end_leaf() {
-  add_complete_ones();
+  add_complete_gradients();
   for (const Parameter* parameter : parameters_) {
     if (parameter->has_gradient() || (is_last() && !written_.contains(parameter))) continue;
     const bool was_written = written_.contains(parameter);

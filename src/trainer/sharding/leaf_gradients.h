@@ -27,7 +27,7 @@ class LeafGradients : public GradientSink {
   explicit LeafGradients(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
   /// Returns whether other ranks wait for this one during a step.
-  virtual bool concern_others() const { return ranks_.size() > 1; }
+  virtual bool involve_peers() const { return ranks_.size() > 1; }
   /// Returns a rank's micro-batches of a step, in order.
   virtual std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const = 0;
   /// Returns this rank's share of a step's micro-batches, from 0 to 1.
@@ -47,7 +47,7 @@ class LeafGradients : public GradientSink {
   /// Makes gradient() the sum over all micro-batches of all ranks. Collective.
   virtual void reduce(std::int64_t leaves) = 0;
   /// Completes pending communication instead of reduce if the sum does not count.
-  virtual void settle() {}
+  virtual void drain() {}
   /// Drops all gradients.
   virtual void free() = 0;
 
@@ -57,7 +57,7 @@ class LeafGradients : public GradientSink {
                           const Stream& stream) const;
 
  protected:
-  static void check_all_got_one(const std::vector<Parameter*>& parameters);
+  static void check_all_have_gradients(const std::vector<Parameter*>& parameters);
 
  private:
   Communicator& ranks_;
@@ -83,7 +83,7 @@ class LocalGradients final : public LeafGradients {
   void ready(const Parameter& parameter, const Stream& stream) override;
 
  private:
-  void add_complete_ones();
+  void add_complete_gradients();
   void add(const Parameter& parameter);
   bool is_last() const { return leaf_ + 1 == leaves_; }
   void add_partial(const Tensor& to, std::vector<Tensor>& partials) const;
@@ -110,13 +110,13 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   /// at least `bucket_bytes`.
   OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
                    const WeightParts* parts, std::int64_t bucket_bytes, const Stream& stream);
-  bool concern_others() const override { return ranks().size() > 1 && !keeps_own_; }
+  bool involve_peers() const override { return ranks().size() > 1 && !keeps_local_; }
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
   std::int64_t rounds(std::int64_t leaves) const override;
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;
   void end_leaf() override;
   void reduce(std::int64_t leaves) override;
-  void settle() override;
+  void drain() override;
   void free() override;
   Tensor gradient(const Parameter& parameter) const override { return part_of(values_, parameter); }
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
@@ -124,7 +124,7 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   void ready(const Parameter& parameter, const Stream& stream) override;
 
   Communicator& ranks() const override { return LeafGradients::ranks(); }
-  void keep_own(bool keeps) override { keeps_own_ = keeps; }
+  void keep_local(bool keeps) override { keeps_local_ = keeps; }
   Tensor take() override { return std::exchange(values_, {}); }
   void show(Tensor values) override { values_ = std::move(values); }
   Tensor own_parts_of(const Tensor& whole) const override;
@@ -158,7 +158,7 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   OrderedSum sum_;
   std::int64_t leaf_ = 0, leaves_ = 1;  // the current one, and their number
   bool is_last_ = false;  // the last of this rank, which is combined with other ranks'
-  bool keeps_own_ = false;
+  bool keeps_local_ = false;
   /// First bucket that has not begun. Begins when the next gradient is written: ready must not
   /// throw, since a destructor calls it. In order, so that all ranks begin the same.
   std::size_t next_ = 0;
@@ -180,7 +180,7 @@ class ScatteredGradients final : public LeafGradients {
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;
   void end_leaf() override;
   void reduce(std::int64_t leaves) override;
-  void settle() override;
+  void drain() override;
   void free() override;
   /// Returns the gradient of a whole weight during backward, or of a part after reduce.
   Tensor gradient(const Parameter& parameter) const override;
@@ -201,7 +201,7 @@ class ScatteredGradients final : public LeafGradients {
     std::vector<std::int64_t> counts;
     CollectiveTicket job;
   };
-  static constexpr std::size_t kMostOnTheirWay = 2;
+  static constexpr std::size_t kMaxInFlight = 2;
   std::vector<std::int64_t> elements_by_rank() const;
   Tensor pack(std::int64_t elements) const;
   void place_bucket();

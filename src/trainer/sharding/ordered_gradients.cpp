@@ -79,10 +79,9 @@ std::int64_t OrderedGradients::rounds(std::int64_t leaves) const {
 void OrderedGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) {
   leaf_ = leaf.value();
   leaves_ = leaves;
-  is_last_ =
-      concern_others() && leaf_ + 1 == leaves_of(leaves, ranks().rank(), ranks().size()).last;
+  is_last_ = involve_peers() && leaf_ + 1 == leaves_of(leaves, ranks().rank(), ranks().size()).last;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
-  if (next_ > 0) return settle();  // completes transfers of memory that is overwritten now
+  if (next_ > 0) return drain();  // completes transfers of memory that is overwritten now
   values_ = {};
   values_ = Tensor::empty({elements_}, DType::kF32, MemoryKind::kGradients, stream_);
   for (const Parameter* parameter : parameters_) {
@@ -104,7 +103,7 @@ void OrderedGradients::ready(const Parameter& parameter, const Stream&) {
 
 /// On a single rank, missing gradients of a micro-batch count as 0.
 void OrderedGradients::end_leaf() {
-  if (ranks().size() > 1) check_all_got_one(parameters_);
+  if (ranks().size() > 1) check_all_have_gradients(parameters_);
   for (const Parameter* parameter : parameters_) {
     if (!parameter->has_gradient()) fill_zero(gradient(*parameter), stream_);
   }
@@ -148,17 +147,17 @@ void OrderedGradients::begin(const Bucket& bucket) {
       stream_);
 }
 
-void OrderedGradients::settle() {
+void OrderedGradients::drain() {
   ranks().wait_for(last_begun_, stream_);
   reductions_.clear();
 }
 
 void OrderedGradients::reduce(std::int64_t) {
-  if (!concern_others()) {
+  if (!involve_peers()) {
     values_ = sum_.take_total(stream_);
     return;
   }
-  settle();
+  drain();
   const Tensor whole = sum_.nodes().empty() ? values_ : sum_.values(0);
   sum_ = {};
   values_ = whole;

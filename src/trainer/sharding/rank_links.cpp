@@ -19,20 +19,20 @@ Communicator& through_link(Communicator& ranks, const DistributedConfig& config,
 }
 
 constexpr double kFading = 0.9;
-constexpr double kDiffers = 1.1;  // smaller differences are noise
+constexpr double kMinRatio = 1.1;  // smaller differences are noise
 
 }  // namespace
 
 RankLinks::RankLinks(Communicator& ranks, const DistributedConfig& config, Device device) {
   Communicator& link = through_link(ranks, config, link_);
   if (config.overlap && device.type == DeviceType::kCuda) {
-    beside_ = std::make_unique<SideStreamCommunicator>(link);
+    background_ = std::make_unique<SideStreamCommunicator>(link);
   } else {
-    beside_ = std::make_unique<BackgroundCommunicator>(link, config.overlap);
+    background_ = std::make_unique<BackgroundCommunicator>(link, config.overlap);
   }
 }
 
-void RankPace::add(const std::vector<double>& seconds) {
+void StragglerDetector::add(const std::vector<double>& seconds) {
   if (std::ranges::any_of(seconds, [](double one) { return one <= 0; })) return;
   recent_.resize(seconds.size());
   all_.resize(seconds.size());
@@ -42,12 +42,12 @@ void RankPace::add(const std::vector<double>& seconds) {
   }
 }
 
-std::optional<SlowRank> RankPace::slowest_of(const std::vector<double>& seconds) {
+std::optional<SlowRank> StragglerDetector::slowest_of(const std::vector<double>& seconds) {
   if (seconds.size() < 2) return {};
   const auto slowest = std::ranges::max_element(seconds);
   const double others = std::accumulate(seconds.begin(), seconds.end(), -*slowest) /
                         static_cast<double>(seconds.size() - 1);
-  if (*slowest < kDiffers * others) return {};
+  if (*slowest < kMinRatio * others) return {};
   return SlowRank{static_cast<int>(slowest - seconds.begin()), *slowest / others};
 }
 

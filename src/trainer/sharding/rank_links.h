@@ -16,11 +16,11 @@ class RankLinks {
  public:
   /// `ranks` must outlive this object.
   RankLinks(Communicator& ranks, const DistributedConfig& config, Device device = {});
-  Communicator& ranks() { return *beside_; }
+  Communicator& ranks() { return *background_; }
 
  private:
   std::optional<SimulatedLink> link_;
-  std::unique_ptr<Communicator> beside_;
+  std::unique_ptr<Communicator> background_;
 };
 
 /// The rank for which the others wait.
@@ -30,12 +30,12 @@ struct SlowRank {
 };
 
 /// Compute time of ranks per step, excluding waits, as reported by all ranks.
-class RankPace {
+class StragglerDetector {
  public:
   /// Adds the seconds of one step, by rank, unless any is 0 (unknown).
   void add(const std::vector<double>& seconds);
   /// Returns the slowest rank over about ten steps, or overall, if it is at least 10 % slower.
-  std::optional<SlowRank> lately() const { return slowest_of(recent_); }
+  std::optional<SlowRank> recent() const { return slowest_of(recent_); }
   std::optional<SlowRank> overall() const { return slowest_of(all_); }
 
  private:

@@ -55,7 +55,7 @@ void ScatteredGradients::ready(const Parameter& parameter, const Stream&) {
 
 void ScatteredGradients::end_leaf() {
   if (!bucket_.empty()) end_bucket();
-  check_all_got_one(parts_.weights());
+  check_all_have_gradients(parts_.weights());
   is_in_leaf_ = false;
 }
 
@@ -121,7 +121,7 @@ void ScatteredGradients::send_bucket() {
   const auto sum = [](const auto& counts) {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   };
-  if (arrivals_.size() == kMostOnTheirWay) add_oldest_arrival();
+  if (arrivals_.size() == kMaxInFlight) add_oldest_arrival();
   const Tensor out = sum(sent) > 0
                          ? pack(sum(sent))
                          : Tensor::empty({0}, DType::kF32, MemoryKind::kWorkspace, stream_);
@@ -153,12 +153,12 @@ void ScatteredGradients::add_oldest_arrival() {
   }
 }
 
-void ScatteredGradients::settle() {
+void ScatteredGradients::drain() {
   while (!arrivals_.empty()) add_oldest_arrival();
 }
 
 void ScatteredGradients::reduce(std::int64_t) {
-  settle();
+  drain();
   for (OrderedSum& sum : sums_) totals_.push_back(sum.take_total(stream_));
   sums_.clear();
 }

@@ -63,13 +63,13 @@ std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parame
   const auto ranks = static_cast<std::int64_t>(parts.size());
   GroupCutter cutter(group, weights, units);
   group.cuts = {{group.first, 0}};
-  std::int64_t of_earlier_ranks = 0, last = 0;
+  std::int64_t preceding_elements = 0, last = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     std::int64_t& part = parts[static_cast<std::size_t>(rank)];
-    of_earlier_ranks += part;
+    preceding_elements += part;
     std::int64_t position = elements;
     if (rank + 1 < ranks) {
-      const std::int64_t wanted = all * (rank + 1) / ranks - of_earlier_ranks;
+      const std::int64_t wanted = all * (rank + 1) / ranks - preceding_elements;
       group.cuts.push_back(cutter.cut_near(std::clamp(wanted, last, elements)));
       position = cutter.position();
     } else {
@@ -108,8 +108,8 @@ class PartInPlace final : public WeightStorage {
   void release(DType dtype, Use use, const Stream& stream) noexcept override {
     arrivals_.storage(weight_).release(dtype, use, stream);
   }
-  Tensor home_master() const override {
-    return cut(arrivals_.own_storage(weight_).home_master(), part_, shape_);
+  Tensor master_in_place() const override {
+    return cut(arrivals_.own_storage(weight_).master_in_place(), part_, shape_);
   }
   void compute_in(DType, const Stream&) override {}  // the whole weight does
   DType compute_dtype() const override { return arrivals_.storage(weight_).compute_dtype(); }
@@ -124,7 +124,7 @@ class PartInPlace final : public WeightStorage {
 
 /// A sharded weight: each rank has its shard `mine`. Acquiring it is collective and gathers all
 /// shards until it is released; changes to the gathered values are lost. It has no masters
-/// (home_master).
+/// (master_in_place).
 class GatheredWeight final : public WeightStorage {
  public:
   GatheredWeight(const Shape& shape, Parameter& mine, std::vector<Shard> parts,
@@ -134,7 +134,7 @@ class GatheredWeight final : public WeightStorage {
     return gathered_of(dtype).acquire([&] { return gathers_.take(number_, dtype, stream); });
   }
   void release(DType dtype, Use, const Stream&) noexcept override { gathered_of(dtype).release(); }
-  Tensor home_master() const override { return {}; }
+  Tensor master_in_place() const override { return {}; }
   void compute_in(DType dtype, const Stream& stream) override {
     gathers_.end_pass(stream);
     mine_.compute_in(dtype, stream);
@@ -145,10 +145,10 @@ class GatheredWeight final : public WeightStorage {
     gathers_.end_pass(stream);
     mine_.refresh_compute_copy(stream);
   }
-  void park_master(const Stream& home, const Stream& stream) override {
-    mine_.park_master(home, stream);
+  void offload_master(const Stream& home, const Stream& stream) override {
+    mine_.offload_master(home, stream);
   }
-  void recall_master() override { mine_.recall_master(); }
+  void restore_master() override { mine_.restore_master(); }
 
  private:
   HeldValues& gathered_of(DType dtype) { return gathered_[dtype == DType::kF32 ? 0 : 1]; }
@@ -160,11 +160,11 @@ class GatheredWeight final : public WeightStorage {
 };
 
 /// Copies a part of a weight, masters and compute copy, into separate memory.
-std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& part,
-                                               const Shape& shape, const Stream& stream) {
+std::unique_ptr<WeightStorage> make_part_storage(Parameter& whole, const Shard& part,
+                                                 const Shape& shape, const Stream& stream) {
   const MemoryLabel label(whole.name());
   const Tensor master = Tensor::empty(shape, DType::kF32, MemoryKind::kParameters, stream);
-  if (part.elements() > 0) copy_or_wait(master, cut(whole.home_master(), part, shape), stream);
+  if (part.elements() > 0) copy_or_wait(master, cut(whole.master_in_place(), part, shape), stream);
   return std::make_unique<ResidentWeight>(master);
 }
 
@@ -229,20 +229,20 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (std::size_t i = groups_[g].first; i < groups_[g].last; ++i) group_of_[i] = g;
   }
-  if (!shards_) arrivals_.emplace(*this, sharing.bucket_bytes, sharing.beside, stream);
+  if (!shards_) arrivals_.emplace(*this, sharing.bucket_bytes, sharing.background, stream);
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     Parameter& weight = *weights_[i];
     const Shard part = mine(i);
     const Shape shape = shape_of_part(weight, part);
     std::unique_ptr<WeightStorage> storage;
     if (shards_) {
-      storage = part_of_its_own(weight, part, shape, stream);
+      storage = make_part_storage(weight, part, shape, stream);
     } else {
       storage = std::make_unique<PartInPlace>(*arrivals_, i, part, shape);
     }
     own_.push_back(
         std::make_unique<Parameter>(weight.name(), shape, weight.role(), std::move(storage)));
-    own_.back()->be_part(part.first, weight.elements());
+    own_.back()->set_part(part.first, weight.elements());
     const std::int64_t block = weight.elements() / weight.blocks();
     if (part.elements() > 0 && part.elements() % block == 0)
       own_.back()->set_blocks(part.elements() / block);

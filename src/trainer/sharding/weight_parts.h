@@ -56,9 +56,9 @@ class WeightGathers {
 
   /// Returns the whole weight for one use. Collective; blocks on a CPU.
   Tensor take(std::size_t weight, DType dtype, const Stream& stream);
-  /// Begins the pass of a micro-batch; `another_follows`, with the same weights. Uses outside a
+  /// Begins the pass of a micro-batch; `has_next_pass`, with the same weights. Uses outside a
   /// pass, as in evaluations, are not gathered ahead.
-  void begin_pass(bool another_follows);
+  void begin_pass(bool has_next_pass);
   /// Repeats the uses since the last begin_pass or end_pass, whose results do not count: weights
   /// that were gathered since are zeros and are not gathered again.
   void repeat();
@@ -83,18 +83,18 @@ class WeightGathers {
   };
   void drop_ahead(const Stream& stream);
   Gather begin(const Use& use, const Stream& stream) const;
-  void begin_what_follows(const Stream& stream);
-  void begin_ahead(const Stream& stream);
-  Tensor take_again(const Use& use, const Stream& stream);
+  void begin_next_gathers(const Stream& stream);
+  void prefetch(const Stream& stream);
+  Tensor take_repeated(const Use& use, const Stream& stream);
 
   Communicator& ranks_;
   std::size_t bytes_ahead_;
   std::vector<Source> sources_;
   std::vector<Use> order_;  // of the last pass
   std::vector<Use> used_;   // in this pass, if any
-  bool is_in_pass_ = false, is_as_before_ = false, another_follows_ = false;
+  bool is_in_pass_ = false, repeats_order_ = false, has_next_pass_ = false;
   std::size_t uses_ = 0, gathered_ = 0;  // see repeat
-  bool owes_ahead_ = false;              // gathers after the last use have not begun
+  bool has_pending_gathers_ = false;     // gathers after the last use have not begun
   std::deque<Gather> ahead_;
 };
 
@@ -106,9 +106,9 @@ class WeightParts;
 /// keeps the data, and all ranks send the same groups in the same order.
 class WeightArrivals {
  public:
-  /// Manages the weights of `parts`. `beside` overlaps transfers, by replacing each weight's
+  /// Manages the weights of `parts`. `background` overlaps transfers, by replacing each weight's
   /// storage for the lifetime of this object; otherwise send waits for them.
-  WeightArrivals(const WeightParts& parts, std::int64_t bucket_bytes, bool beside,
+  WeightArrivals(const WeightParts& parts, std::int64_t bucket_bytes, bool background,
                  const Stream& stream);
   /// Waits for pending transfers, except during an exception.
   ~WeightArrivals();
@@ -151,8 +151,8 @@ class WeightArrivals {
   std::int64_t bucket_bytes_;
   const Stream& stream_;
   const int exceptions_ = std::uncaught_exceptions();
-  std::vector<ArrivingWeight*> beside_;  // owned by their parameters; empty if send waits
-  std::vector<std::optional<CollectiveTicket>> under_way_;  // by group
+  std::vector<ArrivingWeight*> arriving_;  // owned by their parameters; empty if send waits
+  std::vector<std::optional<CollectiveTicket>> in_flight_;  // by group
   std::vector<bool> is_copied_;  // whether a weight's compute copy matches its masters
   bool has_changed_ = false;
   Tensor bucket_;  // while any group is pending
@@ -164,7 +164,7 @@ struct WeightSharing {
   bool shards = false;
   /// Overlaps transfers of changed, replicated weights with computation until a weight is used. The
   /// weights must stay on the device.
-  bool beside = false;
+  bool background = false;
   /// Minimum bytes of weights that are sent together.
   std::int64_t bucket_bytes = 0;
   std::size_t bytes_ahead = 0;  // with `shards`: see WeightGathers
@@ -193,8 +193,8 @@ class WeightParts {
   void masters_changed(const Stream& stream);
   /// Starts sending the changes to all ranks; earlier uses of a weight do so too. Collective.
   void send_changes();
-  /// Begins a micro-batch's forward and backward pass; `another_follows` in this step.
-  void begin_pass(bool another_follows) { gathers_.begin_pass(another_follows); }
+  /// Begins a micro-batch's forward and backward pass; `has_next_pass` in this step.
+  void begin_pass(bool has_next_pass) { gathers_.begin_pass(has_next_pass); }
   /// Begins a forward-only pass.
   void begin_forward(const Stream& stream) { gathers_.end_pass(stream); }
   /// Repeats the pass for its collectives only: weights may be 0.

@@ -25,49 +25,50 @@ WeightGathers::Gather WeightGathers::begin(const Use& use, const Stream& stream)
     const Weight own = source.mine->acquire(use.dtype, stream);
     copy_or_wait(flat.rows(mine.first, mine.last), own.tensor().view({mine.elements()}), stream);
   }
-  const CollectiveTicket job =
-      ranks_.begin([flat, counts](Communicator& all,
-                                  const Stream& beside) { all.gather_parts(flat, counts, beside); },
-                   stream);
+  const CollectiveTicket job = ranks_.begin(
+      [flat, counts](Communicator& all, const Stream& background) {
+        all.gather_parts(flat, counts, background);
+      },
+      stream);
   return {use, whole, job};
 }
 
 Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream) {
   const Use use{weight, dtype};
   if (is_in_pass_) {
-    is_as_before_ = is_as_before_ && used_.size() < order_.size() && order_[used_.size()] == use;
+    repeats_order_ = repeats_order_ && used_.size() < order_.size() && order_[used_.size()] == use;
     used_.push_back(use);
   }
-  if (++uses_ <= gathered_) return take_again(use, stream);
+  if (++uses_ <= gathered_) return take_repeated(use, stream);
   if (!ahead_.empty() && ahead_.front().use != use) drop_ahead(stream);
   if (ahead_.empty()) ahead_.push_back(begin(use, stream));
   const Gather taken = std::move(ahead_.front());
   ahead_.pop_front();
   gathered_ = uses_;
-  owes_ahead_ = true;
-  begin_what_follows(stream);
+  has_pending_gathers_ = true;
+  begin_next_gathers(stream);
   ranks_.wait_for(taken.job, stream);
   return taken.whole;
 }
 
 /// Also begins gathers that the interrupted pass had not begun, as the other ranks did.
-Tensor WeightGathers::take_again(const Use& use, const Stream& stream) {
+Tensor WeightGathers::take_repeated(const Use& use, const Stream& stream) {
   const Tensor zeros =
       Tensor::zeros(sources_[use.weight].shape, use.dtype, MemoryKind::kWorkspace, stream);
-  if (uses_ == gathered_ && owes_ahead_) begin_what_follows(stream);
+  if (uses_ == gathered_ && has_pending_gathers_) begin_next_gathers(stream);
   return zeros;
 }
 
 /// Begins gathers of this pass, then of the next pass if one follows.
-void WeightGathers::begin_what_follows(const Stream& stream) {
-  if (is_in_pass_ && is_as_before_) begin_ahead(stream);
-  owes_ahead_ = false;
+void WeightGathers::begin_next_gathers(const Stream& stream) {
+  if (is_in_pass_ && repeats_order_) prefetch(stream);
+  has_pending_gathers_ = false;
 }
 
-void WeightGathers::begin_ahead(const Stream& stream) {
+void WeightGathers::prefetch(const Stream& stream) {
   std::size_t bytes = 0;
   for (const Gather& gather : ahead_) bytes += gather.whole.bytes();
-  const std::size_t uses = another_follows_ ? 2 * order_.size() : order_.size();
+  const std::size_t uses = has_next_pass_ ? 2 * order_.size() : order_.size();
   for (std::size_t next = used_.size() + ahead_.size(); next < uses && bytes < bytes_ahead_;
        ++next) {
     ahead_.push_back(begin(order_[next % order_.size()], stream));
@@ -83,16 +84,16 @@ void WeightGathers::drop_ahead(const Stream& stream) {
 void WeightGathers::repeat() {
   used_.clear();
   uses_ = 0;
-  is_as_before_ = is_in_pass_;
+  repeats_order_ = is_in_pass_;
 }
 
-void WeightGathers::begin_pass(bool another_follows) {
+void WeightGathers::begin_pass(bool has_next_pass) {
   if (is_in_pass_) std::swap(order_, used_);
   used_.clear();
-  is_in_pass_ = is_as_before_ = true;
-  another_follows_ = another_follows;
+  is_in_pass_ = repeats_order_ = true;
+  has_next_pass_ = has_next_pass;
   uses_ = gathered_ = 0;
-  owes_ahead_ = false;
+  has_pending_gathers_ = false;
 }
 
 void WeightGathers::end_pass(const Stream& stream) {
@@ -112,7 +113,7 @@ class WeightArrivals::ArrivingWeight final : public WeightStorage {
   void release(DType dtype, Use use, const Stream& stream) noexcept override {
     inner->release(dtype, use, stream);
   }
-  Tensor home_master() const override { return arrived().home_master(); }
+  Tensor master_in_place() const override { return arrived().master_in_place(); }
   void compute_in(DType dtype, const Stream& stream) override {
     arrived().compute_in(dtype, stream);
   }
@@ -120,10 +121,10 @@ class WeightArrivals::ArrivingWeight final : public WeightStorage {
   void refresh_compute_copy(const Stream& stream) override {
     arrived().refresh_compute_copy(stream);
   }
-  void park_master(const Stream& home, const Stream& stream) override {
-    arrived().park_master(home, stream);
+  void offload_master(const Stream& home, const Stream& stream) override {
+    arrived().offload_master(home, stream);
   }
-  void recall_master() override { inner->recall_master(); }
+  void restore_master() override { inner->restore_master(); }
 
   std::unique_ptr<WeightStorage> inner;
 
@@ -137,40 +138,40 @@ class WeightArrivals::ArrivingWeight final : public WeightStorage {
   std::size_t weight_;
 };
 
-WeightArrivals::WeightArrivals(const WeightParts& parts, std::int64_t bucket_bytes, bool beside,
+WeightArrivals::WeightArrivals(const WeightParts& parts, std::int64_t bucket_bytes, bool background,
                                const Stream& stream)
     : parts_(parts),
       bucket_bytes_(bucket_bytes),
       stream_(stream),
-      under_way_(parts.groups().size()),
+      in_flight_(parts.groups().size()),
       is_copied_(parts.weights().size(), true) {
-  if (!beside) return;
+  if (!background) return;
   std::vector<std::unique_ptr<ArrivingWeight>> made;
   for (std::size_t i = 0; i < parts_.weights().size(); ++i)
     made.push_back(std::make_unique<ArrivingWeight>(*this, i));
-  for (std::unique_ptr<ArrivingWeight>& arriving : made) beside_.push_back(arriving.get());
+  for (std::unique_ptr<ArrivingWeight>& arriving : made) arriving_.push_back(arriving.get());
   for (std::size_t i = 0; i < made.size(); ++i) {
     std::unique_ptr<WeightStorage> storage = std::move(made[i]);
     parts_.weights()[i]->exchange_storage(storage);
-    beside_[i]->inner = std::move(storage);
+    arriving_[i]->inner = std::move(storage);
   }
 }
 
 /// Sends nothing; unsent changes stay local.
 WeightArrivals::~WeightArrivals() {
   const bool waits = std::uncaught_exceptions() == exceptions_ && !has_changed_;
-  for (std::size_t i = 0; i < beside_.size(); ++i) {
+  for (std::size_t i = 0; i < arriving_.size(); ++i) {
     try {
       if (waits) wait_for(i);
     } catch (const std::exception&) {  // the run has ended and reports the reason
     }
     Parameter& weight = *parts_.weights()[i];
-    if (&weight.storage() == beside_[i]) weight.set_storage(std::move(beside_[i]->inner));
+    if (&weight.storage() == arriving_[i]) weight.set_storage(std::move(arriving_[i]->inner));
   }
 }
 
 WeightStorage& WeightArrivals::storage(std::size_t weight) const {
-  return beside_.empty() ? parts_.weights()[weight]->storage() : *beside_[weight]->inner;
+  return arriving_.empty() ? parts_.weights()[weight]->storage() : *arriving_[weight]->inner;
 }
 
 WeightStorage& WeightArrivals::own_storage(std::size_t weight) {
@@ -181,9 +182,9 @@ WeightStorage& WeightArrivals::own_storage(std::size_t weight) {
 void WeightArrivals::masters_changed() {
   has_changed_ = true;
   is_copied_.assign(is_copied_.size(), false);
-  if (!beside_.empty()) return;
+  if (!arriving_.empty()) return;
   send();
-  for (std::size_t g = 0; g < under_way_.size(); ++g) wait_for_group(g);
+  for (std::size_t g = 0; g < in_flight_.size(); ++g) wait_for_group(g);
   for (std::size_t i = 0; i < is_copied_.size(); ++i) copy_if_changed(i);
 }
 
@@ -200,10 +201,10 @@ void WeightArrivals::copy_if_changed(std::size_t weight) {
 }
 
 void WeightArrivals::wait_for_group(std::size_t group) {
-  if (!under_way_[group]) return;
-  parts_.ranks().wait_for(*under_way_[group], stream_);
-  under_way_[group].reset();
-  const auto none = std::none_of(under_way_.begin(), under_way_.end(),
+  if (!in_flight_[group]) return;
+  parts_.ranks().wait_for(*in_flight_[group], stream_);
+  in_flight_[group].reset();
+  const auto none = std::none_of(in_flight_.begin(), in_flight_.end(),
                                  [](const auto& ticket) { return ticket.has_value(); });
   if (none) bucket_ = {};
 }
@@ -227,7 +228,7 @@ void WeightArrivals::send() {
   if (!has_changed_) return;
   const std::int64_t ranks = parts_.ranks().size();
   std::int64_t longest = 0;
-  for (std::size_t g = 0; g < under_way_.size(); ++g) longest = std::max(longest, longest_part(g));
+  for (std::size_t g = 0; g < in_flight_.size(); ++g) longest = std::max(longest, longest_part(g));
   if (ranks > 1) {
     const auto each = static_cast<std::int64_t>(size_of(DType::kF32));
     const std::int64_t most = std::max<std::int64_t>(1, bucket_bytes_ / each / ranks);
@@ -235,7 +236,7 @@ void WeightArrivals::send() {
                             stream_);
   }
   has_changed_ = false;
-  for (std::size_t g = under_way_.size(); g-- > 0 && ranks > 1;) begin(g);
+  for (std::size_t g = in_flight_.size(); g-- > 0 && ranks > 1;) begin(g);
 }
 
 void WeightArrivals::begin(std::size_t group) {
@@ -244,7 +245,7 @@ void WeightArrivals::begin(std::size_t group) {
   std::vector<Round> rounds;
   for (std::int64_t first = 0; first < longest; first += most)
     rounds.push_back(make_round(group, {first, std::min(longest, first + most)}));
-  under_way_[group] = parts_.ranks().begin(
+  in_flight_[group] = parts_.ranks().begin(
       [rounds = std::move(rounds)](Communicator& ranks, const Stream& stream) {
         for (const Round& round : rounds) {
           for (const Piece& piece : round.out) copy_or_wait(piece.to, piece.from, stream);
@@ -263,7 +264,7 @@ WeightArrivals::Round WeightArrivals::make_round(std::size_t group, const Shard&
     const bool is_own = rank == parts_.ranks().rank();
     visit_pieces(
         group, rank, of_each, [&](std::size_t i, const Shard& of_weight, const Shard& of_round) {
-          const Tensor master = storage(i).home_master();
+          const Tensor master = storage(i).master_in_place();
           const Tensor here =
                            master.view({master.elements()}).rows(of_weight.first, of_weight.last),
                        there = bucket_.rows(first + of_round.first, first + of_round.last);

@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/optim/optimizer.h"
-#include "memory/away_weights.h"
+#include "memory/offloaded_weights.h"
 #include "src/core/profile.h"
 
 namespace hybrid_trainer {
@@ -119,9 +119,9 @@ std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& conf
   if (parts.ranks != nullptr || config.phases.traits().runs_ahead_of_ranks)
     return make_tree_gradients(parts, bucket_bytes, nullptr);
   auto accumulated = make_accumulated_gradients(config, parts);
-  const bool sums_as_ranks_do =
+  const bool uses_rank_order =
       parts.stream.device().type == DeviceType::kCpu && config.memory.gradient_bits == 32;
-  if (!sums_as_ranks_do) return accumulated;
+  if (!uses_rank_order) return accumulated;
   return make_tree_gradients(parts, bucket_bytes, std::move(accumulated));
 }
 

@@ -55,7 +55,7 @@ class GradientPath {
 
   /// Returns the sums of micro-batches; null if all are added to one gradient.
   virtual LeafGradients* leaves() { return nullptr; }
-  bool concerns_others() { return leaves() != nullptr && leaves()->concern_others(); }
+  bool involves_peers() { return leaves() != nullptr && leaves()->involve_peers(); }
   /// Measures this rank's own gradient, which is whole even if weights are sharded.
   virtual void measure_own(PendingGradient&) {}
   /// Returns the immediate updates (HybridTrainerConfig::updates_at_once), or null.

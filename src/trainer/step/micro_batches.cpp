@@ -24,16 +24,16 @@ std::string micro_batches_key(Phase phase) {
 
 MicroBatches::MicroBatches(const HybridTrainerConfig& config, const Stages& stages)
     : stages_(stages.all()),
-      of_config_(config.gradient_accumulation.micro_batches),
+      configured_(config.gradient_accumulation.micro_batches),
       budget_bytes_(config.device_budget().value_or(0)) {
-  counts_.fill(of_config_);
+  counts_.fill(configured_);
 }
 
-std::int64_t MicroBatches::of(const Batch& batch, std::int64_t of_largest) const {
-  if (stages_.size() == 1) return of_largest;
-  const std::int64_t most_tokens = stages_.back().batch.tokens() / of_largest;
+std::int64_t MicroBatches::of(const Batch& batch, std::int64_t largest_count) const {
+  if (stages_.size() == 1) return largest_count;
+  const std::int64_t max_tokens = stages_.back().batch.tokens() / largest_count;
   std::int64_t count = 1;
-  while (batch.size() % count != 0 || batch.tokens() / count > most_tokens) ++count;
+  while (batch.size() % count != 0 || batch.tokens() / count > max_tokens) ++count;
   return count;
 }
 
@@ -74,15 +74,15 @@ void MicroBatches::save(State& state) {
   own_factor_ = 1;
 }
 
-void MicroBatches::load(const State& state, const std::function<void(const std::string&)>& tell) {
+void MicroBatches::load(const State& state, const std::function<void(const std::string&)>& report) {
   for (const Phase phase : kAllPhases)
     counts_[static_cast<std::size_t>(phase)] = state.integer(micro_batches_key(phase));
   const auto budget = static_cast<std::size_t>(state.integer(kMicroBatchesBudget));
   const bool were_halved = std::any_of(counts_.begin(), counts_.end(),
-                                       [&](std::int64_t count) { return count != of_config_; });
+                                       [&](std::int64_t count) { return count != configured_; });
   if (were_halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {
-    counts_.fill(of_config_);
-    tell("the memory budget has grown: trying the configured micro-batch size again");
+    counts_.fill(configured_);
+    report("the memory budget has grown: trying the configured micro-batch size again");
   }
   own_factor_ = 1;
 }
@@ -93,18 +93,18 @@ MemoryRetry::MemoryRetry(const HybridTrainerConfig& config, MicroBatches& micro_
       ranks_(ranks),
       parts_(parts),
       stream_(stream),
-      has_activations_elsewhere_(config.memory.activations != "device"),
-      shares_stay_where_halved_(config.phases.traits().runs_ahead_of_ranks &&
+      has_offloaded_activations_(config.memory.activations != "device"),
+      keeps_shares_when_halved_(config.phases.traits().runs_ahead_of_ranks &&
                                 config.gradient_accumulation.micro_batches %
                                         (ranks == nullptr ? 1 : ranks->size()) ==
                                     0) {}
 
-StepRetry MemoryRetry::wait_for_way_out(const Batch& batch, const OutOfMemory& error,
-                                        Optimizer& optimizer) {
+StepRetry MemoryRetry::wait_for_retry(const Batch& batch, const OutOfMemory& error,
+                                      Optimizer& optimizer) {
   const bool outside_pools = stream_.device().type == DeviceType::kCuda && !error.shortage();
   if (outside_pools) throw;  // such as a library's kernels, which smaller micro-batches do not help
   const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
-  if (elsewhere && !has_activations_elsewhere_) throw;  // smaller ones use as much
+  if (elsewhere && !has_offloaded_activations_) throw;  // smaller ones use as much
   if (optimizer.leave_device(stream_)) return StepRetry::kSame;
   if (!micro_batches_.can_halve(batch)) throw;
   stream_.synchronize();  // waits for the failed attempt
@@ -112,19 +112,18 @@ StepRetry MemoryRetry::wait_for_way_out(const Batch& batch, const OutOfMemory& e
   return StepRetry::kHalved;
 }
 
-void MemoryRetry::compute_less(const Batch& batch, const OutOfMemory& error, StepRetry& retry,
-                               Optimizer& optimizer) {
-  if (!is_one_of_several() || retry != StepRetry::kNone) throw;
-  retry = wait_for_way_out(batch, error, optimizer);
+void MemoryRetry::reduce_memory(const Batch& batch, const OutOfMemory& error, StepRetry& retry,
+                                Optimizer& optimizer) {
+  if (!is_distributed() || retry != StepRetry::kNone) throw;
+  retry = wait_for_retry(batch, error, optimizer);
   if (parts_ != nullptr) parts_->repeat_pass();
 }
 
-void MemoryRetry::begin_again(const Batch& batch, StepRetry retry, bool concerns_others) {
-  if (retry == StepRetry::kHalved)
-    micro_batches_.halve(batch, is_one_of_several() && !concerns_others);
+void MemoryRetry::repeat_step(const Batch& batch, StepRetry retry, bool involves_peers) {
+  if (retry == StepRetry::kHalved) micro_batches_.halve(batch, is_distributed() && !involves_peers);
 }
 
-StepRetry MemoryRetry::wait_for_most_wanted(StepRetry here) const {
+StepRetry MemoryRetry::wait_for_common_retry(StepRetry here) const {
   if (stream_.device().simulated) return here;
   StepRetry most = here;
   for (const std::string& theirs : ranks_->host_gather({reinterpret_cast<const char*>(&here), 1}))
@@ -158,8 +157,8 @@ void ImmediateUpdates::ready(const Parameter& parameter, const Stream& stream) {
   slot.square_sum = kernels::wait_for_sum_of_squares(slot.gradient, stream);
   is_finite_ = is_finite_ && std::isfinite(slot.square_sum);
   if (is_finite_) {
-    if (!is_between_) optimizer_.begin_step(stream);
-    is_between_ = true;
+    if (!is_updating_) optimizer_.begin_step(stream);
+    is_updating_ = true;
     optimizer_.update_weight(slot.index, learning_rate_, 1.0f, stream);
   }
   slot.is_complete = true;
@@ -171,15 +170,15 @@ double ImmediateUpdates::end() {
   for (const Parameter* parameter : parameters_) sum += slots_.at(parameter).square_sum;
   if (!is_finite_) {
     require_whole();
-  } else if (is_between_) {
+  } else if (is_updating_) {
     optimizer_.end_step(stream_);
-    is_between_ = false;
+    is_updating_ = false;
   }
   return std::sqrt(sum);
 }
 
 void ImmediateUpdates::require_whole() const {
-  if (!is_between_) return;
+  if (!is_updating_) return;
   throw Diverged(
       "some weights have an update that others lack, as a step ended within backward: with "
       "memory.gradients consume and divergence.max_skipped_updates 0 each comes at once; go on "
@@ -194,12 +193,12 @@ constexpr const char* kSeesAll =
     "a window or after a convolution, angles that depend on the length, tables of positions, or "
     "T + U·Vᵀ; leave it out, give attention a window (model.window), or take a model of Mamba-2 "
     "or Gated DeltaNet";
-constexpr std::int64_t kLeastSegment = 64;
+constexpr std::int64_t kMinSegment = 64;
 
 /// Throws ConfigError if the key, set to `got`, needs segments that the model does not support.
-void check_goes_in_segments(const LossModel& model, const HybridTrainerConfig& config,
-                            const std::string& got) {
-  if (model.goes_in_segments()) return;
+void check_supports_segments(const LossModel& model, const HybridTrainerConfig& config,
+                             const std::string& got) {
+  if (model.supports_segments()) return;
   throw ConfigError(
       {concat(got, ", and ",
               config.model.bidirectional
@@ -210,10 +209,10 @@ void check_goes_in_segments(const LossModel& model, const HybridTrainerConfig& c
 void check_segment(const LossModel& model, const HybridTrainerConfig& config) {
   const std::int64_t wanted = config.memory.segment_length;
   if (wanted == 0) return;
-  if (wanted < kLeastSegment)
+  if (wanted < kMinSegment)
     throw ConfigError(
-        {concat("memory.segment_length: got ", wanted, ", want 0 or at least ", kLeastSegment)});
-  check_goes_in_segments(model, config, concat("memory.segment_length: got ", wanted));
+        {concat("memory.segment_length: got ", wanted, ", want 0 or at least ", kMinSegment)});
+  check_supports_segments(model, config, concat("memory.segment_length: got ", wanted));
 }
 
 }  // namespace
@@ -231,7 +230,7 @@ MicroBatchPass::MicroBatchPass(LossModel& model, const HybridTrainerConfig& conf
       stream_(stream),
       states_(config.data.carry_state ? std::make_unique<RowStates>() : nullptr) {
   check_segment(model, config);
-  if (config.data.carry_state) check_goes_in_segments(model, config, "data.carry_state: got true");
+  if (config.data.carry_state) check_supports_segments(model, config, "data.carry_state: got true");
   if (!config.training.cuda_graphs || stream_.native() == nullptr) return;
   step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);
   host_step_words_ = Tensor::empty({2}, DType::kI32, MemoryKind::kData, places.host());

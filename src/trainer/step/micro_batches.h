@@ -46,19 +46,19 @@ class MicroBatches {
   /// Saves the numbers and resets this rank's own factor, which a resumed run does not know.
   void save(State& state);
   /// Loads a checkpoint's numbers, so that results do not depend on when a run was stopped. If the
-  /// budget has grown, each phase tries the configured number again, and `tell` gets one message.
+  /// budget has grown, each phase tries the configured number again, and `report` gets one message.
   /// Numbers found without a budget stay, because the memory use of other programs must not affect
   /// results.
-  void load(const State& state, const std::function<void(const std::string&)>& tell);
+  void load(const State& state, const std::function<void(const std::string&)>& report);
 
  private:
-  std::int64_t of(const Batch& batch, std::int64_t of_largest) const;
+  std::int64_t of(const Batch& batch, std::int64_t largest_count) const;
   std::optional<std::int64_t> halved(const Batch& batch) const;
   /// Count of a batch of the largest size, on all ranks.
   std::int64_t count() const { return counts_[static_cast<std::size_t>(phase_)]; }
 
   const std::vector<Stage>& stages_;
-  const std::int64_t of_config_;
+  const std::int64_t configured_;
   const std::size_t budget_bytes_;  // of the device; 0: none
   Phase phase_ = Phase::kWarmup;
   std::array<std::int64_t, kPhases> counts_{};  // by phase
@@ -71,18 +71,18 @@ class MemoryRetry {
   /// All must outlive this object; `ranks` and `parts` may be null.
   MemoryRetry(const HybridTrainerConfig& config, MicroBatches& micro_batches, Communicator* ranks,
               WeightParts* parts, const Stream& stream);
-  bool is_one_of_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
+  bool is_distributed() const { return ranks_ != nullptr && ranks_->size() > 1; }
   /// Returns whether this rank may repeat a step by itself.
-  bool may_begin_again(bool concerns_others) const {
-    return !is_one_of_several() || (!concerns_others && shares_stay_where_halved_);
+  bool may_repeat_step(bool involves_peers) const {
+    return !is_distributed() || (!involves_peers && keeps_shares_when_halved_);
   }
   /// Frees memory for the batch, or requests that its micro-batches be halved. Rethrows `error`,
   /// the current exception, if neither is possible.
-  StepRetry wait_for_way_out(const Batch& batch, const OutOfMemory& error, Optimizer& optimizer);
+  StepRetry wait_for_retry(const Batch& batch, const OutOfMemory& error, Optimizer& optimizer);
   /// Halves the batch's micro-batches if requested.
-  void begin_again(const Batch& batch, StepRetry retry, bool concerns_others);
+  void repeat_step(const Batch& batch, StepRetry retry, bool involves_peers);
   /// Returns the strongest request of all ranks. Collective; blocks.
-  StepRetry wait_for_most_wanted(StepRetry here) const;
+  StepRetry wait_for_common_retry(StepRetry here) const;
 
   /// Returns the examples to compute of a micro-batch. After a shortage on this rank, one example
   /// is enough: results do not count, but the rank must take part in all collectives.
@@ -92,17 +92,17 @@ class MemoryRetry {
   /// Handles a shortage in a micro-batch: it and the rest of the step are computed on one example,
   /// and `retry` informs the other ranks at the end. Rethrows `error`, the current exception, if
   /// that does not help.
-  void compute_less(const Batch& batch, const OutOfMemory& error, StepRetry& retry,
-                    Optimizer& optimizer);
+  void reduce_memory(const Batch& batch, const OutOfMemory& error, StepRetry& retry,
+                     Optimizer& optimizer);
 
  private:
   MicroBatches& micro_batches_;
   Communicator* ranks_;
   WeightParts* parts_;
   const Stream& stream_;
-  const bool has_activations_elsewhere_;
+  const bool has_offloaded_activations_;
   /// True if halving on one rank leaves each rank's examples unchanged.
-  const bool shares_stay_where_halved_;
+  const bool keeps_shares_when_halved_;
 };
 
 /// Gradients that are used only for the update: each updates its weight once complete and is then
@@ -124,8 +124,8 @@ class ImmediateUpdates final : public GradientSink {
   /// weights are already updated.
   double end();
   /// Returns whether some weights have this step's update and others do not.
-  bool is_between() const { return is_between_; }
-  /// Throws Diverged if is_between().
+  bool is_updating() const { return is_updating_; }
+  /// Throws Diverged if is_updating().
   void require_whole() const;
 
  private:
@@ -140,7 +140,7 @@ class ImmediateUpdates final : public GradientSink {
   const Stream& stream_;
   mutable std::unordered_map<const Parameter*, Slot> slots_;
   float learning_rate_ = 0;
-  bool is_finite_ = true, is_between_ = false;
+  bool is_finite_ = true, is_updating_ = false;
 };
 
 /// Forward and backward of one micro-batch, with activations at their configured place.
@@ -172,7 +172,7 @@ class MicroBatchPass {
   /// Returns how often backward of a micro-batch contributes to each gradient.
   std::int64_t contributions(const Batch& part) const;
   /// Makes the next batch begin with the final states of the last one.
-  void carry_on_states() {
+  void commit_states() {
     if (states_) states_->commit();
   }
   /// Returns the initial states of sequences (data.carry_state), or null.

@@ -99,8 +99,8 @@ PendingGradient TreeGradients::enqueue(const Batch& batch, const Stream& stream)
                      stream);
         is_done = true;
       } catch (const OutOfMemory& error) {
-        if (!leaves_->concern_others()) throw;
-        parts_.retry.compute_less(batch, error, pending.retry, parts_.optimizer);
+        if (!leaves_->involve_peers()) throw;
+        parts_.retry.reduce_memory(batch, error, pending.retry, parts_.optimizer);
       }
     }
     std::copy_if(parts_.weights.begin(), parts_.weights.end(),
@@ -108,7 +108,7 @@ PendingGradient TreeGradients::enqueue(const Batch& batch, const Stream& stream)
                  [](const Parameter* weight) { return weight->has_gradient(); });
   }
   if (pending.retry != StepRetry::kNone) {
-    leaves_->settle();
+    leaves_->drain();
   } else {
     reduce(leaves, written, pending, stream);
   }
@@ -119,7 +119,7 @@ void TreeGradients::reduce(std::int64_t leaves, const std::unordered_set<Paramet
                            PendingGradient& pending, const Stream& stream) {
   leaves_->reduce(leaves);
   for (Parameter* weight : written) {
-    if (!weight->has_gradient()) weight->gradient_was_replayed();
+    if (!weight->has_gradient()) weight->mark_gradient_replayed();
   }
   finish(pending, stream);
 }
@@ -145,7 +145,7 @@ class ShardedGradients final : public TreeGradients {
     for (Parameter* part : parts_.parts->parameters()) {
       if (part->elements() == 0) continue;
       part->begin_gradient(*leaves_, 1);
-      part->gradient_was_replayed();
+      part->mark_gradient_replayed();
     }
   }
 };

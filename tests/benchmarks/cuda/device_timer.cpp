@@ -17,8 +17,8 @@ constexpr int kTimedRows = 5;               // series of launches
 constexpr double kRowSeconds = 0.015;       // goal for the duration of a series
 constexpr std::size_t kCachesPerRound = 4;  // bytes of all sets, in sizes of the L2 cache
 constexpr std::size_t kFarBeyondCaches = 20;
-constexpr std::size_t kMostSets = 64;
-constexpr std::size_t kMostLaunches = 400;
+constexpr std::size_t kMaxSets = 64;
+constexpr std::size_t kMaxLaunches = 400;
 
 }  // namespace
 
@@ -35,12 +35,12 @@ Timing DeviceTimer::timed(const Kernel& kernel, const std::function<Work()>& mak
   do {
     sets.push_back(make());
     bytes += sets.back().footprint_bytes;
-  } while (bytes < kCachesPerRound * cache_bytes_ && sets.size() < (small_ ? 2 : kMostSets));
+  } while (bytes < kCachesPerRound * cache_bytes_ && sets.size() < (small_ ? 2 : kMaxSets));
   seconds_of_launch(sets, sets.size());  // warms up
   const double once = seconds_of_launch(sets, sets.size());
   const auto wanted = static_cast<std::size_t>(kRowSeconds / std::max(once, 1e-7));
   const std::size_t launches =
-      small_ ? sets.size() : std::clamp(wanted, sets.size(), std::max(kMostLaunches, sets.size()));
+      small_ ? sets.size() : std::clamp(wanted, sets.size(), std::max(kMaxLaunches, sets.size()));
   std::vector<double> rows;
   for (int row = 0; row < (small_ ? 1 : kTimedRows); ++row)
     rows.push_back(seconds_of_launch(sets, launches));

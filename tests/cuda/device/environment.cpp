@@ -16,7 +16,7 @@ namespace {
 /// test's memory has been freed by then, which waits for the device.
 class AfterEachTest final : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo&) override {
-    if (look_for_cuda().runtime == nullptr) return;
+    if (find_cuda().runtime == nullptr) return;
     EXPECT_EQ(cuda_runtime().failure(), "") << "work of this test or an earlier one has failed";
   }
 };
@@ -26,9 +26,9 @@ class NeedsCuda : public ::testing::Environment {
  public:
   void SetUp() override {
     ::testing::UnitTest::GetInstance()->listeners().Append(new AfterEachTest);
-    if (look_for_cuda().runtime != nullptr) return;
+    if (find_cuda().runtime != nullptr) return;
     std::puts("[  SKIPPED ] all: there is no CUDA device");
-    GTEST_SKIP() << look_for_cuda().problem;
+    GTEST_SKIP() << find_cuda().problem;
   }
 };
 

@@ -9,7 +9,7 @@ bool takes_parts(const std::string& source) {
   ChatFiles chat;
   chat.special_tokens = {{"bos_token", "<s>"}};
   chat.chat_template.emplace(source, "t");
-  return takes_parts_alone(chat, 0);
+  return requires_content_parts(chat, 0);
 }
 
 TEST(ContentForm, UsesPartsIfTextIsNotWritten) {
@@ -21,7 +21,7 @@ TEST(ContentForm, UsesPartsIfTextIsNotWritten) {
 }
 
 TEST(ContentForm, UsesTextByDefault) {
-  EXPECT_FALSE(takes_parts_alone(ChatFiles(), 0));
+  EXPECT_FALSE(requires_content_parts(ChatFiles(), 0));
   EXPECT_FALSE(takes_parts("{% for m in messages %}{{ m.content }}{% endfor %}"));
   EXPECT_FALSE(takes_parts("nothing"));
   EXPECT_FALSE(takes_parts("{{ raise_exception('no') }}"));

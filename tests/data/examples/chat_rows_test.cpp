@@ -199,20 +199,20 @@ TEST_F(ChatRowsTest, ReportsMembersOmittedByTemplate) {
       "tools": [{"type": "function", "function": {"name": "look"}}]})";
   std::string line = row;
   std::erase(line, '\n');
-  const auto unwritten = [&](const std::string& source) {
+  const auto omitted = [&](const std::string& source) {
     set_template(source);
-    return read(line + "\n" + line).findings.unwritten;
+    return read(line + "\n" + line).findings.omitted;
   };
   using Keys = std::map<std::string, std::int64_t>;
   const std::string end = "{{ m.content }}<|endoftext|>{% endfor %}";
-  EXPECT_EQ(unwritten("{% for m in messages %}" + end), (Keys{{"reasoning", 2}, {"tools", 2}}));
-  EXPECT_EQ(unwritten("{{ messages[0].content }}{{ tools | tojson }}{% for m in messages[1:] %}"
-                      "{{ m.reasoning_content | trim }}" +
-                      end),
+  EXPECT_EQ(omitted("{% for m in messages %}" + end), (Keys{{"reasoning", 2}, {"tools", 2}}));
+  EXPECT_EQ(omitted("{{ messages[0].content }}{{ tools | tojson }}{% for m in messages[1:] %}"
+                    "{{ m.reasoning_content | trim }}" +
+                    end),
             Keys{});
-  EXPECT_EQ(unwritten("{% for m in messages if m.role != 'system' %}{{ m.thinking }}"
-                      "{{ tools }}" +
-                      end),
+  EXPECT_EQ(omitted("{% for m in messages if m.role != 'system' %}{{ m.thinking }}"
+                    "{{ tools }}" +
+                    end),
             (Keys{{"content of system", 2}}));
   expect_words(read(line).notes().at(0), {"content of system", "leaves out"});
 }
@@ -229,7 +229,7 @@ TEST_F(ChatRowsTest, ReportsPartiallyOmittedAnswer) {
     set_template(concat("{% for m in messages %}<{{ m.role }}>", written,
                         "<|endoftext|>{% endfor %}{% if add_generation_prompt %}<assistant>"
                         "{% endif %}"));
-    EXPECT_EQ(read(line).findings.unwritten.count("content of assistant"), count) << written;
+    EXPECT_EQ(read(line).findings.omitted.count("content of assistant"), count) << written;
   }
 }
 
@@ -244,7 +244,7 @@ TEST_F(ChatRowsTest, ReportsUnusedKeysAndUnknownRoles) {
       R"( {"role": "tool", "name": "f", "content": "c"}, {"role": "assistant", "content": ""}]})");
   EXPECT_EQ(rows.findings.unused_of_messages, (std::set<std::string>{"name", "tool_calls.xtra"}));
   EXPECT_EQ(rows.findings.other_roles, std::set<std::string>{"critic"});
-  EXPECT_EQ(rows.findings.said_roles, std::set<std::string>{"User"});
+  EXPECT_EQ(rows.findings.original_roles, std::set<std::string>{"User"});
   EXPECT_EQ(rows.findings.empty_answers, 1);
 }
 

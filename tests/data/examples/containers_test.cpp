@@ -71,7 +71,7 @@ class Containers : public RowsFixture {
     EXPECT_TRUE(rows.refused.empty()) << name;
     for (std::size_t i = 0; i < 200; ++i) {
       EXPECT_EQ(rows.rows[i].tokens, expected.rows[i].tokens) << name << " row " << i;
-      EXPECT_EQ(rows.rows[i].learnt, expected.rows[i].learnt) << name << " row " << i;
+      EXPECT_EQ(rows.rows[i].is_target, expected.rows[i].is_target) << name << " row " << i;
     }
   }
   ExampleRows read_file(const std::filesystem::path& path) const {

@@ -183,10 +183,10 @@ TEST_F(ExampleRowsTest, NotesPlainTextDespiteChatTemplate) {
 
 TEST_F(ExampleRowsTest, ReportsFileWithMostlyInvalidLines) {
   const std::string good = "{\"text\": \"0a\"}\n", bad = "{\"text\": \"\xE4\"}\n";
-  EXPECT_EQ(read(good + bad).mostly_refused(), "");
-  expect_words(read(good + bad + bad).mostly_refused(),
+  EXPECT_EQ(read(good + bad).mostly_rejected_warning(), "");
+  expect_words(read(good + bad + bad).mostly_rejected_warning(),
                {"2 of 3 lines are refused", "line 2: it is not UTF-8", "iconv"});
-  expect_words(read(bad).mostly_refused(), {"every line is refused", "line 1"});
+  expect_words(read(bad).mostly_rejected_warning(), {"every line is refused", "line 1"});
 }
 
 TEST_F(ExampleRowsTest, ErrorsNameMissingOrEmptyFile) {
@@ -388,7 +388,7 @@ TEST_F(ExampleRowsTest, EncoderRowsHaveSourceAndTarget) {
   EXPECT_EQ(rows.rows[0].source_left_out, 1);
   EXPECT_EQ(tokenizer_->decode(rows.rows[1].source), "0\n1<|endoftext|>");
   EXPECT_EQ(
-      told_of_cut_sources({&rows.rows}, 4),
+      cut_sources_note({&rows.rows}, 4),
       "1 source is longer than 4 tokens, which the encoder reads at most, and lost 1 token at "
       "its end");
   ASSERT_EQ(rows.refused.size(), 2U);

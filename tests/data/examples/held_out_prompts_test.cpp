@@ -11,8 +11,8 @@ ExampleRow row_of(const Tokenizer& tokenizer, const std::string& prompt,
                   const std::string& answer) {
   ExampleRow row;
   row.tokens = tokenizer.encode(prompt + answer);
-  row.learnt.assign(row.tokens.size(), false);
-  std::fill(row.learnt.begin() + std::ssize(prompt), row.learnt.end(), true);
+  row.is_target.assign(row.tokens.size(), false);
+  std::fill(row.is_target.begin() + std::ssize(prompt), row.is_target.end(), true);
   return row;
 }
 
@@ -48,15 +48,15 @@ TEST(HeldOutPrompts, ChatPromptShowsLastMessage) {
   row.tokens = tokenizer->encode(
       "<|begin_of_text|>system 1 2<|end_of_text|>user\n0 1 2\n<|end_of_text|>assistant\n0",
       ControlText::kAsTokens);
-  row.learnt.assign(row.tokens.size(), false);
-  row.learnt.back() = true;
+  row.is_target.assign(row.tokens.size(), false);
+  row.is_target.back() = true;
   EXPECT_EQ(held_out_prompts({row}, *tokenizer, 1, 99).at(0).text, "user\n0 1 2");
   row.tokens = tokenizer->encode(
       "<|begin_of_text|>You are kind.<|end_of_text|>user<|end_of_text|>你好<|end_of_text|>"
       "assistant<|end_of_text|>0",
       ControlText::kAsTokens);
-  row.learnt.assign(row.tokens.size(), false);
-  row.learnt.back() = true;
+  row.is_target.assign(row.tokens.size(), false);
+  row.is_target.back() = true;
   EXPECT_EQ(held_out_prompts({row}, *tokenizer, 1, 99).at(0).text, "你好") << "a single word";
 }
 

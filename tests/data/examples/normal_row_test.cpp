@@ -61,7 +61,7 @@ TEST(NormalRow, WritesArgumentsAsTextOnRequest) {
   const std::string line = R"({"messages": [{"role": "assistant", "tool_calls":
       [{"function": {"name": "f", "arguments": {"x": 1, "y": "é"}}}]}]})";
   const json::value function =
-      json::parse(messages(line, {.arguments_as_text = true, .none_beside_calls = true}));
+      json::parse(messages(line, {.arguments_as_text = true, .null_content_with_calls = true}));
   EXPECT_EQ(function.at(0).at("tool_calls").at(0).at("function").at("arguments"),
             json::value(R"({"x": 1, "y": "é"})"));
   EXPECT_TRUE(function.at(0).at("content").is_null());

@@ -15,8 +15,8 @@ namespace {
 ExampleRow row_of(std::int32_t first, std::size_t count) {
   ExampleRow row{.tokens = std::vector<std::int32_t>(count)};
   std::iota(row.tokens.begin(), row.tokens.end(), first);
-  row.learnt.assign(count, true);
-  row.learnt[0] = row.learnt[1] = false;
+  row.is_target.assign(count, true);
+  row.is_target[0] = row.is_target[1] = false;
   return row;
 }
 

@@ -26,7 +26,7 @@ class PairRow : public RowsFixture {
     const auto half = [&](std::int64_t begin, std::int64_t end) {
       ExampleRow part;
       part.tokens.assign(row.tokens.begin() + begin, row.tokens.begin() + end);
-      part.learnt.assign(row.learnt.begin() + begin, row.learnt.begin() + end);
+      part.is_target.assign(row.is_target.begin() + begin, row.is_target.begin() + end);
       return shown(part);
     };
     return half(0, row.rejected_at) + " / " + half(row.rejected_at, std::ssize(row.tokens));
@@ -193,8 +193,8 @@ TEST_F(PairRow, PacksPairsWithHalvesAndReferences) {
       for (std::size_t t = first; t + 1 < last; ++t, ++place) {
         EXPECT_EQ(tokens[place], row.tokens[t]);
         EXPECT_EQ(positions[place], static_cast<std::int32_t>(t - first));
-        EXPECT_EQ(targets[place], row.learnt[t + 1] ? row.tokens[t + 1] : kNoTarget);
-        EXPECT_EQ(halves[place], row.learnt[t + 1] ? half : -1);
+        EXPECT_EQ(targets[place], row.is_target[t + 1] ? row.tokens[t + 1] : kNoTarget);
+        EXPECT_EQ(halves[place], row.is_target[t + 1] ? half : -1);
       }
     }
     ++pair;

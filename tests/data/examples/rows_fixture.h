@@ -34,8 +34,8 @@ class RowsFixture : public ::testing::Test {
     std::string text;
     bool inside = false;
     for (std::size_t i = 0; i < row.tokens.size(); ++i) {
-      if (row.learnt[i] != inside) text += inside ? "]" : "[";
-      inside = row.learnt[i];
+      if (row.is_target[i] != inside) text += inside ? "]" : "[";
+      inside = row.is_target[i];
       text += tokenizer_->token_bytes(row.tokens[i]);
     }
     return text + (inside ? "]" : "");

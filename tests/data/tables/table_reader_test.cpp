@@ -100,7 +100,7 @@ TEST_F(TableReader, ReportsUnreadFilesOfFolder) {
   expect_words(message_of<MissingInput>([&] { row_files(rows); }), {"c.txt", "z.jsonl.gz"});
   std::filesystem::create_symlink("nowhere", rows / "d.jsonl");
   folder_.write("rows/a.jsonl", "{}");
-  const std::string told = told_of_other_files(rows, {RowSplit::kTrain});
+  const std::string told = unread_files_note(rows, {RowSplit::kTrain});
   expect_words(told, {"c.txt", "z.jsonl.gz", "d.jsonl (leads nowhere)"});
   EXPECT_EQ(told.find("README"), told.npos);
 }
@@ -197,12 +197,12 @@ TEST_F(TableReader, FindsFilesOfFolderAndSplit) {
   EXPECT_EQ(names(RowSplit::kTrain), "latest.csv train-00000-of-00002.parquet ");
   EXPECT_EQ(names(RowSplit::kValidation), "a_validation.json valid.jsonl ");
   EXPECT_EQ(names(RowSplit::kTest), "test-00000-of-00001.parquet test.jsonl ");
-  expect_words(told_of_other_files(folder_ / "s", {RowSplit::kTrain, RowSplit::kValidation}),
+  expect_words(unread_files_note(folder_ / "s", {RowSplit::kTrain, RowSplit::kValidation}),
                {"test.jsonl", "split"});
-  expect_words(told_of_other_files(folder_ / "d", {RowSplit::kTrain}), {"g.txt", ".jsonl"});
-  expect_words(told_of_mixed_splits({"a/wiki.train.raw", "a/wiki.test.raw", "b/test.txt"}),
+  expect_words(unread_files_note(folder_ / "d", {RowSplit::kTrain}), {"g.txt", ".jsonl"});
+  expect_words(mixed_splits_warning({"a/wiki.train.raw", "a/wiki.test.raw", "b/test.txt"}),
                {"reads wiki.test.raw, whose"});
-  EXPECT_EQ(told_of_mixed_splits({"a/train.py", "b/test.py", "b/latest.py"}), "");
+  EXPECT_EQ(mixed_splits_warning({"a/train.py", "b/test.py", "b/latest.py"}), "");
   folder_.write("none/e/f.jsonl", "");
   expect_words(message_of<MissingInput>([&] { row_files(folder_ / "none"); }), {"none/e"});
 }

@@ -112,9 +112,9 @@ TEST(BpeTraining, ForgettingRareWordsIgnoresThreadCount) {
                                         texts.begin() + static_cast<std::ptrdiff_t>(first + 5)));
     }
     const auto result = trainer.train();
-    EXPECT_GT(result.forgotten_words, 1000) << count;
+    EXPECT_GT(result.dropped_words, 1000) << count;
     EXPECT_GT(result.distinct_words, 500) << count;
-    std::string all = std::to_string(result.forgotten_words);
+    std::string all = std::to_string(result.dropped_words);
     for (std::int32_t id = 0; id < 500; ++id) all += concat(' ', result.tokenizer->token_bytes(id));
     return all;
   };

@@ -86,7 +86,7 @@ void expect_equal_apart(const std::string& text, std::int64_t segment_bytes) {
   ASSERT_EQ(words, words_of(text));
   for (const auto& tokenizer : all_tokenizers(text)) {
     const auto cut = [&](std::string_view part, std::size_t first) {
-      return tokenizer->last_cut(part, first);
+      return tokenizer->last_split_point(part, first);
     };
     std::vector<std::int32_t> ids;
     for (const TextSegment& segment : segments_of(text, segment_bytes, cut)) {

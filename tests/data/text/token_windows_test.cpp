@@ -154,7 +154,7 @@ TEST_F(TokenWindowsTest, RejectsSplitShorterThanSequence) {
 
 TEST_F(TokenWindowsTest, EvaluationCoversSplitOnce) {
   const TokenDataset tokens = split_of(counted(47));  // 46 targets
-  const OrderedBatches batches(TokenWindows::to_measure_on(tokens, 10), 3, stream_);
+  const OrderedBatches batches(TokenWindows::for_evaluation(tokens, 10), 3, stream_);
   const std::vector<Shape> shapes{{3, 10}, {1, 10}, {1, 6}};
   ASSERT_EQ(batches.batches(), std::ssize(shapes));
   std::int32_t next = 0;
@@ -165,16 +165,16 @@ TEST_F(TokenWindowsTest, EvaluationCoversSplitOnce) {
     EXPECT_EQ(values(batch.at("targets")).back(), next);
   }
   EXPECT_EQ(next, 46);
-  EXPECT_EQ(OrderedBatches(TokenWindows::to_measure_on(tokens, 23), 3, stream_).batches(), 1);
+  EXPECT_EQ(OrderedBatches(TokenWindows::for_evaluation(tokens, 23), 3, stream_).batches(), 1);
 }
 
 TEST_F(TokenWindowsTest, EvaluatesShortSplitInOneWindow) {
   const TokenDataset tokens = split_of(counted(47));
-  const OrderedBatches batches(TokenWindows::to_measure_on(tokens, 64), 8, stream_);
+  const OrderedBatches batches(TokenWindows::for_evaluation(tokens, 64), 8, stream_);
   EXPECT_EQ(batches.batches(), 1);
   EXPECT_EQ(batches.batch(0).at("targets").shape(), (Shape{1, 46}));
   const TokenDataset one = split_of(counted(1));
-  expect_words(message_of<DataError>([&] { TokenWindows::to_measure_on(one, 64); }),
+  expect_words(message_of<DataError>([&] { TokenWindows::for_evaluation(one, 64); }),
                {"val", "1 tokens", "at least 2"});
 }
 
@@ -260,7 +260,7 @@ TEST_F(TokenWindowsTest, MasksDependOnlyOnSeedBatchAndRow) {
 TEST_F(TokenWindowsTest, EvaluationMasksIgnoreBatchSize) {
   const Tokens all = words(107);
   const TokenDataset tokens = split_of(all);
-  const auto windows = TokenWindows::to_measure_on(tokens, 10, MaskSettings{0.3, kMask, kMask});
+  const auto windows = TokenWindows::for_evaluation(tokens, 10, MaskSettings{0.3, kMask, kMask});
   const auto evaluate = [&](std::int64_t batch_size) {
     const OrderedBatches batches(windows, batch_size, stream_);
     Masked whole;

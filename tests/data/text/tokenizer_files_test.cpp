@@ -366,12 +366,12 @@ TEST(TokenizerFiles, ReadsAddedTokensFromConfig) {
   EXPECT_EQ(ids(plain, ControlText::kAsTokens), (Ids{268, 267}));
   EXPECT_EQ(ids(plain, ControlText::kAsText).front(), 268);  // it is not a special token
   EXPECT_EQ(with(plain)->decode(Ids{268}), "<extra>");
-  EXPECT_EQ(with(plain)->least_table(), 269);
+  EXPECT_EQ(with(plain)->min_table_rows(), 269);
   const std::string special = R"({"added_tokens_decoder": {"268": {"content": "<extra>",
       "special": true}}})";
   EXPECT_EQ(ids(special, ControlText::kAsTokens), (Ids{268, 267}));
   EXPECT_NE(ids(special, ControlText::kAsText).front(), 268);
-  EXPECT_EQ(with(special)->least_table(), trained()->least_table());
+  EXPECT_EQ(with(special)->min_table_rows(), trained()->min_table_rows());
   for (const char* named :
        {R"({"pad_token": "<extra>"})", R"({"extra_special_tokens": ["<extra>"]})",
         R"({"additional_special_tokens": [{"content": "<extra>"}]})",

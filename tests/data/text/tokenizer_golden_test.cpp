@@ -127,7 +127,7 @@ TEST_P(TokenizerPipelines, LastCutPreservesTokens) {
   std::size_t cuts = 0;
   for (std::size_t i = 0; i < texts(); ++i) {
     for (std::size_t end = text(i).size(); end > 1;) {
-      const std::size_t cut = tokenizer->last_cut(text(i).substr(0, end), 1);
+      const std::size_t cut = tokenizer->last_split_point(text(i).substr(0, end), 1);
       if (cut == 0) break;
       for (const ControlText control : {ControlText::kAsText, ControlText::kAsTokens}) {
         Ids ids = tokenizer->encode(text(i).substr(0, cut), control);

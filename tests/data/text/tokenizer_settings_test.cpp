@@ -64,7 +64,7 @@ TEST_F(TokenizerSettingsTest, ReadsAddedTokensOfOldFolders) {
   EXPECT_EQ(ids("<x><y>[PAD]"), (Ids{268, 269, 270}));
   EXPECT_EQ(ids("<x>", ControlText::kAsText), Ids{268});
   EXPECT_GT(ids("[PAD]", ControlText::kAsText).size(), 1u);
-  EXPECT_EQ(load_tokenizer(folder_.path())->least_table(), 270);
+  EXPECT_EQ(load_tokenizer(folder_.path())->min_table_rows(), 270);
   folder_.write("added_tokens.json", R"({"<|im_end|>": 268})");
   folder_.write("special_tokens_map.json", R"({"eos_token": "<|im_end|>"})");
   EXPECT_EQ(end_of_text(), 268);

@@ -44,13 +44,13 @@ TEST(WordCounts, ForgetsRarestWordsRegardlessOfOrder) {
     add(down, "word" + std::to_string(back), back < 100 ? 2 + back : 1);
   }
   const std::size_t limit = up.weight() / 4;
-  EXPECT_GT(up.forget_rarest(limit), 1000);
-  down.forget_rarest(limit);
+  EXPECT_GT(up.drop_rarest(limit), 1000);
+  down.drop_rarest(limit);
   EXPECT_EQ(as_map(up), as_map(down));
   EXPECT_LE(up.weight(), limit);
   EXPECT_GT(up.weight(), limit - 50);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(as_map(up).at("word" + std::to_string(i)), 2 + i);
-  EXPECT_EQ(up.forget_rarest(limit), 0);
+  EXPECT_EQ(up.drop_rarest(limit), 0);
 }
 
 }  // namespace

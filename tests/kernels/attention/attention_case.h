@@ -63,15 +63,15 @@ struct AttentionCase : AttentionSizes, AttentionRules {
     }
     return tensor_of(values, {batch, length}, DType::kI32, stream);
   }
-  bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const {
-    if (k > q) return bidirectional && sees(b, k, q);
+  bool attends(std::int64_t b, std::int64_t q, std::int64_t k) const {
+    if (k > q) return bidirectional && attends(b, k, q);
     return (window == 0 || k > q - window) && (document == 0 || k >= q - place(b, q));
   }
   /// Whether the pattern hides a key from a query of a head.
   bool hides(std::int64_t head, std::int64_t q, std::int64_t k) const {
-    return pattern.is_on() && !pattern.sees(static_cast<std::int32_t>(head),
-                                            static_cast<std::int32_t>(q / pattern.block),
-                                            static_cast<std::int32_t>(k / pattern.block));
+    return pattern.is_on() && !pattern.attends(static_cast<std::int32_t>(head),
+                                               static_cast<std::int32_t>(q / pattern.block),
+                                               static_cast<std::int32_t>(k / pattern.block));
   }
   /// End of the keys that query q may see.
   std::int64_t end(std::int64_t q) const { return bidirectional ? length : q + 1; }

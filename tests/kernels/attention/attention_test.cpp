@@ -112,7 +112,7 @@ Reference reference_forward(const AttentionCase& c, const Tensor& qkv) {
       for (std::int64_t t = 0; t < c.length; ++t) {
         Values score;
         for (std::int64_t s = 0; s < c.end(t); ++s) {
-          score.push_back(c.sees(b, t, s) && !c.hides(h, t, s)
+          score.push_back(c.attends(b, t, s) && !c.hides(h, t, s)
                               ? c.score(product_of_heads(at(t, 0), at(s, 1), c.head_size),
                                         bias.empty() ? 0 : bias[c.bias_at(h, t, s)])
                               : -std::numeric_limits<double>::infinity());
@@ -250,7 +250,7 @@ Gradients reference_gradients(const AttentionCase& c, const AttentionTensors& t)
       Values weight, dweight, slope;
       double correction = 0;
       for (std::int64_t s = 0; s < c.end(q); ++s) {
-        const bool seen = c.sees(b, q, s) && !c.hides(head, q, s);
+        const bool seen = c.attends(b, q, s) && !c.hides(head, q, s);
         const double sum =
             seen ? product_of_heads(x.data() + at(q, 0), x.data() + at(s, 1), c.head_size) : 0;
         const double score = c.score(sum, bias.empty() ? 0 : bias[c.bias_at(head, q, s)]);

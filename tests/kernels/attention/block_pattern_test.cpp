@@ -12,8 +12,8 @@ constexpr std::int32_t kBlocks = 41;
 
 std::vector<std::int32_t> seen(const BlockPattern& pattern, std::int32_t head, std::int32_t i) {
   std::vector<std::int32_t> blocks;
-  for (std::int32_t j = pattern.next_seen(head, i, 0); j != BlockPattern::kNone;
-       j = pattern.next_seen(head, i, j + 1))
+  for (std::int32_t j = pattern.next_visible(head, i, 0); j != BlockPattern::kNone;
+       j = pattern.next_visible(head, i, j + 1))
     blocks.push_back(j);
   return blocks;
 }
@@ -30,14 +30,14 @@ TEST(BlockPattern, SeesLocalGlobalAndRandomBlocks) {
       EXPECT_EQ(std::ssize(all), std::ssize(blocks));
       for (std::int32_t j = 0; j <= kBlocks; ++j) {
         const bool fixed = j <= i && (j > i - pattern.local || j < pattern.global);
-        EXPECT_EQ(pattern.sees(2, i, j), all.contains(j)) << i << " " << j;
+        EXPECT_EQ(pattern.attends(2, i, j), all.contains(j)) << i << " " << j;
         EXPECT_TRUE(!fixed || all.contains(j)) << i << " " << j;
         if (!fixed && all.contains(j)) ++others;
         EXPECT_TRUE(j <= i || !all.contains(j));
       }
-      const std::int32_t fixed = pattern.seen_by(i) - others;
+      const std::int32_t fixed = pattern.visible_blocks(i) - others;
       EXPECT_EQ(others, std::min(pattern.random, i + 1 - fixed)) << i;
-      EXPECT_EQ(pattern.seen_by(i), std::ssize(blocks));
+      EXPECT_EQ(pattern.visible_blocks(i), std::ssize(blocks));
     }
   }
 }
@@ -61,13 +61,13 @@ TEST(BlockPattern, DrawsBlocksUniformlyByKeyAndHead) {
 TEST(BlockPattern, CountsKeysVisibleToQuery) {
   AttentionSpec spec(2);
   spec.pattern = {10, 2, 1, 1};
-  EXPECT_DOUBLE_EQ(keys_seen(spec, 10), 5);
-  EXPECT_DOUBLE_EQ(keys_seen(spec, 20), (10 * 5 + 10 * 15) / 20.0);
+  EXPECT_DOUBLE_EQ(visible_keys(spec, 10), 5);
+  EXPECT_DOUBLE_EQ(visible_keys(spec, 20), (10 * 5 + 10 * 15) / 20.0);
   // All but the first three query blocks see four: their own, the previous, the first and a random
   // one.
-  EXPECT_DOUBLE_EQ(keys_seen(spec, 95), (10 * (5 + 15 + 25) + 60 * 35 + 5 * 32.5) / 95);
+  EXPECT_DOUBLE_EQ(visible_keys(spec, 95), (10 * (5 + 15 + 25) + 60 * 35 + 5 * 32.5) / 95);
   spec.window = 8;
-  EXPECT_LE(keys_seen(spec, 95), 8);
+  EXPECT_LE(visible_keys(spec, 95), 8);
 }
 
 }  // namespace

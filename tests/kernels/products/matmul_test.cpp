@@ -83,7 +83,7 @@ TEST(MatmulDeathTest, MatchesReferenceWithoutNativeBf16) {
   const auto without_bf16 = [] {
     ProcessorUse use = processor_use();
     use.bfloat16 = use.tiles = false;
-    hold_processor_to(use);
+    limit_instruction_set(use);
     for (const Product& p : kProducts) {
       expect_product(p, Transpose::kNo, Transpose::kYes, DType::kBF16, DType::kBF16,
                      GradientMode::kOverwrite);

@@ -271,7 +271,7 @@ TEST(BlockLinearDeathTest, InstructionSetDoesNotChangeBits) {
       ProcessorUse use = processor_use();
       use.bfloat16 = use.tiles = false;
       use.set = set;
-      hold_processor_to(use);
+      limit_instruction_set(use);
       std::_Exit(wanted == all_products(cpu_stream()) ? 0 : 1);
     };
     EXPECT_EXIT(with_less(), ::testing::ExitedWithCode(0), "") << name_of(set);

@@ -37,8 +37,8 @@ TEST(MicroScaling, DequantizesEachCodeByPowerOfTwo) {
 
 TEST(MicroScaling, LastExponentMeansNaN) {
   EXPECT_TRUE(std::isnan(micro_scaling_factor(255)));
-  EXPECT_TRUE(std::isfinite(6 * micro_scaling_factor(kMostMicroScalingExponent)));
-  EXPECT_FALSE(std::isfinite(6 * micro_scaling_factor(kMostMicroScalingExponent + 1)));
+  EXPECT_TRUE(std::isfinite(6 * micro_scaling_factor(kMaxMicroScalingExponent)));
+  EXPECT_FALSE(std::isfinite(6 * micro_scaling_factor(kMaxMicroScalingExponent + 1)));
 }
 
 TEST(MicroScaling, RefusesPartialBlock) {

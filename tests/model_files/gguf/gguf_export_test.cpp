@@ -46,7 +46,7 @@ class GgufModel : public ::testing::Test {
   std::unique_ptr<LanguageModel> made(const ModelConfig& config, std::uint64_t seed) {
     auto model = make_model(config, seed, stream_);
     model->visit_parameters([&](Parameter& parameter) {
-      const Tensor values = parameter.home_master();
+      const Tensor values = parameter.master_in_place();
       if (parameter.role() == Role::kVector)
         for (std::int64_t i = 0; i < values.elements(); ++i)
           values.data<float>()[i] += 0.01f * static_cast<float>(i % 13);
@@ -78,7 +78,7 @@ TEST_P(GgufFamily, RoundTripsWeightsAndIsDeterministic) {
   EXPECT_EQ(read_text(folder_ / "a/model.gguf"), read_text(folder_ / "b/model.gguf"));
   std::map<std::string, Tensor> wanted;
   model->visit_parameters(
-      [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
+      [&](Parameter& parameter) { wanted[parameter.name()] = parameter.master_in_place(); });
   std::size_t read = 0;
   visit_gguf_weights(GgufFile(folder_ / "a/model.gguf"), *other, other->config(),
                      [&](Parameter& parameter, const FolderWeight& weight) {
@@ -115,7 +115,7 @@ TEST_F(GgufModel, InterleavesLlamaQueryRows) {
   const auto model = made(small("llama"), 1);
   Tensor queries;
   model->visit_parameters([&](Parameter& parameter) {
-    if (parameter.name() == "h.0.attn.c_attn.weight") queries = parameter.home_master();
+    if (parameter.name() == "h.0.attn.c_attn.weight") queries = parameter.master_in_place();
   });
   ASSERT_TRUE(queries);
   const std::string in_folder = "layers.0.self_attn.q_proj.weight";

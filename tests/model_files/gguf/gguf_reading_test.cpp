@@ -120,11 +120,11 @@ TEST_P(GgufRoundTrip, RestoresWrittenWeights) {
   read_hugging_face_weights(path, *other, stream_);
   std::map<std::string, Tensor> wanted;
   model->visit_parameters(
-      [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
+      [&](Parameter& parameter) { wanted[parameter.name()] = parameter.master_in_place(); });
   other->visit_parameters([&](Parameter& parameter) {
-    EXPECT_LT(
-        relative_error(values_of(parameter.home_master()), values_of(wanted.at(parameter.name()))),
-        1e-6)
+    EXPECT_LT(relative_error(values_of(parameter.master_in_place()),
+                             values_of(wanted.at(parameter.name()))),
+              1e-6)
         << parameter.name();
   });
 }
@@ -151,7 +151,7 @@ TEST_F(GgufReading, RestoresLlama3RopeScaling) {
 TEST_F(GgufReading, TokenizerGivesSameTokens) {
   const auto path = written(small_model("llama"));
   const auto read = load_tokenizer(path);
-  ASSERT_TRUE(holds_tokenizer(path));
+  ASSERT_TRUE(contains_tokenizer(path));
   for (const char* text : {"The cat sat on the mat.", "  two  blanks\n\nand 1234 lines",
                            "na\xC3\xAFve \xE2\x82\xAC 5 \xF0\x9F\x98\x80", "<|endoftext|>"}) {
     EXPECT_EQ(read->encode(text), tokenizer_->encode(text)) << text;
@@ -327,8 +327,8 @@ TEST_F(QuantizedGguf, DequantizesQuantizedVectors) {
 }
 
 TEST_F(QuantizedGguf, DetectsMostlyQuantizedFile) {
-  EXPECT_TRUE(is_mostly_blocks(GgufFile(path_)));
-  EXPECT_FALSE(is_mostly_blocks(GgufFile(written(small_model("llama")))));
+  EXPECT_TRUE(is_mostly_quantized(GgufFile(path_)));
+  EXPECT_FALSE(is_mostly_quantized(GgufFile(written(small_model("llama")))));
 }
 
 TEST_F(QuantizedGguf, LogitsAreCloseToDequantized) {

@@ -38,7 +38,7 @@ std::unique_ptr<LanguageModel> adapted(const fs::path& folder, const std::string
   add_adapters(*model, adapter.config, 1, stream);
   read_adapter_weights(folder, *model, config, stream, model_families(),
                        [&](Parameter& parameter, const Tensor& values) {
-                         wait_for_copy(parameter.home_master(), values, stream);
+                         wait_for_copy(parameter.master_in_place(), values, stream);
                        });
   return model;
 }
@@ -232,7 +232,7 @@ TEST_P(MixtureAdapterFolder, PeftFolderRoundTripKeepsLogits) {
   add_adapters(*model, config, 1, stream);
   model->visit_linears([&](Linear& linear) {
     if (linear.adapter() == nullptr) return;
-    const Tensor b = linear.adapter()->b().home_master();
+    const Tensor b = linear.adapter()->b().master_in_place();
     for (std::int64_t i = 0; i < b.elements(); ++i)
       b.data<float>()[i] = 0.01f * static_cast<float>((i * 7) % 11 - 5);
   });

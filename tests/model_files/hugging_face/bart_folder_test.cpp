@@ -100,12 +100,12 @@ TEST_F(BartFolder, ReadsPublishedKeysWithoutWarning) {
   EXPECT_EQ(keys.rules.first, 0);
   EXPECT_EQ(keys.beams, 4);
   EXPECT_EQ(keys.most, 142);
-  EXPECT_EQ(keys.search_end, SearchEnd::kEnough);
+  EXPECT_EQ(keys.search_end, EarlyStopping::kEnough);
   write_text(folder_ / "generation_config.json", R"({"num_beams": 2, "early_stopping": "never"})");
   const GenerationKeys apart = read_generation_keys({folder_.path()});
   EXPECT_EQ(apart.beams, 2);
-  EXPECT_EQ(apart.search_end, SearchEnd::kCertain);
-  EXPECT_EQ(apart.rules.unrepeated, 0) << "config.json no longer applies";
+  EXPECT_EQ(apart.search_end, EarlyStopping::kCertain);
+  EXPECT_EQ(apart.rules.no_repeat_ngram, 0) << "config.json no longer applies";
   EXPECT_EQ(apart.start, 2) << "except for the start token";
 }
 
@@ -153,7 +153,7 @@ TEST_F(BartFolder, WithoutPrefixAndBiasHasZeroBias) {
   model->visit_parameters([&](Parameter& parameter) {
     if (parameter.name() != "lm_head.bias") return;
     ++biases;
-    EXPECT_EQ(values_of(parameter.home_master()), std::vector<double>(64));
+    EXPECT_EQ(values_of(parameter.master_in_place()), std::vector<double>(64));
   });
   EXPECT_EQ(biases, 1);
 }

@@ -211,7 +211,7 @@ TEST_F(FamilyKeys, AcceptsConfigClassDumpsWithoutWarning) {
 /// In each family, an export keeps all values of the base's config.json that training does not
 /// change.
 TEST_F(FamilyKeys, ExportKeepsUnchangedValuesOfBase) {
-  const auto is_of_training = [](const std::string& key) {
+  const auto is_training_key = [](const std::string& key) {
     return key.find("dropout") != key.npos || key.find("pdrop") != key.npos ||
            key.ends_with("layerdrop") || key == "init_std" || key == "initializer_range";
   };
@@ -225,7 +225,7 @@ TEST_F(FamilyKeys, ExportKeepsUnchangedValuesOfBase) {
       base["a_key_of_others"] = "kept";
       base["auto_map"] = boost::json::object{{"AutoConfig", "code.Config"}};
       for (auto& [key, value] : base)
-        if (is_of_training(std::string(key)) && value.is_number()) value = 0.375;
+        if (is_training_key(std::string(key)) && value.is_number()) value = 0.375;
       ModelConfig model = read_hugging_face_config(base, "base", model_families()).model;
       const HuggingFaceLayout& layout = find_family(model.family, model_families()).hugging_face;
       const auto written = [&](const ModelConfig& one) {
@@ -247,7 +247,7 @@ TEST_F(FamilyKeys, ExportKeepsUnchangedValuesOfBase) {
       EXPECT_EQ(changed.at("a_key_of_others"), "kept");
       EXPECT_NE(changed, same) << type;
       for (const auto& [key, value] : base)
-        if (is_of_training(std::string(key))) {
+        if (is_training_key(std::string(key))) {
           EXPECT_EQ(changed.at(key), value)
               << version << " " << type << " " << std::string_view(key);
         }

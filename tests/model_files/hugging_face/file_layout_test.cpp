@@ -49,14 +49,14 @@ TEST_F(FileLayout, ConvolutionChannelsPrecedeTaps) {
   const Tensor back = Tensor::zeros({2, 12}, DType::kF32, MemoryKind::kData, stream_);
   take_from_file(back, there, part);
   EXPECT_TRUE(same_bits(back, here));
-  EXPECT_FALSE(lies_alike(part));
-  EXPECT_TRUE(lies_alike({.name = "x", .shape = {2, 3, 1}, .channels_first = true}));
+  EXPECT_FALSE(has_same_order(part));
+  EXPECT_TRUE(has_same_order({.name = "x", .shape = {2, 3, 1}, .channels_first = true}));
 }
 
 TEST_F(FileLayout, EqualLayoutsShareMemory) {
   const Tensor rows = numbered(2);
   EXPECT_EQ(in_file_layout(rows, {.name = "x", .shape = {8, 2}}).raw(), rows.raw());
-  EXPECT_EQ(reordered(rows, {.groups = 1, .rows = {4, 4}}, RowsTo::kFile).raw(), rows.raw());
+  EXPECT_EQ(reordered(rows, {.groups = 1, .rows = {4, 4}}, TargetOrder::kFile).raw(), rows.raw());
 }
 
 TEST_F(FileLayout, ReorderedCodesKeepValues) {
@@ -68,10 +68,10 @@ TEST_F(FileLayout, ReorderedCodesKeepValues) {
       dequantize_rows(to, rows, stream_);
       return to;
     };
-    const QuantizedRows there = reordered(codes, 128, kOrder, RowsTo::kFile, "x", stream_);
-    EXPECT_TRUE(same_bits(numbers(there), reordered(numbers(codes), kOrder, RowsTo::kFile)))
+    const QuantizedRows there = reordered(codes, 128, kOrder, TargetOrder::kFile, "x", stream_);
+    EXPECT_TRUE(same_bits(numbers(there), reordered(numbers(codes), kOrder, TargetOrder::kFile)))
         << form;
-    const QuantizedRows back = reordered(there, 128, kOrder, RowsTo::kHere, "x", stream_);
+    const QuantizedRows back = reordered(there, 128, kOrder, TargetOrder::kHere, "x", stream_);
     EXPECT_TRUE(same_bits(numbers(back), numbers(codes))) << form;
   }
 }
@@ -79,7 +79,7 @@ TEST_F(FileLayout, ReorderedCodesKeepValues) {
 TEST_F(FileLayout, RejectsCodesWithBlocksAcrossRows) {
   const QuantizedRows codes = quantize_rows(normal_tensor({8, 96}, 3, stream_), "nf4", stream_);
   try {
-    reordered(codes, 96, kOrder, RowsTo::kHere, "F: q_proj.weight", stream_);
+    reordered(codes, 96, kOrder, TargetOrder::kHere, "F: q_proj.weight", stream_);
     FAIL() << "nothing was thrown";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("q_proj.weight: its 4-bit codes have blocks of 64"),

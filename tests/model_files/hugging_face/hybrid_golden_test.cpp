@@ -121,7 +121,7 @@ TEST(HybridFolder, WarnsAboutOverflowingDecay) {
   };
   EXPECT_EQ(said_of(folder), "");
   model->visit_parameters([](Parameter& parameter) {
-    if (parameter.name().ends_with("A_log")) parameter.home_master().data<float>()[0] = 100;
+    if (parameter.name().ends_with("A_log")) parameter.master_in_place().data<float>()[0] = 100;
   });
   export_hugging_face(*model, nullptr, scratch / "out", stream);
   EXPECT_NE(said_of(scratch / "out").find("A_log is above 88.7 in 1 of "), std::string::npos);
@@ -194,7 +194,7 @@ TEST_F(VisionLanguageFolder, ExportCopiesMultiTokenPredictionHeads) {
   const fs::path folder = scratch_ / "more";
   fs::copy(folder_, folder);
   const SafetensorsFile before(folder_ / "model.safetensors");
-  std::vector<CarriedTensor> all;
+  std::vector<CopiedTensor> all;
   for (const SafetensorsEntry& entry : before.entries()) all.push_back({&before, entry.name});
   const Tensor more = normal_tensor({2, 3}, 1, stream_);
   write_safetensors(folder / "model.safetensors", {{"mtp.fc.weight", more}}, {}, all);

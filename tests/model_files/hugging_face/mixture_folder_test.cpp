@@ -28,7 +28,7 @@ TEST(MixtureFolder, RejectsNaNWeightsByTensor) {
     model->visit_parameters([&, wanted = role](Parameter& parameter) {
       if (parameter.role() != wanted || std::exchange(is_set, is_set || parameter.role() == wanted))
         return;
-      parameter.home_master().data<float>()[3] = NAN;
+      parameter.master_in_place().data<float>()[3] = NAN;
     });
     const fs::path output = scratch / name_of(role);
     export_hugging_face(*model, nullptr, output, stream);
@@ -107,9 +107,9 @@ TEST(MixtureFolder, Version5LayoutHasSameWeights) {
     read_hugging_face_weights(scratch / name, *other, stream);
     std::map<std::string, Tensor> wanted;
     usual->visit_parameters(
-        [&](Parameter& parameter) { wanted[parameter.name()] = parameter.home_master(); });
+        [&](Parameter& parameter) { wanted[parameter.name()] = parameter.master_in_place(); });
     other->visit_parameters([&](Parameter& parameter) {
-      EXPECT_TRUE(same_bits(parameter.home_master(), wanted.at(parameter.name())))
+      EXPECT_TRUE(same_bits(parameter.master_in_place(), wanted.at(parameter.name())))
           << name << " " << parameter.name();
     });
   }

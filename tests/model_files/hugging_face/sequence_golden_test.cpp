@@ -136,16 +136,16 @@ class LabelSmoothingGolden : public SequenceGolden {
     for (const auto& [name, tensor] : whole.tensors())
       tensors.push_back(
           {name, name == "targets" ? smoothed_.load(name, MemoryKind::kData, stream_) : tensor});
-    Batch learnt(std::move(tensors), whole.tokens_per_example());
-    learnt.set_targets(static_cast<double>(whole.tokens() - kNotLearnt));
-    return learnt;
+    Batch is_target(std::move(tensors), whole.tokens_per_example());
+    is_target.set_targets(static_cast<double>(whole.tokens() - kNotLearnt));
+    return is_target;
   }
   Step step(float smoothing) {
-    const Batch learnt = learnt_batch();
+    const Batch is_target = learnt_batch();
     stream_.pool()->reset_peaks();
     PlainTape tape{Pass{.label_smoothing = smoothing}};
-    const Tensor loss = model_->forward(learnt, 1, tape, stream_);
-    model_->backward(learnt, tape, stream_);
+    const Tensor loss = model_->forward(is_target, 1, tape, stream_);
+    model_->backward(is_target, tape, stream_);
     return {kernels::wait_for_value(loss, stream_), stream_.pool()->use().peak_total};
   }
   static constexpr std::int64_t kNotLearnt = 5;

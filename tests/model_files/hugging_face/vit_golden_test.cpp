@@ -119,7 +119,7 @@ TEST_F(VitFolder, OtherClassesGetNewZeroHead) {
   const auto network = make_network(config, 1, stream);
   read_hugging_face_weights(from_, *network, config, stream);
   network->visit_parameters([&](Parameter& parameter) {
-    const auto values = values_of(parameter.home_master());
+    const auto values = values_of(parameter.master_in_place());
     const bool is_zero = std::ranges::all_of(values, [](double x) { return x == 0; });
     EXPECT_EQ(is_zero, parameter.name().starts_with("classifier.")) << parameter.name();
   });

@@ -45,7 +45,7 @@ inline std::vector<Node> mixed_nodes(float dropout = 0) {
       part("speed.mean", "seen", sequence({mean(), residual({linear(8), silu})})),
       part("speed.first", "video.tokens", token(0)),
       sum("speed.sum", {"speed.mean", "speed.first", "speed.mean"}),
-      concatenate("speed.all", {"speed.sum", "speed.first"}, Along::kChannels),
+      concatenate("speed.all", {"speed.sum", "speed.first"}, ConcatAxis::kChannels),
       part("speed.head", "speed.all", linear(2)),
       huber("speed", "speed.head", "speeds", 0.5, 0.8f),
       part("grid.head", "video.cnn", convolution({.outputs = 5 + 3, .window = around(1)})),

@@ -107,7 +107,7 @@ TEST_P(RecurrentMixerTest, RestoresKeptState) {
   begin(7);
   state_->keep(1, stream_);
   const std::vector<double> first = follow(7, 12);
-  state_->go_back(1, stream_);
+  state_->restore(1, stream_);
   EXPECT_EQ(follow(7, 12), first);
   EXPECT_FALSE(state_->can_rewind());
   EXPECT_TRUE(state_->can_keep());

@@ -269,38 +269,38 @@ TEST_F(WatchServerTest, UsedPortThrowsInUse) {
 
 TEST_F(WatchServerTest, SendsStepsAndCurvesWhenPointsMerge) {
   const auto run = begin_run("mine");
-  constexpr auto kMost = static_cast<std::int64_t>(Curves::kMostPoints);
-  write_steps(run, 1, kMost);
+  constexpr auto kMax = static_cast<std::int64_t>(Curves::kMaxPoints);
+  write_steps(run, 1, kMax);
   WatchedRun watched(run, "mine");
   RunFeed feed(watched);
   feed.refresh();
-  FeedPlace place = feed.place_after("", kMost);
-  feed.news(place);
-  write_steps(run, kMost + 1, kMost + 2);
+  FeedPosition place = feed.position_after("", kMax);
+  feed.updates(place);
+  write_steps(run, kMax + 1, kMax + 2);
   feed.refresh();
-  const std::string news = feed.news(place);
-  EXPECT_EQ(ids_of(news), (Steps{kMost + 1, kMost + 2}));
-  EXPECT_NE(news.find("event: reset"), std::string::npos);
-  EXPECT_NE(news.find("\"stepsPerPoint\":2,"), std::string::npos);
-  write_steps(run, kMost + 3, kMost + 3);
+  const std::string updates = feed.updates(place);
+  EXPECT_EQ(ids_of(updates), (Steps{kMax + 1, kMax + 2}));
+  EXPECT_NE(updates.find("event: reset"), std::string::npos);
+  EXPECT_NE(updates.find("\"stepsPerPoint\":2,"), std::string::npos);
+  write_steps(run, kMax + 3, kMax + 3);
   feed.refresh();
-  EXPECT_EQ(feed.news(place).find("event: reset"), std::string::npos);
+  EXPECT_EQ(feed.updates(place).find("event: reset"), std::string::npos);
 }
 
 TEST_F(WatchServerTest, SendsCurvesIfViewerMissedManySteps) {
   const auto run = begin_run("mine");
-  constexpr auto kMost = static_cast<std::int64_t>(RunFeed::kMostMessages);
-  write_steps(run, 1, kMost + 10);
+  constexpr auto kMax = static_cast<std::int64_t>(RunFeed::kMaxMessages);
+  write_steps(run, 1, kMax + 10);
   WatchedRun watched(run, "mine");
   RunFeed feed(watched);
   EXPECT_TRUE(feed.refresh());
-  FeedPlace behind = feed.place_after("", 5), near = feed.place_after("", 10);
-  EXPECT_NE(feed.news(behind).find("event: reset"), std::string::npos);
-  const std::string news = feed.news(near);
-  EXPECT_EQ(news.find("event: reset"), std::string::npos);
-  EXPECT_EQ(ids_of(news).size(), RunFeed::kMostMessages);
-  EXPECT_EQ(ids_of(news).front(), 11);
-  EXPECT_EQ(feed.news(near), "");
+  FeedPosition behind = feed.position_after("", 5), near = feed.position_after("", 10);
+  EXPECT_NE(feed.updates(behind).find("event: reset"), std::string::npos);
+  const std::string updates = feed.updates(near);
+  EXPECT_EQ(updates.find("event: reset"), std::string::npos);
+  EXPECT_EQ(ids_of(updates).size(), RunFeed::kMaxMessages);
+  EXPECT_EQ(ids_of(updates).front(), 11);
+  EXPECT_EQ(feed.updates(near), "");
 }
 
 }  // namespace

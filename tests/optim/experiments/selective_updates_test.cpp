@@ -40,12 +40,12 @@ class OneRow {
       std::fill_n(to.gradient().data<float>(), 10, 1.0f);
       to.gradient().data<float>()[largest] = finite ? 5.0f : std::nanf("");
     }
-    optimizer_.wait_for_late_step({finite, 1, 1, rates}, device_);
+    optimizer_.wait_for_delayed_step({finite, 1, 1, rates}, device_);
     return numbers(weight_.acquire_master(device_));
   }
   std::vector<float> drained() {
     optimizer_.wait_for_exact_weights(device_);
-    return numbers(weight_.home_master());
+    return numbers(weight_.master_in_place());
   }
 
  private:

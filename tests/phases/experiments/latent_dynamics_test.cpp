@@ -1,4 +1,4 @@
-#include "phases/experiments/jump_planner.h"
+#include "phases/experiments/model_based_planner.h"
 
 #include <gtest/gtest.h>
 
@@ -12,20 +12,20 @@ namespace {
 using Eigen::VectorXd;
 
 /// A loss that falls by a fraction with each step, and more with action 1.
-std::vector<SeenStep> falling(std::size_t steps, double start, bool acts) {
-  std::vector<SeenStep> seen;
+std::vector<ObservedStep> falling(std::size_t steps, double start, bool acts) {
+  std::vector<ObservedStep> observation;
   double loss = start;
   for (std::size_t t = 0; t < steps; ++t) {
     const double action = acts && t % 3 == 2 ? 1 : 0;
     loss *= action > 0 ? 0.6 : 0.9;
-    seen.push_back({action, VectorXd{{loss, std::cos(0.3 * static_cast<double>(t))}}});
+    observation.push_back({action, VectorXd{{loss, std::cos(0.3 * static_cast<double>(t))}}});
   }
-  return seen;
+  return observation;
 }
 
 TEST(LatentDynamics, GradientMatchesFiniteDifferences) {
   LatentDynamics model(2, 7);
-  const std::vector<SeenStep> window = falling(5, 1.3, true);
+  const std::vector<ObservedStep> window = falling(5, 1.3, true);
   VectorXd gradient, other;
   model.loss(window, gradient);
   ASSERT_GT(gradient.norm(), 1e-3);
@@ -49,11 +49,11 @@ TEST(LatentDynamics, GradientMatchesFiniteDifferences) {
 double error_of_predictions(const LatentDynamics& model, std::size_t ahead) {
   double sum = 0;
   for (const double start : {0.7, 1.1, 1.6}) {
-    const std::vector<SeenStep> run = falling(8 + ahead, start, true);
+    const std::vector<ObservedStep> run = falling(8 + ahead, start, true);
     LatentDynamics::Latent latent;
     for (std::size_t t = 0; t < 8; ++t) latent = model.observed(latent, run[t]);
     for (std::size_t t = 8; t < run.size(); ++t) latent = model.predicted(latent, run[t].action);
-    sum += std::abs(model.decoded(latent)[0] - run.back().seen[0]) / 3;
+    sum += std::abs(model.decoded(latent)[0] - run.back().observation[0]) / 3;
   }
   return sum;
 }
@@ -62,7 +62,7 @@ TEST(LatentDynamics, PredictsLossAndActionEffects) {
   LatentDynamics model(2, 1);
   double first = 0, last = 0;
   for (int i = 0; i < 3000; ++i) {
-    const std::vector<SeenStep> window = falling(16, 0.5 + 0.1 * (i % 15), true);
+    const std::vector<ObservedStep> window = falling(16, 0.5 + 0.1 * (i % 15), true);
     const double loss = model.train(window, 3e-3);
     if (i == 0) first = loss;
     last = loss;
@@ -71,11 +71,11 @@ TEST(LatentDynamics, PredictsLossAndActionEffects) {
   double stays = 0;
   for (const double start : {0.7, 1.1, 1.6}) {
     const auto run = falling(12, start, true);
-    stays += std::abs(run[7].seen[0] - run.back().seen[0]) / 3;
+    stays += std::abs(run[7].observation[0] - run.back().observation[0]) / 3;
   }
   EXPECT_LT(error_of_predictions(model, 4), 0.5 * stays);
   LatentDynamics::Latent latent;
-  for (const SeenStep& step : falling(8, 1.2, true)) latent = model.observed(latent, step);
+  for (const ObservedStep& step : falling(8, 1.2, true)) latent = model.observed(latent, step);
   EXPECT_LT(model.decoded(model.predicted(latent, 1))[0],
             model.decoded(model.predicted(latent, 0))[0])
       << "an action lowers the loss";
@@ -101,8 +101,8 @@ TEST(LatentDynamics, ResumesFromSavedState) {
 TEST(LatentDynamics, IgnoresNonFiniteWindow) {
   LatentDynamics model(2, 3);
   const std::vector<double> before = model.state();
-  std::vector<SeenStep> window = falling(4, 1, false);
-  window[1].seen[0] = std::nan("");
+  std::vector<ObservedStep> window = falling(4, 1, false);
+  window[1].observation[0] = std::nan("");
   model.train(window, 1e-3);
   EXPECT_EQ(model.state(), before);
 }
@@ -111,17 +111,17 @@ TEST(LatentDynamics, IgnoresNonFiniteWindow) {
 TEST(LatentDynamics, CategoryProbabilitiesStayPositive) {
   LatentDynamics model(2, 7);
   model.parameters() *= 1e3;
-  const std::vector<SeenStep> window = falling(5, 1.3, true);
-  LatentDynamics::Latent seen;
-  for (const SeenStep& step : window) {
-    const LatentDynamics::Latent predicted = model.predicted(seen, step.action);
-    seen = model.observed(seen, step);
-    for (const VectorXd& z : {predicted.z, seen.z}) {
+  const std::vector<ObservedStep> window = falling(5, 1.3, true);
+  LatentDynamics::Latent observation;
+  for (const ObservedStep& step : window) {
+    const LatentDynamics::Latent predicted = model.predicted(observation, step.action);
+    observation = model.observed(observation, step);
+    for (const VectorXd& z : {predicted.z, observation.z}) {
       EXPECT_NEAR(z.sum(), LatentDynamics::kGroups, 1e-12);
       EXPECT_GE(z.minCoeff(), 0.01 / LatentDynamics::kCategories - 1e-12);
     }
   }
-  EXPECT_GT(seen.z.maxCoeff(), 0.99) << "the other categories are nearly impossible";
+  EXPECT_GT(observation.z.maxCoeff(), 0.99) << "the other categories are nearly impossible";
   VectorXd gradient;
   EXPECT_TRUE(std::isfinite(model.loss(window, gradient)));
   EXPECT_TRUE(gradient.allFinite());

@@ -15,12 +15,12 @@ PhaseConfig with_arms() {
   return config;
 }
 
-Jump jump_worth(double drop, double cost, double next_step_length = 1) {
-  Jump jump;
-  jump.paired_drop = drop;
-  jump.cost = cost;
-  jump.next_step_length = next_step_length;
-  return jump;
+Extrapolation jump_worth(double drop, double cost, double next_step_length = 1) {
+  Extrapolation extrapolation;
+  extrapolation.paired_drop = drop;
+  extrapolation.cost = cost;
+  extrapolation.next_step_length = next_step_length;
+  return extrapolation;
 }
 
 TEST(PredictionBandit, TriesEachArmFirstInOrder) {
@@ -28,7 +28,7 @@ TEST(PredictionBandit, TriesEachArmFirstInOrder) {
   for (const std::int64_t steps : {2, 8, 4}) {
     EXPECT_EQ(bandit.choice()->arm.steps, steps);
     EXPECT_NE(bandit.explanation().find("not tried yet"), std::string::npos);
-    bandit.see_jump(jump_worth(0.1, 2));
+    bandit.observe_result(jump_worth(0.1, 2));
   }
 }
 
@@ -39,7 +39,8 @@ TEST(PredictionBandit, PrefersArmWithBestGainPerCost) {
     const std::int64_t steps = bandit.choice()->arm.steps;
     ++taken[steps];
     // The longest gains most in total but least for its cost.
-    bandit.see_jump(steps == 8 ? jump_worth(0.06, 6) : jump_worth(steps == 4 ? 0.05 : 0.02, 1));
+    bandit.observe_result(steps == 8 ? jump_worth(0.06, 6)
+                                     : jump_worth(steps == 4 ? 0.05 : 0.02, 1));
   }
   EXPECT_GT(taken[4], taken[2]);
   EXPECT_GT(taken[2], taken[8]);
@@ -53,7 +54,7 @@ TEST(PredictionBandit, AdaptsToImprovedArm) {
     for (int i = 0; i < 60; ++i) {
       const bool hit = bandit.choice()->arm.steps == best;
       times += hit && i >= 30;
-      bandit.see_jump(jump_worth(hit ? 0.1 : 0, 1));
+      bandit.observe_result(jump_worth(hit ? 0.1 : 0, 1));
     }
     return times;
   };
@@ -63,10 +64,10 @@ TEST(PredictionBandit, AdaptsToImprovedArm) {
 
 TEST(PredictionBandit, KeepsStepLengthPerArm) {
   PredictionBandit bandit(with_arms());
-  bandit.see_jump(jump_worth(0.1, 1, 0.25));
+  bandit.observe_result(jump_worth(0.1, 1, 0.25));
   EXPECT_EQ(bandit.choice()->step_length, 1) << "step length of an untried arm";
-  bandit.see_jump(jump_worth(0, 1, 0.5));
-  bandit.see_jump(jump_worth(0, 1, 0.75));
+  bandit.observe_result(jump_worth(0, 1, 0.5));
+  bandit.observe_result(jump_worth(0, 1, 0.75));
   EXPECT_EQ(bandit.choice()->arm.steps, 2);
   EXPECT_EQ(bandit.choice()->step_length, 0.25);
   EXPECT_NE(bandit.explanation().find("momentum for 2 steps, its loss falls by 0.1"),
@@ -76,14 +77,14 @@ TEST(PredictionBandit, KeepsStepLengthPerArm) {
 
 TEST(PredictionBandit, ResumesFromSavedState) {
   PredictionBandit one(with_arms()), other(with_arms());
-  for (const double drop : {0.1, 0.3, -0.1, 0.2}) one.see_jump(jump_worth(drop, 2, drop));
+  for (const double drop : {0.1, 0.3, -0.1, 0.2}) one.observe_result(jump_worth(drop, 2, drop));
   State state;
   one.save(state);
   other.load(state);
   EXPECT_EQ(other.explanation(), one.explanation());
   for (int i = 0; i < 20; ++i) {
-    one.see_jump(jump_worth(0.01 * i, 1));
-    other.see_jump(jump_worth(0.01 * i, 1));
+    one.observe_result(jump_worth(0.01 * i, 1));
+    other.observe_result(jump_worth(0.01 * i, 1));
     ASSERT_EQ(other.explanation(), one.explanation());
   }
 }

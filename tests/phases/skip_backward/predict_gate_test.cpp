@@ -15,7 +15,7 @@ PhaseConfig config_with(double trial_share) {
   return config;
 }
 
-/// An artificial run: the loss falls by `slope` per Full step, with noise. A jump lowers it by
+/// An artificial run: the loss falls by `slope` per Full step, with noise. An extrapolation lowers it by
 /// `gain` immediately, of which `kept` remains, and costs as much as `cost` Full steps.
 struct MadeUpRun {
   PredictGate gate;
@@ -32,10 +32,10 @@ struct MadeUpRun {
       loss -= slope;
     }
   }
-  void jump(double gain, double kept, Decision decision = Decision::kAccepted) {
-    gate.begin_jump(gate.grant());
+  void extrapolation(double gain, double kept, Decision decision = Decision::kAccepted) {
+    gate.begin_extrapolation(gate.allowance());
     gate.add_step();
-    gate.finish_jump({.cost = cost, .decision = decision, .paired_drop = gain});
+    gate.finish_extrapolation({.cost = cost, .decision = decision, .paired_drop = gain});
     loss -= gain * kept;
   }
 };
@@ -43,37 +43,37 @@ struct MadeUpRun {
 TEST(PredictGate, AllowsOneProbeWithoutEvidence) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  EXPECT_TRUE(run.gate.grant().open);
-  EXPECT_TRUE(run.gate.grant().trial);
-  EXPECT_EQ(run.gate.grant().steps, 3);
-  run.jump(0, 0);
+  EXPECT_TRUE(run.gate.allowance().open);
+  EXPECT_TRUE(run.gate.allowance().trial);
+  EXPECT_EQ(run.gate.allowance().steps, 3);
+  run.extrapolation(0, 0);
   run.full(500);
-  EXPECT_FALSE(run.gate.grant().open) << "no budget for probes";
+  EXPECT_FALSE(run.gate.allowance().open) << "no budget for probes";
 }
 
 TEST(PredictGate, OpensWhenJumpsSaveMoreThanTheyCost) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  run.jump(0.05, 1.0);  // progress of five Full steps at the cost of three
+  run.extrapolation(0.05, 1.0);  // progress of five Full steps at the cost of three
   run.full(20);
   EXPECT_NEAR(run.gate.advantage(), 0.02, 1e-9);
-  EXPECT_TRUE(run.gate.grant().open);
-  EXPECT_FALSE(run.gate.grant().trial);
+  EXPECT_TRUE(run.gate.allowance().open);
+  EXPECT_FALSE(run.gate.allowance().trial);
 }
 
 TEST(PredictGate, StaysClosedWhenJumpsCostMore) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  run.jump(0.02, 1.0);
+  run.extrapolation(0.02, 1.0);
   run.full(20);
   EXPECT_NEAR(run.gate.advantage(), -0.01, 1e-9);
-  EXPECT_FALSE(run.gate.grant().open);
+  EXPECT_FALSE(run.gate.allowance().open);
 }
 
 TEST(PredictGate, IgnoresGainThatIsNotKept) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  run.jump(0.5, 0.0);  // a large gain in the probe, nothing kept
+  run.extrapolation(0.5, 0.0);  // a large gain in the probe, nothing kept
   run.full(20);
   EXPECT_NEAR(run.gate.advantage(), -0.03, 1e-9);
 }
@@ -81,7 +81,7 @@ TEST(PredictGate, IgnoresGainThatIsNotKept) {
 TEST(PredictGate, CreditIsLimitedToProbedGain) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  run.jump(0.0, 0.0);
+  run.extrapolation(0.0, 0.0);
   run.loss -= 0.5;  // simulates a lower learning rate
   run.full(20);
   EXPECT_NEAR(run.gate.advantage(), -0.03, 1e-9);
@@ -90,10 +90,10 @@ TEST(PredictGate, CreditIsLimitedToProbedGain) {
 TEST(PredictGate, ChargesRevertedJumps) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  run.jump(0.05, 1.0);
+  run.extrapolation(0.05, 1.0);
   run.full(20);
   const double before = run.gate.advantage();
-  run.jump(0, 0, Decision::kReverted);
+  run.extrapolation(0, 0, Decision::kReverted);
   run.full(20);
   EXPECT_NEAR(run.gate.advantage(), 0.9 * before - 0.03, 1e-9);
 }
@@ -107,11 +107,11 @@ TEST(PredictGate, ClosesAfterRejectionsForAnyFullLength) {
       for (int i = 0; i < full_steps || !run.gate.ready(); ++i) run.full(1);
     };
     be_ready();
-    run.jump(0.05, 1.0);
+    run.extrapolation(0.05, 1.0);
     be_ready();
     EXPECT_GT(run.gate.advantage(), 0);
     for (int i = 0; i < 3; ++i) {
-      run.jump(0, 0, Decision::kReverted);
+      run.extrapolation(0, 0, Decision::kReverted);
       be_ready();
     }
     EXPECT_LT(run.gate.advantage(), 0) << "full_steps " << full_steps;
@@ -125,7 +125,7 @@ TEST(PredictGate, RequiresEvidenceBeyondNoise) {
     MadeUpRun run(config);
     run.noise = 0.05;
     run.full(60);
-    run.jump(0.08, 1.0);
+    run.extrapolation(0.08, 1.0);
     run.full(20);
     return run.gate.advantage();
   };
@@ -142,7 +142,7 @@ TEST(PredictGate, SeldomOpensByChance) {
     run.slope = 0.0005;
     for (int i = 0; i < 5; ++i) {
       run.full(100);
-      run.jump(0.003, 0.0);
+      run.extrapolation(0.003, 0.0);
     }
     run.full(20);
     opened += run.gate.advantage() > 0;
@@ -155,9 +155,9 @@ TEST(PredictGate, KeepsProbesWithinTrialShare) {
   int steps = 0, trial_steps = 0;
   for (; steps < 3000; ++steps) {
     run.full(1);
-    if (!run.gate.grant().open) continue;
-    trial_steps += static_cast<int>(run.gate.grant().steps);
-    run.jump(0, 0, Decision::kReverted);
+    if (!run.gate.allowance().open) continue;
+    trial_steps += static_cast<int>(run.gate.allowance().steps);
+    run.extrapolation(0, 0, Decision::kReverted);
   }
   EXPECT_LE(trial_steps, 0.02 * steps + 3);
   EXPECT_GE(trial_steps, 0.02 * steps - 3);
@@ -169,43 +169,43 @@ TEST(PredictGate, AllowsLongerPhasesWhileAccepted) {
   run.full(20);
   std::vector<std::int64_t> lengths;
   for (int i = 0; i < 4; ++i) {
-    run.jump(0.05, 1.0);
+    run.extrapolation(0.05, 1.0);
     run.full(20);
-    lengths.push_back(run.gate.grant().steps);
-    EXPECT_FALSE(run.gate.grant().trial);
+    lengths.push_back(run.gate.allowance().steps);
+    EXPECT_FALSE(run.gate.allowance().trial);
   }
   EXPECT_EQ(lengths, (std::vector<std::int64_t>{6, 12, 15, 15}));
-  run.jump(0, 0, Decision::kReverted);
+  run.extrapolation(0, 0, Decision::kReverted);
   run.full(20);
-  EXPECT_EQ(run.gate.grant().steps, 7);
+  EXPECT_EQ(run.gate.allowance().steps, 7);
 }
 
 TEST(PredictGate, StepLengthFollowsKeptFraction) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  EXPECT_EQ(run.gate.grant().step_length, 1);
+  EXPECT_EQ(run.gate.allowance().step_length, 1);
   const auto after = [&](Decision decision, double kept) {
-    run.gate.begin_jump(run.gate.grant());
-    run.gate.finish_jump({.cost = 1, .decision = decision, .kept_fraction = kept});
-    return run.gate.grant().step_length;
+    run.gate.begin_extrapolation(run.gate.allowance());
+    run.gate.finish_extrapolation({.cost = 1, .decision = decision, .kept_fraction = kept});
+    return run.gate.allowance().step_length;
   };
   EXPECT_EQ(after(Decision::kShrunk, 0.25), 0.25);
   EXPECT_EQ(after(Decision::kReverted, 0), 0.125);
   EXPECT_EQ(after(Decision::kAccepted, 1), 0.25);
   for (int i = 0; i < 9; ++i) after(Decision::kReverted, 0);
-  EXPECT_EQ(run.gate.grant().step_length, 0.0625);
+  EXPECT_EQ(run.gate.allowance().step_length, 0.0625);
 }
 
 TEST(PredictGate, HalfOfProbesIgnoreConfidence) {
   MadeUpRun run(config_with(0.02));
   run.full(100);
-  EXPECT_TRUE(run.gate.grant().overdue) << "the first probe";
-  run.jump(0, 0, Decision::kReverted);
+  EXPECT_TRUE(run.gate.allowance().overdue) << "the first probe";
+  run.extrapolation(0, 0, Decision::kReverted);
   std::vector<std::int64_t> open, overdue;
   for (std::int64_t step = 102; step < 700; ++step) {
     run.full(1);
-    if (run.gate.grant().open) open.push_back(step);
-    if (run.gate.grant().overdue) overdue.push_back(step);
+    if (run.gate.allowance().open) open.push_back(step);
+    if (run.gate.allowance().overdue) overdue.push_back(step);
   }
   EXPECT_EQ(open.front(), 300);     // 6 steps at 2 %
   EXPECT_EQ(overdue.front(), 600);  // 6 steps at 1 %
@@ -215,14 +215,14 @@ TEST(PredictGate, RestoresSavedState) {
   MadeUpRun run(config_with(0.1));
   run.noise = 0.05;
   run.full(30);
-  run.jump(0.05, 1.0);
+  run.extrapolation(0.05, 1.0);
   run.full(12);
   State state;
   run.gate.save(state);
   MadeUpRun loaded(config_with(0.1));
   loaded.gate.load(state);
   EXPECT_EQ(loaded.gate.advantage(), run.gate.advantage());
-  EXPECT_EQ(loaded.gate.grant().open, run.gate.grant().open);
+  EXPECT_EQ(loaded.gate.allowance().open, run.gate.allowance().open);
 }
 
 }  // namespace

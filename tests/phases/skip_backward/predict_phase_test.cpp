@@ -172,7 +172,7 @@ TEST(PredictPhase, ChargesPlanningOfModelBasedHorizon) {
   for (const PhaseOutcome& outcome : measured.run(60)) EXPECT_FALSE(outcome.planning_cost);
   EXPECT_EQ(measured.machine.statistics().planning_cost, 0);
   setup.phases.skip_backward.horizon = "model_based";
-  setup.phases.skip_backward.aim_cost = 0;
+  setup.phases.skip_backward.direction_cost = 0;
   BowlRun model_based({}, setup, 0.1);
   double sum = 0;
   for (int i = 0; i < 200; ++i) {

@@ -47,7 +47,7 @@ TEST_P(EveryPredictor, IsReadyAfterEnoughUpdates) {
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of(GetParam()));
   take_updates(bowl, *predictor, 20);
-  EXPECT_NE(predictor->readiness(), Readiness::kNotYet);
+  EXPECT_NE(predictor->readiness(), Readiness::kNotReady);
 }
 
 TEST_P(EveryPredictor, DoesNotChangeWeights) {
@@ -200,7 +200,7 @@ TEST(TwoTimescalePredictor, BlendsMomentumByShare) {
     EXPECT_NEAR(mixed[i], 0.25f * slow[i] + 0.75f * fast[i], 1e-7);
 }
 
-/// All weights grow by 0.1 in each update, and by half in a jump in between.
+/// All weights grow by 0.1 in each update, and by half in an extrapolation in between.
 std::vector<float> direction_after_a_jump(const std::string& name, bool tells) {
   QuadraticBowl bowl;
   const auto predictor = make_predictor(slow_only(name));

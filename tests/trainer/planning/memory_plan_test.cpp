@@ -80,7 +80,7 @@ double rate_over_real(const HybridTrainerConfig& config) {
 
 /// Convolutions and transformers run at a different rate than a decoder block of the same width.
 TEST(MemoryPlan, MeasuresNetworkSpeedOnItsOwnParts) {
-  HybridTrainerConfig config = gradient_alone(sensors());
+  HybridTrainerConfig config = gradient_only(sensors());
   EXPECT_NEAR(std::log(rate_over_real(config)), 0, std::log(1.5));
   config.data.batch_size = 2;
   config.model.heads = 4;

@@ -285,7 +285,7 @@ std::size_t measured_host_bytes(const HybridTrainerConfig& config) {
     predicted = std::max(predicted, trainer.machine().undecided_steps());
   }
   EXPECT_EQ(predicted, config.phases.max_predict_steps);
-  return host->use().most_taken;
+  return host->use().max_taken;
 }
 
 TEST(MemorySimulation, IncludesBatchesKeptByLongPrediction) {

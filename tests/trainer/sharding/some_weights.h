@@ -19,7 +19,7 @@ struct SomeWeights {
   void add(const char* name, const Shape& shape, Role role) {
     own.push_back(std::make_unique<Parameter>(name, shape, role, stream));
     weights.push_back(own.back().get());
-    float* const values = weights.back()->home_master().data<float>();
+    float* const values = weights.back()->master_in_place().data<float>();
     for (std::int64_t i = 0; i < shape.elements(); ++i)
       values[i] = static_cast<float>(own.size() * 100000) + static_cast<float>(i);
   }

@@ -16,9 +16,9 @@ namespace {
 
 /// Sharded weights in several groups, most of which take several rounds.
 struct SharedWeights {
-  SharedWeights(Communicator& ranks, bool beside)
+  SharedWeights(Communicator& ranks, bool background)
       : parts(weights.weights, optimizer_named("adamw"), ranks,
-              {.beside = beside, .bucket_bytes = 4096 * 3}, weights.stream) {}
+              {.background = background, .bucket_bytes = 4096 * 3}, weights.stream) {}
   /// Updates the own shards like an optimizer, to values that identify the rank and time.
   void change_own_parts(float time) {
     for (Parameter* part : parts.parameters()) {
@@ -44,10 +44,10 @@ struct SharedWeights {
 };
 
 TEST(WeightArrivals, AllRanksReceiveEveryPart) {
-  for (const bool beside : {true, false}) {
+  for (const bool background : {true, false}) {
     run_thread_ranks(3, [&](Communicator& others) {
-      BackgroundCommunicator ranks(others, beside);
-      SharedWeights shared(ranks, beside);
+      BackgroundCommunicator ranks(others, background);
+      SharedWeights shared(ranks, background);
       ASSERT_GT(shared.parts.groups().size(), 2u);
       for (const float time : {1.0f, 2.0f, 3.0f}) {
         shared.change_own_parts(time);
@@ -103,9 +103,9 @@ TEST(WeightArrivals, SendsNothingWithoutChange) {
     ranks.barrier();
     const std::uint64_t before = ranks.use().calls;
     shared.parts.send_changes();
-    for (Parameter* weight : shared.weights.weights) weight->home_master();
+    for (Parameter* weight : shared.weights.weights) weight->master_in_place();
     shared.change_own_parts(1);
-    for (Parameter* part : shared.parts.parameters()) part->home_master();
+    for (Parameter* part : shared.parts.parameters()) part->master_in_place();
     EXPECT_EQ(ranks.use().calls, before);
     shared.parts.send_changes();
     ranks.barrier();
@@ -130,7 +130,7 @@ TEST(WeightArrivals, LaterChangeDoesNotAlterPartInFlight) {
     }
     ranks.barrier();
     for (std::size_t i = 0; i < shared.weights.weights.size(); ++i) {
-      const Tensor master = shared.weights.weights[i]->home_master();
+      const Tensor master = shared.weights.weights[i]->master_in_place();
       const int other = 1 - ranks.rank();
       const Shard theirs = shared.parts.of(i, other);
       for (std::int64_t k = theirs.first; k < theirs.last; ++k)
@@ -145,7 +145,7 @@ class ModelAfterArrivals {
     for (Parameter* weight : weights_.weights) weight->compute_in(DType::kBF16, weights_.stream);
     try {
       WeightParts parts(weights_.weights, optimizer_named("adamw"), ranks,
-                        {.beside = true, .bucket_bytes = 4096 * 3}, weights_.stream);
+                        {.background = true, .bucket_bytes = 4096 * 3}, weights_.stream);
       for (Parameter* part : parts.parameters())
         fill_zero(part->acquire_master(weights_.stream, Use::kWrite), weights_.stream);
       parts.masters_changed(weights_.stream);
@@ -169,7 +169,7 @@ class ModelAfterArrivals {
   void use() const {
     for (Parameter* weight : weights_.weights) {
       const Weight master = weight->acquire_master(weights_.stream);
-      EXPECT_EQ(master.tensor().raw(), weight->home_master().raw());
+      EXPECT_EQ(master.tensor().raw(), weight->master_in_place().raw());
     }
   }
 

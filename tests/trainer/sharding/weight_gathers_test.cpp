@@ -37,7 +37,7 @@ class WeightGathersTest : public ::testing::Test {
     return gathers.take(weight, DType::kF32, stream_).data<float>()[0];
   }
   void set(std::size_t weight, float value) {
-    own_[weight]->home_master().data<float>()[0] = value;
+    own_[weight]->master_in_place().data<float>()[0] = value;
   }
 
   const Stream stream_{MemoryPool::create("rank")};

@@ -31,7 +31,7 @@ TEST_F(WeightPartsTest, GathersShardedWeights) {
     const WeightSharing sharded{.shards = true, .bucket_bytes = 1 << 16, .bytes_ahead = 1 << 20};
     WeightParts parts(here.weights, optimizer_named("adamw"), ranks, sharded, here.stream);
     for (const Parameter* part : parts.parameters()) {
-      const Tensor master = part->home_master();
+      const Tensor master = part->master_in_place();
       for (std::int64_t i = 0; i < master.elements(); ++i)
         master.data<float>()[i] = -master.data<float>()[i] - static_cast<float>(ranks.rank());
     }
@@ -42,7 +42,7 @@ TEST_F(WeightPartsTest, GathersShardedWeights) {
         const Shard part = parts.of(i, rank);
         for (std::int64_t k = part.first; k < part.last; ++k) {
           ASSERT_EQ(master.tensor().data<float>()[k],
-                    -weights_[i]->home_master().data<float>()[k] - static_cast<float>(rank))
+                    -weights_[i]->master_in_place().data<float>()[k] - static_cast<float>(rank))
               << weights_[i]->name() << ' ' << k;
         }
       }
@@ -54,12 +54,12 @@ TEST_F(WeightPartsTest, DotProductsMatchSingleRank) {
   std::vector<double> wanted;
   for (const Parameter* weight : weights_)
     wanted.push_back(
-        kernels::wait_for_dot(weight->home_master(), weight->home_master(), some_.stream));
+        kernels::wait_for_dot(weight->master_in_place(), weight->master_in_place(), some_.stream));
   run_thread_ranks(4, [&](Communicator& ranks) {
     SomeWeights here;
     const WeightParts parts(here.weights, optimizer_named("lion"), ranks, {}, here.stream);
     std::vector<Tensor> own;
-    for (const Parameter* part : parts.parameters()) own.push_back(part->home_master());
+    for (const Parameter* part : parts.parameters()) own.push_back(part->master_in_place());
     const auto chunks = parts.wait_for_chunk_dots(own, own, here.stream);
     for (std::size_t i = 0; i < own.size(); ++i) {
       EXPECT_EQ(std::accumulate(chunks[i].begin(), chunks[i].end(), 0.0), wanted[i]);

@@ -37,7 +37,7 @@ T* dynamic_shared() {
   return static_cast<T*>(emulation::shared_memory());
 }
 
-inline std::size_t most_shared_bytes(const Stream& stream) {
+inline std::size_t max_shared_bytes(const Stream& stream) {
   return simulated(stream) ? 0 : emulation::device().shared_bytes;
 }
 

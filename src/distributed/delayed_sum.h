@@ -10,21 +10,21 @@ namespace hybrid_trainer {
 
 /// Numbers in 8 or 4 bits, in blocks with an f32 scale each: the dynamic tree of
 /// kernels/quantized/quantization.h, or NormalFloat 4.
-class LowBitNumbers {
+class QuantizedValues {
  public:
   static std::int64_t block(std::int64_t bits);
   /// `elements`: whole blocks. Throws OutOfMemory.
-  LowBitNumbers(std::int64_t elements, std::int64_t bits, const Stream& stream);
+  QuantizedValues(std::int64_t elements, std::int64_t bits, const Stream& stream);
   /// Quantizes and dequantizes f32 values of the same size.
   void write(const Tensor& values, const Stream& stream) const;
   void read(const Tensor& values, const Stream& stream) const;
   /// Returns a view of elements [first, last), which must be whole blocks.
-  LowBitNumbers part(std::int64_t first, std::int64_t last) const;
+  QuantizedValues part(std::int64_t first, std::int64_t last) const;
   const Tensor& codes() const { return codes_; }    // u8
   const Tensor& scales() const { return scales_; }  // f32
 
  private:
-  LowBitNumbers(std::int64_t bits, Tensor codes, Tensor scales)
+  QuantizedValues(std::int64_t bits, Tensor codes, Tensor scales)
       : bits_(bits), codes_(std::move(codes)), scales_(std::move(scales)) {}
   std::int64_t bits_;
   Tensor codes_, scales_;
@@ -32,16 +32,16 @@ class LowBitNumbers {
 
 /// Accumulated rounding errors of messages (sent minus exact), which the next sum compensates. f32,
 /// whole blocks in each rank's shard.
-struct LowBitErrors {
-  LowBitErrors() = default;  // for messages without rounding
+struct QuantizationErrors {
+  QuantizationErrors() = default;  // for messages without rounding
   /// Makes zero errors. Throws OutOfMemory.
-  LowBitErrors(std::int64_t elements, std::int64_t bits, const Communicator& ranks,
-               const Stream& stream);
-  explicit operator bool() const { return of_message.defined(); }
+  QuantizationErrors(std::int64_t elements, std::int64_t bits, const Communicator& ranks,
+                     const Stream& stream);
+  explicit operator bool() const { return message_error.defined(); }
 
   std::int64_t bits = 32;
-  Tensor of_message;  // of this rank's messages; as large as a message
-  Tensor of_sum;      // of the sums of this rank's shard
+  Tensor message_error;  // of this rank's messages; as large as a message
+  Tensor sum_error;      // of the sums of this rank's shard
 };
 
 /// A low-bit sum over all ranks. Each rank quantizes its values and sends each other rank its
@@ -49,46 +49,47 @@ struct LowBitErrors {
 /// sends it to all, so all have the same bits. The rank that rounds also compensates the error
 /// later ("error feedback"). Source: Karimireddy et al. 2019, "Error feedback fixes SignSGD",
 /// algorithm 2; in DiLoCo: Thérien et al. 2025, "MuLoCo".
-class LowBitSum {
+class QuantizedSum {
  public:
-  /// `total`: this rank's values minus errors.of_message, of the same size; run replaces them by
+  /// `total`: this rank's values minus errors.message_error, of the same size; run replaces them by
   /// the sum. Throws OutOfMemory.
-  LowBitSum(Tensor total, LowBitErrors errors, const Communicator& ranks, const Stream& stream);
+  QuantizedSum(Tensor total, QuantizationErrors errors, const Communicator& ranks,
+               const Stream& stream);
   /// Computes the sum and updates the errors. Allocates nothing, so it may overlap with other work
   /// (Communicator::begin). Call it once.
   void run(Communicator& ranks, const Stream& stream);
 
  private:
   const Tensor total_;
-  const LowBitErrors errors_;
+  const QuantizationErrors errors_;
   const std::int64_t shard_;                                    // elements per rank
-  const LowBitNumbers sent_;                                    // of all shards
-  const LowBitNumbers received_;                                // this rank's shard, by rank
+  const QuantizedValues sent_;                                  // of all shards
+  const QuantizedValues received_;                              // this rank's shard, by rank
   const Tensor other_;                                          // one rank's part of the own shard
   const std::vector<std::int64_t> code_counts_, scale_counts_;  // by rank
 };
 
 /// An asynchronous sum over all ranks that overlaps with computation, together with a few scalars
 /// of each rank.
-class LateSum {
+class DelayedSum {
  public:
-  LateSum() = default;
+  DelayedSum() = default;
   /// Starts the sum of `mine`, f32, which is kept and overwritten. Results do not depend on when it
-  /// is waited for. `words`: this rank's scalars, the same number on each rank, or none. On CUDA it
+  /// is waited for. `scalars`: this rank's scalars, the same number on each rank, or none. On CUDA it
   /// blocks until the stream's current work is done, but not for pending communication. Throws
   /// OutOfMemory.
-  LateSum(const Tensor& mine, const std::vector<double>& words, Communicator& ranks,
-          const Stream& stream);
+  DelayedSum(const Tensor& mine, const std::vector<double>& scalars, Communicator& ranks,
+             const Stream& stream);
   /// Starts a sum in which each rank keeps only its shards; other elements do not change.
-  LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
-          const std::vector<double>& words, Communicator& ranks, const Stream& stream);
-  /// Starts a LowBitSum, of as many elements as `errors`.
-  LateSum(const Tensor& mine, const LowBitErrors& errors, const std::vector<double>& words,
-          Communicator& ranks, const Stream& stream);
+  DelayedSum(const Tensor& mine, const std::vector<SharedElements>& shared,
+             const std::vector<double>& scalars, Communicator& ranks, const Stream& stream);
+  /// Starts a QuantizedSum, of as many elements as `errors`.
+  DelayedSum(const Tensor& mine, const QuantizationErrors& errors,
+             const std::vector<double>& scalars, Communicator& ranks, const Stream& stream);
   /// Returns the sum and releases it. Blocks until it has arrived. Throws RankLost.
   Tensor wait();
   /// Returns the sum of a scalar over all ranks, after wait. On a simulated device: 0.
-  double sum_of(std::size_t word) const;
+  double sum_of(std::size_t scalar) const;
   /// Returns the sum of squares of the sum's elements, if each rank keeps its shards.
   double sum_of_squares() const;
 
@@ -98,17 +99,17 @@ class LateSum {
     std::shared_ptr<OrderedReduction> reduction;
     Tensor own;
   };
-  void take_words(const std::vector<double>& words);
+  void take_scalars(const std::vector<double>& scalars);
   void take_pieces(const std::vector<SharedElements>& shared);
-  Tensor words_of_rank() const;
+  Tensor scalars_of_rank() const;
 
   Communicator* ranks_ = nullptr;
   const Stream* stream_ = nullptr;
   Tensor total_;
-  Tensor words_;  // (ranks, words and the sum of squares) f64; finally in host memory
+  Tensor scalars_;  // (ranks, scalars and the sum of squares) f64; finally in host memory
   std::vector<Piece> pieces_;
-  Tensor square_sums_;                   // of chunks, if the sum of squares is needed
-  std::shared_ptr<LowBitSum> low_bits_;  // instead of pieces
+  Tensor square_sums_;                           // of chunks, if the sum of squares is needed
+  std::shared_ptr<QuantizedSum> quantized_sum_;  // instead of pieces
   CollectiveTicket ticket_ = 0;
 };
 

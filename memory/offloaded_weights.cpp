@@ -1,28 +1,28 @@
-#include "memory/away_weights.h"
+#include "memory/offloaded_weights.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
 
-AwayWeight::AwayWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher)
+OffloadedWeight::OffloadedWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher)
     : home_(master.pool()), prefetcher_(std::move(prefetcher)), master_{std::move(master)} {}
 
-AwayWeight::~AwayWeight() { prefetcher_->forget(master_.home); }
+OffloadedWeight::~OffloadedWeight() { prefetcher_->forget(master_.home); }
 
-Tensor AwayWeight::home_master() const {
-  prefetcher_->settle();
+Tensor OffloadedWeight::master_in_place() const {
+  prefetcher_->drain();
   return master_.home;
 }
 
-Tensor AwayWeight::acquire(DType dtype, const Stream& stream) {
+Tensor OffloadedWeight::acquire(DType dtype, const Stream& stream) {
   Staged& staged = of(dtype);
   require(staged.home.defined(),
           "a weight has no bf16 compute copy; call Parameter::compute_in first");
   return staged.held.acquire([&] { return prefetcher_->acquire(staged.home, stream); });
 }
 
-void AwayWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
+void OffloadedWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
   Staged& staged = of(dtype);
   staged.changed = staged.changed || use != Use::kRead;
   const Tensor here = staged.held.release();
@@ -30,7 +30,7 @@ void AwayWeight::release(DType dtype, Use use, const Stream& stream) noexcept {
   prefetcher_->release(staged.home, here, std::exchange(staged.changed, false), stream);
 }
 
-void AwayWeight::compute_in(DType dtype, const Stream& stream) {
+void OffloadedWeight::compute_in(DType dtype, const Stream& stream) {
   const bool copies = dtype == DType::kBF16;
   master_.home.set_kind(copies ? MemoryKind::kMasterWeights : MemoryKind::kParameters);
   if (!copies) {
@@ -43,9 +43,9 @@ void AwayWeight::compute_in(DType dtype, const Stream& stream) {
   refresh_compute_copy(stream);
 }
 
-void AwayWeight::refresh_compute_copy(const Stream& stream) {
+void OffloadedWeight::refresh_compute_copy(const Stream& stream) {
   if (!copy_.home) return;
-  prefetcher_->settle();
+  prefetcher_->drain();
   kernels::cast(StagedTensor(copy_.home, Use::kWrite, stream),
                 StagedTensor(master_.home, Use::kRead, stream), stream);
 }
@@ -53,10 +53,10 @@ void AwayWeight::refresh_compute_copy(const Stream& stream) {
 void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places) {
   const Stream& device = places.device();
   const auto in_stream = std::make_shared<Prefetcher>(Copies::kInStream);
-  const bool is_beside = device.device().type == DeviceType::kCpu;
-  const auto of_file = is_beside ? std::make_shared<Prefetcher>() : in_stream;
+  const bool is_in_background = device.device().type == DeviceType::kCpu;
+  const auto of_file = is_in_background ? std::make_shared<Prefetcher>() : in_stream;
   model.visit_parameters([&](Parameter& parameter) {
-    const Tensor master = parameter.home_master();
+    const Tensor master = parameter.master_in_place();
     if (!master) return;
     const std::string place =
         parameter.role() == Role::kVector ? "device" : map.place_of(parameter.name());
@@ -71,7 +71,7 @@ void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places) 
       parameter.set_storage(std::make_unique<ResidentWeight>(moved));
     } else {
       parameter.set_storage(
-          std::make_unique<AwayWeight>(moved, place == "file" ? of_file : in_stream));
+          std::make_unique<OffloadedWeight>(moved, place == "file" ? of_file : in_stream));
     }
   });
 }
@@ -84,15 +84,16 @@ Tensor ConsumedGradients::gradient(const Parameter& parameter) const {
 }
 
 Tensor ConsumedGradients::memory_for(const Parameter& parameter, bool, DType, const Stream&) {
-  Tensor& away = away_[&parameter];
-  if (!away) away = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kGradients, home_);
+  Tensor& home_gradient = home_gradients_[&parameter];
+  if (!home_gradient)
+    home_gradient = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kGradients, home_);
   return gradient(parameter);
 }
 
 void ConsumedGradients::ready(const Parameter& parameter, const Stream& stream) {
   Tensor& gradient = gradients_.at(&parameter);
-  copy_or_wait(away_.at(&parameter), gradient, stream);
-  gradient = std::exchange(away_.at(&parameter), {});
+  copy_or_wait(home_gradients_.at(&parameter), gradient, stream);
+  gradient = std::exchange(home_gradients_.at(&parameter), {});
 }
 
 }  // namespace hybrid_trainer

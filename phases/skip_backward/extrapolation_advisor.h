@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 
 /// A prediction, from the first step of Predict to the decision in Correct.
-struct Jump {
+struct Extrapolation {
   bool open = false;  // there is an undecided prediction
   std::int64_t planned_steps = 0;
   std::int64_t steps = 0;  // completed in Predict
@@ -25,16 +25,16 @@ struct Jump {
   double cost = 0;  // directions, forwards, micro-corrections, probe losses, repeated gradients
   bool trial = false;
   bool stop = false;
-  bool failed = false;           // a loss was not finite
-  bool lacks_room = false;       // memory was too short
-  std::vector<Batch> batches{};  // kept batches of Predict in order, first the probe batches
+  bool failed = false;            // a loss was not finite
+  bool is_out_of_memory = false;  // memory was too short
+  std::vector<Batch> batches{};   // kept batches of Predict in order, first the probe batches
 
   // Set by the decision.
   Decision decision = Decision::kNone;
   double kept_fraction = 0;
   double paired_drop = 0;       // mean loss decrease on the same batches; 0 if reverted
   std::int64_t updates = 0;     // of Correct
-  double left_at = 0;           // final position; 0 if reverted
+  double final_position = 0;    // final position; 0 if reverted
   double next_step_length = 1;  // first step of the next prediction, as learned from this one
   bool moved = true;
 
@@ -45,13 +45,13 @@ struct Jump {
 };
 
 /// Settings of the next prediction.
-struct JumpChoice {
+struct ExtrapolationChoice {
   PredictionVariant arm;
   double step_length = 1;  // of its first step, in predicted steps
 };
 
 /// Length of a prediction, and its confidence.
-struct JumpPlan {
+struct ExtrapolationPlan {
   std::int64_t steps = 1;
   double step_length = 1;
   double confidence = 0;
@@ -67,29 +67,30 @@ struct RunCosts {
 };
 
 /// Influences the settings of predictions; the gate decides whether to predict. The base class
-/// chooses nothing. To add one, add a class in phases/experiments/ and a line in jump_advisor.cpp.
-class JumpAdvisor {
+/// chooses nothing. To add one, add a class in phases/experiments/ and a line in extrapolation_advisor.cpp.
+class ExtrapolationAdvisor {
  public:
-  virtual ~JumpAdvisor() = default;
+  virtual ~ExtrapolationAdvisor() = default;
   /// Returns predictor and length of the next prediction, if this advisor chooses them.
-  virtual std::optional<JumpChoice> choice() const { return {}; }
+  virtual std::optional<ExtrapolationChoice> choice() const { return {}; }
   /// Returns the plan of the prediction that begins now, within the allowed steps.
-  virtual JumpPlan plan(const JumpPlan& granted) { return granted; }
+  virtual ExtrapolationPlan plan(const ExtrapolationPlan& allowed) { return allowed; }
   /// Called after each update by a true gradient, with its measurement.
-  virtual void see_update(const GradientMeasurement&, const RunCosts&) {}
+  virtual void observe_update(const GradientMeasurement&, const RunCosts&) {}
   /// Called when the current prediction is decided.
-  virtual void see_jump(const Jump&) {}
+  virtual void observe_result(const Extrapolation&) {}
   /// Returns the reason for its choice, or "".
   virtual std::string explanation() const { return ""; }
   /// Returns the cost in Full steps since the last call; absent if it never computes.
   virtual std::optional<double> take_cost(double /*full_flops*/) { return {}; }
   /// Returns the maximum cost of a plan of `steps`.
-  virtual double price_of(std::int64_t /*steps*/, double /*full_flops*/) const { return 0; }
+  virtual double estimated_cost(std::int64_t /*steps*/, double /*full_flops*/) const { return 0; }
   virtual void save(State&) const {}
   virtual void load(const State&) {}
 };
 
 /// Makes the advisors that the config uses.
-std::vector<std::unique_ptr<JumpAdvisor>> make_jump_advisors(const PhaseConfig& config);
+std::vector<std::unique_ptr<ExtrapolationAdvisor>> make_extrapolation_advisors(
+    const PhaseConfig& config);
 
 }  // namespace hybrid_trainer

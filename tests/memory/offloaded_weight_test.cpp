@@ -1,4 +1,4 @@
-#include "memory/away_weights.h"
+#include "memory/offloaded_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ class AwayWeightTest : public ::testing::TestWithParam<Copies> {
   bool fails_ = false;
   Stream home_{testing::failing_pool(fails_)};
   Stream stream_{MemoryPool::create("device")};
-  AwayWeight weight_{Tensor::zeros({3}, DType::kF32, MemoryKind::kParameters, home_),
-                     std::make_shared<Prefetcher>(GetParam())};
+  OffloadedWeight weight_{Tensor::zeros({3}, DType::kF32, MemoryKind::kParameters, home_),
+                          std::make_shared<Prefetcher>(GetParam())};
 };
 INSTANTIATE_TEST_SUITE_P(All, AwayWeightTest,
                          ::testing::Values(Copies::kInBackground, Copies::kInStream));
@@ -34,7 +34,7 @@ TEST_P(AwayWeightTest, LoadsToDeviceAndWritesChangesBack) {
     add_one();
     EXPECT_EQ(outer.tensor().data<float>()[2], 1) << "all holders share one copy";
   }
-  EXPECT_EQ(weight_.home_master().data<float>()[2], 1);
+  EXPECT_EQ(weight_.master_in_place().data<float>()[2], 1);
   EXPECT_EQ(stream_.pool()->use().live_total, 0u);
 }
 
@@ -42,10 +42,10 @@ TEST_P(AwayWeightTest, LoadsToDeviceAndWritesChangesBack) {
 TEST_P(AwayWeightTest, FailedWriteBackThrowsOnLaterAccess) {
   fails_ = true;
   add_one();
-  EXPECT_THROW(weight_.home_master(), IoError);
+  EXPECT_THROW(weight_.master_in_place(), IoError);
   fails_ = false;
   EXPECT_THROW(static_cast<void>(held(Use::kRead)), IoError);
-  EXPECT_THROW(weight_.home_master(), IoError);
+  EXPECT_THROW(weight_.master_in_place(), IoError);
 }
 
 /// A master with a bf16 copy counts as a master weight, without a copy as a parameter.

@@ -1,4 +1,4 @@
-#include "src/distributed/late_sum.h"
+#include "src/distributed/delayed_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -16,15 +16,15 @@ Tensor mine_of(int rank, std::int64_t elements, const Stream& stream) {
 }
 
 /// Two pieces. The second has shards of different sizes, one of them empty.
-TEST(LateSum, KeptShardsMatchFullSum) {
+TEST(DelayedSum, KeptShardsMatchFullSum) {
   const std::vector<SharedElements> shared{{{0, 60}, {{0, 20}, {20, 40}, {40, 60}}},
                                            {{60, 100}, {{0, 35}, {35, 35}, {35, 40}}}};
   run_thread_ranks(3, [&](Communicator& others) {
     BackgroundCommunicator ranks(others, true);
     const Stream stream{MemoryPool::create("device")};
     const std::vector<double> words{1.0 + ranks.rank(), 0.5};
-    LateSum everywhere(mine_of(ranks.rank(), 100, stream), words, ranks, stream);
-    LateSum kept(mine_of(ranks.rank(), 100, stream), shared, words, ranks, stream);
+    DelayedSum everywhere(mine_of(ranks.rank(), 100, stream), words, ranks, stream);
+    DelayedSum kept(mine_of(ranks.rank(), 100, stream), shared, words, ranks, stream);
     const Tensor wanted = everywhere.wait(), got = kept.wait();
     double squares = 0;
     for (std::int64_t i = 0; i < 100; ++i) {
@@ -36,7 +36,7 @@ TEST(LateSum, KeptShardsMatchFullSum) {
       for (std::int64_t i = elements.first + own.first; i < elements.first + own.last; ++i)
         EXPECT_EQ(got.data<float>()[i], wanted.data<float>()[i]) << i;
     }
-    for (const LateSum* sum : {&everywhere, &kept}) {
+    for (const DelayedSum* sum : {&everywhere, &kept}) {
       EXPECT_EQ(sum->sum_of(0), 6);
       EXPECT_EQ(sum->sum_of(1), 1.5);
     }

@@ -3,20 +3,20 @@
 #include <Eigen/Core>
 #include <utility>
 
-#include "phases/skip_backward/jump_advisor.h"
+#include "phases/skip_backward/extrapolation_advisor.h"
 
 namespace hybrid_trainer {
 
 /// One step of a run: the action before it, and the observation.
-struct SeenStep {
+struct ObservedStep {
   double action = 0;
-  Eigen::VectorXd seen;
+  Eigen::VectorXd observation;
 };
 
 /// A recurrent state-space model: GRU state h; groups of categories z encode the last observation:
-///   h' = GRU(h, [z, action]),  prior p(z | h'),  posterior q(z | h', seen),  seen ≈ D·[h', z].
+///   h' = GRU(h, [z, action]),  prior p(z | h'),  posterior q(z | h', observation),  observation ≈ D·[h', z].
 /// z are the categories' probabilities mixed with 1 % uniform, without sampling, so identical runs
-/// give identical predictions. Trained on windows by ½‖D[h, q] − seen‖² + ½‖D[h, p] − seen‖² +
+/// give identical predictions. Trained on windows by ½‖D[h, q] − observation‖² + ½‖D[h, p] − observation‖² +
 /// KL(q‖p), with Adam. Source: Hafner et al. 2019, "Learning latent dynamics for planning from
 /// pixels"; categories: Hafner et al. 2021, "Mastering Atari with discrete world models".
 class LatentDynamics {
@@ -28,14 +28,14 @@ class LatentDynamics {
   };
 
   LatentDynamics(int features, std::uint64_t seed);
-  Latent observed(const Latent& before, const SeenStep& step) const;
+  Latent observed(const Latent& before, const ObservedStep& step) const;
   Latent predicted(const Latent& before, double action) const;
   Eigen::VectorXd decoded(const Latent& latent) const;
 
   /// Returns the window's mean loss per step and writes its derivative to `gradient`.
-  double loss(const std::vector<SeenStep>& window, Eigen::VectorXd& gradient) const;
+  double loss(const std::vector<ObservedStep>& window, Eigen::VectorXd& gradient) const;
   /// Makes one step of Adam; returns the loss before it.
-  double train(const std::vector<SeenStep>& window, double rate);
+  double train(const std::vector<ObservedStep>& window, double rate);
   /// Returns parameters and optimizer state, for checkpoints and tests.
   std::vector<double> state() const;
   void set_state(const std::vector<double>& state);
@@ -65,35 +65,35 @@ class LatentDynamics {
 /// ones.
 ///
 /// Each of its floating-point operations costs model_based_cost operations of a Full step.
-class JumpPlanner final : public JumpAdvisor {
+class ModelBasedPlanner final : public ExtrapolationAdvisor {
  public:
-  struct Plan : JumpPlan {
+  struct Plan : ExtrapolationPlan {
     double drop = 0;  // simulated loss drop beyond a Full step
   };
 
-  explicit JumpPlanner(const PhaseConfig& config);
-  JumpPlan plan(const JumpPlan& granted) override { return plan(granted.steps); }
+  explicit ModelBasedPlanner(const PhaseConfig& config);
+  ExtrapolationPlan plan(const ExtrapolationPlan& allowed) override { return plan(allowed.steps); }
   /// Learns while the cost of all advice is at most a quarter of trial_share of the steps. If
   /// predictions are not ahead, the run's extra cost must also have room for it, as for a probe.
-  void see_update(const GradientMeasurement& measurement, const RunCosts& costs) override;
-  void see_jump(const Jump& jump) override;
+  void observe_update(const GradientMeasurement& measurement, const RunCosts& costs) override;
+  void observe_result(const Extrapolation& extrapolation) override;
   std::optional<double> take_cost(double full_flops) override {
     return cost_of(take_flops(), full_flops);
   }
-  double price_of(std::int64_t steps, double full_flops) const override {
+  double estimated_cost(std::int64_t steps, double full_flops) const override {
     return cost_of(plan_flops(steps), full_flops);
   }
 
-  /// Records an update's measurement; the models learn from it if `may_learn`.
-  void see_update(double loss, double gradient_norm, bool may_learn);
+  /// Records an update's measurement; the models learn from it if `may_train`.
+  void observe_update(double loss, double gradient_norm, bool may_train);
   /// Returns the floating-point operations of learning from an update.
   double update_flops() const;
-  /// Returns an upper bound of the operations of a plan of at most `most_steps`.
-  double plan_flops(std::int64_t most_steps) const;
+  /// Returns an upper bound of the operations of a plan of at most `max_steps`.
+  double plan_flops(std::int64_t max_steps) const;
   /// Returns the operations since the last call.
   double take_flops() { return std::exchange(flops_, 0.0); }
-  /// Plans a prediction of at most `most_steps` from here.
-  Plan plan(std::int64_t most_steps);
+  /// Plans a prediction of at most `max_steps` from here.
+  Plan plan(std::int64_t max_steps);
   void save(State& state) const override;
   void load(const State& state) override;
 
@@ -107,7 +107,7 @@ class JumpPlanner final : public JumpAdvisor {
   double cost_of(double flops, double full_flops) const {
     return config_.skip_backward.model_based_cost * flops / full_flops;
   }
-  std::vector<SeenStep> window(std::size_t begin, std::size_t end) const;
+  std::vector<ObservedStep> window(std::size_t begin, std::size_t end) const;
   void learn();
   std::vector<LatentDynamics::Latent> latents();
   std::vector<double> losses_after(double position,
@@ -128,8 +128,8 @@ class JumpPlanner final : public JumpAdvisor {
     visit("phases.planner.raw", self.raw_);
     visit("phases.planner.position", self.position_);
     visit("phases.planner.history", self.history_);
-    visit("phases.planner.jumps", self.jumps_);
-    visit("phases.planner.true", self.true_);
+    visit("phases.planner.jumps", self.extrapolations_);
+    visit("phases.planner.true", self.accepted_);
     visit("phases.planner.residuals", self.residuals_);
   }
 
@@ -139,11 +139,11 @@ class JumpPlanner final : public JumpAdvisor {
   double flops_ = 0;
   // Running statistics of the loss and the log of the norm.
   double mean_ = 0, square_ = 0, norm_ = 0;
-  double action_ = 0;                         // since the last update
-  double drop_ = 0, raw_ = 0, position_ = 0;  // of the current plan
-  std::vector<double> history_;               // action and features of the last updates
-  std::vector<double> jumps_, true_;          // by tenths of the raw confidence
-  std::vector<double> residuals_;             // drop, position and ratio of each recent prediction
+  double action_ = 0;                              // since the last update
+  double drop_ = 0, raw_ = 0, position_ = 0;       // of the current plan
+  std::vector<double> history_;                    // action and features of the last updates
+  std::vector<double> extrapolations_, accepted_;  // by tenths of the raw confidence
+  std::vector<double> residuals_;  // drop, position and ratio of each recent prediction
 };
 
 }  // namespace hybrid_trainer

@@ -9,15 +9,15 @@ namespace hybrid_trainer {
 
 /// A weight whose masters and compute copy are in host memory or in a file. acquire loads a copy
 /// into the stream's memory, and release writes changes back. If a write fails, later calls of
-/// acquire and home_master throw its error.
-class AwayWeight final : public WeightStorage {
+/// acquire and master_in_place throw its error.
+class OffloadedWeight final : public WeightStorage {
  public:
   /// `master`: f32, in its primary location; the compute copy is made in the same pool.
-  AwayWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher);
-  ~AwayWeight() override;
+  OffloadedWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher);
+  ~OffloadedWeight() override;
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use use, const Stream& stream) noexcept override;
-  Tensor home_master() const override;
+  Tensor master_in_place() const override;
   void compute_in(DType dtype, const Stream& stream) override;
   DType compute_dtype() const override { return copy_.home ? DType::kBF16 : DType::kF32; }
   void refresh_compute_copy(const Stream& stream) override;
@@ -47,7 +47,7 @@ class ConsumedGradients final : public GradientSink {
   /// Drops the gradients of the last step.
   void begin() {
     gradients_.clear();
-    away_.clear();
+    home_gradients_.clear();
   }
   Tensor gradient(const Parameter& parameter) const override;
   /// Throws OutOfMemory if `home` has no room. ready must not throw, since a destructor calls it.
@@ -60,7 +60,8 @@ class ConsumedGradients final : public GradientSink {
   const Stream& stream_;
   /// On the device until complete, then at home; allocated on first use.
   mutable std::unordered_map<const Parameter*, Tensor> gradients_;
-  std::unordered_map<const Parameter*, Tensor> away_;  // memory at home for gradients on the device
+  std::unordered_map<const Parameter*, Tensor>
+      home_gradients_;  // memory at home for gradients on the device
 };
 
 }  // namespace hybrid_trainer

@@ -1,4 +1,4 @@
-#include "phases/experiments/jump_planner.h"
+#include "phases/experiments/model_based_planner.h"
 
 #include <algorithm>
 #include <bit>
@@ -58,9 +58,9 @@ double divergence(const VectorXd& q, const VectorXd& p) {
 }
 
 constexpr std::size_t kModels = 3;
-constexpr double kLearningRate = 3e-3, kFading = 0.98, kActionScale = 8, kPrior = 2;
-constexpr double kLeastSpread = 1e-3;  // of a simulated drop, in running deviations of the loss
-constexpr std::size_t kStride = 3;     // values per update in the history, and per residual
+constexpr double kLearningRate = 3e-3, kStatisticsDecay = 0.98, kActionScale = 8, kPrior = 2;
+constexpr double kMinSpread = 1e-3;  // of a simulated drop, in running deviations of the loss
+constexpr std::size_t kStride = 3;   // values per update in the history, and per residual
 
 double normal_probability(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
@@ -142,10 +142,13 @@ VectorXd LatentDynamics::recurrent(const Latent& before, double action, Trace* t
   return h;
 }
 
-LatentDynamics::Latent LatentDynamics::observed(const Latent& before, const SeenStep& step) const {
+LatentDynamics::Latent LatentDynamics::observed(const Latent& before,
+                                                const ObservedStep& step) const {
   const Layout layout(features_);
   const VectorXd h = recurrent(before, step.action, nullptr);
-  return {h, mixed(softmax(Layout::apply(parameters_, layout.posterior, stacked(h, step.seen))))};
+  return {
+      h,
+      mixed(softmax(Layout::apply(parameters_, layout.posterior, stacked(h, step.observation))))};
 }
 
 LatentDynamics::Latent LatentDynamics::predicted(const Latent& before, double action) const {
@@ -157,7 +160,7 @@ VectorXd LatentDynamics::decoded(const Latent& latent) const {
   return Layout::apply(parameters_, Layout(features_).decoder, stacked(latent.h, latent.z));
 }
 
-double LatentDynamics::loss(const std::vector<SeenStep>& window, VectorXd& gradient) const {
+double LatentDynamics::loss(const std::vector<ObservedStep>& window, VectorXd& gradient) const {
   const Layout layout(features_);
   std::vector<Trace> traces(window.size());
   const double share = 1 / static_cast<double>(window.size());
@@ -168,11 +171,11 @@ double LatentDynamics::loss(const std::vector<SeenStep>& window, VectorXd& gradi
     const VectorXd h = recurrent(latent, window[t].action, &trace);
     trace.soft_prior = softmax(Layout::apply(parameters_, layout.prior, h));
     trace.soft_posterior =
-        softmax(Layout::apply(parameters_, layout.posterior, stacked(h, window[t].seen)));
+        softmax(Layout::apply(parameters_, layout.posterior, stacked(h, window[t].observation)));
     trace.prior = mixed(trace.soft_prior);
     trace.posterior = mixed(trace.soft_posterior);
-    trace.by_posterior = share * (decoded({h, trace.posterior}) - window[t].seen);
-    trace.by_prior = share * (decoded({h, trace.prior}) - window[t].seen);
+    trace.by_posterior = share * (decoded({h, trace.posterior}) - window[t].observation);
+    trace.by_prior = share * (decoded({h, trace.prior}) - window[t].observation);
     sum += 0.5 * (trace.by_posterior.squaredNorm() + trace.by_prior.squaredNorm()) / share +
            share * divergence(trace.posterior, trace.prior);
     latent = {h, trace.posterior};
@@ -191,7 +194,7 @@ double LatentDynamics::loss(const std::vector<SeenStep>& window, VectorXd& gradi
     const auto q = trace.posterior.array(), p = trace.prior.array();
     const VectorXd by_q = by_z + at_posterior.tail(kCodes) + share * ((q / p).log() + 1).matrix(),
                    by_p = at_prior.tail(kCodes) - share * (q / p).matrix();
-    by_h += back(layout.posterior, stacked(trace.h, window[t].seen),
+    by_h += back(layout.posterior, stacked(trace.h, window[t].observation),
                  through_softmax(trace.soft_posterior, by_q))
                 .head(kHidden);
     by_h += back(layout.prior, trace.h, through_softmax(trace.soft_prior, by_p));
@@ -212,7 +215,7 @@ double LatentDynamics::loss(const std::vector<SeenStep>& window, VectorXd& gradi
   return sum;
 }
 
-double LatentDynamics::train(const std::vector<SeenStep>& window, double rate) {
+double LatentDynamics::train(const std::vector<ObservedStep>& window, double rate) {
   VectorXd gradient;
   const double found = loss(window, gradient);
   if (!gradient.allFinite()) return found;
@@ -245,40 +248,42 @@ void LatentDynamics::set_state(const std::vector<double>& state) {
   }
 }
 
-JumpPlanner::JumpPlanner(const PhaseConfig& config)
-    : config_(config), jumps_(kBins, 0.0), true_(kBins, 0.0) {
+ModelBasedPlanner::ModelBasedPlanner(const PhaseConfig& config)
+    : config_(config), extrapolations_(kBins, 0.0), accepted_(kBins, 0.0) {
   for (std::uint64_t seed = 0; seed < kModels; ++seed) models_.emplace_back(kFeatures, seed);
 }
 
-void JumpPlanner::see_update(const GradientMeasurement& measurement, const RunCosts& costs) {
+void ModelBasedPlanner::observe_update(const GradientMeasurement& measurement,
+                                       const RunCosts& costs) {
   const double cost = cost_of(update_flops(), costs.full_flops);
-  const bool may_learn =
+  const bool may_train =
       costs.advice + cost <= config_.skip_backward.trial_share / 4 * costs.steps &&
       (costs.pays || costs.extra + cost <= 2 * config_.skip_backward.trial_share * costs.steps);
-  see_update(measurement.loss, measurement.norm, may_learn);
+  observe_update(measurement.loss, measurement.norm, may_train);
 }
 
 /// Features are in running deviations from running means, so they stay near 1 throughout the run.
-void JumpPlanner::see_update(double loss, double gradient_norm, bool may_learn) {
+void ModelBasedPlanner::observe_update(double loss, double gradient_norm, bool may_train) {
   if (!std::isfinite(loss) || !std::isfinite(gradient_norm)) return;
   const double log_norm = std::log(std::max(gradient_norm, 1e-12));
   if (updates_ == 0) mean_ = loss, norm_ = log_norm;
   const double deviation = std::sqrt(std::max(square_, 1e-12));
   const double difference = loss - mean_;
-  const Eigen::VectorXd seen{{std::clamp(updates_ < 2 ? 0.0 : difference / deviation, -4.0, 4.0),
-                              std::clamp(log_norm - norm_, -4.0, 4.0)}};
+  const Eigen::VectorXd observation{
+      {std::clamp(updates_ < 2 ? 0.0 : difference / deviation, -4.0, 4.0),
+       std::clamp(log_norm - norm_, -4.0, 4.0)}};
   ++updates_;
-  mean_ += (1 - kFading) * difference;
-  square_ = kFading * square_ + (1 - kFading) * difference * difference;
-  norm_ += (1 - kFading) * (log_norm - norm_);
-  history_.insert(history_.end(), {action_, seen[0], seen[1]});
+  mean_ += (1 - kStatisticsDecay) * difference;
+  square_ = kStatisticsDecay * square_ + (1 - kStatisticsDecay) * difference * difference;
+  norm_ += (1 - kStatisticsDecay) * (log_norm - norm_);
+  history_.insert(history_.end(), {action_, observation[0], observation[1]});
   if (history_.size() > kStride * kHistory) history_.erase(history_.begin(), history_.begin() + 3);
   action_ = 0;
-  if (may_learn) learn();
+  if (may_train) learn();
 }
 
-std::vector<SeenStep> JumpPlanner::window(std::size_t begin, std::size_t end) const {
-  std::vector<SeenStep> steps;
+std::vector<ObservedStep> ModelBasedPlanner::window(std::size_t begin, std::size_t end) const {
+  std::vector<ObservedStep> steps;
   for (std::size_t t = begin; t < end; ++t) {
     const double* at = &history_[kStride * t];
     steps.push_back({at[0], Eigen::VectorXd{{at[1], at[2]}}});
@@ -286,7 +291,7 @@ std::vector<SeenStep> JumpPlanner::window(std::size_t begin, std::size_t end) co
   return steps;
 }
 
-void JumpPlanner::learn() {
+void ModelBasedPlanner::learn() {
   const std::size_t kept = history_.size() / kStride;
   if (kept < kWindow) return;
   for (std::size_t i = 0; i < models_.size(); ++i) {
@@ -297,31 +302,31 @@ void JumpPlanner::learn() {
   flops_ += update_flops();
 }
 
-double JumpPlanner::update_flops() const {
+double ModelBasedPlanner::update_flops() const {
   return kModels * 3 * static_cast<double>(kWindow) * models_.front().step_flops();
 }
 
-double JumpPlanner::plan_flops(std::int64_t most_steps) const {
-  const auto horizons = std::bit_width(static_cast<std::uint64_t>(most_steps));
+double ModelBasedPlanner::plan_flops(std::int64_t max_steps) const {
+  const auto horizons = std::bit_width(static_cast<std::uint64_t>(max_steps));
   const std::size_t predictions = 1 + std::size(kLengths) * static_cast<std::size_t>(horizons);
   return static_cast<double>(kModels * (kWindow + predictions)) * models_.front().step_flops();
 }
 
 /// Returns each model's state after the last updates, at most one training window.
-std::vector<LatentDynamics::Latent> JumpPlanner::latents() {
+std::vector<LatentDynamics::Latent> ModelBasedPlanner::latents() {
   const std::size_t kept = history_.size() / kStride;
-  const std::vector<SeenStep> steps = window(kept - std::min(kept, kWindow), kept);
+  const std::vector<ObservedStep> steps = window(kept - std::min(kept, kWindow), kept);
   std::vector<LatentDynamics::Latent> latents(models_.size());
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    for (const SeenStep& step : steps) latents[i] = models_[i].observed(latents[i], step);
+    for (const ObservedStep& step : steps) latents[i] = models_[i].observed(latents[i], step);
     flops_ += static_cast<double>(steps.size()) * models_[i].step_flops();
   }
   return latents;
 }
 
 /// Returns each model's predicted loss after a prediction and a Full step, in running deviations.
-std::vector<double> JumpPlanner::losses_after(double position,
-                                              const std::vector<LatentDynamics::Latent>& latents) {
+std::vector<double> ModelBasedPlanner::losses_after(
+    double position, const std::vector<LatentDynamics::Latent>& latents) {
   std::vector<double> losses;
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const LatentDynamics::Latent next = models_[i].predicted(latents[i], position / kActionScale);
@@ -332,33 +337,33 @@ std::vector<double> JumpPlanner::losses_after(double position,
 }
 
 /// Returns the loss drop of a prediction beyond a Full step from the same weights.
-JumpPlanner::ModelBasedDrop JumpPlanner::drop_of(const std::vector<double>& without,
-                                                 const std::vector<double>& with) const {
+ModelBasedPlanner::ModelBasedDrop ModelBasedPlanner::drop_of(
+    const std::vector<double>& without, const std::vector<double>& with) const {
   const double deviation = std::sqrt(std::max(square_, 1e-12));
   ModelBasedDrop estimate;
   for (std::size_t i = 0; i < kModels; ++i) estimate.drop += (without[i] - with[i]) / kModels;
   for (std::size_t i = 0; i < kModels; ++i) {
-    const double away = without[i] - with[i] - estimate.drop;
-    estimate.spread += away * away / (kModels - 1);
+    const double centered = without[i] - with[i] - estimate.drop;
+    estimate.spread += centered * centered / (kModels - 1);
   }
-  estimate.spread = deviation * std::max(kLeastSpread, std::sqrt(estimate.spread));
+  estimate.spread = deviation * std::max(kMinSpread, std::sqrt(estimate.spread));
   estimate.drop *= deviation;
   return estimate;
 }
 
 /// Returns the total length of `steps` predicted steps, each `decay` times the previous one.
-double JumpPlanner::reach(std::int64_t steps, double step_length) const {
+double ModelBasedPlanner::reach(std::int64_t steps, double step_length) const {
   double sum = 0;
   for (; steps > 0; --steps, step_length *= config_.skip_backward.decay) sum += step_length;
   return sum;
 }
 
-JumpPlanner::Plan JumpPlanner::plan(std::int64_t most_steps) {
+ModelBasedPlanner::Plan ModelBasedPlanner::plan(std::int64_t max_steps) {
   Plan best;
   double best_rate = -HUGE_VAL;
   const std::vector<LatentDynamics::Latent> here = latents();
   const std::vector<double> without = losses_after(0, here);
-  for (std::int64_t steps = 1; steps <= most_steps; steps *= 2) {
+  for (std::int64_t steps = 1; steps <= max_steps; steps *= 2) {
     for (const double length : kLengths) {
       const ModelBasedDrop estimate = drop_of(without, losses_after(reach(steps, length), here));
       const double probes =
@@ -377,17 +382,18 @@ JumpPlanner::Plan JumpPlanner::plan(std::int64_t most_steps) {
   return best;
 }
 
-double JumpPlanner::calibrated(double confidence) const {
+double ModelBasedPlanner::calibrated(double confidence) const {
   const std::size_t bin = tenth_of(confidence);
-  return (true_[bin] + kPrior * confidence) / (jumps_[bin] + kPrior);
+  return (accepted_[bin] + kPrior * confidence) / (extrapolations_[bin] + kPrior);
 }
 
-double JumpPlanner::correction(double drop, double position) const {
+double ModelBasedPlanner::correction(double drop, double position) const {
   std::vector<std::pair<double, double>> by_distance;
   for (std::size_t at = 0; at < residuals_.size(); at += kStride) {
-    const double of_drop = (residuals_[at] - drop) / (std::abs(drop) + 1e-12),
-                 of_position = (residuals_[at + 1] - position) / kActionScale;
-    by_distance.emplace_back(of_drop * of_drop + of_position * of_position, residuals_[at + 2]);
+    const double drop_distance = (residuals_[at] - drop) / (std::abs(drop) + 1e-12),
+                 position_distance = (residuals_[at + 1] - position) / kActionScale;
+    by_distance.emplace_back(drop_distance * drop_distance + position_distance * position_distance,
+                             residuals_[at + 2]);
   }
   if (by_distance.empty()) return 1;
   const std::size_t near = std::min<std::size_t>(3, by_distance.size());
@@ -398,28 +404,28 @@ double JumpPlanner::correction(double drop, double position) const {
   return sum / static_cast<double>(near);
 }
 
-void JumpPlanner::see_jump(const Jump& jump) {
-  if (!jump.moved) return;
+void ModelBasedPlanner::observe_result(const Extrapolation& extrapolation) {
+  if (!extrapolation.moved) return;
   const std::size_t bin = tenth_of(raw_);
-  jumps_[bin] += 1;
-  true_[bin] += jump.decision == Decision::kAccepted ? 1 : 0;
-  action_ = jump.left_at / kActionScale;
+  extrapolations_[bin] += 1;
+  accepted_[bin] += extrapolation.decision == Decision::kAccepted ? 1 : 0;
+  action_ = extrapolation.final_position / kActionScale;
   if (config_.skip_backward.residual_store == 0) return;
-  const double ratio = drop_ > 0 ? jump.paired_drop / drop_ : 1;
+  const double ratio = drop_ > 0 ? extrapolation.paired_drop / drop_ : 1;
   residuals_.insert(residuals_.end(), {drop_, position_, std::clamp(ratio, 0.25, 2.0)});
   if (std::ssize(residuals_) >
       config_.skip_backward.residual_store * static_cast<std::int64_t>(kStride))
     residuals_.erase(residuals_.begin(), residuals_.begin() + kStride);
 }
 
-void JumpPlanner::save(State& state) const {
+void ModelBasedPlanner::save(State& state) const {
   visit_state(*this, StateWriter{state});
   for (std::size_t i = 0; i < models_.size(); ++i)
     state.series[concat("phases.planner.model.", i)] = models_[i].state();
 }
 
-void JumpPlanner::load(const State& state) {
-  *this = JumpPlanner(config_);
+void ModelBasedPlanner::load(const State& state) {
+  *this = ModelBasedPlanner(config_);
   if (!state.integers.contains("phases.planner.updates")) return;
   visit_state(*this, StateReader{state});
   for (std::size_t i = 0; i < models_.size(); ++i)
