@@ -95,7 +95,7 @@ peak() { # BATCH_SIZE MICRO_BATCHES
 }
 train halves-1 1 "${batches[@]}" --set data.batch_size=4 --set gradient_accumulation.micro_batches=8
 train halves-2 2 "${batches[@]}" --set data.batch_size=8 --set gradient_accumulation.micro_batches=4 --set distributed.zero=2 --set "memory.device_budget=$((($(peak 8 4) + $(peak 4 8)) / 2))"
-for log in halves-2.log halves-2/ranks/1/log.txt; do grep -q 'memory is too small for micro-batches of 8 examples in warmup; there they have 4' "$log"; done
+for log in halves-2.log halves-2/ranks/1/log.txt; do grep -q 'memory is too small for micro-batches of 8 examples in warmup; reduced to 4' "$log"; done
 [ "$("$hybrid" inspect halves-1/checkpoints/step-0000000012 --digest | tail -n 1)" = "$("$hybrid" inspect halves-2/checkpoints/step-0000000012 --digest | tail -n 1)" ] || { echo "halved micro-batches: other bits" && exit 1; }
 echo "ranks halve their micro-batches alike"
 
@@ -115,7 +115,7 @@ tiny=(train --preset tiny --set gradient_accumulation.micro_batches=2)
 here=("${tiny[@]}" --data data --run refused)
 refused 78 'gradient_accumulation.micro_batches: got 2 for 3 ranks' "$hybrid" "${here[@]}" --ranks 3
 refused 78 'gradient_accumulation.micro_batches: got 2 for 99999 ranks' timeout 20 "$hybrid" "${here[@]}" --ranks 99999
-refused 64 '--ranks: got 2, and this is one of 3 ranks that mpirun started' "${by_mpirun[@]}" -np 3 "$hybrid" "${here[@]}" --ranks 2
+refused 64 '--ranks: got 2, but this process is one of 3 ranks that mpirun started' "${by_mpirun[@]}" -np 3 "$hybrid" "${here[@]}" --ranks 2
 refused 78 'training.stepz' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}" --set training.stepz=3
 refused 66 'nowhere: does not exist' "${by_mpirun[@]}" -np 2 "$hybrid" "${tiny[@]}" --data nowhere --run refused
 refused 64 'rank 1 (.*) differs from rank 0 (.*) in the configuration' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --set training.seed=5
@@ -131,7 +131,7 @@ mkdir -p build/bin && cp "$hybrid" build/bin && ln -s "$(dirname "$hybrid")/../l
 refused 64 'rank 1 (.*) in the checksum of its program' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 build/bin/hybrid "${here[@]}"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 refused 64 'mpirun says that this is rank 0 of 2, Open MPI that it is 0 of 1' "$hybrid" "${here[@]}"
 OMPI_COMM_WORLD_RANK=0 refused 64 'OMPI_COMM_WORLD_SIZE is not set' "$hybrid" "${here[@]}"
-RANK=1 WORLD_SIZE=2 refused 64 'who set RANK and WORLD_SIZE started this without PMIx.*: mpirun -np 2 ' "$hybrid" "${here[@]}"
+RANK=1 WORLD_SIZE=2 refused 64 'who set RANK and WORLD_SIZE started this process without PMIx.*: mpirun -np 2 ' "$hybrid" "${here[@]}"
 RANK=0 WORLD_SIZE=2 refused 64 'two launchers disagree: mpirun says rank 1 of 2' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}"
 
 # An error of a single rank is also recorded in the run, and replaces its earlier end.

@@ -32,8 +32,8 @@ for ((i = 0; i < 200; ++i)); do echo "line $i and line $((i * i % 89))"; done >t
 train() { PRESET=tiny HYBRID=$hybrid "$script" data run --set training.threads=1 --set data.batch_size=1 --set model.layers=1 "$@" >train.log 2>&1; }
 train --set training.steps=4
 train --set training.steps=6 && echo "a run was begun over another" && exit 1
-grep -q 'holds a run already' train.log
+grep -q 'contains a run already' train.log
 SLURM_RESTART_COUNT=1 train --set training.steps=6
 grep -q 'SLURM_RESTART_COUNT=1: the job was restarted, as if with --resume' train.log
-grep -q 'goes on after step 4' train.log
+grep -q 'resumes after step 4' train.log
 echo "a requeued job goes on by itself"
