@@ -18,9 +18,9 @@ TEST(WordErrors, NormalizationMatchesWhisper) {
   const auto golden = golden_errors();
   ASSERT_GE(golden.at("normal").as_array().size(), 10u);
   for (const auto& one : golden.at("normal").as_array())
-    EXPECT_EQ(normal_words(one.at(0).as_string()), std::string(one.at(1).as_string()))
+    EXPECT_EQ(normalized_words(one.at(0).as_string()), std::string(one.at(1).as_string()))
         << one.at(0).as_string();
-  EXPECT_EQ(normal_words("a\xFF z"), "a z") << "invalid UTF-8 separates words";
+  EXPECT_EQ(normalized_words("a\xFF z"), "a z") << "invalid UTF-8 separates words";
 }
 
 /// In these scripts vowels are combining marks, at which Whisper's normalizer splits words.
@@ -32,7 +32,7 @@ TEST(WordErrors, CombiningMarksStayInWords) {
     EXPECT_EQ(word_errors(texts[i], "").words, words[i]) << texts[i];
     EXPECT_EQ(word_errors(texts[i], texts[i]).errors(), 0);
   }
-  EXPECT_EQ(normal_words("\u2764\uFE0F love"), "love")
+  EXPECT_EQ(normalized_words("\u2764\uFE0F love"), "love")
       << "a mark after a symbol does not belong to a word";
 }
 

@@ -35,7 +35,7 @@ TEST(DeltaReader, ReadsDifferences) {
   DeltaReader deltas(bytes, 9);
   for (const std::int64_t want : {7, 5, 4, 4, 5, 3, 2, 2, 3}) EXPECT_EQ(deltas.next(), want);
   EXPECT_THROW(deltas.next(), DataError);
-  EXPECT_EQ(DeltaReader(bytes, 9).behind(), " rest");
+  EXPECT_EQ(DeltaReader(bytes, 9).remaining_bytes(), " rest");
   EXPECT_THROW(DeltaReader(bytes, 8), DataError) << "more numbers than in the page";
   EXPECT_THROW(DeltaReader("\x08\x00\x09\x0E"s, 9), DataError) << "no mini-blocks";
 }
