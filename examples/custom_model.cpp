@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::int64_t kClasses = 3, kWidth = 64, kBatch = 128, kSteps = 600;
 
-/// Perceptron with two hidden layers and GELU. Saves tensors for backward on the tape and keeps no
-/// state.
+/// Perceptron with two hidden layers and GELU. Saves tensors for backward on the tape; otherwise
+/// stateless.
 class Perceptron final : public LossModel {
  public:
   explicit Perceptron(const Stream& stream)
@@ -74,8 +74,8 @@ class Perceptron final : public LossModel {
   Linear first_, second_, last_;
 };
 
-/// Makes noisy points of three interleaved spirals; equal `step`s give equal points. The batch uses the
-/// tensor names that the model reads.
+/// Makes noisy points of three interleaved spirals. Points depend only on `size` and `step`. The
+/// tensors of the batch have the names that the model reads.
 Batch spirals(std::int64_t size, std::uint64_t step, const Stream& stream) {
   const Tensor points = Tensor::empty({size, 2}, DType::kF32, MemoryKind::kData, stream),
                labels = Tensor::empty({size}, DType::kI32, MemoryKind::kData, stream);

@@ -17,7 +17,8 @@ constexpr std::int64_t kFrames = 4, kSide = 8, kTimes = 24, kWidth = 32, kBatch 
 constexpr const char* kWords[] = {"<begin>", "slowly", "quickly", "left", "right", "up", "down"};
 constexpr std::int64_t kVocabulary = 7, kSentence = 2;
 
-/// The network as a list of parts. Each part names its inputs, from which input sizes follow.
+/// Returns the network as a list of parts. Each part names its inputs, which determine its input
+/// sizes.
 std::vector<graph::Node> network() {
   using namespace graph;
   const auto silu = activation(kernels::ActivationKind::kSilu);
@@ -44,7 +45,8 @@ std::vector<graph::Node> network() {
   };
 }
 
-/// Makes random examples; equal `step`s give equal examples. Uses the input names of the network.
+/// Makes random examples, which depend only on `step`. The tensors have the names of the network's
+/// inputs.
 Batch examples(std::uint64_t step, const ModuleGraph& model, const Stream& stream) {
   constexpr std::int64_t kMoves[][2] = {{0, -1}, {0, 1}, {-1, 0}, {1, 0}};  // rows, columns
   const Batch batch = model.empty_batch(kBatch, stream, kSentence);

@@ -9,12 +9,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kWindow = 16;  // steps of a phase that a trend covers
-constexpr double kStepsAhead = 100;  // that a trend is extrapolated
-// Share of live memory, over the window, that counts as a leak.
+constexpr std::size_t kWindow = 16;  // number of a phase's steps that a trend covers
+constexpr double kStepsAhead = 100;  // number of steps by which a trend is extrapolated
+// Growth of live memory over the window that counts as a leak, as a share.
 constexpr double kMinGrowth = 0.001;
 
-// Shares of the budget.
+// Limits of the levels, as shares of the budget.
 constexpr double kTarget = 0.90, kWarning = 0.92, kCritical = 0.95, kEmergency = 0.97;
 
 void push(std::vector<double>& window, double value) {
@@ -22,7 +22,7 @@ void push(std::vector<double>& window, double value) {
   window.push_back(value);
 }
 
-/// Returns the growth per step over a full window; 0 before.
+/// Returns the growth per step over a full window; 0 while the window is not full.
 double slope(const std::vector<double>& window) {
   if (window.size() < kWindow) return 0;
   return (window.back() - window.front()) / static_cast<double>(kWindow - 1);

@@ -6,14 +6,16 @@
 
 namespace hybrid_trainer {
 
-/// Level of device memory use, as shares of the budget: 0.90, 0.92, 0.95 and 0.97.
+/// Level of device memory use. The levels after kNormal begin at 0.90, 0.92, 0.95 and 0.97 of the
+/// budget.
 enum class MemoryStatus { kNormal, kTarget, kWarning, kCritical, kEmergency };
 const char* name_of(MemoryStatus status);
 
 struct MemoryReading {
   MemoryStatus status = MemoryStatus::kNormal;
-  double share = 0;  // of the budget, at the step's peak
-  /// Position between target (0) and budget (1) that the phase's peaks would reach in 100 steps.
+  double share = 0;  // peak of the step as a share of the budget
+  /// Predicted peak of the phase after 100 more steps, on a scale from 0 at the target to 1 at the
+  /// budget.
   double risk = 0;
   bool leaks = false;  // live memory after a step grew in each recent step of the phase
   /// Largest micro-batch, in examples and at least 1, with which no phase so far exceeds the
@@ -25,16 +27,16 @@ struct MemoryReading {
 /// Monitors device memory over steps. Readings depend only on earlier observations, not on time.
 class MemoryMonitor {
  public:
-  /// `budget_bytes`: none keeps every status normal; leaks are still detected.
+  /// Without a budget, every status is normal; leaks are still detected.
   explicit MemoryMonitor(std::optional<std::size_t> budget_bytes) : budget_bytes_(budget_bytes) {}
-  /// `micro_batch`: examples per micro-batch of the step.
+  /// `micro_batch` is the number of examples per micro-batch of the step.
   MemoryReading observe(Phase phase, const MemoryUse& use, std::int64_t micro_batch);
 
  private:
   std::int64_t recommended_micro_batch() const;
   struct History {
-    std::vector<double> peaks, live;  // of the last steps of the phase
-    double max_examples = 0;          // that fit the target, by the last step; 0 before
+    std::vector<double> peaks, live;  // values of the last steps of the phase
+    double max_examples = 0;          // examples that fit the target at the last step; 0 before
   };
 
   std::optional<std::size_t> budget_bytes_;

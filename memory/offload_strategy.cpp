@@ -23,7 +23,7 @@ Store in_locked_pages(Pool pool, Pool) {
 
 struct Row {
   const char* name;
-  Store (*make)(Pool pool, Pool staging);  // null: everything stays in place
+  Store (*make)(Pool pool, Pool staging);  // null: nothing is offloaded
 };
 
 constexpr std::array kStrategies{

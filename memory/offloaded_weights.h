@@ -7,12 +7,12 @@
 
 namespace hybrid_trainer {
 
-/// A weight whose masters and compute copy are in host memory or in a file. acquire loads a copy
-/// into the stream's memory, and release writes changes back. If a write fails, later calls of
-/// acquire and master_in_place throw its error.
+/// A weight whose FP32 master copy and compute copy are in host memory or in a file. acquire loads
+/// a copy into the stream's memory, and release writes changes back. If a write fails, later calls
+/// of acquire and master_in_place throw its error.
 class OffloadedWeight final : public WeightStorage {
  public:
-  /// `master`: f32, in its primary location; the compute copy is made in the same pool.
+  /// `master` is f32 and in its primary location. The compute copy is made in the same pool.
   OffloadedWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher);
   ~OffloadedWeight() override;
   Tensor acquire(DType dtype, const Stream& stream) override;
@@ -34,23 +34,26 @@ class OffloadedWeight final : public WeightStorage {
   Staged master_, copy_;
 };
 
-/// Moves each weight of the model to its place in the map. Vectors go to the device; weights
-/// without masters stay. Weights in a file are read ahead. Blocks.
+/// Moves each weight of the model to its placement in `map`. Vectors go to the device; weights
+/// without master copies are not moved. On a CPU, weights in a file will be read ahead of their
+/// use. Blocks.
 void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places);
 
-/// Gradients that are on the device only while backward adds to them. A complete one moves to the
-/// pool of `home`, and the update reads it there once the norm and finiteness of all are known.
+/// Stores gradients on the device only while backward adds to them. A complete gradient moves to
+/// the pool of `home`. The update reads it from there once the norm of all gradients is known, and
+/// whether they are finite.
 class ConsumedGradients final : public GradientSink {
  public:
   /// `home` and `stream` must outlive this object.
   ConsumedGradients(const Stream& home, const Stream& stream) : home_(home), stream_(stream) {}
-  /// Drops the gradients of the last step.
+  /// Frees the gradients of the last step.
   void begin() {
     gradients_.clear();
     home_gradients_.clear();
   }
   Tensor gradient(const Parameter& parameter) const override;
-  /// Throws OutOfMemory if `home` has no room. ready must not throw, since a destructor calls it.
+  /// Throws OutOfMemory if the pool of `home` has no room. It is reserved here, because ready is
+  /// called by a destructor and must not throw.
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
                     const Stream& stream) override;
   void ready(const Parameter& parameter, const Stream& stream) override;
@@ -58,10 +61,10 @@ class ConsumedGradients final : public GradientSink {
  private:
   const Stream& home_;
   const Stream& stream_;
-  /// On the device until complete, then at home; allocated on first use.
+  /// Gradients, on the device until complete, then in the pool of home_; allocated on first use.
   mutable std::unordered_map<const Parameter*, Tensor> gradients_;
   std::unordered_map<const Parameter*, Tensor>
-      home_gradients_;  // memory at home for gradients on the device
+      home_gradients_;  // memory reserved in the pool of home_ for gradients on the device
 };
 
 }  // namespace hybrid_trainer

@@ -15,7 +15,7 @@ using kernels::FourBitTensors, kernels::FourBitType, kernels::kFourBitBlock,
     kernels::kFourBitLevelBlock;
 using kernels::MicroScalingTensors, kernels::kMicroScalingBlock, kernels::kMicroScalingValues;
 
-/// Encodes a row and returns its largest magnitude.
+/// Encodes a row in 8 bits and returns its largest magnitude.
 float encode_row(std::int8_t* codes, const float* values, std::int64_t count) {
   float most = 0;
   for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(values[i]));
@@ -25,7 +25,7 @@ float encode_row(std::int8_t* codes, const float* values, std::int64_t count) {
   return most;
 }
 
-/// Returns the index of the nearest value: the number of midpoints below x.
+/// Returns the index of the value nearest to x, which is the number of midpoints below x.
 template <std::size_t kCount>
 std::uint8_t nearest(const std::array<float, kCount>& middles, float x) {
   return static_cast<std::uint8_t>(std::lower_bound(middles.begin(), middles.end(), x) -
@@ -39,7 +39,7 @@ constexpr std::array<float, kCount - 1> middles_of(const std::array<float, kCoun
   return middles;
 }
 
-/// Sort order of a code table.
+/// A code table in ascending order.
 struct FourBitOrder {
   std::array<std::uint8_t, 16> codes{};  // ascending by value; of equal values the lower code
   std::array<float, 15> middles{};
@@ -61,9 +61,9 @@ constexpr FourBitOrder order_of(const std::array<float, 16>& values) {
   return order;
 }
 
-/// Calls encode(i, x) with each number divided by the largest magnitude of its block, and returns
-/// these magnitudes. As in bitsandbytes' reference, a full block is multiplied by the reciprocal
-/// and a shorter one is divided.
+/// Divides each number by the largest magnitude of its block, calls encode(i, x) with the results,
+/// and returns the magnitudes. Like bitsandbytes' reference code, multiplies a full block by the
+/// reciprocal but divides a shorter one.
 template <class Encode>
 std::vector<float> encode_blocks(const float* values, std::int64_t count, std::int64_t size,
                                  const Encode& encode) {
@@ -88,7 +88,7 @@ Tensor tensor_of(const void* values, std::int64_t count, DType dtype, const Stre
   return tensor;
 }
 
-constexpr std::uint8_t kNoNumber = 255;  // exponent of a block with a NaN
+constexpr std::uint8_t kNoNumber = 255;  // exponent that marks a block with a NaN
 
 /// Returns the nearest code of a magnitude; ties to even.
 std::uint8_t code_of(float size) {

@@ -5,21 +5,23 @@
 namespace hybrid_trainer {
 
 /// Quantizes `values`, f32 (rows, columns) on the host, to 8 bits
-/// (kernels/quantized/quantization.h). Codes are round(x · (127 / magnitude)), halves to even. A
-/// row of zeros stays zeros. The tensors are in the pool of `home`.
+/// (kernels/quantized/quantization.h). Codes are round(x · (127 / magnitude)) with ties to even;
+/// the magnitude of a row is its largest absolute value. A row of zeros stays zero. The results are
+/// in the pool of `home`.
 kernels::EightBitTensors quantize_eight_bit(const Tensor& values, const Stream& home);
 
 /// Quantizes `values`, f32 on the host, to 4 bits with quantized magnitudes
-/// (kernels/quantized/quantization.h). Ties round to the lower value. A block of zeros stays zeros.
-/// The offset is the mean magnitude. The tensors are in the pool of `home`.
+/// (kernels/quantized/quantization.h). Ties round to the lower value. A block of zeros stays zero.
+/// The offset of the magnitudes is their mean. The results are in the pool of `home`.
 kernels::FourBitTensors quantize_four_bit(const Tensor& values, kernels::FourBitType type,
                                           const Stream& home);
 
 /// Quantizes `values`, f32 (rows, columns) on the host, to MXFP4
-/// (kernels/quantized/quantization.h). The scale is the power of two of the block's largest
-/// magnitude, divided by 4. Values above 6 scales become 6; others round to nearest, ties to the
-/// even code. A block with a NaN or an infinity becomes NaN. The tensors are in the pool of `home`.
-/// Throws DataError if the columns are not a multiple of a block. Source: the specification, 6.3.
+/// (kernels/quantized/quantization.h). The scale of a block is a quarter of the largest power of
+/// two that does not exceed the block's largest magnitude. Values above 6 scales become 6 scales;
+/// others round to the nearest code, ties to the even one. A block with a NaN or an infinity
+/// becomes NaN. The results are in the pool of `home`. Throws DataError if a row does not consist
+/// of whole blocks. Source: the OCP specification, 6.3.
 kernels::MicroScalingTensors quantize_micro_scaling(const Tensor& values, const Stream& home);
 
 }  // namespace hybrid_trainer

@@ -8,9 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// A weight that never changes, stored in one format. Acquiring it in the dtype of its format on
-/// the device that stores it makes no copy. Any other use makes a temporary copy in the workspace.
-/// There are no masters: master_in_place() is undefined.
+/// A weight that never changes, stored in a single format. Acquiring it makes no copy if the dtype
+/// is the stored one and the device stores it. Otherwise it makes a temporary copy in the
+/// workspace. There is no master copy: master_in_place() is undefined.
 class FrozenWeight : public WeightStorage {
  public:
   Tensor acquire(DType dtype, const Stream& stream) final;
@@ -21,7 +21,7 @@ class FrozenWeight : public WeightStorage {
   void refresh_compute_copy(const Stream&) final {}
 
  protected:
-  /// Implements fixed_place; null on the host.
+  /// Returns the address for fixed_place; null on the host.
   static const void* place_on_device(const Tensor& tensor) {
     return tensor.device().type == DeviceType::kCuda ? tensor.raw() : nullptr;
   }
@@ -37,7 +37,8 @@ class FrozenWeight : public WeightStorage {
 /// A frozen weight in f32 or bf16.
 class FrozenRealWeight final : public FrozenWeight {
  public:
-  /// `values`: f32 on the host, or simulated. They are rounded to `dtype`, in the pool of `home`.
+  /// Rounds `values`, f32 on the host or simulated, to `dtype` and stores them in the pool of
+  /// `home`.
   FrozenRealWeight(const Tensor& values, DType dtype, const Stream& home);
 
  private:
@@ -56,26 +57,28 @@ struct QuantizedRows {
   QuantizedTensors tensors;
 };
 
-/// Quantizes `values`, f32 (rows, columns) on the host or simulated, to a `form` of lora.base: nf4,
-/// fp4, mxfp4 or int8. The tensors are in the pool of `home`.
+/// Quantizes `values`, f32 (rows, columns) on the host or simulated, to `form`, a format of
+/// lora.base: nf4, fp4, mxfp4 or int8. The results are in the pool of `home`.
 QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const Stream& home);
 
-/// Writes dequantized values (rows, columns), f32 or bf16 on the stream's device.
+/// Writes the dequantized rows to `values` (rows, columns), f32 or bf16 on the stream's device.
 void dequantize_rows(const Tensor& values, const QuantizedRows& from, const Stream& stream);
 
-/// A frozen quantized matrix. Acquiring it dequantizes it temporarily.
+/// A frozen quantized matrix. acquire dequantizes it temporarily.
 class QuantizedWeight final : public FrozenWeight {
  public:
-  /// `parts`: all rows, from top to bottom.
+  /// `parts` contains all rows, from top to bottom.
   QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts);
   const std::vector<QuantizedRows>& parts() const { return parts_; }
-  /// Supports few rows of x with 4-bit weights on the stream's device; a file's blocks on a CPU
-  /// with rounded inputs.
+  /// Multiplies without dequantizing in two cases: few rows of x and 4-bit weights on the stream's
+  /// device, or blocks of a GGUF file on a CPU with rounded inputs. Otherwise returns false.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
-  /// True multiplies a file's blocks by 8-bit inputs, as llama.cpp does; false dequantizes them.
+  /// Sets how blocks of a GGUF file are multiplied. True rounds the inputs to 8 bits, as llama.cpp
+  /// does. False dequantizes the blocks.
   void round_inputs(bool rounds) override { rounds_inputs_ = rounds; }
-  /// Supports a file's blocks of a single format on a CPU.
+  /// Looks up rows in blocks of a GGUF file, if all have the same format and are on a CPU.
+  /// Otherwise returns false.
   bool look_up(const Tensor& y, const Tensor& indices, const Stream& stream) override;
 
  private:

@@ -15,7 +15,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Smaller blocks share pages with others, which would be unlocked with them.
+/// Smaller blocks are not locked: they share pages with other blocks, so unlocking one would unlock
+/// the others.
 constexpr std::size_t kMinLockedBytes = 4096;
 
 void lock_pages(const Tensor& tensor) {
@@ -38,7 +39,8 @@ double seconds_of(const Work& work) {
   return seconds_since(begin);
 }
 
-/// Runs `work` in another thread, on this thread's device. The future gives its seconds.
+/// Runs `work` in another thread, with the CUDA device of this thread. The future returns the
+/// result of `work`, its seconds.
 template <class Work>
 std::future<double> run_in_background(const Work& work) {
   return start_thread([&] {
@@ -234,7 +236,7 @@ void StoredOffload::give_up_restore() {
   if (now_ == Location::kReturning) now_ = Location::kOffloaded;
 }
 
-/// Runs in this thread, so that the copies follow all earlier uses of the memory.
+/// Allocates in the calling thread, so that the copies follow all earlier uses of the memory.
 void StoredOffload::allocate_returning() {
   release_moved_out();
   std::vector<Tensor> tensors;

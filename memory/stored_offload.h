@@ -11,8 +11,8 @@ namespace hybrid_trainer {
 class ContentStore {
  public:
   virtual ~ContentStore() = default;
-  /// Copies the contents of all slots in stream order. Throws OutOfMemory or IoError, and then
-  /// stores nothing.
+  /// Copies the contents of all slots in stream order. Throws OutOfMemory or IoError; nothing is
+  /// then stored.
   virtual void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) = 0;
   /// Writes the contents to tensors of the same shapes, from any thread. Throws IoError.
   virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) = 0;
@@ -20,24 +20,25 @@ class ContentStore {
   virtual bool blocks(const Stream& stream) const {
     return stream.device().type == DeviceType::kCpu && !stream.device().simulated;
   }
-  /// Allocates host memory for contents on a slow medium. Returns false without such a medium or
-  /// memory. After true, stage fills it from any thread, and write_to reads it.
+  /// Allocates host memory for the contents of a slow medium. Returns false if the medium is not
+  /// slow or there is no memory. After true, stage fills the memory from any thread, and write_to
+  /// reads from it.
   virtual bool begin_staging() { return false; }
-  /// Fills the staging memory. If it fails, write_to reads the slow medium.
+  /// Fills the staging memory. If that fails, write_to reads from the slow medium.
   virtual void stage() {}
   virtual void forget() = 0;
-  /// Returns the precision of write_to.
+  /// Returns how accurate the contents from write_to are.
   virtual Restored restored() const { return Restored::kBits; }
 };
 
 /// Whether the system may swap host memory pages to disk.
 enum class Pages { kSwappable, kLocked };
 
-/// Copies in another pool: host memory, or a file. Pinned memory is always locked. keep throws
-/// IoError if other memory cannot be locked.
+/// Copies in another pool, which is host memory or a file. Pinned memory is always locked. keep
+/// throws IoError if other host memory cannot be locked.
 class PoolStore final : public ContentStore {
  public:
-  /// `staging`: memory for begin_staging; null disables staging.
+  /// `staging` is the pool for begin_staging; null disables staging.
   explicit PoolStore(std::shared_ptr<MemoryPool> pool, Pages pages = Pages::kSwappable,
                      std::shared_ptr<MemoryPool> staging = nullptr)
       : host_(std::move(pool)),
@@ -80,23 +81,23 @@ class CompressedStore final : public ContentStore {
  public:
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) override;
-  /// The kernels run here, on the threads of a step.
+  /// Returns false: write_to runs its kernels in the calling thread, on the threads of a step.
   bool blocks(const Stream&) const override { return false; }
   void forget() override { kept_.clear(); }
   Restored restored() const override { return Restored::kRounded; }
 
  private:
   struct Kept {
-    Tensor codes;   // or the tensor itself
-    Tensor scales;  // undefined for the tensor itself
+    Tensor codes;   // codes, or the tensor itself if it is not compressed
+    Tensor scales;  // undefined if the tensor is not compressed
     SlotRounding rounding;
   };
   std::vector<Kept> kept_;
 };
 
-/// Offloads tensors to a ContentStore and restores them. If the store blocks, a background thread
-/// does so when `async`; otherwise copies run on a separate stream. Unlike a Prefetcher, it moves
-/// all tensors together, for a whole phase.
+/// Offloads tensors to a ContentStore and restores them. If the store blocks and `async` is set, a
+/// background thread waits for it; otherwise copies run on a separate stream. In contrast to a
+/// Prefetcher, it moves all tensors together, for a whole phase.
 class StoredOffload final : public OffloadStrategy {
  public:
   StoredOffload(std::unique_ptr<ContentStore> store, bool async)
@@ -124,18 +125,18 @@ class StoredOffload final : public OffloadStrategy {
   std::unique_ptr<ContentStore> store_;
   bool async_;
   Location now_ = Location::kResident;
-  const Stream* stream_ = nullptr;  // of move_out
-  std::optional<Stream> transfer_;  // for the copies
+  const Stream* stream_ = nullptr;  // stream of move_out
+  std::optional<Stream> transfer_;  // stream of the copies
   Event ready_;                     // start of the copies
   Event moved_out_;                 // end of the copies out
   Event moved_in_;                  // end of the copies in
-  std::vector<OffloadSlot> slots_;  // of the last move_out
-  std::vector<Origin> origins_;     // of the slots' tensors
-  std::vector<Tensor> leaving_;     // until moved_out_
-  std::vector<Tensor> returning_;   // the slots' new tensors, being filled
+  std::vector<OffloadSlot> slots_;  // slots of the last move_out
+  std::vector<Origin> origins_;     // properties of the slots' tensors
+  std::vector<Tensor> leaving_;     // tensors kept until moved_out_
+  std::vector<Tensor> returning_;   // new tensors of the slots, which are being filled
   bool store_is_full_ = false;      // the store may forget once moved_in_ is reached
-  std::future<double> staging_;     // gives its duration in seconds
-  std::future<double> pending_;     // gives its duration in seconds
+  std::future<double> staging_;     // returns the seconds of staging
+  std::future<double> pending_;     // returns the seconds of a restore
 };
 
 }  // namespace hybrid_trainer

@@ -13,10 +13,10 @@ namespace {
 
 constexpr auto kMap = kernels::QuantizationMap::kSigned;
 
-/// Numbers converted to or from f32 at a time.
+/// Maximum number of elements that are converted to or from f32 at a time.
 constexpr std::int64_t kPart = 1 << 22;
 
-/// Calls part(numbers, codes, scales) for consecutive parts of the tensors.
+/// Calls part(x, codes, scales) with consecutive parts of the three tensors.
 template <class Part>
 void for_parts(const Tensor& x, const Tensor& codes, const Tensor& scales, const Part& part) {
   const std::int64_t count = x.elements();
@@ -51,7 +51,7 @@ class StoredTape final : public PlainTape {
 
   TapeStorage storage_;
   bool is_offloaded_;
-  Prefetcher copies_;                               // the last write and the next read
+  Prefetcher copies_;                               // performs the last write and the next read
   std::unordered_map<const void*, Tensor> scales_;  // by the address of the kept codes
 };
 

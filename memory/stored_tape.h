@@ -5,18 +5,19 @@
 
 namespace hybrid_trainer {
 
-/// Storage of a tape's activations.
+/// How a tape stores activations.
 struct TapeStorage {
   const Stream& home;      // provides the pool; must outlive the tape
-  std::int64_t bits = 32;  // at most, per lossy value: 32, 16 or 8
-  /// A file. On a CPU, transfers of one activation overlap with the computation of others.
+  std::int64_t bits = 32;  // maximum number of bits per value of a lossy activation: 32, 16 or 8
+  /// True if `home` is a file. On a CPU, transfers of one activation then overlap with the
+  /// computation of others.
   bool slow = false;
 };
 
-/// Makes a tape that stores activations according to `storage`. 16 bits round to bf16. 8 bits use
-/// the signed map of kernels/quantized/quantization.h, with an error of at most 0.71 % of the
-/// largest magnitude of 256 neighbors. Transfers are copies in stream order; those to a file block
-/// on CUDA.
+/// Makes a tape that stores activations according to `storage`. With 16 bits, values are rounded to
+/// bf16. With 8 bits, they use the signed map of kernels/quantized/quantization.h, with an error of
+/// at most 0.71 % of the largest magnitude of 256 neighbors. Transfers are copies in stream order.
+/// On CUDA, transfers to and from a file block.
 std::unique_ptr<PlainTape> make_tape(const Pass& pass, const TapeStorage& storage,
                                      const Stream& device);
 

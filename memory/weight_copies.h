@@ -5,24 +5,26 @@
 
 namespace hybrid_trainer {
 
-/// Exponential moving average of weights over updates, for evaluation and export: it has less noise
-/// than the weights, which it does not change. One f32 tensor per weight, of MemoryKind::kSnapshot.
-/// Only every kth update is added, k = half-life/16, so a mean in slow memory is rarely
-/// transferred. The factors sum to 1 from the first update on.
+/// Exponential moving average of weights over updates, for evaluation and export. It has less noise
+/// than the weights and does not change them. Stores one f32 tensor per weight, of
+/// MemoryKind::kSnapshot. Adds only every kth update, k = half-life/16, so that an average in slow
+/// memory is rarely transferred. The factors sum to 1 from the first update on.
 class WeightAverage {
  public:
-  /// `half_life`: in updates; 0 disables the average. The mean is stored in the pool of `home`.
+  /// `half_life` is in updates; 0 disables the average. The average is stored in the pool of
+  /// `home`.
   WeightAverage(double half_life, const Stream& home);
   /// Adds the weights after an update. The first call may throw OutOfMemory.
   void add(const std::vector<Parameter*>& parameters, const Stream& stream);
   bool exists() const { return !mean_.empty(); }
-  /// Adds length·directions to the mean, after a prediction moved the weights by it.
+  /// Adds length·directions to the average, after a prediction moved the weights by the same
+  /// amount.
   void follow(const std::vector<Tensor>& directions, double length, const Stream& stream);
-  /// Swaps masters and means; the compute copies stay. A second call restores the bits. Uses device
-  /// memory of one weight's size.
+  /// Swaps FP32 master weights and averages. Compute copies of the weights do not change. A second
+  /// call restores the bits. Uses as much device memory as one weight.
   void exchange(const std::vector<Parameter*>& parameters, const Stream& stream);
 
-  /// Saves the mean as "average.…": views that stay valid until the next update.
+  /// Saves the average as "average.…". The tensors are views that stay valid until the next update.
   void save(State& state, const std::vector<Parameter*>& parameters) const;
   void load(const State& state, const std::vector<Parameter*>& parameters, const Stream& stream);
 
@@ -35,15 +37,16 @@ class WeightAverage {
   std::vector<Tensor> mean_;
 };
 
-/// Returns the name of a weight's mean in a saved state.
+/// Returns the name of a weight's average in a saved state.
 std::string average_name(const std::string& weight);
 
-/// A restorable copy of weights' masters, of MemoryKind::kSnapshot in the given pool.
+/// A copy of FP32 master weights that can be restored, of MemoryKind::kSnapshot in the given pool.
 class WeightSnapshot {
  public:
   explicit WeightSnapshot(std::shared_ptr<MemoryPool> pool) : host_(std::move(pool)) {}
 
-  /// Copies in stream order, replacing earlier copies. Throws OutOfMemory, and then stores nothing.
+  /// Copies the weights in stream order, replacing earlier copies. Throws OutOfMemory; nothing is
+  /// then stored.
   void take(const std::vector<Parameter*>& parameters, const Stream& stream);
   bool taken() const { return !copies_.empty(); }
   /// Writes the copies back, bit for bit, to the parameters passed to take.

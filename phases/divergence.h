@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Problem of a measurement. All except kNotFinite are warnings: no Predict may begin, and one in
-/// progress ends. Non-finite values must not reach the weights.
+/// Problem found in a measurement. All except kNotFinite are warnings: Predict may not begin, and
+/// ends if it is in progress. Non-finite values must not reach the weights.
 enum class Signal { kNone, kNotFinite, kLoss, kExplosion, kVanishing, kOscillation };
 
 struct Verdict {
@@ -24,15 +24,15 @@ class DivergenceMonitor {
  public:
   explicit DivergenceMonitor(const DivergenceConfig& config) : config_(config) {}
 
-  /// Judges a measurement against earlier updates, without adding it.
+  /// Compares a measurement with earlier updates, without adding it to them.
   Verdict assess(const GradientMeasurement& measurement) const;
-  /// Judges a forward loss against the expected one.
+  /// Compares the loss of a forward pass with the expected one.
   Verdict assess_loss(double loss, double expected) const;
   /// Adds the measurement of an update.
   void observe(const GradientMeasurement& measurement);
 
-  /// Marks an oscillation as handled by a skipped update. It is judged again once the window
-  /// contains only later losses; otherwise the same losses would report it forever.
+  /// Marks an oscillation as handled by a skipped update. Oscillations are reported again only once
+  /// the window consists of later losses; otherwise the same losses would be reported forever.
   void mark_oscillation_handled() { handled_losses_ = static_cast<std::int64_t>(losses_.size()); }
 
   /// Returns the mean loss of the updates in the window; NaN before the first.
@@ -48,8 +48,8 @@ class DivergenceMonitor {
   std::int64_t handled_losses_ = 0;     // oldest losses, whose oscillation was handled
 };
 
-/// Severity of a signal: kVanishing, kOscillation: caution; kLoss, kExplosion: warning; kNotFinite:
-/// critical.
+/// Severity of a signal: caution for kVanishing and kOscillation, warning for kLoss and kExplosion,
+/// critical for kNotFinite.
 enum class Severity { kNone, kCaution, kWarning, kCritical };
 
 const char* name_of(Severity severity);
@@ -70,7 +70,8 @@ struct RecoveryAction {
   std::string text() const;
 };
 
-/// Returns the configured action after `warnings_in_a_row` updates with a warning or worse. Pure.
+/// Returns the configured action for a verdict, after `warnings_in_a_row` consecutive updates with
+/// a warning or worse. Pure.
 RecoveryAction choose_recovery(const Verdict& verdict, std::int64_t warnings_in_a_row,
                                const DivergenceConfig& config);
 
@@ -89,7 +90,7 @@ class RecoveryEffects {
       full_until_ = step + action.steps;
     }
   }
-  /// Returns the allowed steps of a allowed Predict phase, at least one.
+  /// Returns the shortened length of a Predict phase of `allowed` steps, at least one step.
   std::int64_t shortened(std::int64_t allowed, std::int64_t step) const {
     const auto left = static_cast<std::int64_t>(horizon(step) * static_cast<double>(allowed));
     return left < 1 ? 1 : left;
@@ -115,7 +116,7 @@ class RecoveryEffects {
     return raises_threshold(step) ? low_confidence_factor_ : 1.0;
   }
   double horizon_ = 1,
-         low_confidence_factor_ = 1;  // doubt: remaining share of 1 − confidence_threshold
+         low_confidence_factor_ = 1;  // remaining share of 1 − confidence_threshold
   std::int64_t horizon_until_ = 0, low_confidence_until_ = 0, full_until_ = 0;
 };
 

@@ -20,14 +20,14 @@ class GradientSums {
   virtual Communicator& ranks() const = 0;
   /// Sets whether the sum stays on this rank from the next micro-batch on.
   virtual void keep_local(bool keeps) = 0;
-  /// Moves the sum out; show sets another tensor as the weights' gradient.
+  /// Moves the sum out of this object. show makes another tensor the gradient of the weights.
   virtual Tensor take() = 0;
   virtual void show(Tensor values) = 0;
   virtual void free() = 0;
   virtual std::int64_t elements() const = 0;  // of a sum
   /// Returns the offset of a weight in a sum.
   virtual std::int64_t first_element(const Parameter& weight) const = 0;
-  /// Returns a weight's part of a sum; undefined if it has none.
+  /// Returns the elements of a sum that belong to a weight; undefined if the sum has none.
   virtual Tensor part_of(const Tensor& sum, const Parameter& weight) const = 0;
   /// Returns this rank's shards of a whole sum, in the layout of part_of.
   virtual Tensor own_parts_of(const Tensor& whole) const = 0;
@@ -35,7 +35,7 @@ class GradientSums {
   virtual std::vector<SharedElements> shared_elements() const = 0;
 };
 
-/// Operations of a training step for the device half of a method. The trainer implements it.
+/// Operations of a training step that PendingWork uses. The trainer implements them.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -43,34 +43,37 @@ class Engine {
   /// Returns the parameters that this rank updates: all trainable weights, or its shards of them.
   virtual const std::vector<Parameter*>& parameters() const = 0;
   virtual bool has_parts() const = 0;
-  /// Refreshes compute copies after the masters of parameters() have changed on all ranks.
+  /// Refreshes compute copies after the master weights of parameters() have changed on all ranks.
   virtual void publish_weights() = 0;
   /// Starts gathering the other ranks' weight updates. Collective.
   virtual void send_weights() = 0;
   virtual Optimizer& optimizer() = 0;
   /// Returns the scheduled rate of the next step.
   virtual double learning_rate() const = 0;
-  /// Returns one rate per step of delay, starting `first` steps after the next one.
+  /// Returns the learning rates of consecutive steps, one per step of delay. The first is for
+  /// `first` steps after the next step.
   virtual std::vector<float> rates_from(std::int64_t first) const = 0;
-  /// Computes forward and backward of this rank's own micro-batches, with their sum in sums(). If
-  /// memory is short, only this rank halves its micro-batches. Returns their mean loss, and the
-  /// norm of their contribution to the gradient of all ranks' mean. Blocks. Throws OutOfMemory.
+  /// Computes forward and backward of this rank's own micro-batches, and the sum of their gradients
+  /// in sums(). If memory is short, only this rank halves its micro-batches. Returns their mean
+  /// loss, and the norm of their contribution to the gradient of the mean over all ranks. Blocks.
+  /// Throws OutOfMemory.
   virtual GradientMeasurement wait_for_own_gradient(const Batch& batch) = 0;
-  /// Returns this rank's share of the batch's, or of the configured, micro-batches, 0 to 1.
+  /// Returns the share of the batch's micro-batches that this rank computes, 0 to 1. Without a
+  /// batch, it applies to the configured number of micro-batches.
   virtual double own_share(const Batch& batch) const = 0;
   virtual double own_share() const = 0;
   /// Requires a replicated optimizer state (DistributedConfig::zero at most 1).
   virtual GradientSums& sums() = 0;
-  /// Makes the optimizer's update by the last gradient, clipped.
+  /// Updates the weights by the last gradient, clipped.
   virtual void apply_gradient() = 0;
-  /// Advances states and scales to the next batch; part of apply_gradient. Collective.
+  /// Advances recurrent states and scales to the next batch. apply_gradient calls it. Collective.
   virtual void finish_batch() = 0;
-  /// Returns the factor of the gradient in the update: clipping and loss scale.
+  /// Returns the factor of the gradient in the update, which includes clipping and the loss scale.
   virtual float update_scale() const = 0;
 };
 
-/// Device half of a method: its pending work during Predict. The base class has none. Further
-/// operations for the method's phases are in an interface in its folder.
+/// Pending work of a method during Predict. The base class has none. Further operations that only
+/// one method needs are declared by an interface in its folder.
 class PendingWork {
  public:
   virtual ~PendingWork() = default;
@@ -82,18 +85,19 @@ class PendingWork {
   virtual void drop() {}
   /// Calls `use` with exact weights in place of predicted ones. Call it between two steps.
   virtual void with_exact(const std::function<void()>& use) { use(); }
-  /// Returns whether any rank had voted true by the step that the result is for, the same on all
-  /// ranks. Absent if nothing is pending between ranks.
+  /// Votes without waiting: `asks` is sent with this rank's next message. Returns whether a vote to
+  /// stop has arrived from any rank, the same on all ranks. If no messages between ranks are
+  /// pending, does not vote and returns none.
   virtual std::optional<bool> vote_to_stop(bool /*asks*/) { return {}; }
   /// Returns statistics of an asynchronous optimizer since the program began, if there is one.
   virtual std::optional<SpeculationUse> use() const { return {}; }
   virtual void save(State&) const {}
-  /// Resumes after weights and optimizer state are loaded. With delayed updates, the model must be
-  /// in Predict's precision.
+  /// Resumes pending work after weights and optimizer state are loaded. With delayed updates, the
+  /// model must be in Predict's precision.
   virtual void load(const State&) {}
 };
 
-/// Inputs of a device half; the engine must outlive it.
+/// Inputs of make_pending_work. The engine must outlive the result.
 struct PendingSetup {
   const PhaseConfig& phases;
   const OptimizerConfig& optimizer;
@@ -102,10 +106,10 @@ struct PendingSetup {
   std::function<void(const std::string&)> report;
 };
 
-/// Makes the device half of the configured method. Throws OutOfMemory.
+/// Makes the pending work of the configured method. Throws OutOfMemory.
 std::unique_ptr<PendingWork> make_pending_work(const PendingSetup& setup);
 
-/// Inputs of a method's own optimizer; all but the configs must outlive it.
+/// Inputs of make_own_optimizer. All except the configs must outlive the optimizer.
 struct OptimizerSetup {
   const PhaseConfig& phases;
   const OptimizerConfig& optimizer;

@@ -49,7 +49,7 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
   try {
     lowest = search(model, batch, examples);
   } catch (...) {
-    // Other ranks would not restore.
+    // Not with several ranks, because the other ranks would not restore their weights.
     if (!model.is_distributed()) model.rollback().restore_snapshot();
     model.rollback().drop_snapshot();
     throw;

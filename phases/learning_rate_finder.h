@@ -6,13 +6,15 @@
 
 namespace hybrid_trainer {
 
-/// Raises a learning rate that is too low. After every `interval` = k updates, it measures losses
-/// further along the mean of those updates, at 1, 2, 4, … times its length, until a loss is not
-/// lower than the previous one. If the lowest is at α, the rate is multiplied by
-/// min(largest_factor, 1 + α/k); α = 0 refuses. Weights are restored bit for bit.
+/// Raises a learning rate that is too low. After every `interval` = k updates, it moves the weights
+/// further along the mean of these updates, by 1, 2, 4, … times its length, and measures the loss
+/// until it is not lower than the previous one. If the lowest loss is at α times the length, the
+/// rate is multiplied by min(largest_factor, 1 + α/k); at α = 0 it stays. Weights are restored bit
+/// for bit.
 ///
-/// Limits: it only raises the rate, so an increase due to noise stays. It searches only one line,
-/// and a rate that a decaying schedule will lower later may be larger than the rate that it finds.
+/// Limits: it only raises the rate, so an increase due to noise stays. It searches only one line.
+/// It does not know that a decaying schedule will lower the rate later, which would allow a larger
+/// rate now.
 class LearningRateFinder {
  public:
   struct Setup {
@@ -22,15 +24,15 @@ class LearningRateFinder {
   };
   explicit LearningRateFinder(Setup setup) : setup_(std::move(setup)) {}
 
-  /// Must be called before each step of Warmup; probes on the step's batch if due. Finding ends if
-  /// memory is too short for a probe.
+  /// Must be called before each step of Warmup. If a probe is due, it uses the step's batch. If
+  /// memory is too short for a probe, there are no further ones.
   void begin_step(Trainable& model, const Batch& batch, std::int64_t steps_done,
                   PhaseOutcome& outcome);
   void add_updates(std::int64_t updates) { updates_ += updates; }
   /// Ends finding after Warmup; warns if probes were still raising the rate.
   void leave_warmup(PhaseOutcome& outcome);
   bool is_on() const { return setup_.config.is_on(); }
-  /// Factor of the schedule's learning rate.
+  /// Returns the factor for the schedule's learning rate.
   double factor() const { return factor_; }
 
   void save(State& state) const;

@@ -25,7 +25,7 @@ struct PhaseSignals {
 };
 
 /// Returns the next phase: Warmup → Full → Predict → Correct → Full …. The last step of a run is
-/// never in Predict, so every prediction is decided. Pure.
+/// never in Predict, so Correct decides on every prediction. Pure.
 constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseConfig& config) {
   switch (now) {
     case Phase::kWarmup:
@@ -50,24 +50,26 @@ constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseCo
 
 struct PhaseParts;
 
-/// Behavior of Predict. The phase machine chooses the phase and asks the method to run a step of
-/// it. A step adds to `outcome`, which already has its phase and the cost of entering it.
+/// Behavior of the configured method. The phase machine chooses the phase and asks the method to
+/// run a step of it. The step adds its results to `outcome`, which already contains the phase and
+/// the cost of entering it.
 class Method {
  public:
   explicit Method(PhaseParts& parts) : parts_(parts) {}
   virtual ~Method() = default;
 
-  /// Sets whether Predict may begin or must end. By default it has the configured length.
+  /// Sets whether Predict may begin or must end. By default, Predict has the configured length.
   virtual void allow(PhaseSignals& signals);
-  /// Runs a step of Warmup or Full; by default gradient and update.
+  /// Runs a step of Warmup or Full. By default, computes the gradient and updates the weights.
   virtual void train(const Batch& batch, PhaseOutcome& outcome);
   /// Called before the first step of Predict. May turn the step into one of another phase.
   virtual void enter_predict(PhaseOutcome& outcome);
-  /// Runs a step of Predict. It must not use the batch before turning to another phase.
+  /// Runs a step of Predict. If it turns into a step of another phase, that step uses the batch, so
+  /// the batch must not have been used before.
   virtual void predict(const Batch& batch, PhaseOutcome& outcome) = 0;
-  /// Called before the first step of Correct; drains by default.
+  /// Called before the first step of Correct. By default, calls drain.
   virtual void enter_correct(PhaseOutcome& outcome);
-  /// Runs a step of Correct; by default gradient and update.
+  /// Runs a step of Correct. By default, computes the gradient and updates the weights.
   virtual void correct(const Batch& batch, PhaseOutcome& outcome);
   /// Waits for pending messages between ranks, so that weights are exact and can be saved.
   virtual void drain(PhaseOutcome&) {}
@@ -84,7 +86,7 @@ class Method {
   virtual void save(State&) const {}
   virtual void load(const State&) {}
 
-  /// Defaults for the row of a method without pending work.
+  /// Defaults of a MethodRow for methods without pending work.
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup&) {
     return std::make_unique<PendingWork>();
   }
@@ -97,7 +99,7 @@ class Method {
 
 /// Registry entry of a method. To add one, add its folder, its group in PhaseConfig, and its row.
 struct MethodRow {
-  const char* name;  // in phases.method, and of its group
+  const char* name;  // value of phases.method, and name of the method's group
   const std::vector<Refusal>& (*refusals)();
   std::string (*text)(const PhaseConfig& config);  // see PhaseConfig::predict_text
   std::unique_ptr<Method> (*make)(PhaseParts& parts);
@@ -109,11 +111,13 @@ struct MethodRow {
 
 using Kind = KeyTest::Kind;
 
-/// Refuses 16-bit gradients, for methods with synchronous updates.
+/// Returns the refusal of 16-bit gradients by methods with synchronous updates.
 Refusal refusal_of_rounded_gradients();
-/// Refuses recoveries that need a confidence and a predictor, for methods without them.
+/// Returns the refusal of recoveries that need a confidence and a predictor, by methods without
+/// them.
 Refusal refusal_of_prediction_recoveries();
-/// Common refusals of memory, optimizers and ranks for methods with delays between ranks.
+/// Returns the refusals of memory options, optimizers and ranks that methods with delays between
+/// ranks have in common.
 std::vector<Refusal> refusals_ahead_of_ranks();
 
 /// Makes the row of the method M.

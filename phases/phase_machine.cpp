@@ -129,7 +129,7 @@ void PhaseMachine::finish_step(PhaseOutcome& outcome, double seconds) {
   totals.seconds += outcome.seconds;
 }
 
-/// The last step of the run decides, even if the run was shortened.
+/// Decides on a prediction in the last step of the run, even if the run was shortened.
 void PhaseMachine::finish_last_prediction() {
   if (parts_->phase != Phase::kPredict || parts_->remaining_steps() > 1) return;
   parts_->begin(parts_->is_in_predict() ? Phase::kCorrect : Phase::kFull);

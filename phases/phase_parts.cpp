@@ -15,7 +15,8 @@ void add_event(PhaseOutcome& outcome, const std::string& text) {
 
 namespace {
 
-/// Counts a skipped update. Throws Diverged if that, or the action, ends the run.
+/// Counts a skipped update. Throws Diverged if too many updates in a row were skipped, or if the
+/// action ends the run.
 void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome) {
   const std::int64_t most = parts.setup.divergence.max_skipped_updates;
   ++parts.statistics.skipped_updates;
@@ -35,7 +36,8 @@ void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome
   throw Diverged(text + "; lower optimizer.learning_rate or look into the data");
 }
 
-/// An overflow is not a failure: the next step uses a smaller loss scale.
+/// Skips an update because its gradient overflowed. This is not a failure, because the next step
+/// uses a smaller loss scale.
 void skip_overflow(PhaseParts& parts, double loss_scale, PhaseOutcome& outcome,
                    const std::function<void(bool applies)>& apply) {
   parts.signal = Signal::kNone;

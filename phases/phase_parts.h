@@ -42,44 +42,48 @@ struct PhaseParts {
   bool may_leave_full() const { return config().max_predict_steps > 0 && !is_out_of_memory; }
   std::int64_t remaining_steps() const;
   void enter_model(Phase wanted);
-  /// Returns whether the last step was in Predict, so that weights may be undecided or updates pending.
+  /// Returns whether the last step was in Predict, so that weights may be undecided or updates
+  /// pending.
   bool is_in_predict() const { return has_entered && entered == Phase::kPredict; }
   void begin(Phase next) {
     phase = next;
     steps_in_phase = 0;
   }
-  /// Continues the step in another phase; its cost and events so far stay.
+  /// Continues the step in another phase, and keeps its cost and events so far.
   void switch_to(Phase other, PhaseOutcome& outcome);
   void disable_prediction();
   /// Stops predicting because of `error`. With several ranks it throws instead, because one rank
   /// must not deviate from the others.
   void disable_prediction(const OutOfMemory& error, PhaseOutcome& outcome);
-  /// Returns the action for the verdict on an update or, with `in_predict`, on a loss during a
-  /// prediction, which Correct decides in any case. Applies its effect on predictions. Returns
-  /// kContinue if there are none to restrict.
+  /// Returns the configured action for a verdict on an update or, with `in_predict`, on a loss
+  /// during a prediction. An action that restricts predictions takes effect here; if predictions
+  /// are disabled already, returns kContinue instead. With `in_predict`, returns kContinue for all
+  /// other actions, because Correct decides in any case.
   RecoveryAction recover(const Verdict& verdict, bool in_predict);
 
   void save(State& state) const;
   void load(const State& state);
 };
 
-/// Adds a hint to an error of one rank (Trainable::is_distributed) that ends the run.
+/// Returns the error with a hint added to its message, for an error on one rank that ends the run
+/// (Trainable::is_distributed).
 OutOfMemory with_hint(const OutOfMemory& error, const char* hint);
 
-/// Judges the measurement, then applies its gradient, or skips the update if it is not finite or
-/// the config requires it. Also takes the other actions of the config. Fills loss, norm, updates,
-/// recovery and event. Throws Diverged after too many skips in a row, or if the action ends the
-/// run. `apply` replaces the model's apply_gradient and is also called for skipped updates.
+/// Assesses the measurement, then applies its gradient, or skips the update if it is not finite or
+/// the config requires it. Also takes the other actions of the config. Sets loss, norm, updates,
+/// recovery and event of `outcome`. Throws Diverged after too many skips in a row, or if the action
+/// ends the run. `apply` replaces the model's apply_gradient and is also called for skipped
+/// updates.
 void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome,
             const std::function<void(bool applies)>& apply = {});
 
 /// Appends `text` to outcome.event.
 void add_event(PhaseOutcome& outcome, const std::string& text);
 
-/// Prediction error of updates at which Predict ends early.
+/// Largest prediction error of updates; Predict ends early above it.
 struct PredictionErrorLimit {
   double share = 0;        // relative to the exact updates; 0: never
-  bool forecasts = false;  // false: errors do not indicate a problem
+  bool forecasts = false;  // false: updates are not predicted, so there is no limit
 };
 
 /// Records an exact update that arrived, and ends Predict if its prediction error is too large.

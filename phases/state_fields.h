@@ -7,9 +7,9 @@
 
 namespace hybrid_trainer {
 
-/// A class is saved with a StateWriter and loaded with a StateReader if it lists its members once,
-/// in a function of itself and `visit` that calls visit("name", member). Members are bool, enum,
-/// std::int64_t, double or std::vector<double>.
+/// Saves the members of an object. To support StateWriter and StateReader, a class lists its
+/// members once, in a function that takes an object and `visit`, and calls visit("name", member)
+/// for each. Members are bool, enum, std::int64_t, double or std::vector<double>.
 struct StateWriter {
   State& state;
   template <class T>
@@ -48,12 +48,13 @@ void save_tensors(State& state, const std::string& name, const std::vector<Tenso
 std::vector<Tensor> load_tensors(const State& state, const std::string& name, MemoryKind kind,
                                  const Stream& stream);
 
-/// Loads saved tensors as a full set of directions; uninitialized if none was saved.
+/// Returns a full set of directions with the saved values, or uninitialized if none were saved.
 std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model);
 
 /// Saves views of the batches under `name`.
 void save_batches(State& state, const std::string& name, const std::vector<Batch>& batches);
-/// Loads saved batches as the model keeps batches. Throws DataError if one is missing.
+/// Loads saved batches and keeps them with Rollback::keep_batch. Throws DataError if one is
+/// missing.
 std::vector<Batch> load_batches(const State& state, const std::string& name, Trainable& model);
 
 }  // namespace hybrid_trainer

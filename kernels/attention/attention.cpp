@@ -30,7 +30,7 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
 
 namespace {
 
-/// Returns the size of each head in rows of the queries, keys and values of `heads`.
+/// Returns the head size, given rows of the queries, keys and values of all heads.
 std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
                           const AttentionSpec& spec) {
   check_real(call, {"qkv", qkv}, rank);
@@ -48,7 +48,7 @@ std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
   return width / spec.all();
 }
 
-/// `length`: positions of a sequence.
+/// `length` is the number of positions of a sequence.
 void check_pattern(const AttentionSpec& spec, std::int64_t length) {
   const BlockPattern& pattern = spec.pattern;
   if (!pattern.is_on()) return;
@@ -58,7 +58,7 @@ void check_pattern(const AttentionSpec& spec, std::int64_t length) {
           "attention: a pattern wants larger blocks or fewer random ones");
 }
 
-/// `length`: positions of a sequence.
+/// `length` is the number of positions of a sequence.
 void check_bias(const KernelCall& call, const AttentionSpec& spec, std::int64_t length) {
   const Tensor& bias = spec.bias;
   if (!bias) return;
@@ -91,7 +91,7 @@ double pairs_seen(const BlockPattern& pattern, std::int64_t time) {
   return pairs;
 }
 
-/// Checks that q and kv have the same head size; `rank`: of q.
+/// Checks that q and kv have the same head size. `rank` is the rank of q.
 void check_heads(const KernelCall& call, const Tensor& q, const Tensor& kv, int rank,
                  const AttentionSpec& spec) {
   check_real(call, {"q", q}, rank);

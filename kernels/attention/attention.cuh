@@ -1,5 +1,5 @@
-// Declarations shared by the two families of attention kernels: with tensor cores for common shapes
-// in bf16, and without for all others.
+// Declarations shared by the two families of attention kernels: one uses tensor cores and supports
+// common shapes in bf16, the other supports all shapes without tensor cores.
 
 #pragma once
 
@@ -69,8 +69,9 @@ struct AttentionSizes {
     }
     return first > 0 ? first : 0;
   }
-  /// Returns whether a query attends to a key: an earlier one from `first`, its first_key, on; or,
-  /// if bidirectional, a later one whose own query attends to this query's position.
+  /// Returns whether a query attends to a key. The key is not later than the query and at least
+  /// `first`, the query's first_key; or, if bidirectional, it is later and a query at the key's
+  /// position would attend to this query's position.
   __device__ bool attends(std::int64_t item, std::int64_t query, std::int64_t first,
                           std::int64_t key) const {
     if (key <= query) return key >= first;
@@ -80,8 +81,8 @@ struct AttentionSizes {
   __device__ int head_of(std::int64_t item) const {
     return static_cast<int>(static_cast<unsigned int>(item) % static_cast<unsigned int>(heads));
   }
-  /// Returns the first key of [key, end) in a block of the pattern that one of `queries` from
-  /// `query` on attends to; `end` if there is none.
+  /// Returns the first key of [key, end) in a pattern block that at least one of the `queries`
+  /// queries starting at `query` attends to; `end` if there is none.
   __device__ int next_key(int head, int query, int queries, int key, int end) const {
     if (!pattern.is_on()) return key;
     const int rows = static_cast<int>(length);
@@ -95,12 +96,13 @@ struct AttentionSizes {
     const int found = next * pattern.block;
     return found < key ? key : found < end ? found : end;
   }
-  /// Returns whether the pattern includes a query and a key, for tiles within its blocks.
+  /// Returns whether the pattern includes the pair of a query and a key. Used for tiles within one
+  /// block of the pattern.
   __device__ bool attends_tile(unsigned int item, int query, int key) const {
     if (!pattern.is_on()) return true;
     return pattern.attends(head_of(item), query / pattern.block, key / pattern.block);
   }
-  /// Returns whether the pattern masks a whole tile of kRows queries and keys.
+  /// Returns whether the pattern masks every pair in a tile of kRows queries and kRows keys.
   template <int kRows>
   __device__ bool masks_tile(std::int64_t item, std::int64_t first_query,
                              std::int64_t first_key) const {
@@ -112,14 +114,15 @@ struct AttentionSizes {
     return sinks == nullptr ? -INFINITY : sinks[item % static_cast<unsigned int>(heads)];
   }
 
-  /// Offset of row 0 of an item's queries in qkv and dqkv, and of its keys.
+  /// queries_at returns the offset of row 0 of an item's queries in qkv and dqkv; keys_at returns
+  /// the offset of row 0 of its keys.
   __device__ std::int64_t queries_at(std::int64_t item) const {
     return item / heads * length * stride + item % heads * head_size;
   }
   __device__ std::int64_t keys_at(std::int64_t item) const {
     return item / heads * length * stride + channels + item % heads / group * head_size;
   }
-  /// Offset of its row 0 in y and dy.
+  /// Returns the offset of an item's row 0 in y and dy.
   __device__ std::int64_t y_at(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }
@@ -129,8 +132,8 @@ struct AttentionSizes {
 };
 
 /// Sizes of separate operands: rows of queries, and rows of keys followed by values. In
-/// self-attention both are qkv. Also has a bias of scores. A separate type, since the tensor-core
-/// kernels have no registers to spare for a larger AttentionSizes.
+/// self-attention both are qkv. Also contains the bias of the scores. This is a separate type
+/// because the tensor-core kernels have no registers to spare for a larger AttentionSizes.
 struct OperandSizes : AttentionSizes {
   OperandSizes(const AttentionSizes& own, const AttentionSpec& spec)
       : AttentionSizes(own),
@@ -138,7 +141,8 @@ struct OperandSizes : AttentionSizes {
         key_stride(stride),
         bias(spec.bias ? spec.bias.data<float>() : nullptr),
         distances(spec.bias ? spec.bias.size(1) : 0) {}
-  /// Queries q attend to the first `counts` keys and values of kv, another sequence.
+  /// Cross-attention: queries q attend to the first `counts` keys and values of another sequence,
+  /// kv.
   OperandSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
       : AttentionSizes(q, Tensor(), spec),
         key_length(kv.size(1)),
@@ -161,11 +165,11 @@ struct OperandSizes : AttentionSizes {
   __device__ int count_of_keys(std::int64_t item) const {
     return lengths == nullptr ? static_cast<int>(key_length) : lengths[item / heads];
   }
-  /// Offset of row 0 of its keys in kv and dkv.
+  /// Returns the offset of row 0 of an item's keys in kv and dkv.
   __device__ std::int64_t keys_across_at(std::int64_t item) const {
     return item / heads * key_length * key_stride + item % heads / group * head_size;
   }
-  /// Returns the bias of an item's scores; element key − query applies. Requires a bias.
+  /// Returns the bias of an item's scores, to be indexed by key − query. Requires a bias.
   __device__ const float* bias_of(std::int64_t item) const {
     return bias + head_of(item) * distances + distances / 2;
   }
@@ -175,9 +179,9 @@ struct OperandSizes : AttentionSizes {
 /// Throws Error if the head is larger than these kernels support.
 void check_head_size(const char* kernel, std::int64_t head_size);
 
-/// Values that backward needs of each query: weight = 2^(score·log2(e) − exponent), dscore =
-/// weight·(dweight − correction), and the first key it attends to, precomputed once. Arrays (items,
-/// padded length); queries from `length` on get weight 0.
+/// Values that backward needs for each query, precomputed once: weight = 2^(score·log2(e) −
+/// exponent), dscore = weight·(dweight − correction), and the first key that the query attends to.
+/// Arrays have shape (items, padded length); queries from `length` on get weight 0.
 struct QueryTerms {
   /// Returns the terms of an item.
   __device__ QueryTerms of(std::int64_t item) const {
@@ -194,7 +198,7 @@ struct QueryTerms {
 /// Query terms in a workspace.
 class QueryTermsSpace {
  public:
-  /// `has_bias`: scores have a bias, so that the attention is not plain.
+  /// `has_bias` is whether scores have a bias; if so, the attention is not plain.
   QueryTermsSpace(const AttentionSizes& sizes, bool has_bias, const Stream& stream);
   /// exponent = log_sum_exp·log2(e), correction = sum of dy·y over the head.
   QueryTerms compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
@@ -205,19 +209,20 @@ class QueryTermsSpace {
   QueryTerms terms_;
 };
 
-/// One head's rows at a stride of `stride` elements.
+/// Rows of one head. Each begins `stride` elements after the previous one.
 template <class T>
 struct HeadRows {
   T* begin;
   std::int64_t stride;
 };
 
-/// Rows of queries, and of keys with values, or their gradients. In self-attention qkv twice.
+/// Rows of queries and rows of keys with values, or their gradients. In self-attention both are
+/// qkv.
 struct AttentionOperands {
   const Tensor &queries, &keys;
 };
 
-/// Supports any head size up to 256.
+/// Forward and backward attention for any head size up to 256.
 void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
                                const AttentionOperands& from, const OperandSizes& sizes,
                                const Stream& stream);
@@ -225,18 +230,20 @@ void general_attention_backward(const AttentionOperands& gradients, const Tensor
                                 const QueryTerms& terms, const AttentionOperands& from,
                                 const OperandSizes& sizes, const Stream& stream);
 
-/// Requires bf16, head size 64, 128 or 256, and all tensors 16-byte aligned.
+/// Forward and backward attention on tensor cores. Requires bf16, head size 64, 128 or 256, and all
+/// tensors 16-byte aligned.
 void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                    const AttentionSizes& sizes, const Stream& stream);
 void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
                                     const Tensor& qkv, const AttentionSizes& sizes,
                                     const Stream& stream);
 
-/// Returns the number of blocks of the kernel that computes all gradients in one pass, or 0 if the
-/// two kernels of tensor_core_attention_backward are faster. It computes 5 products instead of 7,
-/// but needs one block for all queries and keys of a key head. Therefore it requires head size 64,
-/// enough blocks to occupy the device for at least 3/4 of the time, and a workspace of at most 256
-/// MiB. Depends only on sizes and the number of multiprocessors. Both ways are bit-identical.
+/// Returns the number of blocks for joint_attention_backward, which computes all gradients in one
+/// pass, or 0 if the two kernels of tensor_core_attention_backward are faster. The joint kernel
+/// computes 5 products instead of 7, but needs one block for all queries and keys of a key head.
+/// Therefore it requires head size 64, enough blocks to occupy the device for at least 3/4 of the
+/// time, and a workspace of at most 256 MiB. The result depends only on sizes and the number of
+/// multiprocessors. Both ways are bit-identical.
 std::int64_t joint_attention_blocks(const AttentionSizes& sizes, const Stream& stream);
 void joint_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
                               const Tensor& qkv, std::int64_t blocks, const AttentionSizes& sizes,

@@ -34,7 +34,8 @@ inline double weighted_products(const SinkTensors<T>& tensors, std::int64_t head
   return sum;
 }
 
-/// Scratch memory of a worker: seven arrays of a head's rows if not f32, then two score blocks.
+/// Scratch memory of a worker: seven arrays of a head's rows, used if the tensors are not f32, then
+/// two score blocks.
 struct BackwardScratch {
   static std::int64_t rows_of(const AttentionSizes& sizes) {
     return std::max(sizes.length, sizes.key_length) * sizes.head_size;
@@ -122,9 +123,10 @@ inline void differentiate_block(const HeadGradients& head, const BackwardScratch
   }
 }
 
-/// Adds the contributions of one block's queries. Blocks run from the last to the first. Without
-/// windows or documents that mask keys, the last block attends to all of them, so for the first of
-/// the heads that share them it overwrites; otherwise the sums begin with zeros.
+/// Adds the contributions of one block of queries. Blocks are processed from the last to the first.
+/// If nothing masks keys, the last block attends to all of them, so for the first of the heads that
+/// share keys it overwrites the gradients of keys and values. Otherwise these sums begin with
+/// zeros.
 inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
                            const float* corrections, const float* log_sum_exp, std::int64_t item,
                            std::int64_t first_query, std::int64_t queries,
@@ -150,7 +152,8 @@ inline float dot(const T* x, const T* y, std::int64_t count) {
   return sum;
 }
 
-/// Returns the rows in which a head's gradient is summed: in place in f32, else in scratch.
+/// Returns the rows in which a head's gradient is summed: the given rows if they are f32, else
+/// scratch.
 inline HeadSums sum_rows(float* rows, std::int64_t stride, std::int64_t, float*) {
   return {rows, stride};
 }
@@ -225,7 +228,7 @@ inline void backward_group(const BackwardTensors<T>& tensors, std::int64_t first
   write_head(dkeys + value_at, stride, length, size, head.dvalue);
 }
 
-/// sums = the gradients of a head's scores, summed by distance from query to key.
+/// Sets sums to the gradients of a head's scores, summed by distance from query to key.
 template <class T>
 inline void sum_by_distance(float* sums, const BackwardTensors<T>& tensors, std::int64_t item,
                             const AttentionSizes& sizes, float* scratch_base) {

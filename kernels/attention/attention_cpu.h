@@ -8,12 +8,12 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Queries and keys of one block of scores.
+/// Numbers of queries and keys in one block of scores.
 inline constexpr std::int64_t kQueryBlock = 64;
 inline constexpr std::int64_t kKeyBlock = 256;
 
 /// Final state of a query's streaming softmax: the logarithm of the sum of e^score, and the factor
-/// of the sum of e^(score − highest)·value.
+/// that turns the sum of e^(score − highest)·value into the output.
 struct SoftmaxResult {
   float log_sum_exp, factor;
 };
@@ -46,7 +46,8 @@ struct AttentionSizes {
         bias(spec.bias ? spec.bias.data<float>() : nullptr),
         distances(spec.bias ? spec.bias.size(1) : 0),
         positions(places ? places.data<std::int32_t>() : nullptr) {}
-  /// Queries q attend to the first `counts` keys and values of kv, another sequence.
+  /// Cross-attention: queries q attend to the first `counts` keys and values of another sequence,
+  /// kv.
   AttentionSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
       : batch(q.size(0)),
         length(q.size(1)),
@@ -73,7 +74,8 @@ struct AttentionSizes {
     const float factor = std::exp(highest - most), all = total * factor + std::exp(sink - most);
     return {most + std::log(all), factor / all};
   }
-  /// Offsets of an item in y, of its queries in their rows, and of its keys and values in theirs.
+  /// Return the offset of an item's row 0: first_of in y, queries_at in the rows of queries,
+  /// keys_at and values_at in the rows of keys.
   std::int64_t first_of(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }
@@ -85,7 +87,7 @@ struct AttentionSizes {
            item % heads / group * head_size;
   }
   std::int64_t values_at(std::int64_t item) const { return keys_at(item) + key_channels; }
-  /// Returns the bias of a query's scores; element `key` applies. Requires a bias.
+  /// Returns the bias of a query's scores, to be indexed by key. Requires a bias.
   const float* bias_of(std::int64_t item, std::int64_t query) const {
     return bias + item % heads * distances + distances / 2 - query;
   }
@@ -115,7 +117,8 @@ struct AttentionSizes {
   std::int32_t block_of(std::int64_t row) const {
     return static_cast<std::int32_t>(row / pattern.block);
   }
-  /// Returns the pattern's first block from `block` on for one of an item's queries [first, last].
+  /// Returns the first pattern block from `block` on that one of an item's queries [first, last]
+  /// attends to.
   std::int32_t next_block(std::int64_t item, std::int64_t first, std::int64_t last,
                           std::int32_t block) const {
     std::int32_t next = BlockPattern::kNone;
@@ -123,8 +126,8 @@ struct AttentionSizes {
       next = std::min(next, pattern.next_visible(head_of(item), i, block));
     return next;
   }
-  /// Returns the next consecutive keys of [from, end), at most `most`, in blocks that one of
-  /// queries [first, last] of an item attends to; [end, end) if there are none.
+  /// Returns the next run of consecutive keys in [from, end), at most `most`, whose blocks one of
+  /// an item's queries [first, last] attends to; [end, end) if there are none.
   KeyRange next_keys(std::int64_t item, std::int64_t first, std::int64_t last, std::int64_t from,
                      std::int64_t end, std::int64_t most) const {
     if (from >= end) return {end, end};
@@ -139,7 +142,7 @@ struct AttentionSizes {
     }
     return {begin, run};
   }
-  /// Range of the queries that attend to a key of an item.
+  /// Return the range [first_query, end_query) of the queries that attend to a key of an item.
   std::int64_t first_query(std::int64_t item, std::int64_t key) const {
     return bidirectional ? first_key(item, key) : key;
   }
@@ -180,7 +183,7 @@ struct AttentionSizes {
   const std::int32_t* lengths = nullptr;    // (B), or null
 };
 
-/// Replaces scores s, all or already scaled, by c·tanh(s/c).
+/// Replaces each score s by c·tanh(scale·s/c) with c = cap.
 inline void cap_scores(float* scores, std::int64_t count, float scale, float cap) {
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i)
@@ -213,7 +216,7 @@ inline HeadRows read_head(const BFloat16* rows, std::int64_t stride, std::int64_
   return {scratch, head_size};
 }
 
-/// Writes rows that are in scratch back; does nothing for rows in place.
+/// Writes rows from scratch back to the tensor; does nothing if they are in place.
 inline void write_head(float*, std::int64_t, std::int64_t, std::int64_t, const HeadSums&) {}
 inline void write_head(BFloat16* rows, std::int64_t stride, std::int64_t length,
                        std::int64_t head_size, const HeadSums& from) {
@@ -241,8 +244,8 @@ struct ScoreBlock {
     return std::clamp<std::int64_t>(sizes.first_key(item, first_query + row) - first_key, 0,
                                     end(row, item, sizes));
   }
-  /// Calls hide(begin, end) for the block's keys that the pattern masks for query `row`, in a block
-  /// whose queries attend to different keys.
+  /// Calls hide(begin, end) for each run of the block's keys that the pattern masks for query
+  /// `row`. Does nothing if all queries of the block attend to the same keys.
   template <class Hide>
   void for_hidden(std::int64_t row, std::int64_t item, const AttentionSizes& sizes,
                   const Hide& hide) const {
@@ -258,8 +261,8 @@ struct ScoreBlock {
   }
 };
 
-/// Calls visit(block, is_first) for blocks of up to kKeyBlock keys, from the first to the last key
-/// that one of a block of queries attends to.
+/// Calls visit(block, is_first) for blocks of up to kKeyBlock keys. The blocks cover the keys from
+/// the first to the last that one of `queries` queries starting at `first_query` attends to.
 template <class Visit>
 inline void for_key_blocks(std::int64_t item, std::int64_t first_query, std::int64_t queries,
                            const AttentionSizes& sizes, const Visit& visit) {
@@ -273,7 +276,8 @@ inline void for_key_blocks(std::int64_t item, std::int64_t first_query, std::int
   }
 }
 
-/// scores (queries, keys) = scale · left · rightᵀ: queries with keys, or dy with values.
+/// scores (queries, keys) = scale · left · rightᵀ. The operands are queries and keys, or dy and
+/// values.
 inline void score(float* scores, const ScoreBlock& block, const HeadRows& left,
                   const HeadRows& right, std::int64_t head_size, float scale) {
   multiply({.transpose_b = Transpose::kYes,
@@ -289,7 +293,7 @@ inline void score(float* scores, const ScoreBlock& block, const HeadRows& left,
             .scale = scale});
 }
 
-/// Adds the bias of distances, if any, to a block of scores.
+/// Adds the bias by distance, if any, to a block of scores.
 inline void add_bias(float* scores, const ScoreBlock& block, std::int64_t item,
                      const AttentionSizes& sizes) {
   for (std::int64_t row = 0; sizes.bias != nullptr && row < block.queries; ++row) {
@@ -300,7 +304,7 @@ inline void add_bias(float* scores, const ScoreBlock& block, std::int64_t item,
   }
 }
 
-/// rows[first_query...] (+)= weights (queries, keys) · right[first_key...].
+/// rows[first_query...] = or += weights (queries, keys) · right[first_key...].
 inline void gather_from_keys(float* to, std::int64_t stride, const float* weights,
                              const ScoreBlock& block, const HeadRows& right, std::int64_t head_size,
                              bool accumulate) {
@@ -316,7 +320,7 @@ inline void gather_from_keys(float* to, std::int64_t stride, const float* weight
             .accumulate = accumulate});
 }
 
-/// rows[first_key...] (+)= weightsᵀ · right[first_query...].
+/// rows[first_key...] = or += weightsᵀ · right[first_query...].
 inline void gather_from_queries(const HeadSums& rows, const float* weights, const ScoreBlock& block,
                                 const HeadRows& right, std::int64_t head_size, bool accumulate) {
   multiply({.transpose_a = Transpose::kYes,
@@ -343,7 +347,7 @@ struct AttentionRows {
   T *queries, *keys;
 };
 
-/// The rows as tensors, or their gradients.
+/// Tensors with the rows of queries and of keys, or their gradients.
 struct AttentionOperands {
   template <class T>
   AttentionRows<T> rows() const {

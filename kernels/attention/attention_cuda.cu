@@ -9,7 +9,8 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Element i is a pair: row i / (heads·half), head i / half % heads, place i % half.
+/// Element i is the pair of channels i % half and i % half + half in head i / half % heads of row i
+/// / (heads·half).
 template <class T>
 struct Rotate {
   T* rows;
@@ -68,8 +69,8 @@ namespace {
 
 constexpr std::int64_t kPadding = 128;  // a multiple of every kernel's block of queries
 
-/// Each query of each head has `lanes` (a power of two up to 32) adjacent threads; heads are
-/// adjacent, as in memory. blockIdx.y counts sequences.
+/// Each query of each head is processed by `lanes` adjacent threads, a power of two up to 32. Heads
+/// are adjacent, as in memory. blockIdx.y counts sequences.
 template <class T, int kPack>
 __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
                                    const float* log_sum_exp, AttentionSizes sizes,
@@ -104,7 +105,7 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
 
 template <class... Tensors>
 bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Tensors&... tensors) {
-  constexpr int kMaxTile = 64;  // rows and columns that are skipped together
+  constexpr int kMaxTile = 64;  // masking skips tiles of this many rows and columns
   const std::int64_t head = sizes.head_size;
   if (sizes.pattern.is_on() && sizes.pattern.block % kMaxTile != 0) return false;
   return !sizes.bidirectional && qkv.dtype() == DType::kBF16 &&
@@ -207,11 +208,11 @@ template <class T>
 struct SinkTensors {
   const T *dy, *y;
   const float *log_sum_exp, *sinks;
-  std::int64_t rows, length, heads, head_size;  // rows: of all sequences
+  std::int64_t rows, length, heads, head_size;  // `rows` counts all sequences
 };
 
-/// sums[head, part] = Σ e^(sink − log_sum_exp)·⟨dy, y⟩ over a head's share of the rows, one block
-/// for each. Warps take turns at rows; lanes take the columns of a row.
+/// sums[head, part] = Σ e^(sink − log_sum_exp)·⟨dy, y⟩ over a part of the rows. One block computes
+/// each sum. Warps take turns at rows; lanes take the columns of a row.
 template <class T>
 __global__ void sinks_kernel(float* sums, SinkTensors<T> tensors) {
   const auto [dy, y, log_sum_exp, sinks, rows, length, heads, size] = tensors;
@@ -282,7 +283,8 @@ struct BiasTensors {
   OperandSizes sizes;
 };
 
-/// Returns the gradient of a query's score of a key; the lanes sum over the head.
+/// Returns the gradient of the score of a query and a key. Lanes share the sum over the head's
+/// channels.
 template <class T>
 __device__ float score_gradient(const BiasTensors<T>& tensors, std::int64_t item, int query,
                                 int key, unsigned int lane) {
@@ -313,7 +315,7 @@ __device__ float score_gradient(const BiasTensors<T>& tensors, std::int64_t item
   return weight * (dweight - terms.corrections[query]) * slope;
 }
 
-/// One warp for each head and distance adds up the queries of all sequences.
+/// One warp per head and distance adds the queries of all sequences.
 template <class T>
 __global__ void bias_kernel(float* dbias, BiasTensors<T> tensors, bool adds) {
   const OperandSizes& sizes = tensors.sizes;

@@ -21,10 +21,10 @@ struct DecodeHead {
   float* output;       // (head_size) f32
   float sink;          // -∞: none
   const float* bias;   // one per position, or null
-  std::int32_t index;  // among the query heads
+  std::int32_t index;  // of the query head
 };
 
-/// Keys of [first, position] that one query attends to under the pattern.
+/// The keys of [first, position] that the pattern lets one query attend to.
 struct DecodeSpec {
   /// Calls visit(begin, end) for each run of consecutive keys.
   template <class Visit>
@@ -41,13 +41,13 @@ struct DecodeSpec {
     }
   }
   std::int64_t first, position;
-  std::int64_t stride, head_size;  // of keys and of values; of a row
+  std::int64_t stride, head_size;  // from row to row of keys or values; of a head
   float scale, cap;
   BlockPattern pattern;
 };
 
-/// weights[t] = e^(score − highest score) over the keys, score = query · key[t] · scale. Returns
-/// the sum, including the sink, by which they are still to be divided.
+/// weights[t] = e^(score − highest score) over the keys, with score = query · key[t] · scale.
+/// Returns the divisor of the weights: their sum, including the sink.
 template <class T>
 inline float weigh_positions(const DecodeHead<T>& head, const DecodeSpec& spec) {
   const std::int64_t head_size = spec.head_size;
@@ -103,9 +103,9 @@ struct DecodeArrays {
   T *y, *keys, *values;
   const T* qkv;
   const std::int32_t *texts, *positions;
-  float* scratch;             // scratch_size per item: the heads of a text that share keys
+  float* scratch;             // scratch_size per item: the query heads of a text with one key head
   std::int64_t scratch_size;  // the weights of all positions, then the output of a head
-  std::int64_t cache_size;    // elements of a text
+  std::int64_t cache_size;    // elements per text
   std::int64_t channels, head_size;
   const float *sinks, *bias;  // by query head, or null
   std::int64_t distances;     // of a head's bias
@@ -152,7 +152,7 @@ inline void decode_item(const DecodeArrays<T>& arrays, std::int64_t item) {
   }
 }
 
-/// Returns the last of the given positions, after checking that each is in the caches.
+/// Checks that each position is in the caches, and returns the largest one.
 std::int64_t checked_places(const Tensor& texts, const Tensor& positions, const Tensor& key_cache) {
   std::int64_t last = 0;
   for (std::int64_t n = 0; n < texts.elements(); ++n) {
@@ -168,7 +168,7 @@ std::int64_t checked_places(const Tensor& texts, const Tensor& positions, const 
   return last;
 }
 
-/// Throws ShapeMismatch if a length is outside the keys.
+/// Throws ShapeMismatch if a length is negative or larger than the number of keys.
 void check_key_counts(const char* kernel, const Tensor& lengths, const Tensor& kv) {
   for (std::int64_t b = 0; lengths && b < lengths.elements(); ++b) {
     const std::int32_t length = lengths.data<std::int32_t>()[b];
@@ -200,7 +200,7 @@ struct SourceArrays {
   AttentionSpec spec;
 };
 
-/// Computes the query heads of a row that share a key head.
+/// Computes the query heads that share a key head, for one row.
 template <class T>
 inline void decode_source(const SourceArrays<T>& arrays, std::int64_t item) {
   const AttentionSpec& spec = arrays.spec;

@@ -9,10 +9,11 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Keys per block. Constant, so that a row's bits depend on neither caches nor other rows.
+/// Keys per block. This is a constant, so that the bits of a row depend neither on the size of the
+/// caches nor on other rows.
 constexpr std::int64_t kPartKeys = 128;
 
-/// Packs per thread, so that a warp covers the largest head.
+/// Packs per thread if the lanes of a warp share the largest head.
 template <int kPack>
 constexpr int kPacksOf = 256 / (kWarp * kPack);
 
@@ -20,17 +21,17 @@ struct KeyRange {
   std::int64_t first, last;
 };
 
-/// Division of a part of a head's keys among a block's threads: `lanes` adjacent threads share a
-/// key, kPacks packs of kPack elements each; the block processes kThreads / lanes keys at a time.
+/// How a block's threads divide one part of a head's keys. `lanes` adjacent threads share a key;
+/// each has kPacks packs of kPack elements. The block processes kThreads / lanes keys at a time.
 struct DecodeSizes {
-  std::int64_t window;    // keys that a query attends to; 0: all before it
+  std::int64_t window;    // keys that a query attends to; 0: all up to its own
   std::int64_t heads;     // of queries
   std::int64_t group;     // queries that share keys and values
   std::int64_t channels;  // of the caches' rows
   std::int64_t row_size;  // elements of a row of queries
   std::int64_t together;  // consecutive texts that share a row of the caches
   std::int64_t cache_rows;
-  std::int64_t parts;  // for all keys that the caches can store
+  std::int64_t parts;  // parts of all keys that fit in the caches
   int head_size;
   int lanes;
   float scale;
@@ -42,7 +43,8 @@ struct DecodeSizes {
   __device__ std::int64_t first_key(std::int64_t position) const {
     return window > 0 && window <= position ? position - window + 1 : 0;
   }
-  /// Returns the keys of a part that it attends to; none if the last comes before the first.
+  /// Returns the keys of a part that the query at `position` attends to. The range is empty if
+  /// `last` is less than `first`.
   __device__ KeyRange keys_of(std::int64_t part, std::int64_t position) const {
     const std::int64_t begin = part * kPartKeys, end = begin + kPartKeys;
     const std::int64_t seen = first_key(position);
@@ -66,8 +68,8 @@ struct SumsOf {
   int head_size;
 };
 
-/// Self-attention also writes the new key and value in the queries' rows to the caches. In
-/// cross-attention the caches of the source are complete.
+/// Self-attention also writes the new key and value from the queries' rows to the caches. In
+/// cross-attention the caches already contain the whole source.
 enum class Decodes { kSelf, kAcross };
 
 template <class T>
@@ -101,7 +103,7 @@ struct DecodeTensors {
   }
 };
 
-/// Sums of one group of lanes over its keys; `highest` is in units of log2.
+/// Sums of a group of lanes over the group's keys. `highest` is in units of log2.
 template <int kElements>
 struct DecodeSums {
   float highest = -INFINITY;
@@ -109,7 +111,8 @@ struct DecodeSums {
   float output[kElements] = {};
 };
 
-/// Reads kPacks packs, `stride` elements from one to the next; zeros beyond `end`.
+/// Reads kPacks packs, each `stride` elements after the previous one. Elements from `end` on become
+/// zeros.
 template <int kPack, int kPacks, class T>
 __device__ void load_packs(float (&to)[kPack * kPacks], const T* from, int stride, int end) {
 #pragma unroll
@@ -130,8 +133,8 @@ __device__ void store_packs(T* to, const float (&from)[kPack * kPacks], int stri
   }
 }
 
-/// Adds one key; `bias` is added to its score, in units of log2. `visible` is the same for all
-/// lanes of the group. The whole warp must call it.
+/// Adds one key. `bias`, in units of log2, is added to its score. `visible` must be the same for
+/// all lanes of the group. All lanes of the warp must call it.
 template <int kElements>
 __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kElements],
                         const float (&key)[kElements], const float (&value)[kElements],
@@ -158,7 +161,8 @@ __device__ inline float end_decode(float output, float total, float highest, flo
   return output / (total + exp2f(sink - highest));
 }
 
-/// Combines the sums of all groups. Writes y, or that part's sums if `part` is not negative.
+/// Combines the sums of all groups. Writes them to y if `part` is negative, otherwise to the sums
+/// of that part.
 template <class T>
 __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf of_groups,
                                int groups, float sink) {
@@ -180,8 +184,9 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
   }
 }
 
-/// One block for each part of the keys of each head of each row; one pass over keys and values.
-/// Blocks without keys in range write nothing; if the pattern masks all, -∞ as the highest score.
+/// One block for each part of the keys of each head of each row. Reads keys and values once. A
+/// block without keys in range writes nothing. A block whose keys are all masked by the pattern
+/// writes only -∞ as its highest score.
 template <Decodes kDecodes, class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr bool kSelf = kDecodes == Decodes::kSelf;
@@ -243,8 +248,8 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
                  sizes.parts > 1 ? part : -1, of_groups, groups, tensors.sink_of(head));
 }
 
-/// Computes y from all parts of a head of a row, one block for each. Adjacent threads take columns;
-/// if there is room, several threads share the parts of a column.
+/// Computes y from all parts of a head of a row; one block for each head of each row. Adjacent
+/// threads take columns; if there are enough threads, several share the parts of a column.
 template <Decodes kDecodes, class T>
 __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   __shared__ float totals[kThreads], outputs[kThreads];

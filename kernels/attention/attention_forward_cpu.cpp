@@ -39,7 +39,7 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
 
 namespace {
 
-/// Scratch memory of a worker, cut from one array.
+/// Scratch memory of a worker, allocated as one array.
 struct ForwardScratch {
   static std::int64_t elements(const AttentionSizes& sizes) {
     return (sizes.length + 2 * sizes.key_length) * sizes.head_size +
@@ -64,7 +64,8 @@ struct RunningSoftmax {
   float total;
 };
 
-/// Replaces a query's scores by weights, 0 beyond the visible keys; rescales previous sums.
+/// Replaces a query's scores by weights, which are 0 for keys from `visible` on. Rescales the
+/// previous sums.
 inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, float* output,
                       std::int64_t head_size, RunningSoftmax& softmax) {
   float highest = softmax.highest;
@@ -88,7 +89,8 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
   softmax = {highest, total};
 }
 
-/// Computes attention of a block into scratch.output, not yet divided by the totals.
+/// Computes attention of a block of queries into scratch.output, which must still be divided by the
+/// totals.
 inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t item,
                    std::int64_t first_query, std::int64_t queries, const HeadRows& query,
                    const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {

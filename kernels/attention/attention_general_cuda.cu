@@ -1,7 +1,7 @@
 // Tiles of a head in f32 in shared memory and their products without tensor cores. A block is 16 x
 // 16 threads; thread (v, u) owns rows v·kR to v·kR + kR − 1 of a tile of 16·kR rows. Tiles are
-// kHead wide, a head's columns padded with zeros; rows are padded by 4 elements, so that 16-byte
-// reads of neighbouring rows use different banks.
+// kHead columns wide; columns beyond the head size are zeros. Each row is padded by 4 elements, so
+// that 16-byte reads of neighboring rows use different banks.
 
 #include "kernels/attention/attention.cuh"
 #include "kernels/backend/reduce.cuh"
@@ -10,7 +10,8 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// A query's keys: all before it; with masks or caps; also with a bias; all of another sequence.
+/// Keys that a query attends to, and the treatment of its scores. kPlain: all keys before it.
+/// kMasked: with masks or caps. kBiased: also with a bias. kAcross: all keys of another sequence.
 enum class MaskKind { kPlain, kMasked, kBiased, kAcross };
 constexpr bool is_masked(MaskKind mask_kind) {
   return mask_kind == MaskKind::kMasked || mask_kind == MaskKind::kBiased;
@@ -23,7 +24,7 @@ constexpr int kUnit = 4;  // elements of one access
 template <int kWidth>
 constexpr int kPitch = kWidth + kUnit;
 
-/// Thread (v, u) of the block.
+/// Index (v, u) of the thread in the block.
 __device__ inline int thread_u() { return static_cast<int>(threadIdx.x) % kSide; }
 __device__ inline int thread_v() { return static_cast<int>(threadIdx.x) / kSide; }
 
@@ -34,8 +35,8 @@ __device__ HeadRows<T> key_rows(T* rows, std::int64_t item, const OperandSizes& 
   return {rows + sizes.keys_at(item), sizes.stride};
 }
 
-/// Loads rows [first, first + kRows) of a head into a tile; zeros beyond its `count` rows. `units`:
-/// the rows can be read four elements at a time.
+/// Loads rows [first, first + kRows) of a head into a tile. Rows from `count` on become zeros.
+/// `units` is whether the rows can be read four elements at a time.
 template <int kRows, int kHead, class T>
 __device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first, std::int64_t count,
                           const OperandSizes& sizes, bool units) {
@@ -56,7 +57,8 @@ __device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first, std
   }
 }
 
-/// Writes the thread's rows of `values` times `factors`: columns 64 g + 4 u + j.
+/// Writes the thread's rows of `values`, each multiplied by its factor. The thread's columns are 64
+/// g + 4 u + j.
 template <int kR, int kHead, class T>
 __device__ void store_rows(HeadRows<T> rows, const float (&values)[kR][kHead / kSide],
                            const float (&factors)[kR], std::int64_t first, std::int64_t count,
@@ -83,8 +85,7 @@ __device__ void store_rows(HeadRows<T> rows, const float (&values)[kR][kHead / k
   }
 }
 
-/// sums[i][j] = the product over the head of the left tile's row v·kR + i and the right one's row
-/// u + 16 j.
+/// sums[i][j] = ⟨row v·kR + i of the left tile, row u + 16 j of the right tile⟩ over the head.
 template <int kR, int kHead>
 __device__ void multiply_rows(float (&sums)[kR][kR], const float* left, const float* right,
                               const OperandSizes& sizes) {
@@ -123,8 +124,9 @@ __device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
   }
 }
 
-/// Sets bit kR·i + j if the pattern masks the pair of the thread's row v·kR + i of queries (of keys
-/// if kKeys) and column u + 16 j of the others. No bits for tiles within the pattern's blocks.
+/// Sets bit kR·i + j if the pattern masks the thread's pair (row v·kR + i, column u + 16 j). Rows
+/// are queries and columns are keys, or vice versa if kKeys. Sets no bits if each tile is within
+/// one block of the pattern.
 template <bool kKeys, int kR>
 __device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
                                      std::int64_t first_column, const OperandSizes& sizes) {
@@ -142,7 +144,7 @@ __device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
   return pairs;
 }
 
-/// sums[i][4 g + j] += ⟨the weights' row v·kR + i, column 64 g + 4 u + j of the right tile⟩.
+/// sums[i][4 g + j] += ⟨row v·kR + i of the weights, column 64 g + 4 u + j of the right tile⟩.
 template <int kR, int kHead>
 __device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weights,
                              const float* right) {
@@ -192,7 +194,7 @@ bool units_fit(const OperandSizes& sizes, Pointers... begins) {
   return packs_fit<float>(sizes.head_size, begins...);
 }
 
-/// Rows v·kR + i of a tile that a thread owns.
+/// Number of rows of a tile that each thread owns.
 template <int kHead>
 constexpr int kForwardRows = kHead <= 128 ? 4 : 2;
 
@@ -201,14 +203,15 @@ constexpr std::size_t kForwardShared =
     sizeof(float) * kSide* kForwardRows<kHead>*(2 * kPitch<kHead> +
                                                 kPitch<kSide * kForwardRows<kHead>>);
 
-/// Running softmax of the thread's queries, shared by its 16 neighbors in u.
+/// Running softmax of the thread's queries. The 16 threads with the same v share these queries.
 template <int kR>
 struct Softmax {
   float highest[kR];  // in units of log2
   float total[kR];    // over the thread's own keys
 };
 
-/// Replaces scores by weights 2^(score − highest), 0 for masked keys; rescales earlier sums.
+/// Replaces scores by weights 2^(score − highest), which are 0 for masked keys. Rescales previous
+/// sums.
 template <MaskKind kMaskKind, int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
                       std::int64_t item, std::int64_t first_query, std::int64_t first_key,
@@ -339,11 +342,13 @@ void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
 
 namespace {
 
-// One kernel for both halves. A block owns rows of one side and iterates over the tiles of the
-// other: it owns keys and values and sums dkey and dvalue over the queries of all heads that share
-// them, or it owns queries and dy and sums dquery over the keys. In both cases scores = own[0] ·
-// streamed[0]ᵀ, dweights = own[1] · streamed[1]ᵀ,
-// gradient of own[0] = dscores · streamed[0], of values: weights · streamed[1].
+// One kernel computes both halves of the gradients. A block owns rows of one side and iterates over
+// the tiles of the other. Either it owns keys and values, and sums dkey and dvalue over the queries
+// of all heads that share them, or it owns queries and dy, and sums dquery over the keys. In both
+// cases
+//   scores = own[0] · streamed[0]ᵀ, dweights = own[1] · streamed[1]ᵀ,
+// the gradient of own[0] is dscores · streamed[0], and the gradient of the values is weights ·
+// streamed[1].
 enum class Owns { kKeys, kQueries };
 
 template <int kHead>
@@ -419,7 +424,7 @@ __global__ void __launch_bounds__(kGeneralThreads, kMaskKind == MaskKind::kBiase
 
   const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
   const std::int64_t item = blockIdx.x / blocks * members;
-  const unsigned int turn = blockIdx.x % blocks;  // those with the most work first
+  const unsigned int turn = blockIdx.x % blocks;  // blocks with the most work first
   const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * kRows;
   const HeadRows<const T> queries[2] = {{from_queries + sizes.queries_at(item), sizes.stride},
                                         {dy + sizes.y_at(item), sizes.channels}};
@@ -434,7 +439,7 @@ __global__ void __launch_bounds__(kGeneralThreads, kMaskKind == MaskKind::kBiase
                             sizes, units);
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
-  const bool bidirectional = kMasked && sizes.bidirectional;  // makes both sides alike
+  const bool bidirectional = kMasked && sizes.bidirectional;  // both sides have the same range
   const int first_visible =
       !kMasked || (kKeys && !bidirectional) ? 0 : all_terms.of(item).first_keys[first_own];
   const int begin = kKeys && !bidirectional && !kAcross ? first_own : first_visible / kRows * kRows,

@@ -7,25 +7,26 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-// Five products instead of the seven of the two kernels in attention_tensor_core_cuda.cu. A block
-// iterates over the key blocks of one head and, for each, over the query tiles of all heads that
-// share them. It computes scores and dweights once, and sums dkey and dvalue in registers. It adds
-// dscores · keys to the tile's dquery: f32 in a slot of the workspace that no other block uses. A
-// thread reads and writes only its part of a slot, so these sums need neither barriers nor atomics.
-// They run over keys in ascending order, as in the other kernels, and have the same bits. The first
-// key block of a tile reads nothing; the last one writes bf16 to the result.
+// Computes five products instead of the seven of the two kernels in attention_tensor_core_cuda.cu.
+// A block iterates over the key blocks of one head and, for each, over the query tiles of all heads
+// that share the keys. It computes scores and dweights once, and sums dkey and dvalue in registers.
+// It adds dscores · keys to the tile's dquery, which is f32 and stored in a slot of the workspace
+// that no other block uses. A thread reads and writes only its part of a slot, so these sums need
+// neither barriers nor atomics. They are added over keys in ascending order, as in the other
+// kernels, and have the same bits. The first key block that contributes to a tile reads nothing;
+// the last one writes bf16 to the result.
 //
 // Why 255 registers: the sums of a warp's 32 keys take 128. With 16 keys per warp each right
 // operand would be read for half as many rows. A tile of 64 queries and 128 keys would then take
-// 2,944 clocks of shared memory (128 B each) instead of 2,304, for 1,280 multiply_adds: 2,100
-// clocks on sm_90 (at 2,500 FLOP a clock, an assumption), 2,560 on sm_80. So two blocks of four
-// warps share a multiprocessor. From L2 a tile takes 16 KiB of queries and dy, and 16 KiB each way
-// of dquery.
+// 2,944 clocks of shared memory (128 B each) instead of 2,304, for 1,280 multiply_adds, which take
+// 2,100 clocks on sm_90 (at 2,500 FLOP per clock, an assumption) and 2,560 on sm_80. Therefore two
+// blocks of four warps share a multiprocessor. Per tile, 16 KiB of queries and dy are read from L2,
+// and 16 KiB of dquery are read and written.
 //
-// GPT-2 124M, B = 64, T = 1,024: 3.2 TFLOP executed a step instead of 4.5 (counting parts that are
-// not masked). Shared memory takes 6.4 ms on an H100 at 1.7 GHz. The two kernels have a bound of
-// 8.0 ms and are estimated at 24; with the same margin over the bound, and half the exponentials,
-// this kernel is estimated at 17 to 20 ms. Not measured on a device.
+// GPT-2 124M, B = 64, T = 1,024: 3.2 TFLOP executed per step instead of 4.5 (counting parts that
+// are not masked). Shared memory takes 6.4 ms on an H100 at 1.7 GHz. The two kernels have a bound
+// of 8.0 ms and are estimated at 24; with the same margin over the bound, and half the
+// exponentials, this kernel is estimated at 17 to 20 ms. Not measured on a device.
 
 constexpr int kHead = 64, kRowTiles = 2, kStreamed = 64;
 constexpr int kPart = 16;  // queries whose scores are in registers at a time
@@ -49,7 +50,7 @@ class QuerySums {
       : query_(hidden(warp_of_block() % 2 * 32)),
         chunk_(warp_of_block() / 2 * (kHead / 2 / kChunk)) {}
 
-  /// Copies from and to the thread's part of a tile in a slot, through the L2 cache only.
+  /// Copy the sums from and to the thread's part of a tile in a slot, through the L2 cache only.
   __device__ void read(const float* tile) {
     for_packs([&](float(&sums)[4], int at) {
       const float4 pack = __ldcg(reinterpret_cast<const float4*>(tile + at));
@@ -63,7 +64,7 @@ class QuerySums {
   }
   __device__ void clear() { set_zero<2, 4>(sums_); }
 
-  /// Adds dscores · keys over the keys [begin, end) of the block, multiples of 16.
+  /// Adds dscores · keys over keys [begin, end) of the block; both are multiples of 16.
   __device__ void add(int begin, int end) {
     const Tile<kHead> keys{0};
     const Tile<kStreamed> dscores{kGradientsBegin};
@@ -143,13 +144,14 @@ __device__ inline void put_scores(Tile<kStreamed> tile, const JointScores& dscor
   }
 }
 
-/// Offsets of the key head that a block processes, and of its first query head. In shared memory,
-/// because registers are scarce.
+/// Offsets of the key head that a block processes, and of the head's first query head. Stored in
+/// shared memory, because registers are scarce.
 struct JointWork {
   std::int64_t item, queries_at, keys_at, y_at;
 };
 
-/// Returns the f32 numbers of a block's slot: the gradients of the queries that share a key head.
+/// Returns the number of floats in a block's slot: the gradients of all queries that share a key
+/// head.
 __host__ __device__ inline std::int64_t slot_floats(const AttentionSizes& sizes) {
   return sizes.group * sizes.blocks(kStreamed) * kStreamed * kHead;
 }
@@ -195,13 +197,13 @@ __device__ inline void copy_queries(const Joint& joint, int buffer, int member, 
                              {joint.dy + joint_work().y_at + head, sizes.channels}, first,
                              sizes.length);
 }
-/// Starts to copy the tile's query terms, which have a single buffer.
+/// Starts to copy the tile's query terms, which are not double-buffered.
 template <bool kPlain>
 __device__ void copy_terms(const Joint& joint, int member, int first) {
   streamed_terms().template copy_async<kPlain>(joint.terms.of(joint_work().item + member), first);
 }
 
-/// The sums of the warp's keys, and its rows of keys and values.
+/// Sums of the warp's keys, and the warp's rows of keys and values.
 template <bool kPlain>
 struct OwnKeys {
   __device__ OwnKeys(int first_key, int row_of_block)
@@ -212,8 +214,8 @@ struct OwnKeys {
     set_zero<kRowTiles, kHead / 8>(dkey);
     set_zero<kRowTiles, kHead / 8>(dvalue);
   }
-  /// Adds the contribution of queries [part, part + kPart) of a tile, the first of which is
-  /// `query`, and leaves dscores in their tile.
+  /// Adds the contribution of queries [part, part + kPart) of a tile whose first query is `query`.
+  /// Leaves dscores in their tile.
   __device__ void add(int buffer, int part, int query, const AttentionSizes& sizes) {
     const Tile<kHead> queries = streamed_tile(buffer, 0), dys = streamed_tile(buffer, 1);
     const Tile<kStreamed> gradients{kGradientsBegin};
@@ -238,7 +240,7 @@ struct OwnKeys {
     put_scores(gradients, dscores, row, part);
     add_weighted<kRowTiles, kPart / 8, kHead>(dkey, dscores, queries, part);
   }
-  /// Writes the sums to the rows of keys and values through their tiles.
+  /// Writes the sums to the rows of keys and values, using the tiles of both as buffers.
   __device__ void store(HeadRows<BFloat16> rows, int first_key, const AttentionSizes& sizes) const {
     float ones[kRowTiles][2], scales[kRowTiles][2];
     for (int m = 0; m < kRowTiles; ++m) {
@@ -288,7 +290,7 @@ __device__ void differentiate_keys(const Joint& joint, int first_key) {
 #pragma unroll 1
     for (int part = 0; part < kStreamed; part += kPart) own.add(buffer, part, first + part, sizes);
 
-    // Keys of the block that a query of the tile attends to.
+    // Range of the block's keys that a query of the tile attends to.
     const int behind = first + kStreamed - first_key;
     const int key_end = behind < kBlockKeys ? behind : kBlockKeys;
     const int seen = kPlain ? 0 : *streamed_terms().first_keys(0);
@@ -314,7 +316,7 @@ __device__ void differentiate_keys(const Joint& joint, int first_key) {
   __syncthreads();  // the tiles have been read
 }
 
-/// A block takes every gridDim.x-th key head.
+/// Each block processes every gridDim.x-th key head.
 template <bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, kBlocksPerProcessor)
     joint_backward_kernel(Joint joint) {

@@ -1,7 +1,8 @@
 // Tiles of a head in bf16 in shared memory and their products on the tensor cores. Each warp owns
-// 16·kRowTiles rows of the left tile and all columns of the result, so that scores become the next
-// product's left operand without leaving its registers. Source: Dao 2023, FlashAttention-2. Also
-// the shared parts of backward kernels: query terms, and weights and gradients from scores.
+// 16·kRowTiles rows of the left tile and all columns of the result, so that scores become the left
+// operand of the next product without leaving the warp's registers. Source: Dao 2023,
+// FlashAttention-2. Also contains the shared parts of backward kernels: query terms, and the
+// computation of weights and gradients from scores.
 
 #pragma once
 
@@ -17,13 +18,14 @@ constexpr int kChunk = 8;  // elements in 16 bytes
 __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 
-/// Hyperbolic tangent within 5e-7: two special functions instead of tanhf's branches.
+/// Hyperbolic tangent with an error of at most 5e-7. Uses two special functions instead of tanhf's
+/// branches.
 __device__ inline float fast_tanh(float x) {
   return 1.0f - __fdividef(2.0f, 1.0f + fast_exp2(2 * kLog2E * x));
 }
 
-/// Rows of kHead elements. Chunk i of a row is stored at i ^ (row % 8), so that the same chunk of
-/// eight adjacent rows, one matrix of load_matrices, covers all banks once.
+/// A tile with rows of kHead elements. Chunk i of a row is stored at i ^ (row % 8), so that the
+/// same chunk of eight adjacent rows, which is one matrix of load_matrices, uses all banks once.
 template <int kHead>
 struct Tile {
   int begin;  // elements from the start of the block's shared memory
@@ -39,7 +41,7 @@ struct Tile {
   }
 };
 
-/// Starts to copy rows [first, first + kRows) of a head; zeros from `length` on.
+/// Starts to copy rows [first, first + kRows) of a head. Rows from `length` on become zeros.
 template <int kRows, int kHead>
 __device__ void copy_rows_async(Tile<kHead> tile, HeadRows<const BFloat16> rows, std::int64_t first,
                                 std::int64_t length) {
@@ -69,7 +71,7 @@ template <int kRowTiles, int kHead, int kKept>
 class LeftRows {
  public:
   __device__ LeftRows(Tile<kHead> tile, int row) : tile_(tile), row_(row) {}
-  /// Call it after the tile has arrived.
+  /// Loads the kept steps. Call it after the tile has arrived.
   __device__ void keep() {
 #pragma unroll
     for (int k = 0; k < kKept; ++k) read(kept_[k], k);
@@ -139,7 +141,7 @@ __device__ void multiply_rows(Sums<kRowTiles, kColumnTiles>& sums,
   }
 }
 
-/// sums (rows, kHead) += weights, rounded to bf16, · rows [row, ...) of the right tile.
+/// sums (rows, kHead) += weights · rows [row, ...) of the right tile, with weights rounded to bf16.
 template <int kRowTiles, int kColumnTiles, int kHead>
 __device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
                              const Sums<kRowTiles, kColumnTiles>& weights, Tile<kHead> right,
@@ -169,8 +171,9 @@ __device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
   }
 }
 
-/// Writes the warp's rows to rows [first + row, ...) of a head, each times its factor, through rows
-/// [row, ...) of a tile that no other warp uses. factors[m][h] is for row 16 m + 8 h + lane / 4.
+/// Writes the warp's rows, each multiplied by its factor, to rows [first + row, ...) of a head.
+/// Uses rows [row, ...) of a tile as a buffer; no other warp may use these. factors[m][h] is for
+/// row 16 m + 8 h + lane / 4.
 template <int kRowTiles, int kHead>
 __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead / 8>& sums,
                            const float (&factors)[kRowTiles][2], Tile<kHead> tile, int row,
@@ -200,14 +203,15 @@ __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead 
   }
 }
 
-/// Side of the scores in a warp's rows and the gradients that it sums; the other side passes by.
+/// Which side of the scores is in a warp's rows, and which gradients the warp sums. The other side
+/// is streamed.
 enum class Owns { kQueries, kKeys, kValues, kKeysAndValues };
 constexpr bool owns_keys(Owns what) { return what != Owns::kQueries; }
 
 /// Query terms of a thread whose warp owns queries.
 template <int kRowTiles>
 struct OwnTerms {
-  /// `row`: row 0 of the warp.
+  /// Loads the terms. `row` is row 0 of the warp.
   template <bool kPlain>
   __device__ void keep(const QueryTerms& all, int row) {
     for (int m = 0; m < kRowTiles; ++m) {
@@ -224,13 +228,13 @@ struct OwnTerms {
   int first_keys[kRowTiles][2];
 };
 
-/// Query terms of a streamed tile in shared memory: kStreamed of each, one array after the other.
+/// Query terms of a streamed tile in shared memory: three arrays of kStreamed elements each.
 template <int kStreamed>
 struct StreamedTerms {
   /// Starts to copy the terms of queries [first, first + kStreamed).
   template <bool kPlain>
   __device__ void copy_async(const QueryTerms& all, int first) const {
-    constexpr int kCopies = kStreamed / 4;  // of 16 bytes, of an array
+    constexpr int kCopies = kStreamed / 4;  // 16-byte copies per array
     const int array = static_cast<int>(threadIdx.x) / kCopies;
     const int i = static_cast<int>(threadIdx.x) % kCopies * 4;
     if (array >= (kPlain ? 2 : 3)) return;
@@ -309,13 +313,13 @@ __device__ int end_of_attending(const QueryTerms& terms, int first, int key_end,
   for (int at = first + kStreamed;; at += 32 * kStreamed) {
     const int query = at + lane_of_warp() * kStreamed;
     const bool attends = query < length && terms.first_keys[query] < key_end;
-    const int tiles = __popc(__ballot_sync(0xFFFFFFFFu, attends));  // first keys do not decrease
+    const int tiles = __popc(__ballot_sync(0xFFFFFFFFu, attends));  // first_keys never decreases
     const int end = at + tiles * kStreamed;
     if (tiles < 32) return end < length ? end : length;
   }
 }
 
-/// Returns the first query from `first` on in a block of the pattern that attends to one of kKeys
+/// Returns the first query from `first` on whose pattern block attends to at least one of the kKeys
 /// keys from `key` on; `end` if there is none. Each lane of a warp tests one block.
 template <int kKeys>
 __device__ int next_attending(const AttentionSizes& sizes, int head, int key, int first, int end) {

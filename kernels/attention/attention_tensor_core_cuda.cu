@@ -4,7 +4,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Tile sizes: the most queries and keys that fit in registers without spills.
+/// Tile sizes: the largest numbers of queries and keys that fit in registers without spills.
 template <int kHead>
 struct ForwardPlan {
   static constexpr int kRowTiles = kHead == 256 ? 1 : 2;  // of 16 queries each, per warp
@@ -42,8 +42,8 @@ __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   }
 }
 
-/// Caps scores and masks keys before the first key of each query of the warp, `first_visible` in
-/// shared memory; key 0 of the tile is `first_key`.
+/// Caps scores, and masks keys before the first key of each query of the warp. These first keys,
+/// `first_visible`, are in shared memory. Key 0 of the tile is `first_key`.
 template <int kRowTiles, int kColumnTiles>
 __device__ void cap_and_mask(Sums<kRowTiles, kColumnTiles>& scores, const AttentionSizes& sizes,
                              const int* first_visible, int first_key) {
@@ -65,8 +65,8 @@ __device__ void cap_and_mask(Sums<kRowTiles, kColumnTiles>& scores, const Attent
   }
 }
 
-/// Replaces scores by weights 2^((score − highest)·scale); rescales previous sums. If not kPlain, a
-/// query may have no unmasked key so far.
+/// Replaces scores by weights 2^((score − highest)·scale), and rescales previous sums. If not
+/// kPlain, a query may not have had an unmasked key yet.
 template <int kHead, bool kPlain, int kRowTiles, int kColumnTiles>
 __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax<kRowTiles>& softmax,
                       Sums<kRowTiles, kHead / 8>& output, float scale) {
@@ -104,8 +104,8 @@ __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax<kRowTiles>&
   }
 }
 
-/// Keys and values have one buffer each: values are loaded while scores are computed, and the next
-/// keys while the values are summed.
+/// Keys and values have one buffer each. Values are loaded while scores are computed, and the next
+/// keys are loaded while the values are summed.
 template <int kHead, bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, 2)
     forward_kernel(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, AttentionSizes sizes,
@@ -220,10 +220,11 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 
 namespace {
 
-// One kernel for both halves, as in attention_general_cuda.cu: a block owns keys and values and
-// iterates over queries and dy, or vice versa. The streamed tiles are double-buffered: the next ones
-// are loaded while the current ones are used. For heads of 256 the registers fit the sums of only
-// one gradient, so keys and values take a pass each, with 8 products in total instead of 7.
+// One kernel computes both halves of the gradients, as in attention_general_cuda.cu: a block owns
+// keys and values and iterates over queries and dy, or vice versa. The streamed tiles are
+// double-buffered: the next ones are loaded while the current ones are used. For heads of 256 the
+// registers can hold the sums of only one gradient, so keys and values take a pass each, with 8
+// products in total instead of 7.
 
 /// Use of a thread's registers.
 template <Owns kOwns, int kHead>
@@ -232,7 +233,8 @@ struct BackwardPlan {
   static constexpr int kRowTiles = kHead == 64 ? 2 : 1;  // of 16 rows each, per warp
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kRows = kWarps * kWarpRows;
-  // Passing rows with scores in registers at a time; steps of own[0] and own[1] kept there.
+  // kPart is the number of streamed rows whose scores are in registers at a time. kKept0 and kKept1
+  // are the numbers of steps of own[0] and own[1] that are kept in registers.
   static constexpr int kStreamed = kHead == 256 ? 16 : 64;  // rows of a tile
   static constexpr int kPart = kHead == 128 ? 32 : 16;
   static constexpr int kKept0 = kHead == 64    ? (kKeys ? 2 : 4)
@@ -265,7 +267,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
 
   const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
   const std::int64_t item = blockIdx.x / blocks * members;
-  const unsigned int turn = blockIdx.x % blocks;  // those with the most work first
+  const unsigned int turn = blockIdx.x % blocks;  // blocks with the most work first
   const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * P::kRows;
   const int row = warp_of_block() * P::kWarpRows;
   const HeadRows<const BFloat16> queries[2] = {{qkv + sizes.queries_at(item), sizes.stride},
@@ -294,7 +296,8 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   } else if constexpr (!kPlain) {
     first_streamed = terms.first_keys[first_own] / kStreamed * kStreamed;
   }
-  // Returns the pattern's next streamed tile from `first` on; its blocks are whole tiles.
+  // Returns the pattern's next streamed tile from `first` on. The pattern's blocks consist of whole
+  // tiles.
   const auto next_tile = [&](int first, int member) {
     if (kPlain || first >= end) return first;
     const int head = sizes.head_of(item + member);

@@ -34,10 +34,10 @@ struct TileBackwardScratch {
   }
   BFloat16 *query, *key, *value, *doutput;          // rows (T or keys, head_size)
   BFloat16 *query_columns, *doutput_columns;        // packed columns
-  BFloat16 *query_transposed, *doutput_transposed;  // packed columns of the transposed
-  BFloat16* key_transposed;                         // packed rows of the transposed
+  BFloat16 *query_transposed, *doutput_transposed;  // packed columns of the transpose
+  BFloat16* key_transposed;                         // packed rows of the transpose
   float* dquery;                                    // (head_size, T)
-  float *dkey, *dvalue;                             // (kBlockKeys, or keys of a group, head_size)
+  float *dkey, *dvalue;                             // (kBlockKeys or all keys, head_size)
   float *scores, *dweights;                         // (kPanel, kBlockQueries), transposed
   BFloat16* weights;                                // also (kPanel, kBlockQueries), transposed
   BFloat16* dscores;                                // (kBlockKeys, kBlockQueries), transposed
@@ -48,7 +48,7 @@ struct TileBackwardScratch {
 
 }  // namespace hybrid_trainer::kernels::cpu
 
-/// Gradients of rows of scores: one key, consecutive queries. Requires AVX-512 BF16.
+/// Gradients of a row of scores: one key and consecutive queries. Requires AVX-512 BF16.
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -83,7 +83,7 @@ inline void differentiate_capped_row(BFloat16* weights, BFloat16* dscores, const
   }
 }
 
-/// Masks a key for `queries`, except [begin, end) of them.
+/// Masks a key for `queries` queries, except for queries [begin, end).
 inline void hide(BFloat16* weights, BFloat16* dscores, std::int64_t queries, std::int64_t begin,
                  std::int64_t end) {
   begin = std::clamp<std::int64_t>(begin, 0, queries);
@@ -139,14 +139,14 @@ class HeadBackward {
   void write_rows(BFloat16* to, const float* sums, const Keys& keys) const;
   void write_queries(BFloat16* to) const;
 
-  /// Returns the offset of the sums of a key's gradients.
+  /// Returns the offset of a key's gradients in the sums.
   std::int64_t sums_at(std::int64_t key, const Keys& keys) const {
     return (sizes_.group == 1 ? key - keys.begin : key) * size_;
   }
 
   const AttentionSizes& sizes_;
   const TileBackwardScratch& scratch_;
-  /// Whether some queries or keys may not contribute to the gradients of a block of keys.
+  /// Returns whether some queries or keys may not contribute to the gradients of a block of keys.
   bool sums_begin_at_zero() const { return sizes_.pattern.is_on() || sizes_.lengths != nullptr; }
 
   std::int64_t length_, key_length_, size_;  // padded

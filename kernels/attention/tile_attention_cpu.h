@@ -25,7 +25,8 @@ class PanelRegisters {
   std::optional<TileRegisters> registers_;
 };
 
-/// c (8 x 32, f32) = or += 8 rows of a panel, from row `first` of its tiles on, · column panel.
+/// c (8 x 32, f32) = or += the product of 8 rows of a row panel, starting at row `first` of its
+/// tiles, and a column panel.
 template <Sum kSum>
 inline void multiply_rows_by_vectors(float* c, std::int64_t c_stride, const BFloat16* rows,
                                      const RowPanel& a, const BFloat16* b, std::int64_t depth) {
@@ -79,12 +80,13 @@ inline void multiply_on(const PanelRegisters& on, float* c, std::int64_t c_strid
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Returns whether the CPU's bf16 products support the attention: bf16, with heads and pattern
-/// blocks of whole panels.
+/// Returns whether the CPU's bf16 products support this attention. Requires bf16, and heads and
+/// pattern blocks that consist of whole panels.
 bool fits_tiles(const AttentionSizes& sizes, DType dtype);
 
-/// forward_attention and backward_attention on matrix tiles (AMX) or vectors of bf16 pairs:
-/// products of bf16 with sums in f32, weights rounded to bf16. One thread computes a head.
+/// Implement forward_attention and backward_attention on matrix tiles (AMX) or vectors of bf16
+/// pairs. Products are bf16 with sums in f32; weights are rounded to bf16. One thread computes each
+/// head.
 void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,
                                 const AttentionOperands& from, const AttentionSizes& sizes,
                                 const Stream& stream);
@@ -98,8 +100,8 @@ void attention_backward_by_tiles(const AttentionOperands& gradients,
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Queries and keys are padded with zero rows to whole panels. Only padded queries, whose results
-/// are discarded, attend to padded keys.
+/// Numbers of queries and keys, padded with zero rows to whole panels. Only padded queries, whose
+/// results are discarded, attend to padded keys.
 inline std::int64_t whole_panels(std::int64_t rows) {
   return (rows + kPanel - 1) / kPanel * kPanel;
 }
@@ -110,15 +112,16 @@ inline std::int64_t padded_keys(const AttentionSizes& sizes) {
   return whole_panels(sizes.key_length);
 }
 
-/// Returns the end of the key panels of a query, which may be padded, and of those before it.
+/// Returns the end of the last key panel that a query, which may be padded, attends to.
 inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const AttentionSizes& sizes) {
   const std::int64_t end =
       sizes.bidirectional ? sizes.end_key(item, std::min(query, sizes.length - 1)) : query + 1;
   return whole_panels(end);
 }
 
-/// Calls visit(begin, end) for each run of key panels in [from, end) that the pattern, whose blocks
-/// are whole panels, includes for the query panel at `query`; once for all without a pattern.
+/// Calls visit(begin, end) for each run of key panels in [from, end) that the pattern includes for
+/// the query panel at `query`. The pattern's blocks are whole panels. Without a pattern, calls it
+/// once for all keys.
 template <class Visit>
 inline void for_visible_keys(std::int64_t item, std::int64_t query, std::int64_t from,
                              std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
@@ -129,7 +132,8 @@ inline void for_visible_keys(std::int64_t item, std::int64_t query, std::int64_t
   }
 }
 
-/// Calls visit(begin, end) for runs of query panels that attend to the key panel at `key`.
+/// Calls visit(begin, end) for each run of query panels in [from, end) that attend to the key panel
+/// at `key`.
 template <class Visit>
 inline void for_attending_queries(std::int64_t item, std::int64_t key, std::int64_t from,
                                   std::int64_t end, const AttentionSizes& sizes,
@@ -146,7 +150,8 @@ inline void for_attending_queries(std::int64_t item, std::int64_t key, std::int6
   }
 }
 
-/// Copies `count` rows of one head, `size` numbers each, contiguously; zeros up to `padded` rows.
+/// Copies `count` rows of one head, `size` numbers each, contiguously. Adds rows of zeros up to
+/// `padded` rows.
 inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride, std::int64_t count,
                       std::int64_t padded, std::int64_t size) {
   for (std::int64_t t = 0; t < count; ++t) std::copy_n(rows + t * stride, size, to + t * size);

@@ -30,7 +30,7 @@ struct TileForwardScratch {
   float* scores;      // (kPanel, keys), before scaling
   BFloat16* weights;  // (kPanel, keys)
   float* output;      // (kPanel, head_size)
-  KeyRange* seen;     // consecutive keys of a query panel
+  KeyRange* seen;     // runs of keys that a query panel attends to
   std::int64_t floats;
 };
 
@@ -48,7 +48,7 @@ inline float highest_of(const float* scores, std::int64_t count, float highest) 
   return highest;
 }
 
-/// Replaces scores by weights; returns their sum.
+/// Replaces scores by weights. Returns the sum of the weights.
 inline float weigh(BFloat16* weights, const float* scores, std::int64_t count, float highest,
                    float scale) {
   float total = 0;
@@ -61,7 +61,8 @@ inline float weigh(BFloat16* weights, const float* scores, std::int64_t count, f
   return total;
 }
 
-/// Replaces a query's scores for `seen` by weights, 0 outside `visible`. Row 0 is key `first`.
+/// Replaces a query's scores in the ranges `seen` by weights, which are 0 outside `visible`.
+/// Element 0 of the scores is for key `first`.
 inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
                          std::span<const KeyRange> seen, KeyRange visible,
                          const AttentionSizes& sizes) {
@@ -87,7 +88,7 @@ inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
   return {highest * scale, total};
 }
 
-/// output = weights · values, for 32 columns.
+/// Computes 32 columns of output = weights · values.
 inline void gather_values(const PanelRegisters& on, const TileForwardScratch& scratch,
                           std::int64_t begin, std::span<const KeyRange> seen, std::int64_t column,
                           const AttentionSizes& sizes) {
@@ -108,7 +109,7 @@ inline void gather_values(const PanelRegisters& on, const TileForwardScratch& sc
   }
 }
 
-/// Computes attention of 32 queries over the keys from their first to their last.
+/// Computes attention of 32 queries over the panels from their first to their last key.
 void attend(const PanelRegisters& on, const TileForwardScratch& scratch, BFloat16* y,
             float* log_sum_exp, std::int64_t item, std::int64_t first,
             const AttentionSizes& sizes) {

@@ -5,13 +5,14 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Returns uninitialized memory for one call of a kernel; from the second step on, the pool reuses
-/// a block. It may be freed as soon as the work that uses it is enqueued: stream order protects it.
+/// Returns uninitialized memory for one call of a kernel. From the second training step on, the
+/// pool reuses a block. The tensor may be freed as soon as the work that uses it is enqueued,
+/// because stream order protects the memory.
 inline Tensor empty_workspace(std::int64_t elements, DType dtype, const Stream& stream) {
   return Tensor::empty({elements}, dtype, MemoryKind::kWorkspace, stream);
 }
 
-/// Returns whether the stream's kernels allocate their workspace but run nothing.
+/// Returns whether the stream only simulates: kernels allocate their workspace but run nothing.
 inline bool simulated(const Stream& stream) { return stream.device().simulated; }
 
 /// Calls `function` with a value of the C++ type of a real dtype. Throws Error for other dtypes.

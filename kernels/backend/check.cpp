@@ -4,13 +4,15 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// A simulated device reads no memory: recordings are measured with a real device's tensors.
+/// Returns whether kernels on `device` may take a tensor on `of_tensor`. A simulated device also
+/// accepts a real device's tensors, because it reads no memory: recordings are measured with them.
 bool reaches(Device device, Device of_tensor) {
   return device == of_tensor ||
          (device.simulated && device.type == of_tensor.type && device.index == of_tensor.index);
 }
 
-/// Called for every tensor, since a backend accepts any address.
+/// Throws Error if a defined tensor is not on the stream's device. Must be called for every tensor,
+/// since a backend accepts any address.
 void check_device(const KernelCall& call, const NamedTensor& argument) {
   const Tensor& tensor = argument.tensor;
   if (!tensor.defined() || reaches(call.device, tensor.device())) return;

@@ -16,43 +16,43 @@ struct KernelCall {
   Device device = stream.device();
 };
 
-/// Argument of a kernel, with the name that its documentation uses.
+/// A kernel's argument and its name in the kernel's documentation.
 struct NamedTensor {
   const char* name;
   const Tensor& tensor;
 };
 
-// Each except check_rank also throws Error, "KERNEL: NAME is on cpu, the stream on cuda:0", if a
-// defined tensor is not on the stream's device; a simulated device also accepts a real device's
-// tensors. Therefore check the shape or the dtype of each tensor.
+// Each of these functions except check_rank also throws Error, "KERNEL: NAME is on cpu, the stream
+// on cuda:0", if a defined tensor is not on the stream's device. A simulated device also accepts a
+// real device's tensors. Therefore check the shape or the dtype of each tensor.
 
 /// Throws ShapeMismatch "KERNEL: NAME is (8, 64), want (8, 32)".
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);
-/// Throws ShapeMismatch or Error if shape or dtype differs.
+/// Throws ShapeMismatch if the shape differs, or Error if the dtype differs.
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted,
                  DType dtype);
 /// Like check_shape, but accepts an undefined tensor.
 void check_optional_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);
-/// Throws ShapeMismatch if the rank differs.
+/// Throws ShapeMismatch if the tensor does not have rank `wanted`.
 void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted);
 /// Throws Error if the dtype differs.
 void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted);
 /// Throws Error if the dtype is neither f32 nor bf16.
 void check_real(const KernelCall& call, const NamedTensor& argument);
-/// Throws ShapeMismatch or Error if the rank differs, or the dtype is neither f32 nor bf16.
+/// Throws ShapeMismatch if the rank differs, or Error if the dtype is neither f32 nor bf16.
 void check_real(const KernelCall& call, const NamedTensor& argument, int rank);
-/// Throws ShapeMismatch or Error if one differs from the first in shape or dtype.
+/// Throws ShapeMismatch or Error if any tensor differs from the first in shape or dtype.
 void check_matching(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
-/// check_matching for f32 or bf16.
+/// Like check_matching; also throws Error if the dtype is neither f32 nor bf16.
 void check_matching_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
 
-/// Checks the tensors that an optimizer writes, and the gradient: f32, of one shape; the compute
-/// copy is bf16, or undefined.
+/// Checks the tensors that an optimizer writes, and the gradient. They must be f32 and have one
+/// shape. The compute copy must be bf16, or undefined.
 void check_update(const KernelCall& call, const NamedTensor& w, const NamedTensor& g,
                   const NamedTensor& compute_copy);
 
-/// Calls the CUDA backend's function with the arguments and the stream, for kernels that the CPU
-/// backend implements through other kernels; see dispatch_with_workspace.
+/// Calls the CUDA backend's function with the arguments and the stream. For kernels that the CPU
+/// backend implements by calling other kernels; see dispatch_with_workspace.
 template <auto& on_cuda, class... Arguments>
 void dispatch_to_cuda(const KernelCall& call, Work work,
                       [[maybe_unused]] const Arguments&... arguments) {
@@ -66,10 +66,10 @@ void dispatch_to_cuda(const KernelCall& call, Work work,
 }
 
 /// Calls the function of the backend that runs the stream's work, with the arguments and the
-/// stream; the stream's profile, if any, counts the call as `work`. kernels/generated/x.h declares
-/// both functions with the signature of the contract in x.h. HT_WITH_CUDA is set for this layer's
-/// sources only; without it `on_cuda` is never called and need not exist. On a simulated device
-/// each backend allocates its workspace and runs nothing: on_cuda skips its launches, on_cpu
+/// stream. If the stream has a profile, the call is counted as `work`. kernels/generated/x.h
+/// declares both functions with the signature of the contract in x.h. HT_WITH_CUDA is set for this
+/// layer's sources only; without it `on_cuda` is never called and need not exist. On a simulated
+/// device each backend allocates its workspace and runs nothing: on_cuda skips its launches, on_cpu
 /// returns after allocating.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
@@ -80,7 +80,7 @@ void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&
   on_cpu(arguments..., call.stream);
 }
 
-/// dispatch_with_workspace for a kernel that needs no workspace on the CPU.
+/// Like dispatch_with_workspace, for a kernel that needs no workspace on the CPU.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
   const bool is_simulated_cpu = call.device.simulated && call.device.type == DeviceType::kCpu;

@@ -1,4 +1,5 @@
-// Elements in f32 or bf16 as floats, and elementwise kernels with one thread per pack.
+// Conversion of f32 or bf16 elements from and to floats, and elementwise kernels with one thread
+// per pack.
 
 #pragma once
 
@@ -25,7 +26,7 @@ __device__ inline void store(BFloat16* to, float value) {
 #endif
 }
 
-/// Two adjacent elements, rounded by one instruction.
+/// Stores two adjacent elements, rounded by one instruction.
 __device__ inline void store_pair(BFloat16* to, float first, float second) {
 #ifdef __CUDA_ARCH__
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
@@ -43,7 +44,7 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   T values[N];
 };
 
-/// Elements in one 16-byte access.
+/// Number of elements in one 16-byte access.
 template <class T>
 constexpr int kPackSize = 16 / sizeof(T);
 
@@ -76,7 +77,7 @@ bool packs_fit(std::int64_t columns, Pointers... begins) {
   return columns % kPackSize<T> == 0 && packs_aligned(begins...);
 }
 
-/// Accurate to about 1e-6. Memory-bound kernels have no time for a division and an expf.
+/// Sigmoid, accurate to about 1e-6. Memory-bound kernels have no time for a division and an expf.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
 /// Derivative of silu(x) = x·sigmoid(x).
@@ -98,8 +99,9 @@ __global__ void for_packs_kernel(Body body, std::int64_t elements) {
   for (; i < elements; ++i) body.template at<1>(i);
 }
 
-/// Enqueues body.at<N>(i) for each pack [i, i + N) of the elements, and at<1>(i) for each remaining
-/// element. Uses at<1> for all if one of `begins`, the arrays that the body uses, is not aligned.
+/// Enqueues body.at<N>(i) for each pack [i, i + N) of the elements, and body.at<1>(i) for each
+/// remaining element. If one of `begins`, the arrays that the body uses, is not aligned, enqueues
+/// body.at<1>(i) for all elements.
 template <int N, class Body, class... Pointers>
 void for_packs(const Stream& stream, const char* name, std::int64_t elements, const Body& body,
                Pointers... begins) {

@@ -5,14 +5,15 @@
 
 namespace hybrid_trainer::kernels {
 
-// Constexpr, so that device code may call these functions.
+// Functions are constexpr, so that device code may call them.
 
 constexpr std::uint32_t magnitude_bits(float x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu;
 }
 inline constexpr std::uint32_t kInfinityBits = 0x7F800000u;
 
-/// Rounds x, |x| < 2^100, to kFractionBits bits and multiples of 2^kMinExponent; ties to even.
+/// Rounds x, |x| < 2^100, to kFractionBits fraction bits and to a multiple of 2^(kMinExponent −
+/// kFractionBits); ties to even.
 template <int kFractionBits, int kMinExponent>
 constexpr float round_fraction(float x) {
   constexpr auto kMin = static_cast<std::uint32_t>(kMinExponent + 127) << 23;
@@ -24,8 +25,8 @@ constexpr float round_fraction(float x) {
   return (x + shift) - shift;
 }
 
-/// Returns the nearest IEEE half-precision number, ties to even, +0 for small ones; beyond 65,504
-/// infinity; NaN stays NaN.
+/// Returns the nearest IEEE half-precision number, ties to even. Returns +0 for small numbers and
+/// infinity beyond 65,504. NaN stays NaN.
 constexpr float nearest_half(float x) {
   const std::uint32_t size = magnitude_bits(x);
   const bool fits = size < 0x477FF000u;  // 65,520
@@ -35,7 +36,7 @@ constexpr float nearest_half(float x) {
   return fits ? rounded : beyond;
 }
 
-/// Returns the bits of nearest_half(value), and −0 for small negative ones.
+/// Returns the bits of nearest_half(value), except that small negative numbers become −0.
 constexpr std::uint16_t to_half_bits(float value) {
   const std::uint32_t sign = std::bit_cast<std::uint32_t>(value) >> 16 & 0x8000u,
                       bits = magnitude_bits(nearest_half(value));

@@ -1,5 +1,6 @@
-// Kernel launches and dynamic shared memory, included by every kernel file. Without nvcc, another
-// header of this name, earlier on the include path, provides the same and the names of CUDA C++.
+// Kernel launches and dynamic shared memory, included by every kernel file. In builds without nvcc,
+// another header of this name, earlier on the include path, provides the same functions and the
+// names of CUDA C++.
 
 #pragma once
 
@@ -39,7 +40,7 @@ void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...
             std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
   const LaunchCheck check(name, stream);
-  // Blocks have 48 KiB by default, including the kernel's static memory.
+  // The default limit is 48 KiB per block, including the kernel's static shared memory.
   constexpr std::size_t kWithoutAsking = 32 << 10;
   cudaError_t answer = cudaSuccess;
   if (grid.shared_bytes > kWithoutAsking) {

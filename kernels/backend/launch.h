@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// Blocks of a launch, threads per block, and dynamic shared memory per block.
+/// Number of blocks in a launch, threads per block, and dynamic shared memory per block.
 struct Grid {
   unsigned int x = 1;
   unsigned int y = 1;
@@ -25,15 +25,15 @@ inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
   return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
 }
 
-/// Attributes a failure reported at a launch to the kernel that caused it, since CUDA also reports
-/// failures of earlier work there. With CUDA's own environment variable CUDA_LAUNCH_BLOCKING=1,
-/// each launch waits for the stream before and after, so that the message names the failing kernel.
-/// Does not wait while a stream is recorded.
+/// Attributes a failure reported at a launch to the kernel that caused it. This is needed because
+/// CUDA also reports failures of earlier work at a launch. With CUDA's environment variable
+/// CUDA_LAUNCH_BLOCKING=1, waits for the stream before and after each launch, so that the message
+/// names the failing kernel. Does not wait while a stream is recorded.
 class LaunchCheck {
  public:
-  /// Throws DeviceError if launches block and earlier work failed. Stores the address of `name`.
+  /// Throws DeviceError if launches block and earlier work failed. Keeps the pointer `name`.
   LaunchCheck(const char* name, const Stream& stream);
-  /// Throws DeviceError if launches block and the kernel fails.
+  /// If launches block, waits for the kernel and throws DeviceError if it fails.
   void wait() const;
   /// Throws the DeviceError of a launch that returned an error, or OutOfMemory if the device has no
   /// memory to load the kernel.

@@ -15,7 +15,7 @@ bool launches_block(const Stream& stream) {
          !cuda_runtime().captures(stream.native());
 }
 
-/// Waits for the stream; returns the failure of its work, or "".
+/// Waits for the stream. Returns the error of its work, or "" if it succeeded.
 std::string failure_after(const Stream& stream) {
   try {
     stream.synchronize();

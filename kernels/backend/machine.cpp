@@ -20,8 +20,8 @@ namespace {
 
 bool on_cuda(const Stream& stream) { return stream.device().type == DeviceType::kCuda; }
 
-/// Returns the seconds of one `work`: on CUDA by the device's clock, over enough consecutive calls
-/// to hide the launch overhead.
+/// Returns the duration of one call of `work` in seconds. On CUDA, measures with the device's
+/// clock, over enough consecutive calls to hide the launch overhead.
 template <class Work>
 double seconds_of(const Stream& stream, const Work& work) {
   const int calls = on_cuda(stream) ? 4 : 1;
@@ -36,7 +36,7 @@ double seconds_of(const Stream& stream, const Work& work) {
   return (on_cuda(stream) ? Event::seconds_between(begin, end) : on_host) / calls;
 }
 
-/// Returns the shortest of several runs in seconds, after a warm-up run.
+/// Returns the duration of the fastest of several runs in seconds, after a warm-up run.
 template <class Work>
 double best_seconds(const Stream& stream, int runs, const Work& work) {
   work();
@@ -45,7 +45,8 @@ double best_seconds(const Stream& stream, int runs, const Work& work) {
   return best;
 }
 
-/// Random numbers in (-1, 1): zeros draw less power, so that the clock rate could be higher.
+/// Returns random numbers in (-1, 1). Zeros would draw less power, so that the clock rate could be
+/// higher.
 Tensor noise(const Shape& shape, DType dtype, const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers =
@@ -65,7 +66,7 @@ Tensor noise(const Shape& shape, DType dtype, const Stream& stream) {
   return rounded;
 }
 
-/// Returns the elements of an f32 array much larger than the caches.
+/// Returns the number of elements of an f32 array that is much larger than the caches.
 std::int64_t large_elements(const Stream& stream) {
   if (!on_cuda(stream)) return std::int64_t{64} << 20;
   const std::size_t cache_bytes = cuda_runtime().properties(stream.device().index).cache_bytes;
@@ -77,7 +78,8 @@ struct ProductCase {
   Transpose transpose_b;
 };
 
-/// Products of a GPT-2 step; on CUDA also two larger ones, since these do not fill the device.
+/// Returns the products of a GPT-2 step. On CUDA, also returns two larger products, because the
+/// products of the step do not fill the device.
 std::vector<ProductCase> product_cases(const Stream& stream) {
   std::vector<ProductCase> cases = {{1024, 2304, 768, Transpose::kYes},
                                     {1024, 768, 768, Transpose::kNo},

@@ -7,24 +7,24 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Elements per thread below which a second thread costs more than it gains.
+/// If each thread would process fewer elements, a second thread costs more than it gains.
 inline constexpr std::int64_t kMinElementsPerThread = 8192;
 
-/// kMinElementsPerThread in rows of `row_elements` elements.
+/// Returns the number of rows of `row_elements` elements that have kMinElementsPerThread elements.
 inline std::int64_t min_rows_per_thread(std::int64_t row_elements) {
   return kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1);
 }
 
-/// Sanitized builds are not optimized and compile a body only once: variants for instruction sets
-/// would be equal and take three times as long.
+/// True in sanitized builds. These are not optimized and compile a body only once, since variants
+/// for instruction sets would be equal and take three times as long to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
 
-/// Runs the body compiled for an instruction set: `flatten` inlines all that it calls. Passed by
-/// value, so that its captures can stay in registers.
+/// Run the body compiled for an instruction set; `flatten` inlines everything that it calls. The
+/// body is passed by value, so that its captures can stay in registers.
 template <class Body, class... Indices>
 [[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void
 run_avx512(Body body, Indices... indices) {
@@ -48,8 +48,8 @@ void run_on(InstructionSet set, const Body& body, Indices... indices) {
   run_baseline(body, indices...);
 }
 
-/// Returns the number of parts into which parallel_shares divides n items; depends only on n, the
-/// least size and threads().
+/// Returns the number of shares into which parallel_shares divides n items. Depends only on n,
+/// `least` and threads().
 inline std::int64_t share_count(std::int64_t n, std::int64_t least) {
   return std::clamp<std::int64_t>(n / std::max<std::int64_t>(least, 1), 1, threads());
 }
@@ -66,10 +66,10 @@ void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   });
 }
 
-/// Calls body(begin, end) for contiguous parts of [0, n), several per share. A thread takes the
-/// parts of its own share first, which may be in its cache, then parts that no other thread has
-/// begun, so that a thread that waits for a CPU delays no other. The parts do not depend on timing,
-/// and begin at multiples of `unit`.
+/// Calls body(begin, end) for contiguous parts of [0, n), several per share. A thread first takes
+/// the parts of its own share, which may be in its cache, then parts that no other thread has
+/// begun. In this way a thread that waits for a CPU does not delay the others. The parts do not
+/// depend on timing, and begin at multiples of `unit`.
 template <class Body>
 void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const Body& body) {
   constexpr std::int64_t kPartsPerShare = 4, kMaxParts = 64;
@@ -92,9 +92,9 @@ void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const
   });
 }
 
-/// Calls body(begin, end) for contiguous parts of n elements. Parts begin at whole vectors, so that
-/// an element's bits do not depend on the number of threads: a loop may round the elements beyond
-/// its last whole vector differently.
+/// Calls body(begin, end) for contiguous parts of n elements. Parts begin at whole vectors, because
+/// a loop may round the elements beyond its last whole vector differently. Therefore an element's
+/// bits do not depend on the number of threads.
 template <class Body>
 void parallel_for(std::int64_t n, const Body& body) {
   constexpr std::int64_t kVectorElements = 64;  // at least an unrolled vector of any type
@@ -107,8 +107,9 @@ void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) 
   parallel_parts(n, min_rows_per_thread(row_elements), 1, body);
 }
 
-/// Calls body(worker, item) for each item, on the next free one of threads() workers. For unequal
-/// items whose results do not depend on the worker, which only identifies scratch space.
+/// Calls body(worker, item) for each item, on the next free one of threads() workers. Use it for
+/// items that take unequal times. Results must not depend on the worker, which only identifies
+/// scratch space.
 template <class Body>
 void parallel_items(std::int64_t count, const Body& body) {
   const InstructionSet set = instruction_set();
@@ -116,7 +117,8 @@ void parallel_items(std::int64_t count, const Body& body) {
             [&](std::int64_t worker, std::int64_t item) { run_on(set, body, worker, item); });
 }
 
-/// Cuts cache-line-aligned arrays from a worker's scratch; without scratch it only counts.
+/// Allocates cache-line-aligned arrays from a worker's scratch. If `base` is null, only counts
+/// their size.
 class ScratchArena {
  public:
   explicit ScratchArena(float* base) : base_(base) {}

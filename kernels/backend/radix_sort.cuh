@@ -13,7 +13,8 @@ constexpr int kSortWarps = 8;
 constexpr int kSortStrips = 8;  // of 32 items, processed by each warp one after the other
 constexpr int kSortTile = kSortWarps * kSortStrips * kWarp;
 
-/// Items to sort. Null `positions`: item i is at i, and keys outside [0, bound) become `bound`.
+/// Items to sort. If `positions` is null, the position of item i is i, and keys outside [0, bound)
+/// become `bound`.
 struct SortItems {
   const std::int32_t* keys;
   const std::int32_t* positions;
@@ -29,7 +30,8 @@ struct SortItems {
   }
 };
 
-/// Returns the lanes of the warp with the same digit; `holds` is false for a lane without an item.
+/// Returns a mask of the lanes of the warp that have the same digit. `holds` is false for a lane
+/// without an item.
 __device__ inline unsigned int lanes_of_digit(int digit, bool holds) {
   unsigned int lanes = __ballot_sync(kAllLanes, holds);
   for (int bit = 0; bit < kDigitBits; ++bit) {
@@ -40,8 +42,8 @@ __device__ inline unsigned int lanes_of_digit(int digit, bool holds) {
   return lanes;
 }
 
-/// Calls use(i, place) for the warp's items of the block's tile in order; counters[digit] is the
-/// place of the next item with a digit.
+/// Calls use(i, place) in order for those items of the block's tile that belong to the warp.
+/// counters[digit] is the place of the next item with that digit.
 template <class Use>
 __device__ void walk_items(const SortItems& items, int shift, int* counters, Use use) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -71,7 +73,7 @@ __device__ inline void count_digits(const SortItems& items, int shift,
   __syncthreads();
 }
 
-/// counts[digit, tile] = items of the tile with that digit.
+/// counts[digit, tile] = the number of items in the tile with that digit.
 static __global__ void histogram_kernel(std::int32_t* counts, SortItems items, int shift) {
   __shared__ int of_warp[kSortWarps][kDigits];
   count_digits(items, shift, of_warp);
@@ -80,8 +82,9 @@ static __global__ void histogram_kernel(std::int32_t* counts, SortItems items, i
   counts[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = sum;
 }
 
-/// Replaces counts[digit, tile] by the number of items with a smaller digit, or with the same one
-/// in an earlier tile. One block of 1024 threads; a warp processes the rows of its digits.
+/// Replaces counts[digit, tile] by the number of items that have a smaller digit, or have this
+/// digit and are in an earlier tile. Uses one block of 1024 threads; each warp processes the rows
+/// of its digits.
 static __global__ void scan_kernel(std::int32_t* counts, std::int64_t tiles) {
   __shared__ int of_digit[kDigits];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -116,7 +119,7 @@ static __global__ void scan_kernel(std::int32_t* counts, std::int64_t tiles) {
   }
 }
 
-/// Writes each item to its place according to the scanned counts.
+/// Writes each item to its place, given by the scanned counts.
 static __global__ void scatter_kernel(std::int32_t* keys, std::int32_t* positions, SortItems items,
                                       const std::int32_t* counts, int shift) {
   __shared__ int next[kSortWarps][kDigits];  // place of each warp's next item with a digit
@@ -136,12 +139,12 @@ static __global__ void scatter_kernel(std::int32_t* keys, std::int32_t* position
 
 /// Tokens of a batch and their positions, sorted by token and then by position.
 struct SortedTokens {
-  Tensor space;  // owns the memory of the pointers
+  Tensor space;  // owns the memory that the pointers point to
   const std::int32_t* tokens;
   const std::int32_t* positions;
 };
 
-/// Sorts the tokens; those outside [0, vocabulary) come last, as `vocabulary`.
+/// Sorts the tokens. Tokens outside [0, vocabulary) come last and become `vocabulary`.
 inline SortedTokens sort_tokens(const std::int32_t* tokens, std::int64_t count,
                                 std::int32_t vocabulary, const Stream& stream) {
   const std::int64_t tiles = (count + kSortTile - 1) / kSortTile;

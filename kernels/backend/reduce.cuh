@@ -22,8 +22,8 @@ struct Max {
   __device__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
-/// Combines the values of `team` adjacent lanes, a power of two; returns the result in each of
-/// them. All lanes of the warp must call it.
+/// Combines the values of `team` adjacent lanes; `team` is a power of two. Returns the result in
+/// each of these lanes. All lanes of the warp must call it.
 template <class T, class Combine>
 __device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
   for (int distance = team / 2; distance > 0; distance /= 2) {
@@ -32,7 +32,8 @@ __device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
   return value;
 }
 
-/// Returns the sum over the lanes before this one; `total` becomes the sum over all lanes.
+/// Returns the sum of the values of the lanes before this one. Sets `total` to the sum over all
+/// lanes.
 __device__ inline int sum_before(int value, int& total) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int sum = value;
@@ -44,8 +45,8 @@ __device__ inline int sum_before(int value, int& total) {
   return sum - value;
 }
 
-/// Combines all threads' values; returns the result in each thread. The block's size is a multiple
-/// of 32; every thread must call it. `none` is the neutral value.
+/// Combines the values of all threads and returns the result in each thread. The block's size must
+/// be a multiple of 32, and every thread must call it. `none` is the neutral value.
 template <class T, class Combine>
 __device__ T reduce_block(T value, Combine combine, T none) {
   __shared__ T of_warp[kWarp];
@@ -72,7 +73,8 @@ __global__ void for_rows_kernel(Row row, std::int64_t columns) {
   if (threadIdx.x == 0) row.finish(blockIdx.x, sum);
 }
 
-/// Enqueues row.finish(row, sum of row.term(element, column) over the row) for each row.
+/// Enqueues row.finish(row, sum) for each row. sum is the total of row.term(element, column) over
+/// the row.
 template <class Row>
 void for_rows(const Stream& stream, const char* name, const Row& row, std::int64_t rows,
               std::int64_t columns) {
@@ -86,8 +88,8 @@ struct Unchanged {
   __device__ float operator()(float x) const { return x; }
 };
 
-/// sums[chunk, column] (+)= sum of term(in[row, column]) over the rows of the chunk. A warp reads
-/// adjacent packs; the warps of a block take turns at rows. Grid: columns / (32·N), chunks.
+/// sums[chunk, column] = or += the sum of term(in[row, column]) over the rows of the chunk. A warp
+/// reads adjacent packs; the warps of a block take turns at rows. Grid: columns / (32·N), chunks.
 template <class T, int N, class Term>
 __global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
                                    std::int64_t columns, std::int64_t chunk_rows, bool accumulate,
@@ -120,7 +122,7 @@ __global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
   }
 }
 
-/// `sums` has a row for each chunk of `chunk_rows` rows.
+/// Launches column_sums_kernel. `sums` has one row per chunk of `chunk_rows` rows.
 template <class T, class Term>
 void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns,
                         std::int64_t chunk_rows, bool accumulate, const Stream& stream,
@@ -137,8 +139,8 @@ void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_
          in, rows, columns, chunk_rows, accumulate, term);
 }
 
-/// sums[column] (+)= sum of term(in[row, column]) over all rows, if any. Uses one launch if the
-/// columns are enough to fill a device, else chunks of rows.
+/// sums[column] = or += the sum of term(in[row, column]) over all rows; there may be none. Uses one
+/// launch if there are enough columns to fill a device; otherwise sums chunks of rows first.
 template <class T, class Term = Unchanged>
 void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate,
                  const Stream& stream, const Term& term = {}) {

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Returns the sum over [0, n) of body(begin, end) -> double by shares, added in order.
+/// Returns the sum of body(begin, end) -> double over the shares of [0, n), added in order.
 template <class Body>
 double sum_over_shares(std::int64_t n, const Body& body) {
   std::vector<double> sums(static_cast<std::size_t>(share_count(n, kMinElementsPerThread)));
@@ -21,8 +21,8 @@ double sum_over_shares(std::int64_t n, const Body& body) {
   return total;
 }
 
-/// Column sums that threads accumulate over their own rows: one row of `columns` zeros per share,
-/// added in order of the shares.
+/// Column sums that threads accumulate over their own rows. There is one line of `columns` sums per
+/// share, initially zeros; the lines are added in the order of shares.
 class ColumnSums {
  public:
   ColumnSums(std::int64_t shares, std::int64_t columns, const Stream& stream)
@@ -33,7 +33,7 @@ class ColumnSums {
   }
   float* line(std::int64_t share) const { return lines_.data<float>() + share * columns_; }
 
-  /// target[i] (+)= sum over the shares of line[begin + i], for the elements of `target`.
+  /// target[i] = or += the sum of line[begin + i] over the shares, for all elements of `target`.
   void add_to(const Tensor& target, std::int64_t begin, bool accumulate) const {
     float* const out = target.data<float>();
     for (std::int64_t i = 0; i < target.elements(); ++i) {
@@ -49,7 +49,8 @@ class ColumnSums {
   Tensor lines_;
 };
 
-/// Adds term(x[row, column]) to line[column] for rows [begin, end); calls finish(row, its sum).
+/// Adds term(x[row, column]) to line[column] for rows [begin, end). Calls finish(row, sum of the
+/// row's terms) for each row.
 template <class Term, class Finish>
 void add_rows(float* line, const float* x, std::int64_t columns, std::int64_t begin,
               std::int64_t end, const Term& term, const Finish& finish) {

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Calls function(floats per vector) with an integral_constant.
+/// Calls function with the number of floats per vector, as a std::integral_constant.
 template <class Function>
 void with_lanes(const Function& function) {
   switch (instruction_set()) {
@@ -34,10 +34,11 @@ inline void store(BFloat16* y, float value) {
   y->bits = static_cast<std::uint16_t>(kept >> 16);
 }
 
-/// e^x with a relative error below 2e-7 for |x| <= 87.3; beyond, the value at the nearer end. NaN
-/// stays NaN. x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by the polynomial of Cephes' expf. Clamps x
-/// in its integer representation, because the compiler would turn two float comparisons into
-/// branches, and those into many masked instructions.
+/// e^x with a relative error below 2e-7 for |x| <= 87.3. Beyond that, returns the value at the
+/// nearer end of the range. NaN stays NaN. Splits x = n·ln 2 + r with |r| <= ln 2 / 2, and computes
+/// e^r by the polynomial of Cephes' expf. Clamps x in its integer representation, because the
+/// compiler would turn two float comparisons into branches, and the branches into many masked
+/// instructions.
 inline float exponential(float x) {
   constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kInfinity =

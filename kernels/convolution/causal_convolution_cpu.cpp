@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kChannels = 128;  // whose sums fit in the L1 cache
 
-/// Weights by taps, (K, C), in a workspace.
+/// Weights ordered by taps, (K, C), in a workspace.
 class TapWeights {
  public:
   TapWeights(const Tensor& weight, const Stream& stream)
@@ -30,13 +30,13 @@ class TapWeights {
   Tensor weights_;
 };
 
-/// Rows that the taps of one token read; null: in another document, or missing.
+/// Rows that the taps of one token read; null if a row belongs to another document or is missing.
 template <class T>
 struct RowsOfTaps {
   const T* row[kMaxTaps];
 };
 
-/// Location of the rows of a batch.
+/// Locations of the rows of a batch.
 template <class T>
 struct ConvolvedRows {
   ConvolvedRows(const Tensor& x, std::int64_t first, const Tensor& before, const Tensor& positions,
@@ -50,7 +50,7 @@ struct ConvolvedRows {
         taps(weights.taps),
         back(weights.taps - 1 - ahead) {}
 
-  /// Returns row t of a sequence, from -back on; null if missing.
+  /// Returns row t of a sequence, t >= -back; null if the row is missing.
   T* at(std::int64_t sequence, std::int64_t t) const {
     if (t >= time || (t < 0 && before_rows == nullptr)) return nullptr;
     if (t < 0) return before_rows + (sequence * back + back + t) * channels;
@@ -75,7 +75,7 @@ struct ConvolvedRows {
   std::int64_t stride, time, channels, taps, back;
 };
 
-/// sums[c] = bias + the weighted inputs of the taps, for channels [begin, begin + count).
+/// sums[c] = bias + the sum of weight·input over the taps, for channels [begin, begin + count).
 template <class T>
 inline void sum_taps(float* sums, const RowsOfTaps<T>& read, const TapWeights& weights,
                      const float* bias, std::int64_t begin, std::int64_t count) {
@@ -105,7 +105,7 @@ inline void convolve_row(T* y, const RowsOfTaps<T>& read, const TapWeights& weig
   }
 }
 
-/// One block of channels of all sequences. Its gradients are independent of other blocks.
+/// Gradients of one block of channels, over all sequences. They are independent of other blocks.
 template <class T>
 class BlockGradients {
  public:
@@ -144,7 +144,7 @@ class BlockGradients {
   }
 
  private:
-  /// Replaces the sums by their gradients.
+  /// Replaces the sums by their gradients, and adds these to the gradient of the bias.
   void differentiate(float* sums, const T* dy, bool silu) {
     if (silu) {
 #pragma omp simd
@@ -164,7 +164,8 @@ class BlockGradients {
 #pragma omp simd
     for (std::int64_t c = 0; c < count_; ++c) to[c] += dsum[c] * load(x + c);
   }
-  /// Returns one of K rotating rows, to which later tokens may still add.
+  /// Returns the gradient of row t, to which later tokens may still add. A ring of kMaxTaps such
+  /// rows is kept.
   float* open_row(std::int64_t t) { return open_[(t + kMaxTaps) % kMaxTaps]; }
   void add_to_row(std::int64_t t, std::int64_t tap, const float* dsum) {
     float* const to = open_row(t);

@@ -1,6 +1,7 @@
-// Convolution along the tokens. Memory-bound: a token's channel is read and written once, which is
-// 4 bytes in bf16 and 8 in f32 forward, 6 and 12 backward (x and dy read, dx written), at 2·K and
-// 7·K operations. A 1,024-token row of 1,792 channels in bf16 takes 7.3 MB, 2.4 µs at 3 TB/s.
+// Convolution along the tokens. Memory-bound: each token's channel is read and written once. That
+// is 4 bytes in bf16 and 8 in f32 forward, at 2·K operations, and 6 and 12 bytes backward (x and dy
+// read, dx written), at 7·K operations. A 1,024-token row of 1,792 channels in bf16 takes 7.3 MB,
+// 2.4 µs at 3 TB/s.
 
 #include <algorithm>
 
@@ -12,8 +13,8 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Tokens and channels, and the documents that tokens belong to. A tap with `lag` reads the token
-/// `lag` positions earlier.
+/// Numbers of tokens and channels, and the documents of the tokens. A tap with `lag` reads the
+/// token `lag` positions earlier.
 struct ConvolutionSizes {
   std::int64_t length, channels;
   std::int64_t stride, first;     // row of x; first of its columns
@@ -23,11 +24,13 @@ struct ConvolutionSizes {
   std::int64_t runs, packs;
 
   __device__ int rows_before() const { return taps - 1 - ahead; }
-  /// Offset of the first row before a sequence, or of a text's state.
+  /// Returns the offset of a sequence's rows in the tensor `before`, or of a text's rows in
+  /// `state`.
   __device__ std::int64_t before_at(std::int64_t sequence, std::int64_t channel) const {
     return sequence * rows_before() * channels + channel;
   }
-  /// Whether a token's tap is in its document; `at`: of the sequence's first token in positions.
+  /// Returns whether a tap reads a position in the token's document, and not after the end of the
+  /// sequence. `at` is the index of the sequence's first token in positions.
   __device__ bool reads(std::int64_t at, std::int64_t token, int lag) const {
     if (lag < 0 && token - lag >= length) return false;
     if (positions == nullptr || lag == 0) return true;
@@ -35,19 +38,19 @@ struct ConvolutionSizes {
   }
 };
 
-/// A thread's channels of the rows that the taps of one token read, the newest last. Stores kTaps
-/// packs of N; if fewer taps are used, the first packs are unused.
+/// Rows that the taps of one token read, for the thread's channels, newest last. Stores kTaps packs
+/// of N channels. If fewer taps are used, the first packs are unused.
 template <class T, int N, int kTaps>
 struct TapWindow {
   float rows[kTaps][N] = {};
 
-  /// Reads the rows before the last one that the taps of `token` read.
+  /// Reads all rows that the taps of `token` read, except the last one.
   __device__ void fill(const T* x, const T* before, std::int64_t token,
                        const ConvolutionSizes& sizes) {
     for (std::int64_t t = token - sizes.taps + 1; t < token; ++t)
       push(x, before, t + sizes.ahead, sizes);
   }
-  /// Appends row `token` of the sequence; rows before the first are in `before`.
+  /// Appends row `token` of the sequence. Rows before the sequence are read from `before`.
   __device__ void push(const T* x, const T* before, std::int64_t token,
                        const ConvolutionSizes& sizes) {
 #pragma unroll
@@ -64,7 +67,7 @@ struct TapWindow {
   }
 };
 
-/// A thread's channels of weight and bias.
+/// Weight and bias for the thread's channels.
 template <int N, int kTaps>
 struct TapWeights {
   float weight[kTaps][N] = {}, bias[N] = {};
@@ -78,7 +81,7 @@ struct TapWeights {
     }
     for (int i = 0; i < N && biases != nullptr; ++i) bias[i] = biases[channel + i];
   }
-  /// Computes the sums of a token; `reads` has a bit for each tap.
+  /// Computes the sums of a token. `reads` has a bit for each tap that reads a row.
   template <class T>
   __device__ void sum(float (&sums)[N], const TapWindow<T, N, kTaps>& window,
                       unsigned int reads) const {
@@ -91,7 +94,8 @@ struct TapWeights {
   }
 };
 
-/// Returns a bit for each of kTaps taps, of which the last ones are used.
+/// Returns a bit mask of the taps that read a row. If fewer than kTaps taps are used, they are the
+/// last ones.
 template <int kTaps>
 __device__ unsigned int taps_read(const ConvolutionSizes& sizes, std::int64_t at,
                                   std::int64_t token) {
@@ -105,7 +109,7 @@ __device__ unsigned int taps_read(const ConvolutionSizes& sizes, std::int64_t at
   return reads;
 }
 
-/// A thread's run of tokens of a sequence, and its channels.
+/// A thread's channels, and its range of tokens of a sequence.
 struct ConvolutionRun {
   __device__ ConvolutionRun(const ConvolutionSizes& sizes, int pack) {
     const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -157,12 +161,13 @@ struct ConvolutionGradients {
   const T* dy;
 };
 
-/// A thread's sums of gradients: for the rows in the window, and for weight and bias.
+/// The thread's gradient sums: of the rows in the window, and of weight and bias.
 template <int N, int kTaps>
 struct TapGradients {
   float dx[kTaps][N] = {}, dweight[kTaps][N] = {}, dbias[N] = {};
 
-  /// Adds a token's gradients for the gradient `dsum` of its sums; `own`: also weight and bias.
+  /// Adds a token's contributions; `dsum` is the gradient of the token's sums. If `own`, also adds
+  /// to the gradients of weight and bias.
   template <class T>
   __device__ void add(const float (&dsum)[N], const TapWeights<N, kTaps>& taps,
                       const TapWindow<T, N, kTaps>& window, unsigned int reads, bool own) {
@@ -176,14 +181,14 @@ struct TapGradients {
     }
     for (int i = 0; i < N && own; ++i) dbias[i] += dsum[i];
   }
-  /// Advances the window by a row: no later token reads the first one.
+  /// Advances the window by one row, because no later token reads the first one.
   __device__ void pop() {
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
       for (int i = 0; i < N; ++i) dx[tap][i] = tap + 1 < kTaps ? dx[(tap + 1) % kTaps][i] : 0.0f;
     }
   }
-  /// Writes the sums of weight and bias to their lines, starting at the thread's first channel.
+  /// Writes the gradients of weight and bias to lines that start at the thread's first channel.
   __device__ void write(float* of_weight, float* of_bias, int used) const {
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
@@ -195,7 +200,8 @@ struct TapGradients {
   }
 };
 
-/// Sums the gradients of the rows that a token's taps read while the window passes over them.
+/// Computes the gradient of each row while the window passes over it, by summing the contributions
+/// of the tokens that read the row.
 template <class T, int N, int kTaps>
 __global__ void causal_convolution_backward_kernel(ConvolutionGradients<T> to,
                                                    ConvolutionTensors<T> at, ConvolutionSizes sizes,
@@ -233,7 +239,7 @@ __global__ void causal_convolution_backward_kernel(ConvolutionGradients<T> to,
              to.dbias == nullptr ? nullptr : to.dbias + line, sizes.taps);
 }
 
-/// One token of each text, one thread for each pack of a text's channels.
+/// Processes one token of each text, with one thread per pack of a text's channels.
 template <class T, int N, int kTaps>
 __global__ void causal_convolution_step_kernel(ConvolutionTensors<T> at, T* state,
                                                const std::int32_t* texts, ConvolutionSizes sizes,
@@ -244,7 +250,7 @@ __global__ void causal_convolution_step_kernel(ConvolutionTensors<T> at, T* stat
   const TapWeights<N, kTaps> taps(at.weight, at.bias, channel, sizes.taps);
   T* const of_text = state + sizes.before_at(texts[n], channel);
   TapWindow<T, N, kTaps> window;
-  // A text's state is the rows before a sequence of one token.
+  // The state of a text takes the place of the rows before a sequence of one token.
   window.fill(at.x + n * sizes.stride + sizes.first + channel, of_text, 0, sizes);
   window.push(at.x + n * sizes.stride + sizes.first + channel, of_text, 0, sizes);
   float sums[N];
@@ -262,7 +268,8 @@ constexpr int kFewTaps = 4;
 constexpr std::int64_t kConvolutionThreads = 1 << 17;  // enough to fill a device
 constexpr unsigned int kConvolutionBlock = 128;
 
-/// Runs of tokens and packs of channels; each thread has one of each.
+/// Returns the sizes without runs and packs, which split_into_runs sets. Each thread processes one
+/// pack of channels over one run of tokens.
 ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Tensor& weight,
                                    const Tensor& positions, int ahead, bool is_step) {
   ConvolutionSizes sizes{};
@@ -276,7 +283,8 @@ ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Te
   return sizes;
 }
 
-/// Sets the packs of N channels, and runs of at least 32 tokens that keep a device busy.
+/// Sets the number of packs of N channels, and divides tokens into enough runs to occupy a device,
+/// each of at least 32 tokens.
 void split_into_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
   sizes.packs = sizes.channels / pack;
   const std::int64_t wanted = std::max<std::int64_t>(
@@ -285,7 +293,7 @@ void split_into_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) 
   sizes.runs = (sizes.length + sizes.run - 1) / sizes.run;
 }
 
-/// Calls `call` with the elements per pack, N or 1, and the taps in registers.
+/// Calls `call` with the elements per pack, N or 1, and the number of taps kept in registers.
 template <int N, class Call>
 void with_pack_and_taps(bool packed, int taps, const Call& call) {
   constexpr std::integral_constant<int, kFewTaps> few;
@@ -310,7 +318,8 @@ bool columns_fit(const ConvolutionSizes& sizes, Pointers... begins) {
          packs_aligned(begins...);
 }
 
-/// Sums the lines of (runs, C·K) and (runs, C), if requested.
+/// Sums the lines (runs, C·K) of dweight and (runs, C) of dbias. Either may be undefined if it is
+/// not wanted.
 void sum_lines(const Tensor& dweight, const Tensor& dbias, const float* of_weight,
                const float* of_bias, std::int64_t lines, GradientMode mode, const Stream& stream) {
   const bool adds = mode == GradientMode::kAccumulate;

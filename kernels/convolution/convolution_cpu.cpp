@@ -13,11 +13,11 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Channels whose sums fit in the L1 cache.
+/// Number of channels whose sums fit in the L1 cache.
 constexpr std::int64_t kBlockChannels = 256;
 constexpr int kSummedChannels = 64;  // whose sums stay in registers
 
-/// Weights by taps, (taps, C), as floats in a workspace.
+/// Weights ordered by taps, (taps, C), as floats in a workspace.
 class ChannelTaps {
  public:
   ChannelTaps(const Tensor& weight, const Stream& stream)
@@ -40,7 +40,7 @@ class ChannelTaps {
   Tensor values_;
 };
 
-/// A tap's weights, and the place that it connects with the result.
+/// A tap's weights, and the input of a result that these multiply.
 template <class T>
 struct JoinedTap {
   const float* weight;
@@ -85,7 +85,7 @@ inline void sum_channels(T* to, const JoinedTap<T>* taps, std::size_t count, con
   for (int c = 0; c < kSummedChannels; ++c) store(to + first + c, values[c]);
 }
 
-/// to[place] = start + Σ over the taps of that place of weight·from[connected place].
+/// to[place] = start + Σ weight·from[connected place] over the taps of the place.
 template <bool kBack, class T>
 void sum_joined(T* to, const T* from, const ChannelTaps& taps, const float* start,
                 const SpatialWindow& of) {
@@ -119,7 +119,7 @@ void sum_joined(T* to, const T* from, const ChannelTaps& taps, const float* star
       });
 }
 
-/// sums[c] = Σ over all windows of dy·x at `tap`; each plane of windows is summed separately.
+/// sums[c] = Σ dy·x over all windows at `tap`. Each plane of windows is summed separately.
 template <class T>
 inline void sum_tap(float* sums, const T* dy, const T* x, const SpatialWindow& of, std::int64_t tap,
                     std::int64_t first, std::int64_t count) {
@@ -149,12 +149,12 @@ inline void sum_tap(float* sums, const T* dy, const T* x, const SpatialWindow& o
   }
 }
 
-/// Whether the window has a single place, so that the convolution is a product of rows.
+/// Returns whether each window reads one place, so that the convolution is a product of rows.
 bool is_product(const SpatialWindow& window, std::int64_t groups) {
   return groups == 1 && window.is_pointwise();
 }
 
-/// Whether each channel is convolved separately (depthwise).
+/// Returns whether each channel is convolved separately (depthwise).
 bool is_by_channel(const SpatialWindow& window, const Tensor& weight, std::int64_t groups) {
   return groups == window.channels && weight.size(0) == groups;
 }
@@ -165,7 +165,8 @@ SlidingProduct sliding_of(const SpatialWindow& window, const Tensor& weight, std
   return product;
 }
 
-/// Places of x with remainder `rest` modulo the stride: their taps, and first places of y.
+/// Returns the places of x whose index modulo the stride is `rest`, with the taps and first places
+/// of y that reach them.
 SlidingDimension reached_places(const SpatialWindow& window, int i, std::int64_t rest) {
   const std::int64_t stride = window.stride[i];
   SlidingDimension of{.places = window.out[i],

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-// Convolves each channel with its own taps: weight (C, taps), groups = C.
+// The following functions convolve each channel with its own taps: weight (C, taps), groups = C.
 
 void convolve_channels(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
                        const SpatialWindow& window, const Stream& stream);
@@ -19,20 +19,21 @@ void convolve_channels_backward_weight(const Tensor& dweight, const Tensor& dy, 
                                        const SpatialWindow& window, GradientMode mode,
                                        const Stream& stream);
 
-/// kernels::convolution_backward_weight in tiles of outputs and of inputs of taps.
+/// Implements kernels::convolution_backward_weight with tiles of outputs by words of inputs.
 void convolve_backward_weight(const Tensor& dweight, const Tensor& dy, const Tensor& x,
                               const SpatialWindow& window, std::int64_t groups, GradientMode mode,
                               const Stream& stream);
 
-/// Contiguous words: `count` from `offset` on. A word is a float, or a pair of bf16.
+/// A run of `count` contiguous words, starting at `offset`. A word is a float, or a pair of bf16.
 struct WordRun {
   std::int64_t offset, count;
   std::int64_t first;  // in the product's k
 };
 
-/// Tile of a product: sums[r, j] = start[j] + Σ_k a(r, k)·b[k, j], k over all runs, j over whole
-/// vectors. In a run, a(r, k) is word offset + r·step + k of a (rows: each its own window),
-/// or word offset + k·step + r (places: all from one place, which moves).
+/// Tile of a product: sums[r, j] = start[j] + Σ_k a(r, k)·b[k, j]. k counts the words of all runs;
+/// j counts whole vectors. Within a run, a(r, k) is word offset + r·step + k of a if TileSteps is
+/// kRows, so that each row is a different window. If it is kPlaces, a(r, k) is word offset + k·step
+/// + r, so that all rows are at one place, which moves with k.
 struct WindowTile {
   const float* a = nullptr;
   std::int64_t step = 0;
@@ -47,16 +48,17 @@ struct WindowTile {
 
 enum class TileSteps { kRows, kPlaces };
 
-/// Tile functions for the vectors of this machine. A pair of words adds both of its products.
+/// Tile functions for the vector width of this machine. For pairs, the product of two words is the
+/// sum of both products.
 class WindowTiles {
  public:
-  /// `pairs`: words are pairs of bf16; the CPU must support them.
+  /// `pairs` is whether words are pairs of bf16, which the CPU must support.
   WindowTiles(bool pairs, TileSteps steps);
   static constexpr std::int64_t kMaxVectors = 2;
   std::int64_t lanes() const { return lanes_; }  // floats per vector
   std::int64_t width() const { return kMaxVectors * lanes_; }
   std::int64_t max_rows() const { return max_rows_; }
-  /// Sums a tile. rows: at most max_rows(); vectors: 1 or 2.
+  /// Sums a tile. `rows` is at most max_rows(); `vectors` is 1 or 2.
   void sum(std::int64_t rows, std::int64_t vectors, const WindowTile& tile) const {
     functions_[(rows - 1) * kMaxVectors + vectors - 1](tile);
   }
@@ -70,13 +72,14 @@ class WindowTiles {
 /// Returns whether convolutions of bf16 multiply pairs; if not, they convert to f32.
 bool multiplies_pairs();
 
-/// Tap of a window in one dimension: `offset` from its first place, `index` in the kernel.
+/// Tap of a window in one dimension: its `offset` from the window's first place, and its `index` in
+/// the kernel.
 struct SlidingTap {
   std::int64_t offset, index;
 };
 
-/// Windows along one dimension: window o begins at place o·step + origin, which may be outside; its
-/// result goes to place first + o·spread.
+/// Windows along one dimension. Window o begins at place o·step + origin, which may be outside. The
+/// result of window o goes to place first + o·spread.
 struct SlidingDimension {
   std::int64_t places = 1;  // of the input
   std::int64_t windows = 1, step = 1, origin = 0;
@@ -85,15 +88,15 @@ struct SlidingDimension {
   std::int64_t reach() const { return taps.empty() ? 0 : taps.back().offset + 1; }
 };
 
-/// Strides of element (output, tap, input) of a group's weight.
+/// Strides in the weight of a group: from one output, tap or input to the next.
 struct SlidingWeight {
   const void* first = nullptr;  // of group 0
   std::int64_t group = 0;       // elements from group to group
   std::int64_t output = 0, tap = 0, input = 0;
 };
 
-/// result[.., output] = bias + Σ over taps and inputs of weight·x[.., input]. Channels are last, in
-/// equal groups; places outside x are zeros.
+/// result[.., output] = bias + Σ weight·x[.., input] over taps and inputs. Channels are last and
+/// divided into equal groups. Places outside x are zeros.
 struct SlidingProduct {
   DType dtype = DType::kF32;
   std::int64_t batch = 1, groups = 1;

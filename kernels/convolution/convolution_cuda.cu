@@ -1,6 +1,7 @@
-// Convolutions as products of gathered patches, in chunks that fit a workspace: for each chunk one
-// pass writes the patches (taps·C numbers per window), and a product reads them. With groups, one
-// thread computes each output: such convolutions, above all depthwise ones, are memory-bound.
+// Convolutions as products of gathered patches, in chunks that fit a workspace. For each chunk one
+// pass writes the patches (taps·C numbers per window), and a product reads them. If there are
+// groups, one thread computes each output instead, because such convolutions, in particular
+// depthwise ones, are memory-bound.
 
 #include <algorithm>
 
@@ -17,12 +18,13 @@ namespace {
 
 constexpr std::int64_t kPatchBytes = 64 << 20;  // per chunk
 
-/// Rows of patches of the windows [first, end), counted over all examples.
+/// A chunk of the windows, [first, end), counted over all examples. Each window has a row of
+/// patches.
 struct WindowChunk {
   std::int64_t first, end;
 };
 
-/// Writes the patches of a chunk, starting at its first row.
+/// Writes the patches of a chunk.
 template <class T>
 struct GatherPatches {
   T* patches;
@@ -53,7 +55,7 @@ struct GatherPatches {
   }
 };
 
-/// dx (+)= the sum of a chunk's patch gradients at each place.
+/// dx = or += the sum of the gradients of a chunk's patches at each place.
 template <class T, class Out>
 struct SumPatches {
   Out* dx;
@@ -80,7 +82,7 @@ struct SumPatches {
   }
 };
 
-/// Calls visit(chunk, its patches) for all windows.
+/// Calls visit(chunk, its patches) for chunks that cover all windows.
 template <class Visit>
 void for_chunks(const SpatialWindow& of, DType dtype, const Stream& stream, const Visit& visit) {
   const std::int64_t columns = of.taps() * of.channels, windows = of.batch * of.outputs();
@@ -115,10 +117,10 @@ void sum_patches(Out* dx, const Tensor& dpatches, const SpatialWindow& of, Windo
   for_packs<1>(stream, "sum_patches", elements, body);
 }
 
-/// A grouped convolution: a weight is (outputs, taps, inputs of a group).
+/// Sizes of a grouped convolution. Its weight is (outputs, taps, inputs of a group).
 struct GroupedSizes {
   SpatialWindow of;
-  std::int64_t inputs, outputs, all_outputs;  // per group; in total
+  std::int64_t inputs, outputs, all_outputs;  // inputs and outputs per group; all outputs
 
   GroupedSizes(const SpatialWindow& window, std::int64_t outputs_, std::int64_t groups)
       : of(window),
@@ -175,7 +177,7 @@ struct GroupedInputGradient {
   }
 };
 
-/// One row for each weight, over all windows.
+/// Computes the gradient of each weight as the sum of a row with one term per window.
 template <class T>
 struct GroupedWeightGradient {
   float* dweight;
@@ -245,7 +247,7 @@ void convolution_backward_input(const Tensor& dx, const Tensor& dy, const Tensor
                  stream);
   };
   if (of.is_pointwise()) return multiply(dx.as_rows(), rows);
-  // Several chunks are added in f32.
+  // If there are several chunks, they are added in f32.
   Tensor sums = dx;
   for_chunks(of, dx.dtype(), stream, [&](WindowChunk chunk, const Tensor& dpatches) {
     const bool is_all = chunk.first == 0 && chunk.end == rows.size(0);

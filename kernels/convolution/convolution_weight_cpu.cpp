@@ -12,35 +12,35 @@ namespace {
 constexpr std::int64_t kSlabWindows = 256;     // windows whose places of x are copied together
 constexpr std::int64_t kPassWindows = 128;     // windows whose gradients fit in the L1 cache
 constexpr std::int64_t kLineWords = 64 << 10;  // words of x copied together
-constexpr std::int64_t kSumWords = 96 << 10;   // sums of a task: in the L2 cache
+constexpr std::int64_t kSumWords = 96 << 10;   // sums of a task that fit in the L2 cache
 constexpr std::int64_t kMinDepth = 128;        // words of weights per output in a task
 constexpr std::int64_t kPartWindows = 512;     // windows per part; the sums of parts are added
 constexpr std::int64_t kEnoughTasks = 16;      // enough for any number of threads
 
 std::int64_t ceiling(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
-/// Windows of some rows that a task reads together.
+/// A block of windows, in some rows of an example's plane, that a task reads together.
 struct WindowRows {
   std::int64_t example, plane, row, end_row, window, end_window;
   std::int64_t rows() const { return end_row - row; }
   std::int64_t windows() const { return end_window - window; }
 };
 
-/// Gradients of the weights of some panels of outputs for the taps of some
-/// planes of the kernel, over a part of all windows.
+/// Part of the weight's gradient: some panels of outputs, the taps in some planes of the kernel,
+/// and a part of all windows.
 struct WeightTask {
   std::int64_t part, group, panel, end_panel, tap_plane, end_tap_plane;
 };
 
-/// Copies the inputs of tiles: words of dy and of x, either floats or pairs of
-/// bf16 of two adjacent windows.
+/// Copies the inputs of tiles: words of dy and of x. A word is a float, or a pair of bf16 from two
+/// adjacent windows.
 class WindowWords {
  public:
-  /// wide: places of a line that the windows read together.
+  /// `wide` is the number of places in a line that the windows read together.
   WindowWords(const SpatialWindow& window, const Tensor& dy, const Tensor& x, std::int64_t inputs,
               std::int64_t of_word, std::int64_t wide)
       : of_(window), dy_(dy), x_(x), inputs_(inputs), of_word_(of_word), wide_(wide) {}
-  /// Copies a panel of dy from element `first` on, window by window or pair by pair.
+  /// Copies a panel of dy from element `first` on, for each window or pair of windows.
   void copy_gradients(float* to, const WindowRows& rows, std::int64_t first, std::int64_t outputs,
                       std::int64_t wide) const {
     const std::int64_t stride = dy_.size(dy_.shape().rank() - 1);
@@ -62,8 +62,8 @@ class WindowWords {
       }
     });
   }
-  /// Copies a line of x starting at the windows' first place, with zeros outside. For
-  /// pairs, word i consists of elements i and i + stride.
+  /// Copies a line of x, starting at the first place of the windows. Places outside x become zeros.
+  /// For pairs, word i consists of elements i and i + stride.
   void copy_line(float* to, std::int64_t line, const WindowRows& rows, std::int64_t group) const {
     const std::int64_t left = rows.window * of_.stride[2] - of_.padding[2], channels = of_.channels;
     const std::int64_t places = wide_ + of_.stride[2];
@@ -90,7 +90,7 @@ class WindowWords {
   }
 
  private:
-  /// Writes words of (low, high); high may be null: zeros.
+  /// Writes pairs of (low, high). If high is null, its elements are zeros.
   static void put_pairs(float* to, const BFloat16* low, const BFloat16* high, std::int64_t count,
                         std::int64_t wide) {
     auto* const halves = reinterpret_cast<BFloat16*>(to);
@@ -125,8 +125,8 @@ class WindowWords {
   std::int64_t inputs_, of_word_, wide_;
 };
 
-/// Gradient of a weight: tiles of a panel of outputs by words that are contiguous
-/// in x, summed over all windows. A pair is of two adjacent windows.
+/// Computes the gradient of a weight in tiles of a panel of outputs by words that are contiguous in
+/// x, summed over all windows. A pair contains elements of two adjacent windows.
 class WeightGradient {
  public:
   WeightGradient(const Tensor& dweight, const Tensor& dy, const Tensor& x,
@@ -210,7 +210,7 @@ class WeightGradient {
     return outputs_ - panel * tiles_.width() > tiles_.lanes() ? 2 : 1;
   }
   std::int64_t width(std::int64_t panel) const { return vectors(panel) * tiles_.lanes(); }
-  /// Returns the sums of a panel: a row of its width for each word of the weights.
+  /// Returns the sums of a panel: one row, as wide as the panel, for each word of the weights.
   float* sums_of(std::int64_t part, std::int64_t group, std::int64_t panel) const {
     return sums_.data<float>() +
            ((part * groups_ + group) * panels_ + panel) * depth() * tiles_.width();
@@ -264,14 +264,14 @@ class WeightGradient {
     }
   }
 
-  /// Lines of x starting at the windows' first place: line i of the second
-  /// dimension is at (i − begin)·step.
+  /// Lines of x, starting at the first place of the windows. Line i of the second dimension is at
+  /// (i − begin)·step.
   struct LineRows {
     const float* first;
     std::int64_t step, begin;
   };
-  /// Returns x itself if its words are floats and the windows read no padding of a
-  /// line, else copies. `first`: the line at which `copies` begins.
+  /// Returns x itself if its words are floats and the windows read no padding of a line. Otherwise
+  /// copies it. `first` is the line at which `copies` begins.
   LineRows line_rows(float* copies, const WindowRows& rows, std::int64_t plane, std::int64_t first,
                      std::int64_t group) const {
     const std::int64_t left = rows.window * of_.stride[2] - of_.padding[2],
@@ -297,7 +297,7 @@ class WeightGradient {
     const float* first;
     std::int64_t step;
   };
-  /// Returns dy itself if a copy would be identical.
+  /// Returns dy itself if it already has the layout of a copy; otherwise copies it.
   GradientRows gradient_rows(float* copies, const WindowRows& rows, std::int64_t group,
                              std::int64_t panel) const {
     const std::int64_t stride = groups_ * outputs_,
@@ -332,7 +332,8 @@ class WeightGradient {
                     .b = gradients.first,
                     .b_step = gradients.step,
                     .adds = true};
-    // Contiguous words of x: of all taps, or of one if dilated.
+    // Words that are contiguous in x: the words of all taps, or of one tap if the window is
+    // dilated.
     const bool joined = of_.dilation[2] == 1;
     const std::int64_t together = joined ? row_depth_ : inputs_;
     const std::int64_t parts = ceiling(together, tiles_.max_rows());
@@ -347,7 +348,7 @@ class WeightGradient {
     }
   }
 
-  /// Adds the parts of a panel in order, to rows of dweight.
+  /// Adds the sums of a panel's parts in order, and writes them to rows of dweight.
   void finish(std::int64_t group, std::int64_t panel, GradientMode mode) const {
     const std::int64_t wide = width(panel),
                        outputs = std::min(wide, outputs_ - panel * tiles_.width());

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kPooledChannels = 128;  // whose results fit in the L1 cache
 
-/// Calls body(row, first channel, count) for all rows; `results` rows per example.
+/// Calls body(row, first channel, count) for all rows. Each example has `results` rows.
 template <class Body>
 void for_pooled(const SpatialWindow& of, std::int64_t results, const Body& body) {
   const std::int64_t channels = of.channels;
@@ -23,7 +23,7 @@ void for_pooled(const SpatialWindow& of, std::int64_t results, const Body& body)
                 });
 }
 
-/// 1 / the divisor of a window.
+/// Returns 1 / the divisor of a window.
 inline float share_of(const SpatialWindow& of, const Place& window, Divisor divisor) {
   if (divisor == Divisor::kWindow) return 1.0f / static_cast<float>(of.taps());
   std::int64_t places = 1;
@@ -36,7 +36,7 @@ inline float share_of(const SpatialWindow& of, const Place& window, Divisor divi
 
 constexpr std::int64_t kUpsampledChannels = 128;  // whose sums fit in the L1 cache
 
-/// Current channels of a row of results, and their destination.
+/// Sums of the current channels of a row of results.
 template <class T>
 struct UpsampledSums {
   std::int64_t first, count;
@@ -48,7 +48,7 @@ struct UpsampledSums {
   }
 };
 
-/// to[row] = the sums that sum(row, its UpsampledSums) computes, for all rows and channels.
+/// Sets to[row] to the sums that sum(row, its UpsampledSums) adds, for all rows and channels.
 template <class T, class Sum>
 void for_upsampled(T* to, std::int64_t rows, std::int64_t channels, std::int64_t work,
                    const Sum& sum) {

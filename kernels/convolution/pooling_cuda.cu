@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// 1 / the divisor of a window.
+/// Returns 1 / the divisor of a window.
 __device__ float share_of(const SpatialWindow& of, const Place& window, bool counts_all) {
   std::int64_t places = 1;
   for (int i = 0; i < 3; ++i) {
@@ -122,7 +122,7 @@ struct MaxBackward {
   }
 };
 
-/// Runs the body for all elements, in packs of channels if they fit.
+/// Runs the body for all elements. Uses packs of channels if these are aligned.
 template <class T, class Body>
 void for_channels(const char* name, std::int64_t elements, const Body& body, const T* to,
                   const T* from, const Stream& stream) {

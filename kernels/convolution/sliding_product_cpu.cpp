@@ -12,21 +12,22 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kSlabWords = 64 << 10;  // 256 KB: in the L2 cache, with a panel
-constexpr std::int64_t kMinWindows = 24;       // of a row, in a slab
+constexpr std::int64_t kSlabWords = 64 << 10;  // 256 KB: fits in the L2 cache with a panel
+constexpr std::int64_t kMinWindows = 24;       // minimum windows of a row in a slab
 constexpr std::int64_t kEnoughItems = 16;      // enough for any number of threads
 
-/// Part of x that a thread reads at a time: for windows of one place of the first dimension, a
-/// range of the second and of the third. Indexed by (tap of the first dimension, row, place, word).
+/// Part of x that a thread reads at a time: the places read by windows in a range of the second and
+/// of the third dimension, at one window of the first dimension. Indexed by (tap of the first
+/// dimension, row, place, word).
 struct Slab {
   std::int64_t rows, windows;  // maximum windows of the second and the third dimension
-  std::int64_t high, wide;     // their places
+  std::int64_t high, wide;     // places that these windows read
   std::int64_t words;          // per place
   std::int64_t row_words() const { return wide * words; }
   std::int64_t plane_words() const { return high * row_words(); }
 };
 
-/// Windows that an item computes, and their group and panels of outputs.
+/// Windows that an item computes, their group, and their panels of outputs.
 struct Item {
   std::int64_t example, group, plane;
   std::int64_t row, end_row, window, end_window;
@@ -35,7 +36,7 @@ struct Item {
 
 std::int64_t parts_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
-/// Rounds x's channels of a place, or zeros, to words.
+/// Copies the channels of a place of x to words, rounding them if the types differ, and adds zeros.
 template <class To, class From>
 inline void copy_place(To* to, const From* from, std::int64_t channels, std::int64_t wide) {
   for (std::int64_t c = 0; c < channels; ++c) {
@@ -64,10 +65,11 @@ inline void copy_places(To* to, const From* from, std::int64_t count, std::int64
     copy_place(to + i * wide, from + i * stride, channels, wide);
 }
 
-/// Weights in panels of outputs; the weights of a word are adjacent, in the runs' order of words.
+/// Weights packed in panels of outputs. The weights of a word are adjacent; words are in the order
+/// of the runs.
 class PackedWeights {
  public:
-  /// words: per place. depth: per window.
+  /// `words` is the number of words per place, `depth` the number of words per window.
   PackedWeights(const SlidingProduct& product, const WindowTiles& tiles, bool pairs,
                 std::int64_t words, std::int64_t depth, const Stream& stream)
       : of_(product),
@@ -93,7 +95,8 @@ class PackedWeights {
   }
 
  private:
-  /// Packs a panel's weights side by side, in the runs' order of words.
+  /// Packs a panel's weights. The weights of a word are adjacent, and words are in the order of the
+  /// runs.
   void pack_panel(std::int64_t group, std::int64_t panel) const {
     visit_real(of_.dtype, [&](auto real) {
       using T = decltype(real);
@@ -115,7 +118,7 @@ class PackedWeights {
       });
     });
   }
-  /// Whether an output's weights are the words of the runs in order.
+  /// Returns whether an output's weights are already stored in the order of the runs' words.
   bool rows_are_words() const {
     return (!pairs_ || of_.inputs % 2 == 0) && of_.weight.input == 1 &&
            of_.weight.tap == of_.inputs;
@@ -169,7 +172,8 @@ class PackedWeights {
   Tensor weights_;
 };
 
-/// An odd number of few channels is cheaper as floats than with a zero for the missing pair.
+/// Returns whether the number of channels is odd and small. Floats are then cheaper than pairs with
+/// a zero for the missing channel.
 bool is_odd_and_small(const SlidingProduct& product) {
   return product.inputs % 2 == 1 && product.inputs < 8;
 }
@@ -190,11 +194,11 @@ class SlidingRun {
     slabs_ = of_.batch * of_.groups * dim(0).windows * rows_ * row_parts_;
     cuts_ = std::clamp<std::int64_t>(kEnoughItems / slabs_, 1, weights_->panels());
   }
-  /// Returns the words of scratch that a thread needs.
+  /// Returns the number of words of scratch per thread.
   std::int64_t scratch_words() const { return slab_words_ + sum_words_; }
   const PackedWeights& weights() const { return *weights_; }
   std::int64_t items() const { return slabs_ * cuts_; }
-  /// Returns the words of x that a window reads.
+  /// Returns the number of words of x that a window reads.
   std::int64_t depth() const { return depth_; }
 
   /// Computes the windows of an item, from packed weights.
@@ -233,7 +237,7 @@ class SlidingRun {
       slab.windows = std::max(kMinWindows, (slab.windows + 1) / 2);
     while (slab.rows < second.windows && fits()) ++slab.rows;
     if (slab.rows > 1 && !fits()) --slab.rows;
-    // Several items per thread, if there is enough work.
+    // Reduces the slab so that each thread has several items, if there is enough work.
     const std::int64_t others =
         product.batch * product.groups * first.windows * parts_of(third.windows, slab.windows);
     if (others < kEnoughItems) {
@@ -251,7 +255,7 @@ class SlidingRun {
     return slab;
   }
 
-  /// Makes the runs of a window's words in a slab; contiguous taps of a row form one run.
+  /// Computes the runs of a window's words in a slab. Contiguous taps of a row form one run.
   void make_runs() {
     for (std::size_t plane = 0; plane < dim(0).taps.size(); ++plane) {
       for (const SlidingTap& row : dim(1).taps) {
@@ -272,7 +276,7 @@ class SlidingRun {
     }
   }
 
-  /// Taps of a window along a dimension whose places are inside x: [begin, end).
+  /// Range [begin, end) of a window's taps along a dimension that read places inside x.
   struct TapRange {
     std::size_t begin, end;
   };
@@ -284,7 +288,7 @@ class SlidingRun {
       --range.end;
     return range;
   }
-  /// Selects the runs of a row of windows that are not padding only.
+  /// Selects the runs of a row of windows, except those that read only padding.
   void choose_runs(std::vector<WordRun>& runs, std::int64_t plane, std::int64_t row) const {
     const TapRange planes = taps_within(dim(0), plane), rows = taps_within(dim(1), row);
     const std::size_t taps = dim(1).taps.size();
@@ -308,7 +312,7 @@ class SlidingRun {
       });
     });
   }
-  /// `channels`: per place in the slab.
+  /// `channels` is the number of channels per place in the slab.
   template <class To, class From>
   void fill_slab(const Item& item, To* slab, std::int64_t channels) const {
     if constexpr (!std::is_same_v<To, BFloat16> || std::is_same_v<From, BFloat16>) {
@@ -325,7 +329,7 @@ class SlidingRun {
         for (std::int64_t r = 0; r < high; ++r) {
           const std::int64_t row = item.row * dim(1).step + dim(1).origin + r;
           To* const line = to + r * row_elements;
-          // Lines outside x are not read.
+          // Lines outside x are never read.
           if (plane < 0 || plane >= dim(0).places || row < 0 || row >= dim(1).places) continue;
           const From* const from =
               static_cast<const From*>(of_.x) + item.group * of_.inputs +
@@ -423,7 +427,7 @@ void multiply_sliding(std::span<const SlidingProduct> products, const Stream& st
   }
   const Tensor scratch = empty_workspace(threads() * words, DType::kF32, stream);
   if (simulated(stream)) return;
-  // Those that take longest begin.
+  // Starts with the runs that take longest.
   std::stable_sort(runs.begin(), runs.end(),
                    [](const auto& x, const auto& y) { return x->depth() > y->depth(); });
   for (const auto& run : runs) {

@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer::kernels {
 
-/// A window over x as three spatial dimensions: missing ones come first and have one place. A plain
-/// struct, which device kernels can also take.
+/// A window over x in three spatial dimensions. If x has fewer, the first ones have one place. A
+/// plain struct, so that device kernels can also take it.
 struct SpatialWindow {
   std::int64_t batch = 0, channels = 0;  // of x
   std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1};
@@ -32,7 +32,8 @@ struct SpatialWindow {
     return out[0] * out[1] * out[2];
   }  // windows of an example
   constexpr std::int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
-  /// Returns whether each window reads one place, and each place has one window.
+  /// Returns whether each window reads exactly one place, and each place is read by exactly one
+  /// window.
   bool is_pointwise() const {
     for (int i = 0; i < 3; ++i)
       if (kernel[i] != 1 || stride[i] != 1 || padding[i] != 0) return false;
@@ -50,7 +51,8 @@ constexpr Place spatial_place(std::int64_t index, const std::int64_t (&sizes)[3]
   return {{index / (sizes[1] * sizes[2]), index / sizes[2] % sizes[1], index % sizes[2]}};
 }
 
-/// Calls visit(tap, connected place) for taps of one dimension between a window and a place.
+/// Call visit(tap, connected place) for the taps of one dimension that connect a window with
+/// places, or a place with windows.
 template <class Visit>
 constexpr void for_taps_of_window(const SpatialWindow& of, int i, std::int64_t window,
                                   const Visit& visit) {
@@ -69,8 +71,8 @@ constexpr void for_taps_of_place(const SpatialWindow& of, int i, std::int64_t pl
   }
 }
 
-/// Calls visit(tap index, index of the connected place or window) in a fixed order; kBack: `at` is
-/// a place, and its windows are visited.
+/// Calls visit(tap index, index of the connected place or window) in a fixed order. If kBack, `at`
+/// is a place, and the windows that read it are visited.
 template <bool kBack, class Visit>
 constexpr void for_joined(const SpatialWindow& of, const Place& at, const Visit& visit) {
   const auto along = [&](int i, const auto& then) {
@@ -93,7 +95,7 @@ constexpr void for_joined(const SpatialWindow& of, const Place& at, const Visit&
 
 // Used by every backend: constexpr functions also compile as device code.
 
-/// Sizes of an upsampling in three dimensions; missing ones come first and have one place.
+/// Sizes of an upsampling in three dimensions. If x has fewer, the first ones have one place.
 struct UpsampledSizes {
   std::int64_t batch, channels;
   std::int64_t in[3] = {1, 1, 1}, factor[3] = {1, 1, 1};
@@ -112,7 +114,8 @@ struct UpsampledSizes {
   constexpr std::int64_t outputs() const { return out(0) * out(1) * out(2); }
 };
 
-/// The two places of x in one dimension from which a place of y is interpolated, and their shares.
+/// The two places of x in one dimension from which a place of y is interpolated, and the weight of
+/// each.
 struct UpsampledPlace {
   std::int64_t low, high;
   float share_low, share_high;
@@ -121,7 +124,8 @@ struct UpsampledPlace {
 constexpr UpsampledPlace upsampled_place(const UpsampledSizes& of, int i, std::int64_t at) {
   const std::int64_t factor = of.factor[i];
   if (!of.linear || factor == 1) return {at / factor, at / factor, 1.0f, 0.0f};
-  // In half places of y: its middle is 2·at + 1, the middle of x's first place is factor.
+  // Counts in half places of y, in which the middle of y's place is 2·at + 1 and the middle of x's
+  // first place is factor.
   const std::int64_t halves = 2 * at + 1 - factor;
   if (halves <= 0) return {0, 0, 1.0f, 0.0f};
   const std::int64_t low = halves / (2 * factor);
@@ -130,7 +134,7 @@ constexpr UpsampledPlace upsampled_place(const UpsampledSizes& of, int i, std::i
   return {low, high, 1.0f - share, share};
 }
 
-/// Places of y along a dimension that may use one place of x: [begin, end).
+/// Range [begin, end) of the places of y along a dimension that may use a given place of x.
 struct UpsampledReach {
   std::int64_t begin, end;
 };

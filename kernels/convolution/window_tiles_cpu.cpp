@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kAhead = 8;  // places prefetched into the L1 cache
 
-/// Keeps all rows and vectors of a tile in registers.
+/// Sums a tile while keeping all its rows and vectors in registers.
 template <int kLanes, int kRows, int kVectors, TileSteps kSteps>
 struct SumFloats {
   const WindowTile* tile;

@@ -18,7 +18,7 @@ void map_elements(std::int64_t elements, Function function, To* y, const From*..
   });
 }
 
-/// map_elements for tensors of one dtype.
+/// map_elements for tensors that all have the dtype of y.
 template <class Function, class... Inputs>
 void map(const Tensor& y, const Function& function, const Inputs&... x) {
   visit_real(y.dtype(), [&](auto real) {
@@ -114,7 +114,7 @@ inline float activation_slope(float x) {
   return share * (1.0f + x * (1.0f - share));
 }
 
-/// Calls function(kind) with the kind as a compile-time constant.
+/// Calls function with `kind` as a compile-time constant.
 template <class Function>
 void with_activation(ActivationKind kind, const Function& function) {
   switch (kind) {
@@ -199,10 +199,11 @@ void gated_rows_backward(T* out, const T* gradient, const T* in, std::int64_t ro
   });
 }
 
-constexpr std::int64_t kBlocks = 64;          // of the generator, drawn together
-constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in them
+constexpr std::int64_t kBlocks = 64;          // of random numbers, generated together
+constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in these blocks
 
-/// Draws random numbers [4·first, 4·first + kDrawn): philox, a round at a time for all blocks.
+/// Generates random numbers [4·first, 4·first + kDrawn) with philox, one round at a time for all
+/// blocks.
 inline void draw(std::uint32_t* words, const RandomKey& key, std::uint64_t first) {
   std::uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
   for (std::int64_t i = 0; i < kBlocks; ++i) {
@@ -252,7 +253,7 @@ struct DroppedRun {
   const T* in;
   std::int64_t elements;
   RandomKey key;
-  std::uint64_t first;  // number of element 0
+  std::uint64_t first;  // index of element 0's number
   float p;
 
   std::int64_t skipped() const { return static_cast<std::int64_t>(first % 4); }  // in its block

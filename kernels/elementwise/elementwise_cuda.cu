@@ -55,7 +55,7 @@ void map(const char* name, const Tensor& y, const Tensor& x, const Tensor& z, Fu
   for_packs<kPackSize<T>>(stream, name, y.elements(), body, body.y, body.x, body.z);
 }
 
-/// Maps tensors of one dtype, f32 or bf16.
+/// Maps x to y, both f32 or both bf16.
 template <class Function>
 void map_real(const char* name, const Tensor& y, const Tensor& x, Function function,
               const Stream& stream) {
@@ -123,7 +123,7 @@ __device__ inline float gate_slope(float g) {
   return share * (1.0f + g * (1.0f - share));
 }
 
-/// Element i is an element of y.
+/// Computes element i of y.
 template <class T, Gate kGate>
 struct Gated {
   T* y;
@@ -189,7 +189,7 @@ struct ClipGradient {
   __device__ float operator()(float dy, float x) const { return fabsf(x) > limit ? 0.0f : dy; }
 };
 
-/// Uses packs if no row of y begins within one.
+/// Runs the body for the elements of y. Uses packs if each row of y consists of whole packs.
 template <class T, class Body, class... Pointers>
 void for_gated(const Stream& stream, const char* name, const Tensor& y, const Body& body,
                Pointers... begins) {
@@ -207,7 +207,7 @@ struct Dropout {
   float p;
   float kept_scale;
   RandomKey requested;
-  std::uint64_t first_number;      // random number of element 0
+  std::uint64_t first_number;      // index of element 0's number
   const std::int32_t* step_words;  // replaces requested.step unless nullptr
   bool has_rows;                   // else x is a contiguous part of the larger tensor
   const std::int32_t* rows;        // or null
@@ -343,7 +343,7 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
                           .columns = x.size(x.shape().rank() - 1),
                           .run = numbers.run,
                           .stride = numbers.stride};
-    if (body.has_rows && body.columns % kPackSize<T> != 0)  // a pack is within one row
+    if (body.has_rows && body.columns % kPackSize<T> != 0)  // rows must consist of whole packs
       return for_packs<1>(stream, "dropout", y.elements(), body, body.y, body.x);
     for_packs<kPackSize<T>>(stream, "dropout", y.elements(), body, body.y, body.x);
   });
@@ -377,7 +377,7 @@ __device__ inline float within(float x, float limit) {
   return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-/// Element i is an element of y.
+/// Computes element i of y.
 template <class T>
 struct ClampedGates {
   T* y;

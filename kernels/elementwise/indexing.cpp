@@ -6,7 +6,7 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// Checks `count` columns of `rows` rows of the dtype.
+/// Checks that a matrix has `rows` rows, the dtype, and `count` columns from columns.first on.
 void check_columns(const KernelCall& call, const char* name, const Columns& columns,
                    std::int64_t rows, std::int64_t count, DType dtype) {
   check_rank(call, {name, columns.rows}, 2);

@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Returns the first of the columns in row `row`.
+/// Returns the address of the first of the columns in row `row`.
 template <class T>
 T* columns_of_row(const Columns& columns, std::int64_t row) {
   return columns.rows.data<T>() + row * columns.rows.size(1) + columns.first;
@@ -25,7 +25,7 @@ void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabul
   }
 }
 
-/// Calls body(row, k, column) for each row and each index.
+/// Calls body(row, k, column) for each row and each index; column is the k-th index.
 template <class Body>
 void for_columns(std::int64_t rows, const Tensor& indices, const Body& body) {
   const std::int64_t count = indices.elements();

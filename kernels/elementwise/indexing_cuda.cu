@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Address of element i of `count` columns per row.
+/// Elements of `count` adjacent columns of each row, numbered row by row.
 template <class T>
 struct ColumnsOf {
   T* first;
@@ -22,7 +22,7 @@ ColumnsOf<T> columns_of(const Columns& columns, std::int64_t count) {
   return {columns.rows.data<T>() + columns.first, columns.rows.size(1), count};
 }
 
-/// Returns whether packs of the columns are whole and aligned in each row.
+/// Returns whether the columns of each row consist of whole, aligned packs.
 template <class T>
 bool packs_fit_columns(const ColumnsOf<T>& columns) {
   return columns.count % kPackSize<T> == 0 && packs_fit<T>(columns.stride, columns.first);
@@ -52,7 +52,7 @@ struct AddColumns {
   }
 };
 
-/// Four-byte elements, copied without conversion.
+/// Copies four-byte elements without conversion.
 struct CopyWords {
   ColumnsOf<std::int32_t> to, from;
   template <int N>
@@ -99,7 +99,7 @@ struct SigmoidGateGradient {
   }
 };
 
-/// Runs the body for the columns, in packs if they fit.
+/// Runs the body for the columns. Uses packs if the columns consist of whole, aligned packs.
 template <template <class> class Body>
 void for_columns(const char* name, const Columns& to, const Columns& from, std::int64_t count,
                  const Stream& stream) {
@@ -191,18 +191,19 @@ __global__ void embedding_forward_kernel(T* y, const std::int32_t* tokens, std::
   }
 }
 
-// ---- Gradient of the token table: rows of dy sorted by their tokens, in segments of equal length
-// for any tokens. A token's rows within one segment are summed into the table; partial sums of a
-// token whose rows cross a segment boundary go to extra rows, which are added in order afterwards.
+// ---- Gradient of the token table. Rows of dy are sorted by token and divided into segments, whose
+// length does not depend on the tokens. A token's rows within one segment are summed into the
+// table. If a token's rows cross a segment boundary, its partial sums go to extra rows, which are
+// added in order afterwards.
 
 struct SegmentRows {
   const std::int32_t* tokens;     // sorted
   const std::int32_t* positions;  // in dy
   std::int64_t count;
-  std::int32_t vocabulary;  // marks a token without a row
+  std::int32_t vocabulary;  // marks a token that is not in the table
 };
 
-/// to[i] (+)= from[i], with 16-byte accesses if N allows.
+/// to[i] = or += from[i], with 16-byte accesses if N allows.
 template <int N>
 __device__ void put(float* to, const float (&from)[N], bool accumulate) {
   constexpr int kStep = N < 4 ? N : 4;
@@ -220,15 +221,17 @@ struct TokenTable {
   bool accumulates;
 
   __device__ float* at(std::int32_t token) const { return rows + token * columns; }
-  /// Adds to elements of the table or overwrites them.
+  /// Adds to elements of the table, or overwrites them if `accumulates` is false.
   template <int N>
   __device__ void give(float* to, const float (&sum)[N]) const {
     put(to, sum, accumulates);
   }
 };
 
-/// Computes rows 2·segment (the token continued from the previous segment) and 2·segment + 1 (the
-/// one continued in the next) of `parts`. Grid: segments, columns / (threads · N).
+/// Sums the rows of each token in a segment, into the table or into `parts` if they cross a segment
+/// boundary. Row 2·segment of `parts` is for the token that continues from the previous segment,
+/// row 2·segment + 1 for the token that continues in the next one. Grid: segments, columns /
+/// (threads · N).
 template <class T, int N>
 __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows rows, const T* dy) {
   __shared__ std::int32_t tokens[kSegmentRows];
@@ -276,8 +279,8 @@ __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows 
   }
 }
 
-/// Sums the parts of each token whose rows cross a segment boundary, in the segment that they begin
-/// in. Grid: segments, columns / (32·N).
+/// Adds the parts of each token whose rows cross a segment boundary. The block of the segment in
+/// which the rows begin adds them. Grid: segments, columns / (32·N).
 template <int N>
 __global__ void join_segments_kernel(TokenTable table, const float* parts, SegmentRows rows) {
   __shared__ float of_warp[kColumnSumWarps][kWarp * N];

@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Computes sums[c] of each chunk c of one pair.
+/// Computes sums[c] for each chunk c of one pair of arrays.
 template <class T>
 void add_up_chunks(double* sums, const T* x, const T* y, std::int64_t elements) {
   parallel_shares(dot_chunks(elements), kMinElementsPerThread / kDotChunk,
@@ -39,7 +39,7 @@ void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const S
   add_up_chunks(results.data<double>(), x, y);
 }
 
-/// Allocates its memory outside of pools.
+/// Allocates its workspace outside of memory pools.
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y, const Tensor&,
          const Stream&) {
   double total = 0;

@@ -10,10 +10,10 @@ namespace {
 
 constexpr unsigned int kThreads = 256;
 constexpr std::int64_t kChunk = 16384;   // elements per block by default
-static_assert(kChunk % kDotChunk == 0);  // so that memory for the sums of those chunks suffices
-constexpr int kMaxPairs = 64;            // per launch, since its arguments are limited to 4 KiB
+static_assert(kChunk % kDotChunk == 0);  // so that memory for sums of kDotChunk chunks suffices
+constexpr int kMaxPairs = 64;            // per launch: kernel arguments are limited to 4 KiB
 
-/// A pair of arrays, cut into chunks. If y is null, sums x.
+/// A pair of arrays, divided into chunks. If y is null, x is summed.
 struct Pair {
   const void* x;
   const void* y;
@@ -31,7 +31,7 @@ struct Pairs {
 
 std::int64_t chunks_of(const Tensor& x) { return (x.elements() + kChunk - 1) / kChunk; }
 
-/// Loads elements from `i` on; 0 from `end` on.
+/// Loads N elements from `i` on. Elements from `end` on become 0.
 template <int N, class T>
 __device__ void load_partial(float (&to)[N], const T* from, std::int64_t i, std::int64_t end,
                              bool packed) {
@@ -42,7 +42,8 @@ __device__ void load_partial(float (&to)[N], const T* from, std::int64_t i, std:
   }
 }
 
-/// A thread adds the same elements for aligned and unaligned arrays, so the sum is the same.
+/// Each thread adds the same elements whether arrays are aligned or not, so that the sum is the
+/// same.
 template <class T>
 __global__ void sum_chunks_kernel(Pairs pairs) {
   constexpr int N = kPackSize<T>;
@@ -89,9 +90,10 @@ void launch_pairs(const Pairs& pairs, DType dtype, const Stream& stream) {
   });
 }
 
-/// result = the sum over all pairs divided by `divisor`: one launch per kMaxPairs of one dtype,
-/// and one that adds the chunks' sums. `y` is empty for a sum of x. Stores the chunks' sums in
-/// `given`, f64, whose chunks may be smaller than these, or in a workspace.
+/// result = the sum over all pairs, divided by `divisor`. Uses one launch per kMaxPairs pairs of
+/// one dtype, and one that adds the sums of the chunks. If `y` is empty, sums x. Stores the chunks'
+/// sums in `given` (f64, with room for at least as many chunks), or in a workspace if it is
+/// undefined.
 void add_up(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
             const Tensor& given, double divisor, const Stream& stream) {
   std::int64_t chunks = 0;

@@ -21,7 +21,7 @@ void check_all(const KernelCall& call, const char* name, std::span<const Tensor>
   for (const Tensor& tensor : tensors) check_shape(call, {name, tensor}, shape, dtype);
 }
 
-/// Checks x (R, I) or dx, y (R, O) or dy, and w (O, I), all of one dtype.
+/// Checks x or dx (R, I), y or dy (R, O), and all w (O, I). All must have one dtype.
 void check_products(const KernelCall& call, const NamedTensor& inputs, const NamedTensor& outputs,
                     const GroupedRows& rows, std::span<const Tensor> w) {
   check_groups(call, rows, w.size());

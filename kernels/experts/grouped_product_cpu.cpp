@@ -10,16 +10,18 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Blocks of a product depend neither on the number of threads nor on the number of groups in a
-/// call, so that neither changes a bit.
+/// Block size of a product. It depends neither on the number of threads nor on the number of groups
+/// in a call, so that these do not change the bits.
 constexpr std::int64_t kBlockRows = 256, kBlockColumns = 128;
-/// Block columns of the gradient of x, whose weights are stored by rows of these columns.
+/// Columns per block for the gradient of x. In its product the columns are contiguous in the
+/// weights.
 constexpr std::int64_t kWideColumns = 256;
-/// Larger gradients bypass the caches: nothing reads them until the end of the step.
+/// Weight gradients with more elements are written bypassing the caches, because nothing reads them
+/// until the end of the step.
 constexpr std::int64_t kStreamedElements = 1 << 18;
 static_assert(kBlockRows <= kMaxBlockSide && kWideColumns <= kMaxBlockSide);
 
-/// Rows [begin, end) of a group.
+/// The rows [begin, end) of a group.
 struct GroupRange {
   std::int64_t begin, end;
   std::int64_t count() const { return end - begin; }
@@ -31,19 +33,20 @@ GroupRange range_of(const GroupedRows& rows, std::size_t matrix) {
   return {offsets[0], offsets[1]};
 }
 
-/// Address of the element at `row` and `column` of a matrix.
+/// Returns the address of the element at `row` and `column` of a matrix.
 char* at(const Tensor& matrix, std::int64_t row, std::int64_t column) {
   return static_cast<char*>(matrix.raw()) +
          (row * matrix.size(1) + column) * static_cast<std::int64_t>(size_of(matrix.dtype()));
 }
 
-/// Block of C of one matrix.
+/// A block of the product C for one matrix.
 struct MatrixBlock {
   std::size_t matrix;
-  std::int64_t row, rows, column, columns;  // of C; rows may count from the group's first one
+  std::int64_t row, rows, column, columns;  // of C; row 0 may be the group's first row
 };
 
-/// Returns the blocks of all matrices, whose C has rows_of(matrix) rows and `columns` columns.
+/// Returns the blocks of the products C of all matrices. C has rows_of(matrix) rows and `columns`
+/// columns.
 template <class RowsOf>
 std::vector<MatrixBlock> blocks_of(std::size_t matrices, std::int64_t columns,
                                    const RowsOf& rows_of,
@@ -59,8 +62,8 @@ std::vector<MatrixBlock> blocks_of(std::size_t matrices, std::int64_t columns,
   return blocks;
 }
 
-/// Calls compute(block, the thread's probable next block or null, its scratch) for all blocks, in
-/// one parallel region.
+/// Calls compute(block, next, scratch) for all blocks in one parallel region. `next` is the block
+/// that the thread will probably compute next, or null; `scratch` belongs to the thread.
 template <class Compute>
 void run_blocks(const std::vector<MatrixBlock>& blocks, float* scratch, std::int64_t elements,
                 const Compute& compute) {
@@ -71,7 +74,8 @@ void run_blocks(const std::vector<MatrixBlock>& blocks, float* scratch, std::int
   });
 }
 
-/// Returns a thread's floats for blocks, and for few rows of an x with `columns` columns.
+/// Returns the number of floats of scratch per thread: enough for a block of the product, and for
+/// kFewRows rows of an x with `columns` columns.
 std::int64_t scratch_elements(DType inputs, std::int64_t columns = 0) {
   return std::max({std::int64_t{1}, block_scratch_elements(inputs), kFewRows * columns});
 }

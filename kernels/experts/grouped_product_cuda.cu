@@ -11,10 +11,10 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Per launch: the addresses are among its parameters, which are limited to 4 KiB.
+/// Maximum matrices per launch. Their addresses are kernel arguments, which are limited to 4 KiB.
 constexpr int kMaxMatrices = 128;
 
-/// Calls start(first matrix, count, offsets of the first one) for each launch.
+/// Calls start(first matrix, number of matrices, offsets of the first one) for each launch.
 template <class Start>
 void for_launches(std::size_t matrices, const GroupedRows& rows, const Start& start) {
   const std::int32_t* const offsets = rows.offsets.data<std::int32_t>() + rows.first;
@@ -34,7 +34,7 @@ struct BiasSums {
   float* dbiases[kMaxMatrices] = {};
 };
 
-/// A warp reads adjacent packs; the warps of a block take turns at the rows of a group. Grid:
+/// Each warp reads adjacent packs; the warps of a block take turns at the rows of a group. Grid:
 /// columns / (32·N), groups.
 template <class T, int N>
 __global__ void grouped_bias_kernel(const BiasSums<T> of) {
@@ -147,8 +147,8 @@ struct RowTile {
   int rows;  // 0 if there is no such tile
 };
 
-/// Returns tile `tile` of all groups' tiles, of kRows rows each except a group's last one. All
-/// threads of the block must call it.
+/// Returns the tile with index `tile` among the tiles of all groups. Each has kRows rows, except
+/// the last one of a group. All threads of the block must call it.
 template <int kRows>
 __device__ RowTile find_row_tile(const std::int32_t* offsets, int matrices, int tile) {
   constexpr int kScans = kMaxMatrices / kWarp;  // per warp
@@ -173,7 +173,7 @@ __device__ RowTile find_row_tile(const std::int32_t* offsets, int matrices, int 
   return found;
 }
 
-/// Products y = x·op(w) of the rows of groups, each with its matrix.
+/// Products y = x·op(w), computed for the rows of each group with the group's matrix.
 template <class T>
 struct RowProducts {
   T* y;
@@ -187,8 +187,8 @@ struct RowProducts {
   const float* biases[kMaxMatrices] = {};  // or null
 };
 
-/// w is (columns, depth) if kTransposed, else (depth, columns). Blocks: all column tiles of the
-/// first row tile, then of the next one; these share the tile's x in L2.
+/// w is (columns, depth) if kTransposed, otherwise (depth, columns). Blocks are ordered by row
+/// tile, then column tile, so that consecutive blocks share a tile of x in L2.
 template <class T, bool kTransposed>
 __global__ void __launch_bounds__(GroupedTile<T, true, kTransposed>::kThreads,
                                   GroupedTile<T, true, kTransposed>::kBlocks)
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(GroupedTile<T, true, kTransposed>::kThreads,
                                  of.accumulates, of.y_packed});
 }
 
-/// Products dw = dyᵀ·x of the rows of groups.
+/// Products dw = dyᵀ·x, computed over the rows of each group.
 template <class T, class Out>
 struct WeightProducts {
   const T *dy, *x;
@@ -224,7 +224,7 @@ struct WeightProducts {
   Out* dw[kMaxMatrices] = {};
 };
 
-/// Grid: tiles of a matrix, matrices.
+/// Grid: tiles per matrix, matrices.
 template <class T, class Out>
 __global__ void __launch_bounds__(GroupedTile<T, false, false>::kThreads,
                                   GroupedTile<T, false, false>::kBlocks)
@@ -253,8 +253,8 @@ bool all_packed(std::span<const Tensor> tensors, std::int64_t columns) {
                      [&](const Tensor& tensor) { return packs_fit<T>(columns, tensor.raw()); });
 }
 
-/// Returns the maximum number of tiles of the rows of `groups` groups: each but a group's last one
-/// is full, and none is empty.
+/// Returns an upper bound of the number of row tiles in `groups` groups. All tiles of a group are
+/// full except the last, and no tile is empty.
 std::int64_t max_tiles(std::int64_t rows, std::int64_t groups, int tile_rows) {
   return std::min(rows, rows / tile_rows + std::min(rows, groups));
 }

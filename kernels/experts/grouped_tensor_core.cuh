@@ -8,28 +8,29 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// Left operand of a tile, or the transposed right one, contiguous along the depth or across.
+/// Left operand of a tile, or the transposed right operand. Memory is contiguous along the depth if
+/// kAlong, otherwise across it.
 template <class T, bool kAlong>
 struct GroupedOperand {
-  const T* begin;       // of the tile's first row (right operand: column) at depth 0
+  const T* begin;       // first row (right operand: column) of the tile at depth 0
   std::int64_t stride;  // between elements that are not adjacent
   int count;            // rows or columns from the tile's first on; may exceed a tile
-  bool packed;          // can be read in packs as a whole
+  bool packed;          // whether it consists of whole, aligned packs
   __device__ const T* at(int outer, int depth) const {
     return begin + (kAlong ? outer * stride + depth : depth * stride + outer);
   }
 };
 
-/// Destination of a tile's sums.
+/// Destination of the sums of a tile.
 template <class T>
 struct GroupedOutput {
   T* begin;  // of the tile
   std::int64_t stride;
-  int rows, columns;  // existing ones; may exceed a tile
+  int rows, columns;  // to be written; may exceed the tile
   const float* bias;  // of the tile's columns, or null
   bool accumulates, packed;
 
-  /// Reads N adjacent elements; missing ones are 0. Even columns if N is 2.
+  /// Reads N adjacent elements. Elements outside become 0. `column` must be even if N is 2.
   template <int N>
   __device__ void read(float (&to)[N], int row, int column) const {
     const T* const from = begin + row * stride + column;
@@ -54,7 +55,8 @@ struct GroupedOutput {
   }
 };
 
-/// Product of one tile, here without tensor cores. Requires kBytes of dynamic shared memory.
+/// Product of one tile, without tensor cores unless it is specialized. Requires kBytes of dynamic
+/// shared memory.
 template <class T, bool kLeftAlong, bool kRightAlong>
 class GroupedTile {
  public:
@@ -70,7 +72,7 @@ class GroupedTile {
   template <class Out>
   __device__ void write(const GroupedOutput<Out>& out) {
     float before[BlockProduct<T>::kSums][1] = {};
-    if (out.accumulates) {  // all reads before the first write
+    if (out.accumulates) {  // reads everything before the first write
       product_.each([&](int i, int row, int column, float) { out.read(before[i], row, column); });
     }
     product_.each([&](int i, int row, int column, float sum) {
@@ -94,12 +96,13 @@ class GroupedTile {
 /// while earlier ones are multiplied.
 ///
 /// On an H100, mma.sync reaches 620 of 989 TFLOP/s (Luo et al. 2024): one m16n8k16 takes a
-/// multiprocessor 1.6 cycles, and a slice of 512 of them 820 cycles, in which 24 KiB come from L2:
-/// 30 bytes per cycle. L2's 5.5 TB/s are 24 for each multiprocessor, which allows 500 TFLOP/s;
-/// tiles of 128 columns would need 40. For groups of 128 rows, DRAM's 3.0 TB/s limits any kernel. A
-/// matrix is read once, 2 bytes for 256 operations, which allows 384 TFLOP/s. Its f32 gradient is
-/// written once, 4 bytes for the same operations: 192 TFLOP/s; from 330 rows on L2 is the limit. A
-/// multiprocessor has 72 KiB in flight; 18 hide DRAM's latency of 0.8 µs.
+/// multiprocessor 1.6 cycles, and a slice, which has 512 of them, 820 cycles. In this time 24 KiB
+/// are read from L2, or 30 bytes per cycle. L2's 5.5 TB/s are 24 bytes per cycle for each
+/// multiprocessor, which allows 500 TFLOP/s; tiles of 128 columns would need 40 bytes per cycle.
+/// For groups of 128 rows, DRAM's 3.0 TB/s limits any kernel. Each matrix is read once, which is 2
+/// bytes for 256 operations and allows 384 TFLOP/s. The matrix's f32 gradient is written once,
+/// which is 4 bytes for the same operations and allows 192 TFLOP/s. From 330 rows on, L2 is the
+/// limit. A multiprocessor has 72 KiB in flight; 18 KiB suffice to hide DRAM's latency of 0.8 µs.
 template <bool kLeftAlong, bool kRightAlong>
 class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
  public:
@@ -133,7 +136,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
 #pragma unroll 1
     for (int slice = 0; slice * kSlice < depth; ++slice) {
       wait_for_copies<kBuffers - 2>();
-      __syncthreads();  // this slice has arrived, and the one before has been read
+      __syncthreads();  // this slice has arrived, the previous one has been read
       copy(slice + kBuffers - 1);
       if (rows > kWarpSide / 2) {
         add_slice<kRowTiles>(buffer(slice), from_left, from_right);
@@ -178,17 +181,18 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
   __device__ static BFloat16* buffer(int slice) {
     return dynamic_shared<BFloat16>() + slice % kBuffers * kElements;
   }
-  /// Lines of a slice are rows or columns if memory is contiguous along the depth, else depths.
+  /// Number of elements in a line of a slice. A line is a row or column if memory is contiguous
+  /// along the depth, otherwise it is a position in the depth.
   template <int kSide, bool kAlong>
   static constexpr int kLine = kAlong ? kSlice : kSide;
-  /// Returns a chunk's position in a slice; chunks that are read together use different banks.
+  /// Returns a chunk's position in a slice. Chunks that are read together are in different banks.
   template <int kElementsOfLine>
   __device__ static int place(int line, int chunk) {
     const int turn = kElementsOfLine == kSlice ? line >> 1 & 3 : line & 7;
     return line * kElementsOfLine + (chunk ^ turn) * kChunk;
   }
 
-  /// A thread's copies of an operand's slices: a chunk of every kStep-th line.
+  /// The thread's copies of slices of an operand: it copies one chunk of every kStep-th line.
   template <int kSide, bool kAlong>
   class Slices {
    public:
@@ -196,7 +200,8 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     __device__ explicit Slices(const Operand& from)
         : begin_(kAlong ? from.at(line(), chunk() * kChunk) : from.at(chunk() * kChunk, line())),
           step_(static_cast<unsigned int>(kStep * from.stride)) {}
-    /// Starts to copy; writes zeros beyond the operand's rows or columns, and beyond the depth.
+    /// Starts to copy a slice. Writes zeros outside the operand's rows or columns, and beyond the
+    /// depth.
     __device__ void copy(BFloat16* to, const Operand& from, int slice, int depth) const {
       const int deep = depth - slice * kSlice;
       const int elements = (kAlong ? deep : from.count) - chunk() * kChunk;
@@ -230,7 +235,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
   using LeftSlices = Slices<kRows, kLeftAlong>;
   using RightSlices = Slices<kColumns, kRightAlong>;
 
-  /// Copies `count` elements, and zeros after them.
+  /// Copies `count` elements and fills the rest of the chunk with zeros.
   __device__ static void copy_chunk(BFloat16* to, const BFloat16* from, int count) {
     Pack<BFloat16, kChunk> pack;
     for (int i = 0; i < kChunk; ++i) pack.values[i] = i < count ? from[i] : BFloat16{0};
@@ -248,7 +253,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     return kRightAlong ? place<kSlice>(warp_column() + at / 16 * 8 + at % 8, at / 8 % 2)
                        : place<kColumns>(at % 16, warp_column() / kChunk + at / 16);
   }
-  /// Reads tile `tile` of 16 rows or columns at step `step` of 16 positions in the depth.
+  /// Reads the 16 rows or columns of tile `tile`, at the 16 depth positions of step `step`.
   template <int kSide, bool kAlong>
   __device__ static void read(std::uint32_t (&to)[4], const BFloat16* from, int place, int tile,
                               int step) {
@@ -263,7 +268,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     }
   }
 
-  /// Adds the slice's product for the warp's first rows.
+  /// Adds the slice's product for the warp's first kTiles tiles of 16 rows.
   template <int kTiles>
   __device__ void add_slice(const BFloat16* slice, int from_left, int from_right) {
 #pragma unroll

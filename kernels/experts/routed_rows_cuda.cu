@@ -1,4 +1,4 @@
-// Gathers tokens to the experts' rows and combines the results.
+// Gathers tokens into rows ordered by expert, and combines the experts' results.
 
 #include "hybrid_trainer/kernels/experts.h"
 #include "kernels/backend/elements.cuh"
@@ -20,7 +20,7 @@ Grid grid_of_rows(std::int64_t rows) {
           .threads = kRowsOfBlock * kWarp};
 }
 
-/// rows[r] = x[pairs[r] / chosen], copied in units of bytes.
+/// rows[r] = x[pairs[r] / chosen]. A row is copied as `units` elements of type Unit.
 template <class Unit>
 __global__ void gather_tokens_kernel(Unit* rows, const Unit* x, const std::int32_t* pairs,
                                      std::int64_t count, int chosen, std::int64_t units) {
@@ -52,7 +52,8 @@ struct CombinedRows {
   int chosen;
 };
 
-/// Each lane of a warp takes a pack of a token's columns. Grid: tokens, columns / (32·N).
+/// One warp per token and 32 packs of its columns; each lane takes one pack. Grid: tokens, columns
+/// / (32·N).
 template <class T, int N>
 __global__ void combine_rows_kernel(const CombinedRows<T> of) {
   const std::int64_t token = row_of_warp();
@@ -75,7 +76,7 @@ template <class T>
 struct WeighedRows {
   T *rows, *drows;
   float* dweights;
-  const float *weights, *more;  // `more`: by row, or null
+  const float *weights, *more;  // `more`: one per row, or null
   const std::int32_t* pairs;
   std::int64_t count, columns;
 };

@@ -5,7 +5,7 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// Checks that all tensors have N tokens, k pairs each, and E experts.
+/// Checks that the tensors of a routing agree on N tokens, k pairs per token, and E experts.
 void check_routing(const KernelCall& call, const Routing& routing) {
   check_rank(call, {"experts", routing.experts}, 2);
   check_rank(call, {"offsets", routing.offsets}, 1);
@@ -38,7 +38,7 @@ void check_spec(const KernelCall& call, const Routing& routing, const RoutingSpe
   }
 }
 
-/// Checks rows (R, C) of a routing.
+/// Checks that rows are (R, C), with one row per pair of the routing.
 void check_rows(const KernelCall& call, const NamedTensor& rows, const Routing& routing) {
   check_real(call, rows, 2);
   check_shape(call, rows, {routing.pairs.size(0), rows.tensor.size(1)});

@@ -31,7 +31,7 @@ struct ChosenPairs {
   std::int32_t *places, *pairs, *offsets, *is_token;
 };
 
-/// Numbers of pairs of each expert and of tokens, without padding.
+/// Numbers of pairs per expert, and of tokens, without padding.
 struct Loads {
   Loads(const ChosenPairs& of, std::int64_t experts)
       : pairs(static_cast<std::size_t>(experts)), tokens(of.tokens) {
@@ -47,7 +47,7 @@ struct Loads {
   std::int64_t tokens;
 };
 
-/// p = softmax(logits); returns log Σ exp(logits).
+/// Sets p = softmax(logits). Returns log Σ exp(logits).
 float softmax(float* p, const float* logits, std::int64_t count) {
   const float most = *std::max_element(logits, logits + count);
   float sum = 0;
@@ -56,8 +56,8 @@ float softmax(float* p, const float* logits, std::int64_t count) {
   return most + std::log(sum);
 }
 
-/// Returns the index of the largest score, the first of equal ones. NaN counts as the least; if all
-/// are NaN, any index is valid.
+/// Returns the index of the largest score, or of the first one if several are equal. NaN is less
+/// than any other score. If all scores are NaN, returns any valid index.
 std::int64_t best_of(const float* scores, std::int64_t count) {
   std::int64_t best = 0;
   for (std::int64_t e = 1; e < count; ++e)
@@ -65,7 +65,7 @@ std::int64_t best_of(const float* scores, std::int64_t count) {
   return best;
 }
 
-/// Returns the sum of a group's two best scores.
+/// Returns the sum of the two largest scores of a group.
 float score_of_group(const float* scores, std::int64_t size) {
   float first = kNone, second = kNone;
   for (std::int64_t e = 0; e < size; ++e) {
@@ -78,7 +78,7 @@ float score_of_group(const float* scores, std::int64_t size) {
   return size > 1 ? first + second : first;
 }
 
-/// Removes the scores of groups that are not selected. scratch: 2·groups floats.
+/// Sets the scores of groups that are not selected to kTaken. `scratch` has 2·groups floats.
 void leave_groups(float* scores, const RoutingSpec& spec, float* scratch) {
   const std::int64_t size = spec.experts / spec.groups;
   float *const of_groups = scratch, *const stays = scratch + spec.groups;
@@ -94,7 +94,7 @@ void leave_groups(float* scores, const RoutingSpec& spec, float* scratch) {
     if (stays[e / size] == 0) scores[e] = kTaken;
 }
 
-/// Selects the experts of one token and computes their weights. scratch: 4·E floats.
+/// Selects the experts of one token and computes their weights. `scratch` has 4·E floats.
 void choose(std::int32_t* experts, float* weights, const float* logits, const float* bias,
             const RoutingSpec& spec, float* scratch) {
   float *const scores = scratch, *const shares = scratch + spec.experts;
@@ -106,7 +106,7 @@ void choose(std::int32_t* experts, float* weights, const float* logits, const fl
   if (spec.chosen_groups < spec.groups) leave_groups(scores, spec, scratch + 2 * spec.experts);
   for (std::int64_t j = 0; j < spec.chosen; ++j) {
     std::int64_t best = best_of(scores, spec.experts);
-    while (std::find(experts, experts + j, best) != experts + j)  // only NaN is left
+    while (std::find(experts, experts + j, best) != experts + j)  // only NaN remains
       best = (best + 1) % spec.experts;
     scores[best] = kTaken;
     experts[j] = static_cast<std::int32_t>(best);
@@ -127,7 +127,7 @@ void choose(std::int32_t* experts, float* weights, const float* logits, const fl
   for (std::int64_t j = 0; j < spec.chosen; ++j) weights[j] *= factor;
 }
 
-/// Counts pairs by expert, then assigns each pair its place, in stable order within an expert.
+/// Counts pairs by expert, then assigns each pair its place. Pairs of one expert keep their order.
 void sort_pairs(const ChosenPairs& to, std::int64_t experts) {
   const std::int64_t count = to.tokens * to.chosen;
   std::fill_n(to.offsets, experts + 1, 0);
@@ -141,7 +141,7 @@ void sort_pairs(const ChosenPairs& to, std::int64_t experts) {
   }
 }
 
-/// Calls body(token, its logits in f32, 4·E floats) for each token.
+/// Calls body(token, logits, scratch) for each token: its logits are f32, `scratch` has 4·E floats.
 template <class Body>
 void for_tokens(const Tensor& logits, const Body& body) {
   const std::int64_t experts = logits.size(1);
@@ -158,7 +158,7 @@ void for_tokens(const Tensor& logits, const Body& body) {
   });
 }
 
-/// Adds the gradient through the weights to the gradient of one token's logits.
+/// Adds the contribution of the weights to the gradient of one token's logits.
 void add_gradient_of_weights(float* dlogits, const float* logits, const float* p,
                              const std::int32_t* experts, const float* weights,
                              const float* dweights, const RoutingSpec& spec) {
@@ -184,7 +184,7 @@ void add_gradient_of_weights(float* dlogits, const float* logits, const float* p
   }
 }
 
-/// Calls body(row, its pair) for all rows.
+/// Calls body(row, pair) for each row and the pair that it belongs to.
 template <class Body>
 void for_pairs(const ChosenPairs& of, std::int64_t columns, const Body& body) {
   parallel_rows(of.tokens * of.chosen, columns, [=](std::int64_t begin, std::int64_t end) {
@@ -238,7 +238,7 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
   });
 }
 
-/// Adds in the order of the tokens; the threads have computed their softmaxes.
+/// Adds tokens in order, after the threads have computed the softmax of each.
 void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing& routing,
                         const Stream& stream) {
   const std::int64_t tokens = logits.size(0), experts = logits.size(1), columns = experts + 2;

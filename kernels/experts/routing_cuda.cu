@@ -1,5 +1,5 @@
-// Routing from the logits of a mixture's experts, one row of E and one warp per token; their
-// gradients and the routing's statistics.
+// Routing from the logits of a mixture of experts, (tokens, E), with one warp per token. Also the
+// gradients of the logits and the routing's statistics.
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,8 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// One kernel reads both dtypes, since logits are few compared to the routed rows.
+/// Logits in f32 or bf16. One kernel reads both dtypes, since logits are few compared to the routed
+/// rows.
 class TokenLogits {
  public:
   explicit TokenLogits(const Tensor& logits)
@@ -38,7 +39,7 @@ class TokenLogits {
 };
 
 __device__ inline int lane_of_token() { return static_cast<int>(threadIdx.x) % kWarp; }
-/// Returns the block's warp; each has its own token.
+/// Returns the index of the thread's warp in the block. Each warp has its own token.
 __device__ inline int warp_of_token() { return static_cast<int>(threadIdx.x) / kWarp; }
 
 /// Returns the warp's part of dynamic shared memory, `elements` per warp.
@@ -47,7 +48,7 @@ __device__ T* memory_of_warp(int elements) {
   return dynamic_shared<T>() + warp_of_token() * elements;
 }
 
-/// softmax(l) of numbers l.
+/// Softmax of a token's logits.
 struct TokenSoftmax {
   float most, sum;
   __device__ float of(float logit) const { return expf(logit - most) / sum; }
@@ -68,12 +69,14 @@ __device__ inline TokenSoftmax softmax_of_token(const TokenLogits& logits, std::
   return softmax_by_warp(logits.experts(), [&](int e) { return logits.at(token, e); });
 }
 
-/// Exact, since weights are divided by sums of these; the one in elements.cuh is accurate to 1e-6.
+/// Sigmoid without approximation, since weights are divided by sums of these. The one in
+/// elements.cuh is accurate to 1e-6.
 __device__ inline float exact_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 constexpr int kTokens = 4;  // per block, one warp each
 
-// Scores as integers in the same order. NaN precedes all other scores, and taken ones precede NaN.
+// Scores are mapped to integers in the same order. NaN is less than all other scores, and taken
+// scores are less than NaN.
 constexpr std::uint32_t kTaken = 0, kNaN = 1;
 
 __device__ std::uint32_t key_of(float score) {
@@ -81,12 +84,13 @@ __device__ std::uint32_t key_of(float score) {
   const auto bits = std::bit_cast<std::uint32_t>(score == 0 ? 0.0f : score);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
-/// Returns the score of a key above kNaN.
+/// Returns the score of a key; the key must be above kNaN.
 __device__ float score_of(std::uint32_t key) {
   return std::bit_cast<float>(key >> 31 != 0 ? key & 0x7FFFFFFFu : ~key);
 }
 
-/// Returns the index of the first largest key. All lanes of the warp must call it.
+/// Returns the index of the largest key, or of the first one if several are equal. All lanes of the
+/// warp must call it.
 __device__ int best_of(const std::uint32_t* keys, int count) {
   std::uint32_t most = 0;
   int at = count;
@@ -102,7 +106,7 @@ __device__ int best_of(const std::uint32_t* keys, int count) {
       ~__reduce_max_sync(kAllLanes, is_best ? ~static_cast<std::uint32_t>(at) : 0u));
 }
 
-/// Returns the key of the sum of a group's two best scores.
+/// Returns the key for the sum of a group's two largest scores.
 __device__ std::uint32_t key_of_group(const std::uint32_t* keys, int size) {
   std::uint32_t first = 0, second = 0;
   for (int e = 0; e < size; ++e) {
@@ -134,7 +138,7 @@ struct Choice {
   __device__ int keys_of_token() const { return logits.experts() + groups; }
 };
 
-/// Removes the scores of groups that are not selected. If all are NaN, selects group 0.
+/// Sets the keys of groups that are not selected to kNaN. If all groups are NaN, selects group 0.
 __device__ void leave_groups(const Choice& choice, std::uint32_t* keys, std::uint32_t* of_groups) {
   const int experts = choice.logits.experts(), size = experts / choice.groups;
   for (int g = lane_of_token(); g < choice.groups; g += kWarp)
@@ -191,7 +195,8 @@ __global__ void choose_experts_kernel(const Choice choice) {
   weigh_chosen(choice, token);
 }
 
-/// Row r's pair is positions[r]. An expert's offset is the first row of it or of a later one.
+/// Inverts the sorting: pairs[r] = positions[r] is the pair of row r. The offset of an expert is
+/// its first row; if it has none, the first row of the next expert that has one.
 __global__ void place_pairs_kernel(std::int32_t* places, std::int32_t* pairs, std::int32_t* offsets,
                                    const std::int32_t* sorted, const std::int32_t* positions,
                                    std::int64_t count, int experts) {
@@ -221,7 +226,7 @@ __global__ void move_selection_bias_kernel(float* bias, const double* counts, fl
   }
 }
 
-/// One block; its threads take turns at pairs. Sums of integers do not depend on the order.
+/// Uses one block, whose threads take turns at pairs. Sums of integers do not depend on the order.
 __global__ void routing_flips_kernel(double* sums, const std::int32_t* now,
                                      const std::int32_t* then, const std::int32_t* is_token,
                                      std::int64_t pairs, int chosen) {
@@ -265,7 +270,8 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
               .shared_bytes = kTokens * sizeof(std::uint32_t) *
                               static_cast<std::size_t>(spec.experts + spec.groups)},
          choice);
-  // Invalid experts do not occur; counting them as the last one fits 256 experts in one digit.
+  // Experts are always valid. Passing E − 1 as the vocabulary, so that an invalid one would count
+  // as the last, makes 256 experts fit in one digit.
   const SortedTokens sorted =
       sort_tokens(experts, count, static_cast<std::int32_t>(spec.experts - 1), stream);
   launch(stream, "place_pairs", place_pairs_kernel, grid_for(count),
@@ -293,7 +299,7 @@ namespace {
 
 constexpr int kGradientTokens = 4;  // per block, one warp each
 
-/// Numbers of pairs of each expert and of tokens, without padding.
+/// Numbers of pairs per expert, and of tokens, without padding.
 struct Loads {
   const std::int32_t* offsets;
   const std::int32_t* is_token;  // may be null, like `counts`
@@ -314,7 +320,7 @@ struct Loads {
   }
 };
 
-/// One block per expert counts its pairs; one more counts the tokens.
+/// One block per expert counts the expert's pairs; one more block counts the tokens.
 __global__ void count_pairs_kernel(std::int32_t* counts, const Loads loads,
                                    const std::int32_t* pairs, int chosen) {
   const auto group = static_cast<int>(blockIdx.x);
@@ -328,7 +334,7 @@ __global__ void count_pairs_kernel(std::int32_t* counts, const Loads loads,
   if (threadIdx.x == 0) counts[group] = static_cast<std::int32_t>(all);
 }
 
-/// `counts`: owns the memory that the result points to.
+/// Returns the loads. `counts` owns the memory that the result points to.
 Loads loads_of(const Routing& routing, Tensor& counts, const Stream& stream) {
   const auto experts = static_cast<int>(routing.offsets.elements() - 1);
   Loads loads{.offsets = routing.offsets.data<std::int32_t>(),
@@ -355,13 +361,13 @@ struct RoutingGradient {
   RoutingRule rule;
   std::int64_t tokens;
   int chosen;
-  float scale, balance, z;  // the factors of the losses
+  float scale, balance, z;  // factors of weights and losses
   bool has_losses, needs_softmax;
   bool is_free;  // sigmoid weights that are not divided by their sum
 };
 
-/// to[e] = the gradient through the weight of a token's logit e if e is selected, else 0. Returns Σ
-/// weights · dweights / scale.
+/// Sets to[e] to the gradient of a token's logit e through its weight if e is selected, otherwise
+/// to 0. Returns Σ weights · dweights / scale, or 0 if `is_free`.
 __device__ float gradient_by_weights(float* to, const RoutingGradient& of, std::int64_t token) {
   const std::int64_t at = token * of.chosen;
   float sum = 0, projection = 0;

@@ -22,7 +22,7 @@ void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t 
   }
 }
 
-/// e^(logit − highest) of a row, and their sum.
+/// Sum of e^(logit − highest) over a row, and the highest logit.
 struct RowExponentials {
   float highest, sum;
   float mean = 0;  // of logit − highest, used by smoothed targets
@@ -85,7 +85,8 @@ PairsOfSequence pairs_in(const PreferenceTensors& t, std::int64_t sequence) {
           length};
 }
 
-/// Adds the pairs to `measures` if not null.
+/// Computes the losses, sums and weights of a sequence's pairs. Adds the pairs to `measures` if it
+/// is not null.
 void measure_pairs(const PairsOfSequence& of, const PreferenceForm& form, double* measures) {
   std::vector<double> tokens(static_cast<std::size_t>(of.length));
   std::vector<double> weight_of_half(tokens.size());

@@ -12,7 +12,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// The sum 2^(shift + log2_sum).
+/// A sum represented as 2^(shift + log2_sum).
 struct Powers {
   float shift, log2_sum;
 };
@@ -32,7 +32,7 @@ struct RunningSum {
     for (int k = 0; k < N; ++k) sum += fast_exp2(values[k] * kLog2E - next);
     shift = next;
   }
-  /// Combines all threads of the block.
+  /// Combines the running sums of all threads of the block.
   __device__ Powers of_block() const {
     const float top = reduce_block(shift, Max{}, -FLT_MAX);
     return {top, log2f(reduce_block(sum * fast_exp2(shift - top), Sum{}, 0.0f))};
@@ -46,9 +46,9 @@ __device__ int in_vocabulary(std::int64_t column, std::int64_t vocabulary) {
   return left >= N ? N : left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// One block per row. Writes gradients if `gradient_scale` is not 0. If `kKept`, the block first
-/// copies the row to its shared memory, so that device memory is read once. Threads read only their
-/// own copies.
+/// Uses one block per row. Writes gradients if `gradient_scale` is not 0. If `kKept`, the block
+/// first copies the row to shared memory, so that device memory is read only once. Each thread
+/// reads only the elements that it copied.
 template <class T, int N, bool kKept, bool kSmoothed>
 __global__ void __launch_bounds__(1024)
     softmax_cross_entropy_kernel(float* losses, T* logits, const std::int32_t* targets,
@@ -116,19 +116,19 @@ __global__ void __launch_bounds__(1024)
 }
 
 constexpr std::size_t kLossStaticBytes =
-    1 << 10;  // of shared memory, for sums over the block: at most
-/// Two blocks on a multiprocessor overlap reading and computing. If two such rows fit in the shared
-/// memory of most devices, blocks have half the threads.
+    1 << 10;  // maximum bytes of shared memory for sums over the block
+/// Two blocks on a multiprocessor overlap reading and computing. If two rows of this size fit in
+/// the shared memory of most devices, blocks have half the threads.
 constexpr std::size_t kMaxBytesOfTwo = 112 << 10;
 
-/// `kept`: copies a row to shared memory, which requires whole packs.
+/// `kept` is whether a row is copied to shared memory, which requires whole packs.
 template <class T, int N, bool kSmoothed>
 auto loss_kernel(bool kept) {
   return kept ? softmax_cross_entropy_kernel<T, N, N == kPackSize<T>, kSmoothed>
               : softmax_cross_entropy_kernel<T, N, false, kSmoothed>;
 }
 
-/// N: elements per access.
+/// N is the number of elements per access.
 template <class T, int N>
 void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                  const SmoothedTargets& spec, float gradient_scale, const Stream& stream) {
@@ -226,7 +226,7 @@ namespace {
 
 constexpr unsigned int kPairThreads = 256;
 
-/// Raw pointers of PreferenceTensors.
+/// The pointers of PreferenceTensors.
 struct PairPointers {
   const float *losses, *references;
   const std::int32_t* halves;
@@ -235,7 +235,8 @@ struct PairPointers {
   int length;
 };
 
-/// Returns a half's sum of log-probabilities and number of targets, in each thread.
+/// Returns the sum of log-probabilities, the number of targets and the reference of half `half`,
+/// the same in each thread.
 __device__ PairHalf half_of(const PairPointers& of, std::int64_t at, int half) {
   double sum = 0, tokens = 0;
   for (int t = static_cast<int>(threadIdx.x); t < of.length; t += static_cast<int>(blockDim.x)) {
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(kPairThreads)
   double measures[kPreferenceMeasures] = {};
   for (int pair = 0; 2 * pair + 1 < of.length; ++pair) {
     const PairHalf chosen = half_of(of, at, 2 * pair);
-    if (chosen.tokens == 0) break;  // equal in all threads
+    if (chosen.tokens == 0) break;  // the same in all threads
     const PairHalf rejected = half_of(of, at, 2 * pair + 1);
     const PairOutcome outcome = pair_outcome(form, chosen, rejected);
     for (int t = static_cast<int>(threadIdx.x); t < of.length; t += static_cast<int>(blockDim.x)) {
@@ -285,7 +286,7 @@ __global__ void __launch_bounds__(kPairThreads)
     of.measures[blockIdx.x * kPreferenceMeasures + i] = measures[i];
 }
 
-/// One thread per number.
+/// One thread per measure.
 __global__ void add_measures_kernel(double* to, const double* of_sequences, int sequences) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= static_cast<int>(kPreferenceMeasures)) return;

@@ -40,7 +40,8 @@ HT_TERM float log_of_one_plus_power(float x) {
   return (x > 0 ? x : 0.0f) + log1pf(expf(-fabsf(x)));
 }
 
-/// Returns the cross entropy of logits; if `writes`, logits become their gradient times `scale`.
+/// Returns the cross entropy of logits. If `writes`, replaces the logits by their gradient times
+/// `scale`.
 HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wanted, bool writes,
                          float scale) {
   float highest = logits[0], sum = 0;
@@ -53,7 +54,8 @@ HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wante
   return loss;
 }
 
-/// Returns the loss of a cell with an object; if `scale` is not 0, the row becomes its gradient.
+/// Returns the loss of a cell with an object. If `scale` is not 0, replaces the row by its gradient
+/// times `scale`.
 HT_TERM float object_loss(float* row, std::int64_t classes, std::int64_t wanted, const float* box,
                           const GridLossSpec& spec, float scale) {
   float loss = spec.positive_weight * log_of_one_plus_power(-row[0]);
@@ -69,7 +71,8 @@ HT_TERM float object_loss(float* row, std::int64_t classes, std::int64_t wanted,
                                                scale * spec.class_weight);
 }
 
-/// Returns the loss of a cell without an object.
+/// Returns the loss of a cell without an object. If `scale` is not 0, replaces the row by its
+/// gradient times `scale`.
 HT_TERM float empty_loss(float* row, std::int64_t columns, float scale) {
   const float loss = log_of_one_plus_power(row[0]);
   if (scale == 0.0f) return loss;
@@ -78,12 +81,14 @@ HT_TERM float empty_loss(float* row, std::int64_t columns, float scale) {
   return loss;
 }
 
-/// One text of a pair: the sum of its targets' log-probabilities, their number, the reference's.
+/// One text of a pair: the sum of its targets' log-probabilities, the number of targets, and the
+/// sum under the reference model.
 struct PairHalf {
   double sum, tokens, reference;
 };
 
-/// The loss of a pair and its derivatives with respect to the losses of both texts' targets.
+/// Loss of a pair, its derivatives with respect to the losses of each text's targets, and the
+/// rewards.
 struct PairOutcome {
   double loss, chosen_weight, rejected_weight, chosen_reward, rejected_reward;
 };
@@ -101,7 +106,7 @@ HT_TERM PairOutcome dpo_outcome(double beta, const PairHalf& chosen, const PairH
   return {-log_sigmoid(margin), weight, -weight, chosen_reward, rejected_reward};
 }
 
-/// −(1 − e^m) for a mean log-probability m < 0.
+/// Returns −(1 − e^m) for a mean log-probability m < 0, limited to m <= −1e-12.
 HT_TERM double minus_complement(double mean) { return expm1(mean < -1e-12 ? mean : -1e-12); }
 
 HT_TERM PairOutcome orpo_outcome(double beta, const PairHalf& chosen, const PairHalf& rejected) {

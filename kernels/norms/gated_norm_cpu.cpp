@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// A group of columns of a row, and the weights of its columns.
+/// A group of columns of one row, and their weights.
 template <class T>
 struct GatedGroup {
   const T *x, *gate;
@@ -71,7 +71,7 @@ inline void gated_forward_group(T* y, const GatedGroup<T>& group, float epsilon)
   }
 }
 
-/// Adds to dweight. dx may alias dy.
+/// Computes dx and dgate of a group, and adds to dweight. dx may alias dy.
 template <bool kNormFirst, class T>
 inline void gated_backward_group(T* dx, T* dgate, float* dweight, const T* dy,
                                  const GatedGroup<T>& group, float epsilon) {
@@ -101,7 +101,7 @@ inline void gated_backward_group(T* dx, T* dgate, float* dweight, const T* dy,
   }
 }
 
-/// Calls function with the order as a compile-time constant.
+/// Calls function with the order of norm and gate as a compile-time constant.
 template <class Function>
 void with_order(const GatedNormSpec& spec, const Function& function) {
   if (spec.norm_first) return function(std::true_type());

@@ -1,6 +1,7 @@
-// Norm of gated rows. Memory-bound: forward reads x and gate and writes y, 6 bytes per element in
-// bf16 and 12 in f32; backward reads three and writes two, 10 and 20, at about 30 operations. The
-// second pass over a row reads the L1 cache. 1,024 rows of 1,536 in bf16: 9.4 MB, 3 µs at 3 TB/s.
+// Norm of gated rows. Memory-bound: forward reads x and gate and writes y, which is 6 bytes per
+// element in bf16 and 12 in f32. Backward reads three tensors and writes two, which is 10 and 20
+// bytes, at about 30 operations. The second pass over a row reads from the L1 cache. 1,024 rows of
+// 1,536 columns in bf16 take 9.4 MB, 3 µs at 3 TB/s.
 
 #include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/backend/elements.cuh"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kGatedBlocks = 512;  // maximum for all groups together
 
-/// Rows and their groups.
+/// Sizes of rows and of their groups.
 struct GatedSizes {
   std::int64_t rows, columns;
   int groups, size;            // columns per group
@@ -51,7 +52,7 @@ struct GatedPack {
   __device__ float open(int j) const { return gate[j] * sigmoid(gate[j]); }
 };
 
-/// One team per group and row; grid: rows by teams, groups.
+/// One team per group of a row. Grid: rows / teams per block, groups.
 template <class T, int N>
 __global__ void gated_norm_forward_kernel(T* y, GatedTensors<T> tensors, GatedSizes sizes,
                                           int team) {
@@ -87,16 +88,17 @@ template <class T>
 struct GatedGradients {
   T* dx;
   T* dgate;
-  float* lines;  // each block's part of dweight, by group; or null
+  float* lines;  // each block's contribution to dweight, by group; or null
   const T* dy;
 };
 
-/// Quantities over a whole row that its gradients need.
+/// Quantities over a group of a row that the gradients need.
 struct GatedRow {
   float rstd, mean;  // mean: of gradient·weight·value, times rstd
 };
 
-/// Loads the gradient of the product with the weight, through the gate if the norm comes first.
+/// Loads the gradient of normalized·weight. If the norm comes first, this is dy times the gate's
+/// silu.
 template <class T, int N>
 __device__ void load_gradient(float (&gradient)[N], const T* dy, const GatedPack<T, N>& pack,
                               bool norm_first) {
@@ -125,7 +127,7 @@ __device__ GatedRow sums_of_row(const GatedGradients<T>& to, const GatedTensors<
   return {rstd, sum_over_team(projection, team) / columns * rstd};
 }
 
-/// Writes a pack of both gradients, and adds the row's part of dweight to `share`.
+/// Writes a pack of dx and of dgate, and adds the row's contribution to dweight to `share`.
 template <class T, int N>
 __device__ void write_gradients(float (&share)[N], const GatedGradients<T>& to,
                                 const GatedTensors<T>& tensors, const GatedSizes& sizes,
@@ -148,9 +150,9 @@ __device__ void write_gradients(float (&share)[N], const GatedGradients<T>& to,
   store_pack(to.dgate + gate_at, dgate);
 }
 
-/// Teams iterate over rows of a group; grid: blocks, groups. A thread keeps the sums of its
-/// columns, P packs, in registers, or in the block's line if P is 0. Dynamic shared memory: a line
-/// of floats for each team of lanes.
+/// Teams iterate over rows of a group. Grid: blocks, groups. Each thread sums its columns, P packs,
+/// in registers, or in the block's line if P is 0. Dynamic shared memory: a line of floats per
+/// team.
 template <class T, int N, int P>
 __global__ void __launch_bounds__(kTeamThreads)
     gated_norm_backward_kernel(GatedGradients<T> to, GatedTensors<T> tensors, GatedSizes sizes,
@@ -217,7 +219,7 @@ bool gated_packs_fit(const GatedSizes& sizes, Pointers... begins) {
          sizes.first % kPackSize<T> == 0;
 }
 
-/// Launches backward with packs of N elements, or 1 if they do not fit. `blocks`: per group.
+/// Launches backward with packs of N elements, or of 1 if they do not fit. `blocks` is per group.
 template <class T>
 void start_gated_backward(const GatedGradients<T>& to, const GatedTensors<T>& tensors,
                           const GatedSizes& sizes, std::int64_t blocks, const Stream& stream) {

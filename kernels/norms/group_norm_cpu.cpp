@@ -8,10 +8,11 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Elements summed in float; the sums of chunks are added in double.
+/// Maximum elements summed in float; the sums of chunks are added in double.
 constexpr std::int64_t kChunkElements = 16 << 10;
 
-/// Places of an example in equal chunks, which depend only on the sizes.
+/// The places of an example, divided into chunks of equal size. The division depends only on the
+/// sizes.
 struct PlaceChunks {
   explicit PlaceChunks(const Tensor& x, std::int64_t groups_)
       : batch(x.size(0)),
@@ -24,10 +25,10 @@ struct PlaceChunks {
   std::int64_t batch, places, channels, groups, count;
 };
 
-/// Mean and sum of squared deviations of `count` numbers.
+/// Mean of `count` numbers, and the sum of their squared distances from it.
 struct GroupMoments {
   double count = 0, mean = 0, squares = 0;
-  /// Source: Chan et al. 1979.
+  /// Adds the moments of more numbers. Source: Chan et al. 1979.
   void add(const GroupMoments& more) {
     const double total = count + more.count, distance = more.mean - mean;
     squares += more.squares + distance * distance * count * more.count / total;
@@ -54,7 +55,8 @@ inline double sum_of(const float* line, std::int64_t count) {
   return sum;
 }
 
-/// Computes a chunk's moments by group, relative to the mean as a float. line: 2·C floats.
+/// Computes a chunk's moments by group; distances are from the mean rounded to float. `line` has
+/// 2·C floats.
 template <class T>
 inline void chunk_moments(GroupMoments* moments, float* line, const T* x, std::int64_t rows,
                           const PlaceChunks& of) {
@@ -74,7 +76,7 @@ inline void chunk_moments(GroupMoments* moments, float* line, const T* x, std::i
     moments[group].squares = sum_of(line + group * of.of_group(), of.of_group());
 }
 
-/// Calls body(worker, item, first element, rows) for the chunks of all examples.
+/// Calls body(worker, item, first element, rows) for each chunk of each example.
 template <class Body>
 void for_place_chunks(const PlaceChunks& of, const Body& body) {
   parallel_items(of.batch * of.count, [=](std::int64_t worker, std::int64_t item) {
@@ -84,7 +86,8 @@ void for_place_chunks(const PlaceChunks& of, const Body& body) {
   });
 }
 
-/// Statistics of an example's groups by channel: means, then inverse deviations.
+/// Statistics of an example's groups, repeated for each channel: means, then inverse standard
+/// deviations.
 struct ChannelStatistics {
   float* values;  // 2·C per example
   std::int64_t channels;
@@ -114,8 +117,8 @@ void combine_moments(const ChannelStatistics& to, float* mean, float* rstd,
 struct GroupNormSums {
   const PlaceChunks& of;
   float* chunks;   // per chunk, by channel: Σ dy, then Σ dy·normalized
-  double* totals;  // per example, like chunks
-  float* means;  // group means per example, by channel: of dy·weight, then of that times normalized
+  double* totals;  // per example, in the layout of a chunk
+  float* means;  // per example, by channel: group means of dy·weight, then of dy·weight·normalized
 
   /// Adds the chunks in order and computes the means of the groups.
   void combine(const float* weight) const {
@@ -136,7 +139,7 @@ struct GroupNormSums {
       std::fill_n(means + begin, of.of_group(), static_cast<float>(sum / count));
     }
   }
-  /// Writes the gradients of bias (row 0) or weight (row 1).
+  /// Writes the gradient of the bias (row 0) or of the weight (row 1).
   void write(float* to, std::int64_t row, bool adds) const {
     for (std::int64_t c = 0; c < of.channels; ++c) {
       double total = 0;
@@ -147,7 +150,7 @@ struct GroupNormSums {
   }
 };
 
-/// Computes the sums of a chunk by channel.
+/// Computes the sums Σ dy and Σ dy·normalized of a chunk, by channel.
 template <class T>
 inline void sum_gradients(float* plain, const T* dy, const T* x, std::int64_t rows,
                           std::int64_t channels, const float* means, const float* rstds) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned int kNormThreads = 256;
 constexpr int kNormWarps = kNormThreads / kWarp;
-constexpr std::int64_t kMinPlaces = 64, kMaxChunks = 64;  // per chunk; per example
+constexpr std::int64_t kMinPlaces = 64, kMaxChunks = 64;  // places per chunk; chunks per example
 
 struct GroupSizes {
   std::int64_t batch, places, channels, groups, chunks;
@@ -25,7 +25,7 @@ struct GroupSizes {
         groups(groups_),
         chunks(std::clamp<std::int64_t>(x.size(1) / kMinPlaces, 1, kMaxChunks)) {}
   __device__ std::int64_t of_group() const { return channels / groups; }
-  /// Returns the numbers of a group in an example.
+  /// Returns the number of elements of a group in an example.
   __device__ std::int64_t count() const { return places * of_group(); }
   /// Returns the index of number i of an example's group.
   __device__ std::int64_t at(std::int64_t example, std::int64_t group, std::int64_t i) const {
@@ -34,7 +34,7 @@ struct GroupSizes {
   __device__ std::int64_t channel(std::int64_t group, std::int64_t i) const {
     return group * of_group() + i % of_group();
   }
-  /// Returns the index of a chunk's sums: of dy by channel, then of dy·normalized.
+  /// Returns the index of a chunk's sums: Σ dy by channel, then Σ dy·normalized by channel.
   __device__ std::int64_t sums_at(std::int64_t example, std::int64_t chunk) const {
     return (example * chunks + chunk) * 2 * channels;
   }
@@ -66,7 +66,8 @@ __global__ void group_norm_forward_kernel(T* y, float* mean, float* rstd, const 
   }
 }
 
-/// Lanes take channels, warps places of a chunk. Grid: channels by lanes, chunks, examples.
+/// Each lane takes a channel; warps take turns at the places of a chunk. Grid: channels / 32,
+/// chunks, examples.
 template <class T>
 __global__ void group_norm_sums_kernel(double* sums, const T* dy, const T* x, const float* mean,
                                        const float* rstd, GroupSizes of) {

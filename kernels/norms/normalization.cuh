@@ -12,8 +12,8 @@ namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kTeamThreads = 256;  // per block, and in the largest team
 
-/// Returns the number of threads that share a row of `packs` packs: the fewest lanes of a warp that
-/// suffice, or a whole block.
+/// Returns the number of threads that share a row of `packs` packs: the smallest sufficient number
+/// of lanes of a warp, or a whole block.
 inline int row_team(std::int64_t packs) {
   int lanes = 1;
   while (lanes < kWarp && lanes < packs) lanes *= 2;
@@ -22,7 +22,7 @@ inline int row_team(std::int64_t packs) {
       std::min<std::int64_t>((packs + kWarp - 1) / kWarp * kWarp, kTeamThreads));
 }
 
-/// Returns the sum over a team in each of its threads. All threads of the block must call it.
+/// Returns the sum over a team, in each of its threads. All threads of the block must call it.
 __device__ inline float sum_over_team(float value, int team) {
   return team > kWarp ? reduce_block(value, Sum{}, 0.0f) : reduce_warp(value, Sum{}, team);
 }
@@ -36,14 +36,15 @@ struct NormBackward {
   const float* rstd;
   const float* weight;
   float weight_offset;  // added to each weight; RMSNorm only
-  float* lines;         // per block its part of dweight, then for LayerNorm of dbias
+  float* lines;         // per block: contribution to dweight, then for LayerNorm to dbias
   std::int64_t rows;
   std::int64_t columns;
   bool accumulate;
 };
 
-/// Returns the number of blocks for rows of `columns` columns, each of which writes a line of sums:
-/// all fit on a device of 108 multiprocessors at the same time, and their copies saturate its bus.
+/// Returns the number of blocks for rows of `columns` columns. Each block writes a line of sums.
+/// All blocks fit on a device of 108 multiprocessors at the same time, and their copies saturate
+/// its memory bus.
 template <class T>
 std::int64_t norm_backward_blocks(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t kThreads = 65536;  // in all blocks together
@@ -51,13 +52,14 @@ std::int64_t norm_backward_blocks(std::int64_t rows, std::int64_t columns) {
   return std::min((rows + 1) / 2, std::clamp<std::int64_t>(kThreads / of_block, 128, 512));
 }
 
-/// Sums over a row that its dx needs: of dy·weight, and of that times normalized.
+/// Sums over a row that dx needs: Σ dy·weight, and Σ dy·weight·normalized.
 struct NormRowSums {
   float gradient;
   float projection;
 };
 
-/// Sums R rows over the block, in each thread. One barrier is enough, since `turn` alternates.
+/// Replaces the sums of R rows by their sums over the block, in each thread. `turn` must alternate
+/// between 0 and 1, so that one barrier is enough.
 template <bool kCentered, int R>
 __device__ void add_over_block(NormRowSums (&sums)[R], int turn) {
   __shared__ NormRowSums of_warp[2][kWarp][R];
@@ -77,8 +79,8 @@ __device__ void add_over_block(NormRowSums (&sums)[R], int turn) {
   }
 }
 
-/// A thread's pack of columns in R rows, in one of two stages of shared memory: the next rows are
-/// copied while these are computed. Only this thread reads it.
+/// A thread's pack of columns in R rows, double-buffered in shared memory: the next rows are copied
+/// while the current ones are computed. Only this thread reads the copies.
 template <class T, int R, bool kCentered>
 struct NormRows {
   static constexpr int N = kPackSize<T>;
@@ -135,7 +137,7 @@ struct NormRows {
   }
 };
 
-/// Maximum threads of a block that processes R rows at a time.
+/// Maximum threads per block for a block that processes R rows at a time.
 template <int R>
 constexpr int kMaxNormThreads = R == 1 ? 1024 : 512;
 
@@ -185,8 +187,8 @@ __global__ void __launch_bounds__(kMaxNormThreads<R>) norm_backward_kernel(NormB
   if constexpr (kCentered) store_pack(line + at.columns + rows.column, dbias);
 }
 
-/// Computes dx and a line for each of the blocks. Returns false, without any effect, if rows cannot
-/// be read in packs or one is wider than a block.
+/// Computes dx, and a line of sums per block. Returns false, without any effect, if rows cannot be
+/// read in packs or are wider than a block.
 template <bool kCentered, class T>
 [[nodiscard]] bool try_norm_backward(const char* name, const NormBackward<T>& at,
                                      std::int64_t blocks, const Stream& stream) {

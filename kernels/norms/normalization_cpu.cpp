@@ -28,7 +28,7 @@ inline RowMoments moments_of_row(const T* x, std::int64_t columns, float epsilon
   return {mean, 1.0f / std::sqrt(squares / static_cast<float>(columns) + epsilon)};
 }
 
-/// Computes one row of backward; adds to the share's sums for dweight and dbias.
+/// Computes dx of one row, and adds to the share's sums for dweight and dbias.
 template <class T>
 inline void backward_row(T* dx, const T* dy, const T* x, const float* weight, RowMoments moments,
                          bool accumulate, float* dweight, float* dbias, std::int64_t columns) {
@@ -79,7 +79,8 @@ inline void rms_forward_row(T* y, const T* x, const float* weight, float factor,
   }
 }
 
-/// One row of backward; adds to the share's dweight. dx may be dy. Weights include `offset`.
+/// Computes dx of one row, and adds to the share's dweight. dx may alias dy. `offset` is added to
+/// each weight.
 template <class T>
 inline void rms_backward_row(T* dx, const T* dy, const T* x, const float* weight, float offset,
                              float rstd, bool accumulate, float* dweight, std::int64_t columns) {
@@ -98,7 +99,7 @@ inline void rms_backward_row(T* dx, const T* dy, const T* x, const float* weight
   }
 }
 
-/// Locations of the heads of rows, each of which is normalized as a row.
+/// Locations of the heads in rows. Each head is normalized like a row.
 struct HeadPlaces {
   HeadPlaces(const Tensor& x, HeadRange heads, std::int64_t size)
       : rows(x.size(0) * x.size(1) * heads.count),

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kWarpsPerBlock = 4;
 
-/// One row, of which each lane of a warp keeps K packs of N elements in registers.
+/// One row, distributed over the lanes of a warp. Each lane keeps K packs of N elements in
+/// registers.
 template <class T, int N, int K>
 class Row {
  public:
@@ -36,7 +37,7 @@ class Row {
   float values_[K][N];
 };
 
-/// A row too long for registers: reads it each time, from the L1 cache.
+/// A row that is too long for registers. Reads the elements each time, from the L1 cache.
 template <class T, int N>
 class Row<T, N, 0> {
  public:
@@ -87,7 +88,7 @@ __global__ void layer_norm_forward_kernel(T* y, float* mean_out, float* rstd_out
   if (rstd_out != nullptr) rstd_out[n] = rstd;
 }
 
-/// Returns the kernel whose lanes keep just enough packs for a row.
+/// Returns the kernel whose lanes keep the smallest number of packs that covers a row.
 template <class T>
 auto kernel_for(std::int64_t columns) {
   constexpr int N = kPackSize<T>;
@@ -149,7 +150,8 @@ __global__ void layer_norm_backward_any_kernel(NormBackward<T> at) {
   }
 }
 
-/// dweight and dbias (+)= the sums over all lines: 32 columns per block, 32 threads per column.
+/// dweight and dbias = or += the sums over all lines. Uses 32 columns per block, 32 threads per
+/// column.
 __global__ void add_lines_kernel(float* dweight, float* dbias, const float* lines,
                                  std::int64_t count, std::int64_t columns, bool accumulate) {
   __shared__ float of_group[kWarp][kWarp + 1];
@@ -170,7 +172,7 @@ __global__ void add_lines_kernel(float* dweight, float* dbias, const float* line
   *to = accumulate ? *to + total : total;
 }
 
-/// Computes dx and the lines.
+/// Computes dx, and the blocks' lines of sums for dweight and dbias.
 template <class T>
 void launch_layer_norm_rows(const NormBackward<T>& at, std::int64_t blocks, const Stream& stream) {
   if (try_norm_backward<true>("layer_norm_backward", at, blocks, stream)) return;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kRmsBlocks = 512;  // maximum; each writes a line of sums
 
-/// Location of row i: whole rows, or heads of rows.
+/// Locations of rows, which are whole rows or heads of rows.
 struct RmsRows {
   std::int64_t count;
   unsigned int heads = 1;  // per row; adjacent
@@ -66,7 +66,7 @@ struct RmsBackward {
   const T* x;
   const float* rstd;  // or null: computed from x
   const float* weight;
-  float* lines;  // each block's part of dweight
+  float* lines;  // each block's contribution to dweight
   RmsRows rows;
   RmsNormSpec spec;
   bool accumulate;
@@ -74,7 +74,7 @@ struct RmsBackward {
   __device__ float gain_offset() const { return spec.one_plus ? 1.0f : 0.0f; }
 };
 
-/// A thread's columns of a row: P packs, spaced by the team's width.
+/// The columns of a row that a thread processes: P packs, spaced by the team's width.
 template <class T, int P>
 struct RmsRowPart {
   static constexpr int N = kPackSize<T>;
@@ -98,7 +98,7 @@ struct RmsRowPart {
     }
     return sum;
   }
-  /// Adds the row's part of dweight. Returns the projection of the row.
+  /// Adds the row's contribution to dweight. Returns the thread's part of Σ dy·weight·normalized.
   __device__ float add_to(float (&dweight)[P][N], float rstd) const {
     float projection = 0;
     for (int p = 0; p < P; ++p) {
@@ -126,9 +126,8 @@ struct RmsRowPart {
   }
 };
 
-/// Backward of rows of at most P packs per lane of a warp: teams iterate over rows, and each thread
-/// keeps the sums of its columns in registers. Dynamic shared memory: a line of floats for each
-/// team.
+/// Backward for rows with at most P packs per lane. Teams iterate over rows, and each thread sums
+/// its columns in registers. Dynamic shared memory: a line of floats per team.
 template <class T, int P>
 __global__ void __launch_bounds__(kTeamThreads)
     rms_norm_backward_teams_kernel(RmsBackward<T> at, int team) {
@@ -168,8 +167,8 @@ __global__ void __launch_bounds__(kTeamThreads)
   }
 }
 
-/// Backward of any number of columns and any alignment: a block iterates over rows, and each thread
-/// sums its own columns in the block's line.
+/// Backward for any number of columns and any alignment. A block iterates over rows, and each
+/// thread sums its columns in the block's line.
 template <class T>
 __global__ void rms_norm_backward_any_kernel(RmsBackward<T> at) {
   const std::int64_t columns = at.rows.columns;
@@ -208,7 +207,7 @@ void start_rms_forward(T* y, float* rstd, const T* x, const Tensor& weight, cons
          rstd, x, weight.data<float>(), rows, team, spec);
 }
 
-/// Computes dx and at most `blocks` existing lines. Returns the number of lines.
+/// Computes dx, and at most `blocks` lines of sums for dweight. Returns the number of lines.
 template <class T>
 std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const Stream& stream) {
   const std::int64_t columns = at.rows.columns, packs = columns / kPackSize<T>;
@@ -240,7 +239,7 @@ std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const
   return blocks;
 }
 
-/// `at`: with its lines unset.
+/// Allocates at.lines, which is not yet set, and computes all gradients.
 template <class T>
 void start_rms_backward(RmsBackward<T> at, const Tensor& dweight, GradientMode mode,
                         const Stream& stream) {

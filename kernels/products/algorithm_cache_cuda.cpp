@@ -39,7 +39,7 @@ fs::path path_of(const std::string& folder, const AlgorithmOwner& owner) {
   return fs::path(folder) / concat("cublaslt-", owner.library_version, "-", device, ".txt");
 }
 
-/// Parses "KEY = 8 hexadecimal words"; nullopt if malformed.
+/// Parses "KEY = 8 hexadecimal words". Returns nullopt if the line is malformed.
 std::optional<Algorithms::value_type> parsed(const std::string& line) {
   const std::size_t end = line.find(" = ");
   if (end == std::string::npos || end == 0) return {};
@@ -66,8 +66,8 @@ std::string text_of(const AlgorithmOwner& owner, const Algorithms& algorithms) {
   return out.str();
 }
 
-/// Lock of one thread of one process at a time. On a file system without locks, two processes may
-/// measure the same algorithms.
+/// A file lock, held by one thread of one process at a time. On a file system without locks, two
+/// processes may measure the same algorithms.
 class Lock {
  public:
   explicit Lock(const std::string& path)
@@ -85,7 +85,8 @@ class Lock {
   int file_;
 };
 
-/// Renames a new file, so that readers see either the old or the new one.
+/// Writes a new file and renames it to `path`, so that readers see either the old or the new
+/// content. Returns false if it fails.
 bool replace(const fs::path& path, const std::string& text) {
   std::string fresh = path.native() + ".XXXXXX";
   const int file = mkostemp(fresh.data(), O_CLOEXEC);

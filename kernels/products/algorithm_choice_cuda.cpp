@@ -19,8 +19,8 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// A product of the same shapes on random numbers in separate device memory, for timing algorithms.
-/// The operands of the original are not touched.
+/// Times algorithms on a product of the same shapes, with random numbers in separate device memory.
+/// The operands of the original product are not touched.
 class ProductTrial {
  public:
   /// Throws OutOfMemory.
@@ -43,7 +43,8 @@ namespace {
 
 constexpr std::int64_t kNoiseElements = 1 << 18;
 
-/// Random numbers in (-1, 1): zeros draw less power, so that the clock rate would differ.
+/// Returns random numbers in (-1, 1). Zeros would draw less power, so that the clock rate would
+/// differ.
 Tensor make_noise(const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers = Tensor::empty({kNoiseElements}, DType::kF32, MemoryKind::kWorkspace, host);
@@ -61,7 +62,7 @@ Tensor make_flush(const Stream& stream) {
 
 constexpr int kRounds = 5;
 constexpr double kMinGain = 0.01;  // smaller differences are ignored
-constexpr double kHopeless = 2;    // times slower: dropped after two rounds
+constexpr double kHopeless = 2;    // a candidate this many times slower is dropped after two rounds
 
 void print_note(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
 
@@ -70,12 +71,12 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Returns the cache key of a product's algorithm that was not timed. Older programs take it for
-/// the key of another product.
+/// Returns the cache key for a product's algorithm that was not timed. Older versions of this
+/// program take it for the key of another product.
 std::string untimed(const std::string& kind) { return kind + " untimed"; }
 
-/// Returns the index of the fastest on random numbers; nullopt if the device has no memory for
-/// them, if waiting is not allowed, or if no candidate runs.
+/// Returns the index of the fastest candidate on random numbers. Returns nullopt if the device does
+/// not have enough memory, if waiting is not allowed, or if no candidate runs.
 std::optional<std::size_t> timed(const Product& product, const AlgorithmOffer& offer,
                                  const std::vector<AlgorithmBits>& candidates,
                                  const Stream& stream) {
@@ -91,7 +92,7 @@ std::optional<std::size_t> timed(const Product& product, const AlgorithmOffer& o
   }
 }
 
-/// Marks separate row sums in the file of measured algorithms; never equals cuBLASLt's bits.
+/// Stands for separate row sums in the file of measured algorithms. Never equals cuBLASLt's bits.
 constexpr AlgorithmBits kSeparator{~std::uint64_t{0}, ~std::uint64_t{0}};
 
 }  // namespace
@@ -199,8 +200,8 @@ bool AlgorithmChooser::choose(const Product& product, const AlgorithmOffer& offe
   return kept == *chosen || offer.take(kept) || offer.take(*chosen);
 }
 
-/// Returns the run's stored algorithm; otherwise the timed one of all runs, or for a resumed run
-/// also one that was not timed. Skips those that no longer fit.
+/// Returns the run's stored algorithm, otherwise the algorithm timed by any run. A resumed run also
+/// accepts an algorithm that was not timed. Skips algorithms that do not fit any more.
 std::optional<AlgorithmBits> AlgorithmChooser::take_stored(const std::string& kind,
                                                            const AlgorithmOffer& offer) {
   const auto taken = [&](const Algorithms& of, const std::string& name) {
@@ -214,8 +215,8 @@ std::optional<AlgorithmBits> AlgorithmChooser::take_stored(const std::string& ki
   return bits;
 }
 
-/// Selects and stores an algorithm, so that a resumed run uses the same one. Does not use timing if
-/// the selection cannot be stored.
+/// Selects an algorithm and stores it, so that a resumed run uses it again. If it cannot be stored,
+/// returns the library's own choice instead of the fastest.
 AlgorithmBits AlgorithmChooser::measure_and_store(const Product& product, const std::string& kind,
                                                   const AlgorithmOffer& offer,
                                                   const std::vector<AlgorithmBits>& candidates,
@@ -240,7 +241,8 @@ AlgorithmBits AlgorithmChooser::measure_and_store(const Product& product, const 
   return candidates.front();
 }
 
-/// Returns the algorithm that is valid from now on: another rank's, if that was stored first.
+/// Stores the algorithm in the run's folder. Returns the algorithm that is valid from now on:
+/// another rank's, if that was stored first.
 AlgorithmBits AlgorithmChooser::store_in_run(const std::string& kind, const AlgorithmBits& bits) {
   const auto old = of_run_.find(kind);
   if (old != of_run_.end() && old->second == bits) return bits;
@@ -282,7 +284,7 @@ AlgorithmOffer with_separate_sums(
 void prepare_products(const ProductRun& run, const Stream& stream) {
   if (simulated(stream)) return;
   begin_products(run, stream.device().index);
-  // Not from the stream's pool, whose first slab is allocated later.
+  // Does not use the stream's pool, whose first slab is allocated later.
   const Stream separate(stream, MemoryPool::create("trial", {}, cuda_memory(stream.device())));
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Tensor x = Tensor::zeros({64, 64}, dtype, MemoryKind::kWorkspace, separate);

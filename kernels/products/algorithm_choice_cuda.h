@@ -17,34 +17,35 @@ using AlgorithmBits = std::array<std::uint64_t, 8>;
 /// Fastest algorithm of each kind of product, as measured on one device.
 using Algorithms = std::map<std::string, AlgorithmBits>;
 
-/// Library and device that measured algorithms are valid for.
+/// Library version and device for which measured algorithms are valid.
 struct AlgorithmOwner {
   std::size_t library_version = 0;  // 130100 is 13.1.0
   std::string device;               // "NVIDIA H200"
 };
 
-/// Returns $HYBRID_CACHE_DIR, else $XDG_CACHE_HOME/hybrid_trainer, else ~/.cache/hybrid_trainer;
-/// empty if none of the variables is set.
+/// Returns $HYBRID_CACHE_DIR, otherwise $XDG_CACHE_HOME/hybrid_trainer, otherwise
+/// ~/.cache/hybrid_trainer. Empty if none of the variables is set.
 std::string cache_folder();
 
 struct StoredAlgorithms {
   Algorithms algorithms;
-  std::string problem;  // one line if a file is unusable
+  std::string problem;  // one line that describes an unusable file
 };
 
-/// Reads the folder's algorithms for this owner. Ignores a file of another owner or version, or one
-/// that is damaged or unreadable. Never throws.
+/// Reads the folder's algorithms for this owner. Ignores a file that is damaged, unreadable, or of
+/// another owner or version. Never throws.
 StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner& owner);
 
-/// Adds the algorithm of one kind to the folder's file for this owner, and returns the one that is
-/// valid from now on: another process's, if that was stored first, unless it equals `useless`,
-/// which is replaced. Processes wait for each other, and readers see either the old or the new
-/// file. Returns nullopt if it cannot be stored, for example on a full disk; a cache may fail.
+/// Adds the algorithm of one kind to the folder's file for this owner. Returns the algorithm that
+/// is valid from now on. This is another process's, if that was stored first, unless it equals
+/// `useless`, which is replaced. Processes wait for each other, and readers see either the old or
+/// the new file. Returns nullopt if it cannot be stored, for example on a full disk; callers then
+/// continue without the cache.
 std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,
                                              const std::string& kind, const AlgorithmBits& bits,
                                              const AlgorithmBits* useless = nullptr);
 
-/// A library's algorithms for one product.
+/// The algorithms that a library offers for one product.
 struct AlgorithmOffer {
   /// Returns its algorithms in the library's order of preference; none if it has no kernel.
   std::function<std::vector<AlgorithmBits>()> candidates;
@@ -54,18 +55,18 @@ struct AlgorithmOffer {
   std::function<void(const Product&, const Stream&)> run;
 };
 
-/// Returns the fastest of `count` candidates by the median of several rounds in which they take
-/// turns; far slower ones are dropped after two. `seconds` times one candidate once and is infinity
-/// if it fails. The first, the library's own choice, wins unless another is faster by more than
-/// noise. Returns nullopt if all fail.
+/// Returns the index of the fastest of `count` candidates. Compares the medians of several rounds
+/// in which the candidates take turns; much slower ones are dropped after two rounds. `seconds`
+/// times one candidate once and returns infinity if it fails. The first candidate, the library's
+/// own choice, wins unless another is faster by more than noise. Returns nullopt if all fail.
 std::optional<std::size_t> fastest_of(std::size_t count,
                                       const std::function<double(std::size_t)>& seconds);
 
 /// Selects algorithms for one device. Times the candidates of large products once and stores the
-/// selection in a folder for all later runs, since another algorithm changes the last bits. Uses
-/// the library's own choice if timing or storing is impossible. An algorithm that could not be
-/// timed is stored as such: later new runs time it again, and resumed runs keep it. A run also
-/// stores its algorithms in its own folder and reads them when it resumes, whatever the cache
+/// selection in a folder for all later runs, because another algorithm would change the last bits.
+/// Uses the library's own choice if timing or storing is impossible. An algorithm that could not be
+/// timed is stored with this fact: later new runs time it again, and resumed runs keep it. A run
+/// also stores its algorithms in its own folder and reads them when it resumes, whatever the cache
 /// contains.
 class AlgorithmChooser {
  public:
@@ -75,10 +76,11 @@ class AlgorithmChooser {
     double min_operations = 2e9;  // smaller products are not timed
     ProductRun run{};
   };
-  /// Reads the environment: cache_folder(), and HYBRID_TIME_ALGORITHMS=0 for no timing.
+  /// Returns the settings from the environment: cache_folder(), and whether
+  /// HYBRID_TIME_ALGORITHMS=0 disables timing.
   static Settings environment(const ProductRun& run = {});
 
-  /// Reads the algorithms of the folders. Warns about unusable files on standard error.
+  /// Reads the algorithms in the folders. Prints warnings about unusable files to standard error.
   AlgorithmChooser(Settings settings, AlgorithmOwner owner);
 
   /// Makes the offer use an algorithm for the product. Returns false if there is none.
@@ -104,9 +106,10 @@ class AlgorithmChooser {
 /// Returns the product without Epilogue::kRowSums.
 Product without_sums(const Product& product);
 
-/// Adds one candidate to the algorithms, if any, of a product with Epilogue::kRowSums: the product
-/// without sums, by `multiply`, followed by a separate kernel for the sums. `separate` is set to
-/// whether that candidate was taken last, and must outlive the offer. Other offers are unchanged.
+/// Adds one candidate to the algorithms of a product with Epilogue::kRowSums, if it has any: the
+/// product without sums, computed by `multiply`, followed by a separate kernel for the sums. Sets
+/// `separate` to whether this candidate was the last one taken; `separate` must outlive the offer.
+/// Returns other offers unchanged.
 AlgorithmOffer with_separate_sums(
     const Product& product, AlgorithmOffer offer, bool& separate,
     const std::function<void(const Product&, const Stream&)>& multiply);

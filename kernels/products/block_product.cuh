@@ -1,6 +1,7 @@
-// Products of small matrices by one block of threads, with operands computed as they are read: 64
-// rows and 64 or 32 columns of any depth. In f32 each thread multiplies separately; in bf16 the
-// operands are rounded to bf16 and multiplied on tensor cores. Sums are f32, in the order of depth.
+// Products of small matrices by one block of threads, with operands that are computed as they are
+// read. A product has 64 rows, 64 or 32 columns, and any depth. In f32, threads multiply without
+// tensor cores. In bf16, operands are rounded to bf16 and multiplied on tensor cores. Sums are f32,
+// added in the order of depth.
 
 #pragma once
 
@@ -13,10 +14,12 @@ constexpr int kProductSide = 64;
 constexpr int kProductThreads = 128;
 constexpr int kProductBlocks = 4;  // minimum per multiprocessor: 128 registers per thread
 
-/// An operand: at(row of the left or column of the right one, depth). Adjacent elements in memory
-/// are along the depth, or across it. `at` returns 0 outside the matrix and is not called beyond
-/// the depth. `at` may provide pair(line, element), two adjacent elements in bf16; a line is a row
-/// or column if adjacent elements are along the depth, else a position in the depth.
+/// An operand. at(outer, depth) returns an element; outer is a row of the left operand or a column
+/// of the right one. kAlong is whether adjacent elements in memory are along the depth. `at`
+/// returns 0 outside the matrix and is not called beyond the depth. `at` may provide pair(line,
+/// element), which returns two adjacent elements in bf16. A line is a row or column if kAlong,
+/// otherwise a position in the depth. `pair` also returns 0 outside the matrix, and is called up to
+/// the next multiple of 16 of the depth.
 template <bool kAlong, class At>
 struct ProductOperand {
   At at;
@@ -30,7 +33,7 @@ __device__ ProductOperand<false, At> across_depth(const At& at) {
   return {at};
 }
 
-/// Sums of the block. Uses the first kBytes of the block's dynamic shared memory.
+/// The product of a block of threads. Uses the first kBytes of the block's dynamic shared memory.
 template <class T, int kWidth = kProductSide>
 class BlockProduct {
  public:
@@ -41,7 +44,7 @@ class BlockProduct {
   __device__ void set_zero() {
     for (int i = 0; i < kRows * kColumns; ++i) sums_[i] = 0;
   }
-  /// Adds left · right. `at` may read anything written to shared memory before.
+  /// Adds left · right. `at` may read everything that was written to shared memory before the call.
   template <class Left, class Right>
   __device__ void add(const Left& left, const Right& right, int depth) {
     float* const of_left = dynamic_shared<float>();
@@ -72,12 +75,12 @@ class BlockProduct {
         f(i * kColumns + j, row(i), column(j), sums_[i * kColumns + j]);
     }
   }
-  /// sums[row] += the sum over the columns of f(row, column, sum); one thread adds each row.
+  /// Adds to sums[row] the sum of f(row, column, sum) over the columns. One thread adds each row.
   template <class F>
   __device__ void add_row_sums(float* sums, const F& f) const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int at = hidden(row(i));  // reads one row after the other
+      const int at = hidden(row(i));  // reads the rows one after the other
       float sum = 0;
       for (int j = 0; j < kColumns; ++j) sum += f(at, column(j), sums_[i * kColumns + j]);
       sum = reduce_warp(sum, Sum{}, kAcross);
@@ -105,9 +108,9 @@ class BlockProduct {
   float sums_[kRows * kColumns];
 };
 
-/// A warp computes 16 rows and all columns. Chunk c of eight elements of a slice's line is stored
-/// at c ^ (line % 8), so that load_matrices accesses each bank once. Lines are rows or columns if
-/// adjacent elements are along the depth, else positions in the depth.
+/// Each warp computes 16 rows and all columns. Chunk c of eight elements of a slice's line is
+/// stored at c ^ (line % 8), so that load_matrices uses each bank once. A line is a row or column
+/// if adjacent elements are along the depth, otherwise a position in the depth.
 template <int kWidth>
 class BlockProduct<BFloat16, kWidth> {
  public:
@@ -174,7 +177,7 @@ class BlockProduct<BFloat16, kWidth> {
   __device__ static int row(int half) { return warp_row() + 8 * half + lane() / 4; }
   __device__ static int column(int tile, int i) { return 8 * tile + lane() % 4 * 2 + i; }
 
-  /// Returns the place of an element in lines of kLine elements.
+  /// Returns the offset of an element in a slice with lines of kLine elements.
   template <int kLine>
   __device__ static int place(int line, int element) {
     const int turn = kLine == kSlice ? line & 7 : line >> 1 & 3;
@@ -184,7 +187,7 @@ class BlockProduct<BFloat16, kWidth> {
   __device__ static SharedAddress address(const BFloat16* slice, int line, int element) {
     return shared_address(slice + place<kLine>(line, element));
   }
-  /// Loads positions of the depth up to `end`.
+  /// Loads depth positions [first, first + end), with zeros from `depth` on.
   template <int kSide, bool kAlong, class At>
   __device__ static void load_slice(BFloat16* slice, const ProductOperand<kAlong, At>& from,
                                     int first, int depth, int end) {
@@ -206,7 +209,7 @@ class BlockProduct<BFloat16, kWidth> {
       }
     }
   }
-  /// Reads rows of the warp, depth [k, k + 16).
+  /// Reads the warp's rows at depths [k, k + 16).
   template <bool kAlong>
   __device__ static void read_left(std::uint32_t (&to)[4], const BFloat16* slice, int k) {
     const int at = lane();
@@ -217,7 +220,7 @@ class BlockProduct<BFloat16, kWidth> {
           to, address<kProductSide>(slice, k + at / 16 * 8 + at % 8, warp_row() + at / 8 % 2 * 8));
     }
   }
-  /// Reads columns [column, column + 16), depth [k, k + 16).
+  /// Reads columns [column, column + 16) at depths [k, k + 16).
   template <bool kAlong>
   __device__ static void read_right(std::uint32_t (&to)[4], const BFloat16* slice, int column,
                                     int k) {

@@ -9,10 +9,10 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kBlockDepth = 1024;  // of k at a time
+constexpr std::int64_t kBlockDepth = 1024;  // maximum k that is processed at a time
 constexpr std::int64_t kSums = kMaxBlockSide * kMaxBlockSide;
 constexpr std::int64_t kRowPadding = 16;   // words
-constexpr std::int64_t kStepsOfPart = 32;  // steps of k between two parts of a prefetch
+constexpr std::int64_t kStepsOfPart = 32;  // steps of k between two groups of prefetches
 constexpr std::int64_t kOperand = kMaxBlockSide * (kBlockDepth + kRowPadding);
 static_assert(kBlockDepth % kTileDepth == 0 && kMaxBlockSide % kPanel == 0);
 
@@ -72,7 +72,7 @@ void widen(float* to, const BFloat16* from, std::int64_t stride, std::int64_t ro
   });
 }
 
-/// Part [begin, begin + depth) of k of an operand; the size of its other dimension is `side`.
+/// The part [begin, begin + depth) of k of an operand, whose other dimension has size `side`.
 struct Part {
   const BFloat16* from;
   std::int64_t stride, rows, columns;
@@ -113,7 +113,8 @@ void multiply_converted(const ProductBlock& block, float* scratch) {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
-/// Location of an operand's elements, or pairs of them: r and k at first + r·row + k·step bytes.
+/// Location of an operand's elements, or of pairs of them: element (r, k) is at first + r·row +
+/// k·step bytes.
 struct RowsInPlace {
   const char* first;
   std::int64_t row, step;
@@ -142,7 +143,8 @@ class PrefetchedLines {
   std::int64_t row_bytes_ = 0, lines_ = 1, all_ = 0, part_ = 0, at_ = 0;
 };
 
-/// sums = or += products of kRows rows and a panel of 32 columns, f32 or pairs of bf16 along k.
+/// sums = or += the product of kRows rows and a panel of 32 columns, which are f32, or pairs of
+/// bf16 along k.
 template <int kRows, bool kPairs>
 inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a, const void* b,
                           std::int64_t steps, Sum sum, PrefetchedLines& ahead) {
@@ -180,7 +182,7 @@ inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a
   }
 }
 
-/// multiply_rows for any number of rows. The bits of a row do not depend on other rows.
+/// multiply_rows for any number of rows. The bits of a row are independent of other rows.
 template <bool kPairs>
 void multiply_panel(float* sums, std::int64_t stride, RowsInPlace a, const void* b,
                     std::int64_t steps, std::int64_t rows, Sum sum, PrefetchedLines& ahead) {
@@ -225,7 +227,7 @@ void pack_words_of_transposed(float* to, const float* b, std::int64_t stride, st
   }
 }
 
-/// Writes sums bypassing the caches.
+/// Writes sums to C, bypassing the caches.
 void stream_out(const ProductBlock& block, const float* sums, std::int64_t stride) {
   for (std::int64_t row = 0; row < block.m; ++row) {
     float* const to = static_cast<float*>(block.c) + row * block.stride_c;
@@ -235,7 +237,7 @@ void stream_out(const ProductBlock& block, const float* sums, std::int64_t strid
   _mm_sfence();
 }
 
-/// Writes C, whose columns are whole panels, from its sums.
+/// Writes the sums to C, whose columns are whole panels.
 void finish_panels(const ProductBlock& block, const float* sums, std::int64_t stride) {
   const bool is_aligned =
       reinterpret_cast<std::uintptr_t>(block.c) % 64 == 0 && block.stride_c % 16 == 0;
@@ -262,7 +264,7 @@ void pack_pairs(float* to, const BFloat16* from, std::int64_t stride, std::int64
   }
 }
 
-/// A block computed on vectors of words: floats, or pairs of bf16 along k.
+/// Computes a block with vectors of words, which are floats, or pairs of bf16 along k.
 template <class T>
 class VectorBlock {
  public:
@@ -289,8 +291,9 @@ class VectorBlock {
   static constexpr std::int64_t kElements = 4 / static_cast<std::int64_t>(sizeof(T));  // per word
   static constexpr bool kPairs = kElements == 2;
   static constexpr std::int64_t kBytes = sizeof(T);
-  /// Words between consecutive rows. Padded, so that equal positions of neighboring rows do not map
-  /// to the same cache set, as they do in a matrix with a power of two columns.
+  /// Returns the number of words between consecutive rows. Padding avoids that the same positions
+  /// in neighboring rows map to the same cache set, as in a matrix whose number of columns is a
+  /// power of two.
   std::int64_t row_words() const { return steps_ + kRowPadding; }
 
   static void pack_transposed(float* to, const T* from, std::int64_t stride, std::int64_t panels,
@@ -315,7 +318,7 @@ class VectorBlock {
     pack_words_of_transposed(right_, reinterpret_cast<const float*>(b + k),
                              block_.stride_b / kElements, panels, steps_);
   }
-  /// Returns the lines that pack_right reads next, of this block or the next one.
+  /// Returns the lines that the next pack_right will read, for this block or the next one.
   PrefetchedLines prefetch_for(std::int64_t k) const {
     const std::int64_t next = k + kBlockDepth < block_.k ? k + kBlockDepth : 0;
     const T* const b = static_cast<const T*>(next > 0 ? block_.b : block_.next_b);
@@ -346,7 +349,8 @@ class VectorBlock {
   std::int64_t steps_ = 0;
 };
 
-/// A block of bf16 whose operands are packed by parts of k in the layout of matrix tiles.
+/// Computes a block of bf16. Operands are packed for a part of k at a time, in the layout of matrix
+/// tiles.
 class PackedBlock {
  public:
   PackedBlock(const ProductBlock& block, float* scratch)
@@ -356,7 +360,8 @@ class PackedBlock {
         right_(left_ + kOperand),
         edge_(right_ + kOperand) {}
 
-  /// Calls multiply(sums, stride, rows of A, their number, panel of B, depth, sum) for each panel.
+  /// Calls multiply(sums, stride, rows of A, number of rows, panel of B, depth, sum) for each
+  /// panel.
   template <class Multiply>
   void run(const Multiply& multiply) {
     for (std::int64_t k = 0; k < block_.k; k += kBlockDepth) {
@@ -377,7 +382,7 @@ class PackedBlock {
   }
 
  private:
-  /// Returns the last rows of an operand (k, …), which do not fill a tile, followed by zeros.
+  /// Returns the last rows of an operand (k, …), which do not fill a tile, with zeros appended.
   const BFloat16* padded_rows(const BFloat16* from, std::int64_t stride, std::int64_t columns) {
     const std::int64_t whole = depth_ / kTileDepth * kTileDepth;
     std::fill_n(edge_, kTileDepth * columns, BFloat16{});
@@ -407,7 +412,7 @@ class PackedBlock {
     pack_panels(left_, static_cast<const BFloat16*>(block_.a) + k * block_.stride_a,
                 block_.stride_a, block_.m, pack_rows_of_transposed);
   }
-  /// Returns 32 rows, of which `rows` exist; the others are zeros.
+  /// Returns a panel of 32 rows. The first `rows` are rows of A; the others are zeros.
   RowPanel row_panel(std::int64_t row, std::int64_t rows, std::int64_t k) {
     if (block_.transpose_a == Transpose::kYes) return RowPanel::packed(left_ + row * padded_);
     const BFloat16* const a = static_cast<const BFloat16*>(block_.a) + row * block_.stride_a + k;
@@ -437,7 +442,7 @@ void multiply_by_tiles(PackedBlock& packed) {
 
 #pragma GCC pop_options
 
-/// Whether all vectors or tiles to be read are whole.
+/// Returns whether all vectors or tiles to be read are whole.
 bool fits_vectors(const ProductBlock& block) {
   if (instruction_set() != InstructionSet::kAvx512 || block.n % kPanel != 0) return false;
   if (block.inputs == DType::kF32)

@@ -13,7 +13,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// cuBLASLt functions used by this project, from the library opened at run time.
+/// The cuBLASLt functions that this project uses, from the library opened at run time.
 struct CublasLt {
   /// Throws DeviceError if the library is missing or too old.
   CublasLt();
@@ -34,26 +34,26 @@ struct CublasLt {
   decltype(cublasLtMatmulAlgoCheck)* check_algorithm;
   decltype(cublasLtMatmul)* multiply;
 
-  /// Throws DeviceError with the call and its result; OutOfMemory if `device` cannot load its
-  /// kernels.
+  /// Throws DeviceError with the call and its result, or OutOfMemory if `device` cannot load the
+  /// library's kernels.
   void check(cublasStatus_t answer, const char* call, std::optional<int> device = {}) const;
 };
 
 /// Opens the library on the first call. Thread-safe. Throws DeviceError.
 const CublasLt& cublaslt();
 
-/// A product with its descriptors and algorithm; only the pointers change from call to call.
+/// A product with its descriptors and algorithm. Only the pointers change between calls.
 class ProductPlan {
  public:
   /// Throws DeviceError.
   explicit ProductPlan(const Product& product);
 
-  /// Returns cuBLASLt's proposals in order of its estimate; none if it has no kernel for this
-  /// product. Throws DeviceError.
+  /// Returns cuBLASLt's proposals, ordered by its estimate of their speed; none if it has no kernel
+  /// for this product. Throws DeviceError.
   std::vector<AlgorithmBits> candidates(cublasLtHandle_t handle);
   /// Makes `run` use this algorithm. Returns false if it does not fit this product.
   bool take(cublasLtHandle_t handle, const AlgorithmBits& bits);
-  /// Whether an algorithm has been taken.
+  /// Returns whether an algorithm has been taken.
   bool usable() const { return usable_; }
   /// Enqueues a product of this kind. Not thread-safe. Throws DeviceError, OutOfMemory.
   void run(cublasLtHandle_t handle, const Product& product, const Stream& stream);
@@ -109,7 +109,7 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t which, c
                    "cublasLtMatmulDescSetAttribute");
 }
 
-/// Results that cuBLASLt may return if it could not load a kernel.
+/// Returns whether cuBLASLt may return this result if it could not load a kernel.
 bool may_mean_out_of_memory(cublasStatus_t answer) {
   return answer == CUBLAS_STATUS_NOT_INITIALIZED || answer == CUBLAS_STATUS_EXECUTION_FAILED ||
          answer == CUBLAS_STATUS_INTERNAL_ERROR;
@@ -123,7 +123,7 @@ class Preference {
     cublaslt().check(cublaslt().create_preference(&made), "cublasLtMatmulPreferenceCreate");
     preference_.reset(made);
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
-    // Adds split-K partial sums in a separate step, which is bit-reproducible.
+    // Requires that split-K partial sums are added in a separate step, which is bit-reproducible.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     const auto bytes = [&](std::size_t i) {
@@ -227,7 +227,7 @@ void ProductPlan::point_to(const Product& product) {
 }
 
 std::vector<AlgorithmBits> ProductPlan::candidates(cublasLtHandle_t handle) {
-  // cuBLASLt requires rows of the auxiliary matrix to be multiples of 8 elements.
+  // cuBLASLt requires that rows of the auxiliary matrix have a multiple of 8 elements.
   if (kind_.has_aux && kind_.n % 8 != 0) return {};
   proposed_.resize(kMaxCandidates);
   int found = 0;
@@ -280,7 +280,7 @@ void ProductPlan::run(cublasLtHandle_t handle, const Product& product, const Str
                    "cublasLtMatmul", stream.device().index);
 }
 
-/// Products prepared for one device; stores no values.
+/// Products prepared for one device. Stores no values.
 class Multiplier {
  public:
   explicit Multiplier(int device)
@@ -308,7 +308,8 @@ class Multiplier {
     const ProductKind kind(product);
     const auto found = plans_.find(kind);
     if (found != plans_.end()) return found->second;
-    // Created first, so that the memory of its trial is free again when this plan needs memory.
+    // Created first, so that the memory of this plan's trial is free again when the next plan needs
+    // memory.
     ProductPlan* const plain_plan =
         product.epilogue == Epilogue::kRowSums ? &plan_for(without_sums(product), stream) : nullptr;
     ProductPlan plan(product);

@@ -54,7 +54,7 @@ void gather_blocks(const Tensor& stacked, const Tensor& wide, const DiagonalBloc
 
 namespace {
 
-/// Calls visit(row of all, row of the stacked matrix) for each row of a block.
+/// Calls visit(row of the matrix, row of the stacked matrix) for each row in a block.
 template <class Visit>
 void for_block_rows(const DiagonalBlocks& blocks, const Visit& visit) {
   std::int64_t stacked = 0;

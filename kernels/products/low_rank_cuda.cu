@@ -1,4 +1,4 @@
-// Blocks of rows (kernels/matmul.h) as kernel arguments.
+// Passes blocks of rows (kernels/matmul.h) as kernel arguments.
 
 #include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend/elements.cuh"
@@ -10,12 +10,13 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Plain arrays, which device code may index.
+/// DiagonalBlocks in plain arrays, which device code may index.
 struct BlockRows {
   int count;
   std::int64_t rank;
   std::int64_t first_row[DiagonalBlocks::kMax], rows[DiagonalBlocks::kMax];
-  /// Returns the block of a stacked row, and replaces `row` by the row within it.
+  /// Returns the block that contains a row of the stacked matrix. Replaces `row` by the row within
+  /// the block.
   __device__ int find(std::int64_t& row) const {
     int block = 0;
     while (row >= rows[block]) row -= rows[block++];
@@ -32,7 +33,7 @@ BlockRows rows_of(const DiagonalBlocks& blocks) {
   return plain;
 }
 
-/// Element i of the wide matrix.
+/// Computes element i of the wide matrix.
 template <class T>
 struct SpreadBlocks {
   T* wide;
@@ -53,7 +54,7 @@ struct SpreadBlocks {
   }
 };
 
-/// Element i of the stacked matrix.
+/// Computes element i of the stacked matrix.
 struct GatherBlocks {
   float* stacked;
   const float* wide;

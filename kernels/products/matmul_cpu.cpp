@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Returns the elements in f32; converts bf16 into a workspace.
+/// Returns x in f32. Converts bf16 into a workspace.
 Tensor as_f32(const Tensor& x, const Stream& stream) {
   if (x.dtype() == DType::kF32) return x;
   const Tensor converted = empty_workspace(x.elements(), DType::kF32, stream).view(x.shape());
@@ -33,7 +33,7 @@ void multiply_f32(const Tensor& c, const Tensor& a, Transpose transpose_a, const
             .accumulate = accumulate});
 }
 
-/// Sets each row of y to bias + residual, if defined.
+/// Sets each row of y to bias + residual. Either may be undefined.
 void start_from_sums(const Tensor& y, const Tensor& bias, const Tensor& residual) {
   const std::int64_t columns = y.size(1);
   float* const out = y.data<float>();
@@ -64,7 +64,8 @@ ProductKind kind_of(const Tensor& c, const Tensor& a, Transpose transpose_a,
           .threads = threads()};
 }
 
-/// Whether to use a prepared product instead of a conversion to f32: if the CPU supports bf16.
+/// Returns whether to use a prepared product instead of converting to f32. This requires bf16
+/// inputs and a CPU that supports bf16.
 bool use_prepared(const ProductKind& kind) {
   return kind.inputs == DType::kBF16 && multiplies_bfloat16();
 }

@@ -1,4 +1,4 @@
-// Products of any sizes and types, for which the library has no kernel.
+// Products of any sizes and types. Used if the library has no kernel.
 
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/reduce.cuh"
@@ -24,8 +24,8 @@ struct Operand {
   std::int64_t rows, columns, down, right;
 };
 
-/// tile[depth][row] = from(first_row + row, first_depth + depth), zero outside. Adjacent threads
-/// read adjacent elements.
+/// tile[depth][row] = element (first_row + row, first_depth + depth) of `from`, zero outside.
+/// Adjacent threads read adjacent elements.
 template <class T>
 __device__ void load_tile(float (&tile)[kDepth][kTile + 1], const Operand<T>& from,
                           std::int64_t first_row, std::int64_t first_depth) {
@@ -38,8 +38,8 @@ __device__ void load_tile(float (&tile)[kDepth][kTile + 1], const Operand<T>& fr
   }
 }
 
-/// C = A·Bᵀ + addend, one tile per block: `a` (M, K) and `b` (N, K). Each element is one sum in the
-/// order of K. The addend may be C.
+/// C = A·Bᵀ + addend for `a` (M, K) and `b` (N, K), one tile per block. Each element is one sum in
+/// the order of K. The addend may be C.
 template <class In, class Out>
 __global__ void __launch_bounds__(kThreads)
     plain_product_kernel(Out* c, Operand<In> a, Operand<In> b, const Out* addend) {
@@ -113,7 +113,7 @@ __global__ void add_bias_kernel(T* y, const T* bias, std::int64_t elements, std:
   store_pack(y + at, values);
 }
 
-/// Each row of y += bias.
+/// Adds bias to each row of y.
 void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -125,7 +125,8 @@ void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   });
 }
 
-/// Computes the product; other kernels do what the library cannot, even the whole product.
+/// Computes the product. Other kernels compute the parts that the library does not support, which
+/// may be the whole product.
 void multiply(const Product& product, const Stream& stream) {
   if (simulated(stream)) {
     const Tensor workspace = empty_workspace(kMaxWorkspaceBytes, DType::kU8, stream);
@@ -145,7 +146,7 @@ void multiply(const Product& product, const Stream& stream) {
   }
 }
 
-/// Returns the bias in the given dtype, as products require.
+/// Returns the bias in the dtype that products require.
 Tensor bias_as(DType dtype, const Tensor& bias, const Stream& stream) {
   if (!bias || bias.dtype() == dtype) return bias;
   const Tensor rounded = Tensor::empty(bias.shape(), dtype, MemoryKind::kWorkspace, stream);

@@ -25,17 +25,17 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
   return {{rows, columns}, dnnl_type(dtype), strides};
 }
 
-/// Returns true if repacking B costs less than it gains, as measured: if A is transposed (dw: B is
-/// the small operand) or B is very long (dx of the head). Else reading B in place is nearly as
-/// fast.
+/// Returns whether repacking B costs less than it gains. As measured, this is so if A is transposed
+/// (dw: B is the small operand) or if k is very long (dx of the head). Otherwise reading B in place
+/// is nearly as fast.
 bool packs(const ProductKind& kind) {
   constexpr std::int64_t kLong = 8192;
   return kind.transpose_a == Transpose::kYes || kind.k >= kLong;
 }
 
-/// Memory of one call.
+/// Memory that one call needs.
 struct ProductNeed {
-  std::size_t scratch_bytes = 0, packed_bytes = 0;  // packed_bytes: of B, 0 if it is read in place
+  std::size_t scratch_bytes = 0, packed_bytes = 0;  // packed_bytes: for B; 0 if it is read in place
 };
 
 Tensor workspace_of(std::size_t bytes, const Stream& stream) {
@@ -44,7 +44,7 @@ Tensor workspace_of(std::size_t bytes, const Stream& stream) {
                                       DType::kF32, stream);
 }
 
-/// A primitive, compiled when it runs first, and the memory objects of its arguments; only their
+/// A primitive, compiled when it first runs, and the memory objects of its arguments. Only their
 /// pointers change between calls.
 class PreparedProduct {
  public:
@@ -120,12 +120,13 @@ class PreparedProduct {
   dnnl::memory as_given_;  // B; empty if it is read in place
 };
 
-/// All state of oneDNN between calls, one per calling thread. Stores how to compute, no values.
+/// All state of oneDNN between calls; each calling thread has its own. Stores how to compute, not
+/// values.
 struct PreparedProducts {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream queue{engine};
   std::map<ProductKind, PreparedProduct> by_kind;
-  std::map<ProductKind, ProductNeed> simulated;  // a plan has many more of them
+  std::map<ProductKind, ProductNeed> simulated;  // separate: a plan has many more kinds
 
   void simulate(const ProductKind& kind, const Stream& stream) {
     auto found = simulated.find(kind);
@@ -149,8 +150,8 @@ void multiply_on_this_thread(const StridedProduct& p) {
   throw OutOfMemory(concat("no memory for oneDNN to pack the operands of ", which), 0, 0);
 }
 
-/// Returns the number of parts of C, at most one per thread of the team. Each part packs its
-/// operands separately, so more parts would cost more than they balance.
+/// Returns the number of parts into which C is divided, at most one per thread of the team. More
+/// parts would cost more than they balance, because each part packs its operands separately.
 std::int64_t part_count(const StridedProduct& p) {
   constexpr std::int64_t kMinSide = 64, kMinOperations = 1 << 20;
   const std::int64_t most =
@@ -158,7 +159,8 @@ std::int64_t part_count(const StridedProduct& p) {
   return std::clamp<std::int64_t>(most, 1, threads());
 }
 
-/// Returns rows or columns [begin, end) of C, along its longer dimension.
+/// Returns the part of the product for rows or columns [begin, end) of C, whichever dimension is
+/// longer.
 StridedProduct part_of(const StridedProduct& whole, std::int64_t begin, std::int64_t end) {
   StridedProduct part = whole;
   if (whole.m >= whole.n) {

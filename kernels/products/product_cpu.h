@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// C (m, n) = scale · op(A) (m, k) · op(B) (k, n) [+ C] on row-major f32 arrays; the strides are
-/// those of the arrays in memory. Inside a task of the team it runs on the calling thread only.
+/// C (m, n) = scale · op(A) (m, k) · op(B) (k, n) [+ C] on row-major f32 arrays. The strides are
+/// those of the arrays as stored. In a task of the team, a product runs on the calling thread only.
 /// Throws OutOfMemory if oneDNN cannot allocate memory to pack its operands.
 struct StridedProduct {
   Transpose transpose_a = Transpose::kNo;
@@ -26,7 +26,8 @@ struct StridedProduct {
   bool accumulate = false;
 };
 void multiply(const StridedProduct& product);
-/// Runs on the calling thread only, which must be executing a task; with the same bits on any.
+/// Multiplies on the calling thread only, which must be executing a task. Any thread gives the same
+/// bits.
 void multiply_alone(const StridedProduct& product);
 
 /// Key of a prepared product.
@@ -40,7 +41,7 @@ struct ProductKind {
   DType output = DType::kF32;
   bool accumulate = false;
   bool bias = false;      // an f32 row of n added to each row
-  bool residual = false;  // an array like C added to C
+  bool residual = false;  // an array shaped like C, added to C
   int threads = 1;
   auto operator<=>(const ProductKind&) const = default;
 };
@@ -56,9 +57,9 @@ struct ProductArrays {
 /// Multiplies contiguous arrays with a primitive that is prepared once per kind and cached.
 void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
-/// y = x·wᵀ [+ y] [+ bias] [+ residual] for at most kFewRows rows: reads each row of w from memory
-/// once. The bits of a row of y do not depend on other rows. x: (N, I), w: (O, I) of one dtype, y:
-/// (N, O) of that dtype or f32. bias, residual may be undefined.
+/// y = x·wᵀ [+ y] [+ bias] [+ residual] for at most kFewRows rows. Reads each row of w from memory
+/// once. The bits of a row of y do not depend on other rows. x: (N, I) and w: (O, I) have one
+/// dtype; y: (N, O) has this dtype or f32. bias and residual may be undefined.
 void skinny_gemm(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                  const Tensor& residual, bool accumulate, const Stream& stream);
 
@@ -68,8 +69,8 @@ struct SkinnyRows {
   bool accumulate = false;
 };
 
-/// Computes outputs [begin, end) of skinny_gemm on the calling thread, with the same bits. scratch:
-/// one float per element of x.
+/// Computes outputs [begin, end) of skinny_gemm on the calling thread, with the same bits.
+/// `scratch` has one float per element of x.
 void skinny_rows(const SkinnyRows& of, std::int64_t begin, std::int64_t end, float* scratch);
 
 /// Returns whether multiply_by_tiles supports the product: bf16 on a CPU with matrix tiles, n and k
@@ -80,8 +81,9 @@ bool fits_tiles(const ProductKind& kind);
 /// block of C; each element is summed in the order of k, so that equal calls give equal bits.
 void multiply_by_tiles(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
-/// A block of a product, C (m, n) = op(A) (m, k) · op(B) (k, n) [+ bias] [+ C], of row-major arrays
-/// with strides and sums in f32. All of one dtype, except that C may be f32 for bf16 operands.
+/// A block of a product: C (m, n) = op(A) (m, k) · op(B) (k, n) [+ bias] [+ C], on row-major arrays
+/// with strides. Sums are f32. All arrays have one dtype, except that C may be f32 if the operands
+/// are bf16.
 struct ProductBlock {
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;
@@ -103,14 +105,15 @@ struct ProductBlock {
   bool streams = false;  // C is not read soon: bypasses the caches if possible
 };
 
-/// Maximum rows and columns of C in a block.
+/// Maximum number of rows, and of columns, of C in a block.
 inline constexpr std::int64_t kMaxBlockSide = 256;
 
-/// Returns the floats that each thread needs to compute blocks.
+/// Returns the number of floats of scratch that each thread needs to compute blocks.
 std::int64_t block_scratch_elements(DType inputs);
 
-/// Computes a block on the calling thread, which must be executing a task: with AVX-512; bf16 on
-/// matrix tiles, with AVX-512 BF16, or as f32; else with oneDNN. Its bits depend only on the block.
+/// Computes a block on the calling thread, which must be executing a task. Uses AVX-512 if
+/// possible, otherwise oneDNN. bf16 is multiplied on matrix tiles, with AVX-512 BF16, or converted
+/// to f32. The bits depend only on the block.
 void multiply_block(const ProductBlock& block, float* scratch);
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -8,22 +8,22 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// Device memory that one product may use in addition to its matrices: twice NVIDIA's
-/// recommendation for Hopper, so that it excludes no kernel.
+/// Device memory that one product may use in addition to its matrices. Twice NVIDIA's
+/// recommendation for Hopper, so that no kernel is excluded.
 constexpr std::size_t kMaxWorkspaceBytes = std::size_t{64} << 20;
 
 /// Operation applied to each element of a product, in f32, before rounding and writing.
 enum class Epilogue {
   kNone,
-  kGelu,       // written to `aux` if that is defined, then GELU
-  kGeluSlope,  // · gelu'(aux)
-  kRowSums     // none; `bias` receives the sums of op(A)'s rows
+  kGelu,       // writes its input to `aux` if that is defined, then applies GELU
+  kGeluSlope,  // multiplies by gelu'(aux)
+  kRowSums     // no operation; `bias` receives the sums of op(A)'s rows
 };
 
 /// C = epilogue(op(A)·op(B) + addend + bias).
-/// op(A): (M, K), op(B): (K, N), C, addend and aux: (M, N), bias: (N), all row-major. A and B are
-/// of one dtype, f32 (multiplied in full f32) or bf16; sums are in f32. C is of the inputs' dtype
-/// or f32; addend, bias and aux are of C's.
+/// op(A): (M, K), op(B): (K, N), C, addend and aux: (M, N), bias: (N), all row-major. A and B have
+/// one dtype, f32 (multiplied in full f32) or bf16. Sums are f32. C has the dtype of the inputs or
+/// f32; addend, bias and aux have the dtype of C.
 struct Product {
   Tensor c;
   Tensor a;
@@ -31,9 +31,9 @@ struct Product {
   Tensor b;
   Transpose transpose_b = Transpose::kNo;
   Tensor addend = {};  // undefined for none; may be C itself
-  Tensor bias = {};    // undefined for none; none with kGeluSlope; (M) and an output with kRowSums
+  Tensor bias = {};    // undefined for none or with kGeluSlope; with kRowSums an output, (M)
   Epilogue epilogue = Epilogue::kNone;
-  Tensor aux = {};  // undefined, or as required by the epilogue
+  Tensor aux = {};  // undefined unless the epilogue uses it
 
   std::int64_t m() const { return c.size(0); }
   std::int64_t n() const { return c.size(1); }
@@ -66,8 +66,9 @@ struct ProductKind {
   DType inputs, output;
   bool adds, has_bias, has_aux;
   Epilogue epilogue;
-  /// Alignments of A, B, C, addend, bias and aux, in bytes, at most 256, as of every block of
-  /// device memory: positions in a pool must not change the selected kernel, nor the last bits.
+  /// Alignments of A, B, C, addend, bias and aux, in bytes, limited to 256, the alignment of every
+  /// block of device memory. Therefore positions in a pool change neither the selected kernel nor
+  /// the last bits.
   std::array<int, 6> alignments;
 };
 

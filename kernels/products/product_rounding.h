@@ -10,28 +10,30 @@ namespace hybrid_trainer::kernels {
 /// 8-bit floating point: sign, exponent bits (E) and fraction bits (M).
 enum class Float8 {
   kE4M3,  // to 448, in steps of 1/8 of the power of two below; no infinity
-  kE5M2,  // to 57,344, in steps of 1/4
+  kE5M2,  // up to 57,344, in steps of 1/4 of the power of two below
 };
 constexpr float largest_of(Float8 format) { return format == Float8::kE4M3 ? 448.0f : 57344.0f; }
 
-/// largest = the largest |x[i]|, (1) f32; not finite if an element is not. Raises `most`, (1) f32
-/// or undefined, to it. x: f32 or bf16, of any shape, may be empty.
+/// largest = the largest |x[i]|, not finite if an element is not. If `most` is defined, raises it
+/// to this value. largest, most: (1) f32. x: f32 or bf16, of any shape, may be empty.
 void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x,
                        const Stream& stream);
 
-/// to = the nearest s·v, ties to even, of the format's numbers v. The scale s is the least power of
-/// two with which largest_of(format) reaches `expected`, or `largest` if `expected` is 0; both (1)
-/// f32. Larger values saturate; NaN and infinity are preserved. to, from: of one shape and dtype,
-/// f32 or bf16; may alias.
+/// to = the nearest s·v, ties to even, with v a number of the format. The scale s is the smallest
+/// power of two with which largest_of(format) reaches `expected`, or `largest` if `expected` is 0.
+/// Larger values saturate; NaN and infinity are preserved. expected, largest: (1) f32. to, from:
+/// same shape and dtype, f32 or bf16; may alias.
 void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
                      const Tensor& largest, const Stream& stream);
 
-/// to = the nearest IEEE half-precision number, ties to even; beyond 65,504 infinity. As above.
+/// to = the nearest IEEE half-precision number, ties to even; infinity beyond 65,504. `to` and
+/// `from` as in round_to_float8.
 void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream);
 
-// Constexpr, so that device code may call these functions.
+// Functions are constexpr, so that device code may call them.
 
-/// Returns the scale with which a format up to 1.75·2^largest_exponent reaches `largest`.
+/// Returns the smallest power of two by which a format with numbers up to 1.75·2^largest_exponent
+/// must be scaled to reach `largest`, limited to [2^-100, 2^100]. Returns 1 if `largest` is 0.
 constexpr float power_of_two_scale(float largest, int largest_exponent) {
   const std::uint32_t bits = magnitude_bits(largest);
   const auto exponent = static_cast<int>(bits >> 23) - largest_exponent +
@@ -45,7 +47,7 @@ constexpr float float8_scale(float largest) {
   return power_of_two_scale(largest, kFormat == Float8::kE4M3 ? 8 : 15);
 }
 
-/// Returns the nearest number of the format times `scale`; `inverse` is 1 / scale.
+/// Returns the nearest number scale·v, with v a number of the format. `inverse` must be 1 / scale.
 template <Float8 kFormat>
 constexpr float nearest_float8(float x, float scale, float inverse) {
   constexpr float kLargest = largest_of(kFormat);

@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::int64_t kMagnitudesPerBlock = 16384;
 
-/// Bits of magnitudes are in the order of their values; a NaN's are above all others.
+/// Maximum of the bits of magnitudes, which are in the order of their values. The bits of a NaN
+/// exceed all others.
 struct MaxBits {
   __device__ unsigned int operator()(unsigned int a, unsigned int b) const { return a > b ? a : b; }
 };

@@ -8,9 +8,9 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Returns x in f32 in the order that products need: unchanged for f32 weights; for bf16 weights
-/// the even elements of each row, then the odd ones, because one shift and one mask convert two
-/// adjacent bf16 to floats.
+/// Returns x in f32, in the order that products need. For f32 weights, x is unchanged. For bf16
+/// weights, each row has the even elements first, then the odd ones, because one shift and one mask
+/// convert two adjacent bf16 to floats.
 const float* arrange(const float* x, std::int64_t, std::int64_t, float*) { return x; }
 const float* arrange(const BFloat16* x, std::int64_t rows, std::int64_t columns, float* arranged) {
   const std::int64_t pairs = columns / 2;
@@ -24,7 +24,8 @@ const float* arrange(const BFloat16* x, std::int64_t rows, std::int64_t columns,
   return arranged;
 }
 
-/// Multiplies elements i of one row of w and of x; for bf16 the even and odd elements of pair i.
+/// Returns the product of elements i of a row of w and a row of x. For bf16, returns the sum of the
+/// products of the even and odd elements of pair i.
 inline float product_at(const float* x, std::int64_t, const float* w, std::int64_t i) {
   return x[i] * w[i];
 }
@@ -38,10 +39,10 @@ inline float product_at(const float* x, std::int64_t pairs, const BFloat16* w, s
 template <class T>
 constexpr std::int64_t kElementsAtOnce = 4 / static_cast<std::int64_t>(sizeof(T));
 
-/// sums = the products of kRows rows of x, arranged, and kOutputs of w, whose elements are loaded
-/// once for all of them. A sum has kLanes parts: part i takes every kLanes-th element (or pair)
-/// from i on, and the first also those beyond the last whole vector; the parts are added in order.
-/// So its bits depend only on kLanes.
+/// sums = the products of kRows rows of arranged x and kOutputs rows of w. Each element is loaded
+/// once for all of them. A sum has kLanes parts, which are added in order. Part i takes every
+/// kLanes-th element (or pair), starting with i; the first part also takes those beyond the last
+/// whole vector. Therefore the bits depend only on kLanes.
 template <int kLanes, int kRows, int kOutputs, class T>
 inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&x)[kRows],
                            const T* const (&w)[kOutputs], std::int64_t columns) {
@@ -88,8 +89,9 @@ inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&
   }
 }
 
-/// Calls write(row, output, sum) for all rows of x and `outputs` rows of w in blocks, each of which
-/// takes whole lines of w. The last block recomputes outputs to be full.
+/// Calls write(row, output, sum) for all rows of x and outputs [begin, end), in blocks of kRows
+/// rows and kOutputs outputs. A block reads whole rows of w. A block that would not be full repeats
+/// its last row or output.
 template <int kLanes, int kRows, int kOutputs, class T, class Write>
 inline void multiply_blocks(const float* x, std::int64_t rows, const T* w, std::int64_t begin,
                             std::int64_t end, std::int64_t columns, const Write& write) {
@@ -113,7 +115,7 @@ inline void multiply_blocks(const float* x, std::int64_t rows, const T* w, std::
 /// Arguments of a product of few rows.
 template <class In, class Out>
 struct FewRows {
-  const float* from;  // the rows as arranged
+  const float* from;  // the arranged rows
   std::int64_t rows, columns, outputs;
   const In* weight;
   Out* to;
@@ -142,7 +144,8 @@ inline void multiply_outputs(const FewRows<In, Out>& of, std::int64_t begin, std
     store(of.to + at,
           sum + (of.shift ? of.shift[output] : 0.0f) + (of.added ? load(of.added + at) : 0.0f));
   };
-  // For a single row, reading one line of w at a time is fastest: 75 GB/s against 60 for four.
+  // If there is only one row, reading one line of w at a time is fastest: 75 GB/s against 60 for
+  // four.
   if (of.rows == 1) {
     multiply_blocks<kLanes, 1, 1>(of.from, of.rows, of.weight, begin, end, of.columns, write);
   } else {

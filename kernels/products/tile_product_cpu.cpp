@@ -11,16 +11,17 @@ constexpr std::int64_t kDepth = 1024;        // maximum k of a block's panels
 constexpr std::int64_t kBlockColumns = 128;  // of C, per block
 constexpr std::int64_t kMaxBlockRows = 256;  // so that a block's rows of A fit in the L2 cache
 constexpr std::int64_t kPackedPanels = 8;    // packed together
-/// Size of a packed operand, so that it stays in the outer cache.
+/// Maximum size of a packed operand, so that it stays in the outer cache.
 constexpr std::int64_t kPackedBytes = std::int64_t{6} << 20;
-/// A larger C bypasses the caches: gradients of weights, which nothing reads until the end of the
-/// step, and logits, which are too large to stay cached.
+/// If C is larger, it bypasses the caches. This applies to gradients of weights, which nothing
+/// reads until the end of the step, and to logits, which are too large to stay cached.
 constexpr std::int64_t kStreamedF32Bytes = std::int64_t{1} << 20;
 constexpr std::int64_t kStreamedBF16Bytes = std::int64_t{16} << 20;
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t to) { return (count + to - 1) / to * to; }
 
-/// Returns the largest multiple of 32 up to n that fits in kPackedBytes; at least 256.
+/// Returns the largest multiple of 32, up to n, that fits in kPackedBytes; at least 256 unless n is
+/// less.
 std::int64_t fitting(std::int64_t n, std::int64_t bytes_each) {
   return std::min(n, std::max<std::int64_t>(256, kPackedBytes / bytes_each / 32 * 32));
 }
@@ -29,7 +30,7 @@ struct Block {
   std::int64_t first_row, end_row, first_column, end_column;
 };
 
-/// Part of the product whose operands are packed together.
+/// A part of the product. Its operands are packed together.
 struct TilePart {
   std::int64_t first_row, end_row, first_column, end_column, first_k, end_k;
   std::int64_t rows() const { return end_row - first_row; }
@@ -72,7 +73,8 @@ class TileProduct {
   static Tensor bf16_workspace(std::int64_t elements, const Stream& stream) {
     return empty_workspace((elements + 1) / 2, DType::kF32, stream);
   }
-  /// Returns the rows of a block, reduced if there would be fewer than several blocks per thread.
+  /// Returns the number of rows of a block. Smaller if otherwise there would not be several blocks
+  /// per thread.
   static std::int64_t block_rows(const ProductKind& kind, std::int64_t rows, std::int64_t columns) {
     std::int64_t size = kMaxBlockRows;
     const auto blocks = [&] {
@@ -87,7 +89,7 @@ class TileProduct {
     return kind.output == DType::kF32 ? 4 * elements > kStreamedF32Bytes
                                       : 2 * elements > kStreamedBF16Bytes;
   }
-  /// Per worker: the sums of a block, then a panel of A's last rows.
+  /// Returns the scratch size per worker, for the sums of a block and a panel of A's last rows.
   std::int64_t scratch_elements() const {
     return block_rows_ * kBlockColumns + kPanel * kDepth / 2;
   }
@@ -136,7 +138,7 @@ void TileProduct::pack_panels_of_b(const TilePart& part, std::int64_t group) con
   }
 }
 
-/// Returns 32 rows of A over `depth`; if the last rows do not fill a panel, zeros follow.
+/// Returns 32 rows of A over `depth`. If the last rows do not fill a panel, appends rows of zeros.
 RowPanel TileProduct::row_panel(const TilePart& part, std::int64_t row, std::int64_t k,
                                 std::int64_t depth, BFloat16* edge) const {
   if (packs_a_) {
@@ -152,7 +154,7 @@ RowPanel TileProduct::row_panel(const TilePart& part, std::int64_t row, std::int
   return RowPanel::in_place(edge, depth);
 }
 
-/// Returns sums of 16 columns of a row plus their addends.
+/// Returns the sums of 16 columns of a row plus bias, residual and previous values.
 inline __m512 finished(__m512 sum, const ProductKind& kind, const ProductArrays& arrays,
                        std::int64_t at, std::int64_t column) {
   const auto added = [&](const void* array) {

@@ -41,7 +41,7 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
 
-// The clobber keeps earlier writes before the load.
+// The clobber prevents earlier writes from moving after the load.
 template <int kTile>
 inline void load_tile(const void* rows, std::int64_t row_bytes) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(row_bytes), "i"(kTile) : "memory");
@@ -115,7 +115,7 @@ inline void multiply_panels(float* c, std::int64_t c_stride, const RowPanel& a, 
   store_tile<3>(below + 16, bytes);
 }
 
-/// Transposes 16 x 16 words of 32 bits.
+/// Transposes a matrix of 16 x 16 words of 32 bits.
 inline void transpose_words(__m512i* rows) {
   __m512i t[16];
   for (int i = 0; i < 8; ++i) {
@@ -142,7 +142,7 @@ inline void transpose_words(__m512i* rows) {
   }
 }
 
-/// Rows 2p and 2p + 1 of 32 columns as pairs: columns 0-15 and 16-31.
+/// Rows 2p and 2p + 1 of 32 columns, interleaved as pairs: `left` has columns 0-15, `right` 16-31.
 struct Pairs {
   __m512i left, right;
 };

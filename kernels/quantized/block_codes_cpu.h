@@ -7,9 +7,10 @@
 #include "kernels/quantized/weight_blocks.h"
 
 // Definitions shared by the products of block-quantized weights on all instruction sets. A chunk is
-// 64 codes: of two blocks, or a quarter of a superblock. Codes are multiplied as unsigned numbers,
-// and the contribution of the offset is subtracted: each of a chunk's 16 lanes is an integer sum of
-// four products, and has its own sum in f32. So the bits depend only on the numbers.
+// 64 codes, from two blocks or from a quarter of a superblock. Codes are multiplied as unsigned
+// numbers, and the contribution of their offset is subtracted. Each of a chunk's 16 lanes is an
+// integer sum of four products, and is added to a separate f32 sum. Therefore the bits depend only
+// on the numbers.
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -29,7 +30,8 @@ constexpr bool has_min(BlockFormat format) {
          format == BlockFormat::kQ4_K || format == BlockFormat::kQ5_K;
 }
 
-/// Offset of the upper bits of 5-bit codes, above their lowest four; and of the codes themselves.
+/// bits_at returns the offset in a block of the fifth bits of 5-bit codes, or -1 if there are none;
+/// codes_at returns the offset of the codes.
 constexpr std::int64_t bits_at(BlockFormat format) {
   return format == BlockFormat::kQ5_0 ? 2 : format == BlockFormat::kQ5_1 ? 4 : -1;
 }
@@ -37,21 +39,22 @@ constexpr std::int64_t codes_at(BlockFormat format) {
   constexpr std::int64_t kPlaces[kBlockFormats] = {2, 2, 4, 6, 8, 16, 48, 0, 1};
   return kPlaces[static_cast<int>(format)];
 }
-/// Returns whether 4-bit codes store the first halves of two blocks before their second halves.
+/// Returns whether a byte combines a code of the first half of a block with one of the second half.
+/// Codes of two blocks are then read as both first halves, followed by both second halves.
 constexpr bool has_halves(BlockFormat format) {
   return !is_super(format) && format != BlockFormat::kQ8_0;
 }
 
-/// Values of MXFP4 codes, in halves, plus their offset.
+/// Values of MXFP4 codes in units of 1/2, plus their offset.
 constexpr std::uint8_t kMicroCodes[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                           12, 11, 10, 9,  8,  6,  4,  0};
 
-/// A row of x in 8 bits.
+/// A row of x, rounded to 8 bits.
 struct RoundedRow {
   const std::int8_t* codes;     // 64 per chunk
-  const std::int32_t* offsets;  // 16 per chunk: subtract the offset
+  const std::int32_t* offsets;  // 16 per chunk; they subtract the codes' offset
   const float* scales;       // four per pair of blocks: scale, sum, scale, sum; one per superblock
-  const std::int16_t* sums;  // of the codes of each 32 of a superblock
+  const std::int16_t* sums;  // sums of each 32 codes of a superblock
 };
 
 template <class T>
@@ -79,15 +82,16 @@ inline SuperScales super_scales(const std::uint8_t* block) {
 template <BlockFormat kFormat>
 constexpr std::int64_t kBytes = block_size(kFormat).bytes;
 
-/// A row's last block if it has no second one: pairs it with zeros.
+/// The last block of a row with an odd number of blocks, paired with a block of zeros.
 template <BlockFormat kFormat>
 struct LastPair {
   std::uint8_t bytes[2 * kBytes<kFormat>] = {};
   explicit LastPair(const std::uint8_t* block) { std::memcpy(bytes, block, kBytes<kFormat>); }
 };
 
-/// Rows of x, rounded to 8 bits as weights of a format require: in blocks of 32 with scale and sum
-/// in f16, or of 256 with an f32 scale. A block with a NaN or an infinity gets the scale NaN.
+/// Rows of x, rounded to 8 bits as a format of weights requires: in blocks of 32 with scale and sum
+/// in f16, or in blocks of 256 with an f32 scale. A block with a NaN or an infinity gets the scale
+/// NaN.
 class RoundedInputs {
  public:
   /// x: (N, inputs) f32 or bf16. Allocates workspace; on a simulated device does nothing else.

@@ -14,15 +14,15 @@ namespace {
 
 constexpr std::int64_t kBlock = 32, kSuperBlock = 256;
 constexpr float kMaxCode = 127;
-constexpr float kMinNumber = 1e-36f;  // a block whose values are all smaller becomes zeros
+constexpr float kMinNumber = 1e-36f;  // a block of smaller values becomes zeros
 
-/// Rounds to f16; values out of its range are unchanged.
+/// Rounds to f16. Returns values beyond f16's range unchanged.
 float as_half(float value) {
   const float half = std::copysign(nearest_half(value), value);
   return std::isinf(half) ? value : half;
 }
 
-/// Rounds to the nearest integer, ties to even; below 2^22.
+/// Rounds to the nearest integer, ties to even. Requires a magnitude below 2^22.
 float to_nearest(float value) {
   constexpr float kShift = 3 << 22;
   return (value + kShift) - kShift;
@@ -31,7 +31,7 @@ float to_nearest(float value) {
 /// Returns the largest magnitude; NaN if a number is NaN or infinite.
 float largest_of(const float* x, std::int64_t count) {
   constexpr std::int32_t kInfinity = 0x7F800000;
-  std::int32_t largest = 0;  // its bits: a NaN's exceed every number's
+  std::int32_t largest = 0;  // bits; a NaN's exceed every number's
 #pragma omp simd reduction(max : largest)
   for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
@@ -39,7 +39,7 @@ float largest_of(const float* x, std::int64_t count) {
                               : std::bit_cast<float>(largest);
 }
 
-/// Writes the codes of numbers times `inverse`; returns their sum.
+/// Writes the codes of the numbers times `inverse`. Returns the sum of the codes.
 std::int32_t round_codes(std::int8_t* codes, const float* x, std::int64_t count, float inverse) {
   std::int32_t sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -51,7 +51,7 @@ std::int32_t round_codes(std::int8_t* codes, const float* x, std::int64_t count,
   return sum;
 }
 
-/// Offsets of the parts of a rounded row, in bytes.
+/// Offsets of the parts of a rounded row, in bytes from its start.
 struct RowLayout {
   explicit RowLayout(BlockFormat format, std::int64_t inputs)
       : chunks((inputs + kChunk - 1) / kChunk),
@@ -70,7 +70,7 @@ struct RowWriter {
   float* scales;
   std::int16_t* sums;
 
-  /// Rounds the 64 numbers of a pair of blocks, padded with zeros.
+  /// Rounds 64 numbers, which are a pair of blocks.
   void round_pair(const float* x, std::int64_t pair) const {
     std::int8_t own[kChunk];
     for (int b = 0; b < 2; ++b) {
@@ -88,7 +88,7 @@ struct RowWriter {
       std::copy_n(own, kChunk, to);
       return;
     }
-    for (int quarter = 0; quarter < 4; ++quarter)  // the middle two are swapped
+    for (int quarter = 0; quarter < 4; ++quarter)  // swaps the middle two
       std::copy_n(own + 16 * quarter, 16, to + 16 * (quarter % 2 * 2 + quarter / 2));
   }
   void round_super(const float* x, std::int64_t block) const {
@@ -108,7 +108,7 @@ struct RowWriter {
           round_codes(to + kBlock * part, x + kBlock * part, kBlock, inverse));
     scales[block] = 1 / inverse;
   }
-  /// Writes the terms that subtract the codes' offset.
+  /// Writes the terms that subtract the offset of the codes.
   void write_offsets(std::int64_t lanes) const {
     const int offset = offset_of(format);
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -166,7 +166,7 @@ RoundedInputs::RoundedInputs(BlockFormat format, const Tensor& x, const Stream& 
 
 namespace hybrid_trainer::kernels::cpu::plain {
 
-/// Reads the codes of a pair of blocks.
+/// Reads the codes of a pair of blocks as unsigned numbers.
 template <BlockFormat kFormat>
 void read_pair(std::uint8_t (&codes)[kChunk], const std::uint8_t* const (&blocks)[2]) {
   for (int b = 0; b < 2; ++b) {
@@ -188,7 +188,7 @@ void read_pair(std::uint8_t (&codes)[kChunk], const std::uint8_t* const (&blocks
   }
 }
 
-/// Reads the codes of a quarter of a superblock.
+/// Reads the codes of a quarter of a superblock as unsigned numbers.
 template <BlockFormat kFormat>
 void read_fourth(std::uint8_t (&codes)[kChunk], const std::uint8_t* block, int fourth) {
   const std::uint8_t* const from = block + codes_at(kFormat);
@@ -225,7 +225,7 @@ float scale_of_block(const std::uint8_t* block) {
   return half_at(block);
 }
 
-/// Adds in the order in which registers are added.
+/// Adds lanes in the order in which the vector code adds registers.
 inline float sum_of_lanes(float* lanes, int count) {
   for (int half = count / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
@@ -295,7 +295,7 @@ float multiply_supers(const std::uint8_t* w, const RoundedRow& x, std::int64_t i
   return kHasMin ? sum - sum_of_lanes(least, 4) : sum;
 }
 
-/// sums = a row of w times kRows rows of x.
+/// sums = the products of a row of w and kRows rows of x.
 template <BlockFormat kFormat, int kRows>
 void multiply_row(float* sums, const std::uint8_t* w, const RoundedRow* x, std::int64_t inputs) {
   for (int n = 0; n < kRows; ++n) {
@@ -313,12 +313,12 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr int kRowsAtOnce = 4;  // rows of x for each read of a row of w
+constexpr int kRowsAtOnce = 4;  // rows of x for which a row of w is read once
 
 using MultiplyRow = void (*)(float* sums, const std::uint8_t* w, const RoundedRow* x,
                              std::int64_t inputs);
 
-/// Functions for one row of x, and for kRowsAtOnce.
+/// Functions that multiply one row of x, or kRowsAtOnce rows.
 struct RowProducts {
   MultiplyRow one, several;
 };
@@ -343,7 +343,7 @@ RowProducts products_of(BlockFormat format, std::index_sequence<kFormats...>) {
   return products;
 }
 
-/// Rows of w and the functions that multiply them.
+/// Consecutive rows of w, and the functions that multiply them.
 struct PartProduct {
   std::int64_t first, end, bytes_of_row;  // among all outputs
   const std::uint8_t* w;

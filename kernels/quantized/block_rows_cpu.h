@@ -4,13 +4,14 @@
 
 #include "kernels/quantized/block_codes_cpu.h"
 
-// Products of block_linear_cpu.cpp with AVX2, bit-identical.
+// Products of block_linear_cpu.cpp with AVX2. Bit-identical to the others.
 
 #define HT_AVX2 gnu::target("arch=x86-64-v3")
 
 namespace hybrid_trainer::kernels::cpu::avx2 {
 
-/// The first 32 and the last 32 codes of a chunk, or the sums of its lanes.
+/// Chunk contains the first 32 and the last 32 codes of a chunk; Sums contains the sums of its
+/// lanes.
 struct Chunk {
   __m256i first, last;
 };
@@ -22,7 +23,7 @@ struct Sums {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
 
-/// Returns the lower four bits of the bytes, then the upper four.
+/// Returns the lower four bits of each byte as `first`, and the upper four as `last`.
 [[HT_AVX2]] inline Chunk nibbles(__m256i both) {
   const __m256i four = _mm256_set1_epi8(15);
   return {_mm256_and_si256(both, four), _mm256_and_si256(_mm256_srli_epi16(both, 4), four)};
@@ -38,7 +39,8 @@ struct Sums {
                           _mm256_set1_epi8(16));
 }
 
-/// Codes of Q8_0 are signed.
+/// Returns the codes of a pair of blocks. They are signed if the format is Q8_0, otherwise
+/// unsigned.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline Chunk pair_codes(const std::uint8_t* first, const std::uint8_t* second) {
   const std::uint8_t *const a = first + codes_at(kFormat), *const b = second + codes_at(kFormat);
@@ -81,12 +83,12 @@ template <BlockFormat kFormat>
   const __m128 two = _mm_add_ps(lanes, _mm_movehl_ps(lanes, lanes));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
-/// Sums over alternating scales and minimums.
+/// Returns the sum of the minimums, whose lanes alternate with the lanes of the scales.
 [[HT_AVX2]] inline float sum_of_mins(__m128 lanes) {
   const __m128 of_blocks = _mm_movehdup_ps(lanes);
   return _mm_cvtss_f32(_mm_add_ss(of_blocks, _mm_movehl_ps(of_blocks, of_blocks)));
 }
-/// Adds `factor` times the minimums of a superblock times its sums of codes.
+/// Adds `factor` times the sum of a superblock's minimums, each multiplied by its sum of codes.
 [[HT_AVX2]] inline void add_mins(__m128& to, float factor, std::uint64_t mins,
                                  const std::int16_t* sums) {
   const __m128i total =
@@ -99,7 +101,7 @@ template <BlockFormat kFormat>
   return sum_of_four(_mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1)));
 }
 
-/// Returns sums of four products.
+/// Returns sums of four adjacent products each.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline __m256i multiply_half(__m256i codes, const RoundedRow& x, std::int64_t at) {
   const __m256i of = load_32(x.codes + at), one = _mm256_set1_epi16(1);
@@ -181,7 +183,7 @@ template <BlockFormat kFormat>
   }
 }
 
-/// Returns the scales of the lanes of a quarter, one byte each.
+/// Returns the scale of each lane in a quarter of a superblock.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline Chunk fourth_scales(const std::uint8_t* block, std::uint64_t packed,
                                        int fourth) {
@@ -254,7 +256,7 @@ template <BlockFormat kFormat, int kRows>
 
 #undef HT_AVX2
 
-// Products of block_linear_cpu.cpp with AVX-512 VNNI, bit-identical.
+// Products of block_linear_cpu.cpp with AVX-512 VNNI. Bit-identical to the others.
 
 #define HT_VNNI gnu::target("arch=x86-64-v4,avx512vnni")
 
@@ -269,7 +271,7 @@ using avx2::add_mins, avx2::pair_scales, avx2::sum_of_four, avx2::sum_of_mins;
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(second)), 1);
 }
 
-/// Returns the lower four bits of the bytes, then the upper four.
+/// Returns the lower four bits of each byte, followed by the upper four.
 [[HT_VNNI]] inline __m512i nibbles(__m256i both) {
   const __m512i apart =
       _mm512_inserti64x4(_mm512_castsi256_si512(both), _mm256_srli_epi16(both, 4), 1);
@@ -377,7 +379,7 @@ template <BlockFormat kFormat>
   }
 }
 
-/// Returns the scales of a superblock's lanes in each quarter.
+/// Returns the scale of each lane in a quarter of a superblock.
 template <BlockFormat kFormat>
 [[HT_VNNI]] inline __m512i fourth_scales(__m512i of_block, int fourth) {
   const __m512i lanes = kFormat == BlockFormat::kQ6_K

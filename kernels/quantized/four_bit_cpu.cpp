@@ -11,12 +11,13 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Rounds twice, even if the caller uses fused multiply-add.
+/// Returns level·scale + offset, rounded twice even if the caller uses fused multiply-add.
 [[gnu::noinline]] float magnitude(float level, float scale, float offset) {
   return level * scale + offset;
 }
 
-/// Counts the midpoints below each of n numbers of a block whose scale is a normal number.
+/// Writes the code of each of n numbers: the number of scaled midpoints below it. The block's scale
+/// must be a normal number.
 inline void find_places(std::uint8_t* places, const float* x, int n, float scale) {
   float bounds[kFourBitMiddles.size()];
   for (std::size_t k = 0; k < kFourBitMiddles.size(); ++k) bounds[k] = kFourBitMiddles[k] * scale;
@@ -30,7 +31,8 @@ inline void find_places(std::uint8_t* places, const float* x, int n, float scale
 
 constexpr int kCodesOfWord = 8;  // of 32 bits
 
-/// Codes of a register of words, and elements of x: one or two blocks, or half of one.
+/// Number of codes in a register of words, and of the elements of x that they multiply: one or two
+/// blocks, or half a block.
 template <int kLanes>
 constexpr std::int64_t kAtOnce = kCodesOfWord* kLanes;
 
@@ -39,8 +41,9 @@ constexpr std::int64_t padded(std::int64_t inputs) {
   return (inputs + kAtOnce<kLanes> - 1) / kAtOnce<kLanes> * kAtOnce<kLanes>;
 }
 
-/// x in f32, each row followed by zeros. For each register of codes: first the numbers for the
-/// words' lowest half bytes, then for the next ones.
+/// Converts x to f32 and pads each row with zeros. The elements for a register of codes are stored
+/// in this order: those that multiply the words' lowest half bytes, then those for the next half
+/// bytes.
 template <int kLanes, class T>
 void arrange_words(const T* x, std::int64_t rows, std::int64_t inputs, float* arranged) {
   for (std::int64_t n = 0; n < rows; ++n) {
@@ -64,7 +67,7 @@ struct FourBitProduct {
   const float* x;  // arranged
   std::int64_t rows, inputs, stride;
 
-  /// Returns the factor of the codes of a block.
+  /// Returns the magnitude by which the codes of a block are multiplied.
   float size_of_block(std::int64_t block) const {
     return levels == nullptr
                ? scales[block]
@@ -72,7 +75,7 @@ struct FourBitProduct {
   }
 };
 
-/// The values of the 16 codes in registers, and selection of values by codes.
+/// The values of the 16 codes in registers. Selects values by codes.
 template <int kLanes>
 struct CodeTable {
   typedef float Floats __attribute__((vector_size(4 * kLanes)));
@@ -98,7 +101,8 @@ struct CodeTable {
   }
 };
 
-/// Magnitudes of the blocks that a register's lanes belong to, from `block` on; 0 beyond the row.
+/// Sets `sizes` to the magnitude of the block of each lane of a register, starting with `block`; 0
+/// beyond the row.
 template <int kLanes, class Floats>
 inline void sizes_of_lanes(Floats& sizes, const FourBitProduct& of, std::int64_t block,
                            std::int64_t blocks_left) {
@@ -113,7 +117,8 @@ inline void sizes_of_lanes(Floats& sizes, const FourBitProduct& of, std::int64_t
   }
 }
 
-/// sums = one row of w times kRows rows of x. Lanes are added in order: bits depend on kLanes.
+/// sums = the products of a row of w and kRows rows of x. Lanes are added in order, so that bits
+/// depend only on kLanes.
 template <int kLanes, int kRows>
 inline void multiply_row(float (&sums)[kRows], const float* const (&x)[kRows],
                          const FourBitProduct& of, const CodeTable<kLanes>& table,

@@ -1,4 +1,4 @@
-// Kernels for blocks of 4-bit numbers (kernels/quantized/quantization.h).
+// Kernels for blocks of 4-bit numbers; see kernels/quantized/quantization.h.
 
 #include <algorithm>
 
@@ -42,7 +42,7 @@ __device__ const std::array<float, 15> kMiddles = kFourBitMiddles;
 
 constexpr int kCodes = 8;  // per thread, read together
 
-/// Element i is a value.
+/// Computes value i.
 template <class T>
 struct DequantizeFourBit {
   T* values;
@@ -60,15 +60,16 @@ struct DequantizeFourBit {
   }
 };
 
-/// Element i is a block.
+/// Quantizes block i.
 struct QuantizeFourBit {
   std::uint8_t* codes;
   float* scales;
   const float* x;
   std::int64_t count;
-  /// 0 if it is not a normal number, NaN if it is infinite or an element is NaN.
+  /// Returns the largest magnitude of the elements, but 0 in place of a subnormal number, and NaN
+  /// if an element is infinite or NaN.
   __device__ float largest(std::int64_t first, std::int64_t last) const {
-    unsigned int largest = 0;  // its bits: a NaN's exceed every number's
+    unsigned int largest = 0;  // bits; a NaN's exceed every number's
     for (std::int64_t i = first; i < last; ++i) {
       const unsigned int bits = std::bit_cast<unsigned int>(x[i]) & 0x7FFFFFFFu;
       largest = bits > largest ? bits : largest;
@@ -113,13 +114,13 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kOutputs = 4;      // rows of w per block, so that x is read once for all of them
-constexpr int kCodesAtOnce = 8;  // per operand and thread, read together: 4 bytes
+constexpr int kOutputs = 4;      // rows of w per block, for which x is read once
+constexpr int kCodesAtOnce = 8;  // 4 bytes per operand, read together by a thread
 constexpr int kMaxRows = 8;      // of x
 
 template <class T>
 struct FourBitProduct {
-  T* y;  // for w's first row, like bias and residual
+  T* y;  // starts at the column of w's first row, like bias and residual
   const T* x;
   FourBitBlocks w;
   const float* bias;  // may be null, like the residual
@@ -128,7 +129,8 @@ struct FourBitProduct {
   std::int64_t columns;  // of y
 };
 
-/// Values of kOutputs rows of w, from `first` on, at input i; rows beyond the last repeat it.
+/// Values of kOutputs rows of w, starting with `first`, at inputs from i on. Rows beyond the last
+/// one repeat it.
 struct FourBitWeights {
   float values[kOutputs][kCodesAtOnce];
   float magnitudes[kOutputs];
@@ -152,7 +154,7 @@ struct FourBitWeights {
   }
 };
 
-/// sum[n][o] belongs to row n of x and output o, over a thread's inputs.
+/// Adds a thread's products to sum[n][o], which is for row n of x and output o.
 template <int kRows, class T>
 __device__ void add_products(float (&sum)[kRows][kOutputs], const FourBitProduct<T>& of,
                              const FourBitWeights& weights, std::int64_t i) {

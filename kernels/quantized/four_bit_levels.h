@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Values of bitsandbytes' create_dynamic_map: the positive ones below 1.
+/// The positive values below 1 of bitsandbytes' create_dynamic_map.
 constexpr std::array<float, 127> kPositiveLevels{
     5.50000038e-07f, 3.25000019e-06f, 7.7499999e-06f,  2.12499981e-05f, 4.37499984e-05f,
     6.62500024e-05f, 8.87499991e-05f, 0.000156250011f, 0.000268750038f, 0.000381250022f,
@@ -44,7 +44,7 @@ constexpr std::array<float, 256> make_four_bit_levels() {
   return levels;
 }
 
-/// Midpoints of adjacent kFourBitValues, which ascend from code 0 on.
+/// Midpoints between adjacent kFourBitValues, which ascend with the code.
 constexpr std::array<float, 15> kFourBitMiddles = [] {
   std::array<float, 15> middles{};
   for (std::size_t i = 0; i < middles.size(); ++i)

@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer::kernels {
 
-// Numbers quantized to one byte each, with one f32 scale, the largest magnitude, for each block of
-// 256. Source: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
+// Numbers quantized to one byte each. Each block of 256 has one f32 scale, its largest magnitude.
+// Source: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 
 constexpr std::int64_t kQuantizationBlock = 256;
 
@@ -18,49 +18,50 @@ constexpr std::int64_t quantization_blocks(std::int64_t elements) {
   return (elements + kQuantizationBlock - 1) / kQuantizationBlock;
 }
 
-/// Values in [-1, 1] that the bytes represent, to be multiplied by the scale: a dynamic tree of
-/// seven decades, each with twice the values of the one below. Byte 0 is 0 in both.
+/// The values in [-1, 1] that the bytes represent, to be multiplied by the scale. They form a
+/// dynamic tree of seven decades, each with twice as many values as the next lower one. Byte 0
+/// represents 0 in both maps.
 enum class QuantizationMap {
   kSigned,   // for first moments: errors up to 0.71 % of the scale, below a tenth of it 0.15 %, ...
   kUnsigned  // for second moments, which are not negative: half the error
 };
 
-/// codes = the bytes whose intervals contain x / scale: a decade is divided into equal intervals
-/// with values at their centers; between 0 and the first value, and below 1, the nearer value
-/// applies. A bound belongs to the smaller value. codes: u8
-/// of x's shape; scales: (quantization_blocks(N)) f32; x: N elements, f32, of any shape. The
-/// unsigned map treats a negative x as 0, and maps only 0 to 0: positive values stay positive,
-/// since second moments are divisors. A block with a NaN or an infinity gets the scale NaN, so that
-/// all of it dequantizes to NaN. Bit-identical on every device.
+/// codes = the bytes whose intervals contain x / scale. Each decade is divided into equal intervals
+/// with values at their centers. Between 0 and the smallest value, and between the largest value
+/// below 1 and 1, the nearer value is used. A bound belongs to the smaller value. codes: u8 of x's
+/// shape; scales: (quantization_blocks(N)) f32; x: N elements, f32, of any shape. The unsigned map
+/// treats a negative x as 0, and maps only 0 to 0: positive values stay positive, because second
+/// moments are divisors. A block with a NaN or an infinity gets the scale NaN, so that the whole
+/// block dequantizes to NaN. Bit-identical on every device.
 void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
               const Stream& stream);
 /// x = value of the code · scale of its block. Shapes and types as in quantize.
 void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, QuantizationMap map,
                 const Stream& stream);
 
-// A matrix quantized to 8 bits, with one magnitude per row, in the format of LLM.int8(). Source:
-// Dettmers et al. 2022, "LLM.int8()", section 2.1; without the decomposition of activations with
-// outliers: products use the dequantized values.
+// A matrix quantized to 8 bits, with one magnitude per row, in the format of LLM.int8().
+// Activations with outliers are not decomposed; products use the dequantized values. Source:
+// Dettmers et al. 2022, "LLM.int8()", section 2.1.
 
 struct EightBitTensors {
   Tensor codes;       // i8 (rows, columns), -127 … 127
-  Tensor magnitudes;  // f32 (rows), the largest of each row
+  Tensor magnitudes;  // f32 (rows), the largest magnitude in each row
   /// Makes uninitialized tensors.
   static EightBitTensors empty(std::int64_t rows, std::int64_t columns, const Stream& stream);
 };
 
-/// values (rows, columns), f32 or bf16 = code · magnitude of the row · 1/127, each product rounded to
-/// f32. Bit-identical on every device.
+/// values = code · magnitude of the row · 1/127, with each product rounded to f32. values: (rows,
+/// columns) f32 or bf16. Bit-identical on every device.
 void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, const Stream& stream);
 
-// MXFP4: 4-bit floating point (a sign, two bits of exponent, one of fraction) in blocks of 32 with
-// one power of two, 0.531 bytes per number. Source: Open Compute Project 2023, "OCP Microscaling
-// Formats (MX) Specification", version 1.0.
+// MXFP4: 4-bit floating point (a sign, two exponent bits, one fraction bit) in blocks of 32, each
+// scaled by one power of two. Takes 0.531 bytes per number. Source: Open Compute Project 2023, "OCP
+// Microscaling Formats (MX) Specification", version 1.0.
 
 constexpr std::int64_t kMicroScalingBlock = 32;
-/// The largest exponent for which no number is infinite.
+/// The largest exponent with which all numbers are finite.
 constexpr std::uint8_t kMaxMicroScalingExponent = 252;
-/// Returns 2^(exponent − 127); 255 is NaN.
+/// Returns 2^(exponent − 127), or NaN for exponent 255.
 constexpr float micro_scaling_factor(std::uint8_t exponent) {
   const std::uint32_t bits = exponent == 0     ? 0x00400000u
                              : exponent == 255 ? 0x7FC00000u
@@ -71,7 +72,7 @@ constexpr std::array<float, 16> kMicroScalingValues{0.0f,  0.5f,  1.0f,  1.5f,  
                                                     4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
                                                     -2.0f, -3.0f, -4.0f, -6.0f};
 
-/// A matrix whose columns are a multiple of kMicroScalingBlock.
+/// A matrix whose number of columns is a multiple of kMicroScalingBlock.
 struct MicroScalingTensors {
   Tensor codes;      // u8 (rows, columns / 2), the first of two numbers in the lower half
   Tensor exponents;  // u8 (rows, columns / 32)
@@ -79,19 +80,21 @@ struct MicroScalingTensors {
   static MicroScalingTensors empty(std::int64_t rows, std::int64_t columns, const Stream& stream);
 };
 
-/// values (rows, columns), f32 or bf16 = code's value · 2^(exponent − 127). Exact from 2^-126 on.
+/// values = the code's value · 2^(exponent − 127), exact from 2^-126 on. values: (rows, columns)
+/// f32 or bf16.
 void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& from,
                               const Stream& stream);
 
-// Numbers quantized to 4 bits in the format of bitsandbytes: blocks of 64 with one magnitude. The
-// magnitude is f32 (0.563 bytes per number) or quantized to one byte plus an offset, in blocks of
-// 256 with one f32 scale (0.516). Source: Dettmers et al. 2023, "QLoRA", sections 3 and 4.
+// Numbers quantized to 4 bits in the format of bitsandbytes: blocks of 64 with one magnitude each.
+// The magnitudes are f32 (0.563 bytes per number), or quantized to one byte each plus an offset, in
+// blocks of 256 with one f32 scale (0.516 bytes per number). Source: Dettmers et al. 2023, "QLoRA",
+// sections 3 and 4.
 
 constexpr std::int64_t kFourBitBlock = 64, kFourBitLevelBlock = 256;
 
-/// Levels of the codes, to be multiplied by the block's magnitude: NormalFloat 4, equally likely
-/// values of a normal distribution; or 4-bit floating point: a sign, two exponent bits, one of
-/// fraction.
+/// Values of the codes, to be multiplied by the block's magnitude. kNormal: NormalFloat 4, equally
+/// likely values of a normal distribution. kFloat: 4-bit floating point (a sign, two exponent bits,
+/// one fraction bit).
 enum class FourBitType { kNormal, kFloat };
 constexpr std::array<float, 16> kFourBitValues{-1.0f,
                                                -0.6961928009986877f,
@@ -117,12 +120,12 @@ constexpr const std::array<float, 16>& four_bit_values(FourBitType type) {
   return type == FourBitType::kNormal ? kFourBitValues : kFourBitFloats;
 }
 
-/// Values of the levels, ascending, without their block's scale: a dynamic tree of seven decades.
+/// Values of the levels, ascending, to be multiplied by the scale: a dynamic tree of seven decades.
 extern const std::array<float, 256> kFourBitLevels;
 
 struct FourBitTensors {
   Tensor codes;   // u8, two numbers per byte, the first one in the upper half
-  Tensor levels;  // u8, one per block; undefined: the scales are the magnitudes
+  Tensor levels;  // u8, one per block; undefined if the scales are the magnitudes
   Tensor scales;  // f32, one per kFourBitLevelBlock blocks, or per block
   float offset = 0;
   FourBitType type = FourBitType::kNormal;
@@ -130,26 +133,28 @@ struct FourBitTensors {
   static FourBitTensors empty(std::int64_t count, FourBitType type, const Stream& stream);
 };
 
-/// values = value of the code · (value of the level · scale + offset), or · scale, products and sum
-/// rounded to f32. values: f32 or bf16, of any shape. Bit-identical on every device.
+/// values = the code's value · magnitude. The magnitude is the level's value · scale + offset, or
+/// the scale if there are no levels. Products and sums are rounded to f32. values: f32 or bf16, of
+/// any shape. Bit-identical on every device.
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream);
-/// Quantizes to the nearest value of number / scale, ties to the smaller; the scale of a block is
-/// its largest magnitude. `to`: kNormal without levels; values: f32, of any shape. A block with a
-/// NaN or an infinity gets the scale NaN, so that all of it dequantizes to NaN; one whose largest
-/// magnitude is not a normal number becomes 0. Bit-identical on every device.
+/// Quantizes number / scale to the nearest value, ties to the smaller one. The scale of a block is
+/// its largest magnitude. `to` must be kNormal without levels. values: f32, of any shape. A block
+/// with a NaN or an infinity gets the scale NaN, so that the whole block dequantizes to NaN. A
+/// block whose largest magnitude is subnormal becomes 0. Bit-identical on every device.
 void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream& stream);
 
-/// Rows of (outputs, inputs), quantized separately; `inputs` is a multiple of kFourBitBlock.
+/// `count` rows of a matrix (outputs, inputs), starting with row `first` of the outputs and
+/// quantized separately. `inputs` must be a multiple of kFourBitBlock.
 struct FourBitRows {
   const FourBitTensors& tensors;
   std::int64_t first, count;
 };
 
-/// y's columns [w.first, w.first + w.count) = x·wᵀ + bias + residual, for few rows of x, as in
-/// generation: reads the codes once for four rows, on CUDA for eight, and stores no values of w. x:
+/// Columns [w.first, w.first + w.count) of y = x·wᵀ + bias + residual, for few rows of x, as in
+/// generation. Reads the codes once for four rows, on CUDA for eight, and stores no values of w. x:
 /// (N, inputs), y: (N, outputs), bias: (outputs) f32 or undefined, residual: (N, outputs) or
-/// undefined (may be y). x, residual, y of one dtype, f32 or bf16. Values of w and sums are f32.
-/// The bits of a row of y do not depend on other rows. Throws ShapeMismatch.
+/// undefined (may be y). x, residual and y have one dtype, f32 or bf16. Values of w and sums are
+/// f32. The bits of a row of y do not depend on other rows. Throws ShapeMismatch.
 void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, const Tensor& bias,
                      const Tensor& residual, const Stream& stream);
 

@@ -9,10 +9,12 @@ namespace hybrid_trainer::kernels {
 constexpr int kCodes = 256;
 constexpr int kDecades = 7;
 
-/// Bits of a map's tree, and the index of its 0 among all its values in ascending order.
+/// tree_width returns the number of bits of a map's tree. zero_place returns the index of 0 among
+/// all values of the map in ascending order.
 constexpr int tree_width(QuantizationMap map) { return map == QuantizationMap::kSigned ? 7 : 8; }
 constexpr int zero_place(QuantizationMap map) { return map == QuantizationMap::kSigned ? 127 : 0; }
-/// Trees have seven decades: the lowest bit pattern of a width is 1 << (width - 7).
+/// Returns the bits in the tree of the value that is `steps_from_zero` steps above 0. The tree has
+/// seven decades, so that its lowest bit pattern is 1 << (width - 7).
 constexpr int tree_bits(QuantizationMap map, int steps_from_zero) {
   return steps_from_zero + (1 << (tree_width(map) - kDecades)) - 1;
 }
@@ -20,10 +22,10 @@ constexpr int code_of(QuantizationMap map, int place) {
   return (place - zero_place(map)) & (kCodes - 1);
 }
 
-/// Start of the interval of `bits` in Dettmers' dynamic tree. `bits` of `width`, read as leading
-/// zeros, a one and a fraction of b bits, represent 10^-zeros · (0.1 + 0.9 · (fraction + 1/2) /
-/// 2^b). Decades are divided into equal intervals with their values at the centers; but the only
-/// value of the lowest decade applies from half of it on.
+/// Returns the lower bound of the interval of `bits` in Dettmers' dynamic tree. `bits` has `width`
+/// bits: leading zeros, a one, and a fraction of b bits. It represents 10^-zeros · (0.1 + 0.9 ·
+/// (fraction + 1/2) / 2^b). Decades are divided into equal intervals with their values at the
+/// centers, except that the only value of the lowest decade is used from half of it on.
 constexpr double tree_bound(unsigned int bits, int width) {
   const int fraction_bits = std::bit_width(bits) - 1;
   const double intervals = 1u << fraction_bits;
@@ -32,14 +34,15 @@ constexpr double tree_bound(unsigned int bits, int width) {
   return bound;
 }
 
-/// A line for each decade, indexed by its argument's exponent modulo 8.
+/// One line per decade, indexed by the exponent of the line's argument modulo 8.
 struct DecadeLines {
   alignas(32) float slopes[kDecades + 1] = {};
   alignas(32) float starts[kDecades + 1] = {};
 };
 
-/// Expresses the tree's values as f32 lines of the steps from zero plus this shift. The remaining
-/// line leads from 0 to 1, at the last code; for the signed map to -1, the code of byte -128.
+/// make_value_lines expresses the tree's values as f32 lines, one per decade. Their argument is the
+/// number of steps from zero plus value_shift. The remaining line goes from 0 at zero steps to the
+/// value at the last code: 1, or for the signed map -1 at byte -128.
 constexpr float value_shift(QuantizationMap map) {
   return map == QuantizationMap::kSigned ? 0.5f : 1.0f;
 }
@@ -62,7 +65,8 @@ constexpr DecadeLines make_value_lines(QuantizationMap map) {
     set(0, 1.0 / 255, -1.0 / 255);
   return lines;
 }
-/// A product of floats and a sum in double are exact here: it rounds once, like fused arithmetic.
+/// Evaluates the line at `along`. Product and sum are exact in double, so that the result is
+/// rounded once, as in fused arithmetic.
 constexpr float value_of(const DecadeLines& lines, float along) {
   const std::uint32_t decade = (std::bit_cast<std::uint32_t>(along) >> 23) & kDecades;
   return static_cast<float>(static_cast<double>(lines.slopes[decade]) * along +
@@ -75,8 +79,8 @@ struct QuantizationTable {
   float bounds[kCodes + 1] = {};  // place p covers (bounds[p], bounds[p + 1]]
 };
 
-/// Signed: a sign and a tree of seven bits, with 1 for the unused pattern, -0. Unsigned: the sign
-/// bit becomes one more fraction bit, and 1 follows the tree's last pattern.
+/// The signed map has a sign and a tree of seven bits; the unused pattern, -0, represents 1. In the
+/// unsigned map the sign bit becomes one more fraction bit, and 1 follows the tree's last pattern.
 constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
   QuantizationTable table;
   const DecadeLines lines = make_value_lines(map);
@@ -100,8 +104,9 @@ constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
   return table;
 }
 
-/// Returns the tree's bits, as a real number, for a magnitude from 0 to 1. Each decade is a line,
-/// steeper than the one above it, so the result is the minimum over all lines.
+/// Returns the bits in the tree, as a real number, for a magnitude from 0 to 1. Each decade is a
+/// line, which is steeper than the line of the next higher decade. Therefore the result is the
+/// minimum over all lines.
 template <int kWidth, int kZeros = kDecades - 1>
 constexpr float bits_near(float magnitude) {
   constexpr float kIntervals = 1 << (kWidth - 1 - kZeros);
@@ -120,13 +125,13 @@ constexpr float bits_near(float magnitude) {
 }
 
 /// Returns the place of x in a block whose largest magnitude is `reach`, a normal number. Rounding
-/// errors do not matter, since the table's bounds decide.
+/// errors of the guess do not matter, because the table's bounds decide.
 template <QuantizationMap kMap>
 constexpr int place_of(float x, float reach, float inverse_reach, const float* bounds) {
   const float magnitude = (x < 0 ? -x : x) * inverse_reach;
   const int steps = static_cast<int>(bits_near<tree_width(kMap)>(magnitude)) - tree_bits(kMap, 0);
   const int guess = zero_place(kMap) + (x < 0 ? -steps : steps);
-  const int near = guess < 0 ? 0 : guess;  // at most one off
+  const int near = guess < 0 ? 0 : guess;  // wrong by at most one
   return near - 1 + (x > bounds[near] * reach) + (x > bounds[near + 1] * reach);
 }
 

@@ -1,5 +1,5 @@
-// Quantization blocks, one per warp: a lane has 8 of the 256 elements, in packs of N; adjacent
-// lanes read adjacent packs.
+// Processes one quantization block per warp. Each lane has 8 of the 256 elements, in packs of N;
+// adjacent lanes read adjacent packs.
 
 #pragma once
 
@@ -14,7 +14,8 @@ namespace hybrid_trainer::kernels::cuda {
 constexpr int kPerLane = kQuantizationBlock / kWarp;
 constexpr int kQuantizingThreads = 256;
 constexpr int kQuantizingWarps = kQuantizingThreads / kWarp;
-/// Enough for any device; with more, reading the tables would take noticeable time.
+/// Maximum blocks of threads. Enough for any device; with more, reading the tables would take
+/// noticeable time.
 constexpr std::int64_t kMaxQuantizingBlocks = 4096;
 
 namespace {
@@ -30,7 +31,7 @@ struct SharedTable {
   const float* bounds;
 };
 
-/// All threads of the block must call it.
+/// Copies a map's table to shared memory. All threads of the block must call it.
 template <QuantizationMap kMap>
 __device__ SharedTable<kMap> load_table() {
   __shared__ float values[kCodes];
@@ -55,7 +56,8 @@ __device__ int pack_begin(int pack) {
   return (pack * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
 }
 
-/// Loads the lane's elements of a block of `count`, which is 256 for N > 1; 0 beyond.
+/// Loads the lane's elements of a block with `count` elements, which must be 256 if N > 1. Elements
+/// beyond become 0.
 template <int N, class T>
 __device__ void load_lane(float (&to)[kPerLane], const T* from, int count) {
   for (int pack = 0; pack < kPerLane / N; ++pack) {
@@ -87,8 +89,8 @@ __device__ void decode_lane(float (&to)[kPerLane], const std::uint8_t* codes, fl
   }
 }
 
-/// Returns the largest magnitude of the warp's elements: 0 if it is not a normal number, NaN if it
-/// is infinite or an element is NaN.
+/// Returns the largest magnitude of the warp's elements, but 0 in place of a subnormal number, and
+/// NaN if an element is infinite or NaN.
 __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   constexpr unsigned int kInfinity = 0x7F800000u;
   constexpr unsigned int kMinNormal = 0x00800000u;
@@ -103,7 +105,8 @@ __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   return largest < kMinNormal ? 0.0f : std::bit_cast<float>(largest);
 }
 
-/// Writes the codes, all 0 if the scale is 0 or NaN, and the scale. All lanes must call it.
+/// Writes the scale and the codes, which are all 0 if the scale is 0 or NaN. All lanes must call
+/// it.
 template <int N, QuantizationMap kMap>
 __device__ void encode_lane(std::uint8_t* codes, float* scale_to, const float (&x)[kPerLane],
                             int count, const SharedTable<kMap>& table) {
@@ -143,8 +146,8 @@ __global__ void __launch_bounds__(kQuantizingThreads)
   }
 }
 
-/// Enqueues body.at<N>(block, first element, elements of the block, tables), one warp per
-/// quantization block; uses packs if all of `begins`, the arrays of the body, are aligned.
+/// Enqueues body.at<N>(block, first element, number of elements, tables) with one warp per
+/// quantization block. Uses packs if all of `begins`, the arrays that the body uses, are aligned.
 template <class Body, class... Pointers>
 void for_quantized_blocks(const Stream& stream, const char* name, std::int64_t elements,
                           const Body& body, Pointers... begins) {

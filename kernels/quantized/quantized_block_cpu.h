@@ -5,9 +5,9 @@
 #include "kernels/backend/parallel.h"
 #include "kernels/quantized/quantization_table.h"
 
-// Computes codes in registers, since lookups in a table of 256 would take most of the time. Results
-// are bit-identical to the table's. Uses vectors of eight even with AVX-512: a register of eight
-// has one number per decade, and is permuted by the decade.
+// Computes codes in registers, because lookups in a table of 256 would take most of the time.
+// Results are bit-identical to the table's. Uses vectors of eight even with AVX-512, because a
+// register of eight has one number per decade and can be permuted by the decade.
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -41,8 +41,9 @@ template <QuantizationMap kMap>
 constexpr int kFixedBits = 15;
 constexpr int kNear = 4;  // 2^-13; errors are below 2^-14
 
-/// Indexed by the decade of a magnitude, from the lowest on, and 7 near 1: the line from magnitudes
-/// to places, times 2^15 and kNear above, and the bits of the last magnitude.
+/// Arrays indexed by the decade of a magnitude, starting with the lowest; index 7 is for magnitudes
+/// near 1. `line` maps magnitudes to places times 2^15, plus kNear. `ends` has the bits of the last
+/// magnitude of each decade.
 struct PlaceLines {
   DecadeLines line;
   alignas(32) std::int32_t ends[kDecades + 1] = {};
@@ -59,7 +60,7 @@ constexpr PlaceLines make_place_lines(QuantizationMap map) {
   for (int i = kDecades - 1; i >= 0; --i, power /= 10) {
     const double intervals = 1 << (tree_width(map) - kDecades + i);
     const double slope = intervals / (0.9 * power), start = intervals * 8 / 9;
-    if (i == kDecades - 1) {  // 1 begins a quarter of an interval lower
+    if (i == kDecades - 1) {  // the interval of 1 begins a quarter of an interval lower
       set(i, slope, start, 1 - 0.45 / intervals);
       set(i + 1, slope, start + 0.25, std::numeric_limits<float>::max());
     } else if (intervals == 1) {  // one value, 0.55, from the middle on
@@ -71,7 +72,8 @@ constexpr PlaceLines make_place_lines(QuantizationMap map) {
   return lines;
 }
 
-/// Returns the places above 0 of eight magnitudes over the reach, times 2^15 and kNear above.
+/// Returns the place above 0 of each of eight magnitudes, relative to the block's largest
+/// magnitude, times 2^15, plus kNear.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline __m256i fixed_places(__m256 magnitude,
                                                               float inverse_reach) {
@@ -81,7 +83,8 @@ template <QuantizationMap kMap>
   const __m256 size =
       _mm256_max_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(inverse_reach)), _mm256_set1_ps(kMin));
   const __m256i bits = _mm256_castps_si256(size);
-  // A float's bits are nearly its logarithm: the decade is the guess or, past its end, the next.
+  // The bits of a float are nearly a linear function of its logarithm, so that the decade is the
+  // guess or, beyond its end, the next one.
   const __m256 guess =
       _mm256_fmadd_ps(_mm256_cvtepi32_ps(bits), _mm256_set1_ps(kLog), _mm256_set1_ps(kMagic - 32));
   const __m256i below = _mm256_castps_si256(guess);
@@ -93,7 +96,8 @@ template <QuantizationMap kMap>
                       _mm256_permutevar8x32_ps(_mm256_load_ps(kLines.line.starts), decade)));
 }
 
-/// Writes 32 codes. Returns true if one is so near a bound that rounding errors may have decided.
+/// Writes 32 codes. Returns true if a number is so near a bound that rounding errors may have
+/// decided its code.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline bool encode_thirty_two(std::uint8_t* codes, const float* x,
                                                                 float inverse_reach) {
@@ -129,7 +133,8 @@ template <QuantizationMap kMap>
 template <QuantizationMap kMap>
 inline constexpr QuantizationTable kTable = make_quantization_table(kMap);
 
-/// Calls body(block, first element, elements of the block) for all blocks of `elements` elements.
+/// Calls body(block, first element, number of elements) for each block of an array of `elements`
+/// elements.
 template <class Body>
 void for_quantized_blocks(std::int64_t elements, const Body& body) {
   parallel_rows(quantization_blocks(elements), kQuantizationBlock,
@@ -142,12 +147,12 @@ void for_quantized_blocks(std::int64_t elements, const Body& body) {
                 });
 }
 
-/// Returns the largest magnitude of n elements: 0 if it is not a normal number, NaN if it is
-/// infinite or an element is NaN.
+/// Returns the largest magnitude of n elements, but 0 in place of a subnormal number, and NaN if an
+/// element is infinite or NaN.
 inline float scale_of(const float* x, int n) {
   constexpr float kMin = std::numeric_limits<float>::min();
   constexpr auto kInfinity = std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
-  std::int32_t largest = 0;  // its bits: a NaN's exceed every number's
+  std::int32_t largest = 0;  // bits; a NaN's exceed every number's
 #pragma omp simd reduction(max : largest)
   for (int i = 0; i < n; ++i) {
     largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
@@ -168,8 +173,8 @@ void encode(std::uint8_t* codes, const float* x, int n, float scale, float inver
   }
 }
 
-/// Writes the codes of one block of n <= 256 elements, all 0 if its scale is 0 or NaN; returns the
-/// scale. `set`: instruction_set().
+/// Writes the codes of one block of n <= 256 elements, which are all 0 if its scale is 0 or NaN.
+/// Returns the scale. `set` must be instruction_set().
 template <QuantizationMap kMap>
 float encode_block(std::uint8_t* codes, const float* x, int n, InstructionSet set) {
   const float scale = scale_of(x, n);
@@ -179,7 +184,7 @@ float encode_block(std::uint8_t* codes, const float* x, int n, InstructionSet se
   }
   const float inverse = 1 / scale;
   int i = 0;
-  // For other scales the inverse or the least bounds are not normal numbers.
+  // If the scale is not in this range, the inverse or the smallest bounds are not normal numbers.
   const bool has_normal_bounds = scale >= 1e-31f && scale <= 8e37f;
   if (set != InstructionSet::kBaseline && has_normal_bounds) {
     for (; i + kThirtyTwo <= n; i += kThirtyTwo) {

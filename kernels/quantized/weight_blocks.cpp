@@ -15,7 +15,7 @@ constexpr std::int64_t bytes_of_row(BlockFormat format, std::int64_t columns) {
   return columns / size.numbers * size.bytes;
 }
 
-/// Throws ShapeMismatch or Error if they are not `rows` rows of `columns` columns.
+/// Throws ShapeMismatch or Error if the tensors are not `rows` rows of `columns` columns.
 void check_blocks(const KernelCall& call, const BlockTensors& tensors, std::int64_t rows,
                   std::int64_t columns) {
   const std::int64_t numbers = block_size(tensors.format).numbers;
@@ -41,7 +41,8 @@ using cpu::half_at, cpu::load_bits;
 unsigned low(std::byte both) { return std::to_integer<unsigned>(both) & 15; }
 unsigned high(std::byte both) { return std::to_integer<unsigned>(both) >> 4; }
 
-/// Calls f(place, code) for codes of four bits; the first half of the block is in the low bits.
+/// Calls f(place, code) for each 4-bit code of a block. The first half of the block is in the low
+/// bits.
 template <class F>
 void for_each_nibble(const std::byte* codes, const F& f) {
   for (std::size_t i = 0; i < kBlock / 2; ++i) {
@@ -94,7 +95,8 @@ struct ScaleAndMin {
   float scale, least;
 };
 
-/// Returns part `j` of eight of a superblock: six bits each, in twelve bytes.
+/// Returns scale and minimum of part `j` of the eight parts of a superblock. They have six bits
+/// each, packed in twelve bytes.
 ScaleAndMin part_of(const std::byte* from, std::size_t j) {
   const auto packed = [&](std::size_t i) { return std::to_integer<unsigned>(from[4 + i]); };
   const unsigned scale = j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;
@@ -102,7 +104,7 @@ ScaleAndMin part_of(const std::byte* from, std::size_t j) {
   return {half_at(from) * static_cast<float>(scale), half_at(from + 2) * static_cast<float>(least)};
 }
 
-/// Decodes with the fifth bits at `bits`, if any.
+/// Decodes a superblock of Q4_K or Q5_K. `bits` points to the fifth bits of the codes, or is null.
 void decode_k(const std::byte* from, const std::byte* bits, const std::byte* codes, float* to) {
   for (std::size_t j = 0; j < kSuperBlock / kBlock; ++j) {
     const ScaleAndMin part = part_of(from, j);

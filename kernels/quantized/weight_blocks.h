@@ -12,7 +12,7 @@ namespace hybrid_trainer::kernels {
 // Weights in the block formats of llama.cpp's model files: rows of blocks, each with scales and
 // codes of a few bits. Source: ggml, ggml-common.h and ggml-quants.c.
 
-/// Blocks of 32 numbers, and superblocks (K) of 256.
+/// Formats with blocks of 32 numbers, or with superblocks (K) of 256.
 enum class BlockFormat { kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kMXFP4 };
 constexpr int kBlockFormats = 9;
 
@@ -26,12 +26,13 @@ constexpr BlockSize block_size(BlockFormat format) {
   return kSizes[static_cast<int>(format)];
 }
 
-/// Returns half of 2^(exponent − 127), the scale of a block of MXFP4, whose codes are halves.
+/// Returns the scale of an MXFP4 block, half of 2^(exponent − 127), because codes are in units of
+/// 1/2.
 constexpr float micro_scale(std::uint8_t exponent) {
   return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);
 }
 
-/// Consecutive rows of a matrix. Blocks of zero bytes represent zeros.
+/// Consecutive rows of a matrix. A block of zero bytes represents zeros.
 struct BlockTensors {
   Tensor bytes;  // u8, consecutive rows
   BlockFormat format = BlockFormat::kQ8_0;
@@ -57,12 +58,13 @@ struct BlockRows {
   BlockTensors tensors;
 };
 
-/// y = x·wᵀ + bias + residual, computed as in llama.cpp: x is rounded to 8 bits in blocks of w's
-/// size, codes are multiplied as integers, and the sums of blocks are scaled and added in f32. w:
-/// consecutive rows, covering all outputs. x: (N, inputs), whole blocks; y: (N, outputs), bias:
-/// (outputs) f32 or undefined, residual: (N, outputs) or undefined (may be y); x, residual, y of
-/// one dtype, f32 or bf16. The bits of a row of y depend neither on other rows nor on instruction
-/// set or threads; it is NaN if x has a NaN or an infinity. CPU only. Throws ShapeMismatch.
+/// y = x·wᵀ + bias + residual, computed as in llama.cpp: x is rounded to 8 bits in blocks of the
+/// same size as in w, codes are multiplied as integers, and the sums of blocks are scaled and added
+/// in f32. w: consecutive rows that cover all outputs. x: (N, inputs), whole blocks; y: (N,
+/// outputs); bias: (outputs) f32 or undefined; residual: (N, outputs) or undefined (may be y). x,
+/// residual and y have one dtype, f32 or bf16. The bits of a row of y do not depend on other rows,
+/// the instruction set, or the threads. The row is NaN if x's row has a NaN or an infinity. CPU
+/// only. Throws ShapeMismatch.
 void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w,
                   const Tensor& bias, const Tensor& residual, const Stream& stream);
 

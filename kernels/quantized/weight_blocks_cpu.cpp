@@ -24,7 +24,7 @@ void decode_row(T* to, const std::byte* from, std::int64_t columns, BlockFormat 
   }
 }
 
-/// Writes rows of values; the n-th is row row_of(n) of the blocks.
+/// Writes rows of values. Row n is decoded from row row_of(n) of the blocks.
 template <class RowOf>
 void decode_rows(const Tensor& values, const BlockTensors& from, const RowOf& row_of) {
   const std::int64_t columns = values.size(1);

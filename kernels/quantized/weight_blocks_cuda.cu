@@ -12,7 +12,8 @@ __device__ float half_at(const std::uint8_t* from) {
   return from_half_bits(static_cast<std::uint16_t>(from[0] | from[1] << 8));
 }
 
-/// Returns four bits of a block of 32; its first half is in the lower half of the bytes.
+/// Returns code i of a block of 32 4-bit codes. The first half of the block is in the lower half of
+/// the bytes.
 __device__ int nibble(const std::uint8_t* codes, int i) {
   return i < 16 ? codes[i] & 15 : codes[i - 16] >> 4;
 }
@@ -39,7 +40,8 @@ __device__ float number_of_block(BlockFormat format, const std::uint8_t* block, 
   return static_cast<float>(code < 8 ? size : -size) * micro_scale(block[0]);
 }
 
-/// Q5_K has fifth bits. Each product is exact, so that adding to it rounds once.
+/// Returns number i of a superblock of Q4_K, or of Q5_K, which has fifth bits. Each product is
+/// exact, so that only the final subtraction rounds.
 __device__ float number_of_fives(bool has_fifth, const std::uint8_t* block, int i) {
   const int part = i / 32, place = i % 32, four = part % 4;
   const std::uint8_t *const packed = block + 4, *const codes = block + (has_fifth ? 48 : 16);
@@ -65,7 +67,7 @@ __device__ float number_of_sixes(const std::uint8_t* block, int i) {
   return scale * static_cast<float>((four | two << 4) - 32);
 }
 
-/// Element i is a value.
+/// Computes value i.
 template <class T>
 struct DequantizeBlocks {
   T* values;

@@ -16,7 +16,7 @@ void check_delta_rule_spec(const KernelCall& call, const DeltaRuleSpec& spec) {
                              "values"));
 }
 
-/// Checks gates of `rows` leading dimensions: wide enough, of the dtype of qkv.
+/// Checks that gates have the leading dimensions and the dtype of qkv, and enough columns.
 void check_delta_rule_gates(const KernelCall& call, const NamedTensor& gates, const Tensor& qkv,
                             const DeltaRuleSpec& spec) {
   const int last = qkv.shape().rank() - 1;
@@ -30,7 +30,7 @@ void check_delta_rule_gates(const KernelCall& call, const NamedTensor& gates, co
   check_shape(call, gates, wanted, qkv.dtype());
 }
 
-/// Checks qkv of `rank` dimensions, the gates, and the parameters of each value head.
+/// Checks qkv, which must have rank `rank`, the gates, and the parameters of each value head.
 void check_delta_rule_tokens(const KernelCall& call, const Tensor& qkv, int rank,
                              const Tensor& gates, const Tensor& log_rate, const Tensor& step_bias,
                              const DeltaRuleSpec& spec) {
@@ -44,7 +44,7 @@ void check_delta_rule_tokens(const KernelCall& call, const Tensor& qkv, int rank
   check_shape(call, {"step_bias", step_bias}, {spec.value_heads}, DType::kF32);
 }
 
-/// Checks a state per sequence, or an undefined tensor.
+/// Checks a state per sequence, which may be undefined.
 void check_delta_rule_state(const KernelCall& call, const NamedTensor& state, std::int64_t batch,
                             const DeltaRuleSpec& spec) {
   if (!state.tensor.defined()) return;

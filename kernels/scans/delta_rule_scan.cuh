@@ -1,10 +1,11 @@
-// Declarations shared by the kernels of a gated delta rule's scan. Within a chunk, with c_i the sum
-// of g up to token i, L_ij = e^{c_i − c_j}, S the state before and the rows of queries, keys and
-// values:
-// M = 1 + the lower part of β_i·⟨k_i, k_j⟩·L_ij,   δ = M⁻¹·(β_i·(v_i − e^{c_i}·Sᵀ·k_i)),
-// y_i = e^{c_i}·Sᵀ·q_i + Σ_{j ≤ i} L_ij·⟨q_i, k_j⟩·δ_j,   S' = e^{c_last}·S + Σ_j e^{c_last −
-// c_j}·k_j·δ_jᵀ.
-// Queries and keys are multiplied unnormalized; their factors, 1 over the norm, come later.
+// Declarations shared by the kernels of a gated delta rule's scan. Within a chunk, let c_i be the
+// sum of g up to token i, L_ij = e^{c_i − c_j}, S the state before the chunk, and q_i, k_i and v_i
+// the rows of queries, keys and values. Then
+//   M = 1 + the lower part of β_i·⟨k_i, k_j⟩·L_ij,
+//   δ = M⁻¹·(β_i·(v_i − e^{c_i}·Sᵀ·k_i)),
+//   y_i = e^{c_i}·Sᵀ·q_i + Σ_{j ≤ i} L_ij·⟨q_i, k_j⟩·δ_j,
+//   S' = e^{c_last}·S + Σ_j e^{c_last − c_j}·k_j·δ_jᵀ.
+// Queries and keys are multiplied unnormalized; their factors, 1 over the norm, are applied later.
 
 #pragma once
 
@@ -62,10 +63,10 @@ struct DeltaTensors {
   const float* log_rate;
   const float* step_bias;
   const std::int32_t* positions;  // or null
-  const float* factors;           // (B·T, 2·K): of queries, then of keys
+  const float* factors;           // (B·T, 2·K): for queries, then for keys
 };
 
-/// Position of a block: item (sequence, head, chunk), with key heads or value heads.
+/// The item (sequence, head, chunk) that a block processes. Heads are key heads or value heads.
 struct DeltaItem {
   __device__ DeltaItem(const DeltaSizes& sizes, int heads, std::int64_t item)
       : chunk(item % sizes.chunks),
@@ -79,7 +80,7 @@ struct DeltaItem {
   std::int64_t sequence;
 };
 
-/// Index of an item of value heads, and of key heads.
+/// Return the index of an item of value heads (value_item) or of key heads (key_item).
 __device__ inline std::int64_t value_item(const DeltaSizes& sizes, std::int64_t sequence, int head,
                                           std::int64_t chunk) {
   return (sequence * sizes.value_heads + head) * sizes.chunks + chunk;
@@ -107,7 +108,7 @@ struct DeltaDecay : ChunkDecay {
   float beta[kChunkTokens], step[kChunkTokens], exponent[kChunkTokens];
   float query_factor[kChunkTokens], key_factor[kChunkTokens];
 
-  /// All threads of the block call it.
+  /// Computes the gates. All threads of the block must call it.
   template <class T>
   __device__ void fill(const DeltaTensors<T>& at, const DeltaSizes& sizes, const TokenChunk& chunk,
                        int head) {
@@ -127,7 +128,8 @@ struct DeltaDecay : ChunkDecay {
   }
 };
 
-/// Rows of a chunk, of a key head or a value head; `matrix` is of qkv, or (B·T, V·D_v).
+/// Return the rows of a chunk for a key head or a value head. `matrix` is laid out like qkv, or for
+/// outputs_of (B·T, V·D_v).
 template <class T>
 __device__ TokenRows<T> queries_of(const T* matrix, const DeltaSizes& sizes,
                                    const TokenChunk& chunk, int key_head) {
@@ -153,24 +155,25 @@ __device__ TokenRows<T> outputs_of(const T* matrix, const DeltaSizes& sizes,
           sizes.value_size};
 }
 
-/// Inputs of the passes over chunks, all f32: factors (B·T, 2·K); scores (2, B·K·chunks, 64, 64):
-/// ⟨q_i, k_j⟩ and ⟨k_i, k_j⟩ with their factors; inverses (B·V·chunks, 64, 64): M⁻¹.
+/// Inputs of the passes over chunks, all f32: factors (B·T, 2·K); scores (2, B·K·chunks, 64, 64),
+/// which are ⟨q_i, k_j⟩ and ⟨k_i, k_j⟩, multiplied by the factors of queries and keys; and inverses
+/// (B·V·chunks, 64, 64), which are M⁻¹.
 struct DeltaChunks {
   DeltaChunks(const DeltaSizes& sizes, const Stream& stream);
   Tensor factors, scores, inverses;
 };
-/// Computes only the factors.
+/// Computes only the factors of queries and keys.
 void compute_delta_factors(const Tensor& factors, const DeltaRuleInput& input,
                            const DeltaSizes& sizes, const Stream& stream);
 void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
                           const DeltaSizes& sizes, const Stream& stream);
 
-constexpr std::size_t kDeltaStaticBytes = 8192;  // exceeds the static memory of a pass
+constexpr std::size_t kDeltaStaticBytes = 8192;  // more than the static shared memory of a pass
 
-/// Blocks of a pass over the chunks: sequences by value heads, tiles of their columns. A block
-/// keeps a tile of the state and the same columns of a chunk in shared memory. Uses narrow tiles,
-/// with the same bits, if wide ones do not fill the device or do not fit. Throws Error if narrow
-/// ones do not fit either.
+/// Grid of a pass over the chunks. The grid has sequences by value heads, and tiles of a head's
+/// columns. A block keeps a tile of the state and the same columns of a chunk in shared memory.
+/// Uses narrow tiles, with the same bits, if wide ones do not fill the device or do not fit. Throws
+/// Error if narrow tiles do not fit either.
 struct PassGrid {
   PassGrid(const DeltaSizes& sizes, std::size_t product_bytes, const Stream& stream) {
     const std::int64_t heads = sizes.batch * sizes.value_heads;
@@ -198,7 +201,7 @@ struct PassGrid {
   bool narrow;
 };
 
-/// Outputs of a forward pass; undefined ones are not computed.
+/// Outputs of a forward pass. Undefined tensors are not computed.
 struct DeltaPassed {
   Tensor y, last_state;
   Tensor states;  // (B·V·chunks, D_k, D_v) f32, before each chunk
@@ -207,13 +210,14 @@ struct DeltaPassed {
 void pass_delta_chunks(const DeltaPassed& to, const DeltaChunks& chunks,
                        const DeltaRuleInput& input, const DeltaSizes& sizes, const Stream& stream);
 
-/// Results of a backward pass for the gradients, all f32 and sized as in DeltaPassed: states and
-/// deltas of the forward pass; dstates: of the state after each chunk; dright: of M⁻¹'s right side.
+/// Results of a backward pass from which gradients are computed. All are f32 and sized as in
+/// DeltaPassed. states and deltas are from the forward pass, dstates is the gradient of the state
+/// after each chunk, and dright is the gradient of the factor to the right of M⁻¹.
 struct DeltaBackward {
   Tensor states, deltas, dstates, dright;
 };
 
-/// Computes the columns of queries and keys of dqkv from the results above.
+/// Computes the columns of queries and keys in dqkv.
 void compute_key_gradients(const Tensor& dqkv, const DeltaBackward& passed, const Tensor& dy,
                            const DeltaChunks& chunks, const DeltaRuleInput& input,
                            const DeltaSizes& sizes, const Stream& stream);

@@ -5,7 +5,8 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Scratch memory of a worker: for a chunk, and the forward sweep's results by chunk and member.
+/// Scratch memory of a worker, for a chunk, and for the results of the forward sweep by chunk and
+/// member.
 struct DeltaRuleBackwardScratch {
   DeltaRuleBackwardScratch(float* base, const DeltaRuleSizes& sizes)
       : cutter(base), chunk(cutter, sizes) {
@@ -33,15 +34,15 @@ struct DeltaRuleBackwardScratch {
   float* dscores;                 // (2, n, n): dR·δᵀ, then dy·δᵀ
   float* score_sums;              // (2, n, n): gradients of K·Kᵀ and Q·Kᵀ, over the members
   float* outputs;                 // (n, n): Q·Kᵀ∘L
-  float *dkeys, *dkeys_of_state;  // (2, n, key_size): of keys, then of queries
+  float *dkeys, *dkeys_of_state;  // (2, n, key_size): for keys, then for queries
 };
 
-/// Outputs for gradients; null ones are not computed.
+/// Gradients to compute, which may be null, and the gradients of the outputs.
 template <class T>
 struct DeltaRuleTargets {
   T *qkv, *gates;
   float* first_state;
-  float* vectors;  // (B, V, 2): of log_rate and step_bias, by sequence
+  float* vectors;  // (B, V, 2): gradients of log_rate and step_bias, by sequence
   const T* dy;
   const float* dlast_state;
 };
@@ -53,7 +54,7 @@ inline float dot_rows(const float* x, const float* y, std::int64_t count) {
   return sum;
 }
 
-/// Computes the gradients of one item.
+/// Computes the gradients of one item: a key head of a sequence.
 template <class T>
 class DeltaRuleBackward {
  public:
@@ -132,7 +133,8 @@ class DeltaRuleBackward {
     if (targets_.qkv != nullptr) write_keys();
   }
 
-  /// rows = dR, then dy: dδ = Pᵀ·dy + e^{c_last − c}∘(K·dS'), P = Q·Kᵀ∘L; dR = M⁻ᵀ·dδ.
+  /// rows = dR, then dy. Computes dδ = Pᵀ·dy + e^{c_last − c}∘(K·dS') with P = Q·Kᵀ∘L, and from it
+  /// dR = M⁻ᵀ·dδ.
   void differentiate_deltas(std::int64_t at, std::int64_t member) {
     const std::int64_t rows = chunk_.rows(), size = sizes_.value_size;
     float* const dy = scratch_.rows + rows * size;
@@ -157,7 +159,8 @@ class DeltaRuleBackward {
     multiply_transposed(scratch_.rows, inverse(at, member), scratch_.ddeltas, {rows, size, rows});
   }
 
-  /// dM = −dR·δᵀ and dP = dy·δᵀ on the lower triangles, from there to K·Kᵀ, Q·Kᵀ and L.
+  /// Computes dM = −dR·δᵀ and dP = dy·δᵀ on the lower triangles. From these, computes the gradients
+  /// of K·Kᵀ, Q·Kᵀ and L.
   void differentiate_scores(const float* delta) {
     const std::int64_t rows = chunk_.rows();
     multiply_by_transposed(scratch_.dscores, scratch_.rows, delta,
@@ -187,7 +190,7 @@ class DeltaRuleBackward {
     }
   }
 
-  /// dv = β∘dR and db; rows = dN = −β∘e^c∘dR, then dU = e^c∘dy.
+  /// Computes dv = β∘dR and db. Replaces rows by dN = −β∘e^c∘dR, then dU = e^c∘dy.
   void differentiate_right_sides(std::int64_t at, std::int64_t member) {
     const std::int64_t rows = chunk_.rows(), size = sizes_.value_size;
     const float* const delta = deltas(at, member);
@@ -213,7 +216,8 @@ class DeltaRuleBackward {
     }
   }
 
-  /// Adds the state's contributions to keys and queries; then replaces dS' by dS.
+  /// Adds the contributions through the state to the gradients of keys and queries. Then replaces
+  /// dS' by dS.
   void differentiate_state(std::int64_t at, std::int64_t member) {
     const std::int64_t rows = chunk_.rows(), keys = sizes_.key_size, values = sizes_.value_size;
     const float* const before = state(at, member);
@@ -239,7 +243,7 @@ class DeltaRuleBackward {
     multiply_transposed(dstate, scratch_.chunk.keys, scratch_.rows, {keys, values, 2 * rows, true});
   }
 
-  /// dg_k = Σ_{i ≥ k} of the gradients of c_i.
+  /// Writes the gradients of the gates. dg_k = Σ_{i ≥ k} of the gradients of c_i.
   void write_gates(std::int64_t member) {
     double dlog = 0, dlog_rate = 0, dstep_bias = 0;
     for (std::int64_t i = chunk_.rows() - 1; i >= 0; --i) {
@@ -271,7 +275,8 @@ class DeltaRuleBackward {
                         {rows, size, rows, true});
   }
 
-  /// Writes dx = factor·scale·(dn − n·⟨n, dn⟩) for x = factor·scale·normal.
+  /// Writes dx = factor·scale·(dn − n·⟨n, dn⟩), with n = factor·x, the normalized x, and dn the
+  /// gradient of scale·n.
   void write_keys() const {
     const std::int64_t rows = chunk_.rows(), size = sizes_.key_size;
     const float scale = query_scale(size);
@@ -300,7 +305,7 @@ class DeltaRuleBackward {
   double dlogs_[kDeltaChunk] = {};  // of c, the sums of logarithms
 };
 
-/// target[h] (+)= Σ over the sequences of column `column` of vectors (B, V, 2).
+/// target[h] = or += the sum of column `column` of vectors (B, V, 2) over the sequences.
 void sum_over_sequences(const Tensor& target, const float* vectors, const DeltaRuleSizes& sizes,
                         std::int64_t column, GradientMode mode) {
   if (!target) return;

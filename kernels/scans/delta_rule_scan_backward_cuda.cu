@@ -1,10 +1,11 @@
-// Gradients of a delta rule's queries and keys, each the sum over the value heads that share it, in
-// their order. Each chunk and value head of 128 takes four products with a state: in bf16 bound by
-// reading both states, 0.13 MB, in f32 by 8 MFLOP, 0.2 µs of a whole H100.
-// Gradients of a delta rule's scan: a backward pass over the chunks, as long as the forward one,
-// then for each chunk of a value head four products with states and two of tokens. For D_k and D_v
-// 128 in f32 11 MFLOP on 0.3 MB, bound by products, 0.3 µs of a whole H100, in bf16 by memory, 0.1
-// µs.
+// Gradients of a delta rule's scan: a backward pass over the chunks, which takes as long as the
+// forward pass, then for each chunk of a value head four products with states and two products of
+// tokens. In f32 with D_k and D_v 128 this takes 11 MFLOP on 0.3 MB, limited by products: 0.3 µs of
+// a whole H100. In bf16 it is limited by memory: 0.1 µs.
+//
+// The gradients of queries and keys are sums over the value heads that share them, in the order of
+// these heads. For each chunk and value head of 128 this takes four products with a state. In bf16
+// this is limited by reading both states, 0.13 MB; in f32 by 8 MFLOP, 0.2 µs of a whole H100.
 
 #include "kernels/backend/reduce.cuh"
 #include "kernels/scans/delta_rule_scan.cuh"
@@ -20,12 +21,12 @@ struct KeyGradientTensors {
   const float* deltas;
   const float* dstates;
   const float* dright;
-  float* dscores;  // (2, B·K·chunks, 64, 64): of queries and keys, of keys and keys
-  float* dkeys;    // (B·T, 2·K·D_k): of queries and keys with their factors
+  float* dscores;  // (2, B·K·chunks, 64, 64): ⟨q_i, k_j⟩, ⟨k_i, k_j⟩
+  float* dkeys;    // (B·T, 2·K·D_k): of queries and keys times their factors
 };
 
-/// Computes the gradients of the scores of queries and keys, and of keys and keys, as M contains
-/// them. Grid: items of key heads, then 2.
+/// Computes the gradients of the scores ⟨q_i, k_j⟩ (blockIdx.y 0) and, as used in M, ⟨k_i, k_j⟩
+/// (1). Grid: items of key heads, 2.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, 3)
     delta_score_gradients_kernel(KeyGradientTensors<T> to, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -52,7 +53,8 @@ __global__ void __launch_bounds__(kProductThreads, 3)
   product.each([&](int s, int i, int j, float) { of_item[i * kChunkTokens + j] = sums[s]; });
 }
 
-/// Gradients of queries, or of keys, with their factors: 64 columns of a chunk of a head.
+/// Computes the gradients of queries or keys times their factors, for 64 columns of a chunk of a
+/// head.
 template <class T>
 class DeltaKeyGradients {
  public:
@@ -116,7 +118,8 @@ class DeltaKeyGradients {
     add_state(head, to_.states,
               [&](int i, int v) { return -decay_.beta[i] * decay_.carried[i] * dright(i, v); });
   }
-  /// Adds the scores' gradients: keys are the right side of both, and the left side of keys' own.
+  /// Adds the contributions of both scores to the gradient of the keys. The keys are the right
+  /// factor of ⟨q_i, k_j⟩, and both factors of ⟨k_i, k_j⟩.
   __device__ void add_scores_of_keys(const float* of_queries, const float* of_keys) {
     product_.add(across_depth([&](int j, int i) {
                    return of_queries[i * kChunkTokens + j] * decay_.query_factor[i];
@@ -143,7 +146,7 @@ class DeltaKeyGradients {
   BlockProduct<T> product_;
 };
 
-/// Grid: items of key heads, tiles of queries' columns, then of keys'.
+/// Grid: items of key heads, tiles of the columns of queries, then of keys.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, 3)
     delta_key_gradients_kernel(KeyGradientTensors<T> to, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(kProductThreads, 3)
 
 constexpr int kRowThreadsOfKeys = 256;
 
-/// Differentiates the norm: one warp per query and key.
+/// Computes the gradients through the normalization. Uses one warp per query and per key.
 template <class T>
 __global__ void key_norm_backward_kernel(T* dqkv, const float* dkeys, DeltaTensors<T> at,
                                          DeltaSizes sizes) {
@@ -210,7 +213,8 @@ void compute_key_gradients(const Tensor& dqkv, const DeltaBackward& passed, cons
 
 namespace {
 
-/// Arrays of DeltaChunks and DeltaBackward, and outputs for gradients; null ones are not computed.
+/// Arrays of DeltaChunks and DeltaBackward, and the gradients to compute. Null gradients are not
+/// computed.
 template <class T>
 struct DeltaGradientTensors {
   const T* dy;
@@ -218,7 +222,7 @@ struct DeltaGradientTensors {
   float* dfirst_state;
   T* dqkv;
   T* dgates;
-  float* lines;  // (2, B·chunks, V): each chunk's part of the gradients of rate and bias
+  float* lines;  // (2, B·chunks, V): each chunk's contribution to the gradients of rate, bias
   const float* scores;
   const float* inverses;
   const float* states;
@@ -277,7 +281,8 @@ class DeltaReturn {
       }
     }
   }
-  /// Computes the gradients of δ and of M⁻¹'s right side in shared memory; also writes the latter.
+  /// Computes the gradients of δ and then of the factor to the right of M⁻¹, in shared memory. Also
+  /// writes the latter to dright.
   __device__ void compute_right(const TokenChunk& tokens, std::int64_t chunk, std::int64_t item) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> dy = outputs_of(to_.dy, sizes_, tokens, head_);
@@ -340,7 +345,7 @@ class DeltaReturn {
   BlockProduct<T, kWidth> product_;
 };
 
-/// Grid: sequences by value heads, tiles of their columns.
+/// Grid: sequences by value heads, tiles of a head's columns.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, 2)
     delta_return_kernel(DeltaGradientTensors<T> to, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -348,12 +353,12 @@ __global__ void __launch_bounds__(kProductThreads, 2)
   DeltaReturn<T, kWidth>(to, at, sizes, decay).run();
 }
 
-/// Terms of the gradients of a head's gates.
+/// Terms of the gradients of the gates of a head.
 struct GateParts : ExponentParts {
   float dbeta[kChunkTokens];
 };
 
-/// Gradients of a chunk's values and gates of a head.
+/// Computes the gradients of a chunk's values and gates, for one head.
 template <class T>
 class DeltaGateGradients {
  public:
@@ -390,7 +395,7 @@ class DeltaGateGradients {
     const std::int64_t item = key_item(sizes_, item_.sequence, key_head_, item_.chunk);
     return to_.scores + (of_keys ? sizes_.key_items() + item : item) * kChunkScores;
   }
-  /// sums of `rows` times columns [first, first + 64) of a state.
+  /// Computes the product of `rows` and columns [first, first + 64) of a state.
   __device__ void multiply_state(const TokenRows<T>& rows, const float* states, int first) {
     const float* const state =
         states + static_cast<std::int64_t>(blockIdx.x) * sizes_.state_elements() + first;
@@ -400,7 +405,8 @@ class DeltaGateGradients {
                  }),
                  sizes_.key_size);
   }
-  /// Adds the terms of token i with the states before and after the chunk.
+  /// Adds the terms of each token's contributions from the state before and to the state after the
+  /// chunk.
   __device__ void add_states(int first) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens_, key_head_);
     const TokenRows<T> dy = rows_of(to_.dy),
@@ -436,7 +442,7 @@ class DeltaGateGradients {
       }
     }
   }
-  /// Computes the terms of tokens i and j through the output and δ of i.
+  /// Computes the terms of the contributions of token j to token i, through the output and δ of i.
   __device__ void compute_between() {
     const TokenRows<float> deltas = rows_of(to_.deltas);
     const float *const of_queries = scores(false), *const of_keys = scores(true);
@@ -463,7 +469,7 @@ class DeltaGateGradients {
     if (exists) {
       const float beta = decay_.beta[t];
       of_rate = decay_.exponent[t] * da;
-      // In this order, a large rate times a slope of 0 is 0.
+      // The order of the factors ensures that a large rate times a slope of 0 is 0.
       of_bias = decay_rate(at_.log_rate[item_.head]) * sigmoid(decay_.step[t]) * da;
       if (to_.dgates != nullptr) {
         T* const gates = to_.dgates + (tokens_.row(t) + 1) * sizes_.gate_columns -

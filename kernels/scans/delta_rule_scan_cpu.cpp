@@ -27,7 +27,7 @@ struct DeltaRuleOutput {
   float* last_state;  // or null
 };
 
-/// Computes y of a chunk from the queries' reads of the state and from δ.
+/// Computes y of a chunk from the products of the queries with the state, and from δ.
 template <class T>
 inline void write_delta_rule_rows(T* y, std::int64_t stride, const DeltaRuleChunk<T>& chunk,
                                   const DeltaRuleForwardScratch& scratch, std::int64_t size) {
@@ -74,7 +74,7 @@ inline void scan_delta_rule_item(const DeltaRuleOutput<T>& output, const DeltaRu
     std::copy_n(scratch.states, states, output.last_state + item * states);
 }
 
-/// One token of a key head, and of the value heads that share it.
+/// Processes one token for a key head and for the value heads that share it.
 template <class T>
 struct DeltaRuleStep {
   T* y;
@@ -84,7 +84,7 @@ struct DeltaRuleStep {
   std::int64_t gate_stride;
   DeltaRuleSpec spec;
 
-  /// Advances S (key_size, value_size) of a value head and computes y; v becomes δ.
+  /// Advances the state S (key_size, value_size) of a value head and computes y. Replaces v by δ.
   inline void advance(float* s, T* out, float* v, float* sums, const float* key, const float* query,
                       float beta, float decay) const {
     const std::int64_t size = spec.value_size;

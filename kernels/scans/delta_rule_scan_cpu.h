@@ -10,9 +10,9 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Tokens of a scan that are computed together.
+/// Number of tokens of a scan that are computed together.
 inline constexpr std::int64_t kDeltaChunk = 64;
-/// Below this exponent, a decay e^x is 0: the end of f32's range.
+/// If the exponent x is smaller, the decay e^x is 0, because it is below f32's range.
 inline constexpr float kMinExponent = -87.3f;
 
 /// Returns e^log for log <= 0; 0 if it underflows f32.
@@ -20,8 +20,9 @@ inline float decay_of_log(double log) {
   return log < static_cast<double>(kMinExponent) ? 0.0f : exponential(static_cast<float>(log));
 }
 
-/// Remaining share of a state between tokens of a chunk. Sums of logarithms are in double, and no
-/// decay is a quotient of two, so that none overflows and strong ones keep adjacent ones precise.
+/// The share of a state that remains from one token of a chunk to another. Logarithms are summed in
+/// double, and no decay is computed as a quotient of two. Therefore none overflows, and a strong
+/// decay does not reduce the precision of others.
 struct ChunkDecay {
   std::int64_t rows = 0;
   double sums[kDeltaChunk];          // c_i = Σ_{j ≤ i} of the logarithms
@@ -29,12 +30,14 @@ struct ChunkDecay {
   float from_start[kDeltaChunk];     // e^{c_i}: share of the state before the chunk in row i
   float to_end[kDeltaChunk];  // e^{c_last − c_j}: share of row j in the state after the chunk
   float whole() const { return from_start[rows - 1]; }
-  /// Returns whether the row begins with a zero state: at a document's start, or after a full decay.
+  /// Returns whether the row begins with a zero state. This is so at the start of a document and
+  /// after a decay to 0.
   bool resets(std::int64_t row) const { return begins[row] == row; }
   /// Returns the first row of the chunk that row i depends on.
   std::int64_t first(std::int64_t row) const { return std::max(begins[row], 0); }
 
-  /// logs: the decay before each of `count` rows is added. positions: of the rows, or null.
+  /// `logs` has the logarithm of the decay before each of `count` rows is added. `positions` has
+  /// the positions of the rows, or is null.
   void read(const float* logs, const std::int32_t* positions, std::int64_t count) {
     rows = count;
     double sum = 0;
@@ -52,7 +55,7 @@ struct ChunkDecay {
     }
   }
 
-  /// weights (rows, rows): e^{c_i − c_j} for the rows j up to i that row i depends on, else 0.
+  /// weights (rows, rows) = e^{c_i − c_j} for the rows j <= i that row i depends on, otherwise 0.
   void write_between(float* weights) const {
     for (std::int64_t i = 0; i < rows; ++i) {
       float* const row = weights + i * rows;
@@ -64,13 +67,13 @@ struct ChunkDecay {
   }
 };
 
-/// C (m, n) = or += a product over k of contiguous arrays.
+/// Sizes of a product C (m, n) = or += A (m, k) · B (k, n) of contiguous arrays.
 struct ChunkProduct {
   std::int64_t m, n, k;
   bool accumulate = false;
 };
 
-/// C (+)= op(A)·op(B). A (m, k), B (k, n), or with swapped dimensions if transposed.
+/// C = or += op(A)·op(B). A is (m, k) and B is (k, n), with swapped dimensions if transposed.
 inline void multiply(float* c, const float* a, const float* b, const ChunkProduct& product,
                      Transpose transpose_a = Transpose::kNo,
                      Transpose transpose_b = Transpose::kNo) {
@@ -89,20 +92,20 @@ inline void multiply(float* c, const float* a, const float* b, const ChunkProduc
             .accumulate = accumulate});
 }
 
-/// C (+)= Aᵀ·B. A (k, m), B (k, n).
+/// C = or += Aᵀ·B with A (k, m) and B (k, n).
 inline void multiply_transposed(float* c, const float* a, const float* b,
                                 const ChunkProduct& product) {
   multiply(c, a, b, product, Transpose::kYes);
 }
 
-/// C (+)= A·Bᵀ. A (m, k), B (n, k).
+/// C = or += A·Bᵀ with A (m, k) and B (n, k).
 inline void multiply_by_transposed(float* c, const float* a, const float* b,
                                    const ChunkProduct& product) {
   multiply(c, a, b, product, Transpose::kNo, Transpose::kYes);
 }
 
-/// Sizes of a scan and offsets of a head's numbers. An item is a key head of a sequence; its
-/// members are the value heads that share it.
+/// Sizes of a scan, and offsets of a head's elements. An item is a key head of a sequence; the
+/// item's members are the value heads that share this key head.
 struct DeltaRuleSizes {
   DeltaRuleSizes(const DeltaRuleInput& input, const DeltaRuleSpec& spec)
       : batch(input.qkv.size(0)),
@@ -132,7 +135,7 @@ struct DeltaRuleSizes {
   std::int64_t values_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
     return row(item, t) * stride + 2 * key_heads * key_size + value_head(item, member) * value_size;
   }
-  /// Offset of b_t; a_t is value_heads further.
+  /// Returns the offset of b_t in the gates. The offset of a_t is greater by value_heads.
   std::int64_t gates_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
     return row(item, t) * gate_stride + gate_stride - 2 * value_heads + value_head(item, member);
   }
@@ -142,7 +145,7 @@ struct DeltaRuleSizes {
   }
 
   std::int64_t batch, length, key_heads, value_heads, group, key_size, value_size;
-  std::int64_t stride, gate_stride;  // of the rows of qkv and gates
+  std::int64_t stride, gate_stride;  // from row to row of qkv and of gates
 };
 
 template <class T>
@@ -159,7 +162,7 @@ struct DeltaRuleArrays {
   const std::int32_t* positions;
 };
 
-/// β and g of a token, 1 − β, and dg/da.
+/// β of a token, 1 − β, g, and dg/da.
 struct DeltaRuleGate {
   float beta, not_beta, log_decay, slope;
 };
@@ -170,7 +173,7 @@ inline DeltaRuleGate delta_rule_gate(float b, float a, float log_rate, float ste
   return {sigmoid(b), sigmoid(-b), -rate * softplus, -rate * sigmoid(x)};
 }
 
-/// to = x/√(|x|² + 1e-6)·scale; returns the factor without the scale.
+/// to = x·factor·scale with factor = 1/√(|x|² + 1e-6). Returns the factor.
 template <class T>
 inline float normalize_row(float* to, const T* x, std::int64_t size, float scale) {
   float sum = 0;
@@ -186,8 +189,8 @@ inline float query_scale(std::int64_t key_size) {
   return 1.0f / std::sqrt(static_cast<float>(key_size));
 }
 
-/// Scratch memory of a chunk. Shapes have n in place of kDeltaChunk if it has n < kDeltaChunk
-/// tokens.
+/// Scratch memory of a chunk. If a chunk has n < kDeltaChunk tokens, shapes have n in place of
+/// kDeltaChunk.
 struct DeltaRuleScratch {
   DeltaRuleScratch(ScratchArena& cutter, const DeltaRuleSizes& sizes) {
     keys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
@@ -200,16 +203,17 @@ struct DeltaRuleScratch {
   }
   float* keys;     // (2, kDeltaChunk, key_size): keys, then queries, normalized
   float* norms;    // (2, kDeltaChunk): their normalization factors
-  float* scores;   // (2, kDeltaChunk, kDeltaChunk): of keys and queries with keys
+  float* scores;   // (2, kDeltaChunk, kDeltaChunk): ⟨key, key⟩, then ⟨query, key⟩
   float* weights;  // (kDeltaChunk, kDeltaChunk): L, the decay from one token to another
-  float* matrix;   // (kDeltaChunk, kDeltaChunk): M below its diagonal
-  float* reads;    // (2, kDeltaChunk, value_size): the state times keys and queries
+  float* matrix;   // (kDeltaChunk, kDeltaChunk): M, only below its diagonal
+  float* reads;    // (2, kDeltaChunk, value_size): keys and queries times the state
   float* scaled;   // (kDeltaChunk, value_size)
 };
 
-/// A chunk of an item, and one of its members at a time. With S the state before, N = K·S and
-/// R = β∘(V − e^c∘N), δ solves M·δ = R, M = I + strictly lower part of (β∘K·Kᵀ∘L); then
-/// y = e^c∘(Q·S) + (Q·Kᵀ∘L)·δ,  S' = e^{c_last}·S + Kᵀ·(e^{c_last − c}∘δ).
+/// A chunk of an item. Processes one of the item's members at a time. With S the state before the
+/// chunk, N = K·S and R = β∘(V − e^c∘N), δ is the solution of M·δ = R with M = I + strictly lower
+/// part of (β∘K·Kᵀ∘L). Then
+///   y = e^c∘(Q·S) + (Q·Kᵀ∘L)·δ,  S' = e^{c_last}·S + Kᵀ·(e^{c_last − c}∘δ).
 template <class T>
 class DeltaRuleChunk {
  public:
@@ -225,7 +229,8 @@ class DeltaRuleChunk {
   const float* queries() const { return scratch_.keys + rows_ * sizes_.key_size; }
   const float* query_scores() const { return scratch_.scores + rows_ * rows_; }
 
-  /// Reads and normalizes keys, and computes their scores; also for queries if requested.
+  /// Reads and normalizes the keys, and computes their scores. If `with_queries`, does the same for
+  /// queries.
   void read_keys(std::int64_t chunk, bool with_queries) {
     first_ = chunk * kDeltaChunk;
     rows_ = std::min(kDeltaChunk, sizes_.length - first_);
@@ -268,7 +273,8 @@ class DeltaRuleChunk {
     for (std::int64_t begin = 0; begin < rows_; begin += kLanes) invert_columns(inverse, begin);
   }
 
-  /// deltas (n, value_size) = δ for the state before; also the queries' reads if requested.
+  /// deltas (n, value_size) = δ, given the state before the chunk. If `for_queries`, also computes
+  /// the products of the queries with the state.
   void solve(float* deltas, const float* inverse, const float* state, bool for_queries) const {
     const std::int64_t size = sizes_.value_size;
     multiply(scratch_.reads, scratch_.keys, state,
@@ -317,7 +323,7 @@ class DeltaRuleChunk {
   }
 
  private:
-  /// Writes scratch.keys from row `to` on.
+  /// Normalizes rows and writes them to scratch.keys, starting with row `to`.
   void read_rows(std::int64_t to, const T* from, float scale) const {
     const std::int64_t size = sizes_.key_size;
     for (std::int64_t i = 0; i < rows_; ++i) {
@@ -326,7 +332,7 @@ class DeltaRuleChunk {
     }
   }
 
-  /// Columns [begin, begin + kLanes) of M⁻¹: row i = e_i − Σ_{j < i} M_ij·(row j).
+  /// Computes columns [begin, begin + kLanes) of M⁻¹: row i = e_i − Σ_{j < i} M_ij·(row j).
   void invert_columns(float* inverse, std::int64_t begin) const {
     typedef float Lanes [[gnu::vector_size(4 * kLanes)]];
     Lanes columns[kDeltaChunk];

@@ -1,12 +1,14 @@
-// Inputs of the chunks of a delta rule's scan: norms, scores and inverses. A chunk of a key head of
-// 128 reads 32 kB in bf16 and writes 33 kB of scores, a value head 16 kB of its inverse, at 2 MFLOP
-// and 0.13 MFLOP: memory-bound, about 20 ns of a whole H100 per chunk and head.
-// A delta rule's scan, and its step. The state's columns pass through the chunks independently: a
-// block keeps 64 or 32 of them of a head in shared memory and multiplies, for each chunk and D_k
-// 128, 4.5 MFLOP on 80 kB, most of it from the L2 cache. So one block is bound by its
-// multiprocessor, in bf16 about 4 µs per chunk, in f32 20 µs; the time stays the same up to one
-// head per multiprocessor. A step reads and writes the state, 8·D_k·D_v bytes per head: 32 heads of
-// 128 take 4.2 MB, 1.4 µs at 3 TB/s.
+// A delta rule's scan, and its step. First computes the inputs of the chunks: norms, scores and
+// inverses. A chunk of a key head of 128 reads 32 kB in bf16 and writes 33 kB of scores, at 2
+// MFLOP; a value head writes 16 kB of its inverse, at 0.13 MFLOP. This is memory-bound, about 20 ns
+// of a whole H100 per chunk and head.
+//
+// Then the state passes through the chunks, independently for each of the state's columns. A block
+// keeps 64 or 32 columns of a head in shared memory. For each chunk and D_k 128, it multiplies 4.5
+// MFLOP on 80 kB, most of it from the L2 cache. Therefore a block is limited by its multiprocessor:
+// about 4 µs per chunk in bf16, 20 µs in f32. The time stays the same up to one head per
+// multiprocessor. A step reads and writes the state, 8·D_k·D_v bytes per head: 32 heads of 128 take
+// 4.2 MB, 1.4 µs at 3 TB/s.
 
 #include "kernels/scans/delta_rule_scan.cuh"
 
@@ -36,7 +38,8 @@ __global__ void delta_factors_kernel(float* factors, DeltaTensors<T> at, DeltaSi
   if (lane == 0) factors[item] = scale / sqrtf(squares + kNormEpsilon);
 }
 
-/// One block per chunk of a key head; grid: items, then 2: with queries, with keys.
+/// One block per chunk of a key head and kind of score: with queries (blockIdx.y 0) or with keys
+/// (1). Grid: items, 2.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     delta_scores_kernel(float* scores, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -65,8 +68,7 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
 constexpr int kSolveSide = 16;  // side of the diagonal blocks, which are solved in parallel
 using SolveTile = float[kChunkTokens][kChunkTokens + 1];
 
-/// Inverts each diagonal block of `lower`, the part below its diagonal of ones: one thread per
-/// column, by substitution.
+/// Inverts each diagonal block of 1 + `lower` by substitution, with one thread per column.
 __device__ inline void invert_diagonal(SolveTile& inverse, const SolveTile& lower) {
   const int column = static_cast<int>(threadIdx.x);
   if (column >= kChunkTokens) return;
@@ -78,8 +80,8 @@ __device__ inline void invert_diagonal(SolveTile& inverse, const SolveTile& lowe
   }
 }
 
-/// Computes rows [first, first + 16) of the inverse left of the diagonal, from the rows above. All
-/// threads of the block must call it.
+/// Computes rows [first, first + 16) of the inverse to the left of the diagonal block, from the
+/// rows above. All threads of the block must call it.
 __device__ inline void invert_rows(SolveTile& inverse, const SolveTile& lower, int first,
                                    float (&sums)[kSolveSide][kChunkTokens + 1]) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -105,7 +107,7 @@ struct SolveSpace {
   float sums[kSolveSide][kChunkTokens + 1];
 };
 
-/// Computes M⁻¹ of a chunk of a value head, one block each.
+/// Computes M⁻¹. One block for each chunk of a value head.
 template <class T>
 __global__ void invert_chunk_kernel(float* inverses, const float* scores, DeltaTensors<T> at,
                                     DeltaSizes sizes) {
@@ -173,7 +175,7 @@ void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
 
 namespace {
 
-/// Outputs of a pass; null ones are not computed.
+/// Outputs of a pass. Null outputs are not computed.
 template <class T>
 struct DeltaOutputs {
   T* y;
@@ -188,7 +190,7 @@ struct DeltaStarts {
   const float* inverses;
 };
 
-/// Tile of columns of a head's state, and of a chunk's δ.
+/// Passes a tile of columns of a head's state through the chunks, with the same columns of δ.
 template <class T, int kWidth>
 class DeltaPass {
  public:
@@ -234,7 +236,8 @@ class DeltaPass {
     return (sequence * sizes_.value_heads + head_) * sizes_.state_elements();
   }
   __device__ bool inside(int column) const { return first_ + column < sizes_.value_size; }
-  /// Calls copy(place in the head's state, the element in shared memory, 0 outside).
+  /// Calls copy(offset in the head's state, element in shared memory) for each element. Sets
+  /// elements outside the state to 0.
   template <class Copy>
   __device__ void copy_state(const Copy& copy) {
     for (int i = static_cast<int>(threadIdx.x); i < sizes_.key_size * kWidth;
@@ -337,7 +340,8 @@ struct DeltaStep {
   const std::int32_t* texts;
 };
 
-/// Returns the sum over the block's warps, for each lane, in each warp. All threads must call it.
+/// Returns the sum over the block's warps for each lane, in each warp. All threads of the block
+/// must call it.
 __device__ inline float sum_over_warps(float value, float (&of_warp)[kStepWarps][kStepColumns]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -349,7 +353,7 @@ __device__ inline float sum_over_warps(float value, float (&of_warp)[kStepWarps]
   return sum;
 }
 
-/// One token of each text; grid: rows by value heads, tiles of 32 columns.
+/// Processes one token of each text. Grid: rows by value heads, tiles of 32 columns.
 template <class T>
 __global__ void delta_step_kernel(DeltaStep<T> step, DeltaTensors<T> at, DeltaSizes sizes) {
   __shared__ float of_warp[kStepWarps][kStepColumns];

@@ -18,7 +18,7 @@ void check_spec(const KernelCall& call, const StateSpaceSpec& spec) {
   }
 }
 
-/// Checks steps and their decay parameters: all of them or none.
+/// Checks steps and their decay parameters. Either all of them must be defined, or none.
 void check_decay(const KernelCall& call, const Tensor& steps, const Tensor& values,
                  const StateSpaceDecay& decay, const StateSpaceSpec& spec) {
   if (steps.defined() != decay.log_rate.defined() || steps.defined() != decay.step_bias.defined()) {
@@ -51,7 +51,7 @@ void check_input(const KernelCall& call, const StateSpaceInput& input, const Sta
   }
 }
 
-/// Checks an optional state of each sequence.
+/// Checks a state per sequence, which may be undefined.
 void check_state(const KernelCall& call, const NamedTensor& state, const Tensor& values,
                  const StateSpaceSpec& spec) {
   if (!state.tensor) return;

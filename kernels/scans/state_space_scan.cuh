@@ -1,8 +1,10 @@
 // Declarations shared by the kernels of a state-space scan. A chunk's tokens are counted in the
-// order of the scan. With c_i the sum of a up to token i of the chunk and u = Δ·x:
-// y_i = Σ_{j ≤ i} e^{c_i − c_j}·(C_i·B_j)·u_j + e^{c_i}·S·C_i + D·x_i,
-// S'  = e^{c_last}·S + Σ_j e^{c_last − c_j}·u_j·B_jᵀ.
-// A document that begins within the chunk truncates each of these sums.
+// order of the scan. With c_i the sum of a up to token i of the chunk, u = Δ·x, and S the state
+// before the chunk,
+//   y_i = Σ_{j ≤ i} e^{c_i − c_j}·(C_i·B_j)·u_j + e^{c_i}·S·C_i + D·x_i,
+//   S'  = e^{c_last}·S + Σ_j e^{c_last − c_j}·u_j·B_jᵀ.
+// Sums for the tokens of a document that begins within the chunk start at its first token and omit
+// S. The same applies to S' if the last token belongs to such a document.
 
 #pragma once
 
@@ -59,14 +61,14 @@ struct ScanTensors {
   const std::int32_t* positions;  // or null
 };
 
-/// Position of a block in a head's chunks: item (sequence, head, chunk).
+/// The item (sequence, head, chunk) that a block processes.
 struct ScanItem {
   __device__ ScanItem(const ScanSizes& sizes, std::int64_t item)
       : index(item),
         chunk(item % sizes.chunks),
         head(static_cast<int>(item / sizes.chunks % sizes.heads)),
         sequence(item / sizes.chunks / sizes.heads) {}
-  /// Index of the scores of its group.
+  /// Returns the index of the scores of the head's group.
   __device__ std::int64_t group_index(const ScanSizes& sizes) const {
     return (sequence * sizes.groups + head / sizes.heads_of_group()) * sizes.chunks + chunk;
   }
@@ -75,8 +77,8 @@ struct ScanItem {
   std::int64_t sequence;
 };
 
-/// Step of a head at one token: Δ, and the exponent a of the share of the state that remains;
-/// `step`: the argument of softplus.
+/// Step of a head at one token: Δ, the exponent a of the state's remaining share e^a, and `step`,
+/// the argument of softplus.
 struct StepSize {
   float delta = 1, exponent = 0, step = 0;
 };
@@ -98,7 +100,7 @@ __device__ StepSize step_size(const ScanTensors<T>& at, const ScanSizes& sizes, 
 struct ScanDecay : ChunkDecay {
   float delta[kChunkTokens], exponent[kChunkTokens], step[kChunkTokens];  // see StepSize
 
-  /// All threads of the block call it.
+  /// Computes the decay. All threads of the block must call it.
   template <class T>
   __device__ void fill(const ScanTensors<T>& at, const ScanSizes& sizes, const TokenChunk& chunk,
                        int head) {
@@ -117,7 +119,7 @@ __device__ TokenRows<T> x_of(const T* values, const ScanSizes& sizes, const Toke
   return {values, chunk, sizes.columns, static_cast<std::int64_t>(head) * sizes.head_size,
           sizes.head_size};
 }
-/// Rows of y or dy.
+/// Returns the rows of y or dy.
 template <class T>
 __device__ TokenRows<T> y_of(const T* y, const ScanSizes& sizes, const TokenChunk& chunk,
                              int head) {
@@ -138,20 +140,20 @@ __device__ TokenRows<T> queries_of(const T* values, const ScanSizes& sizes, cons
           sizes.state_size};
 }
 
-/// Results of forward for backward, f32: scores (B·G·chunks, 64, 64) of C and B; states
-/// (B·H·chunks, P, N) before each chunk; totals (B·H·chunks): remaining share of that state after
-/// each.
+/// Results of forward that backward needs, f32: scores (B·G·chunks, 64, 64) of C and B; states
+/// (B·H·chunks, P, N) before each chunk; and totals (B·H·chunks), the share of this state that
+/// remains after the chunk.
 struct ScanStates {
   ScanStates(const ScanSizes& sizes, const Stream& stream);
   Tensor scores, states, totals;
 };
 
-/// Computes them, and the state after the last token if that is defined.
+/// Computes the states, and the state after the last token if last_state is defined.
 void compute_scan_states(const ScanStates& to, const Tensor& last_state,
                          const StateSpaceInput& input, const StateSpaceDecay& decay,
                          const ScanSizes& sizes, const Stream& stream);
-/// Computes the gradients of the states after each chunk from dy and dlast_state; first: of the
-/// first state, if defined. states: as above.
+/// Computes the gradients of the states after each chunk from dy and dlast_state, and the gradient
+/// of the first state if `first` is defined. `states` is shaped as in ScanStates.
 void compute_state_gradients(const Tensor& states, const Tensor& first, const Tensor& dy,
                              const Tensor& dlast_state, const Tensor& totals,
                              const StateSpaceInput& input, const StateSpaceDecay& decay,

@@ -2,12 +2,12 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Sums over the tokens of one head.
+/// Gradients of a head's parameters, summed over tokens.
 struct ScanHeadSums {
   double skip = 0, log_rate = 0, step_bias = 0;
 };
 
-/// Arrays of one worker. A head's panels are consecutive.
+/// Arrays of one worker. The panels of a head are consecutive.
 struct BackwardScanScratch {
   static std::int64_t elements(const ScanSizes& sizes) {
     return (sizes.chunks + 1) * sizes.heads_of_block * sizes.state_elements() +
@@ -36,10 +36,10 @@ struct BackwardScanScratch {
   float *values_across, *dy_across;     // panels (kPanelColumns, kChunk)
   float* dvalues;                       // of a panel
   float *decay, *products;              // L; ⟨dy_i, x_j⟩
-  float *weights, *flows;               // L ∘ C·Bᵀ; its gradient times itself
+  float *weights, *flows;               // L ∘ C·Bᵀ; this times its gradient
 };
 
-/// Sums of one task over its heads for the keys and queries of a group, chunk by chunk.
+/// Gradients of the keys and queries of a group, summed over the heads of one task, chunk by chunk.
 struct KeyGradients {
   static std::int64_t elements(const ScanSizes& sizes) {
     return sizes.chunks * (2 * sizes.key_elements() + kPairs);
@@ -52,7 +52,8 @@ struct KeyGradients {
   float* scores;          // of C·Bᵀ
 };
 
-/// Terms of the gradients of a chunk's tokens for one head.
+/// Terms of the gradients of a chunk's tokens for one head. A flow is ⟨dy_i, contribution of x_j to
+/// y_i⟩.
 struct TokenFlows {
   float within[kChunk] = {};  // Σ over later tokens of dy·(contribution of x_j) / Δ_j
   float in[kChunk] = {};      // ⟨dy_i, contribution of the state before the chunk⟩
@@ -61,7 +62,8 @@ struct TokenFlows {
   float whole = 0;            // e^c·⟨dstate, state⟩
 };
 
-/// products = dy·valuesᵀ of a head and chunk; entries beyond the diagonal's tile stay undefined.
+/// products = dy·valuesᵀ of a head and chunk. Entries beyond the diagonal's tile are left
+/// undefined.
 template <int kLanes>
 inline void multiply_pairs(float* products, const BackwardScanScratch& scratch,
                            std::int64_t panels) {
@@ -78,7 +80,7 @@ inline void multiply_pairs(float* products, const BackwardScanScratch& scratch,
   }
 }
 
-/// Computes weights and flows from L and dy·valuesᵀ, adds to dscores, and sets the flows within.
+/// Computes weights and flows from L and dy·valuesᵀ. Adds to dscores and to flows.within.
 inline void weigh_products(const BackwardScanScratch& scratch, const float* scores, float* dscores,
                            const HeadDecay& decay, TokenFlows& flows) {
   for (std::int64_t i = 0; i < kChunk; ++i) {
@@ -109,7 +111,8 @@ inline void sum_across(TokenFlows& flows, const float* pairs) {
   }
 }
 
-/// Passage of the state to or from a chunk's tokens.
+/// Data for the gradients of keys or queries through a state, which is the gradient of the state
+/// after the chunk, or the state before it.
 struct StatePassage {
   const float* state;                       // (depth, kPanelColumns)
   const float* panel_across;                // (kPanelColumns, kChunk)
@@ -117,8 +120,8 @@ struct StatePassage {
   const float *key_factors, *flow_factors;  // by token
 };
 
-/// dkeys (depth, kChunk) += key_factors ∘ state·panel_across, and flows += flow_factors ∘ the sums
-/// over the depth of state·panel_across ∘ keys_across.
+/// dkeys (depth, kChunk) += key_factors ∘ (state·panel_across), and flows += flow_factors ∘ Σ over
+/// the depth of (state·panel_across) ∘ keys_across.
 template <int kLanes>
 inline void add_key_gradient(float* dkeys, float* flows, const StatePassage& passage,
                              std::int64_t depth) {
@@ -164,7 +167,7 @@ inline void fill_dvalues(const BackwardScanScratch& scratch, const float* dy, co
   for (std::int64_t i = 0; i < kTokenPanel; ++i) scratch.dvalues[i] += skip * dy[i];
 }
 
-/// dstate = e^c of the whole chunk·dstate + Cᵀ·(e^c ∘ dy). Overwrites dy.
+/// dstate = e^c of the whole chunk · dstate + Cᵀ·(e^c ∘ dy). Overwrites dy.
 template <int kLanes>
 inline void step_back_state(float* dstate, float* dy, const float* queries, const HeadDecay& decay,
                             std::int64_t depth) {
@@ -177,7 +180,8 @@ inline void step_back_state(float* dstate, float* dy, const float* queries, cons
                       {queries, 1, depth}, {dy, kPanelColumns}, kChunk);
 }
 
-/// Returns ⟨x, y⟩ over whole panels' rows, in parts so that no long f32 sum loses precision.
+/// Returns ⟨x, y⟩ over all rows of panels. Adds parts in double, so that a long f32 sum does not
+/// lose precision.
 inline double dot_of_panels(const float* x, const float* y, std::int64_t count) {
   constexpr std::int64_t kPart = 8 * kPanelColumns;
   double all = 0;
@@ -190,7 +194,7 @@ inline double dot_of_panels(const float* x, const float* y, std::int64_t count) 
   return all;
 }
 
-/// Computes the gradients of the steps, and those shared by all tokens.
+/// Writes the gradients of a chunk's steps, and adds to the gradients of log_rate and step_bias.
 inline void finish_steps(const StateSpaceGradients& gradients, const ChunkReader& reader,
                          const HeadBlock& block, std::int64_t head, std::int64_t chunk,
                          const HeadDecay& decay, const TokenFlows& flows, ScanHeadSums& sums) {
@@ -217,7 +221,7 @@ inline void finish_steps(const StateSpaceGradients& gradients, const ChunkReader
   if (gradients.steps) reader.write_steps(gradients.steps, dstep, block, head, chunk);
 }
 
-/// Reads a chunk's values and dy of a head, as stored and transposed.
+/// Reads the values and dy of a head for one chunk, and transposes them.
 inline void read_head_panels(const BackwardScanScratch& scratch, const Tensor& dy,
                              const ChunkReader& reader, const HeadBlock& block, std::int64_t head,
                              std::int64_t chunk) {
@@ -230,7 +234,8 @@ inline void read_head_panels(const BackwardScanScratch& scratch, const Tensor& d
   }
 }
 
-/// Differentiates a chunk of a head, from the states before and the state gradient after it.
+/// Computes the gradients of a chunk for one head, from the states before the chunk and the
+/// gradient of the state after it.
 template <int kLanes>
 inline void backward_chunk(const StateSpaceGradients& gradients, const Tensor& dy,
                            const ChunkReader& reader, const HeadBlock& block, std::int64_t head,
@@ -311,7 +316,8 @@ struct BackwardScan {
   ScanHeadSums* sums;  // (batch, heads)
 };
 
-/// Differentiates a block of heads of a sequence; adds the group's key gradients at `of_keys`.
+/// Computes the gradients of a block of heads of a sequence. Adds the gradients of the group's keys
+/// to `of_keys`.
 template <int kLanes>
 inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
                                 const HeadBlock& block, float* of_keys,
@@ -369,7 +375,7 @@ inline void finish_keys(const StateSpaceGradients& gradients, const ChunkReader&
   reader.write_queries(gradients.values, result, block, chunk);
 }
 
-/// Adds the heads' sums over the sequences.
+/// Writes the gradients of the heads' parameters, summed over the sequences.
 void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums,
                   const ScanSizes& sizes) {
   const auto finish = [&](const Tensor& target, double ScanHeadSums::*sum) {
@@ -387,13 +393,15 @@ void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums
   finish(gradients.step_bias, &ScanHeadSums::step_bias);
 }
 
-/// Returns the tasks per group of a sequence, with separate sums: enough for all threads.
+/// Returns the number of tasks per group of a sequence, which gives all threads work. Each task has
+/// separate sums.
 std::int64_t shares_of_group(const ScanSizes& sizes) {
   const std::int64_t wanted = (2 * threads() + sizes.groups() - 1) / sizes.groups();
   return std::clamp<std::int64_t>(wanted, 1, sizes.blocks_of_group);
 }
 
-/// Runs the tasks. `keys`: per task; per worker if a group is one task.
+/// Runs the tasks. `keys` has gradients of keys and queries for each task, or for each worker if a
+/// group is one task.
 void run_backward_scan(const BackwardScan& scan, std::int64_t shares, const Tensor& scratch,
                        std::int64_t of_worker, const Tensor& keys) {
   const ScanSizes& sizes = scan.reader.sizes;

@@ -1,8 +1,8 @@
-// Gradients of a state-space scan. Each head and chunk takes six products with the state (its
-// chunk's, the gradient's, du, in, dB and dC) and four of 64 tokens: for P 64 and N 128 9 MFLOP on
-// 0.3 MB, mostly of f32 states that several blocks read from the L2 cache. In bf16 memory and
-// tensor cores are both busy for about 100 ns of a whole H100; in f32 products are the bound, 0.2
-// µs.
+// Gradients of a state-space scan. Each head and chunk takes six products with the state (the
+// chunk's state, its gradient, du, in, dB and dC) and four products of 64 tokens. For P 64 and N
+// 128 these are 9 MFLOP on 0.3 MB, mostly f32 states that several blocks read from the L2 cache. In
+// bf16, memory and tensor cores are both busy for about 100 ns of a whole H100. In f32, products
+// are the limit, 0.2 µs.
 
 #include "kernels/backend/reduce.cuh"
 #include "kernels/scans/state_space_scan.cuh"
@@ -15,7 +15,7 @@ template <class T>
 struct ScanBackward {
   T* dvalues;    // or null
   T* dsteps;     // or null
-  float* lines;  // (3, B·chunks, H): each chunk's part of the gradients of skip, rate, bias
+  float* lines;  // (3, B·chunks, H): each chunk's contribution to d(skip, rate, bias)
   const T* dy;
   const float* scores;
   float* dscores;
@@ -24,7 +24,7 @@ struct ScanBackward {
   const float* totals;
 };
 
-/// dscores[sequence, group, chunk] = Σ over heads of e^{c_i − c_j}·⟨dy_i, u_j⟩; a block each.
+/// dscores[sequence, group, chunk] = Σ over heads of e^{c_i − c_j}·⟨dy_i, u_j⟩. One block for each.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, 3)
     score_gradients_kernel(ScanBackward<T> to, ScanTensors<T> at, ScanSizes sizes) {
@@ -48,7 +48,8 @@ __global__ void __launch_bounds__(kProductThreads, 3)
   product.each([&](int s, int i, int j, float) { of_item[i * kChunkTokens + j] = sums[s]; });
 }
 
-/// Computes dC if `queries`, else dB; grid: items of a chunk and group, tiles of N for dB, for dC.
+/// Computes dC in the second half of the tiles, dB in the first. Grid: items of a chunk and group;
+/// tiles of N for dB, then for dC.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_key_gradients_kernel(ScanBackward<T> to, ScanTensors<T> at, ScanSizes sizes) {
@@ -104,7 +105,7 @@ struct HeadParts : ExponentParts {
   float x_dy[kChunkTokens];  // ⟨x_t, dy_t⟩
 };
 
-/// One block per chunk of a head: dx, and the gradients of its steps.
+/// Computes dx and the gradients of the steps. One block per chunk of a head.
 template <class T, int kWidth>
 class ScanHeadGradients {
  public:
@@ -137,7 +138,7 @@ class ScanHeadGradients {
   __device__ const float* scores() const {
     return to_.scores + item_.group_index(sizes_) * kChunkScores;
   }
-  /// Computes du for the P columns from `first` on, and the quantities that follow from it.
+  /// Computes du for P columns starting with `first`, and the quantities that depend on it.
   __device__ void compute_dx(int first) {
     const TokenRows<T> x = x_of(at_.values, sizes_, chunk_, item_.head);
     const TokenRows<T> dy = y_of(to_.dy, sizes_, chunk_, item_.head);
@@ -170,7 +171,7 @@ class ScanHeadGradients {
       store(dx + chunk_.row(j) * sizes_.columns + p, sum);
     });
   }
-  /// Computes the tokens' parts of the gradient of skip.
+  /// Computes ⟨x_t, dy_t⟩: the contribution of each token to the gradient of `skip`.
   __device__ void compute_x_dy() {
     const TokenRows<T> x = x_of(at_.values, sizes_, chunk_, item_.head);
     const TokenRows<T> dy = y_of(to_.dy, sizes_, chunk_, item_.head);
@@ -208,7 +209,7 @@ class ScanHeadGradients {
                              of_group[i * kChunkTokens + j];
     });
   }
-  /// Returns the contribution of the state before the chunk to the one after it.
+  /// Returns the term of the contribution of the state before the chunk to the state after it.
   __device__ float whole() const {
     const std::int64_t elements = sizes_.state_elements(), first = item_.index * elements;
     return decay_.total * dot_states(to_.states + first, to_.dstates + first, elements);
@@ -223,7 +224,7 @@ class ScanHeadGradients {
         const float step = decay_.step[t], plain = softplus(step), slope = sigmoid(step);
         const bool within = plain >= sizes_.least && plain <= sizes_.most;
         of_rate = decay_.exponent[t] * da;
-        // In this order, a large rate times a slope of 0 is 0.
+        // The order of the factors ensures that a large rate times a slope of 0 is 0.
         const float of_step = decay_rate(at_.log_rate[item_.head]) * slope * da;
         of_bias = within || step != step ? of_step + parts_.x_du[t] * slope : 0.0f;
         const std::int64_t last = (chunk_.row(t) + 1) * sizes_.step_columns;
@@ -279,7 +280,7 @@ void launch_gradients(const ScanBackward<T>& to, const ScanTensors<T>& at, const
   launch(stream, "scan_key_gradients", scan_key_gradients_kernel<T>, grid, to, at, sizes);
 }
 
-/// Computes the gradients of skip, rate and bias from their lines.
+/// Sums the lines of all chunks to the gradients of skip, rate and bias.
 void sum_head_lines(const StateSpaceGradients& to, const float* lines, const ScanSizes& sizes,
                     const Stream& stream) {
   const std::int64_t rows = sizes.batch * sizes.chunks;

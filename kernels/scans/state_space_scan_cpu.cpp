@@ -17,7 +17,7 @@ struct ForwardScanScratch {
         values(queries + sizes.key_elements()),
         outputs(values + kTokenPanel),
         weights(outputs + kTokenPanel) {}
-  float *states, *keys, *queries;  // of the block's heads; a chunk's B and C
+  float *states, *keys, *queries;  // of the block's heads; B and C of a chunk
   float *values, *outputs;         // of a panel
   float* weights;                  // L ∘ C·Bᵀ ∘ Δ of a head
 };
@@ -53,7 +53,7 @@ inline void scan_panel(const ForwardScanScratch& scratch, const float* state,
   for (std::int64_t i = 0; i < kTokenPanel; ++i) scratch.outputs[i] += skip * scratch.values[i];
 }
 
-/// Computes one chunk of one head and advances its states.
+/// Computes one chunk of one head, and advances the head's state.
 template <int kLanes>
 inline void forward_chunk(const Tensor& y, const ChunkReader& reader, const HeadBlock& block,
                           std::int64_t head, std::int64_t chunk, const float* scores,
@@ -93,13 +93,13 @@ inline void forward_scan_block(const Tensor& y, const Tensor& last_state, const 
   }
 }
 
-/// One head of one token.
+/// Sizes and factors of one head at one token.
 struct StepHead {
   float decay, step, skip;
   std::int64_t head_size, state_size;
 };
 
-/// row = decay·row + joins·key; returns ⟨row, query⟩, if kShifted without the added term.
+/// row = decay·row + joins·key. Returns ⟨row, query⟩; if kShifted, without the term joins·key.
 template <bool kShifted, class T>
 inline float step_row(float* row, float decay, float joins, const T* key, const T* query,
                       std::int64_t size) {

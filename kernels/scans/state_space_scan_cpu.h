@@ -9,10 +9,10 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-// Products of small f32 matrices that fit in the L1 and L2 caches, without packing of operands.
-// Every size is a multiple of a tile's; arrays are padded with zeros.
+// Products of small f32 matrices that fit in the L1 and L2 caches. Operands are not packed. Every
+// size is a multiple of the tile's; arrays are padded with zeros.
 
-/// Left factor: element (row, k) is at row·row_stride + k·depth_stride, one of which is 1.
+/// Left factor: element (row, k) is at row·row_stride + k·depth_stride. One of the strides is 1.
 struct LeftFactor {
   const float* data;
   std::int64_t row_stride, depth_stride;
@@ -24,14 +24,15 @@ struct RightFactor {
   std::int64_t stride;
 };
 
-/// Sums of kRows rows and two vectors of columns, in registers.
+/// Sums of kRows rows and two vectors of columns. They stay in registers.
 template <int kLanes>
 struct SumTile {
   typedef float Floats [[gnu::vector_size(4 * kLanes)]];
   static constexpr int kRows = kLanes == 16 ? 8 : 4;
   static constexpr int kColumns = 2 * kLanes;
 
-  /// Adds rows [row, row + kRows) of `a` times columns [column, column + kColumns) of `b`.
+  /// Adds the product of rows [row, row + kRows) of `a` and columns [column, column + kColumns) of
+  /// `b`, over depths [begin, end).
   void add(const LeftFactor& a, std::int64_t row, const RightFactor& b, std::int64_t column,
            std::int64_t begin, std::int64_t end) {
     const float* const from = a.data + row * a.row_stride;
@@ -56,7 +57,7 @@ struct SumTile {
     }
   }
 
-  /// to = scale·to + the sums; row stride `stride`.
+  /// to = scale·to + the sums. Each row of `to` begins `stride` elements after the previous one.
   void add_to(float* to, std::int64_t stride, float scale) const {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -70,7 +71,7 @@ struct SumTile {
     for (int r = 0; r < kRows; ++r) store(to + r * stride, sums[r][0], sums[r][1]);
   }
 
-  // One vector at a time: the compiler copies longer arrays through memory.
+  // Handles one vector at a time, because the compiler copies longer arrays through memory.
   static void load(Floats& left, Floats& right, const float* from) {
     std::memcpy(&left, from, sizeof left);
     std::memcpy(&right, from + kLanes, sizeof right);
@@ -103,7 +104,7 @@ struct SumTile {
   }
 };
 
-/// Calls finish(row, column, tile) for each tile of a·b over the depth [0, depth).
+/// Calls finish(row, column, tile) for each tile of the product a·b over `depth`.
 template <int kLanes, class Finish>
 inline void for_tiles(std::int64_t rows, std::int64_t columns, const LeftFactor& a,
                       const RightFactor& b, std::int64_t depth, const Finish& finish) {
@@ -132,7 +133,7 @@ struct Lanes {
   static constexpr int kCount = kLanes;
 };
 
-/// Calls body(lanes of a vector, worker, item) for each item; see parallel_items.
+/// Calls body(Lanes<floats per vector>, worker, item) for each item; see parallel_items.
 template <class Body>
 void parallel_items_by_lanes(std::int64_t count, const Body& body) {
   switch (instruction_set()) {
@@ -155,7 +156,7 @@ void parallel_items_by_lanes(std::int64_t count, const Body& body) {
 }
 
 inline constexpr std::int64_t kChunk = 64;         // tokens
-inline constexpr std::int64_t kPanelColumns = 32;  // of a head that are adjacent
+inline constexpr std::int64_t kPanelColumns = 32;  // adjacent columns of a head
 inline constexpr std::int64_t kTokenPanel = kChunk * kPanelColumns;
 inline constexpr std::int64_t kPairs = kChunk * kChunk;  // pairs of tokens of a chunk
 
@@ -163,10 +164,11 @@ inline std::int64_t rounded_to(std::int64_t count, std::int64_t unit) {
   return (count + unit - 1) / unit * unit;
 }
 
-/// Returns e^log for log <= 0; 0 if it is below the normal numbers.
+/// Returns e^log for log <= 0, or 0 if the result is subnormal.
 inline float decay_of(float log) { return log < -87.0f ? 0.0f : exponential(log); }
 
-/// log(1 + e^x) with a relative error of 3e-7: max(x, 0) + 2·artanh(z/(2 + z)), z = e^−|x|.
+/// log(1 + e^x) with a relative error of 3e-7, computed as max(x, 0) + 2·artanh(z/(2 + z)) with z =
+/// e^−|x|.
 inline float softplus(float x) {
   const float z = exponential(-std::fabs(x)), s = z / (2.0f + z), square = s * s;
   float series = 1.0f / 15;
@@ -186,7 +188,7 @@ inline Step step_of(float raw, const StateSpaceSpec& spec) {
                          : whole,
           whole < least || whole > most ? 0.0f : sigmoid(raw)};
 }
-/// 0 if the step is 0, even if the rate is infinite.
+/// Returns rate·step, but 0 if the step is 0, even if the rate is infinite.
 inline float log_decay_of(float rate, float step) { return step == 0 ? 0.0f : rate * step; }
 
 /// Consecutive heads of a group, computed together.
@@ -207,7 +209,8 @@ struct ScanSizes {
             std::clamp<std::int64_t>(kBlockColumns / (panels * kPanelColumns), 1, heads_of_group)),
         blocks_of_group((heads_of_group + heads_of_block - 1) / heads_of_block) {}
   std::int64_t groups() const { return batch * spec.groups; }
-  /// Sizes of a head, padded: consecutive panels, each (depth, kPanelColumns).
+  /// state_elements and key_elements return the padded size of a head's state, which consists of
+  /// panels (depth, kPanelColumns), and of a chunk's keys.
   std::int64_t state_elements() const { return panels * depth * kPanelColumns; }
   std::int64_t key_elements() const { return kChunk * depth; }
   HeadBlock block(std::int64_t group, std::int64_t index) const {
@@ -215,7 +218,7 @@ struct ScanSizes {
     return {group / spec.groups, of_sequence, of_sequence * heads_of_group + first,
             std::min(heads_of_block, heads_of_group - first)};
   }
-  /// Returns a head's state in an array of the API; null if that is undefined.
+  /// Returns a head's state in a tensor of states (B, H, P, N), or null if the tensor is undefined.
   float* state_of(const Tensor& states, std::int64_t sequence, std::int64_t head) const {
     const std::int64_t size = spec.head_size * spec.state_size;
     return states ? states.data<float>() + (sequence * spec.heads + head) * size : nullptr;
@@ -237,9 +240,9 @@ struct HeadDecay {
   float whole() const { return from_start[kChunk - 1]; }
 };
 
-/// l[i, j] = e^(a_(j+1) + … + a_i) for j <= i, with zeros up to the next multiple of 16. Sums each
-/// pair's tokens separately, so that large sums do not cost precision. The diagonal is 0 if
-/// `shifted`.
+/// l[i, j] = e^(a_(j+1) + … + a_i) for j <= i, followed by zeros up to the next multiple of 16. The
+/// exponents are summed separately for each pair, so that large sums do not reduce precision. If
+/// `shifted`, the diagonal is 0.
 inline void fill_decay_matrix(float* l, const HeadDecay& decay, bool shifted) {
   float sums[kChunk];
   std::fill_n(sums, kChunk, -std::numeric_limits<float>::infinity());
@@ -255,7 +258,7 @@ inline void fill_decay_matrix(float* l, const HeadDecay& decay, bool shifted) {
   }
 }
 
-/// to (columns, rows) = from (rows, columns), both multiples of 4.
+/// to (columns, rows) = transposed `from` (rows, columns). Both sizes must be multiples of 4.
 inline void transpose(float* to, const float* from, std::int64_t rows, std::int64_t columns) {
   typedef float Four [[gnu::vector_size(16)]];
   for (std::int64_t r = 0; r < rows; r += 4) {
@@ -275,7 +278,7 @@ inline void transpose(float* to, const float* from, std::int64_t rows, std::int6
   }
 }
 
-/// Reads chunks of a scan, in the order of the scan.
+/// Reads and writes chunks of a scan. Tokens are counted in the order of the scan.
 class ChunkReader {
  public:
   ChunkReader(const StateSpaceInput& input, const StateSpaceDecay& decay, const ScanSizes& of)
@@ -290,7 +293,8 @@ class ChunkReader {
     return sequence * sizes.time + (sizes.spec.reversed ? sizes.time - 1 - t : t);
   }
 
-  /// Reads columns [first, first + count) of a chunk as f32 rows of stride `stride`; zeros elsewhere.
+  /// Reads columns [first, first + count) of a chunk as f32 rows of `stride` elements. The rest of
+  /// each row, and rows beyond the last token, become zeros.
   void read(float* to, std::int64_t stride, const Tensor& rows, std::int64_t sequence,
             std::int64_t chunk, std::int64_t first, std::int64_t count) const {
     visit_real(rows.dtype(), [&](auto real) {
@@ -306,13 +310,13 @@ class ChunkReader {
       std::fill_n(to + valid * stride, (kChunk - valid) * stride, 0.0f);
     });
   }
-  /// Reads the columns of a panel of a head, from rows of all heads (values, or y).
+  /// Reads the columns of one panel of a head. `rows` has the columns of all heads (values, or y).
   void read_panel(float* to, const Tensor& rows, const HeadBlock& block, std::int64_t head,
                   std::int64_t panel, std::int64_t chunk) const {
     read(to, kPanelColumns, rows, block.sequence, chunk, first_column(block, head, panel),
          panel_width(panel));
   }
-  /// Reads B and C of a block's group.
+  /// Read B (read_keys) or C (read_queries) of the block's group.
   void read_keys(float* to, const HeadBlock& block, std::int64_t chunk) const {
     read(to, sizes.depth, input_.values, block.sequence, chunk, first_key(block.group),
          sizes.spec.state_size);
@@ -334,7 +338,7 @@ class ChunkReader {
     return std::min(kPanelColumns, sizes.spec.head_size - panel * kPanelColumns);
   }
 
-  /// Writes `count` columns of a chunk; see read().
+  /// Writes `count` columns of a chunk, starting with `first`; see read.
   void write(const Tensor& rows, const float* from, std::int64_t stride, std::int64_t sequence,
              std::int64_t chunk, std::int64_t first, std::int64_t count) const {
     visit_real(rows.dtype(), [&](auto real) {
@@ -430,7 +434,7 @@ class ChunkReader {
       decay.to_end[i] = decay_of(decay.to_end[i]);
     }
   }
-  /// Returns whether a document begins with the token, in the scan's order.
+  /// Returns whether the token is the first of its document in the order of the scan.
   bool begins(std::int64_t sequence, std::int64_t chunk, std::int64_t i) const {
     if (!input_.positions) return false;
     const auto* const places = input_.positions.data<std::int32_t>() + sequence * sizes.time;
@@ -457,7 +461,8 @@ inline void advance_state(float* state, float* values, const float* keys, const 
                       {values, kPanelColumns}, kChunk);
 }
 
-/// Reads a state (P, N) of the API, transposed, as panels (depth, kPanelColumns); null: zeros.
+/// Reads a state (P, N) as transposed panels (depth, kPanelColumns). If `from` is null, writes
+/// zeros.
 inline void read_state(float* to, const float* from, const ScanSizes& sizes) {
   std::fill_n(to, sizes.state_elements(), 0.0f);
   if (from == nullptr) return;
@@ -476,7 +481,8 @@ inline void write_state(float* to, const float* from, const ScanSizes& sizes) {
   }
 }
 
-/// C·Bᵀ of every group and chunk, (groups, chunks, kChunk, kChunk), computed for all heads.
+/// C·Bᵀ for each group and chunk, (groups, chunks, kChunk, kChunk). Computed once for all heads of
+/// a group.
 class ChunkScores {
  public:
   ChunkScores(const ScanSizes& sizes, const Stream& stream)

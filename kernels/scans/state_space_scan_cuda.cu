@@ -1,12 +1,14 @@
-// States between the chunks of a state-space scan, forward and backward. A chunk of a head reads 64
-// rows of x and B and writes P·N floats, which the pass over chunks reads and writes once more: for
-// P 64 and N 128 in bf16, 25 kB and 98 kB at 1 MFLOP. So the pass is memory-bound, an estimated
-// half of a microsecond for each chunk of 24 heads at 3 TB/s, and the products are bound by the
-// reads of their operands. Output of a state-space scan, and its step. A chunk of a head reads 64
-// rows of x, its group's scores, C and the state before it, and writes 64 rows of y: for P 64 and N
-// 128 in bf16 about 80 kB, mostly from the L2 cache, at 1.6 MFLOP: both take 30 to 40 ns of a whole
-// H100. A step reads and writes the state, 8·P·N bytes per head, which is its bound: 24 heads of P
-// 64 and N 128 take 1.6 MB, half a microsecond.
+// A state-space scan, and its step. First computes the states between chunks, forward and backward.
+// A chunk of a head reads 64 rows of x and B and writes P·N floats, which the pass over chunks
+// reads and writes once more. For P 64 and N 128 in bf16 these are 25 kB and 98 kB at 1 MFLOP.
+// Therefore the pass is memory-bound, with an estimated half microsecond for each chunk of 24 heads
+// at 3 TB/s, and the products are limited by reading their operands.
+//
+// Then computes the output. A chunk of a head reads 64 rows of x, its group's scores, C, and the
+// state before it, and writes 64 rows of y. For P 64 and N 128 in bf16 these are about 80 kB,
+// mostly from the L2 cache, at 1.6 MFLOP; both take 30 to 40 ns of a whole H100. A step is limited
+// by reading and writing the state, 8·P·N bytes per head: 24 heads of P 64 and N 128 take 1.6 MB,
+// half a microsecond.
 
 #include "kernels/scans/state_space_scan.cuh"
 
@@ -14,7 +16,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// scores[sequence, group, chunk] = C·Bᵀ of a chunk; one block each.
+/// scores[sequence, group, chunk] = C·Bᵀ of a chunk. One block for each.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_scores_kernel(float* scores, ScanTensors<T> at, ScanSizes sizes) {
@@ -32,7 +34,8 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
 }
 
 /// Computes the contribution of a chunk to the state after it: states[item] = Σ_j rest_j·u_j·B_jᵀ.
-/// For gradients, to the one before it: Σ_i carried_i·dy_i·C_iᵀ. Grid: items, tiles of the state.
+/// If kGradients, computes the contribution to the gradient of the state before it: Σ_i
+/// carried_i·dy_i·C_iᵀ. Grid: items, tiles of the state.
 template <bool kGradients, class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     chunk_states_kernel(float* states, float* totals, const T* dy, ScanTensors<T> at,
@@ -67,8 +70,8 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   });
 }
 
-/// Replaces the contributions of the chunks by the states between them: one thread for N elements
-/// of a head's state. Forward from the first chunk, else from the last one.
+/// Replaces the contributions of the chunks by the states between them. Each thread processes N
+/// elements of a head's state, from the first chunk on if `forward`, otherwise from the last one.
 template <int N>
 __global__ void pass_states_kernel(float* states, const float* totals, const float* begin,
                                    float* end, ScanSizes sizes, bool forward) {
@@ -150,7 +153,7 @@ void compute_state_gradients(const Tensor& states, const Tensor& first, const Te
 
 namespace {
 
-/// Computes y of a chunk of a head; grid: items, tiles of the head.
+/// Computes y of a chunk of a head. Grid: items, tiles of the head.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_output_kernel(T* y, ScanTensors<T> at, const float* scores, const float* states,
@@ -197,7 +200,7 @@ struct ScanStep {
   std::int64_t rows;
 };
 
-/// One token of each text: one warp for each channel of each head of each row.
+/// Processes one token of each text. Uses one warp for each channel of each head of each row.
 template <class T>
 __global__ void scan_step_kernel(ScanStep<T> step, ScanTensors<T> at, ScanSizes sizes) {
   const std::int64_t channel =

@@ -1,6 +1,6 @@
-// Chunks of 64 tokens of a sequence, and the decay of a state within one. Tokens are counted in the
-// order of the scan. With c_i the sum of the exponents a up to token i of the chunk, the share
-// e^{c_i − c_j} of token j remains at token i; 0 if a document begins in between.
+// Chunks of 64 tokens of a sequence, and the decay of a state within a chunk. Tokens are counted in
+// the order of the scan. With c_i the sum of the exponents a up to token i of the chunk, the share
+// e^{c_i − c_j} of token j's contribution remains at token i; 0 if a document begins in between.
 
 #pragma once
 
@@ -25,7 +25,7 @@ struct TokenChunk {
     place = reversed ? length - 1 - first : first;
     first_row = sequence * length + place;
   }
-  /// Returns the row of token i in all sequences' tokens.
+  /// Returns the row of token i in a matrix with the tokens of all sequences.
   __device__ std::int64_t row(int i) const { return first_row + direction * i; }
   /// Returns whether token i is the first of its document in scan order.
   __device__ bool begins(const std::int32_t* positions, int i) const {
@@ -37,7 +37,8 @@ struct TokenChunk {
   std::int64_t length, place, first_row;
 };
 
-/// Columns [first, first + size) of a chunk's rows of a matrix; 0 outside.
+/// Columns [first, first + size) of a matrix, in the rows of a chunk's tokens. Elements outside are
+/// 0.
 template <class T>
 struct TokenRows {
   __device__ TokenRows(const T* matrix, const TokenChunk& chunk, std::int64_t columns,
@@ -51,7 +52,7 @@ struct TokenRows {
   __device__ float operator()(int i, int column) const {
     return i < tokens && column < size ? load(from + i * stride + column) : 0.0f;
   }
-  /// Returns columns column, which is even, and column + 1 in bf16.
+  /// Returns columns `column` and column + 1 in bf16. `column` must be even.
   __device__ std::uint32_t pair(int i, int column) const {
     if (!even) return pack_pair((*this)(i, column), (*this)(i, column + 1));
     if (i >= tokens || column >= size) return 0;
@@ -59,7 +60,7 @@ struct TokenRows {
     load_pack(values, from + i * stride + column);
     return pack_pair(values[0], values[1]);
   }
-  /// Returns the columns from `first`, a multiple of 64, on.
+  /// Returns the columns starting with `first`, which must be a multiple of 64.
   __device__ TokenRows from_column(int first) const {
     TokenRows rows = *this;
     rows.from += first;
@@ -71,14 +72,15 @@ struct TokenRows {
   bool even;
 };
 
-/// Tokens as rows of the left operand, or as columns of the right one; their columns are the depth.
+/// Operand whose depth is the columns. Tokens are the rows of the left operand, or the columns of
+/// the right one.
 template <class T>
 struct RowsAlong {
   TokenRows<T> rows;
   __device__ float operator()(int i, int column) const { return rows(i, column); }
   __device__ std::uint32_t pair(int i, int column) const { return rows.pair(i, column); }
 };
-/// Tokens as the depth.
+/// Operand whose depth is the tokens.
 template <class T>
 struct RowsAcross {
   TokenRows<T> rows;
@@ -94,7 +96,8 @@ __device__ ProductOperand<false, RowsAcross<T>> across_rows(const TokenRows<T>& 
   return {{rows}};
 }
 
-/// Combines the values of threads up to each of the first 64. All threads must call it.
+/// Returns the combined values of the threads up to this one, for each of the first 64 threads. All
+/// threads of the block must call it.
 template <class V, class Combine>
 __device__ V scan_tokens(V value, const Combine& combine) {
   __shared__ V of_first_warp;
@@ -111,7 +114,7 @@ __device__ V scan_tokens(V value, const Combine& combine) {
 
 constexpr float kFastestDecay = -3e38f;
 
-/// Returns −e^log_rate, kept finite so that its product with 0 is 0; NaN stays NaN.
+/// Returns −e^log_rate, limited to finite values so that the product with 0 is 0. NaN stays NaN.
 __device__ inline float decay_rate(float log_rate) {
   const float rate = -expf(log_rate);
   return rate < kFastestDecay ? kFastestDecay : rate;
@@ -122,25 +125,25 @@ __device__ inline float decay_exponent(float log_rate, float time) {
   return exponent < kFastestDecay ? kFastestDecay : exponent;
 }
 
-/// Decay of a head within a chunk, in shared memory. The sums are stored as two floats each, so
-/// that differences of large ones are accurate enough; a decay to 0 in f32 restarts the sum.
+/// Decay of a head within a chunk, in shared memory. Each sum is stored as two floats, so that
+/// differences of large sums are accurate enough. If a decay is 0 in f32, the sum restarts.
 struct ChunkDecay {
   static constexpr float kNothing = -104;            // e^−104 is 0 in f32
   float sum[kChunkTokens], remainder[kChunkTokens];  // c_i
   float carried[kChunkTokens];                       // share of the state before in token i
   float rest[kChunkTokens];  // share of token j in the state after; 0 beyond the last token
   int begin[kChunkTokens];   // first token of the document of token i
-  float total;               // share of the state before in the state after
+  float total;               // share of the state before the chunk in the one after it
 
-  /// All threads of the block must call it, thread i with token i's exponent. The decay before the
-  /// first token of a document has no effect.
+  /// Computes the decay. All threads of the block must call it; thread i passes the exponent of
+  /// token i. The decay before the first token of a document has no effect.
   __device__ void fill(const TokenChunk& chunk, const std::int32_t* positions, float exponent) {
     const int i = static_cast<int>(threadIdx.x), last = kChunkTokens - 1;
     const bool exists = i < chunk.tokens;
     const bool begins = exists && (exponent < kNothing || chunk.begins(positions, i));
     const double up_to = scan_tokens(exists && !begins ? double{exponent} : 0.0, Sum{});
     const float from = scan_tokens(begins ? static_cast<float>(i) : -1.0f, Max{});
-    __syncthreads();  // the last head's decay has been read
+    __syncthreads();  // the decay of the previous head has been read
     if (i <= last) {
       sum[i] = static_cast<float>(up_to);
       remainder[i] = static_cast<float>(up_to - double{sum[i]});
@@ -152,7 +155,8 @@ struct ChunkDecay {
     if (i <= last) rest[i] = exists && i >= begin[last] ? left(last, i) : 0.0f;
     __syncthreads();
   }
-  /// Returns the share of token j at token i >= j, or with `shifted` i > j.
+  /// Returns the share of token j that remains at token i, for j <= i, or for j < i if `shifted`;
+  /// otherwise 0.
   __device__ float between(int i, int j, bool shifted) const {
     return j >= begin[i] && (shifted ? j < i : j <= i) ? left(i, j) : 0.0f;
   }
@@ -163,15 +167,16 @@ struct ChunkDecay {
   }
 };
 
-/// Terms of the gradient of a token's exponent, in shared memory.
+/// Terms of the gradient of a token's exponent, in shared memory. Each is for the contribution of a
+/// token or state to a later one.
 struct ExponentParts {
-  float in[kChunkTokens];                         // contribution of the state before to token i
-  float out[kChunkTokens];                        // contribution of token j to the state after
-  float between[kChunkTokens][kChunkTokens + 1];  // contribution of token j to token i
+  float in[kChunkTokens];                         // from the state before the chunk to token i
+  float out[kChunkTokens];                        // from token j to the state after the chunk
+  float between[kChunkTokens][kChunkTokens + 1];  // from token j to token i
 
-  /// Returns the gradient of the exponent of the thread's token t: the sum of all contributions
-  /// from before t to t or later, including `whole`, from the state before to the one after. All
-  /// threads of the block must call it, once.
+  /// Returns the gradient of the exponent of the thread's token t: the sum of the terms from before
+  /// t to t or later. `whole` is the term from the state before the chunk to the state after it.
+  /// All threads of the block must call it, exactly once.
   __device__ float sum(float whole) {
     const int t = static_cast<int>(threadIdx.x);
     __syncthreads();
@@ -184,7 +189,8 @@ struct ExponentParts {
   }
 };
 
-/// Returns the sum of the products of two states, in each thread. All threads must call it.
+/// Returns the sum of the products of the elements of two states, in each thread. All threads of
+/// the block must call it.
 __device__ inline float dot_states(const float* x, const float* y, std::int64_t elements) {
   float sum = 0;
   for (std::int64_t i = threadIdx.x; i < elements; i += blockDim.x) sum += x[i] * y[i];
@@ -193,7 +199,7 @@ __device__ inline float dot_states(const float* x, const float* y, std::int64_t 
 
 constexpr int kNarrow = 32;  // columns of a product for small heads
 
-/// Returns the blocks of 64 that cover `size` rows or columns.
+/// Returns the number of blocks of 64 that cover `size` rows or columns.
 inline unsigned int product_tiles(int size) {
   return static_cast<unsigned int>((size + kProductSide - 1) / kProductSide);
 }

@@ -21,7 +21,8 @@ inline HodlrMap values_of(const DiagonalBlock& leaf) {
   return {leaf.values.data(), leaf.size, leaf.size};
 }
 
-/// A block of a matrix as a growing sum of crosses: rows and columns of the residual.
+/// Approximates a block of a matrix as a growing sum of crosses, each of which is a row and a
+/// column of the residual.
 class CrossApproximation {
  public:
   CrossApproximation(const LowRankBlock& place, const MatrixEntry& entry)
@@ -84,7 +85,8 @@ class CrossApproximation {
     vs_.push_back(std::move(v));
     return size > tolerance * std::sqrt(norm_squared_) ? next : find_residual_row(tolerance);
   }
-  /// Returns a row with an error, found from a few random rows and columns; -1 if all agree.
+  /// Checks a few random rows and columns. Returns a row with a larger error than `tolerance`, or
+  /// -1 if there is none.
   std::int64_t find_residual_row(double tolerance) {
     constexpr std::uint64_t kDrawn = 4;
     const double most = tolerance * std::sqrt(norm_squared_);
@@ -121,7 +123,7 @@ std::vector<double> numbers_of(const HodlrMatrix& matrix) {
   return {matrix.data(), matrix.data() + matrix.size()};
 }
 
-/// Truncates u·vᵀ to the fewest columns that lose at most `tolerance` of its norm.
+/// Truncates u·vᵀ to the smallest number of columns that loses at most `tolerance` of its norm.
 void compress(LowRankBlock& block, const HodlrMatrix& u, const HodlrMatrix& v, double tolerance) {
   const std::int64_t rank = u.cols();
   if (rank == 0) return;
@@ -269,8 +271,8 @@ Hodlr Hodlr::gradients(std::span<const double> dy, std::span<const double> x) co
   return result;
 }
 
-/// Factors of a node with halves 1 and 2: [A₁₁ u₁·v₁ᵀ; u₂·v₂ᵀ A₂₂]⁻¹ from the halves' inverses y₁ =
-/// A₁₁⁻¹·u₁, y₂ = A₂₂⁻¹·u₂ and the small matrix [1 v₁ᵀ·y₂; v₂ᵀ·y₁ 1].
+/// Factors of a node with halves 1 and 2. Computes [A₁₁ u₁·v₁ᵀ; u₂·v₂ᵀ A₂₂]⁻¹ from the inverses of
+/// the halves, y₁ = A₁₁⁻¹·u₁ and y₂ = A₂₂⁻¹·u₂, and from the small matrix [1 v₁ᵀ·y₂; v₂ᵀ·y₁ 1].
 struct HodlrSolver::Factors {
   struct Node {
     HodlrMatrix y1, y2, v1, v2;
@@ -297,7 +299,7 @@ struct HodlrSolver::Factors {
     small.bottomLeftCorner(r2, r1) = node.v2.transpose() * node.y1;
     if (r1 + r2 > 0) node.small.compute(small);
   }
-  /// x: the rows of node i of a level.
+  /// Solves for x in place. x has the rows of node i of a level.
   void solve(std::size_t level, std::size_t i, Rows x) const {
     if (level == levels.size()) {
       x = leaves[i].solve(x).eval();

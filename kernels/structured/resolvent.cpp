@@ -9,7 +9,7 @@ Shape off_diagonal_of(const Tensor& g) {
   return {std::max<std::int64_t>(g.size(1) - 1, 0), g.size(2) / 2};
 }
 
-/// Checks both of two tensors, or that neither is defined.
+/// Checks two tensors, which must both be defined or both be undefined.
 void check_off_diagonals(const KernelCall& call, const NamedTensor& above, const NamedTensor& below,
                          const Tensor& g, DType real) {
   if (above.tensor.defined() != below.tensor.defined())
@@ -20,7 +20,7 @@ void check_off_diagonals(const KernelCall& call, const NamedTensor& above, const
   check_shape(call, below, off_diagonal_of(g), real);
 }
 
-/// Returns the dtype of sums.
+/// Checks the arguments. Returns the dtype of sums.
 DType check_resolvent(const KernelCall& call, const NamedTensor& result,
                       const ResolventInput& input, const ResolventSpec& spec) {
   const Tensor& g = result.tensor;

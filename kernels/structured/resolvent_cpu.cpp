@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Matrices that one task processes side by side.
+/// Returns the number of matrices that one task processes side by side.
 constexpr std::int64_t lanes_for(std::int64_t matrices) {
   return matrices > 8 ? 16 : matrices > 1 ? 8 : 1;
 }
@@ -33,25 +33,25 @@ void put_real(T* to, Real value) {
   }
 }
 
-/// A complex number per matrix, split in two arrays so that loops over lanes are vectorized.
+/// One complex number per matrix, stored as two arrays so that loops over lanes are vectorized.
 template <class Real, std::int64_t kLanes>
 struct ComplexLanes {
   Real re[kLanes] = {}, im[kLanes] = {};
 };
 
-/// One sequence and up to kLanes of its matrices.
+/// Processes one sequence for up to kLanes of its matrices.
 template <class Real, class T, std::int64_t kLanes>
 struct ResolventTask {
   using Lanes = ComplexLanes<Real, kLanes>;
   std::int64_t tokens, matrices, first, lanes, columns;
-  const T* values;  // at the sequence and the first lane; rows of `columns`
+  const T* values;  // of the sequence from the first lane on; rows of `columns`
   const T* dg;      // at the sequence, or null
-  T* to;            // g of the sequence or dvalues laid out as values, or null
+  T* to;            // g of the sequence, or dvalues laid out like values, or null
   const Real *above, *below;
   const std::int32_t* positions;
   Real z_re, z_im, shift, limit;
   Real* scratch;        // tokens·4·kLanes
-  Real* off_diagonals;  // (tokens − 1, M), or null: shared by both gradients
+  Real* off_diagonals;  // (tokens − 1, M), or null: used in both gradients
   double* dz;           // 2, or null
 
   /// Computes b·c between token − 1 and token.
@@ -83,7 +83,8 @@ struct ResolventTask {
   }
   Real* kept(std::int64_t token) const { return scratch + token * 4 * kLanes; }
 
-  /// pivot = s − k/pivot; if `sum` is not null, sum = (sum + q)·k/pivot² of the previous pivot.
+  /// Sets pivot = s − k/pivot. If `sum` is not null, also sets sum = (sum + q)·k/pivot² with the
+  /// previous pivot.
   void advance(Lanes& pivot, const Lanes& s, std::int64_t joint, Lanes* sum, const Lanes& q) const {
     if (begins(joint)) {
       pivot = s;
@@ -113,7 +114,8 @@ struct ResolventTask {
     }
   }
 
-  /// Computes pivots from the last token on and, if there is a gradient, the sums of later tokens.
+  /// Computes the pivots from the last token on. If there is a gradient, also computes the sums
+  /// over later tokens.
   void compute_pivots() const {
     Lanes rho, s, q, later;
     for (std::int64_t i = tokens - 1; i >= 0; --i) {
@@ -150,7 +152,7 @@ struct ResolventTask {
     }
   }
 
-  /// S = g²·(earlier + q + later), whose negative real part is the gradient of v.
+  /// Computes S = g²·(earlier + q + later). The negative real part of S is the gradient of v.
   void write_values(std::int64_t token, const Lanes& g, const Lanes& earlier, const Lanes& q,
                     double (&sums)[2][kLanes]) const {
     const Real* const later = kept(token) + 2 * kLanes;
@@ -172,7 +174,8 @@ struct ResolventTask {
       put_real(out + m, value > limit || value < -limit ? Real{0} : -slopes[m]);
     }
   }
-  /// Re[G_{j−1}·G_j·((A + q)_{j−1}/δ_{j−1} + (B + q)_j/ρ_j)]; the gradient of b is c times it.
+  /// Computes Re[G_{j−1}·G_j·((A + q)_{j−1}/δ_{j−1} + (B + q)_j/ρ_j)]. The gradient of b is c times
+  /// this.
   void write_off_diagonal(std::int64_t token, const Lanes& before, const Lanes& g,
                           const Lanes& lower, const Lanes& q) const {
     const Real* const rho = kept(token);
@@ -225,13 +228,13 @@ struct ResolventTask {
   }
 };
 
-/// Outputs of the tasks that are summed afterwards.
+/// Outputs of the tasks, which are summed afterwards.
 struct ResolventSums {
   Tensor off_diagonals;  // (B, N − 1, M)
   Tensor dz;             // (tasks, 2) f64
 };
 
-/// to: g, or the gradient of v for dg.
+/// `to` is g, or if dg is defined the gradient of v.
 template <std::int64_t kLanes, class Real, class T>
 void run_lanes(const Tensor& to, const Tensor& dg, const ResolventInput& input,
                const ResolventSpec& spec, const ResolventSums& sums, const Stream& stream) {
@@ -289,7 +292,7 @@ void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& inp
   });
 }
 
-/// to (+)= factor·the sum of all sequences' rows.
+/// to = or += factor · the sum of the rows of all sequences.
 template <class Real>
 void add_off_diagonal(const Tensor& to, const Tensor& factor, const Tensor& all, bool accumulate) {
   const std::int64_t elements = to.elements(),

@@ -50,16 +50,16 @@ __device__ void put_real(T* to, Real value) {
 /// A batch of chains; element (b, i, m) is number (b·tokens + i)·matrices + m.
 template <class Real, class T>
 struct Chains {
-  std::int64_t batch, tokens, matrices, columns, first;  // of a row; v's first column
+  std::int64_t batch, tokens, matrices, columns, first;  // of a row; first column of v
   const T *values, *dg;                                  // dg: in a backward pass
   const Real *above, *below;
   const std::int32_t* positions;
   Real z_re, z_im, shift, limit;
-  Complex<Real>* pivots;  // from the left for all elements, then from the right
+  Complex<Real>* pivots;  // of all elements from the left, then of all from the right
   Complex<Real>* sums;    // Σ over earlier tokens, then over later ones
 
   __device__ std::int64_t elements() const { return batch * tokens * matrices; }
-  /// Index of the element in values.
+  /// Returns the index of the element in values.
   __device__ std::int64_t place(std::int64_t element) const {
     return element / matrices * columns + first + element % matrices;
   }
@@ -70,7 +70,8 @@ struct Chains {
     const Real v = value(element);
     return {(v > limit ? limit : v < -limit ? -limit : v) + shift - z_re, -z_im};
   }
-  /// Returns b·c between token − 1 and token; 0 if a document begins or the sequence ends.
+  /// Returns b·c between tokens token − 1 and token, or 0 at the start of a document and at the
+  /// ends of the sequence.
   __device__ Real joined(std::int64_t sequence, std::int64_t token, std::int64_t m) const {
     if (token == 0 || token == tokens) return 0;
     if (positions != nullptr && positions[sequence * tokens + token] == 0) return 0;
@@ -95,7 +96,7 @@ struct Chains {
   }
 };
 
-/// One chain from one end: place 0 is the first token in this direction.
+/// One chain, viewed from one end. Place 0 is the first token in this direction.
 template <class Real, class T>
 struct ChainView {
   Chains<Real, T> chains;
@@ -107,7 +108,7 @@ struct ChainView {
   __device__ std::int64_t element(std::int64_t place) const {
     return (sequence * chains.tokens + token(place)) * chains.matrices + m;
   }
-  /// Returns b·c between a place and the one before.
+  /// Returns b·c between a place and the previous one.
   __device__ Real joined(std::int64_t place) const {
     return chains.joined(sequence, reversed ? token(place) + 1 : token(place), m);
   }
@@ -125,7 +126,7 @@ __device__ ChainView<Real, T> chain_of(const Chains<Real, T>& chains) {
           static_cast<std::int64_t>(blockIdx.x) % chains.matrices, blockIdx.y == 1};
 }
 
-/// pivot -> (x00·pivot + x01)/(x10·pivot + x11), up to a factor.
+/// The map from pivot to (x00·pivot + x01)/(x10·pivot + x11), up to a common factor.
 template <class Real>
 struct Moebius {
   Complex<Real> x00, x01, x10, x11;
@@ -140,7 +141,7 @@ __device__ Moebius<Real> normed(const Moebius<Real>& x) {
   const Real scale = 1 / most;
   return {scale * x.x00, scale * x.x01, scale * x.x10, scale * x.x11};
 }
-/// Composes `later` after `earlier`.
+/// Returns the map that applies `earlier`, then `later`.
 template <class Real>
 __device__ Moebius<Real> after(const Moebius<Real>& later, const Moebius<Real>& earlier) {
   return normed(Moebius<Real>{later.x00 * earlier.x00 + later.x01 * earlier.x10,
@@ -149,7 +150,7 @@ __device__ Moebius<Real> after(const Moebius<Real>& later, const Moebius<Real>& 
                               later.x10 * earlier.x01 + later.x11 * earlier.x11});
 }
 
-/// x -> factor·x + term.
+/// The map from x to factor·x + term.
 template <class Real>
 struct Affine {
   Complex<Real> factor, term;
@@ -159,7 +160,7 @@ __device__ Affine<Real> after(const Affine<Real>& later, const Affine<Real>& ear
   return {later.factor * earlier.factor, later.factor * earlier.term + later.term};
 }
 
-/// Composes each thread's map with the maps of all threads before it.
+/// Composes each thread's map with the maps of all previous threads.
 template <class Map>
 __device__ Map scan_block(Map map, Map* shared) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -183,8 +184,9 @@ __device__ inline Places places_of_thread(std::int64_t tokens) {
   return {begin < tokens ? begin : tokens, begin + each < tokens ? begin + each : tokens};
 }
 
-/// Computes pivots of a chain from both ends: a thread multiplies the maps of its places, the block
-/// scans them, and each thread iterates over its places from the pivot before them.
+/// Computes the pivots of a chain from both ends. Each thread composes the maps of its places, the
+/// block scans these maps, and each thread then iterates over its places, starting with the pivot
+/// before them.
 template <class Real, class T>
 __global__ void pivots_kernel(Chains<Real, T> chains) {
   __shared__ Moebius<Real> shared[kScanThreads];
@@ -211,7 +213,7 @@ __global__ void pivots_kernel(Chains<Real, T> chains) {
   }
 }
 
-/// sum = (sum + q)·k/pivot², of the previous place, by the same scan.
+/// Computes sum = (sum + q)·k/pivot² of the previous place, using the same scan.
 template <class Real, class T>
 __global__ void sums_kernel(Chains<Real, T> chains) {
   __shared__ Affine<Real> shared[kScanThreads];
@@ -262,7 +264,7 @@ struct WriteSlopes {
   }
 };
 
-/// Computes number i of (N − 1, M), shared by both gradients, summed over the sequences in order.
+/// Computes element i of (N − 1, M), which both gradients use, summed over the sequences in order.
 template <class Real, class T>
 struct WriteOffDiagonals {
   Chains<Real, T> chains;
@@ -306,7 +308,7 @@ __global__ void point_kernel(Chains<Real, T> chains, Real* dz, bool accumulates)
   dz[1] = (accumulates ? dz[1] : Real{0}) + static_cast<Real>(im);
 }
 
-/// Calls run(chains) for the types of the input, after enqueueing the pivots.
+/// Enqueues the computation of the pivots, then calls run(chains) with the types of the input.
 template <class Run>
 void with_chains(std::int64_t matrices, const Tensor& dg, const ResolventInput& input,
                  const ResolventSpec& spec, const Stream& stream, const Run& run) {

@@ -20,9 +20,9 @@ inline void load_vector(ColumnVector& vector, const float* from) {
   std::memcpy(&vector, from, sizeof vector);
 }
 
-/// H or Hᵀ in vectors of 16 columns, followed by zeros. For each vector, `in` has the vectors of
-/// V's columns; `out` has c[n − 1], a[n], b[n] and U's columns. A tile of rows reads each as one
-/// stream.
+/// H or Hᵀ in vectors of 16 columns, padded with zeros. For each vector, `in` has the vectors of
+/// V's columns; `out` has c[n − 1], a[n], b[n] and the vectors of U's columns. A tile of rows reads
+/// each of the two arrays as one stream.
 struct PackedSemiseparable {
   std::int64_t size, rank;
   float *in, *out;
@@ -61,7 +61,7 @@ void pack_factor(float* packed, std::int64_t step, const Tensor& factor, const T
   visit_real(factor.dtype(), [&](auto real) { pack(factor.data<decltype(real)>()); });
 }
 
-/// Copies kRows rows of x in f32 with zeros before and after.
+/// Copies kRows rows of x to f32 rows that have zeros before and after.
 template <int kRows, class T>
 void pad_rows(float* padded, const T* x, const PackedSemiseparable& h) {
   for (int row = 0; row < kRows; ++row) {
@@ -72,7 +72,7 @@ void pad_rows(float* padded, const T* x, const PackedSemiseparable& h) {
   }
 }
 
-/// sums[row·rank + k] = Σ_n x[row, n]·in[n, k] for kCount values of k from `first` on.
+/// sums[row·rank + k] = Σ_n x[row, n]·in[n, k] for kCount values of k, starting with `first`.
 template <int kRows, int kCount>
 inline void project_some(float* sums, std::int64_t first, const float* padded,
                          const PackedSemiseparable& h) {
@@ -123,7 +123,8 @@ inline void store_partial(BFloat16* to, const ColumnVector& vector, std::int64_t
   for (std::int64_t i = 0; i < kColumnLanes; ++i) store(to + i, lanes[i]);
 }
 
-/// Computes kVectors vectors of each row of y from vector `first` on, `count` columns.
+/// Computes kVectors vectors of each row of y, which have `count` columns, starting with vector
+/// `first`.
 template <int kRows, int kVectors, class T>
 inline void expand_some(T* y, const float* sums, const float* padded, std::int64_t first,
                         std::int64_t count, const PackedSemiseparable& h) {
@@ -176,7 +177,7 @@ inline void expand_tile(T* y, const float* sums, const float* padded,
     expand_some<kRows, 1>(y, sums, padded, i, std::min(kColumnLanes, h.size - i * kColumnLanes), h);
 }
 
-/// Computes `sums`, (rows, r), and from them y, which may be null.
+/// Computes `sums` (rows, r), and from these y. y may be null.
 template <class T>
 void multiply_rows(T* y, float* sums, const T* x, std::int64_t rows, float* scratch,
                    const PackedSemiseparable& h) {
@@ -193,7 +194,7 @@ void multiply_rows(T* y, float* sums, const T* x, std::int64_t rows, float* scra
   for (; rows > 0; --rows) tile(std::integral_constant<int, 1>{});
 }
 
-/// Packs H, or Hᵀ, for which b and c, and U and V, are swapped.
+/// Packs H or, with b and c swapped and U and V swapped, Hᵀ.
 void pack(const PackedSemiseparable& packed, const Semiseparable& h, bool transposed) {
   std::fill_n(packed.in, packed.floats(), 0.0f);
   const Tensor& left = transposed ? h.above : h.below;
@@ -211,7 +212,8 @@ void pack(const PackedSemiseparable& packed, const Semiseparable& h, bool transp
   }
 }
 
-/// y = H·x or Hᵀ·x, and sums = Vᵀ·x or Uᵀ·x; y undefined: sums only.
+/// Computes y = H·x and sums = Vᵀ·x, or if transposed y = Hᵀ·x and sums = Uᵀ·x. If y is undefined,
+/// computes only sums.
 void multiply_semiseparable(const Tensor& y, const Tensor& sums, const Tensor& x,
                             const Semiseparable& h, Transpose transpose, const Stream& stream) {
   PackedSemiseparable packed{h.size(), h.rank(), nullptr, nullptr};
@@ -246,8 +248,8 @@ Tensor plain_rows(const Tensor& x, const Stream& stream) {
   return plain;
 }
 
-/// da[n] (+)= Σ g[n]·x[n], db[n] (+)= Σ g[n]·x[n + 1], dc[n] (+)= Σ g[n + 1]·x[n] over the rows, in
-/// order. Skips undefined gradients.
+/// da[n] = or += Σ g[n]·x[n], db[n] = or += Σ g[n]·x[n + 1], dc[n] = or += Σ g[n + 1]·x[n], summed
+/// over the rows in order. Skips undefined gradients.
 void add_tridiagonal(const SemiseparableGradients& to, const Tensor& g, const Tensor& x) {
   const std::int64_t size = g.size(1), batch = g.size(0);
   const auto data = [](const Tensor& part) { return part ? part.data<float>() : nullptr; };

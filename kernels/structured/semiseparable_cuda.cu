@@ -24,7 +24,7 @@ struct PlainFactor {
   }
 };
 
-/// Element i of y = T·x, for T or, with b and c swapped, for Tᵀ.
+/// Computes element i of y = T·x or, if b and c are swapped, of y = Tᵀ·x.
 struct MultiplyTridiagonal {
   float* y;
   const float *x, *diagonal, *above, *below;
@@ -39,7 +39,8 @@ struct MultiplyTridiagonal {
   }
 };
 
-/// Number n of a diagonal of T: Σ over rows of g[row, n + g_ahead]·x[row, n + x_ahead].
+/// Computes element n of the gradient of a diagonal of T: the sum of g[row, n]·x[row, n] over the
+/// rows. For the diagonals above and below, x or g begins one column later.
 struct SumDiagonal {
   float* to;
   const float *g, *x;
@@ -70,7 +71,7 @@ Tensor plain_factor(const Tensor& factor, const Tensor& scales, const Stream& st
   return plain;
 }
 
-/// Returns the elements in f32; converts others into a workspace.
+/// Returns x in f32. Converts other dtypes into a workspace.
 Tensor plain_rows(const Tensor& x, const Stream& stream) {
   if (x.dtype() == DType::kF32) return x;
   const Tensor plain = empty_workspace(x.elements(), DType::kF32, stream).view(x.shape());
@@ -86,7 +87,7 @@ Tensor projected(const Tensor& x, const Tensor& in, const Stream& stream) {
   return sums;
 }
 
-/// y = T·x + sums·out, or with Tᵀ; x in f32.
+/// y = T·x + sums·out, or Tᵀ·x + sums·out if transposed. x is f32.
 void expand(const Tensor& y, const Tensor& x, const Semiseparable& h, bool transposed,
             const Tensor& sums, const Tensor& out, const Stream& stream) {
   const Tensor sum = y.dtype() == DType::kF32

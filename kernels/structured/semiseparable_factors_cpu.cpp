@@ -20,7 +20,7 @@ Eigen::MatrixXd upper_of(const Qr& qr) {
   return qr.matrixQR().topRows(columns).triangularView<Eigen::Upper>();
 }
 
-/// Returns Q, with the columns that `right` needs, times `right`.
+/// Returns Q·right, computing only the columns of Q that `right` needs.
 Eigen::MatrixXd basis_times(const Qr& qr, const Eigen::MatrixXd& right) {
   Eigen::MatrixXd tall = Eigen::MatrixXd::Zero(qr.rows(), right.cols());
   tall.topRows(right.rows()) = right;
@@ -70,7 +70,7 @@ FactorMatrix to_matrix(const Tensor& tensor) {
   return Eigen::Map<const RowMajorFloats>(tensor.data<float>(), rows, columns).cast<double>();
 }
 
-/// Column k of `columns` becomes row k.
+/// Returns a tensor whose row k is column k of `columns`.
 Tensor to_rows(const FactorMatrix& columns, const Stream& stream) {
   const Tensor rows = host_floats({columns.cols(), columns.rows()}, stream);
   Eigen::Map<Eigen::MatrixXf>(rows.data<float>(), columns.rows(), columns.cols()) =
@@ -78,7 +78,7 @@ Tensor to_rows(const FactorMatrix& columns, const Stream& stream) {
   return rows;
 }
 
-/// Removes the three diagonals from `rest` and returns them.
+/// Returns the three diagonals, and sets them to 0 in `rest`.
 Semiseparable take_tridiagonal(FactorMatrix& rest, const Stream& stream) {
   const std::int64_t size = rest.rows();
   Semiseparable h{.diagonal = host_floats({size}, stream),
@@ -96,7 +96,7 @@ Semiseparable take_tridiagonal(FactorMatrix& rest, const Stream& stream) {
   return h;
 }
 
-/// Returns an orthonormal basis of approximately the span of the matrix's largest singular vectors.
+/// Returns an orthonormal basis that approximately spans the matrix's largest singular vectors.
 FactorMatrix range_of(const FactorMatrix& matrix, std::int64_t columns,
                       const FactorizationSpec& spec) {
   FactorMatrix sketch(matrix.cols(), columns);
@@ -159,7 +159,7 @@ Tensor rounded_factor(const Tensor& factor, const Tensor& scales, FactorType typ
   return rounded;
 }
 
-/// T − z, factored by pivots from both ends; solves with it and its transpose.
+/// T − z, factored by pivots from both ends. Solves systems with it and with its transpose.
 struct ShiftedChain {
   ComplexVector delta, rho, s;
   Eigen::VectorXd above, below;
@@ -179,7 +179,8 @@ struct ShiftedChain {
       rho[i] = i == n - 1 ? s[i] : s[i] - above[i] * below[i] / rho[i + 1];
   }
   std::complex<double> diagonal(std::int64_t i) const { return 1.0 / (delta[i] + rho[i] - s[i]); }
-  /// Replaces each column x of the right-hand sides by (T − z)⁻¹·x, or (Tᵀ − z)⁻¹·x.
+  /// Replaces each column x of the right-hand sides by (T − z)⁻¹·x, or by (Tᵀ − z)⁻¹·x if
+  /// transposed.
   void solve(ComplexMatrix& x, Transpose transpose) const {
     const bool transposed = transpose == Transpose::kYes;
     const Eigen::VectorXd &upper = transposed ? below : above, &lower = transposed ? above : below;
@@ -191,7 +192,7 @@ struct ShiftedChain {
   }
 };
 
-/// Returns f32 or rounded factors as columns.
+/// Returns the rows of a factor, f32 or rounded, as columns.
 ComplexMatrix factor_columns(const Tensor& factor, const Tensor& scales) {
   ComplexMatrix columns(factor.size(1), factor.size(0));
   for (std::int64_t k = 0; k < columns.cols(); ++k) {

@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// u·diag(values)·vᵀ, with orthonormal columns and descending values.
+/// A decomposition u·diag(values)·vᵀ. u and v have orthonormal columns; values are descending.
 struct ThinSvd {
   Eigen::MatrixXd u, v;
   Eigen::VectorXd values;

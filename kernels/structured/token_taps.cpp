@@ -20,7 +20,7 @@ void check_heads(const KernelCall& call, std::int64_t channels, const TokenTapsS
       concat(call.kernel, ": ", channels, " channels are no multiple of ", spec.heads, " heads"));
 }
 
-/// `result`: y or its gradient, (B, T, H·P).
+/// Checks the inputs. `result` is y or its gradient, (B, T, H·P).
 void check_taps(const KernelCall& call, const NamedTensor& result, const TokenTapsInput& input,
                 const TokenTapsSpec& spec) {
   check_real(call, result, 3);

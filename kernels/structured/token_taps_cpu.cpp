@@ -18,19 +18,19 @@ TapColumns<T> tap_columns(const Columns& columns) {
   return {columns.rows.data<T>() + columns.first, columns.rows.size(1)};
 }
 
-/// Document boundaries of rows, and 1/n of each row.
+/// Document boundaries of rows, and 1/n for each row; see TokenTapsInput.
 struct TapRows {
   std::int64_t batch, time;
   const std::int32_t* positions;
   bool ahead;
   float* shares;
 
-  /// Whether row `at` and the one before belong to the same document.
+  /// Returns whether rows `at` and at − 1 belong to the same document.
   bool joined(std::int64_t at) const {
     return at > 0 && at < batch * time && at % time != 0 &&
            (positions == nullptr || positions[at] != 0);
   }
-  /// Whether the row is the first of its sequence and continues a document.
+  /// Returns whether the row is the first of its sequence and continues a document.
   bool continues(std::int64_t at) const {
     return at % time == 0 && (positions == nullptr || positions[at] != 0);
   }
@@ -100,7 +100,7 @@ struct TapSums {
   }
 };
 
-/// to = from·the share of its row.
+/// Sets to = from · 1/n, row by row.
 template <class T>
 void divide_rows(T* to, const T* from, std::int64_t width, const TapRows& rows) {
   parallel_rows(rows.batch * rows.time, width, [=](std::int64_t begin, std::int64_t end) {
@@ -123,7 +123,8 @@ struct TapGradients {
   void write(std::int64_t at) const {
     for (std::int64_t h = 0; h < heads; ++h) write(at, h);
   }
-  /// Writes a row's gradients for a head: taps from the rows it reads, x from the rows reading it.
+  /// Writes the gradients of a row and a head: taps from the rows that this row reads, x from the
+  /// rows that read this row.
   void write(std::int64_t at, std::int64_t head) const {
     const std::int64_t channels = width / heads, first = head * channels;
     const T* const own = dy + at * width + first;

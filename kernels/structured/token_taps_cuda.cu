@@ -16,18 +16,18 @@ TapColumns<T> tap_columns(const Columns& columns) {
   return {columns.rows.data<T>() + columns.first, columns.rows.size(1)};
 }
 
-/// Rows, heads and taps; element i is channel i % width of row i / width.
+/// Sizes and inputs of token taps. Element i is channel i % width of row i / width.
 template <class T>
 struct Taps {
   std::int64_t rows, time, width, channels, count;
   TapColumns<T> x, taps;
   const std::int32_t* positions;
 
-  /// Whether row `at` and the one before belong to the same document.
+  /// Returns whether rows `at` and at − 1 belong to the same document.
   __device__ bool joined(std::int64_t at) const {
     return at > 0 && at < rows && at % time != 0 && (positions == nullptr || positions[at] != 0);
   }
-  /// 1/n of row `at`.
+  /// Returns 1/n of row `at`; see TokenTapsInput.
   __device__ float share(std::int64_t at) const {
     const std::int64_t before = positions == nullptr ? at % time : positions[at];
     std::int64_t behind = 0;
@@ -103,7 +103,7 @@ struct TapsBackward {
   }
 };
 
-/// Element i: tap i % count of head i / count % heads of a row.
+/// Computes element i, which is tap i % count of head i / count % heads of a row.
 template <class T>
 struct TapGradients {
   Taps<T> of;

@@ -15,15 +15,15 @@ struct AdamWSettings {
   float weight_decay = 0;
   float gradient_scale = 1;  // applied to the gradient first: clipping, mean over micro-batches
   std::int64_t step = 1;     // counted from 1, for the bias corrections
-  /// Random key of this tensor and step for stochastic rounding of bf16 moments.
+  /// Random key for stochastic rounding of bf16 moments, specific to this tensor and step.
   std::uint32_t rounding_key = 0;
-  std::int64_t first_element = 0;  // of these in the tensor, also for rounding
+  std::int64_t first_element = 0;  // index of element 0 in the whole tensor, for rounding
 };
 
 /// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², w = w·(1 − lr·decay) −
-/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32; m and v may both be bf16: they are read as f32 and
-/// rounded stochastically when stored, the same on every device. `compute_copy` is a bf16 copy of w
-/// to refresh, or undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
+/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32, except that m and v may both be bf16. These are
+/// read as f32 and rounded stochastically when stored, the same on every device. `compute_copy` is
+/// a bf16 copy of w that is refreshed, or undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream);
 
@@ -32,23 +32,25 @@ struct AdamWUpdate {
   Tensor w, m, v, g, compute_copy;
   AdamWSettings settings;
 };
-/// Calls adamw_update for each, with the same bits. CUDA updates dozens of tensors in one launch.
+/// Equals adamw_update for each of the updates, with the same bits. CUDA updates dozens of tensors
+/// in one launch.
 void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream);
 
 /// direction = −lr·m̂/(√v̂ + ε): the AdamW step without a new gradient and without decay.
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream& stream);
 
-/// AdamW's moments of a parameter of N elements, quantized to one byte each by quantize: m with the
-/// signed map, v with the unsigned one. Codes: u8 of the parameter's shape; scales:
-/// (quantization_blocks(N)) f32. All zeros means zero moments.
+/// AdamW's moments of a parameter of N elements. `quantize` has quantized each to one byte per
+/// element: m with the signed map, v with the unsigned one. Codes: u8 of the parameter's shape;
+/// scales: (quantization_blocks(N)) f32. If all are zeros, the moments are zero.
 struct QuantizedMoments {
   Tensor m_codes, m_scales;
   Tensor v_codes, v_scales;
 };
 
-/// adamw_update and adamw_direction on quantized moments: dequantizes them, updates them in f32,
-/// updates the weights before rounding, and quantizes them again, in one pass over the memory.
+/// adamw_update and adamw_direction on quantized moments. Dequantizes the moments, updates them in
+/// f32, updates the weights with the unrounded moments, and quantizes the moments again, in one
+/// pass over memory.
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
                        const Tensor& compute_copy, const AdamWSettings& settings,
                        const Stream& stream);
@@ -70,8 +72,8 @@ struct LionSettings {
   std::int64_t first_element = 0;
 };
 
-/// One fused Lion step: w = w·(1 − lr·decay) − lr·sign(β1·m + (1−β1)·g), m = β2·m + (1−β2)·g;
-/// sign(0) = 0. Tensors as for adamw_update, m in f32 or bf16. Source: Chen et al. 2023, algorithm 2.
+/// One fused Lion step: w = w·(1 − lr·decay) − lr·sign(β1·m + (1−β1)·g), m = β2·m + (1−β2)·g, with
+/// sign(0) = 0. Tensors as in adamw_update; m may be bf16. Source: Chen et al. 2023, algorithm 2.
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream& stream);
 /// lion_update with m quantized by the signed map; see adamw_update_8bit.
@@ -79,25 +81,26 @@ void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_sc
                       const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
                       const Stream& stream);
 /// direction = −lr·sign(m): the Lion step without a new gradient and without decay. m: f32, bf16,
-/// or the codes of a quantized one.
+/// or the codes of a quantized momentum.
 void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
                     const Stream& stream);
 
 /// The first half of a Muon step: m = momentum·m + g·gradient_scale, u = g·gradient_scale +
-/// momentum·m (Nesterov). If `squares`, the (1) f64 sum of squares of g, is 0, u is 0:
-/// orthogonalizing the remains of old gradients would move an idle matrix by whole steps.
+/// momentum·m (Nesterov). `squares` is the sum of squares of g, (1) f64. If it is 0, u is set to 0,
+/// because orthogonalizing the remains of old gradients would move an idle matrix by whole steps.
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
                    float momentum, float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes any `compute_copy`.
+/// w = w·decay_factor − step_size·u, with decay_factor = 1 − lr·decay. Refreshes `compute_copy`
+/// unless it is undefined.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream);
 
-// Updates whose second moments are shared by many weights.
+// Updates in which many weights share a second moment.
 
-/// One fused Adam-mini step: AdamW's, but v has one element for each block of w, and the mean of g²
-/// over the block replaces g². w, m, g: same shape, f32; v: (blocks) f32, blocks of w.elements() /
-/// blocks consecutive elements. `compute_copy` as in adamw_update. Source: Zhang et al. 2024,
-/// "Adam-mini: use fewer learning rates to gain more", algorithm 1.
+/// One fused Adam-mini step. Differs from AdamW in that v has one element for each block of w, and
+/// the mean of g² over the block replaces g². w, m, g: same shape, f32; v: (blocks) f32. A block is
+/// w.elements() / blocks consecutive elements. `compute_copy` as in adamw_update. Source: Zhang et
+/// al. 2024, "Adam-mini: use fewer learning rates to gain more", algorithm 1.
 void adam_mini_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                       const Tensor& compute_copy, const AdamWSettings& settings,
                       const Stream& stream);
@@ -112,13 +115,14 @@ struct AdafactorSettings {
   float gradient_scale = 1;  // applied to the gradient first
 };
 
-/// One Adafactor step on w as a matrix (R, C) of rows of its last dimension, with G the scaled g:
-/// rows (R) = decay·rows + (1 − decay)·means of G² + 1e-30 over a row, columns (C) likewise
-/// u_ij = G_ij / √(rows_i·columns_j / mean of rows), clipped to a root mean square of 1
-/// w = w·(1 − lr·weight_decay) − lr·u
-/// For a vector, (1, C), this is Adam's full second moment. Bits depend on the sizes and, on a CPU,
-/// the number of threads. Source: Shazeer & Stern 2018, algorithms 4 and 5 with the rate lr,
-/// without its relative step.
+/// One Adafactor step. Treats w as a matrix (R, C) of rows of its last dimension; a vector is (1,
+/// C). With G the scaled g:
+///   rows (R) = decay·rows + (1 − decay)·(means of G² + 1e-30 over each row), columns (C) likewise,
+///   u_ij = G_ij / √(rows_i·columns_j / mean of rows), clipped to a root mean square of 1,
+///   w = w·(1 − lr·weight_decay) − lr·u.
+/// For a vector this is Adam's full second moment. Bits depend on the sizes and, on a CPU, on the
+/// number of threads. Source: Shazeer & Stern 2018, algorithms 4 and 5, with the rate lr in place
+/// of the relative step.
 void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns, const Tensor& g,
                       const Tensor& compute_copy, const AdafactorSettings& settings,
                       const Stream& stream);

@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Sets w[i] to next(i), and its bf16 copy if defined.
+/// Sets w[i] to next(w[i], i), and copies it to compute_copy if that is defined.
 template <class Next>
 void update_weights(const Tensor& w, const Tensor& compute_copy, const Next& next) {
   float* const weight = w.data<float>();
@@ -31,7 +31,7 @@ void update_weights(const Tensor& w, const Tensor& compute_copy, const Next& nex
   });
 }
 
-/// Returns the sign, +1, 0 or −1, of a code of the signed map.
+/// Returns the sign (+1, 0 or −1) of the value that a code of the signed map represents.
 float sign_of(const std::uint8_t* code) {
   return static_cast<float>(*code > 0) - 2.0f * static_cast<float>(*code > 128);
 }
@@ -51,7 +51,7 @@ struct Moments {
         v_codes(moments.v_codes.data<std::uint8_t>()),
         m_scales(moments.m_scales.data<float>()),
         v_scales(moments.v_scales.data<float>()) {}
-  /// Decodes the n elements of the block that begins at `at`.
+  /// Decodes the block's n elements, which begin at element `at`.
   void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int n) const {
     decode_block<QuantizationMap::kSigned>(to.m, m_codes + at, n, m_scales[block], set);
     decode_block<QuantizationMap::kUnsigned>(to.v, v_codes + at, n, v_scales[block], set);

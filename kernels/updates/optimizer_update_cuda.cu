@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kPack = kPackSize<float>;
 
-/// Sets weights to the results of `next`, and their bf16 copy if defined.
+/// Updates weights with `next`, and copies them to compute_copy if it is not null.
 template <class Next>
 struct UpdateWeights {
   float* w;
@@ -34,7 +34,7 @@ void update_weights(const Stream& stream, const char* name, const Tensor& w,
   for_packs<kPack>(stream, name, w.elements(), body, body.w, body.compute_copy, begins...);
 }
 
-/// `T`: f32 or bf16 moments.
+/// T is the type of the moments, f32 or bf16.
 template <class T>
 struct AdamW {
   T* m;
@@ -42,7 +42,7 @@ struct AdamW {
   const float* g;
   AdamWStep step;
   std::uint32_t key;
-  std::int64_t before;  // elements of the tensor
+  std::int64_t before;  // first_element of the settings
   template <int N>
   __device__ void operator()(float (&weights)[N], std::int64_t i) const {
     float mean[N], square[N], gradient[N];
@@ -61,7 +61,7 @@ struct AdamW {
   }
 };
 
-/// One of the tensors that a launch updates.
+/// One of the tensors that are updated by a launch.
 struct AdamWRow {
   float* w;
   BFloat16* compute_copy;  // or null
@@ -91,7 +91,7 @@ struct AdamWRow {
 constexpr unsigned int kAdamWThreads = 256;
 constexpr std::int64_t kAdamWBlock = 4 * kAdamWThreads * kPack;  // elements
 
-/// Tensors of one launch. Every device accepts 4 KiB of arguments.
+/// Tensors of one launch, passed as kernel arguments, of which every device accepts 4 KiB.
 struct AdamWTable {
   static constexpr int kMax = 40;
   AdamWRow rows[kMax];
@@ -192,7 +192,7 @@ struct Sgd {
   }
 };
 
-/// `T`: f32 or bf16 momentum.
+/// T is the type of the momentum, f32 or bf16.
 template <class T>
 struct Lion {
   T* m;
@@ -217,7 +217,7 @@ struct Lion {
 
 __device__ inline float sign_of(float m) { return LionStep::sign(m); }
 __device__ inline float sign_of(BFloat16 m) { return LionStep::sign(load(&m)); }
-/// Returns the sign of a code of the signed map.
+/// Returns the sign of the value that a code of the signed map represents.
 __device__ inline float sign_of(std::uint8_t code) {
   return static_cast<float>(code > 0) - 2.0f * static_cast<float>(code > 128);
 }

@@ -10,7 +10,8 @@ namespace hybrid_trainer::kernels {
 // Predictions of updates on every backend: kernel arguments passed by value, and constexpr
 // functions, which also compile as device code.
 
-/// Gradients in flight; null if there are none.
+/// Pointers of the gradients in flight; null beyond `count`, and for rows and columns that are
+/// undefined.
 struct InFlight {
   explicit InFlight(std::span<const GradientInFlight> gradients) {
     for (const GradientInFlight& one : gradients) {
@@ -27,7 +28,8 @@ struct InFlight {
   int count = 0;
 };
 
-/// Start of the momentum; null if it is not stored in this form.
+/// Pointers of the starting momentum: `values` if it is f32, `codes` and `scales` if it is
+/// quantized. The others are null.
 struct MomentumStart {
   explicit MomentumStart(const StartingMomentum& m)
       : scales(static_cast<const float*>(m.scales.raw())) {
@@ -43,7 +45,7 @@ struct MomentumStart {
   const float* scales;
 };
 
-/// Steps that gradients in flight will make, each an AdamWStep or a LionStep.
+/// The steps that gradients in flight will make. Each is an AdamWStep or a LionStep.
 template <class Step, class Settings>
 struct PredictedSteps : InFlight {
   PredictedSteps(std::span<const GradientInFlight> gradients, Settings settings, bool decays_base)
@@ -62,7 +64,7 @@ struct PredictedSteps : InFlight {
 using PredictedAdamW = PredictedSteps<AdamWStep, AdamWSettings>;
 using PredictedLion = PredictedSteps<LionStep, LionSettings>;
 
-/// Takes an AdamWStep with a given square instead of the gradient's.
+/// Makes an AdamWStep in which `square` replaces the square of the gradient.
 constexpr float step_with_square(const AdamWStep& step, float weight, float gradient, float square,
                                  float& m, float& v) {
   m = step.beta1 * m + (1.0f - step.beta1) * (gradient * step.gradient_scale);
@@ -70,12 +72,12 @@ constexpr float step_with_square(const AdamWStep& step, float weight, float grad
   return weight * step.kept + step.factors.change(m, v);
 }
 
-/// Returns the factor of rows_r·columns_c; `sum`: of n rows.
+/// Returns the factor 1 / (mean(rows) + 1e-30) of rows_r·columns_c. `sum` is the sum of n rows.
 constexpr float inverse_mean(double sum, std::int64_t n) {
   return 1.0f / (static_cast<float>(sum / static_cast<double>(n)) + 1e-30f);
 }
 
-/// Nesterov's momentum of one element over the gradients in flight.
+/// Nesterov momentum of one element, computed only from the gradients in flight.
 struct InFlightMomentum {
   /// Returns G_i and advances d from d_(i−1) to d_i.
   constexpr float operator()(float& d, float scaled) const {
@@ -85,7 +87,7 @@ struct InFlightMomentum {
   float momentum;
 };
 
-/// predicted_muon as a sum of the gradients.
+/// Constants of predicted_muon, whose change is a weighted sum of the gradients.
 struct PredictedMuon : InFlight {
   PredictedMuon(const Tensor& base, std::span<const GradientInFlight> gradients, float momentum,
                 float update_scale, float weight_decay)
@@ -98,7 +100,8 @@ struct PredictedMuon : InFlight {
       decayed_shares[i] = std::pow(static_cast<double>(momentum), 2.0 * static_cast<double>(i + 2));
     }
   }
-  /// Computes each gradient's factor, scale·(c_j + β·Σ_{i>=j} β^(i−j)·c_i), c_i being G_i's.
+  /// Computes the factor of each gradient, scale·(c_j + β·Σ_{i>=j} β^(i−j)·c_i), with c_i the
+  /// factor of G_i.
   constexpr void find_factors(float* factors, double momentum_squares,
                               const double* squares) const {
     double later_kept = 1, through_momentum = 0;
@@ -114,7 +117,7 @@ struct PredictedMuon : InFlight {
   double min_side;
   double rate[kMaxInFlight] = {};
   double kept[kMaxInFlight] = {};
-  double decayed_shares[kMaxInFlight] = {};  // remaining share of the momentum's square
+  double decayed_shares[kMaxInFlight] = {};  // remaining share of the squared norm of the momentum
 };
 
 }  // namespace hybrid_trainer::kernels

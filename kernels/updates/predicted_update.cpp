@@ -15,7 +15,7 @@ void check_f64(const KernelCall& call, const NamedTensor& argument, std::int64_t
   check_shape(call, argument, {elements}, DType::kF64);
 }
 
-/// Checks the factors of a matrix's rows and columns.
+/// Checks the row and column factors of a matrix x.
 void check_factors(const KernelCall& call, const NamedTensor& rows, const NamedTensor& columns,
                    const Tensor& x) {
   const Shape matrix = x.as_rows().shape();

@@ -7,40 +7,43 @@
 
 namespace hybrid_trainer::kernels {
 
-// Predicts weights while some updates are still computed elsewhere: `base` contains the updates
-// that have arrived, and each pending one is predicted from its gradient.
+// Predicts weights while some updates are still computed elsewhere. `base` contains the updates
+// that have arrived; each pending update is predicted from its gradient.
 
 /// Maximum number of gradients in flight.
 constexpr std::size_t kMaxInFlight = 8;
 
-/// means over the rows (R) and over the columns (C) of (scale·x)², or with squares = false of x,
-/// ignoring the scale, for x as a matrix (R, C) of rows of its last dimension; a vector is (1, C).
-/// rows, columns, x: f32. Bits depend on the same quantities as in adafactor_update.
+/// Computes the means of (scale·x)² over the rows (R) and over the columns (C). If `squares` is
+/// false, computes the means of x and ignores scale. Treats x as a matrix (R, C) of rows of its
+/// last dimension; a vector is (1, C). rows, columns, x: f32. Bits depend on the same quantities as
+/// in adafactor_update.
 void row_and_column_means(const Tensor& rows, const Tensor& columns, const Tensor& x, float scale,
                           bool squares, const Stream& stream);
 
-/// A gradient whose exact update is pending, and the factors of its step's update.
+/// A gradient whose exact update is pending, and the scale and learning rate of this update.
 struct GradientInFlight {
   Tensor gradient;       // f32, shape of the weight
-  Tensor rows, columns;  // means of its scaled squares; undefined: its squares themselves are taken
-  float scale = 1;       // means of its scaled squares; undefined: uses the squares
+  Tensor rows, columns;  // means of its scaled squares; if undefined, the squares are used
+  float scale = 1;       // multiplies the gradient
   float learning_rate = 0;
 };
 
-/// Start of a rule's momentum: nothing (all zeros: its part is already in base), an f32 tensor, or
-/// 8-bit codes with scales (signed map).
+/// Momentum from which a rule starts: undefined for zeros (its contribution is already in base), an
+/// f32 tensor, or 8-bit codes with scales (signed map).
 struct StartingMomentum {
   Tensor values;
   Tensor scales;
 };
 
-/// w = base·(Π kept_i if decays_base) + Σ_i change_i·Π_{k>i} kept_k over the gradients, oldest
-/// first, i from 1, kept_i = 1 − lr_i·weight_decay, with AdamW's rule from the momentum m and a
-/// second moment factored by rows and columns, v_rc = rows_r·columns_c / (mean(rows) + 1e-30):
-/// m = β1·m + (1−β1)·s_i·g_i;  v = β2·v + (1−β2)·q_i
-/// change_i = −lr_i·(m / (1−β1^(t+i))) / (√(v / (1−β2^(t+i))) + ε)
-/// q_i = (s_i·g_i)² or, if the gradient has rows and columns, factored by these. t = settings.step:
-/// updates included in base's state; at 0 v begins at zero, and v_rows and v_columns may be
+/// Predicts weights under AdamW. The sum is over the gradients, oldest first, with i from 1:
+///   w = base·(Π kept_i if decays_base) + Σ_i change_i·Π_{k>i} kept_k,  kept_i = 1 −
+///   lr_i·weight_decay
+///   m = β1·m + (1−β1)·s_i·g_i;  v = β2·v + (1−β2)·q_i
+///   change_i = −lr_i·(m / (1−β1^(t+i))) / (√(v / (1−β2^(t+i))) + ε)
+/// m starts as the momentum `m`. v starts as a second moment factored into rows and columns, v_rc =
+/// rows_r·columns_c / (mean(rows) + 1e-30). q_i is (s_i·g_i)² or, if the gradient has rows and
+/// columns, is factored into these in the same way. t = settings.step is the number of updates
+/// included in base's state. If t is 0, v starts at zero, and v_rows and v_columns may be
 /// undefined. Ignores settings.learning_rate, gradient_scale and rounding_key. base: f32; w: f32 or
 /// bf16 of base's shape, may be base. Source of the factors: Shazeer & Stern 2018, algorithm 1.
 /// Throws Error for more than kMaxInFlight gradients.
@@ -49,23 +52,26 @@ void predicted_adamw(const Tensor& w, const Tensor& base, const StartingMomentum
                      std::span<const GradientInFlight> gradients, bool decays_base,
                      const AdamWSettings& settings, const Stream& stream);
 
-/// Predicted weights under Lion: change_i = −lr_i·sign(β1·m + (1−β1)·s_i·g_i), then m = β2·m +
-/// (1−β2)·s_i·g_i. Ignores rows and columns of a gradient.
+/// Predicts weights under Lion: change_i = −lr_i·sign(β1·m + (1−β1)·s_i·g_i), then m = β2·m +
+/// (1−β2)·s_i·g_i. Otherwise like predicted_adamw. Ignores the rows and columns of gradients.
 void predicted_lion(const Tensor& w, const Tensor& base, const StartingMomentum& m,
                     std::span<const GradientInFlight> gradients, bool decays_base,
                     const LionSettings& settings, const Stream& stream);
 
-/// squares[i] (L f64) = ‖G_i‖² for the Nesterov momentum of only the gradients, all of one shape:
-/// d_i = β·d_(i−1) + s_i·g_i from d_0 = 0, G_i = s_i·g_i + β·d_i. Summed in double; bits as in
-/// adafactor_update. Does nothing without gradients.
+/// squares[i] = ‖G_i‖² for the Nesterov momentum of the gradients in flight only: d_i = β·d_(i−1) +
+/// s_i·g_i from d_0 = 0, G_i = s_i·g_i + β·d_i. squares: (L) f64 for L gradients, which must have
+/// one shape. Sums in double; bits depend on the same quantities as in adafactor_update. Does
+/// nothing without gradients.
 void in_flight_squares(const Tensor& squares, std::span<const GradientInFlight> gradients,
                        float momentum, const Stream& stream);
 
-/// w = base + Σ_i −lr_i·update_scale·G_i / √((X_i + squares_i) / min(R, C))·Π_{k>i} kept_k, X_i =
-/// momentum_squares·β^(2(i+1)): to first order, the difference between orthogonalizing X + G and X.
-/// Adds nothing if X_i and squares_i are both 0. momentum_squares: (1) f64 on the stream's device,
-/// the squared norm of the exact momentum in base's state; squares: from in_flight_squares, not
-/// read without gradients. w: f32 or bf16 (R, C), may be base; base: f32.
+/// Predicts weights under Muon:
+///   w = base + Σ_i −lr_i·update_scale·G_i / √((X_i + squares_i) / min(R, C))·Π_{k>i} kept_k,
+///   X_i = momentum_squares·β^(2(i+1)).
+/// To first order, this is the difference between orthogonalizing X + G and X. If X_i and squares_i
+/// are both 0, term i is 0. momentum_squares: (1) f64 on the stream's device, the squared norm of
+/// the exact momentum in base's state. squares: from in_flight_squares, not read without gradients.
+/// w: f32 or bf16 (R, C), may be base; base: f32.
 void predicted_muon(const Tensor& w, const Tensor& base, const Tensor& momentum_squares,
                     const Tensor& squares, std::span<const GradientInFlight> gradients,
                     float momentum, float update_scale, float weight_decay, const Stream& stream);

@@ -10,7 +10,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// f32 numbers of one piece.
+/// f32 values for the elements of one piece.
 struct PieceValues {
   alignas(64) float at[kQuantizationBlock];
 };
@@ -22,7 +22,7 @@ struct Piece {
   int count;
 };
 
-/// Calls body(piece) for all elements of a matrix of `columns` columns.
+/// Calls body(piece) for pieces that cover all elements of a matrix with `columns` columns.
 template <class Body>
 void for_pieces(std::int64_t elements, std::int64_t columns, const Body& body) {
   for_quantized_blocks(elements, [=](std::int64_t block, std::int64_t at, int n) {
@@ -35,15 +35,16 @@ void for_pieces(std::int64_t elements, std::int64_t columns, const Body& body) {
   });
 }
 
-/// Calls body(std::make_index_sequence<count>()), which keeps values between steps in registers.
+/// Calls body(std::make_index_sequence<count>()). With a constant count, values stay in registers
+/// between steps.
 template <std::size_t N = 0, class Body>
 void with_indices(int count, const Body& body) {
   if (count == static_cast<int>(N)) return body(std::make_index_sequence<N>());
   if constexpr (N < kMaxInFlight) with_indices<N + 1>(count, body);
 }
 
-/// w = base·base_kept + change. `predict` takes the gradients' indices and a piece, and returns a
-/// function that returns the change of an element of the piece.
+/// w = base·base_kept + change. `predict` takes the indices of the gradients and a piece. It
+/// returns a function of an element of the piece, which returns the change of this element.
 template <class Predict>
 void write_prediction(const Tensor& w, const Tensor& base, float base_kept,
                       const Predict& predict) {
@@ -64,7 +65,7 @@ void write_prediction(const Tensor& w, const Tensor& base, float base_kept,
   });
 }
 
-/// Returns the starting momentum of a piece, in `space` if it is not in memory as f32.
+/// Returns the starting momentum of a piece. Decodes it to `space` if it is quantized.
 const float* momentum_of(const MomentumStart& start, const Piece& piece, float* space) {
   if (start.values != nullptr) return start.values + piece.first;
   if (start.codes == nullptr) return kZeros.at;
@@ -76,7 +77,7 @@ const float* momentum_of(const MomentumStart& start, const Piece& piece, float* 
   return space;
 }
 
-/// A second moment in factors; zero without them.
+/// A second moment, factored into rows and columns. Zero if these are null.
 struct FactoredMoment {
   FactoredMoment() = default;
   FactoredMoment(const float* row_means, const float* column_means, std::int64_t height)
@@ -92,7 +93,7 @@ struct FactoredMoment {
   float inverse = 0;
 };
 
-/// Elements of the moment in a piece.
+/// The elements of a factored moment in a piece.
 struct MomentOfPiece {
   MomentOfPiece(const FactoredMoment& moment, const Piece& piece)
       : factor(moment.rows == nullptr ? 0 : moment.rows[piece.row] * moment.inverse),
@@ -102,7 +103,7 @@ struct MomentOfPiece {
   const float* column;
 };
 
-/// AdamW step of a gradient in a piece.
+/// The AdamW step of a gradient, for the elements of a piece.
 struct AdamWOfPiece {
   float operator()(int i, float change, float& m, float& v) const {
     const float scaled = gradient[i] * step.gradient_scale;
@@ -112,10 +113,10 @@ struct AdamWOfPiece {
   AdamWStep step;
   const float* gradient;
   MomentOfPiece square;
-  float own_share;  // 0 if the square is factored
+  float own_share;  // 1 if the gradient is squared, 0 if the square is factored
 };
 
-/// Predictions of each rule, for write_prediction.
+/// Predictions of AdamW, Lion and Muon, for write_prediction.
 struct AdamWPrediction {
   template <std::size_t... k>
   auto operator()(std::index_sequence<k...>, const Piece& piece, float* space) const {
@@ -165,7 +166,8 @@ struct MuonPrediction {
   float factors[kMaxInFlight];
 };
 
-/// Returns the squares of the Nesterov momentum of n elements, and advances d by one gradient.
+/// Returns the sum of the squares of the Nesterov momentum of n elements. Advances d by one
+/// gradient.
 double add_squares(float* d, const float* gradient, float scale, int n, InFlightMomentum next) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPack = kPackSize<float>;
 
-/// Term of an element in a mean: of (scale·x)², or of x.
+/// Term of an element in a mean of (scale·x)² or of x.
 struct MeanTerm {
   float scale;
   bool squares;
@@ -31,7 +31,7 @@ struct RowMeans {
   }
 };
 
-/// Inverse means of several second moments' rows; 0 for missing ones.
+/// Computes the inverse means of the rows of several second moments; 0 for missing ones.
 struct InverseMeans {
   float* inverse;
   std::int64_t height;
@@ -44,7 +44,7 @@ struct InverseMeans {
   }
 };
 
-/// Loads elements from `begin` on of a second moment in factors.
+/// Loads N elements of a factored second moment, starting with element `begin`.
 template <int N>
 __device__ void load_factored(float (&to)[N], const float* rows, const float* columns,
                               float inverse, std::int64_t begin, std::int64_t width) {
@@ -70,9 +70,9 @@ __device__ void load_momentum(float (&to)[N], const MomentumStart& start, std::i
 struct AdamWChange {
   PredictedAdamW steps;
   MomentumStart start;
-  const float* rows;  // null: the second moment begins at zero
+  const float* rows;  // null if the second moment starts at zero
   const float* columns;
-  const float* inverse;  // of it and of the gradients' squares
+  const float* inverse;  // inverse means: of the second moment, then of the gradients' squares
   std::int64_t width;
   template <int N>
   __device__ void operator()(float (&change)[N], std::int64_t i) const {
@@ -122,7 +122,7 @@ struct MuonChange {
   }
 };
 
-/// w = base·base_kept + the sum that `add` computes from zeros.
+/// w = base·base_kept + the change that `add` adds to zeros.
 template <class T, class Add>
 struct WritePrediction {
   T* w;

@@ -7,7 +7,8 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// weights[i] = next(weights[i], i) for n elements, and their copies, if any.
+/// weights[i] = next(weights[i], i) for n elements. Also writes the weights to `copies` unless it
+/// is null.
 template <class Next>
 void write_weights(float* weights, BFloat16* copies, std::int64_t n, const Next& next) {
 #pragma omp simd
@@ -28,14 +29,15 @@ double sum_of_squares_of(const float* x, std::int64_t n) {
   return sum;
 }
 
-/// Second moments of a matrix by rows and columns.
+/// Gradients and row moments of a matrix whose second moments are factored into rows and columns.
 struct FactoredRows {
   const float* gradients;
   float* rows;
   std::int64_t columns;
   float scale;
 
-  /// Adds the squares of the rows to `line`, and their means to `rows`.
+  /// Adds the squares of rows [begin, end) to `line`, and updates the moments of these rows with
+  /// their means.
   void gather(float* line, std::int64_t begin, std::int64_t end, float decay) const {
     add_rows(
         line, gradients, columns, begin, end, [=, this](float g) { return squared(g * scale); },
@@ -43,7 +45,7 @@ struct FactoredRows {
           rows[row] = decay * rows[row] + (1.0f - decay) * (sum / static_cast<float>(columns));
         });
   }
-  /// Returns the sum of u² before clipping. `roots`: 1/√columns.
+  /// Returns the sum of u² before clipping, over rows [begin, end). `roots` has 1/√columns.
   double update_squares(const float* roots, std::int64_t begin, std::int64_t end,
                         float mean_row) const {
     double total = 0;

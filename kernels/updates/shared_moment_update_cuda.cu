@@ -76,7 +76,8 @@ struct RowMoment {
   }
 };
 
-/// Replaces sums over columns by moments.
+/// Updates the moments of the columns from sums over the columns, and replaces the sums by
+/// 1/√moment.
 struct ColumnMoment {
   float* columns;
   float* sums;  // then 1/√columns
@@ -103,7 +104,7 @@ struct MeanOf {
   }
 };
 
-/// Computes the mean of u² of each row before clipping.
+/// Computes the mean of u² over each row, before clipping.
 struct RowUpdate {
   float* squares;
   const float* g;
@@ -128,7 +129,7 @@ struct FactoredUpdate {
   const float* g;
   const float* rows;
   const float* roots;
-  const double* means;  // of rows, and of u²
+  const double* means;  // means of the row moments, and of u²
   std::int64_t columns;
   float learning_rate, gradient_scale, kept;
   template <int N>

@@ -9,7 +9,8 @@ namespace hybrid_trainer::kernels {
 
 // Bit-identical on every backend: constexpr functions also compile as device code.
 
-/// Returns 32 random bits for an element, from a key for tensor and step: a stateless hash.
+/// Returns 32 random bits for an element: a stateless hash of a key for tensor and step, and the
+/// element.
 constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
   std::uint32_t x = static_cast<std::uint32_t>(element) ^ key;
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
@@ -17,9 +18,10 @@ constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
   return x ^ (x >> 16);
 }
 
-/// Rounds x to bf16, up with a probability equal to its relative distance from the number below, so
-/// that sums of many small changes keep their mean; infinities and NaNs are preserved. `random`: 16
-/// bits. Source: Zamirai et al. 2020, "Revisiting BFloat16 training".
+/// Rounds x to bf16. Rounds up with a probability equal to the relative distance from the next
+/// lower number, so that sums of many small changes keep their mean. Infinities and NaNs are
+/// preserved. `random` has 16 random bits. Source: Zamirai et al. 2020, "Revisiting BFloat16
+/// training".
 constexpr BFloat16 round_stochastically(float x, std::uint32_t random) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t special = x != x ? bits | 0x00400000u : bits;
@@ -34,21 +36,21 @@ constexpr void store_moment(BFloat16* to, float x, std::uint32_t random) {
   *to = round_stochastically(x, random);
 }
 
-// Adafactor on every backend: constexpr functions also compile as device code.
+// Parts of Adafactor used by every backend; constexpr functions also compile as device code.
 
 /// g² + ε1, which keeps second moments positive.
 constexpr float squared(float gradient) { return gradient * gradient + 1e-30f; }
 
-/// Returns the learning rate, lowered so that the update's root mean square is at most 1.
+/// Returns the learning rate, reduced so that the root mean square of the update is at most 1.
 constexpr float clipped_rate(float learning_rate, double mean_square) {
   const float size = static_cast<float>(std::sqrt(mean_square));
   return size > 1.0f ? learning_rate / size : learning_rate;
 }
 
-// The same step on every backend: constexpr functions also compile as device code.
+// Steps used by every backend; constexpr functions also compile as device code.
 
-/// a·b + c, on CUDA with one rounding: otherwise the compiler fuses different products in different
-/// kernels, and a weight's bits would depend on the kernel that updates it.
+/// Returns a·b + c. On CUDA, rounds once: otherwise the compiler would fuse different products in
+/// different kernels, and a weight's bits would depend on the kernel that updates it.
 constexpr float multiply_add(float a, float b, float c) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rn(a, b, c);
@@ -57,7 +59,7 @@ constexpr float multiply_add(float a, float b, float c) {
 #endif
 }
 
-/// Combined factors of Adam's two bias corrections in one step.
+/// The two bias corrections of Adam in one step, combined with the other factors.
 struct AdamFactors {
   explicit AdamFactors(const AdamWSettings& s)
       : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
@@ -122,12 +124,12 @@ struct AdamMiniStep {
       : step(s),
         mean_factor(static_cast<double>(s.gradient_scale) * s.gradient_scale /
                     static_cast<double>(length)) {}
-  /// Returns the block's next v; `square_sum`: of its unscaled gradients.
+  /// Returns the block's next v. `square_sum` is the sum of squares of the unscaled gradients.
   constexpr float square(float v, double square_sum) const {
     return multiply_add(step.beta2, v,
                         (1.0f - step.beta2) * static_cast<float>(square_sum * mean_factor));
   }
-  /// Returns the factor of the block's m.
+  /// Returns the factor of m for all weights of the block.
   constexpr float rate(float v) const { return step.factors.change(1.0f, v); }
   /// Returns the new weight and updates its m.
   constexpr float operator()(float weight, float gradient, float& m, float rate) const {

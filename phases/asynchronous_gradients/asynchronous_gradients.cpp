@@ -27,15 +27,16 @@ constexpr const char* kClipScale = "trainer.expected_clip_scale";
 /// Asynchronous gradients: summing a step's gradient over ranks overlaps with the next steps, and
 /// the exact update is `lag` steps late. Step counts determine which sum each step uses, so results
 /// do not depend on the link. All decisions use sums over all ranks; prediction errors are sent
-/// with the next gradient. A step calls wait_for_own_gradient, wait_for_gradient, apply if one
-/// arrived, and predict_weights.
+/// with the next gradient. In each step, the method calls wait_for_own_gradient, wait_for_gradient,
+/// apply if a gradient arrived, and predict_weights.
 ///
 /// With sharded weights, each rank sums, updates and predicts its shards, and predicted weights are
 /// gathered like updated ones, so all ranks compute with the same weights. The next step needs the
 /// weights first and the gradient sum later, so a step sends the weights first.
 class AsynchronousGradients final : public PendingWork, public DelayedGradients {
  public:
-  /// The engine's optimizer updates this rank's shards, or all weights. Throws OutOfMemory.
+  /// The engine's optimizer updates this rank's shards if weights are sharded, otherwise all
+  /// weights. Throws OutOfMemory.
   explicit AsynchronousGradients(const PendingSetup& setup);
 
   /// A gradient with a non-finite norm is not used for prediction. Throws OutOfMemory.
@@ -48,8 +49,8 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   /// Predictions assume that pending updates are clipped like the last one.
   void observe_update(float scale) override { clip_scale_ = scale; }
   void drop() override;
-  /// Collective with sharded weights. All errors except Diverged, which occurs on all ranks, may
-  /// concern one rank only and leave its exact weights in place.
+  /// Collective if weights are sharded. In that case, the predicted weights are restored after
+  /// Diverged, which all ranks throw, but not after other errors, which may occur on one rank only.
   void with_exact(const std::function<void()>& use) override;
   std::optional<bool> vote_to_stop(bool requests_stop) override;
   void save(State& state) const override;
@@ -110,8 +111,8 @@ double AsynchronousGradients::wait_for_own_gradient(const Batch& batch) {
   return own.loss;
 }
 
-/// Starts the sum of this rank's gradient; if sharded, only after the weights are predicted.
-/// `loss`: contribution of its micro-batches to the mean over all ranks.
+/// Starts summing this rank's gradient over all ranks; with sharded weights, only after the weights
+/// are predicted. `loss`: contribution of this rank's micro-batches to the mean over all ranks.
 void AsynchronousGradients::send(double loss, double norm) {
   weights_.begin();
   PendingStep pending_step;
@@ -144,7 +145,7 @@ void AsynchronousGradients::begin_sums() {
 }
 
 std::optional<GradientMeasurement> AsynchronousGradients::wait_for_gradient(bool all) {
-  if (all) begin_sums();  // of a step that ended before its prediction
+  if (all) begin_sums();  // for a step that ended before its prediction
   const std::size_t stays = all ? 0 : static_cast<std::size_t>(delay_);
   if (pending_steps_.size() <= stays) return {};
   arrived_ = std::move(pending_steps_.front());
@@ -175,7 +176,7 @@ ArrivedUpdate AsynchronousGradients::apply(bool finite) {
   return {error_, worst_weight_, true, static_cast<std::int64_t>(pending_steps_.size())};
 }
 
-/// Measures the last update against this rank's prediction.
+/// Measures the error of this rank's prediction of the last update.
 void AsynchronousGradients::measure_prediction(const PendingStep& arrived) {
   if (!arrived.predicted) return;
   const Tensor now = weights_.slices(true);
@@ -267,8 +268,8 @@ void AsynchronousGradients::load(const State& state) {
 }
 
 /// Asynchronous gradients: a step of Predict continues with this rank's gradient only. The gradient
-/// of all ranks is judged and applied when it arrives. The reported loss is all ranks' loss of the
-/// step whose gradient arrived or, before the first arrival, the rank's own loss.
+/// of all ranks is checked and applied when it arrives. The reported loss is the loss of all ranks
+/// in the step whose gradient arrived; before the first arrival, it is this rank's own loss.
 class AsynchronousGradientsMethod final : public Method {
  public:
   using Method::Method;
@@ -330,7 +331,7 @@ void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outc
   gradients.predict_weights();
 }
 
-/// Continues with the remaining updates even if one ends the run.
+/// Makes all pending updates, even if one of them ends the run.
 void AsynchronousGradientsMethod::drain(PhaseOutcome& outcome) {
   DelayedGradients& gradients = this->gradients();
   std::optional<Diverged> end;

@@ -4,15 +4,16 @@
 
 namespace hybrid_trainer {
 
-/// Gradients to which other ranks contribute in later steps (method asynchronous_gradients).
+/// Gradients of steps, to which the contributions of other ranks arrive in later steps (method
+/// asynchronous_gradients).
 class DelayedGradients {
  public:
   virtual ~DelayedGradients() = default;
   /// Computes forward and backward of this rank's own micro-batches and starts sending their
   /// gradient to the other ranks. Returns their mean loss. Blocks.
   virtual double wait_for_own_gradient(const Batch& batch) = 0;
-  /// Returns all ranks' gradient of the step `lag` steps before the last one or, with `all`, the
-  /// oldest pending one; absent if there is none. Blocks only if it has not arrived.
+  /// Returns the gradient of all ranks in the step `lag` steps before the last one or, with `all`,
+  /// in the oldest pending step; absent if there is none. Blocks only if it has not arrived.
   virtual std::optional<GradientMeasurement> wait_for_gradient(bool all) = 0;
   /// Makes the update by the gradient that arrived; skips it unless `finite`.
   virtual ArrivedUpdate apply(bool finite) = 0;

@@ -59,7 +59,7 @@ double divergence(const VectorXd& q, const VectorXd& p) {
 
 constexpr std::size_t kModels = 3;
 constexpr double kLearningRate = 3e-3, kStatisticsDecay = 0.98, kActionScale = 8, kPrior = 2;
-constexpr double kMinSpread = 1e-3;  // of a simulated drop, in running deviations of the loss
+constexpr double kMinSpread = 1e-3;  // of a simulated drop, in standard deviations of the loss
 constexpr std::size_t kStride = 3;   // values per update in the history, and per residual
 
 double normal_probability(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
@@ -89,7 +89,7 @@ struct LatentDynamics::Layout {
   static VectorXd apply(const VectorXd& parameters, const Linear& map, const VectorXd& x) {
     return weights(parameters, map) * x + parameters.segment(map.end() - map.rows, map.rows);
   }
-  /// Adds to `gradient` and returns the gradient with respect to x.
+  /// Adds the gradient of the parameters to `gradient`, and returns the gradient of x.
   static VectorXd apply_back(const VectorXd& parameters, VectorXd& gradient, const Linear& map,
                              const VectorXd& x, const VectorXd& by_result) {
     Eigen::Map<MatrixXd>(gradient.data() + map.begin, map.rows, map.columns) +=
@@ -262,7 +262,8 @@ void ModelBasedPlanner::observe_update(const GradientMeasurement& measurement,
   observe_update(measurement.loss, measurement.norm, may_train);
 }
 
-/// Features are in running deviations from running means, so they stay near 1 throughout the run.
+/// The features are differences from running means, that of the loss divided by its running
+/// standard deviation, so they stay near 1 throughout the run.
 void ModelBasedPlanner::observe_update(double loss, double gradient_norm, bool may_train) {
   if (!std::isfinite(loss) || !std::isfinite(gradient_norm)) return;
   const double log_norm = std::log(std::max(gradient_norm, 1e-12));
@@ -312,7 +313,7 @@ double ModelBasedPlanner::plan_flops(std::int64_t max_steps) const {
   return static_cast<double>(kModels * (kWindow + predictions)) * models_.front().step_flops();
 }
 
-/// Returns each model's state after the last updates, at most one training window.
+/// Returns each model's state after the last updates. At most one training window of them is used.
 std::vector<LatentDynamics::Latent> ModelBasedPlanner::latents() {
   const std::size_t kept = history_.size() / kStride;
   const std::vector<ObservedStep> steps = window(kept - std::min(kept, kWindow), kept);
@@ -324,7 +325,8 @@ std::vector<LatentDynamics::Latent> ModelBasedPlanner::latents() {
   return latents;
 }
 
-/// Returns each model's predicted loss after a prediction and a Full step, in running deviations.
+/// Returns each model's predicted loss after a prediction that ends at `position`, and a Full step.
+/// Losses are differences from the running mean, in running standard deviations.
 std::vector<double> ModelBasedPlanner::losses_after(
     double position, const std::vector<LatentDynamics::Latent>& latents) {
   std::vector<double> losses;
@@ -336,7 +338,7 @@ std::vector<double> ModelBasedPlanner::losses_after(
   return losses;
 }
 
-/// Returns the loss drop of a prediction beyond a Full step from the same weights.
+/// Returns how much more the loss drops with a prediction before the Full step than without it.
 ModelBasedPlanner::ModelBasedDrop ModelBasedPlanner::drop_of(
     const std::vector<double>& without, const std::vector<double>& with) const {
   const double deviation = std::sqrt(std::max(square_, 1e-12));

@@ -13,12 +13,15 @@ struct ObservedStep {
   Eigen::VectorXd observation;
 };
 
-/// A recurrent state-space model: GRU state h; groups of categories z encode the last observation:
-///   h' = GRU(h, [z, action]),  prior p(z | h'),  posterior q(z | h', observation),  observation ≈ D·[h', z].
-/// z are the categories' probabilities mixed with 1 % uniform, without sampling, so identical runs
-/// give identical predictions. Trained on windows by ½‖D[h, q] − observation‖² + ½‖D[h, p] − observation‖² +
-/// KL(q‖p), with Adam. Source: Hafner et al. 2019, "Learning latent dynamics for planning from
-/// pixels"; categories: Hafner et al. 2021, "Mastering Atari with discrete world models".
+/// A recurrent state-space model. h is the state of a GRU, and z are groups of categories that
+/// encode the last observation:
+///   h' = GRU(h, [z, action]),  prior p(z | h'),  posterior q(z | h', observation),
+///   observation ≈ D·[h', z].
+/// z contains the categories' probabilities mixed with 1 % uniform, without sampling, so identical
+/// runs give identical predictions. Trained with Adam on windows of the run, to minimize ½‖D[h, q]
+/// − observation‖² + ½‖D[h, p] − observation‖² + KL(q‖p). Source: Hafner et al. 2019, "Learning
+/// latent dynamics for planning from pixels"; categories: Hafner et al. 2021, "Mastering Atari with
+/// discrete world models".
 class LatentDynamics {
  public:
   static constexpr int kHidden = 16, kGroups = 4, kCategories = 4, kCodes = kGroups * kCategories;
@@ -54,27 +57,28 @@ class LatentDynamics {
   double updates_ = 0;
 };
 
-/// Chooses the length of predictions for phases.skip_backward.horizon "model_based". Three recurrent
-/// models of the run's loss and gradient norm learn from each true update and each prediction. They
-/// simulate predictions of several lengths next to a Full step, and the one with the most progress
-/// per cost is chosen. The direction is the predictor's.
+/// Chooses the length of predictions for phases.skip_backward.horizon "model_based". Three
+/// recurrent models of the run's loss and gradient norm learn from each true update and each
+/// prediction. They simulate predictions of several lengths next to a Full step, and the one with
+/// the most progress per cost is chosen. The predictor still chooses the direction.
 ///
-/// The confidence of full acceptance is Φ(drop/spread) of the models, calibrated by the outcomes of
-/// earlier predictions with a confidence in the same tenth. Step lengths are scaled by the ratio of
-/// measured to simulated drop of the three most similar predictions, out of the last residual_store
-/// ones.
+/// The confidence that a prediction will be accepted in full is Φ(drop/spread), for the mean and
+/// the spread of the models' drops. It is calibrated by the outcomes of earlier predictions with a
+/// confidence in the same tenth. Step lengths are multiplied by the ratio of measured to simulated
+/// drop, taken from the three most similar of the last residual_store predictions.
 ///
 /// Each of its floating-point operations costs model_based_cost operations of a Full step.
 class ModelBasedPlanner final : public ExtrapolationAdvisor {
  public:
   struct Plan : ExtrapolationPlan {
-    double drop = 0;  // simulated loss drop beyond a Full step
+    double drop = 0;  // simulated loss drop beyond that of a Full step
   };
 
   explicit ModelBasedPlanner(const PhaseConfig& config);
   ExtrapolationPlan plan(const ExtrapolationPlan& allowed) override { return plan(allowed.steps); }
-  /// Learns while the cost of all advice is at most a quarter of trial_share of the steps. If
-  /// predictions are not ahead, the run's extra cost must also have room for it, as for a probe.
+  /// Learns if the cost of all advice, in Full steps, stays below a quarter of trial_share of the
+  /// run's steps. If predictions are not ahead, the extra cost of the run must also stay within the
+  /// limit for probes.
   void observe_update(const GradientMeasurement& measurement, const RunCosts& costs) override;
   void observe_result(const Extrapolation& extrapolation) override;
   std::optional<double> take_cost(double full_flops) override {
@@ -137,7 +141,7 @@ class ModelBasedPlanner final : public ExtrapolationAdvisor {
   std::vector<LatentDynamics> models_;
   std::int64_t updates_ = 0;
   double flops_ = 0;
-  // Running statistics of the loss and the log of the norm.
+  // Running mean and variance of the loss, and running mean of the log of the norm.
   double mean_ = 0, square_ = 0, norm_ = 0;
   double action_ = 0;                              // since the last update
   double drop_ = 0, raw_ = 0, position_ = 0;       // of the current plan

@@ -17,21 +17,21 @@ namespace hybrid_trainer {
 class PredictionBandit final : public ExtrapolationAdvisor {
  public:
   explicit PredictionBandit(const PhaseConfig& config);
-  /// Returns the chosen arm, with the step length after its last prediction.
+  /// Returns the chosen arm, and the step length that the arm's last prediction set.
   std::optional<ExtrapolationChoice> choice() const override {
     const auto chosen = static_cast<std::size_t>(chosen_);
     return ExtrapolationChoice{arms_[chosen], step_lengths_[chosen]};
   }
   /// Records the chosen arm's result and chooses again.
   void observe_result(const Extrapolation& extrapolation) override;
-  /// Returns the reason: "next: merged for 8 steps, …".
+  /// Explains the choice: "next: merged for 8 steps, …".
   std::string explanation() const override;
 
   void save(State& state) const override { visit_state(*this, StateWriter{state}); }
   void load(const State& state) override { visit_state(*this, StateReader{state}); }
 
  private:
-  /// Returns the margin of the mean reward; infinite for an untried arm.
+  /// Returns the margin that is added to the arm's mean reward; infinite for an untried arm.
   double margin(std::size_t arm) const;
   double mean(std::size_t arm) const { return counts_[arm] > 0 ? rewards_[arm] / counts_[arm] : 0; }
 

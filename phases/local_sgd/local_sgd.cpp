@@ -24,9 +24,10 @@ class FlatWeights {
               const Stream& stream)
       : weights_(weights), layout_(layout), stream_(stream) {}
   Shard all() const { return {0, layout_.elements()}; }
-  /// Returns zeros for use by a prediction.
+  /// Returns an f32 tensor of zeros, counted as memory of predictions.
   Tensor zeros(std::int64_t elements) const;
-  /// Copy elements of the masters to `values`, or back, with their compute copies.
+  /// read copies elements of the master weights to `values`. write copies them back, and also
+  /// updates the compute copies.
   void read(const Tensor& values, const Shard& elements) const;
   void write(const Tensor& values, const Shard& elements) const;
 
@@ -78,21 +79,23 @@ void FlatWeights::write(const Tensor& values, const Shard& elements) const {
 /// exchange weight deltas. Δ, the mean over ranks of θ − w from the common weights θ, is the
 /// gradient of Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It arrives `lag` steps after it was
 /// sent; each rank's changes since then are added on top. Source: Douillard et al. 2023, "DiLoCo",
-/// algorithm 1; overlapping exchanges and fragments: Douillard et al. 2025, "Streaming DiLoCo".
+/// algorithm 1; source of overlapping exchanges and fragments: Douillard et al. 2025, "Streaming
+/// DiLoCo".
 ///
 /// With F fragments (phases.local_sgd.fragments), each 1/F of the weights is exchanged separately
-/// every H steps, fragment f first (f + 1)·H/F steps after Predict began, so the link carries at
-/// most 1/F at a time. With phases.local_sgd.exchange_bits below 32, an exchange is a QuantizedSum. At
-/// the end, the ranks have one θ again, the mean of their moments, and the largest step counter.
+/// every H steps, fragment f for the first time (f + 1)·H/F steps after Predict began, so the link
+/// carries at most 1/F at a time. With phases.local_sgd.exchange_bits below 32, an exchange is a
+/// QuantizedSum. At the end, the ranks have one θ again, the mean of their moments, and the largest
+/// step counter.
 class LocalSgd final : public PendingWork, public LocalTraining {
  public:
   /// The engine's optimizer updates all weights. Throws OutOfMemory.
   explicit LocalSgd(const PendingSetup& setup);
 
-  /// Also begins and ends exchanges. Throws OutOfMemory.
+  /// Runs a step, and begins and ends exchanges that are due. Throws OutOfMemory.
   LocalStep wait_for_step(const Batch& batch) override;
-  /// Moves θ by the mean of the deltas not exchanged yet (fewer than H steps, and rounding errors),
-  /// in 32 bits, without changing u. Collective.
+  /// Exchanges the remaining deltas (of fewer than H steps, and rounding errors) in 32 bits, and
+  /// moves θ by their mean without changing u. Collective.
   LocalStep wait_for_exact_weights() override;
 
   void drop() override;
@@ -100,7 +103,8 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   void with_exact(const std::function<void()>& use) override;
   /// Votes are sent with each exchange.
   std::optional<bool> vote_to_stop(bool requests_stop) override;
-  /// Saves u as views, and loads it; 0 if it is missing.
+  /// save adds views of u to the state. load copies u from it, or sets u to 0 if the state has
+  /// none.
   void save(State& state) const override;
   void load(const State& state) override;
 
@@ -139,7 +143,7 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   Tensor momentum_;  // u; kept between Predict phases
   std::vector<Fragment> fragments_;
   std::int64_t since_exchange_ = 0;  // since any exchange began
-  // Not sent yet: steps, and how many were not finite.
+  // Numbers of steps and of skipped updates that are not reported to other ranks yet.
   std::int64_t steps_ = 0;
   double skipped_ = 0;
   bool requests_stop_ = false, stop_requested_ = false;
@@ -157,7 +161,8 @@ LocalSgd::LocalSgd(const PendingSetup& setup)
       momentum_(weights_.zeros(sums_.elements())),
       fragments_(make_fragments()) {}
 
-/// Splits weights into equal parts, even within a weight: a token table may be most of the model.
+/// Returns fragments of equal size. A fragment may begin within a weight, because a token table may
+/// be most of the model.
 std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
   const std::int64_t steps = config_.steps, elements = sums_.elements();
   const std::int64_t count = std::min(config_.fragments, elements);
@@ -204,8 +209,9 @@ LocalStep LocalSgd::wait_for_step(const Batch& batch) {
   return step;
 }
 
-/// The gradient of the mean loss over its own micro-batches is 1/share of their part of the overall
-/// mean.
+/// Updates the weights by the gradient of the mean loss over this rank's micro-batches. The sum of
+/// their gradients is divided by `share`, because it is only their contribution to the mean over
+/// all ranks.
 void LocalSgd::update(const GradientMeasurement& own, double share) {
   if (!own.finite()) {
     ++skipped_;
@@ -217,7 +223,8 @@ void LocalSgd::update(const GradientMeasurement& own, double share) {
   sums_.free();
 }
 
-/// Statistics of independent steps are sent once per round of fragments, whatever their number.
+/// Returns the numbers to send with an exchange. Statistics of independent steps are sent once per
+/// round of fragments, whatever the number of fragments.
 std::vector<double> LocalSgd::take_scalars(bool of_steps) {
   std::vector<double> scalars{0, 0, requests_stop_ ? 1.0 : 0.0};
   if (!of_steps) return scalars;
@@ -367,8 +374,8 @@ void LocalSgd::load(const State& state) {
   }
 }
 
-/// Local SGD: each rank trains independently in Predict. It reports its own losses, and the
-/// divergence monitor judges none of them.
+/// Local SGD: each rank trains independently in Predict and reports its own losses. The divergence
+/// monitor ignores these losses.
 class LocalSgdMethod final : public Method {
  public:
   using Method::Method;
@@ -448,7 +455,7 @@ void LocalSgdMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   report_skipped(step, outcome);
 }
 
-/// Reports independent steps without an update. Throws Diverged if all of them were skipped.
+/// Reports independent steps whose update was skipped. Throws Diverged if all updates were skipped.
 void LocalSgdMethod::report_skipped(const LocalStep& step, PhaseOutcome& outcome) {
   if (step.skipped == 0) return;
   parts_.statistics.skipped_updates += step.skipped;

@@ -8,8 +8,8 @@ namespace hybrid_trainer {
 struct LocalStep {
   GradientMeasurement own;          // of this rank's micro-batches
   std::int64_t since_exchange = 0;  // steps since an exchange began, including this one
-  /// If an exchange (the last fragment's) arrived: steps of all ranks before it began, and those
-  /// without an update because of non-finite values.
+  /// Set if an exchange of the last fragment arrived: number of steps of all ranks before it began,
+  /// and how many of them skipped the update because of non-finite values.
   std::int64_t steps = 0, skipped = 0;
 };
 

@@ -9,8 +9,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the minimum of the parabola f(s) = f(0) + start·s + bend·s² with f(1) − f(0) = rise > 0
-/// and f'(1) = end_slope; 0 if it rises from the start.
+/// Returns the position s of the minimum of the parabola f(s) = f(0) + start·s + bend·s² with f(1)
+/// − f(0) = rise > 0 and f'(1) = end_slope; 0 if the parabola rises from the start.
 double parabola_minimum(double rise, double end_slope) {
   const double start = 2 * rise - end_slope;
   const double bend = end_slope - rise;
@@ -54,7 +54,8 @@ double SkipBackwardMethod::probe_loss(PhaseOutcome& outcome) {
   return sum / static_cast<double>(count);
 }
 
-/// Leaves the weights at the snapshot.
+/// Measures the losses at the predicted point and at the snapshot. Leaves the weights at the
+/// snapshot.
 SkipBackwardMethod::Comparison SkipBackwardMethod::compare(const GradientMeasurement& measurement,
                                                            PhaseOutcome& outcome) {
   Comparison losses;
@@ -70,8 +71,8 @@ SkipBackwardMethod::Comparison SkipBackwardMethod::compare(const GradientMeasure
   return losses;
 }
 
-/// Returns the fraction of the prediction to keep, and leaves the weights there: 1 if the probe
-/// loss did not rise, else a shorter one that lowers it, else 0.
+/// Selects the fraction of the prediction to keep, moves the weights to it and returns it: 1 if the
+/// probe loss did not rise; otherwise a smaller fraction at which the loss fell; otherwise 0.
 double SkipBackwardMethod::choose(const Comparison& losses, double& kept_loss,
                                   PhaseOutcome& outcome) {
   if (losses.alarm.empty() && losses.after <= losses.before) {
@@ -94,7 +95,7 @@ double SkipBackwardMethod::choose(const Comparison& losses, double& kept_loss,
   return 0;
 }
 
-/// Trains on the batches of Predict as Full would have done.
+/// Trains on the batches of Predict as Full would have trained on them.
 void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcome) {
   const std::unique_ptr<Trainable, void (*)(Trainable*)> rewound(
       &parts_.model, [](Trainable* model) { model->rollback().rewind(0); });
@@ -108,7 +109,8 @@ void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcom
   }
 }
 
-/// Compares losses before and after, decides, and leaves the weights at the kept point.
+/// Compares the losses before and after the prediction, decides, and leaves the weights at the kept
+/// point.
 void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
   Extrapolation& extrapolation = prediction_.extrapolation;
   const Comparison losses = compare(measurement, outcome);
@@ -130,7 +132,8 @@ void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutc
   }
 }
 
-/// The prediction is not to blame for a gradient that overflows the loss scale of fp16.
+/// Repeats the gradient if it overflows the loss scale of fp16, because the prediction is not the
+/// cause.
 GradientMeasurement SkipBackwardMethod::wait_for_decision_gradient(const Batch& batch,
                                                                    PhaseOutcome& outcome) {
   for (;;) {
@@ -143,7 +146,7 @@ GradientMeasurement SkipBackwardMethod::wait_for_decision_gradient(const Batch& 
   }
 }
 
-/// Returns the measurement at the predicted point, if it was measured.
+/// Decides on the prediction. Returns the measurement at the predicted point, if it was measured.
 GradientMeasurement SkipBackwardMethod::try_decision_gradient(const Batch& batch,
                                                               PhaseOutcome& outcome) {
   Extrapolation& extrapolation = prediction_.extrapolation;
@@ -172,8 +175,8 @@ void SkipBackwardMethod::revert_unmeasured(PhaseOutcome& outcome) {
   add_event(outcome, concat("reverted: ", why, " in ", extrapolation.steps, " predicted steps"));
 }
 
-/// Returns the measurement at the kept point. All other measurements count as cost of the
-/// prediction, except replayed ones, which are updates as in Full.
+/// Decides on the prediction and returns the measurement at the kept point. All other measurements
+/// count as cost of the prediction, except those of replayed batches, which are updates as in Full.
 GradientMeasurement SkipBackwardMethod::decide(const Batch& batch, PhaseOutcome& outcome) {
   Extrapolation& extrapolation = prediction_.extrapolation;
   extrapolation.moved = prediction_.line.position() > 0;

@@ -17,7 +17,7 @@ struct Extrapolation {
   std::int64_t steps = 0;  // completed in Predict
   double step_length = 1;  // of the next move, in positions on the line
   double limit = 0;        // position of zero slope, from a micro-correction; 0: none
-  double start_loss = 0;   // first forward pass at the snapshot: no dropout, Predict's precision
+  double start_loss = 0;   // first forward pass, at the snapshot: no dropout, Predict's precision
   double mean_loss = 0;    // of the last gradients before: with dropout, in Full's precision
   double slope = 0;        // expected loss change per position at the snapshot
   double curvature = 0;    // of the loss along the line, from micro-corrections
@@ -67,7 +67,8 @@ struct RunCosts {
 };
 
 /// Influences the settings of predictions; the gate decides whether to predict. The base class
-/// chooses nothing. To add one, add a class in phases/experiments/ and a line in extrapolation_advisor.cpp.
+/// chooses nothing. To add one, add a class in phases/experiments/ and a line in
+/// extrapolation_advisor.cpp.
 class ExtrapolationAdvisor {
  public:
   virtual ~ExtrapolationAdvisor() = default;

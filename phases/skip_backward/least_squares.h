@@ -11,7 +11,7 @@ struct LeastSquaresFit {
   std::vector<double> residuals;
 };
 
-/// Fits y ≈ Σ coefficients[j]·columns[j]. Empty if there are not more values than columns.
+/// Fits y ≈ Σ coefficients[j]·columns[j]. Returns none unless there are more values than columns.
 std::optional<LeastSquaresFit> fit_least_squares(const std::vector<std::vector<double>>& columns,
                                                  const std::vector<double>& y);
 

@@ -12,7 +12,7 @@ std::string probability_text(double probability) {
   return probability < 0.001 ? "below 0.001" : brief(probability);
 }
 
-/// A probe may begin below the confidence threshold.
+/// Describes the start of a prediction. A probe may begin below the confidence threshold.
 std::string start_text(const Extrapolation& extrapolation, double threshold) {
   const std::string what = concat("predicting ", extrapolation.planned_steps, " steps"),
                     confidence = concat("confidence ", probability_text(extrapolation.confidence));
@@ -139,7 +139,8 @@ Verdict SkipBackwardMethod::micro_correct(const Batch& batch, PhaseOutcome& outc
   return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
 }
 
-/// Estimates the position of zero slope by the secant through the slopes at the snapshot and here.
+/// Estimates the position of zero slope by the secant through the slopes at the snapshot and at the
+/// current position.
 void SkipBackwardMethod::take_slope(double slope, PhaseOutcome& outcome) {
   Extrapolation& extrapolation = prediction_.extrapolation;
   const double position = prediction_.line.position();

@@ -12,7 +12,8 @@
 namespace hybrid_trainer {
 
 /// Confidence in the predicted direction d, from the slopes <g_t, d_t> of the last Full gradients.
-/// d_t is fixed before g_t is measured, so no slope is fitted to the noise that it is judged by.
+/// d_t is fixed before g_t is measured, so the noise of g_t cannot have influenced the direction
+/// that it tests.
 ///
 /// The slopes are samples of the loss change per predicted step. Mean over standard error is a
 /// t-statistic; the confidence is the normal probability Φ(−mean/error) that the true mean is not
@@ -37,28 +38,29 @@ class DirectionTrust {
 };
 
 /// Decides whether Predict may begin, and its length. Predict is allowed while its measured
-/// progress per cost is at least Full's, and for a small share of probes.
+/// progress per cost is at least that of Full. Otherwise it is allowed only for probes, which are a
+/// small share of the steps.
 ///
 /// The loss drop right after a prediction mostly comes from less noise in the weights, and does not
 /// last. So the gain is fitted from the losses of the Full steps around it, each on a new batch
 /// before its update: loss = a + b·t + c·[after the prediction], t in updates. The fit uses windows
-/// of equal length on both sides, so that a curved trend cancels, without the quarter next to the
-/// prediction. −c is the lasting gain, with its standard error from the fit; −b is the progress of
-/// one Full step. Over all predictions, discounted by 0.9 each:
+/// of equal length on both sides, so that a curved trend cancels. It omits the quarter of each
+/// window next to the prediction. −c is the lasting gain, with its standard error from the fit; −b
+/// is the progress of one Full step. Over all predictions, discounted by 0.9 each:
 ///   advantage = min(Σgain − sigmas·error, Σpaired drop) − Σcost·(progress of a Full step)
 /// Costs are in Full steps, not seconds, so identical runs make identical decisions.
 ///
 /// The length starts at trial_steps, doubles with each accepted prediction and halves with each
-/// reverted one. A probe waits until its share of steps has room for the length: a few long
-/// predictions stand out from the noise better than many short ones. The first probe, and probes
-/// within half of the share, ignore the confidence.
+/// reverted one. A probe waits until trial_share allows its length, because a few long predictions
+/// stand out from the noise better than many short ones. The first probe, and probes within half of
+/// the share, ignore the confidence.
 ///
 /// Predict begins only after four Full losses since the previous one. With fewer, the previous
 /// prediction could not be judged and would never count as cost.
 ///
-/// Step lengths follow Correct's decisions: a shrunk prediction sets the next length, a reverted
-/// one halves it, and an accepted one doubles it, up to one predicted step. A prediction that did
-/// not move changes no length.
+/// Step lengths follow Correct's decisions: a shrunk prediction sets the next step length, a
+/// reverted one halves it, and an accepted one doubles it, up to one predicted step. A prediction
+/// that did not move changes no length.
 class PredictGate {
  public:
   struct Allowance {
@@ -146,11 +148,13 @@ class PredictionLine {
  public:
   /// Sets the line to the predictor's current direction. Returns false if it has none yet.
   bool compute_direction(Trainable& model, Predictor& predictor);
-  /// Returns whether the direction is finite and, except for the control, nonzero. Blocks.
+  /// Returns whether the direction is finite and nonzero. The zero predictor's direction is always
+  /// valid. Blocks.
   bool wait_for_valid_direction(Trainable& model) const;
-  /// Takes the snapshot at the current weights, position 0. Requires compute_direction to have succeeded.
+  /// Takes the snapshot at the current weights, position 0. Requires compute_direction to have
+  /// succeeded.
   void start(Trainable& model);
-  /// Returns false for the control, whose direction changes nothing.
+  /// Returns false for the zero predictor, which moves nothing.
   bool moves() const { return !directions_.empty(); }
 
   /// Moves the weights forward by `length`.
@@ -158,7 +162,7 @@ class PredictionLine {
   /// Moves the weights to `position`, starting from the snapshot.
   void return_to(Trainable& model, double position);
   double position() const { return position_; }
-  /// Returns the directions; empty for the control.
+  /// Returns the directions; empty for the zero predictor.
   const std::vector<Tensor>& directions() const { return directions_; }
   /// Returns the slope of the loss per unit of position, from the last measured gradient.
   double wait_for_slope(Trainable& model) const;
@@ -228,17 +232,18 @@ struct Prediction {
   void count_cost(ExtrapolationAdvisor& advisor, PhaseOutcome& outcome);
   /// Warns once that the direction is zero or not finite, with likely reasons.
   void report_no_direction(PhaseOutcome& outcome);
-  /// Returns the gate's allowance, except that the cost of probes is limited to twice trial_share. The
-  /// cost so far beyond one Full step per step, plus the maximum cost of the probe, must fit. For
-  /// the first probe, the limit is a share of all steps of the run.
+  /// Returns the gate's allowance, but limits the cost of probes to twice trial_share. The extra
+  /// cost of the run so far (beyond one Full step per step), plus the maximum cost of the probe,
+  /// must fit into this share of the steps so far; for the first probe, of all steps of the run.
   PredictGate::Allowance allowance() const;
-  /// Returns the maximum cost of a probe beyond Full's steps, without slopes already measured.
+  /// Returns the maximum extra cost of a probe (beyond one Full step per step), without the slopes
+  /// that are already measured.
   double estimated_cost(const PredictGate::Allowance& allowance) const;
   /// Returns the number of slopes that the confidence needs, at most the slopes of one Full phase.
   std::int64_t slopes_needed() const;
   /// Drops the direction and all measurements along it.
   void forget_direction();
-  /// Resets the predictors. Directions of an undecided prediction stay until its decision.
+  /// Resets the predictors. Keeps the direction of an undecided prediction until its decision.
   void reset_predictors();
   /// Moves the predictors' records of earlier weights along with the prediction.
   void follow_extrapolation();

@@ -141,7 +141,7 @@ void MergedPredictor::observe(Trainable& model) {
   if (++samples_ == samples_per_window_) end_window(model);
 }
 
-/// Overwrites the oldest tensors, so three are enough.
+/// Computes mean and change of the window. Overwrites the oldest tensors, so that three are enough.
 void MergedPredictor::end_window(Trainable& model) {
   samples_ = 0;
   ++windows_;
@@ -206,11 +206,12 @@ void MergedPredictor::load(const State& state, Trainable& model) {
 /// share times an exponential mean of past weight changes with a time constant of `steps` updates,
 /// which averages out noise and oscillations.
 ///
-/// The slow mean needs one tensor of the weights' size, stored with the directions: an exponential
-/// mean e of the weights, updated every `interval` updates with g = exp(−interval/steps), since w −
-/// e = Σ g^j·(change over the interval j samples ago). Divided by the sum of its factors, in
-/// updates, it is exact on a straight path. Source of the two timescales: AdEMAMix, Pagliardini,
-/// Ablin & Grangier 2024.
+/// This slow mean is computed from an exponential mean e of the weights w, the only tensor that is
+/// stored; it has the weights' size and is stored with the directions. e is updated every
+/// `interval` updates with g = exp(−interval/steps), so w − e = Σ g^j·(change over the interval j
+/// samples ago). The slow mean is w − e, divided by the sum of the factors g^j, in updates. It is
+/// exact on a straight path. Source of the two timescales: AdEMAMix, Pagliardini, Ablin & Grangier
+/// 2024.
 class TwoTimescalePredictor final : public Predictor {
  public:
   TwoTimescalePredictor(std::int64_t steps, std::int64_t interval, double share)
@@ -278,8 +279,9 @@ void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& 
                                     {1, static_cast<float>(length)});
 }
 
-/// A control: each tensor's direction is random, with momentum's length, and drawn again each time.
-/// Its gain is the gain of any move of that length. Memory: one tensor at a time on the host.
+/// A control: the direction of each tensor is random, as long as the momentum's direction, and
+/// generated again each time. It shows how much any move of that length gains. Memory: one tensor
+/// at a time on the host.
 class RandomPredictor final : public Predictor {
  public:
   RandomPredictor() : host_(MemoryPool::create("host")) {}
@@ -292,7 +294,7 @@ class RandomPredictor final : public Predictor {
 
  private:
   Stream host_;
-  std::int64_t drawn_ = 0;  // sets of directions
+  std::int64_t drawn_ = 0;  // number of generated sets of directions
 };
 
 constexpr std::uint64_t kPlaceboSeed = 11;

@@ -22,8 +22,8 @@ class SkipBackwardMethod final : public Method {
   /// also measures the slope along the predicted direction.
   void train(const Batch& batch, PhaseOutcome& outcome) override;
   /// Turns the step into a Full step if the predictor has no direction or memory is too short to
-  /// begin. A later shortage of memory turns the step into one of Correct, which reverts. After any
-  /// shortage, nothing is predicted.
+  /// begin. If memory becomes too short later, turns the step into one of Correct, which reverts.
+  /// Once memory was too short, there are no further predictions.
   void enter_predict(PhaseOutcome& outcome) override;
   /// Runs a forward pass, checks the loss and moves along the line. Every correction_interval
   /// steps, a true gradient measures the remaining slope along the line. The loss is compared with
@@ -34,7 +34,8 @@ class SkipBackwardMethod final : public Method {
   /// first trains on the batches of Predict, each with its original step number, and stays in
   /// Full's precision to the end of the phase. Weights are then bit-identical to a run without the
   /// prediction, unless the optimizer state was dropped. A prediction is reverted without
-  /// comparison if a loss was not finite, if it never moved, or if memory was too short for either.
+  /// comparison if a loss was not finite, if the weights never moved, or if memory was too short in
+  /// Predict or for the comparison.
   void correct(const Batch& batch, PhaseOutcome& outcome) override;
   void observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) override {
     prediction_.observe_update(measurement, outcome);

@@ -25,17 +25,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Progress display: one line with run number, variant, budget, seed, swept value, step, loss and
+/// Displays progress: one line with run number, variant, budget, seed, swept value, step, loss and
 /// time left, and one line for each finished run. Estimates the time left from the steps of this
 /// process.
 class ComparisonProgress {
  public:
-  /// `out` must outlive the object. `steps`: total of all runs.
+  /// `out` must outlive the object. `steps` is the total of all runs.
   ComparisonProgress(std::ostream& out, std::int64_t runs, std::int64_t steps, ConsoleStyle style)
       : out_(out), runs_(runs), steps_left_(steps), style_(style) {}
   void begin(const std::string& variant, const RunPoint& point);
   void step(std::int64_t step, double loss);
-  /// `ran`: the run was not already finished.
+  /// Ends the current run. `ran` is false if the run was already finished.
   void end(const RunOutcome& outcome, bool ran);
   void skip(std::int64_t runs, std::int64_t steps) {
     ended_ += runs;
@@ -59,7 +59,7 @@ class ComparisonProgress {
   std::int64_t ended_ = 0, steps_done_ = 0;
   double seconds_ = 0;  // of finished runs
   Clock::time_point run_start_ = began_;
-  std::int64_t first_step_ = 0;  // of the current run in this process, 0 before it
+  std::int64_t first_step_ = 0;  // first step of the current run in this process; 0 before that
   RunPoint point_;
   std::string label_;
   std::size_t shown_ = 0;  // columns of the current terminal line
@@ -186,7 +186,7 @@ std::int64_t all_steps(const ComparisonSpec& spec) {
                    : steps;
 }
 
-/// All runs of a spec, one after the other.
+/// Executes all runs of a spec, one after the other.
 class Comparison {
  public:
   Comparison(const ComparisonSettings& settings, const ComparisonSpec& spec,
@@ -233,7 +233,8 @@ bool Comparison::run_sweeps() {
   return true;
 }
 
-/// Alternates between the variants, so that a machine that slows down affects all of them.
+/// Runs each budget and seed. Alternates between the variants, so that a machine that slows down
+/// affects all of them.
 bool Comparison::run_measured() {
   std::size_t most = 0;
   for (const ComparisonVariant& variant : spec_.variants)
@@ -260,7 +261,7 @@ bool Comparison::run_timing() {
   return true;
 }
 
-/// Runs at the best value of the variant's sweep; skips the run if no trial finished.
+/// Starts a run with the best value of the variant's sweep. Skips the run if no trial finished.
 bool Comparison::run_at_best(std::size_t variant, RunPoint point,
                              std::vector<RunOutcome>& outcomes) {
   const RunOutcome* best = best_trial(runs_[variant].trials);
@@ -289,7 +290,7 @@ TrainingRunSettings Comparison::settings_of(const ComparisonVariant& variant, co
   return run;
 }
 
-/// Returns false if a stop was requested.
+/// Trains one run. Returns false if a stop was requested.
 bool Comparison::train(TrainingRunSettings run) {
   std::ostream nowhere(nullptr);
   if (spec_.ranks == 1) return run_training(run, nowhere).end != RunEnd::kInterrupted;
@@ -344,7 +345,7 @@ bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOu
 ComparisonOutcome run_comparison(const ComparisonSettings& settings, std::ostream& console) {
   const ComparisonSpec spec = read_comparison_spec(settings.spec);
   const ComparisonFolder folder(settings.output, settings.resume, spec.text);
-  const Interruption interruption;  // before any compute thread
+  const Interruption interruption;  // created before any compute thread
   for (const char* old : {"result.json", "report.html"}) fs::remove(settings.output / old);
   Comparison comparison(settings, spec, interruption, console);
   ComparisonOutcome end;

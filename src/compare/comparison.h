@@ -17,7 +17,7 @@ void write_comparison_report(const std::filesystem::path& output, const Comparis
 
 struct ComparisonSettings {
   std::filesystem::path spec;
-  /// Folder for spec.json, result.json, report.html and runs/ARM/RUN, each a run's folder.
+  /// Folder for spec.json, result.json, report.html and the folders of runs, runs/VARIANT/RUN.
   std::filesystem::path output;
   bool resume = false;  // resume the comparison in `output`, or start if there is none
   std::string command;  // as typed, for the runs' summaries
@@ -25,17 +25,17 @@ struct ComparisonSettings {
 };
 
 struct ComparisonOutcome {
-  bool interrupted = false;  // without a result
+  bool interrupted = false;  // a stop was requested, so there is no result
   ComparisonResult result;
   std::string result_json;  // contents of result.json
   std::string markdown;     // see markdown_table
 };
 
-/// Runs the sweeps of all variants, then for each seed and budget all variants in turn, one run at
-/// a time. Prints progress to `console`. A run that diverges, runs out of memory or whose program
-/// fails is part of the result; the others continue. Ctrl-C and SIGTERM end it like a run. Throws
-/// ConfigError (also if a resumed spec changed), MissingInput, CannotCreate (`output` has other
-/// contents), InUse, DataError, IoError.
+/// Runs the sweeps of all variants. Then, for each seed and budget, runs the variants one after the
+/// other. Prints progress to `console`. A run that diverges, runs out of memory or whose program
+/// fails is part of the result, and the comparison continues. Ctrl-C and SIGTERM end the comparison
+/// as they end a run. Throws ConfigError (also if a resumed spec changed), MissingInput,
+/// CannotCreate (`output` has other contents), InUse, DataError, IoError.
 ComparisonOutcome run_comparison(const ComparisonSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

@@ -137,7 +137,7 @@ std::string scientific(double value) {
   return text;
 }
 
-/// Returns a cell with the mean and below it the interval.
+/// Returns a cell with the mean, and the interval below it.
 std::string cell_of(const Measured* measured, const Format& format) {
   if (measured == nullptr || !measured->interval) return concat("<td>", kNone, "</td>");
   const Interval& interval = *measured->interval;
@@ -201,7 +201,8 @@ std::string verdict(const ComparisonResult& result) {
   return out + "</ul>\n";
 }
 
-/// Returns the table of variants, for the target or, without one, for the largest budget.
+/// Returns the table of variants: their results at the target or, without a target, at the largest
+/// budget.
 std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out =

@@ -69,7 +69,7 @@ std::string time_claim(const VariantResult& variant, const VariantResult& first)
                 ", ", variant.time_ratio->values.size(), " seeds)");
 }
 
-/// Returns whether all runs of both have bit-identical losses.
+/// Returns whether all runs of both variants have bit-identical losses.
 bool have_same_bits(const VariantResult& variant, const VariantResult& first) {
   const std::vector<RunOutcome>&a = variant.runs.runs, &b = first.runs.runs;
   return !a.empty() && std::ranges::equal(a, b, [](const RunOutcome& one, const RunOutcome& other) {
@@ -148,7 +148,7 @@ void add_step_time(VariantResult& variant) {
   }
 }
 
-/// Summarizes one run per seed; null if missing.
+/// Summarizes one run per seed. A run is null if it is missing.
 BudgetResult budget_result(std::int64_t steps, const std::vector<const RunOutcome*>& runs) {
   std::vector<std::optional<double>> loss, seconds, tokens, flops;
   for (const RunOutcome* run : runs) {
@@ -162,7 +162,7 @@ BudgetResult budget_result(std::int64_t steps, const std::vector<const RunOutcom
   return {steps, measured(loss), measured(seconds), measured(tokens), measured(flops)};
 }
 
-/// Returns the first matching run; `runs` are sorted by budget.
+/// Returns the first matching run, or null. `runs` are sorted by budget.
 const RunOutcome* first_run(const std::vector<RunOutcome>& runs, std::int64_t seed, auto&& wanted) {
   for (const RunOutcome& run : runs) {
     if (run.point.seed == seed && wanted(run)) return &run;
@@ -233,7 +233,7 @@ void compare_with(const VariantResult& first, VariantResult& variant) {
         paired(variant.to_target->seconds, first.to_target->seconds, std::divides<>());
 }
 
-/// Returns the number of seeds, and the interval if there are several.
+/// Returns a text with the number of seeds, and the interval if there are several seeds.
 std::string spread_text(const Interval& shown, std::size_t seeds) {
   if (std::isnan(shown.low)) return concat(" (", seeds, seeds == 1 ? " seed)" : " seeds)");
   return concat(" (95 % interval of the difference ", brief(shown.low), " to ", brief(shown.high),

@@ -17,7 +17,7 @@ struct RunOutcome {
   std::string losses;          // checksum of the losses of all steps; empty for a program
   std::int64_t steps = 0, tokens = 0;
   double seconds = 0;  // training only; from the variant's time per step if the spec measures it
-  std::optional<double> flops;  // of the model, each step at its charged cost
+  std::optional<double> flops;  // FLOPs of all steps, each at its charged cost
   std::optional<double> cost;   // charged, in Full steps; none for a program
   std::int64_t predicted_steps = 0;
   PredictionCounts predictions;
@@ -45,7 +45,7 @@ struct StepTime {
   double median = 0, low = 0, high = 0;
 };
 
-/// Prediction in all runs of the largest budget.
+/// Use of prediction in all runs of the largest budget.
 struct PredictionUse {
   PredictionCounts counts;
   double predicted_share = 0;  // of the steps
@@ -61,10 +61,10 @@ struct VariantResult {
   std::optional<StepTime> pace;         // if measured and no round failed
   std::vector<BudgetResult> budgets;
   std::int64_t seeds_at_target = 0;
-  std::optional<BudgetResult> to_target;  // each seed's smallest budget that reaches it; if all do
+  std::optional<BudgetResult> to_target;  // smallest budget per seed; none unless all reach it
   std::optional<Measured> difference;     // of final losses from the first variant, by seed;
                                           // none if budgets differ
-  std::optional<Measured> time_ratio;     // seconds to the target by the first variant's
+  std::optional<Measured> time_ratio;     // seconds to the target, divided by the first variant's
   std::optional<PredictionUse> predictions;
   std::string claim, why_no_claim;  // exactly one is set, except in the first variant
   const Measured& loss() const { return budgets.back().loss; }

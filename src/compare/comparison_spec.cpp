@@ -24,7 +24,7 @@ namespace {
 /// Collects the problems of a spec with their locations, to throw them together.
 class SpecProblems {
  public:
-  /// `lines`: line numbers of keys outside of lists.
+  /// `lines` are the line numbers of keys outside of lists.
   SpecProblems(std::string file, std::map<std::string, std::size_t> lines)
       : file_(std::move(file)), lines_(std::move(lines)) {}
   void note(const std::string& path, const std::string& problem);
@@ -504,7 +504,7 @@ const json::value& value_at(const json::object& object, std::string_view key) {
   return value == nullptr ? absent : *value;
 }
 
-/// Returns the elements of the list `key` that `now` lacks.
+/// Returns the elements of the list `key` in `before` that `now` lacks.
 std::vector<std::string> removed_keys(const json::object& before, const json::object& now,
                                       const char* key) {
   std::vector<std::string> texts;

@@ -26,7 +26,8 @@ struct RunPoint {
   std::string name() const;
 };
 
-/// Timing runs of all variants in turn, after all others; only they measure step times.
+/// Timing runs: in each round one run of each variant, after all other runs. Only timing runs
+/// measure step times.
 struct ComparisonTiming {
   std::int64_t steps = 0, rounds = 0;
 };
@@ -42,7 +43,7 @@ struct ComparisonSpec {
   std::string sweep_key;  // "optimizer.learning_rate"; "" without a sweep
   std::optional<double> target_loss;
   std::optional<ComparisonTiming> pace;
-  int ranks = 1;     // threads of this process that train each run of this program
+  int ranks = 1;     // threads of this process that train one run together; programs ignore it
   std::string text;  // the spec as JSON with absolute paths
 
   /// Returns the training unit: "tokens", "examples".
@@ -52,7 +53,8 @@ struct ComparisonSpec {
     return std::ranges::any_of(
         variants, [](const ComparisonVariant& variant) { return variant.config.masks(); });
   }
-  /// Returns the smallest seed without a measured run; only the trials of the sweep use it.
+  /// Returns the smallest seed without a measured run. Only the trials of the sweep and the timing
+  /// runs use it.
   std::int64_t sweep_seed() const;
   HybridTrainerConfig config_of(const ComparisonVariant& variant, const RunPoint& point) const;
   /// Returns a program's arguments for a run with its files in `output`.
@@ -60,9 +62,9 @@ struct ComparisonSpec {
                                       const std::filesystem::path& output) const;
 };
 
-/// Reads an untrusted spec of at most 1 MiB (docs/COMPARE.md lists its keys). Relative paths refer
-/// to its folder. Validates every run's configuration. Throws MissingInput for the spec or its
-/// data, or one ConfigError with all problems.
+/// Reads an untrusted spec of at most 1 MiB (docs/COMPARE.md lists its keys). Relative paths are
+/// relative to the spec's folder. Validates every run's configuration. Throws MissingInput for the
+/// spec or its data, or one ConfigError with all problems.
 ComparisonSpec read_comparison_spec(const std::filesystem::path& file);
 
 /// Throws ConfigError naming each part of the spec `now` that differs from `before` (texts of

@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Without an interval, mean, low and high are null: failed runs are not averaged away.
+/// Without an interval, mean, low and high are null, because a mean must not hide failed runs.
 json::object as_json(const Measured& measured) {
   json::object object{{"mean", nullptr}, {"low", nullptr}, {"high", nullptr}};
   if (measured.interval) {
@@ -23,7 +23,7 @@ json::object as_json(const Measured& measured) {
   return object;
 }
 
-/// Returns null if no interval is known.
+/// Returns the values and the interval, or null if no interval is known.
 json::value known_or_null(const Measured& measured) {
   return measured.interval ? json::value(as_json(measured)) : json::value();
 }

@@ -73,7 +73,8 @@ class SpawnSettings {
   posix_spawnattr_t attributes;
 };
 
-/// Returns the wait status; signals the process group after a stop request.
+/// Waits for a process and returns its wait status. After a stop request, signals the process
+/// group.
 int wait_for(pid_t process, const Interruption& interruption) {
   std::optional<Clock::time_point> asked;
   for (int status = 0;;) {
@@ -149,7 +150,7 @@ std::string string_at_path(const json::value& from, const char* key) {
   return value.is_string() ? std::string(value.get_string()) : "";
 }
 
-/// Returns the sum over the phases; none if a phase has no cost.
+/// Returns the charged cost of all phases; none if a phase has no cost.
 std::optional<double> charged_cost(const json::value& summary) {
   double cost = 0;
   for (const Phase phase : kAllPhases)
@@ -157,7 +158,8 @@ std::optional<double> charged_cost(const json::value& summary) {
   return std::isnan(cost) ? std::nullopt : std::optional(cost);
 }
 
-/// Returns the charged cost of the steps in FLOPs of Full steps on batches of the same shape.
+/// Returns the charged cost of all steps in FLOPs: the cost of each step times the FLOPs of a Full
+/// step on a batch of the same shape.
 double charged_flops(const HybridTrainerConfig& config, const std::string& metrics) {
   const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
   const auto model = make_network(config.model, 0, nowhere);

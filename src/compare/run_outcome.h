@@ -15,9 +15,10 @@ struct ProgramCall {
   std::filesystem::path output, errors;  // files of its standard output and error
 };
 
-/// Runs the program without a shell, in a separate process group and with empty standard input, and
-/// waits. Returns "" if it ended with exit status 0, else how it ended or why it did not start. A
-/// stop request ends it (SIGTERM, after five seconds SIGKILL). Throws IoError.
+/// Runs a program without a shell, in a separate process group and with empty standard input, and
+/// waits for it. Returns "" if the program ended with exit status 0, else how it ended or why it
+/// did not start. A stop request ends the program: with SIGTERM, and after five seconds with
+/// SIGKILL. Throws IoError.
 std::string run_program(const ProgramCall& call, const Interruption& interruption);
 
 /// A line {"step", "tokens", "seconds", "validation_loss"} of a program, optionally with "flops".
@@ -41,15 +42,15 @@ ProgramOutput parse_program_output(const std::string& text);
 struct LossPoint {
   double tokens = 0, seconds = 0, loss = 0;
 };
-/// Returns the training losses, averaged over neighboring steps to `most` points; for a program,
-/// its validation losses. Empty if there are none.
+/// Returns a run's training losses, averaged over neighboring steps to `most` points, or a
+/// program's validation losses. Empty if there are none.
 std::vector<LossPoint> loss_curve(const std::filesystem::path& run, std::size_t most);
 
 /// Reads the results from the run's summary.json and config.json. Throws DataError.
 RunOutcome read_outcome(const std::filesystem::path& run, const RunPoint& point);
 
 /// Returns whether the folder has a finished run of this configuration. Throws ConfigError if it
-/// has a run of another one; otherwise as the task.
+/// has a run of another configuration, and throws like the task.
 bool is_finished(const TrainingRunSettings& run);
 
 /// Returns whether a program's run is finished; an unfinished one is repeated.

@@ -31,8 +31,8 @@ void compare_values(const std::string& path, const std::string& was, const std::
   }
 }
 
-/// Compares nodes of one struct; lists of equal length are compared by element. Ignores groups of
-/// methods other than `method`.
+/// Compares two nodes of the same struct. Compares lists of equal length element by element.
+/// Ignores groups of methods other than `method`.
 void compare_groups(const std::string& path, const FieldNode& was, const FieldNode& is,
                     OnResume of_group, const std::string& method, ConfigChanges& changes) {
   for (std::size_t i = 0; i < is.fields.size(); ++i) {

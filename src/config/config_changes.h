@@ -15,16 +15,18 @@ struct ConfigChanges {
   std::vector<std::string> refused;   // changes that would alter the meaning of the saved state
 };
 
-/// Compares key by key. Refuses a key unless its OnResume, or its group's, allows the change.
+/// Compares the configurations key by key. A change is refused unless the OnResume of the key or of
+/// its group allows it.
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now);
 
-/// Describes a jump of the learning rate when a run continues after `steps_done` steps, and the
-/// keys that avoid it; "" if there is none, during warmup, or if the rate itself was changed.
-/// `factor`: rate_factor_of.
+/// Describes the jump of the learning rate when a run continues after `steps_done` steps, and the
+/// keys that avoid it. Returns "" if there is no jump, during warmup, or if optimizer.learning_rate
+/// itself was changed. `factor` is the result of rate_factor_of.
 std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTrainerConfig& now,
                                std::int64_t steps_done, double factor = 1);
 
-/// Returns the factor of roll-backs and the rate finder on the schedule's rate, from a checkpoint.
+/// Returns the factor on the schedule's learning rate that roll backs and the learning-rate finder
+/// have set, from a checkpoint.
 double rate_factor_of(const State& state);
 
 /// Throws ConfigError, naming each refused key with its saved and new value.

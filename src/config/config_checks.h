@@ -11,21 +11,22 @@ namespace hybrid_trainer {
 struct Refusal;
 
 /// Adds "KEY: got VALUE, but WHY (with CONTEXT); want WANTED" for each value that a row refuses.
-/// `known` are values that are not in the configuration.
+/// `known` has the values of keys that are not in the configuration.
 void collect_refusals(const std::vector<Refusal>& rows, const HybridTrainerConfig& config,
                       const std::string& context, std::vector<std::string>& found,
                       const std::map<std::string, std::string>& known = {});
 
-/// Returns the reason that a key has no effect with this configuration, from the needs of the key
-/// and its groups, or "". Ignores keys of list elements. `known`: values outside the configuration.
+/// Returns why a key has no effect with this configuration, from the needs of the key and its
+/// groups; "" if it has an effect. Ignores keys of list elements. `known` has the values of keys
+/// that are not in the configuration.
 std::string why_inert(const std::string& key, const HybridTrainerConfig& config,
                       const std::map<std::string, std::string>& known);
 
 /// Adds problems that ranges cannot express: invalid values and incompatible keys.
 void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found);
 
-/// Throws one ConfigError with everything that this number of ranks does not support; for fewer
-/// micro-batches than ranks, suggests settings with the same examples per step.
+/// Throws one ConfigError with all settings that do not support this number of ranks. If there are
+/// fewer micro-batches than ranks, suggests settings with the same number of examples per step.
 void check_ranks(const HybridTrainerConfig& config, int ranks);
 /// Throws ConfigError if there are fewer micro-batches than ranks.
 void check_micro_batches(const HybridTrainerConfig& config, int ranks);

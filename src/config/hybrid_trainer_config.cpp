@@ -60,7 +60,7 @@ HybridTrainerConfig with_applied_parts(HybridTrainerConfig config) {
   return config;
 }
 
-/// Whether a group has exactly the part's settings.
+/// Returns whether a group has exactly the settings of the part.
 bool is_of_part(const OptimizerGroupConfig& group, const PartConfig& part) {
   const OptimizerGroupConfig own = group_of(part);
   return group.name == own.name && group.learning_rate == own.learning_rate &&

@@ -7,7 +7,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Narrower models gain little from bf16 (docs/RESULTS.md); CPUs without tiles may lose.
+/// Minimum width for bf16. Narrower models gain little from it (docs/RESULTS.md), and may become
+/// slower on CPUs without matrix tiles.
 constexpr std::int64_t kMinWidth = 64;
 
 }  // namespace

@@ -13,13 +13,14 @@ using Config = HybridTrainerConfig;
 
 struct PlacementRow {
   const char* what;
-  const char *place_keys, *places, *bits_key, *bits;  // for the table
+  const char *place_keys, *places, *bits_key, *bits;  // texts for the table
   bool (*is_at_place)(const Config& config, const std::string& place);
   std::int64_t (*bits_of)(const Config& config);
   std::vector<MemoryKind> kinds;
 };
 
-/// Returns the bits of the weights, or of the frozen base; 0: those of a GGUF file's blocks.
+/// Returns the number of bits of the weights, or of the frozen base; 0 if the base has the formats
+/// of a GGUF file.
 std::int64_t bits_of_weights(const Config& config) {
   if (!config.lora.is_on()) return 32;
   const std::string& base = config.lora.base;

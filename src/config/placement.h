@@ -13,14 +13,15 @@ struct Placement {
   std::string what;               // "weights"
   std::string place;              // of placement_names()
   std::int64_t bits;              // per element
-  std::vector<MemoryKind> kinds;  // kinds that they are counted as
+  std::vector<MemoryKind> kinds;  // kinds under which the tensors are counted
 };
 
-/// Returns one entry per kind and location in the config; weights may have several.
+/// Returns one entry per kind of tensors and location in the config; weights may have several
+/// locations.
 std::vector<Placement> placements(const HybridTrainerConfig& config);
 /// Returns whether any tensors have this location.
 bool uses_place(const HybridTrainerConfig& config, const std::string& place);
-/// Returns the keys for locations and bits as a Markdown table.
+/// Returns a Markdown table of the keys that set locations and bits.
 std::string placement_markdown();
 
 }  // namespace hybrid_trainer

@@ -9,11 +9,11 @@ namespace hybrid_trainer {
 
 /// A schedule stage with defaults filled in.
 struct Stage {
-  std::int64_t first_step = 0;             // steps before it
-  BatchShape batch;                        // of the whole step
+  std::int64_t first_step = 0;             // number of steps before the stage
+  BatchShape batch;                        // shape of the whole step's batch
   std::optional<std::string> precision{};  // precision name
   std::optional<std::int64_t> orthogonalization_period{};
-  double rate_factor = 1;  // factor of the learning rate, by tokens per step
+  double rate_factor = 1;  // factor on the learning rate, from the number of tokens per step
   bool operator==(const Stage&) const = default;
 };
 
@@ -23,8 +23,8 @@ class Stages {
   explicit Stages(const HybridTrainerConfig& config);
   /// Returns the stage of the step after `steps_done`.
   const Stage& at(std::int64_t steps_done) const;
-  const std::vector<Stage>& all() const { return stages_; }  // the last is the rest of the run
-  /// Returns the batch stages for the order of the data.
+  const std::vector<Stage>& all() const { return stages_; }  // including the rest of the run
+  /// Returns the stages that determine the order of the data.
   std::vector<BatchStage> batches() const;
 
  private:

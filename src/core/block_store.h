@@ -26,7 +26,7 @@ class BudgetedSource {
   std::optional<std::size_t> budget_bytes_;
   std::size_t taken_bytes_ = 0;
   std::size_t max_taken_bytes_ = 0;
-  std::size_t fresh_bytes_ = 0;  // total ever allocated
+  std::size_t fresh_bytes_ = 0;  // total number of bytes ever allocated
 };
 
 /// Allocates blocks from a source and caches freed ones. Not thread-safe.
@@ -42,9 +42,9 @@ class BlockStore {
   virtual std::size_t extent() const { return 0; }
 };
 
-/// Allocates each block separately and reuses it for requests of exactly its size. The cache is small:
-/// the total never exceeds the highest use so far by more than 1/32 or 1 MiB, so that a process stays
-/// within its planned peak. The oldest cached blocks are freed first.
+/// Allocates each block separately and reuses it for requests of exactly its size. The cache is
+/// small, so that a process stays within its planned peak: the total never exceeds the highest use
+/// so far by more than 1/32 or 1 MiB, whichever is more. The oldest cached blocks are freed first.
 class BlockCache final : public BlockStore {
  public:
   explicit BlockCache(BudgetedSource& source) : source_(source) {}
@@ -61,7 +61,7 @@ class BlockCache final : public BlockStore {
   void release_oldest() noexcept;
 
   BudgetedSource& source_;
-  std::map<std::size_t, std::deque<Waiting>> free_;  // by size, then age
+  std::map<std::size_t, std::deque<Waiting>> free_;  // by size, oldest first
   std::uint64_t releases_ = 0;
   std::size_t in_use_bytes_ = 0, max_in_use_bytes_ = 0;
 };
@@ -107,8 +107,8 @@ class Arena final : public BlockStore {
   std::map<Address, Address> slab_of_used_;
 };
 
-/// Allocator of file ranges: best fit among the gaps, else at the end, so that the file is never longer
-/// than at its peak.
+/// Allocator of file ranges. Uses the smallest gap that fits, else the end of the file, so that the
+/// file is never longer than at its peak.
 class FileRanges {
  public:
   /// Returns the offset of the new range.
@@ -128,7 +128,7 @@ class FileRanges {
     return at;
   }
 
-  /// Coalesces gaps; a gap at the end shortens the file.
+  /// Frees a range. Adjacent gaps are merged; a gap at the end shortens the file.
   void give(off_t at, off_t bytes) {
     auto next = gaps_.lower_bound(at);
     if (next != gaps_.end() && next->first == at + bytes) {
@@ -154,7 +154,7 @@ class FileRanges {
   off_t end() const { return end_; }
 
  private:
-  std::map<off_t, off_t> gaps_;  // offset to bytes
+  std::map<off_t, off_t> gaps_;  // maps the offset of a gap to its size in bytes
   off_t end_ = 0;
 };
 

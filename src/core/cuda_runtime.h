@@ -11,14 +11,14 @@ namespace hybrid_trainer {
 /// Properties of a CUDA device.
 struct CudaProperties {
   std::string name;
-  std::string identity;  // equal in all processes that see the device
+  std::string identity;  // the same in all processes that can use the device
   int major = 0;         // compute capability
   int minor = 0;
-  int processors = 0;  // streaming multiprocessors
+  int processors = 0;  // number of streaming multiprocessors
   std::size_t memory_bytes = 0;
   std::size_t free_bytes = 0;
   std::size_t cache_bytes = 0;             // of the L2 cache
-  std::size_t shared_bytes_per_block = 0;  // opt-in maximum
+  std::size_t shared_bytes_per_block = 0;  // maximum that a kernel can opt in to
 };
 
 /// The CUDA runtime calls of this project. The build links one implementation: NVIDIA's runtime or
@@ -28,7 +28,7 @@ struct CudaProperties {
 class CudaRuntime {
  public:
   virtual ~CudaRuntime() = default;
-  /// Current device of the calling thread; -1 if none was selected.
+  /// Returns the current device of the calling thread; -1 if it has selected none.
   static int current_device() { return current_device_; }
   virtual int device_count() const = 0;
   virtual CudaProperties properties(int device) const = 0;
@@ -58,7 +58,7 @@ class CudaRuntime {
   virtual void synchronize(CUevent_st* event) = 0;
   virtual double seconds_between(CUevent_st* begin, CUevent_st* end) = 0;
 
-  /// Records the stream's work, without running it, until end_capture.
+  /// Records the work on the stream, without running it, until end_capture.
   virtual void begin_capture(CUstream_st* stream) = 0;
   virtual CUgraphExec_st* end_capture(CUstream_st* stream) = 0;
   /// Returns whether the stream is capturing; a capturing stream must not be synchronized.
@@ -91,8 +91,8 @@ CudaRuntime& cuda_runtime();
 /// Makes the error of a call that reports a failure of earlier work.
 DeviceError earlier_failure(const std::string& failure, const std::string& detected_at);
 
-/// Device of the constructing thread, for a thread that it starts: the new thread calls `use` first to
-/// select the same device.
+/// Remembers the device of the constructing thread for a thread that it starts. The new thread
+/// calls `use` first, to select the same device.
 class CallerDevice {
  public:
   /// Does nothing if the constructing thread had no device.
@@ -104,8 +104,9 @@ class CallerDevice {
   int index_ = CudaRuntime::current_device();
 };
 
-/// Returns whether the device has less than 256 MiB free, so that a library's failure is attributed to a lack
-/// of memory: libraries that fail to load their kernels do not always say so. False if unknown.
+/// Returns whether the device has less than 256 MiB free; false if unknown. A failure of a library
+/// is then reported as a lack of memory, because libraries that cannot load their kernels do not
+/// always say so.
 bool is_short_of_device_memory(int device) noexcept;
 
 /// Throws OutOfMemory for an allocation outside the pools, such as a library's kernels. `what` names

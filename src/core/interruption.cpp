@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds
+constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds that count as one request
 
 std::atomic<std::int64_t> first_request = 0;  // time in nanoseconds; 0: none yet
 std::atomic<bool> first_ends = false;         // the first signal ends the process
@@ -53,13 +53,13 @@ class Interruption::Receiver {
     set_final_message(std::move(final_message));
     struct sigaction action {};
     action.sa_handler = take_signal;
-    action.sa_mask = signals();  // serializes the handlers
+    action.sa_mask = signals();  // prevents handlers from interrupting each other
     for (std::size_t i = 0; i < std::size(kStopSignals); ++i) {
       sigaction(kStopSignals[i], nullptr, &before_[i]);
       const bool is_nohup = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
       if (!is_nohup) sigaction(kStopSignals[i], &action, nullptr);
     }
-    const sigset_t left = signals();  // the new thread inherits the blocked set
+    const sigset_t left = signals();  // blocked before the thread starts, which inherits the mask
     pthread_sigmask(SIG_BLOCK, &left, &mask_before_);
     thread_ = start_thread([] {
       return std::jthread([](const std::stop_token& stop) {

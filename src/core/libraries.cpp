@@ -31,7 +31,7 @@ std::string path_of(void* handle, const std::string& asked) {
   return known ? map->l_name : asked;
 }
 
-/// Finds an unsupported version by its file name.
+/// Finds an installed library of an unsupported version by its file name.
 SharedLibrary other_version(const KnownLibrary& known, const std::vector<std::string>& folders) {
   WantedLibrary any = wanted(known, folders);
   any.files = {known.stem};
@@ -55,7 +55,8 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return found;
 }
 
-/// Finds `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib, the folders of NVIDIA's wheels.
+/// Adds the existing folders `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib, which the
+/// Python packages of NVIDIA install.
 void add_wheels(std::vector<std::string>& folders, const fs::path& prefix) {
   for (const fs::path& version : folders_in(prefix / "lib")) {
     if (!version.filename().native().starts_with("python3")) continue;
@@ -68,7 +69,7 @@ void add_wheels(std::vector<std::string>& folders, const fs::path& prefix) {
   }
 }
 
-/// Adds the missing prefixes of python3 programs on PATH.
+/// Adds the prefixes of python3 programs on PATH that are not in the list.
 void add_python_prefixes(std::vector<fs::path>& prefixes) {
   const char* const path = std::getenv("PATH");
   std::istringstream entries(path == nullptr ? "" : path);
@@ -86,7 +87,7 @@ std::string dotted(std::size_t version) {
   return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-// Versions reported by the libraries; empty if none.
+// The following functions return the version that a library reports; "" if none.
 
 std::string cublaslt_version(const SharedLibrary& library) {
   const auto ask = library.find<std::size_t()>("cublasLtGetVersion");

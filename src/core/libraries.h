@@ -10,25 +10,26 @@ namespace hybrid_trainer {
 struct WantedLibrary {
   std::string title;                 // "cuBLASLt", for messages
   std::vector<std::string> files;    // "libcublasLt.so.13", in order of preference
-  std::vector<std::string> folders;  // searched after the loader's search path
-  std::string hint;                  // "install ... or set ...", ends messages
+  std::vector<std::string> folders;  // folders that are searched after the loader's search path
+  std::string hint;                  // last part of messages: "install ... or set ..."
 };
 
-/// A loaded library, or the reason for the failure to load it. Move-only. The destructor unloads the
-/// library: its functions must not be used afterwards.
+/// A loaded library, or the reason why it could not be loaded. Move-only. The destructor unloads
+/// the library; its functions must not be used afterwards.
 class SharedLibrary {
  public:
   SharedLibrary() = default;
   /// Loads the first file that opens, on the loader's search path or in a folder. Does not throw: see
   /// opened() and problem().
   static SharedLibrary try_open(const WantedLibrary& wanted);
-  /// Loads a library like try_open. Throws DeviceError with the problem if none opens.
+  /// Loads a library in the same way as try_open. Throws DeviceError with the problem if no file
+  /// can be opened.
   static SharedLibrary open(const WantedLibrary& wanted);
 
   bool opened() const { return handle_ != nullptr; }
-  const std::string& path() const { return path_; }  // of the loaded file
-  /// One line with the names and folders tried, the error of each and the remedy; empty if the library
-  /// is open.
+  const std::string& path() const { return path_; }  // path of the loaded file
+  /// Returns one line with the names and folders tried, the error of each and the remedy; empty if
+  /// the library is open.
   const std::string& problem() const { return problem_; }
 
   /// Returns the function of that name, or nullptr.
@@ -63,12 +64,12 @@ struct CudaLibrary {
   std::string name;  // "cuBLASLt"
   bool found = false;
   std::string version;  // "13.1.0"; for NVML the driver version; empty if not found
-  std::string path;     // of the file; empty if not found
+  std::string path;     // path of the file; empty if not found
   std::string problem;  // reason and remedy if it cannot be used, else empty
 };
 
-/// Returns the installed cuBLASLt, cuDNN, NCCL and NVML. Opens each briefly; needs no device. Never
-/// throws.
+/// Describes the installed cuBLASLt, cuDNN, NCCL and NVML. Opens each briefly. Needs no device.
+/// Never throws.
 std::vector<CudaLibrary> find_cuda_libraries();
 
 /// Returns the description of cuBLASLt.
@@ -86,17 +87,17 @@ std::vector<std::string> cuda_library_folders();
 struct KnownLibrary {
   const char* title;
   const char* stem;  // "libcudnn.so"
-  int major;         // in the file name
+  int major;         // major version in the file name
   /// Returns the version reported by the library; empty if none.
   std::string (*version)(const SharedLibrary&);
-  bool has_own_version;  // starts with `major`; false: the driver's version
+  bool has_own_version;  // the version starts with `major`; false: it is the driver's version
   const char* hint;
   int minor = 0;  // oldest supported minor version, if has_own_version
 };
 
 WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders);
 
-/// Returns the installed library, even one of a wrong major version.
+/// Describes the installed library, even if its major version is wrong.
 CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& folders);
 
 }  // namespace hybrid_trainer

@@ -28,7 +28,7 @@ void visit_control_groups(const fs::path& root, const std::string& controller,
   };
   const fs::path groups = root / "sys/fs/cgroup";
   std::ifstream own(root / "proc/self/cgroup");
-  for (std::string line; std::getline(own, line);) {  // "4:cpu,cpuacct:/a/b", "0::/a/b"
+  for (std::string line; std::getline(own, line);) {  // such as "4:cpu,cpuacct:/a/b", "0::/a/b"
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
@@ -61,7 +61,7 @@ std::size_t number_after(const fs::path& path, const std::string& key) {
   return 0;
 }
 
-/// File names of a control group version.
+/// Names of the files of a control group version.
 struct GroupFiles {
   const char *limit, *use, *reclaimable;
 };
@@ -76,7 +76,8 @@ InstructionSet best_instruction_set() {
   return InstructionSet::kBaseline;
 }
 
-/// Sets oneDNN's limit unless the user did. No effect once oneDNN is initialized.
+/// Sets oneDNN's limit of instruction sets unless the user has set it. Has no effect after oneDNN
+/// is initialized.
 void limit_onednn(InstructionSet set) {
   if (!onednn_limit_of_user().empty()) return;
   const char* const name = set == InstructionSet::kAvx512 ? "AVX512_CORE_BF16"
@@ -115,8 +116,8 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-/// Queried once: in a virtual machine CPUID takes tens of microseconds. On CPUs with AMX, BF16 vector
-/// products run at half the rate of FP32.
+/// Queries the processor. Callers keep the result, because CPUID takes tens of microseconds in a
+/// virtual machine. On CPUs with AMX, BF16 vector products run at half the rate of FP32.
 ProcessorUse use_of_processor() {
   ProcessorUse use{.set = limited_instruction_set()};
   if (use.set != InstructionSet::kAvx512) return use;
@@ -140,7 +141,7 @@ std::string limits_of_openmp() {
   return set.empty() ? "" : concat(" (", join(set), ")");
 }
 
-/// Whether the calling thread has its own number of threads.
+/// True if the number of threads was set for the calling thread.
 thread_local bool has_number = false;
 
 }  // namespace
@@ -200,7 +201,7 @@ void limit_instruction_set(const ProcessorUse& use) {
   here = use;
 }
 
-/// Cached before limit_onednn sets the variable.
+/// The value is cached on the first call, before limit_onednn sets the variable.
 const std::string& onednn_limit_of_user() {
   static const std::string limit = [] {
     for (const char* const name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"})

@@ -10,9 +10,9 @@
 
 namespace hybrid_trainer {
 
-/// Visits the control group of this process for `controller` ("cpu", "memory", "pids") and its parents,
-/// innermost first, with folder and version (1 or 2). Inside a container the named groups may be
-/// hidden; the group of the container is then the mount point.
+/// Visits the control group of this process for `controller` ("cpu", "memory", "pids") and then its
+/// parents, with folder and version (1 or 2). In a container, the folders of these groups may be
+/// hidden; the container's group is then the mount point.
 void visit_control_groups(const std::filesystem::path& root, const std::string& controller,
                           const std::function<void(const std::filesystem::path&, int)>& visit);
 
@@ -29,13 +29,14 @@ MachineMemory machine_memory(const std::filesystem::path& root = "/");
 enum class InstructionSet { kBaseline, kAvx2, kAvx512 };
 const char* name_of(InstructionSet set);
 
-/// Returns the best instruction set of the CPU, limited by the environment variable HYBRID_MAX_ISA
-/// (baseline, avx2, avx512: without AMX). The variable also limits oneDNN unless ONEDNN_MAX_CPU_ISA is
-/// set.
+/// Returns the best instruction set of the CPU, limited by the environment variable HYBRID_MAX_ISA:
+/// baseline, avx2 or avx512, which excludes AMX. The variable also limits oneDNN unless
+/// ONEDNN_MAX_CPU_ISA is set.
 InstructionSet instruction_set();
 
-/// Returns whether BF16 products are faster than FP32: instruction_set() is kAvx512, the CPU has AMX, or
-/// AVX-512 BF16 without AMX, and the user's limits let oneDNN use it.
+/// Returns whether BF16 products are faster than FP32. This requires that instruction_set() is
+/// kAvx512, that oneDNN's limits permit BF16, and either usable AMX or, on a CPU without AMX,
+/// AVX-512 BF16.
 bool multiplies_bfloat16();
 
 /// Returns whether the CPU has AMX for BF16, the system permits it and HYBRID_MAX_ISA does not exclude it.
@@ -48,22 +49,22 @@ struct ProcessorUse {
   bool operator==(const ProcessorUse&) const = default;
 };
 ProcessorUse processor_use();
-/// Returns the features common to all: the smallest instruction set, AMX if all have it, and BF16 if
-/// all multiply it in the same way.
+/// Returns the features that all have in common: the smallest instruction set, AMX if all have it,
+/// and BF16 if all multiply BF16 in the same way.
 ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
-/// Lowers the results of the functions above to `limit`. Limits oneDNN too, if it is not initialized
+/// Limits the results of the functions above to `use`. Limits oneDNN too, if it is not initialized
 /// yet and ONEDNN_MAX_CPU_ISA is not set. Must not run concurrently with kernels.
 void limit_instruction_set(const ProcessorUse& use);
 /// Returns the value of ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA; "" if unset.
 const std::string& onednn_limit_of_user();
 /// Returns whether `limit`, a case-insensitive value of ONEDNN_MAX_CPU_ISA, permits BF16 products.
 bool onednn_limit_allows_bfloat16(const std::string& limit);
-/// "avx512, bf16 products, tiles".
+/// Returns the features as text: "avx512, bf16 products, tiles".
 std::string text_of(const ProcessorUse& use);
 
 struct ProcessorInfo {
   std::string name;  // reported by the CPU
-  int cores = 1;     // usable by this process
+  int cores = 1;     // number of cores that this process may use
 };
 ProcessorInfo processor_info();
 
@@ -78,15 +79,15 @@ std::string host_name();
 /// bit-identical for equal numbers of threads. 0 means default_threads(processes). Throws ConfigError
 /// unless the number is between 1 and usable_threads().
 void set_threads(std::int64_t count, int processes = 1);
-/// Sets default_threads(), or fewer if OpenMP gives fewer.
+/// Sets the number of threads to default_threads(), or fewer if OpenMP provides fewer.
 void set_default_threads();
 /// Returns the number of threads of the calling thread, by default the number of set_default_threads().
 int threads();
-/// Returns the threads per process if `processes` share the machine: the usable cores, at most the
-/// quota rounded up, divided by `processes`, and at most OMP_NUM_THREADS.
+/// Returns the number of threads per process if `processes` share the machine: the usable cores,
+/// limited to the quota rounded up, divided by `processes`, and at most OMP_NUM_THREADS.
 int default_threads(int processes = 1);
-/// Returns the size of an OpenMP team if `wanted` threads are requested, limited by OMP_THREAD_LIMIT
-/// and OMP_MAX_ACTIVE_LEVELS.
+/// Returns the size of the OpenMP team if `wanted` threads are requested. OMP_THREAD_LIMIT and
+/// OMP_MAX_ACTIVE_LEVELS may limit it.
 int threads_of_openmp(int wanted);
 /// Returns the highest number of threads: the usable cores, or OpenMP's limit if lower.
 int usable_threads();

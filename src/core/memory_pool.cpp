@@ -15,7 +15,8 @@ thread_local std::string_view memory_label;
 
 constexpr std::size_t kPage = 4096;
 
-/// Rounds up to cache lines below 4 KiB and to whole pages above, so that similar sizes share blocks.
+/// Rounds sizes below 4 KiB up to cache lines and larger ones to whole pages, so that similar sizes
+/// share blocks.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = bytes < kPage ? kCacheLine : kPage;
   return (bytes + step - 1) / step * step;
@@ -27,7 +28,8 @@ std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSourc
   return std::make_unique<BlockCache>(budgeted);
 }
 
-/// Parameters are allocated first.
+/// Returns a remedy for a lack of memory. Parameters are allocated first, so if they do not fit,
+/// the model is too large.
 const char* hint(std::string_view what) {
   return what == name_of(MemoryKind::kParameters)
              ? "take a smaller model: lower model.width or model.layers"
@@ -35,14 +37,15 @@ const char* hint(std::string_view what) {
                "memory.activations or memory.optimizer_state";
 }
 
-/// Formats live bytes by kind, largest first: " (activations 5000, parameters 300)"; "" if none.
+/// Returns the live bytes by kind, largest first: " (activations 5000, parameters 300)"; "" if
+/// none.
 std::string holders(const MemoryUse& use) {
   std::vector<std::string> texts;
   for (const auto& [bytes, name] : kinds_by_size(use)) texts.push_back(concat(name, " ", bytes));
   return texts.empty() ? "" : " (" + join(texts) + ")";
 }
 
-/// Formats the three largest blocks: ", the largest 5000 for h.0.mlp bf16 (8, 64, 256), ..."; "" if
+/// Returns the three largest blocks: ", the largest 5000 for h.0.mlp bf16 (8, 64, 256), ..."; "" if
 /// none.
 std::string largest(const MemoryShortage& shortage) {
   constexpr std::size_t kNamed = 3;
@@ -73,8 +76,8 @@ MemoryLabel::~MemoryLabel() { memory_label = outer_; }
 
 std::string_view MemoryLabel::current() { return memory_label; }
 
-/// Records of a pool's live blocks. Slots are reused, so that memory grows only with the highest number
-/// of live blocks.
+/// Records the live blocks of a pool. Slots are reused, so the ledger's memory grows only with the
+/// highest number of live blocks.
 class BlockLedger {
  public:
   std::size_t add(const MemoryBlock& block) {
@@ -174,7 +177,7 @@ MemoryPool::MemoryPool(std::string name, std::optional<std::size_t> budget_bytes
 
 MemoryPool::~MemoryPool() { blocks_->store->trim(); }
 
-/// Allocates from the store; on failure returns cached memory to the system and retries.
+/// Allocates from the store. If that fails, returns cached memory to the system and retries.
 void* MemoryPool::find(std::size_t size) {
   void* data = blocks_->store->allocate(size);
   if (data != nullptr) return data;

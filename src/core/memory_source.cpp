@@ -20,17 +20,18 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kSmallPage = 4096;  // smallest block for direct reads
+constexpr std::size_t kSmallPage = 4096;  // alignment from this size on, for direct reads
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Aligned allocation of any size, which aligned_alloc does not guarantee.
+/// Allocates aligned memory of any size; aligned_alloc requires multiples of the alignment.
 void* take_aligned(std::size_t bytes) noexcept {
   void* data = nullptr;
   return posix_memalign(&data, bytes < kSmallPage ? kCacheLine : kSmallPage, bytes) == 0 ? data
                                                                                          : nullptr;
 }
 
-/// Large blocks are separate mappings, so that freeing returns them to the system.
+/// Process memory. Large blocks are separate mappings, so that freeing them returns the memory to
+/// the system.
 class SystemMemory final : public MemorySource {
  public:
   void* take(std::size_t bytes) noexcept override {
@@ -58,8 +59,8 @@ class SystemMemory final : public MemorySource {
   Device device() const override { return {}; }
 };
 
-/// Direct I/O (O_DIRECT) in whole, aligned pages. The system keeps mappings of the file coherent.
-/// Thread-safe.
+/// A file for direct I/O (O_DIRECT) in whole, aligned pages. The system keeps mappings of the file
+/// coherent with it. Thread-safe.
 class DirectFile {
  public:
   static constexpr std::size_t kPage = 4096;
@@ -81,11 +82,11 @@ class DirectFile {
   int file_;
 };
 
-/// Large enough to keep the disk busy, small enough for a prompt interrupt.
+/// Bytes per call: large enough to keep the disk busy, small enough to react to signals quickly.
 constexpr std::size_t kMaxAtATime = std::size_t{4} << 20;
 
-/// Repeats transfer(offset, bytes), which returns like pread, until all is done. Returns false if it is
-/// refused.
+/// Calls transfer(offset, bytes), which returns like pread, until all bytes are transferred.
+/// Returns false if the file system refuses the transfer.
 template <class Transfer>
 bool in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
   for (std::size_t done = 0; done < bytes;) {
@@ -119,7 +120,7 @@ bool DirectFile::write(const void* from, off_t at, std::size_t bytes) const {
 
 constexpr std::size_t kFilePage = DirectFile::kPage;
 
-/// Smaller copies use the page cache.
+/// Minimum size of direct I/O. Smaller copies use the page cache.
 constexpr std::size_t kMinDirect = 1 << 18;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
@@ -141,7 +142,8 @@ bool take_space(int file, off_t at, off_t bytes) {
   return problem == 0;
 }
 
-/// Releases the space, if the file system supports that; otherwise it is held until the file closes.
+/// Frees the disk space of a range, if the file system supports that. Otherwise the space is
+/// occupied until the file closes.
 void free_space(int file, off_t at, off_t bytes) {
   if (fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes) != 0) errno = 0;
 }
@@ -202,7 +204,7 @@ class FileMemory final : public MemorySource {
  private:
   struct Piece {
     std::size_t bytes;
-    off_t at;  // in the file
+    off_t at;  // offset in the file
   };
 
   void give_range(off_t at, std::size_t bytes) {

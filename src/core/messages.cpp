@@ -26,7 +26,7 @@ std::string three_digits(double value, const char* unit) {
   return formatted(value < 9.995 ? "%.2f%s" : value < 99.95 ? "%.1f%s" : "%.0f%s", value, unit);
 }
 
-/// Formats in the smallest unit that leaves less than 1000.
+/// Formats a value in the smallest unit in which the number is below 1000.
 std::string scaled(double value, const std::array<const char*, 5>& units) {
   std::size_t unit = 0;
   for (; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
@@ -65,7 +65,7 @@ std::string bytes(std::size_t bytes) {
 }
 
 std::string duration(double seconds) {
-  if (!(std::abs(seconds) <= 1e12)) return "?";  // also NaN
+  if (!(std::abs(seconds) <= 1e12)) return "?";  // includes NaN
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (seconds < 9.95) return formatted("%.1f%s", seconds, "s");
   if (whole < 60) return concat(whole, "s");
@@ -80,8 +80,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Optimal string alignment distance: insertions, deletions, substitutions and transpositions. Keeps
-/// three rows of the table.
+/// Returns the optimal string alignment distance: the number of insertions, deletions,
+/// substitutions and transpositions. Keeps three rows of the table in memory.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -103,7 +103,7 @@ std::mutex mutex;
 std::ostream* output = &std::cerr;
 std::set<std::string> said;
 
-/// Longest name considered; a file may contain longer ones.
+/// Shortens a text to 4000 bytes, because names in files may be arbitrarily long.
 std::string shortened(std::string text) {
   constexpr std::size_t kLongest = 4000;
   if (text.size() <= kLongest) return text;
@@ -121,7 +121,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   for (const auto& candidate : candidates) {
     const std::size_t longer = std::max(name.size(), candidate.size());
     const std::size_t insertions = longer - std::min(name.size(), candidate.size());
-    if (insertions >= best_distance) continue;  // lower bound of the distance
+    if (insertions >= best_distance) continue;  // the distance is at least `insertions`
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -26,17 +26,20 @@ namespace hybrid_trainer {
 /// half its length.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-/// Returns "; did you mean X?" with the nearest candidate, or "; valid: A, B, C" if none is close.
+/// Returns "; did you mean X?" with the nearest candidate or, if none is similar, "; valid: A, B,
+/// C".
 std::string name_hint(std::string_view name, const std::vector<std::string>& candidates);
 
-/// Quotes `word` for a shell if necessary. For commands suggested in messages and files.
+/// Quotes `word` for a shell if necessary. Used for commands that messages and files suggest.
 std::string shell_word(const std::string& word);
 
-/// Quotes `path` for a shell and keeps programs from reading it as an option.
+/// Quotes `path` for a shell. A path that begins with a hyphen gets "./" in front, so that programs
+/// do not read it as an option.
 std::string shell_path(const std::filesystem::path& path);
 
-/// Prints "warning: WHERE: WHAT" on standard error for something ignored or skipped. A process prints
-/// each WHAT once, regardless of WHERE, since a run contains copies of the model's files.
+/// Prints "warning: WHERE: WHAT" on standard error, about something that is ignored or skipped. A
+/// process prints each WHAT only once, regardless of WHERE, because a run contains copies of the
+/// model's files.
 void warn(const std::string& where, const std::string& what);
 
 /// Redirects warnings; null discards them, as on all ranks but the first. Resets the record of printed

@@ -49,7 +49,7 @@ Tensor Prefetcher::take(const Tensor& home, const Stream& stream) {
   return here;
 }
 
-/// The reader thread waits for a pending write of the same place.
+/// Starts to read a tensor. The reader thread first waits for a pending write of the same tensor.
 void Prefetcher::begin_read(const Tensor& home, const Stream& stream) {
   Transfer& read = ahead_.emplace_back(home, Tensor::empty_like(home, home.kind(), stream));
   if (is_simulated(home, read.here)) return;
@@ -64,8 +64,9 @@ void Prefetcher::begin_read(const Tensor& home, const Stream& stream) {
   read.job = reader_.submitted();
 }
 
-/// Reads the rest of this group and the next one. Two places identify the successor, because forward
-/// and backward differ. Skips tensors in use or used twice, which may change before their next use.
+/// Reads the rest of the current group and the next one. The last two tensors determine the
+/// successor, because forward and backward have different orders. Stops at a tensor that is in use
+/// or read ahead already, because it may change before its next use.
 void Prefetcher::read_ahead(const Stream& stream) {
   int groups = 0;
   std::pair<Place, Place> at = last_;

@@ -15,12 +15,13 @@ enum class Copies {
   kInStream,      // in the caller, in stream order
 };
 
-/// Caches copies of tensors stored elsewhere, for example in a file, and learns their order of use.
-/// Tensors acquired together form a group. While a group is in use, one thread reads the group that
-/// followed it last time and another writes back the modified previous group.
+/// Caches copies of tensors that are stored elsewhere, for example in a file, and learns the order
+/// of their use. Tensors acquired together form a group. While a group is in use, one thread reads
+/// the group that followed it last time, and another writes back the modified previous group.
 ///
-/// Memory is allocated and freed in the caller's thread, so that its use depends only on the order of
-/// calls and not on the speed of the disk. After a disk error every call but `release` throws it.
+/// Memory is allocated and freed in the caller's thread, so that its use depends only on the order
+/// of calls and not on the speed of the disk. After a disk error, all calls except `release` and
+/// `forget` throw it.
 class Prefetcher {
  public:
   explicit Prefetcher(Copies copies = Copies::kInBackground)
@@ -32,20 +33,22 @@ class Prefetcher {
   Tensor acquire(const Tensor& home, const Stream& stream);
   /// Releases a copy and writes it back if it was modified.
   void release(const Tensor& home, const Tensor& here, bool changed, const Stream& stream) noexcept;
-  /// Waits until all modified copies are written back. Until the next acquire, others may access the
-  /// tensors. Throws IoError.
+  /// Waits until all modified copies are written back. The caller may access the original tensors
+  /// until the next acquire. Throws IoError.
   void drain();
-  /// Waits like drain and ends the sequence: the next group is not predicted from the last one.
+  /// Waits like drain, and ends the learned sequence: the last group does not determine the next
+  /// one.
   void begin_pass();
-  /// Forgets `home`, whose memory is about to be freed.
+  /// Forgets `home`. Must be called before its memory is freed.
   void forget(const Tensor& home) noexcept;
 
-  // For callers that know the order, in place of acquire and release:
-  /// Returns the prefetched copy of `home`, or reads it.
+  // For callers that know the order of use, in place of acquire and release:
+  /// Returns the prefetched copy of `home`. Reads it now if it was not prefetched.
   Tensor take(const Tensor& home, const Stream& stream);
-  /// Starts reading `home`, unless memory is short.
+  /// Starts to read `home`, unless memory is short.
   void expect(const Tensor& home, const Stream& stream);
-  /// Starts writing `here` and keeps it alive until finish_writes. Returns a ticket for wait_for_write.
+  /// Starts to write `here` to `home` and keeps `here` alive until finish_writes. Returns a ticket
+  /// for wait_for_write.
   std::int64_t write(const Tensor& home, const Tensor& here, const Stream& stream);
   /// Waits for a write. Thread-safe.
   void wait_for_write(std::int64_t write) { writer_.wait_until_done(write); }
@@ -57,7 +60,7 @@ class Prefetcher {
   struct Transfer {
     Tensor home, here;
     std::int64_t job = 0;    // index in the worker
-    std::int64_t group = 0;  // of a write
+    std::int64_t group = 0;  // group of a write
   };
   struct Next {
     Tensor home;
@@ -71,12 +74,12 @@ class Prefetcher {
   void release_writes(std::int64_t before_group);
 
   const bool in_background_;
-  std::map<std::pair<Place, Place>, Next> successors_;  // successor of the last two places
+  std::map<std::pair<Place, Place>, Next> successors_;  // next tensor, by the last two
   std::pair<Place, Place> last_{};
   std::vector<Place> held_;
   std::deque<Transfer> ahead_, written_;  // a deque keeps references valid as it grows
   std::int64_t group_ = 0;
-  std::exception_ptr failure_;  // of a release
+  std::exception_ptr failure_;  // error of a release
   BackgroundWorker writer_;
   BackgroundWorker reader_;  // may wait for the writer; both are destroyed first
 };

@@ -10,14 +10,15 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Paths of this process; a forked child must not remove its parent's.
+/// Maximum number of registered paths. A forked child has no paths, because it must not remove its
+/// parent's.
 constexpr int kMaxPaths = 16;
 std::atomic<char*> paths[kMaxPaths];
 std::atomic<pid_t> owner = 0;
 
 void remove_paths() {
   if (owner != getpid()) return;
-  for (int i = kMaxPaths - 1; i >= 0; --i) {  // folders after their contents
+  for (int i = kMaxPaths - 1; i >= 0; --i) {  // removes folders after their contents
     const char* const path = paths[i].exchange(nullptr);
     if (path != nullptr && unlink(path) != 0) rmdir(path);
   }
@@ -42,7 +43,7 @@ std::atomic<std::uint64_t> pieces = 0;
 }  // namespace
 
 void end_on_signals() {
-  // oneDNN's products move the stack pointer into the heap.
+  // Handlers use a separate stack, because oneDNN's products move the stack pointer into the heap.
   constexpr std::size_t kStack = std::size_t{1} << 16;
   static char stack[kStack];
   const stack_t own{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof stack};

@@ -5,16 +5,17 @@
 
 namespace hybrid_trainer {
 
-/// Makes SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGPIPE remove temporary paths and end the process, even
-/// as process 1 of a container, which has no default actions. Signals that were ignored at the start
-/// stay ignored, except in process 1. Call from the main thread.
+/// Makes SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGPIPE remove temporary paths and end the process.
+/// This includes process 1 of a container, for which signals have no default actions. Signals that
+/// were ignored at the start stay ignored, except SIGINT and SIGTERM in process 1. Call it from the
+/// main thread.
 void end_on_signals();
 
 /// Removes temporary paths and ends the process, without destructors. Safe in a signal handler.
 [[noreturn]] void end_process(int exit_code);
 
-/// Registers a file or an empty folder for removal by end_process, exit() and fatal signals during its
-/// lifetime.
+/// During its lifetime, registers a file or an empty folder that end_process, exit() and fatal
+/// signals remove.
 class TemporaryPath {
  public:
   explicit TemporaryPath(const std::filesystem::path& path);

@@ -28,9 +28,9 @@ inline constexpr std::size_t kStepParts = 4;
 const char* name_of(Work work);      // "product"
 const char* name_of(StepPart part);  // "forward"
 
-/// Time profile of steps: seconds and calls of kernels by work and step part, and total seconds by
-/// part. A stream with a profile (Stream::set_profile) synchronizes around each kernel, which makes
-/// CUDA times exact and steps slower.
+/// Time profile of steps: seconds and calls of kernels by kind of work and step part, and total
+/// seconds by step part. A stream with a profile (Stream::set_profile) synchronizes before and
+/// after each kernel, so that CUDA times are exact and steps are slower.
 class Profile {
  public:
   struct Entry {
@@ -40,7 +40,7 @@ class Profile {
   const Entry& of(StepPart part, Work work) const {
     return kernels_[index(part)][static_cast<std::size_t>(work)];
   }
-  /// Sums over all parts.
+  /// Returns the sum over all parts.
   Entry of(Work work) const;
   double seconds_of(StepPart part) const { return parts_[index(part)]; }
   void clear() { *this = {}; }
@@ -69,8 +69,8 @@ class KernelTimer {
   Clock::time_point begin_;
 };
 
-/// Attributes its scope, and the kernels in it, to a step part. The time of a nested scope is
-/// subtracted from the outer one.
+/// Attributes the time of its scope, and the kernels in it, to a step part. The time of a nested
+/// scope counts only for the nested one.
 class StepPartTimer {
  public:
   StepPartTimer(const Stream& stream, StepPart part);

@@ -10,15 +10,16 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// More than the memory of any device, so that one slab holds everything.
+/// Size of a simulated slab: larger than the memory of any device, so that one slab contains
+/// everything.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// Smallest block of a slab pool, for work without memory.
+/// Smallest block of a slab pool. It is used if the work needs no memory.
 constexpr std::size_t kSmallestBlock = 256;
 
 std::atomic<std::uint64_t> generation = 0;
 
-/// A source whose only slab is a block of another pool.
+/// A source with a single slab, which is a block of another pool.
 class SingleBlockSource final : public MemorySource {
  public:
   explicit SingleBlockSource(Buffer block) : block_(std::move(block)) {}
@@ -43,7 +44,8 @@ std::size_t bytes_of(Device device, const std::function<void(const Stream&)>& en
   return simulated.pool()->use().extent;
 }
 
-/// Ends a failed capture. CUDA may report it as invalid; the caller already has the cause.
+/// Ends a failed capture. Ignores errors, because CUDA may report the capture as invalid and the
+/// caller already has the cause.
 void give_up_capture(CudaRuntime& runtime, const Stream& stream) {
   try {
     runtime.destroy(runtime.end_capture(stream.native()));

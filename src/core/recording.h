@@ -13,34 +13,34 @@ namespace hybrid_trainer {
 class Recording {
  public:
   Recording() = default;
-  /// Records the work that `enqueue` enqueues on its stream, without running it. Calls `enqueue` twice,
-  /// first on a simulated device to measure its memory, which becomes one block of
-  /// MemoryKind::kActivations from the stream's pool. Tensors created by `enqueue` are in that block
-  /// and contain the results of the last replay. `enqueue` must not block. Throws OutOfMemory,
-  /// DeviceError.
+  /// Records the work that `enqueue` enqueues on the stream passed to it, without running it. Calls
+  /// `enqueue` twice, first on a simulated device to measure its memory. The memory then becomes
+  /// one block of MemoryKind::kActivations from the pool of `stream`. Tensors created by `enqueue`
+  /// are in that block and contain the results of the last replay. `enqueue` must not block. Throws
+  /// OutOfMemory, DeviceError.
   Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue);
   ~Recording();
   Recording(Recording&& other) noexcept;
   Recording& operator=(Recording&& other) noexcept;
 
   explicit operator bool() const { return graph_ != nullptr; }
-  /// Enqueues the recorded work on its stream.
+  /// Enqueues the recorded work on `stream`.
   void replay(const Stream& stream) const;
 
  private:
-  std::shared_ptr<MemoryPool> pool_;  // of one block
+  std::shared_ptr<MemoryPool> pool_;  // pool that consists of the block
   CUgraphExec_st* graph_ = nullptr;
 };
 
-/// Invalidates all recordings because memory that they read has moved or changed: every BatchRecording
-/// records again.
+/// Invalidates all recordings, after memory that they read has moved or changed. Every
+/// BatchRecording then records again.
 void invalidate_recordings() noexcept;
 /// Returns the number of invalidations.
 std::uint64_t recording_generation() noexcept;
 
-/// Recorded work on batches whose Result contains tensors. The first batch of a shape runs unrecorded,
-/// which initializes kernels and libraries; the second is recorded and later ones replay it.
-/// invalidate_recordings restarts this sequence.
+/// Records work on batches, whose Result contains tensors. For the first batch of a shape the work
+/// runs unrecorded, which initializes kernels and libraries. The work on the second batch is
+/// recorded, and replayed for it and later batches. invalidate_recordings restarts this sequence.
 template <class Result>
 class BatchRecording {
  public:
@@ -74,7 +74,7 @@ class BatchRecording {
   void drop() { *this = {}; }
 
  private:
-  bool first_ = true;  // of this shape
+  bool first_ = true;  // whether the next batch is the first of its shape
   std::uint64_t generation_ = recording_generation();
   Recording recording_;
   Batch batch_;  // input of the recording; batches are copied into it

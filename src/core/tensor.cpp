@@ -73,7 +73,7 @@ void in_shares(std::size_t bytes, const Fn& fn) {
   });
 }
 
-/// Whether the pool of a file-backed tensor did the copy.
+/// Returns whether one of the tensors is in a file and its pool has done the copy.
 bool copy_to_or_from_file(const Tensor& destination, const Tensor& source) {
   void* const to = destination.raw();
   return source.pool()->copy_out(to, source.raw(), source.bytes()) ||

@@ -38,7 +38,7 @@ std::vector<std::string> thread_limits() {
   return limits;
 }
 
-/// Argument of the system call. Source: sched_setattr(2).
+/// Argument of the system call sched_setattr. Source: sched_setattr(2).
 struct SchedulingAttributes {
   std::uint32_t size = sizeof(SchedulingAttributes), policy = SCHED_OTHER;
   std::uint64_t flags = 0;
@@ -76,8 +76,8 @@ class TaskScope {
   const int threads_ = threads();
 };
 
-/// Iterations of spinning, then of yielding (about a millisecond), before a thread sleeps: waking an
-/// idle core is slow.
+/// Numbers of iterations for which a thread spins, and then yields (about a millisecond), before it
+/// sleeps. Waking an idle core is slow.
 struct SpinPolicy {
   int spins = 1000;
   int yields = 2000;
@@ -99,7 +99,7 @@ void block_signals() {
 
 class ThreadTeam {
  public:
-  /// Never destroyed, like its threads.
+  /// Returns the team, which is never destroyed, and neither are its threads.
   static ThreadTeam& instance() {
     static ThreadTeam& team = *new ThreadTeam;
     return team;
@@ -129,7 +129,7 @@ class ThreadTeam {
   const SpinPolicy spin_policy_ = spin_policy();
   std::mutex caller_;
   int started_ = 0;
-  Job job_;  // written while closed; read only after seeing is_open_
+  Job job_;  // written while is_open_ is false; read only after is_open_ is true
   std::mutex failing_;
   std::exception_ptr failure_;  // thrown by task `failed_`
   std::int64_t failed_ = 0;
@@ -162,8 +162,8 @@ void ThreadTeam::start(int helpers) {
   }
 }
 
-/// All tasks before a failed one have been taken, so that the failing task with the smallest i always
-/// runs.
+/// Runs tasks until none are left. All tasks before a failed one have been taken, so the failing
+/// task with the smallest i always runs.
 void ThreadTeam::take_tasks(int worker) {
   std::int64_t i = next_++;
   try {
@@ -175,8 +175,9 @@ void ThreadTeam::take_tasks(int worker) {
   }
 }
 
-/// Either this thread sees the closed job or the caller sees this thread as active. A job that opens
-/// after the read of `seen` ends the next wait immediately.
+/// Runs tasks of every job, as a thread of the team. Either this thread sees that the job is
+/// closed, or the caller sees that this thread is active. A job that opens after `seen` is read
+/// ends the next wait immediately.
 void ThreadTeam::help(int worker) {
   block_signals();
   is_in_task = true;

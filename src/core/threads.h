@@ -15,8 +15,8 @@ namespace hybrid_trainer {
 /// Throws Error(ExitCode::kMemory) naming the thread limits of this process.
 [[noreturn]] void throw_thread_refused();
 
-/// Returns the result of `start`, which starts a thread. Throws like throw_thread_refused if the system
-/// refuses it. All threads are started through this function.
+/// Calls `start`, which starts a thread, and returns its result. Throws like throw_thread_refused
+/// if the system refuses the thread. All threads are started through this function.
 template <class Start>
 auto start_thread(const Start& start) {
   try {
@@ -26,8 +26,8 @@ auto start_thread(const Start& start) {
   }
 }
 
-/// Throws like throw_thread_refused if `count` more threads cannot start. For libraries that would
-/// abort the process.
+/// Throws like throw_thread_refused if `count` more threads cannot start. Used before calls of
+/// libraries that would abort the process.
 void require_more_threads(int count);
 
 /// Requests time slices of 0.1 ms for the calling thread, which mostly waits, so that it preempts
@@ -35,11 +35,12 @@ void require_more_threads(int count);
 /// Returns false if the system refuses.
 bool use_short_time_slices() noexcept;
 
-/// Runs task(worker, i) for each i in [0, count) on threads() threads including the caller, scheduled
-/// dynamically, and returns when all are done. `worker` < threads() identifies scratch space. Waits only
-/// for threads that took a task, so that a preempted thread delays nothing. Nested calls, and calls
-/// while another thread uses the team, run all tasks on the caller. Rethrows the exception of the
-/// failed task with the smallest i; later tasks may be skipped. OpenMP within tasks uses one thread.
+/// Runs task(worker, i) for each i in [0, count) and returns when all are done. Uses threads()
+/// threads, including the caller, with dynamic scheduling. `worker` < threads() identifies scratch
+/// space. Waits only for threads that took a task, so that a preempted thread delays nothing.
+/// Nested calls, and calls while another thread uses the team, run all tasks on the caller.
+/// Rethrows the exception of the failed task with the smallest i; later tasks may be skipped.
+/// OpenMP uses one thread within tasks.
 template <class Task>
 void run_tasks(std::int64_t count, const Task& task);
 
@@ -51,7 +52,7 @@ void run_each(std::int64_t count, std::int64_t at_once, const Body& body);
 using TaskFunction = void (*)(const void* context, std::int64_t worker, std::int64_t i);
 void run_task_function(std::int64_t count, TaskFunction task, const void* context);
 
-/// Makes the team's idle threads sleep immediately during its lifetime, for calls of libraries that
+/// During its lifetime, makes idle threads of the team sleep immediately, so that a library can
 /// compute on OpenMP threads. Does nothing within a task.
 class LibraryComputeScope {
  public:
@@ -61,8 +62,8 @@ class LibraryComputeScope {
   LibraryComputeScope& operator=(const LibraryComputeScope&) = delete;
 };
 
-/// Lets the calling thread compute concurrently with the team during its lifetime: it blocks signals
-/// and does not use the team; library products run on `threads` separate threads.
+/// Lets the calling thread compute concurrently with the team from now on. The thread blocks
+/// signals and does not use the team; library products run on `threads` separate threads.
 void detach_from_team(int threads);
 
 template <class Task>
@@ -86,7 +87,8 @@ void run_each(std::int64_t count, std::int64_t at_once, const Body& body) {
 /// A thread that runs jobs in FIFO order on the CUDA device of the thread that submitted the first.
 class BackgroundWorker {
  public:
-  /// Jobs use `threads` threads for products. Without `background`, jobs run in the submitting thread.
+  /// Products in jobs use `threads` threads. Without `background`, jobs run in the submitting
+  /// thread.
   BackgroundWorker(int threads, bool background) : threads_(threads), background_(background) {}
   ~BackgroundWorker() { stop(); }
   BackgroundWorker(const BackgroundWorker&) = delete;
@@ -94,11 +96,11 @@ class BackgroundWorker {
 
   void submit(std::function<void()> job);
   std::int64_t submitted() const;
-  /// Blocks until this many jobs are done and returns the seconds waited. Rethrows the exception of a
-  /// failed job, now and in every later call; later jobs are dropped.
+  /// Blocks until `jobs` jobs are done and returns the seconds waited. If a job failed, rethrows
+  /// its exception, now and in every later call; later jobs are dropped.
   double wait_until_done(std::int64_t jobs);
   double wait_until_idle() { return wait_until_done(submitted()); }
-  /// Stops after the submitted jobs. No more jobs may be submitted.
+  /// Stops the thread after all submitted jobs. No more jobs may be submitted.
   void stop();
   double seconds() const;  // total of finished jobs
 

@@ -17,10 +17,10 @@ class BatchLoader::Prefetch {
         start_thread([this] { return std::jthread([this](std::stop_token stop) { run(stop); }); });
   }
 
-  /// Returns batch `index`, which is already filled if it follows the previous one.
+  /// Returns batch `index`. It is usually filled already if it follows the previous one.
   Batch take(std::int64_t index) {
     std::unique_lock lock(mutex_);
-    // The slot of batch index - 1 is requested only now, when it is no longer read.
+    // The slot of batch index - 1 is requested only now, because that batch is no longer read.
     const auto count = static_cast<std::int64_t>(slots_.size());
     for (std::int64_t i = index; i < index + count; ++i) slot_of(i).wanted = i;
     changed_.notify_all();
@@ -37,7 +37,7 @@ class BatchLoader::Prefetch {
   static constexpr std::int64_t kNone = -1;
   struct Slot {
     Batch memory;
-    Batch batch;                  // the used part of it
+    Batch batch;                  // the used part of `memory`
     std::int64_t wanted = kNone;  // index of the requested batch
     std::int64_t filled = kNone;  // index of the completed batch
     std::exception_ptr failure;   // while filling it
@@ -47,7 +47,7 @@ class BatchLoader::Prefetch {
     return slots_[static_cast<std::size_t>(index) % slots_.size()];
   }
 
-  /// Returns the slot whose missing batch is needed first, or null.
+  /// Returns the slot with the earliest batch that is requested but not filled, or null.
   Slot* next_free_slot() {
     Slot* next = nullptr;
     for (Slot& slot : slots_) {

@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns views of the first tokens of each tensor in another shape.
+/// Returns views of each tensor's first tokens in another shape.
 Batch shaped(const Batch& batch, const BatchShape& shape) {
   std::vector<NamedTensor> parts;
   for (const NamedTensor& part : batch.tensors())

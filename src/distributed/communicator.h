@@ -9,14 +9,15 @@
 
 namespace hybrid_trainer {
 
-/// Error: a rank ended, or was ended, while others needed it. The message names it.
+/// Error: a rank ended, or was terminated, while other ranks needed it. The message names the rank.
 class RankLost : public Error {
  public:
   explicit RankLost(const std::string& message) : Error(kExitCode, message) {}
   static constexpr ExitCode kExitCode{68};
 };
 
-/// Error: ranks called different operations or counts, a bug. The message lists all calls.
+/// Error: ranks called different operations, or operations with different counts, which is a bug.
+/// The message lists all calls.
 class CollectiveMismatch : public Error {
  public:
   explicit CollectiveMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
@@ -36,7 +37,8 @@ struct CommunicationUse {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;  // counted on CPUs only
   std::uint64_t calls = 0;
-  /// Time that the caller waited; measured only by BackgroundCommunicator: elsewhere streams wait.
+  /// Time that the caller waited. Measured only by BackgroundCommunicator, because elsewhere
+  /// streams wait.
   std::optional<double> exposed_seconds{};
 };
 
@@ -51,8 +53,8 @@ using CollectiveTicket = std::int64_t;
 /// same order, with tensors of the same dtype and count; otherwise they throw CollectiveMismatch.
 /// Tensors are on the stream's device, and calls are ordered like other work of the stream. On a
 /// CPU, a collective blocks until all ranks have called it and has completed when it returns. On
-/// CUDA it returns earlier: mismatches are not detected and the streams hang. All calls throw
-/// RankLost if a rank has ended or aborted. Not thread-safe.
+/// CUDA it returns earlier, and mismatches are not detected but make the streams hang. All calls
+/// throw RankLost if a rank has ended or aborted. Not thread-safe.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -64,8 +66,8 @@ class Communicator {
   /// rank's part of `values`.
   virtual void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) = 0;
   /// Gathers parts of different lengths in place. `values` becomes the concatenation of counts[r]
-  /// elements of each rank r; this rank's part is already there. Any dtype. Throws ShapeMismatch if
-  /// `values` is smaller than the sum of counts.
+  /// elements of each rank r; this rank's part must already be in its place. Any dtype. Throws
+  /// ShapeMismatch if `values` is smaller than the sum of counts.
   virtual void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
                             const Stream& stream) = 0;
   /// Sends the next send_counts[r] elements of `sent` to each rank r. `received` becomes the
@@ -79,13 +81,15 @@ class Communicator {
   /// Returns each rank's bytes, by rank; lengths may differ. Blocks.
   virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
   /// Ends the job for all ranks. Sends a nonempty `reason` to them. Thread ranks throw RankLost.
-  /// With Open MPI, all processes exit with RankLost's code; over TCP, this process exits; neither
-  /// returns. On CUDA, work that streams wait for ends first. Thread-safe.
+  /// With Open MPI, all processes exit with RankLost's code; over TCP, only this process exits. In
+  /// both cases, the call does not return. On CUDA, first ends work that streams wait for.
+  /// Thread-safe.
   virtual void abort(const std::string& reason) = 0;
 
   /// Starts `job` after the work enqueued on the stream so far, and overlaps it with the caller's
-  /// next work. All later calls come after it, so all ranks run the same order. The job owns its
-  /// data and allocates nothing. The base class runs it before returning.
+  /// next work. All later calls come after it, so that all ranks run calls in the same order. The
+  /// job must own its data and must not allocate memory. The base class runs the job before it
+  /// returns.
   virtual CollectiveTicket begin(CollectiveJob job, const Stream& stream) {
     job(*this, stream);
     return 0;
@@ -93,11 +97,11 @@ class Communicator {
   /// Makes the stream wait for `job` and all earlier ones; blocks on a CPU. Rethrows the job's
   /// error.
   virtual void wait_for(CollectiveTicket /*job*/, const Stream&) {}
-  /// Makes pending calls in another thread, and all later calls, throw RankLost after an error of
-  /// this rank. Does not notify other ranks. Thread-safe.
+  /// Makes pending calls in another thread, and all later calls, throw RankLost. Used after an
+  /// error of this rank. Does not notify other ranks. Thread-safe.
   virtual void interrupt() {}
 
-  /// Thread-safe.
+  /// Returns the bytes transferred so far. Thread-safe.
   virtual CommunicationUse use() const = 0;
   /// Returns the number of collectives entered and left. Thread-safe.
   virtual RankProgress call_progress() const { return {}; }

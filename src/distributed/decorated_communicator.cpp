@@ -53,7 +53,8 @@ class ExposedTime {
   const Clock::time_point begin_ = Clock::now();
 };
 
-/// Waits are sliced so that a slow link does not look like a stuck rank.
+/// Longest time between signs of progress. Waits are sliced so that a slow link does not look like
+/// a stuck rank.
 constexpr std::chrono::milliseconds kSlice{500};
 
 constexpr int kBarriers = 101, kRounds = 7;
@@ -137,8 +138,8 @@ CollectiveTicket SideStreamCommunicator::begin(CollectiveJob job, const Stream& 
   return last_;
 }
 
-/// Jobs end in order, so the end of one implies the end of all before it. The last one stays,
-/// without its job, for calls on other streams.
+/// Jobs end in order, so waiting for one job also waits for all earlier ones. The last job's entry
+/// is kept, without the job itself, for later calls on other streams.
 void SideStreamCommunicator::wait_for(CollectiveTicket job, const Stream& stream) {
   const auto later = std::find_if(begun_.begin(), begun_.end(),
                                   [&](const Begun& one) { return one.ticket > job; });

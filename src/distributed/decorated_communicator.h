@@ -32,7 +32,8 @@ class DecoratedCommunicator : public Communicator {
   /// `ranks` must outlive this object.
   explicit DecoratedCommunicator(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
-  /// Runs `call`, a call of `ranks`; it is ordered as work of `stream`, if not null.
+  /// Runs `call`, which calls `ranks`. If `stream` is not null, the call is ordered like other work
+  /// of the stream.
   virtual void make(const Stream* stream, const std::function<void()>& call) = 0;
 
  private:
@@ -63,10 +64,10 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
   BackgroundWorker worker_;
 };
 
-/// Runs jobs of `begin` on a separate CUDA stream: after the work already in the caller's stream,
-/// overlapping with its next work. Other calls on that device come after all jobs, because all
-/// ranks must run a communicator's calls in one order. Does not block. Not needed if nothing
-/// overlaps.
+/// Runs jobs of `begin` on a separate CUDA stream. A job runs after the work already in the
+/// caller's stream, and overlaps with the stream's next work. Other calls on that device come after
+/// all jobs, because all ranks must run a communicator's calls in one order. Does not block. Not
+/// needed if nothing overlaps.
 class SideStreamCommunicator final : public DecoratedCommunicator {
  public:
   /// `ranks` must outlive this object.
@@ -80,8 +81,8 @@ class SideStreamCommunicator final : public DecoratedCommunicator {
   void make(const Stream* stream, const std::function<void()>& call) override;
 
  private:
-  /// A job keeps its tensors until its caller's stream waits for it. Freed earlier, their memory
-  /// could be reused by work that does not wait.
+  /// A job keeps its tensors until its caller's stream waits for it. If they were freed earlier,
+  /// their memory could be reused by work that does not wait.
   struct Begun {
     CollectiveTicket ticket;
     const CUstream_st* caller;
@@ -104,8 +105,8 @@ struct LinkSpeed {
 };
 
 /// Simulates a slower link on one machine, to measure which communication is hidden. Each call
-/// takes the latency longer, plus the time of the larger of the sent and received bytes at the
-/// link's rate. Results are unchanged.
+/// takes longer by the latency, plus the time that the link needs for the call's sent or received
+/// bytes, whichever are more. Results are unchanged.
 class SimulatedLink final : public DecoratedCommunicator {
  public:
   /// `ranks` must outlive this object.

@@ -166,7 +166,7 @@ void DelayedSum::take_scalars(const std::vector<double>& scalars) {
   wait_for_copy(scalars_of_rank().rows(0, count), host_scalars, *stream_);
 }
 
-/// Each rank's values are one leaf of the sum.
+/// Prepares an OrderedReduction of each range of elements; each rank's values are one leaf.
 void DelayedSum::take_pieces(const std::vector<SharedElements>& shared) {
   for (const auto& [elements, shards] : shared) {
     const Tensor all = total_.rows(elements.first, elements.last);

@@ -8,12 +8,12 @@
 
 namespace hybrid_trainer {
 
-/// Numbers in 8 or 4 bits, in blocks with an f32 scale each: the dynamic tree of
-/// kernels/quantized/quantization.h, or NormalFloat 4.
+/// Numbers in 8 bits (dynamic tree, see kernels/quantized/quantization.h) or 4 bits (NormalFloat
+/// 4), in blocks with an f32 scale each.
 class QuantizedValues {
  public:
   static std::int64_t block(std::int64_t bits);
-  /// `elements`: whole blocks. Throws OutOfMemory.
+  /// `elements` must be a multiple of the block size. Throws OutOfMemory.
   QuantizedValues(std::int64_t elements, std::int64_t bits, const Stream& stream);
   /// Quantizes and dequantizes f32 values of the same size.
   void write(const Tensor& values, const Stream& stream) const;
@@ -30,8 +30,8 @@ class QuantizedValues {
   Tensor codes_, scales_;
 };
 
-/// Accumulated rounding errors of messages (sent minus exact), which the next sum compensates. f32,
-/// whole blocks in each rank's shard.
+/// Accumulated rounding errors of messages (sent minus exact), which the next sum compensates. f32.
+/// Each rank's shard is padded to whole blocks.
 struct QuantizationErrors {
   QuantizationErrors() = default;  // for messages without rounding
   /// Makes zero errors. Throws OutOfMemory.
@@ -51,8 +51,8 @@ struct QuantizationErrors {
 /// algorithm 2; in DiLoCo: Thérien et al. 2025, "MuLoCo".
 class QuantizedSum {
  public:
-  /// `total`: this rank's values minus errors.message_error, of the same size; run replaces them by
-  /// the sum. Throws OutOfMemory.
+  /// `total`: this rank's values minus errors.message_error, and of the same size. run replaces
+  /// `total` by the sum. Throws OutOfMemory.
   QuantizedSum(Tensor total, QuantizationErrors errors, const Communicator& ranks,
                const Stream& stream);
   /// Computes the sum and updates the errors. Allocates nothing, so it may overlap with other work
@@ -74,13 +74,14 @@ class QuantizedSum {
 class DelayedSum {
  public:
   DelayedSum() = default;
-  /// Starts the sum of `mine`, f32, which is kept and overwritten. Results do not depend on when it
-  /// is waited for. `scalars`: this rank's scalars, the same number on each rank, or none. On CUDA it
-  /// blocks until the stream's current work is done, but not for pending communication. Throws
-  /// OutOfMemory.
+  /// Starts summing `mine` (f32), and keeps and overwrites its memory. Results do not depend on
+  /// when wait is called. `scalars`: this rank's scalars, the same number on each rank, or none. On
+  /// CUDA, blocks until the stream's current work is done, but does not wait for pending
+  /// communication. Throws OutOfMemory.
   DelayedSum(const Tensor& mine, const std::vector<double>& scalars, Communicator& ranks,
              const Stream& stream);
-  /// Starts a sum in which each rank keeps only its shards; other elements do not change.
+  /// Starts a sum in which each rank gets only the sums of its own shards. Other elements do not
+  /// change.
   DelayedSum(const Tensor& mine, const std::vector<SharedElements>& shared,
              const std::vector<double>& scalars, Communicator& ranks, const Stream& stream);
   /// Starts a QuantizedSum, of as many elements as `errors`.
@@ -90,11 +91,12 @@ class DelayedSum {
   Tensor wait();
   /// Returns the sum of a scalar over all ranks, after wait. On a simulated device: 0.
   double sum_of(std::size_t scalar) const;
-  /// Returns the sum of squares of the sum's elements, if each rank keeps its shards.
+  /// Returns the sum of squares over all elements of the sum. Only for sums in which each rank gets
+  /// its own shards.
   double sum_of_squares() const;
 
  private:
-  /// The sum of some elements, stored in this rank's shard of them.
+  /// A range of elements to be summed. `own` is this rank's shard of them, which receives its sum.
   struct Piece {
     std::shared_ptr<OrderedReduction> reduction;
     Tensor own;

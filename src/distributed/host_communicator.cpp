@@ -79,7 +79,8 @@ void HostCommunicator::enter_and_wait(std::span<const OutgoingBytes> sent,
   ++left_;
 }
 
-/// Checks collectives for which all ranks give the same counts.
+/// Checks that all ranks make the same call, for collectives that have the same counts on all
+/// ranks.
 void HostCommunicator::agree(Operation operation, const Tensor& values, std::int64_t detail) {
   check_in_host_memory(values);
   const CollectiveCall call{operation, values.dtype(), detail, values.elements(), ++collectives_};
@@ -92,7 +93,7 @@ void HostCommunicator::wait_for_data(const PeerMessages& messages) {
   enter_and_wait(messages.sent, messages.received);
 }
 
-/// Gathers shards; each rank's own is already in place.
+/// Gathers the shards of all ranks. This rank's shard must already be in its place.
 void HostCommunicator::gather_from_all(const Tensor& values, const std::vector<Shard>& by_rank) {
   PeerMessages messages(rank_);
   const Bytes mine = bytes_of(values, by_rank[static_cast<std::size_t>(rank_)]);

@@ -86,7 +86,7 @@ struct CollectiveCall {
   bool operator==(const CollectiveCall&) const = default;
 };
 
-/// Returns "all_gather of 5 f32, its call 7".
+/// Describes a call: "all_gather of 5 f32, its call 7".
 std::string text_of(const CollectiveCall& call);
 
 /// Throws CollectiveMismatch, with each rank's call, unless all are equal.
@@ -114,8 +114,8 @@ class HostCommunicator : public Communicator {
   RankProgress call_progress() const final { return {0, entered_, left_}; }
 
  protected:
-  /// Sends and receives all messages: any order of peers, but per peer in the given order. The data
-  /// may be reused when it returns. No message is empty. Throws RankLost.
+  /// Sends and receives all messages, in any order of peers, but per peer in the given order. The
+  /// data may be reused when it returns. No message may be empty. Throws RankLost.
   virtual void wait_for_transfer(std::span<const OutgoingBytes> sent,
                                  std::span<const IncomingBytes> received) = 0;
 

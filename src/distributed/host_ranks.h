@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// Makes `ranks` ranks in this process, one per thread. Tensors are in host memory. A destroyed
-/// communicator has ended: ranks that wait for it throw RankLost.
+/// Makes `ranks` ranks in this process, one per thread. Tensors are in host memory. If a
+/// communicator is destroyed, other ranks that wait for its rank throw RankLost.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks);
 
 /// Runs `rank` in one thread per rank, and returns when all have ended. If one throws, the others
@@ -25,11 +25,11 @@ bool is_open_mpi_launcher(const std::string& process_name);
 void end_launcher_after(std::chrono::milliseconds patience);
 
 /// Returns the processes that mpirun started, as ranks; without mpirun, one rank. Tensors are in
-/// host memory. Loads Open MPI here, with the plug-in libhybrid_trainer_mpi.so, and never earlier.
-/// One thread makes all MPI calls, and sleeps while it waits, because Open MPI's own waits spin.
-/// Call it once per process. The destructor waits for all ranks, except during an exception: then
-/// mpirun ends the other ranks after this process ends. Throws DeviceError if there is no plug-in
-/// or MPI does not start.
+/// host memory. Open MPI is loaded only here, with the plug-in libhybrid_trainer_mpi.so. One thread
+/// makes all MPI calls, and sleeps while it waits, because Open MPI's own waits spin. Call it once
+/// per process. The destructor waits for all ranks, except during an exception: then mpirun ends
+/// the other ranks after this process ends. Throws DeviceError if there is no plug-in or MPI does
+/// not start.
 std::unique_ptr<Communicator> start_mpi_communicator();
 
 /// Rendezvous of the ranks of a job.
@@ -45,9 +45,9 @@ struct RankRendezvous {
   std::chrono::milliseconds limit{60000};  // until all have connected
 };
 
-/// Connects processes as ranks, each with each over TCP. Tensors are in host memory. abort() ends
-/// this process; the others detect it. Collective. Throws DeviceError if rank 0's port is in use,
-/// or if the ranks have not connected within the limit.
+/// Connects processes as ranks, each with all others, over TCP. Tensors are in host memory. abort()
+/// ends this process, which the others detect. Collective. Throws DeviceError if rank 0's port is
+/// in use, or if the ranks have not connected within the limit.
 std::unique_ptr<Communicator> connect_by_sockets(const RankRendezvous& rendezvous);
 
 }  // namespace hybrid_trainer

@@ -15,9 +15,10 @@ struct LaunchedRank {
 };
 
 /// Reads the environment variables of this process's launcher: OMPI_COMM_WORLD_… of mpirun; RANK,
-/// WORLD_SIZE … of torchrun and `hybrid --ranks`; or the variables of a Slurm step. Otherwise accepts RANK
-/// and a WORLD_SIZE above 1 from any source, with LOCAL_RANK defaulting to 0. Returns none without
-/// any. Throws UsageError if a variable is missing or not a number, or if two disagree.
+/// WORLD_SIZE … of torchrun and `hybrid --ranks`; or the variables of a Slurm step. Otherwise
+/// accepts RANK and a WORLD_SIZE above 1 from any source, with LOCAL_RANK defaulting to 0. Returns
+/// none if no such variables are set. Throws UsageError if a variable is missing or not a number,
+/// or if two disagree.
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
 std::optional<LaunchedRank> launched_rank();
 
@@ -26,15 +27,16 @@ std::optional<LaunchedRank> launched_rank();
 std::optional<std::string> restart_of_job(const EnvironmentVariable& variable);
 std::optional<std::string> restart_of_job();
 
-/// Returns the rendezvous of ranks without PMIx: MASTER_ADDR and MASTER_PORT, or the next port with
-/// torchrun, whose store uses MASTER_PORT. Throws UsageError if they are missing.
+/// Returns the rendezvous of ranks without PMIx, at MASTER_ADDR and MASTER_PORT. With torchrun,
+/// uses the port after MASTER_PORT, because torchrun's store listens at MASTER_PORT. Throws
+/// UsageError if the variables are missing.
 RankRendezvous rendezvous_of(const LaunchedRank& launched, const EnvironmentVariable& variable);
 
 /// Starts this process as a rank. `hybrid --ranks` uses TCP on this machine; mpirun, and srun with
-/// PMIx, use Open MPI. On CUDA devices NCCL communicates, and the hosts use either of these. Ranks
-/// that connect by TCP authenticate with `secret`. Throws UsageError, which suggests mpirun, for
-/// other launchers on CPUs, or if Open MPI and the launcher disagree on the ranks; DeviceError as
-/// start_mpi_communicator, connect_by_sockets and start_nccl_communicator do.
+/// PMIx, use Open MPI. CUDA devices communicate by NCCL, and their hosts by TCP or Open MPI as
+/// above. Ranks that connect by TCP authenticate with `secret`. Throws UsageError, which suggests
+/// mpirun, for other launchers on CPUs, or if Open MPI and the launcher disagree on the ranks;
+/// DeviceError as start_mpi_communicator, connect_by_sockets and start_nccl_communicator do.
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device,
                                                   JobSecret& secret);
 

@@ -14,8 +14,9 @@ struct LostRankLimits {
   std::chrono::milliseconds heartbeat{1000};     // between heartbeats
   std::chrono::milliseconds silence{10000};      // without a heartbeat: stopped
   std::chrono::milliseconds no_progress{30000};  // stuck, while others wait for it
-  /// Time between reporting and ending the job, for the rank that speaks. Ten times as long if a
-  /// link may be down, so that the launcher can detect it too. Other ranks add nine times this.
+  /// Time between reporting and ending the job, on the rank that reports. If the lost rank was
+  /// silent, ten times as long, because a link may be down and the launcher should detect that too.
+  /// Other ranks wait nine times this value longer.
   std::chrono::milliseconds farewell{500};
 };
 

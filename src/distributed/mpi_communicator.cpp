@@ -26,8 +26,9 @@ std::string name_of_process(pid_t process) {
   return name;
 }
 
-/// Runs in the child of a threaded process, so only plain system calls are allowed. Closes other
-/// descriptors, because the launcher waits for the ends of pipes.
+/// Kills the launcher unless it ends within `milliseconds`. Runs in a child of a process with
+/// several threads, so only plain system calls are allowed. Closes other descriptors, because the
+/// launcher waits until its pipes are closed.
 [[noreturn]] void wait_and_kill(int launcher, int milliseconds) {
   ::setsid();
   if (launcher > 0) ::close_range(0, static_cast<unsigned>(launcher) - 1, 0);
@@ -98,7 +99,8 @@ class MpiThread {
   std::jthread thread_;
 };
 
-/// MPI counts bytes in an int; on a slow link, each piece also counts as progress.
+/// Longest piece of a message. MPI counts bytes in an int, and on a slow link each piece counts as
+/// progress.
 constexpr std::size_t kMaxBytes = std::size_t{1} << 26;
 /// Interval of checks for pending messages. Yielding instead would wait for compute threads on the
 /// same CPU to use up their time slices, some ms each.

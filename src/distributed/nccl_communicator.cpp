@@ -41,8 +41,8 @@ void pause_after(int polls) {
 /// Counts the collectives that streams, not the host, have entered and left.
 class StreamProgress {
  public:
-  /// Must be called around the code that enqueues a collective, from one thread. begin waits for
-  /// the oldest collective if very many are pending.
+  /// begin and end must be called before and after the code that enqueues a collective, from one
+  /// thread. begin waits for the oldest collective if very many are pending.
   void begin(const Stream& stream);
   void end(const Stream& stream) {
     const std::lock_guard lock(mutex_);

@@ -18,13 +18,13 @@ struct NcclLimits {
   std::chrono::milliseconds poll_interval{100};  // between checks for an error
 };
 
-/// Starts ranks on CUDA devices, one per device, with NCCL. `hosts` are the same ranks: they
-/// transfer host memory and run host_gather and barrier; NCCL transfers between devices. Calls on a
-/// device stream return once NCCL has accepted them and complete in stream order. They block only
-/// while two ranks connect for the first time. Reductions are in NCCL's order. Mismatched calls are
-/// not detected: the streams hang, and RankWatch ends the job. call_progress() counts a collective
-/// when its stream enters and leaves it. Collective of `hosts`. Throws DeviceError on all ranks if
-/// one has no NCCL or another version, or if two share a device.
+/// Starts ranks on CUDA devices, one per device, with NCCL. `hosts` connects the same ranks, and is
+/// used to transfer host memory and for host_gather and barrier. NCCL transfers device memory.
+/// Calls on a device stream return once NCCL has accepted them and complete in stream order. They
+/// block only while two ranks connect for the first time. Reductions are in NCCL's order.
+/// Mismatched calls are not detected: the streams hang, and RankWatch ends the job. call_progress()
+/// counts a collective when its stream enters and leaves it. Collective of `hosts`. Throws
+/// DeviceError on all ranks if one has no NCCL or another version, or if two share a device.
 std::unique_ptr<Communicator> start_nccl_communicator(std::unique_ptr<Communicator> hosts,
                                                       Device device,
                                                       const WantedLibrary& library = nccl_library(),
@@ -61,9 +61,9 @@ class NcclRank {
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
 
-  /// Runs calls(functions, communicator) as one group; it returns the last result that is not
-  /// success. Returns when their work is on its stream: immediately, except for the first call
-  /// between two ranks, which connects them. Throws RankLost.
+  /// Runs calls(functions, communicator) as one group. `calls` must return the last result that is
+  /// not success. enqueue returns when NCCL has put the work on its stream. This is immediate,
+  /// except for the first call between two ranks, which connects them. Throws RankLost.
   template <class Calls>
   void enqueue(const Calls& calls) {
     std::unique_lock lock = enter();

@@ -22,7 +22,8 @@ struct SumNode {
 /// whole step, and at most twice as many for a part.
 std::vector<SumNode> nodes_of(std::int64_t first, std::int64_t last);
 
-/// Returns the most partial sums that exist while leaves are computed in order: at most ⌈log₂M⌉.
+/// Returns the largest number of partial sums that exist at the same time if leaves are computed in
+/// order: at most ⌈log₂M⌉.
 int max_partial_sums(std::int64_t leaves);
 
 /// Returns the leaves of a rank, in contiguous ranges: [r·M/R, (r + 1)·M/R).
@@ -31,8 +32,8 @@ Shard leaves_of(std::int64_t leaves, int rank, int ranks);
 /// Sums tensors that are nodes of the tree: f32, of equal size, in place.
 class OrderedSum {
  public:
-  /// Adds the next node in order and takes ownership of its tensor. Throws ShapeMismatch for
-  /// another size, Error if a leaf is skipped.
+  /// Adds the next node in order and takes ownership of its tensor. Throws ShapeMismatch for a
+  /// tensor of another size, and Error if a leaf is skipped.
   void add(const SumNode& node, Tensor values, const Stream& stream);
   const std::vector<SumNode>& nodes() const { return nodes_; }
   const Tensor& values(std::size_t node) const { return values_[node]; }
@@ -55,9 +56,10 @@ struct SharedElements {
   std::vector<Shard> shards;
 };
 
-/// Sums leaves over all ranks. Each rank has its leaves_of and keeps its shard; `shards` are
-/// consecutive and cover all elements. A rank gets its shard of every node by all_to_all and adds
-/// them itself, so results do not depend on the number of ranks.
+/// Sums leaves over all ranks. Each rank has computed its leaves_of, and gets the sum of its shard.
+/// `shards` are consecutive and cover all elements. A rank receives its shard of every node by
+/// all_to_all and adds these shards itself, in the order of the tree, so results do not depend on
+/// the number of ranks.
 class OrderedReduction {
  public:
   /// Allocates receive buffers for this rank's shard of all nodes. Throws Error if `mine` has other
@@ -69,7 +71,8 @@ class OrderedReduction {
   void run(const Tensor& shard, Communicator& ranks, const Stream& stream);
 
  private:
-  /// One node of each rank: the parts sent to the other ranks, if this rank has that many nodes.
+  /// Messages of one all_to_all, which exchanges the shards of one node of each rank. Counts of a
+  /// rank with fewer nodes are 0.
   struct Round {
     std::vector<std::int64_t> send_counts, receive_counts;  // of elements, by rank
     Tensor sent, received;

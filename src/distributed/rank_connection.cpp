@@ -50,7 +50,8 @@ std::string text_of(const std::array<char, kNumberBytes>& number) {
   return {number.begin(), number.end()};
 }
 
-/// Prefixes each part with its length, so that different parts never have the same input.
+/// Returns the HMAC of all arguments. Each part is prefixed by its length, so that different parts
+/// never form the same message.
 Digest digest_of(const RankIdentity& mine, const char* side, const std::string& numbers, int rank,
                  const std::string& text) {
   std::string message;
@@ -71,7 +72,7 @@ awaitable<void> prove(RankSocket& socket, const RankIdentity& mine, const char* 
   co_await asio::async_write(socket, asio::buffer(bytes), use_awaitable);
 }
 
-/// Checks a proof. Of the two numbers, the second may be known only from the proof itself.
+/// Checks a proof. The second of the two random numbers may be known only from the proof itself.
 awaitable<ChallengeResult> check_proof(RankSocket& socket, const RankIdentity& mine,
                                        const char* side, const std::string& known_numbers) {
   Proof proof;

@@ -105,9 +105,9 @@ class RankGate : public std::enable_shared_from_this<RankGate> {
   Callers callers_;  // oldest first
 };
 
-/// Returns an acceptor: on loopback only if all ranks are on this machine, else at `address`, or on
-/// all interfaces over IPv6 and IPv4. Throws boost::system::system_error.
 enum class ListenScope { kThisMachine, kAllMachines };
+/// Returns an acceptor that listens on loopback with kThisMachine, otherwise at `address` if it is
+/// specified, otherwise on all interfaces over IPv6 and IPv4. Throws boost::system::system_error.
 RankGate::Acceptor open_acceptor(boost::asio::io_context& context, ListenScope reach,
                                  std::uint16_t port, const boost::asio::ip::address& address = {});
 
@@ -119,7 +119,7 @@ struct WatchMessage {
   std::uint64_t work = 0, entered = 0, left = 0;
   std::array<char, 192> reason{};
 };
-/// In a message about a loss: the launcher, which is not a rank.
+/// Value of WatchMessage::rank if the launcher is lost, which is not a rank.
 inline constexpr int kLauncherLost = -1;
 
 /// Returns whether `peer`, one of `ranks`, may send this message.

@@ -146,10 +146,11 @@ class RankWatch::Channel {
     });
   }
 
-  /// Whether this process itself was stopped; then pending messages are read before judging.
+  /// Returns whether this process itself was suspended. If so, pending messages are read before a
+  /// rank counts as lost.
   bool was_suspended() const { return Clock::now() - last_tick_ > settings_.limits.silence / 2; }
 
-  /// Rank 0 judges all ranks; the others judge only rank 0.
+  /// Checks whether a rank is lost. Rank 0 checks all ranks; the others check only rank 0.
   void decide() {
     if (::getppid() != launcher_)
       return handle({kLauncherLost, concat("the launcher (process ", launcher_, ") has ended")});

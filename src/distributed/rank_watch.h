@@ -17,17 +17,17 @@ struct RankWatchSettings {
   /// Called on every remaining rank, in the watch's thread, with the lost rank and the reason.
   /// `reports` is true on only one of them: the first remaining rank.
   std::function<void(const std::string& line, bool reports)> report;
-  /// Ends the job afterwards: first on the rank that reports, later on others that still run.
+  /// Ends the job after the report: first on the rank that reports, later on others that still run.
   std::function<void()> end;
 };
 
 /// Monitors the ranks of a job independently of their collectives. Each rank has a thread with one
 /// TCP connection to rank 0 for heartbeats in both directions. Rank 0 decides which rank is lost
-/// (find_lost_rank); the others decide whether rank 0 is. If the launcher (this process's parent)
-/// ends, that is reported instead. The watch takes no lock of the trainer's, so it detects a rank
-/// that is stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only if all
-/// are on this machine. Both sides of a connection prove that they know the job's secret; other
-/// callers are rejected.
+/// (find_lost_rank), and the others decide whether rank 0 is lost. If the launcher (this process's
+/// parent) ends, that is reported instead. The watch takes no lock of the trainer's, so it detects
+/// a rank that is stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only
+/// if all are on this machine. Both sides of a connection prove that they know the job's secret;
+/// other callers are rejected.
 class RankWatch {
  public:
   /// Collective. Throws DeviceError if rank 0 cannot be reached.

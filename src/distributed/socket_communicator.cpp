@@ -21,9 +21,9 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Connects the ranks of a job, each with each. All connect to rank 0's port, get the addresses of
-/// the others, and connect to the ranks before them. Both sides of a connection prove that they
-/// know the job's secret (rank_connection.h).
+/// Connects the ranks of a job, each with all others. All connect to rank 0's port, get the
+/// addresses of the other ranks, and connect to those with lower numbers. Both sides of a
+/// connection prove that they know the job's secret (rank_connection.h).
 class SocketRendezvous {
  public:
   SocketRendezvous(const RankRendezvous& rendezvous, boost::asio::io_context& context);
@@ -132,8 +132,9 @@ RankGate::Acceptor SocketRendezvous::open() {
   }
 }
 
-/// Returns rank 0's configured address, or on other ranks the local address of the route to rank 0.
-/// Unspecified if that is a name or a loopback address.
+/// Returns the local address that ranks use: on rank 0 its configured address, on other ranks the
+/// local address of the route to rank 0. Returns an unspecified address if this is a loopback
+/// address or, on rank 0, if the configured address is a name.
 asio::ip::address SocketRendezvous::used_address() {
   boost::system::error_code error;
   asio::ip::address own = asio::ip::make_address(rendezvous_.address, error);
@@ -157,7 +158,7 @@ RankIdentity SocketRendezvous::identity(const std::string& text) const {
           .text = text};
 }
 
-/// Rank 0 accepts all other ranks; another rank accepts those after it.
+/// Accepts the connections of all ranks with higher numbers.
 void SocketRendezvous::accept_peers(RankGate::Acceptor acceptor) {
   const auto enter = [this](const IntroducedRank& rank, RankSocket socket) {
     if (rank.rank <= rendezvous_.rank) return;
@@ -253,11 +254,11 @@ void SocketRendezvous::reach(int rank) {
   }
 }
 
-/// On a slow link, each piece counts as progress.
+/// Longest piece of a message. On a slow link, each piece counts as progress.
 constexpr std::size_t kMaxPiece = std::size_t{1} << 26;
 
-/// Shorter messages are sent. For longer ones, the receiver copies from the sender's memory if
-/// permitted: one copy instead of two through the kernel.
+/// Shortest message that is copied directly. Shorter ones are sent. For longer ones, the receiver
+/// copies from the sender's memory if permitted: one copy instead of two through the kernel.
 constexpr std::size_t kMinCopied = std::size_t{1} << 15;
 
 /// Message that tells another rank of this machine which memory to copy.
@@ -411,7 +412,7 @@ class SocketCommunicator final : public HostCommunicator {
                      });
   }
 
-  /// Stops after the first lost rank.
+  /// Returns whether the exchange continues. It ends with the first lost rank.
   bool continues(const boost::system::error_code& error, int peer, std::vector<Lane>& lanes) {
     if (!lost_.empty()) return false;
     if (!error) {

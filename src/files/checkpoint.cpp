@@ -21,7 +21,8 @@ namespace {
 
 constexpr char kDone = '+', kFailed = '-';
 
-/// Returns the result of `attempt`, or its error message.
+/// Returns the result of `attempt`, prefixed by kDone. If it fails because of a file or memory,
+/// returns the error message, prefixed by kFailed.
 std::string outcome_of(const std::function<std::string()>& attempt) {
   try {
     return kDone + attempt();
@@ -36,7 +37,8 @@ std::string outcome_of(const std::function<std::string()>& attempt) {
 
 constexpr char kFileLine = 'f', kTensorLine = 't';
 
-/// "t DTYPE ELEMENTS RANK SIZE... NAME", after the "t".
+/// Adds the range described by a line "t DTYPE ELEMENTS RANK SIZE... NAME", whose "t" is already
+/// read.
 void add_stored_range(CheckpointInfo& checkpoint, std::istream& line, const std::string& file) {
   int dtype = 0, rank = 0;
   std::int64_t elements = 0;
@@ -102,7 +104,7 @@ CheckpointInfo write_ranges(const std::string& folder, const CheckpointShare& sh
   return written;
 }
 
-/// Writes this rank's tensors to files in `folder`, durably; one of several ranks writes its ranges
+/// Writes this rank's tensors durably to files in `folder`. One of several ranks writes its ranges
 /// to one file. Returns the files and, with several ranks, the ranges.
 CheckpointInfo write_share(const std::string& folder, const CheckpointShare& share,
                            const CheckpointRanks& ranks) {
@@ -183,7 +185,7 @@ void check_free_space(const std::string& folder, std::size_t bytes) {
   }
 }
 
-/// Writes the remaining files after all tensors; the manifest last.
+/// Writes the files other than the tensors' after all tensors, the manifest last.
 void write_rest(const std::string& folder, const State& state, CheckpointInfo& info) {
   const auto write_text = [&](const char* name, const std::string& text) {
     OutputFile file(folder + "/" + name);
@@ -205,7 +207,7 @@ class CommonSave {
     info_.project_version = HT_PROJECT_VERSION;
   }
 
-  /// Makes a folder that all ranks write to. `bytes`: of this rank's tensors.
+  /// Makes a folder that all ranks write to. `bytes`: size of this rank's tensors.
   void prepare(std::size_t bytes) {
     std::size_t all = 0;
     for (const std::string& one : ranks_.gather(std::to_string(bytes))) all += std::stoull(one);
@@ -226,7 +228,7 @@ class CommonSave {
                ranks_.attempt([&] { return share_text(write_share(temporary_, share, ranks_)); }));
   }
 
-  /// Makes it visible at `path`.
+  /// Completes the checkpoint and makes it visible at `path`.
   void commit(const State& state, const std::string& path) {
     ranks_.attempt([&] {
       if (!ranks_.lead()) return std::string();

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// The processes that save or read a checkpoint together, from the view of one of them. They share
-/// the checkpoint's folder. The default is one process.
+/// The processes that save or read a checkpoint together, as seen by one of them. They share the
+/// checkpoint's folder. The default is one process.
 class CheckpointRanks {
  public:
   /// Returns the bytes of each rank, by rank. A collective.
@@ -22,11 +22,11 @@ class CheckpointRanks {
   int size() const { return size_; }
   bool lead() const { return rank_ == 0; }
   bool are_several() const { return size_ > 1; }
-  /// Returns the texts by rank. Collective if there are several.
+  /// Returns the text of each rank, by rank. Collective if there are several ranks.
   std::vector<std::string> gather(const std::string& mine) const;
-  /// Calls `attempt` and gathers the result of each rank. If it fails on a rank because of a file
-  /// or memory, all ranks throw IoError "rank 2: PROBLEM"; a single rank throws the original error.
-  /// Collective if there are several.
+  /// Calls `attempt` and gathers the result of each rank. If `attempt` fails on a rank because of a
+  /// file or memory, all ranks throw IoError "rank 2: PROBLEM"; a single rank throws the original
+  /// error. Collective if there are several ranks.
   std::vector<std::string> attempt(const std::function<std::string()>& attempt) const;
 
  private:
@@ -52,9 +52,9 @@ struct StoredTensor {
 /// state.bin (everything else of a State) and manifest.json, which records the size and checksum of
 /// each and its own checksum. Equal states give identical files.
 ///
-/// Several ranks write rank-00000.safetensors and so on instead of the three. Their tensors are
-/// ranges of elements, stored as vectors under the tensor's name; the manifest lists them. The
-/// contents do not depend on the number of ranks.
+/// Several ranks write rank-00000.safetensors and so on instead of the three tensor files. These
+/// files contain ranges of elements, each stored as a vector under the name of its tensor. The
+/// manifest lists the ranges. The contents of the tensors do not depend on the number of ranks.
 struct CheckpointInfo {
   std::string path;
   std::int64_t step = 0;
@@ -67,7 +67,8 @@ struct CheckpointInfo {
 
 struct SavedCheckpoint {
   std::string path;
-  /// Failures after the checkpoint was safe: older ones or leftovers that could not be removed.
+  /// Failures after the checkpoint was safe: older checkpoints or leftovers that could not be
+  /// removed.
   std::vector<std::string> warnings;
 };
 
@@ -90,19 +91,19 @@ struct CheckpointShare {
 /// then renames it once. A kill or a power cut leaves the old checkpoints, with or without the new
 /// one. Afterwards removes expired checkpoints and the leftovers of killed processes; if that
 /// fails, the next save tries again. Only one process, or the ranks of one job, may save to a
-/// folder at a time. Throws IoError (disk full, for example): then nothing of the new checkpoint
-/// remains, or all of it if only the last fsync failed; all others remain, and training may
-/// continue.
+/// folder at a time. Throws IoError, for example if the disk is full. Then nothing of the new
+/// checkpoint remains, or all of it if only the last fsync failed. The other checkpoints remain,
+/// and training may continue.
 ///
-/// With several ranks it is a collective: each writes its own file, and rank 0 writes the manifest
-/// once all have. If one cannot write, all throw the IoError that names it. All return the same
-/// path; rank 0 returns the warnings.
+/// With several ranks, this is a collective: each rank writes a separate file, and rank 0 writes
+/// the manifest once all files are written. If a rank cannot write, all throw an IoError that names
+/// the rank. All return the same path; only rank 0 returns the warnings.
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
                                 const CheckpointShare& share, const CheckpointSaveOptions& options,
                                 const CheckpointRanks& ranks = {});
 
 /// Writes the name of the checkpoint of `step` to the file `best` of the folder, or removes the
-/// file. Returns "" or the error.
+/// file if `step` is none. Returns "" or the error.
 std::string name_best_checkpoint(const std::string& folder, std::optional<std::int64_t> step);
 
 /// Returns the steps of all checkpoints in the folder, newest first, as seen by rank 0. Collective.
@@ -127,8 +128,8 @@ struct FoundCheckpoint {
 };
 
 /// Returns the newest checkpoint of a step less than `before` whose manifest and files verify.
-/// Collective: each rank verifies some of the files, and all return the same one. Throws DataError
-/// naming all of them if all are damaged; IoError if the folder cannot be listed.
+/// Collective: each rank verifies some of the files, and all return the same checkpoint. Throws
+/// DataError naming all checkpoints if all are damaged; IoError if the folder cannot be listed.
 FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t before = kAnyStep,
                                        const CheckpointRanks& ranks = {});
 
@@ -151,15 +152,16 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint, int rank, int ra
 /// Returns the tensors of a checkpoint by name, written by any number of ranks. Throws DataError.
 std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint);
 
-/// Prefix of the names of router state other than weights; whole and equal on all ranks.
+/// Name prefix of the routers' state other than weights. This state is whole and equal on all
+/// ranks.
 inline constexpr const char* kRoutingState = "routing.";
 
 enum class CheckpointPart { kAll, kWeights, kAverage, kNumbers };
 
-/// Loads a verified checkpoint into new tensors from the stream's pool. kWeights skips all tensors
-/// except "model.", "snapshot." and "routing.": a checkpoint taken in Predict has the first two,
-/// and its snapshot contains the accepted weights. kAverage skips all except "average." and
-/// "routing.", kNumbers all.
+/// Loads a verified checkpoint into new tensors from the stream's pool. kWeights loads only the
+/// tensors "model.", "snapshot." and "routing."; a checkpoint taken in Predict has a snapshot,
+/// which contains the accepted weights. kAverage loads only the tensors "average." and "routing.",
+/// kNumbers none.
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
 

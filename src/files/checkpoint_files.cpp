@@ -50,7 +50,7 @@ std::string text_with_digest(const CheckpointInfo& info, const std::string& dige
   return pretty_json(root);
 }
 
-/// Returns nullopt if it is not a valid shape of a tensor.
+/// Returns the shape with these sizes, or nullopt if a tensor cannot have it.
 std::optional<Shape> shape_of(const json::array& sizes) {
   if (sizes.empty() || sizes.size() > static_cast<std::size_t>(Shape::kMaxRank)) return {};
   Shape shape;
@@ -63,7 +63,8 @@ std::optional<Shape> shape_of(const json::array& sizes) {
   return shape;
 }
 
-/// Throws DataError if ranges omit an element or overlap, or if a file name is invalid.
+/// Reads a tensor's entry in the manifest. Throws DataError if ranges omit an element or overlap,
+/// or if a file name is invalid.
 StoredTensor tensor_of(const std::string& name, const json::object& object,
                        const std::map<std::string, FileDigest>& files) {
   const auto fail = [&](const auto&... what) {
@@ -121,7 +122,8 @@ CheckpointInfo info_of(const json::object& root) {
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they are");
 
-/// First byte, as in cereal's portable archives: numbers are little-endian.
+/// First byte of the State's bytes, as in cereal's portable archives. The value 1 means that
+/// numbers are little-endian.
 constexpr char kLittleEndian = 1;
 
 class StateWriter {
@@ -154,7 +156,7 @@ class StateWriter {
   std::string bytes_{kLittleEndian};
 };
 
-/// Reads values from the front. Checks every length against the remaining bytes.
+/// Reads values from the front of the bytes. Checks every length against the remaining bytes.
 class StateReader {
  public:
   explicit StateReader(std::string_view bytes) : rest_(bytes) {
@@ -195,7 +197,7 @@ class StateReader {
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
-  /// Reads the number of elements of at least `least` bytes each.
+  /// Reads a number of elements, each of which has at least `least` bytes.
   std::uint64_t count(std::size_t least) {
     const auto value = number<std::uint64_t>();
     if (value > rest_.size() / least) refuse("fewer elements than it declares");

@@ -11,16 +11,16 @@ inline constexpr const char* kModelName = "model.safetensors";
 inline constexpr const char* kOptimizerName = "optimizer.safetensors";
 inline constexpr const char* kTrainerName = "trainer.safetensors";
 
-/// Returns the file name of one of several ranks; returns whether a name has this form.
+/// Return the file name of one of several ranks, and whether a name has this form.
 std::string rank_file_name(int rank);
 bool is_rank_file_name(const std::string& name);
 bool has_rank_files(const CheckpointInfo& checkpoint);
 
-/// Converts to "step-0000000020" and back; -1 if a name does not have this form.
+/// Convert a step to "step-0000000020" and back. Return step -1 if a name does not have this form.
 std::string checkpoint_name(std::int64_t step);
 std::int64_t step_of_checkpoint_name(const std::string& name);
 
-/// Prefixes of folders that are not checkpoints yet, or no longer.
+/// Name prefixes of folders that are not yet checkpoints, and of folders that no longer are.
 inline constexpr const char* kTemporary = ".tmp-";
 inline constexpr const char* kTrash = ".trash-";
 
@@ -28,15 +28,16 @@ inline constexpr const char* kTrash = ".trash-";
 /// Throws IoError if it cannot be listed.
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
 
-/// Removes the checkpoints up to `step`, which is safe, except those that `options` keep, and the
-/// leftovers of killed processes. Checkpoints of later steps, which belong to another run or are
-/// damaged, are kept. Failures are warnings, since they must not end the training.
+/// Removes the leftovers of killed processes, and the checkpoints up to `step` that `options` do
+/// not keep. The checkpoint of `step` must be safe. Keeps checkpoints of later steps, which belong
+/// to another run or are damaged. Adds failures to `warnings`, because they must not end the
+/// training.
 void clean_up_checkpoints(const std::string& folder, std::int64_t step,
                           const CheckpointSaveOptions& options, std::vector<std::string>& warnings);
 
 /// Returns the manifest's JSON, with its own digest last. Does not include `info.path`.
 std::string manifest_text(const CheckpointInfo& info);
-/// Reads a manifest only if it is byte for byte as manifest_text writes it. Throws DataError.
+/// Reads a manifest. Throws DataError unless the text is byte for byte as manifest_text writes it.
 CheckpointInfo parse_manifest(const std::string& text, const std::string& path);
 
 /// Converts the numbers, series and texts of a State to bytes and back. Throws DataError.

@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
 
-/// Throws IoError.
+/// Returns the names in a folder. Throws IoError.
 std::vector<std::string> names_in(const std::string& folder) try {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -23,7 +23,8 @@ std::vector<std::string> names_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
 }
 
-/// Throws IoError if one could not be moved, after moving all others.
+/// Moves the checkpoints of `steps` to the trash. Throws IoError if one could not be moved, after
+/// moving all others.
 void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& steps) {
   std::string problem;
   for (const std::int64_t step : steps) {
@@ -34,9 +35,9 @@ void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& s
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// Moves the checkpoints up to `step`, except those to keep, to the trash. Later ones, which belong
-/// to another run or are damaged, stay. Throws IoError if one could not be moved, after moving all
-/// others.
+/// Moves the checkpoints up to `step` to the trash, except the ones that `options` keep.
+/// Checkpoints of later steps, which belong to another run or are damaged, stay. Throws IoError if
+/// one could not be moved, after moving all others.
 void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found > step; });
@@ -49,7 +50,8 @@ void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOp
   move_to_trash(folder, steps);
 }
 
-/// Throws IoError if something could not be removed, after removing everything else.
+/// Removes the leftovers of killed processes. Throws IoError if something could not be removed,
+/// after removing everything else.
 void remove_leftovers(const std::string& folder) {
   std::string problem;
   for (const std::string& name : names_in(folder)) {
@@ -61,7 +63,8 @@ void remove_leftovers(const std::string& folder) {
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// Returns "" if all ranks find their part of the files undamaged, and sets `found`.
+/// Verifies a checkpoint; each rank reads a part of the files. Returns "" and sets `found` if it is
+/// undamaged on all ranks, else the damage.
 std::string damage_of(const std::string& path, std::int64_t step, const CheckpointRanks& ranks,
                       std::optional<CheckpointInfo>& found) {
   CheckpointInfo info;
@@ -177,7 +180,7 @@ std::optional<CheckpointInfo> find_newest_whole_checkpoint(const std::string& fo
         return fs::file_size(info.path + "/" + file.first, missing) == file.second.bytes;
       };
       if (std::all_of(info.files.begin(), info.files.end(), is_whole)) return info;
-    } catch (const Error&) {  // the previous one may be valid
+    } catch (const Error&) {  // an older checkpoint may be valid
     }
   }
   return {};

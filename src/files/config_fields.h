@@ -28,11 +28,12 @@ struct FieldNode {
   std::function<void(const FieldValue&)>
       assign;                     // writes a value of the same alternative into the struct
   std::vector<FieldNode> fields;  // of a group, or of an element of a list
-  bool is_list = false;           // of groups
+  bool is_list = false;           // a list of groups
   bool is_named = false;          // a list of named elements, which JSON stores by name
   std::vector<FieldNode> elements;
-  std::function<void()> clear;  // the list
-  /// Appends an element, named if the list is; write it before appending the next one.
+  std::function<void()> clear;  // removes all elements of the list
+  /// Appends an element and returns it. Uses `name` if the list is named. Write the element before
+  /// appending the next one.
   std::function<FieldNode(const std::string& name)> append;
 
   KeyOwner owner = KeyOwner::kOwn;
@@ -174,7 +175,8 @@ FieldNode field_node(const Field<T>& field) {
 
 }  // namespace detail
 
-/// Returns the tree of a config struct, which must outlive it. Writes to it unless it is const.
+/// Returns the tree of a config struct, which must outlive the tree. Assigning to a field of the
+/// tree writes to the struct, unless the struct is const.
 template <class T>
 FieldNode field_tree(T& config) {
   FieldNode root;
@@ -186,22 +188,25 @@ FieldNode field_tree(T& config) {
 std::string fields_json(const FieldNode& root);
 /// Returns a human-readable value: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
-/// Returns the value of a field; for a list its elements, [{match: embedding, name: sgd}].
+/// Returns the value of a field as text. For a list, returns its elements, [{match: embedding,
+/// name: sgd}].
 std::string field_text(const FieldNode& field);
 /// Returns a JSON Schema (draft 2020-12) with types, defaults, ranges, choices and help; allows no
 /// other keys except "$schema".
 std::string fields_schema(const FieldNode& root);
-/// Returns a named list's element and sets its key, for `rest` "NAME.KEY"; null if there is none.
+/// Returns the element of a named list that `rest` refers to, "NAME.KEY"; null if there is none.
 const FieldNode* named_element(const FieldNode& list, const std::string& rest);
-/// Returns the field at "optimizer.name", or at "parts.video.*.recompute"; null if there is none.
+/// Returns the field at a path such as "optimizer.name" or "parts.video.*.recompute"; null if there
+/// is none.
 const FieldNode* field_at(const FieldNode& root, const std::string& path);
-/// Returns tables "key, default, allowed, meaning", one per group of the struct and its relatives.
+/// Returns Markdown tables "key, default, allowed, meaning", one per group. Includes keys of
+/// related structs (KeyOwner::kRelated).
 std::string fields_markdown(const FieldNode& root);
 /// Writes the values of a JSON file into the struct; fields without a key keep their values. Safe
 /// for untrusted files. Throws MissingInput, or one ConfigError with every problem as "file:line:
 /// path: problem"; the struct may then contain some of the values.
 void read_fields(const FieldNode& root, const std::string& file);
-/// read_fields for a text; `name` is its name in messages.
+/// Reads fields like read_fields, but from a text. `name` is the name of the text in messages.
 void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
 /// Writes one value in the form of `--set path=text`: a number, true or false, a text, or a list
 /// [0.9, 0.95]. Throws ConfigError.

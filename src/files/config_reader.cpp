@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 const FieldNode* find_field(const FieldNode& group, std::string_view name);
 /// Returns a short form of a JSON value: 0.5, "text", [0.9, 0.95], an object.
 std::string brief(const boost::json::value& value);
-/// "a whole number".
+/// Returns a description of the values that a field accepts: "a whole number".
 const char* wanted(const FieldNode& field);
 /// Returns the value in the field's type; nullopt if the JSON value has another type.
 std::optional<FieldValue> converted(const FieldNode& field, const boost::json::value& value);
@@ -110,7 +110,7 @@ std::optional<FieldValue> converted(const FieldNode& field, const json::value& v
   return {};
 }
 
-/// Returns the problem of a value of the right type, or "".
+/// Returns why the field does not accept a value of the right type, or "".
 std::string value_problem(const FieldNode& field, const std::string& path,
                           const FieldValue& value) {
   const auto out_of_range = [&](double number) {
@@ -335,7 +335,7 @@ static void set_of_element(const FieldNode& root, const FieldNode& list, const s
                               path.substr(0, begin - 1), "={\"NAME\": {\"KEY\": VALUE}}")});
   const std::string key = path.substr(dot + 1);
   if (find_field(list, key) == nullptr) throw ConfigError({unknown_key(root, list, path, key)});
-  FieldNode checked = *find_field(list, key);  // before an element is appended
+  FieldNode checked = *find_field(list, key);  // checks the value before appending an element
   checked.assign = [](const FieldValue&) {};
   set_value(checked, path, text);
   const FieldNode* const known = named_element(list, path.substr(begin));

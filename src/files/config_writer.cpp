@@ -18,7 +18,7 @@ struct NamedElements {
 
 static void save(cereal::JSONOutputArchive& archive, const NamedElements& list);
 
-/// Called by cereal: a group is an object of its fields.
+/// Writes a group as an object of its fields. Called by cereal.
 static void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
   for (const FieldNode& field : group.fields) {
     if (field.left_out || field.owner != KeyOwner::kOwn) continue;

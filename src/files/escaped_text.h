@@ -9,9 +9,9 @@
 
 namespace hybrid_trainer {
 
-/// Forwards bytes, replacing control characters, such as those that begin terminal escape
-/// sequences, by U+FFFD: all except tabs, line feeds and carriage returns before line feeds. Also
-/// replaces bytes that are not UTF-8.
+/// Forwards bytes, except that control characters, such as those that begin terminal escape
+/// sequences, become U+FFFD. Tabs, line feeds, and carriage returns before line feeds are kept.
+/// Bytes that are not UTF-8 also become U+FFFD.
 class PrintableBuffer final : public std::streambuf {
  public:
   explicit PrintableBuffer(std::streambuf& to) : to_(to) {}
@@ -46,13 +46,14 @@ class PrintableTerminal {
   PrintableBuffer printable_;
 };
 
-/// Prints this program's own terminal output: colors, and returns to the start of the line.
+/// Prints this program's own terminal output unchanged, such as colors and returns to the start of
+/// the line.
 void print_trusted(std::ostream& stream, std::string_view bytes);
 
-/// Returns whether a descriptor is a terminal that supports carriage returns and escape sequences;
-/// false for an editor's (TERM=dumb) or without TERM.
+/// Returns whether a descriptor is a terminal that supports carriage returns and escape sequences.
+/// Returns false for an editor's terminal (TERM=dumb) and if TERM is not set.
 bool is_drawing_terminal(int descriptor);
-/// Returns whether that terminal may show colors (NO_COLOR).
+/// Returns whether a descriptor is such a terminal and may show colors (NO_COLOR is not set).
 bool is_color_terminal(int descriptor);
 
 /// Returns the text with control characters replaced by U+FFFD.
@@ -64,8 +65,9 @@ std::string html_escaped(std::string_view text);
 /// Returns `page` with every {{name}} replaced by its part, in one pass.
 std::string filled_page(std::string_view page, const std::map<std::string, std::string>& parts);
 
-/// Returns the Content-Security-Policy of a page whose only script is the content of its one script
-/// element, or of a page without scripts (""). Event handlers in HTML do not run.
+/// Returns the Content-Security-Policy of a page whose only script is `script`, the content of its
+/// one script element. An empty `script` means a page without scripts. Event handlers in HTML do
+/// not run.
 std::string content_policy(std::string_view script);
 
 }  // namespace hybrid_trainer

@@ -37,8 +37,8 @@ constexpr const char* kInertGenerationKeys =
     "return_token_timestamps speculation_type target_lookbehind task_to_id transformers_version "
     "trust_remote_code use_cache use_mtp";
 
-/// PretrainedConfig and the families' classes: names, other tasks, dropout, attention
-/// implementations, origin of the weights.
+/// PretrainedConfig and the families' classes: keys for names, other tasks, dropout, attention
+/// implementations and the origin of the weights.
 constexpr const char* kConfigKeys =
     "_attn_implementation _attn_implementation_autoset _attn_implementation_internal "
     "_commit_hash _experts_implementation _flash_attn_2_enabled _model_name_or_path "
@@ -55,7 +55,7 @@ constexpr const char* kConfigKeys =
     "transformers_weights unsloth_fixed unsloth_version use_bfloat16 use_flash_attention "
     "use_flash_attention_2 use_flash_attn";
 
-/// PreTrainedTokenizerBase and its subclasses: text pairs, padding, decoding, files.
+/// PreTrainedTokenizerBase and its subclasses: keys for text pairs, padding, decoding and files.
 constexpr const char* kTokenizerConfigKeys =
     "_commit_hash add_bos_token add_eos_token additional_special_tokens auto_map backend "
     "cache_dir chat_template clean_up_tokenization_spaces device_map do_lower_case errors "
@@ -70,14 +70,16 @@ constexpr const char* kTokenizerConfigKeys =
     "unsloth_fixed unsloth_version use_auth_token use_default_system_prompt use_fast "
     "verbose vocab_file";
 
-/// LoraConfig: origin of an adapter, and its training in other programs.
-// target_parameters that match anything leave separate tensors, which no model here supports.
+/// LoraConfig: keys for an adapter's origin and its training in other programs. target_parameters
+/// has no effect if it matches nothing; otherwise the file has separate tensors, which no model
+/// here supports.
 constexpr const char* kAdapterKeys =
     "auto_mapping ensure_weight_tying eva_config inference_mode loftq_config megatron_core "
     "peft_version qalora_group_size revision runtime_config target_parameters unsloth_fixed "
     "unsloth_version";
 
-/// LLM_KV of llama.cpp: sizes known from tensors, settings of absent experts, origin of weights.
+/// LLM_KV of llama.cpp: keys for sizes known from tensors, settings of absent experts, and the
+/// origin of the weights.
 constexpr const char* kGgufKeys =
     "block_count context_length embedding_length embedding_length_out expert_count "
     "expert_feed_forward_length expert_gating_func expert_group_count expert_group_used_count "
@@ -85,7 +87,7 @@ constexpr const char* kGgufKeys =
     "expert_weights_scale feed_forward_length leading_dense_block_count pooling_type "
     "rope.scaling.finetuned tensor_data_layout vocab_size";
 
-/// Keys that change the results of transformers or llama.cpp, and values with no effect.
+/// A key that changes the results of transformers or llama.cpp, and its values that have no effect.
 struct ChangingKey {
   const char* name;
   const char* harmless;  // a JSON array
@@ -226,12 +228,12 @@ KnownKeys known_keys(ForeignFile file) {
   return keys;
 }
 
-/// Matches bos_token_id, image_token, …: names and ids of special tokens.
+/// Returns whether a key has the name or id of a special token: bos_token_id, image_token, ….
 bool names_a_token(const std::string& key) {
   return key.ends_with("_token") || key.ends_with("_token_id");
 }
 
-/// 1 and 1.0 are equal.
+/// Returns whether two values are equal; 1 equals 1.0.
 bool same(const json::value& a, const json::value& b) {
   if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
   return a == b;

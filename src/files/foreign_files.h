@@ -13,7 +13,7 @@ enum class ForeignFile {
   kGenerationConfig,    // generation_config.json
   kTokenizerConfig,     // tokenizer_config.json
   kAdapterConfig,       // adapter_config.json
-  kGguf,                // a GGUF file's values for its architecture, without that prefix
+  kGguf,                // a GGUF file's values for its architecture, without prefix
 };
 
 /// Keys of an object in such a file that its reader did not request.
@@ -23,8 +23,9 @@ struct UnreadKeys {
   std::vector<std::string> unknown;  // in the object's order
 };
 
-/// Sorts the members of `object` that are not in `read`. Treats null as absent, and omits keys
-/// known to have no effect here. src/files/foreign_files.cpp lists both kinds.
+/// Classifies the members of `object` that are not in `read`. Treats null as absent, and omits keys
+/// that are known to have no effect here. src/files/foreign_files.cpp lists the keys that change
+/// results and the keys without effect.
 UnreadKeys sort_unread_keys(const boost::json::object& object, ForeignFile file,
                             const std::set<std::string>& read);
 
@@ -34,7 +35,7 @@ bool affects_generation(const std::string& key);
 /// Warns in one line that these keys of the file at `path` are ignored, if there are any.
 void warn_of_unknown_keys(const std::string& path, const std::vector<std::string>& keys);
 
-/// Folder of additional chat templates, as NAME.jinja.
+/// Folder of additional chat templates, each in a file NAME.jinja.
 inline constexpr std::string_view kTemplateFolder = "additional_chat_templates";
 inline constexpr std::size_t kLargestTemplate = std::size_t{1} << 20;
 
@@ -43,10 +44,11 @@ struct NamedTemplate {
   std::string place;  // for messages
 };
 
-/// Finds the chat templates among a tokenizer's files like transformers: chat_template.jinja is
-/// "default", additional_chat_templates/NAME.jinja is NAME; then come those in
-/// tokenizer_config.json's chat_template, a text or a list of {name, template}. `folder` is for
-/// messages. Throws DataError if there are some and none is "default".
+/// Finds the chat templates among a tokenizer's files like transformers. chat_template.jinja is the
+/// template "default", and additional_chat_templates/NAME.jinja is NAME. After them come the
+/// templates in tokenizer_config.json's chat_template, which is a text or a list of {name,
+/// template}. `folder` is for messages. Throws DataError if there are templates and none is
+/// "default".
 std::vector<NamedTemplate> named_templates(const std::map<std::string, std::string>& files,
                                            const std::string& folder);
 

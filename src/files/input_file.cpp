@@ -42,7 +42,8 @@ void allow_more_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// Returns -1 and sets errno on failure. O_NONBLOCK: opening a pipe must not wait for its writer.
+/// Opens a file for reading. Returns -1 and sets errno on failure. Uses O_NONBLOCK, because opening
+/// a pipe must not wait for its writer.
 int open_for_reading(const std::filesystem::path& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   const int file = ::open(path.c_str(), kFlags);
@@ -61,7 +62,7 @@ std::string content_of(const InputFile& file, std::size_t max_bytes) {
   return text;
 }
 
-/// Returns a new file without a name, or -1 with errno.
+/// Returns a new file without a name. Returns -1 and sets errno on failure.
 int open_unnamed() {
   const std::string folder = std::filesystem::temp_directory_path();
   const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -34,7 +34,7 @@ class Handler {
   void set_line(std::size_t line) { line_ = line; }
   bool number_too_large() const { return number_too_large_; }
   WideIntegers take_wide_integers() { return std::move(wide_integers_); }
-  /// Returns the duplicate key if that ended the parsing, or "".
+  /// Returns the duplicate key that ended the parsing, or "" if none did.
   const std::string& duplicate() const { return duplicate_; }
 
   bool on_document_begin(json::error_code&) { return true; }
@@ -129,7 +129,8 @@ class Handler {
     std::set<std::string> keys;
     std::set<std::string>::const_iterator key;  // the last one
   };
-  /// Truncated to kLongestPath bytes, since all keys of an object begin with its path.
+  /// Returns the path of the current key, truncated to kLongestPath bytes, because the paths of all
+  /// keys in an object begin with the object's path.
   std::string path() const {
     std::string path;
     for (const Level& level : levels_) {
@@ -198,7 +199,7 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
 constexpr const char* kFloatKey = "__float__";
 constexpr std::string_view kFloatNames[] = {"NaN", "Infinity", "-Infinity"};
 
-/// Returns the name at the start of the text, or "".
+/// Returns the name of NaN or an infinity at the start of the text, or "".
 std::string_view float_name_at(std::string_view text) {
   for (const std::string_view name : kFloatNames)
     if (text.starts_with(name)) return name;
@@ -235,7 +236,7 @@ void append_escaped(std::string& out, char character) {
   }
 }
 
-/// Keeps `<` unescaped, for files that other programs read.
+/// Returns a JSON string in which `<` stays unescaped, for files that other programs read.
 std::string quoted(std::string_view text) {
   return json::serialize(json::string(well_formed_utf8(text)));
 }

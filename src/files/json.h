@@ -29,7 +29,7 @@ struct JsonKeys {
     std::size_t line = 0;
   };
   std::vector<Duplicate> duplicates;
-  std::map<std::string, std::size_t> lines;  // of keys outside arrays, by path, unless it is long
+  std::map<std::string, std::size_t> lines;  // of keys outside arrays, by path; omits long paths
 };
 
 /// Parses untrusted text: no comments, valid UTF-8 only, bounded size and depth, no duplicate key
@@ -38,7 +38,7 @@ struct JsonKeys {
 json::value parse_json_text(std::string_view text, const std::string& name,
                             const JsonLimits& limits = {});
 
-/// Parses and records the lines of keys; the last value of a duplicate key counts.
+/// Parses a text and records the lines of keys. If a key is duplicate, its last value counts.
 json::value parse_json_text(std::string_view text, const std::string& name, JsonKeys& keys);
 
 /// Parses a file; see parse_json_text. Throws MissingInput, DataError, IoError.
@@ -47,7 +47,7 @@ json::value read_json(const std::filesystem::path& path, const JsonLimits& limit
 /// Integers beyond 64 bits, keyed by the doubles that they were read as.
 using WideIntegers = std::map<double, std::string>;
 
-/// parse_json_text that also records integers that were not read exactly.
+/// Parses like parse_json_text, and records the integers that were not read exactly in `wide`.
 json::value parse_noted_json(std::string_view text, const std::string& name, std::size_t max_bytes,
                              WideIntegers& wide);
 
@@ -62,21 +62,23 @@ std::string with_named_floats(std::string_view text);
 
 /// Returns a number, or the number named by such an object; nullopt for any other value.
 std::optional<double> number_of(const json::value& value);
-/// Returns such an object for a number that JSON lacks, else the number.
+/// Returns an object of this kind for a number that JSON lacks, else the number.
 json::value named_float(double number);
 
-/// Formats with two spaces per level, arrays of plain values on one line, doubles in the shortest
-/// form that reads back the same, null for NaN and infinities. Invalid UTF-8 bytes become U+FFFD.
+/// Formats a value with two spaces per level and arrays of plain values on one line. Doubles have
+/// the shortest form that reads back the same; NaN and infinities become null. Invalid UTF-8 bytes
+/// become U+FFFD.
 std::string pretty_json(const json::value& value);
 
-/// pretty_json with ".0" after whole doubles, for readers that take 3 for an integer.
+/// Formats like pretty_json, but with ".0" after whole doubles, for readers that take 3 for an
+/// integer.
 std::string typed_pretty_json(const json::value& value);
 
-/// Formats on one line, with doubles in the shortest form that reads back the same, null for NaN
-/// and infinities, and strings as in json_string.
+/// Formats a value on one line. Doubles have the shortest form that reads back the same, NaN and
+/// infinities become null, and strings are as in json_string.
 std::string json_line(const json::value& value);
 
-/// null for an absent number or an empty text.
+/// Return the value, or null for an absent number or an empty text.
 json::value json_or_null(const std::optional<double>& number);
 json::value json_or_null(const std::string& text);
 

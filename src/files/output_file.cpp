@@ -23,14 +23,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Changes with each system start.
+/// Returns an identifier that changes with each system start.
 std::string boot() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
   return id.empty() ? "0" : id.substr(0, id.find('-'));
 }
 
-/// Process ids are unique only within a namespace: containers have separate ones.
+/// Returns the process namespace. Process ids are unique only within a namespace, and containers
+/// have separate ones.
 std::string name_space() {
   std::error_code error;
   const std::string link = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
@@ -44,7 +45,7 @@ struct Maker {
   pid_t process = 0;
 };
 
-/// Process 0 if it is not a mark.
+/// Returns the contents of a mark. The process is 0 if the text is not a mark.
 Maker maker_of(std::string_view mark) {
   std::array<std::string_view, 4> last;  // random number, process, name space, boot
   for (std::string_view& field : last) {
@@ -59,7 +60,8 @@ Maker maker_of(std::string_view mark) {
   return maker;
 }
 
-/// Returns false if `to` exists (EEXIST), or with the reason in errno.
+/// Renames `from` to `to` if `to` does not exist. On failure, returns false with the reason in
+/// errno; EEXIST means that `to` exists.
 bool rename_if_absent(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno != EINVAL && errno != ENOSYS) return false;
@@ -105,8 +107,9 @@ fs::path sibling(const fs::path& path, const char* what) {
 
 constexpr const char *kPartial = ".partial-", *kOld = ".old-";
 
-/// Removes leftovers next to `path` of processes ended by a signal or a power cut: partial folders,
-/// and replaced ones if their successor is in place. Keeps files that another host may be writing.
+/// Removes leftovers next to `path` from processes that were ended by a signal or a power cut:
+/// partial folders, and replaced folders if the new one is in place. Keeps files that another host
+/// may be writing.
 void remove_leftover(const fs::path& path) {
   const std::string hidden = concat(".", path.filename().string());
   std::error_code unreadable;
@@ -208,8 +211,8 @@ void OutputFile::write_at_start(const void* data, std::size_t bytes) {
   write(data, bytes);
 }
 
-/// Writes out in pieces, so that a slow disk shows progress, instead of only waiting in fsync.
-/// Failures are left to fsync.
+/// Writes the contents to disk in parts, so that a slow disk shows progress, instead of only
+/// waiting in fsync. Leaves the report of failures to fsync.
 void OutputFile::write_out() const {
   const ::off_t end = ::lseek(file_.number(), 0, SEEK_END);
   const auto most = static_cast<::off_t>(kMaxBytesAtOnce);

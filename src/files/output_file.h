@@ -10,8 +10,8 @@ namespace hybrid_trainer {
 /// process and a random number.
 std::string temporary_mark();
 
-/// Returns whether the process that made the mark has certainly ended. False if unknown, for
-/// example on another host or in another container, or if the text is not a mark.
+/// Returns whether the process that made the mark has certainly ended. Returns false if that is
+/// unknown, for example on another host or in another container, or if the text is not a mark.
 bool creator_has_exited(std::string_view mark);
 
 /// Makes the names within a folder durable. Throws IoError.
@@ -24,18 +24,18 @@ void make_folders(const std::filesystem::path& path);
 /// Makes everything below the folder durable. Throws IoError.
 void sync_tree(const std::filesystem::path& path);
 
-/// Renames the finished folder `from` to `to`. Swaps it with an existing `to`, or moves that to
-/// `aside` if the file system cannot swap. Returns false, with errno set and nothing changed, on
-/// error.
+/// Renames the finished folder `from` to `to`. If `to` exists, swaps the two folders. If the file
+/// system cannot swap, moves the old folder to `aside`. On error, returns false, with errno set and
+/// nothing changed.
 bool exchange_folder(const std::filesystem::path& from, const std::filesystem::path& to,
                      const std::filesystem::path& aside);
 
-/// A file being written. Every failure is an IoError that names it, or `called`, the file that it
-/// will replace; CannotCreate if it cannot be created. The contents are reliable only once it is
-/// closed.
+/// A file being written. Every failure throws an IoError, or CannotCreate if the file cannot be
+/// created. Its message names the file or, if given, `called`, the file that will be replaced. The
+/// contents are reliable only once the file is closed.
 class OutputFile {
  public:
-  enum class Existing { kEmpty, kRefuse };  // a file at the path; links are refused, too
+  enum class Existing { kEmpty, kRefuse };  // for an existing file; kRefuse also refuses links
   /// Creates `path`, or empties it.
   explicit OutputFile(const std::filesystem::path& path, Existing existing = Existing::kEmpty)
       : OutputFile(path, existing, path) {}
@@ -47,7 +47,7 @@ class OutputFile {
   /// Overwrites the first bytes.
   void write_at_start(const void* data, std::size_t bytes);
   void close() { file_.close(path_); }
-  /// fsync and close.
+  /// Calls fsync and closes the file.
   void sync_and_close();
 
  private:
@@ -66,8 +66,8 @@ void write_file(const std::filesystem::path& path, std::string_view text);
 void replace_file(const std::filesystem::path& path, std::string_view text);
 /// Replaces a file by the output of `write`.
 void replace_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
-/// Writes a new file, which appears whole or not at all. Throws CannotCreate if `path` exists at
-/// the end, which is then unchanged; otherwise like replace_file.
+/// Writes a new file, which appears whole or not at all. If `path` exists when the new file is
+/// complete, leaves it unchanged and throws CannotCreate. Otherwise like replace_file.
 void create_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
 
 /// A folder that appears whole or not at all: it is filled under a hidden name in the same parent
@@ -83,14 +83,15 @@ class OutputFolder {
 
   /// Returns its absolute path, with links resolved.
   const std::filesystem::path& path() const { return path_; }
-  /// Throws CannotCreate if its parent is not writable, or for Existing::kRefuse if `path` is
-  /// anything but an empty folder.
+  /// Throws CannotCreate if the parent folder of `path` is not writable. With Existing::kRefuse,
+  /// also throws it if `path` exists and is not an empty folder.
   void require_free() const;
   /// Creates the folder to fill, and removes leftovers of this host's processes that ended before
-  /// their commit. Throws CannotCreate, also like require_free.
+  /// their commit. Throws CannotCreate if the folder cannot be created, and as require_free.
   const std::filesystem::path& create();
-  /// Makes it durable under its name; at any time either the old folder or the new one is complete.
-  /// Throws CannotCreate if an item that may not be replaced has appeared there, IoError.
+  /// Makes the folder durable under its name. At any time, either the old or the new folder is
+  /// complete. Throws CannotCreate if something that may not be replaced has appeared at `path`,
+  /// IoError.
   void commit();
 
  private:

@@ -192,7 +192,8 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr std::size_t kLengthBytes = 8;
 
-/// Using a Git LFS pointer file instead of the weights is a common mistake.
+/// Throws DataError for a Git LFS pointer file, which is often used instead of the weights by
+/// mistake.
 void refuse_git_lfs_pointer(const InputFile& file) {
   constexpr std::string_view kPointer = "version https://git-lfs";
   if (file.bytes() < kPointer.size()) return;

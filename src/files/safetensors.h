@@ -34,22 +34,24 @@ class SafetensorsFile {
   }  // sorted by their offsets
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return index_.count(name) > 0; }
-  /// Throws DataError suggesting the nearest name.
+  /// Returns the header's description of a tensor. Throws DataError suggesting the nearest name.
   const SafetensorsEntry& entry(const std::string& name) const;
 
-  /// Renames each tensor whose name begins with `from` to begin with `to` instead, unless that name
-  /// is taken. Returns whether there was any.
+  /// Replaces the prefix `from` by `to` in the names of tensors, except if the new name is taken.
+  /// Returns whether a name has changed.
   bool rename(const std::string& from, const std::string& to);
 
-  /// Reads into a tensor of the same shape: unchanged if the dtypes are equal; F32, BF16, F16, F64
-  /// and I64 into F32 or BF16; I64 into I32 if every value fits. Throws DataError otherwise,
-  /// IoError.
+  /// Reads a tensor into one of the same shape. Copies the elements if the dtypes are equal.
+  /// Otherwise converts F32, BF16, F16, F64 and I64 to F32 or BF16, and I64 to I32 if every value
+  /// fits. Throws DataError for other shapes or dtypes, IoError.
   void read(const std::string& name, const Tensor& into) const;
-  /// Reads part `part` of several equal parts, each with the elements of `into`, whose shape may
-  /// differ; converts like read. Throws DataError if the tensor is too short.
+  /// Reads part number `part` of a tensor that consists of several equal parts. Each part has the
+  /// same number of elements as `into`, whose shape may differ. Converts like read. Throws
+  /// DataError if the tensor is too short.
   void read_part(const std::string& name, std::int64_t part, const Tensor& into) const;
-  /// Reads the elements of `into`, of the file's dtype, from `first` on, in row-major order. Throws
-  /// DataError if the tensor has another dtype or is too short, IoError.
+  /// Reads consecutive elements in row-major order into `into`, beginning with element `first`.
+  /// `into` must have the file's dtype. Throws DataError if the tensor has another dtype or is too
+  /// short, IoError.
   void read_elements(const std::string& name, std::int64_t first, const Tensor& into) const;
   /// Reads `bytes` of the tensor from `begin` on. Throws DataError if it does not exist, IoError.
   void read_bytes(const std::string& name, std::size_t begin, void* to, std::size_t bytes) const {
@@ -79,11 +81,11 @@ struct LazyTensor {
   std::function<Tensor()> make;
 };
 
-/// Writes a safetensors file to a temporary file in the folder of `path`, fsync, rename. The same
-/// tensors and metadata give the same bytes in any order. `metadata` should contain {"format",
-/// "pt"}, which Hugging Face's readers require. Copies tensors of other files unchanged, of any
-/// dtype and rank. Throws IoError, and then keeps an old file at `path`; Error if a name occurs
-/// twice, a tensor has no memory, or a created one differs from its description.
+/// Writes a safetensors file to a temporary file in the folder of `path`, calls fsync and renames
+/// it. Equal tensors and metadata give equal bytes, in any order. `metadata` should contain
+/// {"format", "pt"}, which Hugging Face's readers require. Copies tensors of other files unchanged,
+/// of any dtype and rank. Throws IoError, and then keeps an old file at `path`. Throws Error if a
+/// name occurs twice, a tensor has no memory, or a created tensor differs from its description.
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata = {{"format",
                                                                                     "pt"}},
@@ -103,15 +105,15 @@ inline constexpr std::size_t kMaxSafetensorsHeaderBytes = 100'000'000;
 /// Converts between a Tensor's dtype and its name in the file ("F32").
 std::string safetensors_name_of(DType dtype);
 std::optional<DType> tensor_dtype_of(std::string_view safetensors_name);
-/// tensor_dtype_of for this program's own files, in which F64 stays F64.
+/// Converts like tensor_dtype_of, but for this program's own files, in which F64 stays F64.
 std::optional<DType> stored_dtype_of(std::string_view safetensors_name);
 
-/// Parses and checks the header of `file` (only for messages). `data_begin`: offset of the byte
-/// buffer in the file; `data_bytes`: its length. Throws DataError.
+/// Parses and checks a header. `file`: the name of the file in messages. `data_begin`: offset of
+/// the byte buffer in the file; `data_bytes`: its length. Throws DataError.
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file,
                                            std::size_t data_begin, std::size_t data_bytes);
 
-/// Appends the contents that write_safetensors writes.
+/// Appends the contents of a safetensors file, as write_safetensors writes them, to `file`.
 FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata,
                               const std::vector<CopiedTensor>& carried = {},

@@ -14,7 +14,7 @@ namespace {
 struct Piece {
   SafetensorsEntry entry;
   std::size_t element_bytes;
-  const Tensor* tensor = nullptr;  // one of these three
+  const Tensor* tensor = nullptr;  // one of these three is set
   const SafetensorsFile* file = nullptr;
   const LazyTensor* made = nullptr;
 };
@@ -48,7 +48,8 @@ Piece piece_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
       .entry = entry, .element_bytes = elements == 0 ? 1 : entry.bytes / elements, .file = &file};
 }
 
-/// Large elements first, so that every tensor is aligned; then by name.
+/// Returns whether `a` is before `b` in the file. Tensors with larger elements come first, so that
+/// every tensor is aligned; then the order is by name.
 bool comes_before(const Piece& a, const Piece& b) {
   return a.element_bytes != b.element_bytes ? a.element_bytes > b.element_bytes
                                             : a.entry.name < b.entry.name;
@@ -66,7 +67,7 @@ void check(const std::vector<Piece>& pieces) {
   }
 }
 
-/// Length, JSON and padding to a multiple of 8.
+/// Returns the header: its length, the JSON, and padding to a multiple of 8 bytes.
 std::string header_of(const std::vector<Piece>& pieces,
                       const std::map<std::string, std::string>& metadata) {
   json::object root;

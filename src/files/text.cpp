@@ -16,7 +16,7 @@ Utf8Prefix utf8_prefix(std::string_view text, std::size_t position) {
   if (first < 0x80) return {1, 1};
   if (first < 0xC2 || first > 0xF4) return {1, 0};
   const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  unsigned char low = 0x80, high = 0xBF;  // of the second byte (Unicode 15, table 3-7)
+  unsigned char low = 0x80, high = 0xBF;  // range of the second byte (Unicode 15, table 3-7)
   if (first == 0xE0) low = 0xA0;
   if (first == 0xED) high = 0x9F;
   if (first == 0xF0) low = 0x90;
@@ -120,7 +120,8 @@ void append_decomposed(utf8proc_int32_t character, utf8proc_option_t options, Ch
   to.resize(before + static_cast<std::size_t>(count));
 }
 
-/// utf8proc_decompose swaps neighbors, in quadratic time.
+/// Sorts consecutive marks by class in O(n log n), because utf8proc_decompose swaps neighbors in
+/// quadratic time.
 void sort_marks(Characters& characters) {
   const auto mark_class = [](utf8proc_int32_t character) {
     return utf8proc_get_property(character)->combining_class;
@@ -137,7 +138,8 @@ void sort_marks(Characters& characters) {
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
 constexpr char32_t kUnreadable = 0xFFFD;
 
-/// Formats other than plain text, by their first bytes. `hint` has FILE and FILE.txt as words.
+/// A format other than plain text, recognized by its first bytes. The words FILE and FILE.txt in
+/// `hint` stand for the path.
 struct Container {
   std::string_view begin;
   const char* what;
@@ -181,7 +183,7 @@ std::string with_path(std::string text, const std::string& path) {
   return text;
 }
 
-/// Unpaired surrogates, and an odd last byte, become U+FFFD.
+/// Converts UTF-16 to UTF-8. Unpaired surrogates, and an odd last byte, become U+FFFD.
 std::string from_utf16(std::string_view bytes, bool is_big) {
   const std::size_t count = bytes.size() / 2;
   const auto unit = [&](std::size_t i) -> char32_t {

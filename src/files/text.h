@@ -7,12 +7,13 @@
 
 namespace hybrid_trainer {
 
-/// Longest prefix of a character by RFC 3629: no overlong forms, no surrogates, at most U+10FFFF.
+/// Longest prefix of a character in UTF-8 (RFC 3629: no overlong forms, no surrogates, at most
+/// U+10FFFF).
 struct Utf8Prefix {
-  std::size_t bytes = 0;   // present; 1 if no character begins here
-  std::size_t length = 0;  // of the character that they begin; 0: none
+  std::size_t bytes = 0;   // bytes of the prefix; 1 if no character begins here
+  std::size_t length = 0;  // bytes of the whole character; 0 if none begins here
 };
-/// `position` must be less than the size of `text`.
+/// Returns the prefix at `position`, which must be less than the size of `text`.
 Utf8Prefix utf8_prefix(std::string_view text, std::size_t position);
 
 struct CodePoint {
@@ -20,7 +21,7 @@ struct CodePoint {
   std::size_t bytes = 0;  // 0: the bytes at this position are not UTF-8
 };
 
-/// Returns the code point if its whole character is at `position`.
+/// Returns the code point at `position` if the whole character is there.
 CodePoint decode_utf8(std::string_view text, std::size_t position);
 void append_utf8(char32_t value, std::string& text);
 
@@ -34,7 +35,7 @@ std::size_t whole_characters(std::string_view text, std::size_t limit);
 std::size_t valid_utf8_bytes(std::string_view text, std::size_t position);
 /// Returns the text with each byte that is not UTF-8 replaced by U+FFFD.
 std::string well_formed_utf8(std::string_view text);
-/// Returns the bytes from `position` to the first valid code point, or the end.
+/// Returns the number of bytes from `position` to the first valid code point, or the end.
 std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position);
 
 /// Unicode's normalization forms of composed characters: C, or KC, which also replaces compatible
@@ -56,7 +57,8 @@ inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 /// compressed data, a table, an archive, a Git LFS pointer, UTF-32. The message names the format
 /// and how to get the text.
 void refuse_container(std::string_view begin, const std::filesystem::path& path);
-/// Checks the file at `path`, for formats that no other reader supports.
+/// Calls refuse_container with the first bytes of the file at `path`. Use it for formats that no
+/// other reader supports.
 void refuse_container(const std::filesystem::path& path);
 
 /// Returns whether the bytes begin with the byte-order mark of UTF-16.

@@ -59,7 +59,7 @@ class Beams {
   const std::vector<Beam>& running() const { return running_; }
   const Tokens& best() const { return ended_.front().text; }
 
-  /// Selects the next tokens of all beams from their total scores, (beams · vocabulary), which
+  /// Selects the next tokens of all beams. `scores` (beams · vocabulary) are total scores, which
   /// include the beams' previous scores. Returns whether the search continues.
   bool advance(std::span<const float> scores) {
     const std::vector<Beam> candidates = best_of(scores);
@@ -79,7 +79,7 @@ class Beams {
     return static_cast<float>(std::pow(static_cast<double>(tokens), settings_.length_penalty));
   }
 
-  /// Returns enough candidates to continue even if the best ones all end.
+  /// Returns the best candidates, enough to continue even if the best ones all end.
   std::vector<Beam> best_of(std::span<const float> scores) const {
     const std::size_t vocabulary = scores.size() / count();
     const std::size_t kept = std::min(
@@ -113,7 +113,7 @@ class Beams {
     running_ = std::move(next);
   }
 
-  /// Ends only candidates that are among the best beams.
+  /// Updates the finished texts. Only candidates that are among the best count() ones can end.
   void select_finished(const std::vector<Beam>& candidates) {
     const bool is_full =
         settings_.end == EarlyStopping::kEnough &&

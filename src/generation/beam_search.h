@@ -7,40 +7,42 @@
 
 namespace hybrid_trainer {
 
-/// Changes the scores of a text's next token; −∞ forbids one. The text includes its prefix.
+/// Changes the scores of a text's next token. A score of −∞ forbids a token. The text includes its
+/// prefix.
 using ScoreRule = std::function<void(std::span<float> scores, std::span<const std::int32_t> text)>;
 
 /// Condition for continuing a search that has enough finished texts.
 enum class EarlyStopping {
-  kGuess,    // a running text would beat the worst of them if it ended now
+  kGuess,    // a running text would beat the worst finished one if it ended now
   kEnough,   // never
-  kCertain,  // a running text could beat it at the largest length
+  kCertain,  // a running text could beat the worst finished one at the largest length
 };
 
 struct BeamSettings {
-  std::int64_t longest = 0;  // of a text with its prefix; at most the model's context
+  std::int64_t longest = 0;  // largest length of a text with its prefix; at most the context
   std::vector<std::int32_t> end_tokens{};
   double length_penalty = 1;  // divides a text's log-likelihood by its length to this power
   EarlyStopping end = EarlyStopping::kGuess;
 };
 
-/// Beam search for the most likely text. Equivalent to transformers' generate without sampling.
-/// With one beam, greedy decoding.
+/// Searches for the most likely text with several beams. Equivalent to transformers' generate
+/// without sampling. With one beam, decodes greedily.
 class BeamSearch {
  public:
-  /// Allocates memory for `room.texts` beams of `room.tokens` tokens. All follow the source encoded
-  /// in the model when write is called. Both arguments must outlive this. Throws OutOfMemory.
+  /// Allocates memory for `room.texts` beams of `room.tokens` tokens. All beams follow the source
+  /// that is encoded in the model when write is called. Model and stream must outlive this. Throws
+  /// OutOfMemory.
   BeamSearch(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream);
   ~BeamSearch();
   BeamSearch(const BeamSearch&) = delete;
   BeamSearch& operator=(const BeamSearch&) = delete;
 
-  /// Returns the tokens after `prefix` (not empty); the last one may be an end token. `rule`
-  /// gets logits with one beam, else log-likelihoods. Throws Error if the model's state cannot
+  /// Returns the tokens after `prefix` (not empty); the last one may be an end token. With one
+  /// beam, `rule` gets logits, otherwise log-likelihoods. Throws Error if the model's state cannot
   /// branch.
   std::vector<std::int32_t> write(std::span<const std::int32_t> prefix,
                                   const BeamSettings& settings, const ScoreRule& rule);
-  /// Returns the logits after `prefix`, for questions other than the text.
+  /// Returns the logits after `prefix`, for uses other than text generation.
   std::span<const float> logits(std::span<const std::int32_t> prefix) {
     decoder_.begin(0, prefix);
     return decoder_.logits(0);

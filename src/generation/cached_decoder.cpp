@@ -33,7 +33,7 @@ Tensor host_f32(const Tensor& values, const Stream& host, const Stream& stream) 
 
 namespace {
 
-/// Returns the first `pinned` tokens of a text and those after the next `dropped` ones.
+/// Returns a text without the `dropped` tokens that follow its first `pinned` ones.
 std::vector<std::int32_t> without(std::span<const std::int32_t> text, std::int64_t pinned,
                                   std::int64_t dropped) {
   const auto begin = text.begin();
@@ -44,8 +44,9 @@ std::vector<std::int32_t> without(std::span<const std::int32_t> text, std::int64
 
 constexpr std::int64_t kLongPart = 16;  // shortest part that is worth a copy of the state
 
-/// Returns the number of texts that fit in three quarters of the system's memory, since a CPU pool
-/// can allocate more than exists. `make_one` makes a decoder for one text.
+/// Returns the number of texts that fit in three quarters of the system's available memory. Limits
+/// texts on the CPU, whose pool can allocate more memory than exists. `make_one` makes a decoder
+/// for one text.
 template <class MakeOne>
 std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
   const std::size_t available = machine_memory().available_bytes / 4 * 3;
@@ -124,7 +125,8 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   if (parts.drafted == 0 && tokens.size(1) > kLongPart) keep();
 }
 
-/// Keeps states that cannot return to any token, for rejected drafts and shorter common prefixes.
+/// Keeps a copy of a state that cannot return to any token, for rejected drafts and shorter common
+/// prefixes.
 void CachedDecoder::keep() {
   const bool is_of_use = state_->can_keep() && !state_->can_rewind();
   if (is_of_use && state_->position() > 0) state_->keep(stream_);
@@ -177,7 +179,7 @@ void BatchDecoder::add(std::span<const Next> tokens) {
       following.push_back({row, token});
     }
   }
-  // More than kFewRows rows give other bits on the CPU.
+  // On the CPU, more than kFewRows rows at a time would give different bits.
   const bool in_parts = stream_.device().type == DeviceType::kCpu;
   const auto most = in_parts ? static_cast<std::size_t>(kernels::kFewRows) : following.size();
   for (std::span<const Next> rest = following; !rest.empty();) {

@@ -12,8 +12,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the summed losses of a batch's tokens. Runs forward in `parts` parts; doubles their
-/// number if memory is short and `may_split`.
+/// Returns the sum of the losses of a batch's tokens. Runs the forward pass on `parts` parts of the
+/// batch. Doubles `parts` if memory is short and `may_split` is true.
 double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pass,
                             std::int64_t& parts, bool may_split, const Stream& stream) {
   for (;;) {
@@ -121,7 +121,8 @@ double ContinuationScores::log_probability(std::int64_t row, std::int32_t token)
   return value;
 }
 
-/// The logits after the prompt serve all first tokens. The last tokens need no processing.
+/// Uses the logits after the prompt for the first token of each continuation. Does not process the
+/// last tokens, because nothing follows them.
 std::vector<double> ContinuationScores::log_likelihoods(
     std::span<const std::int32_t> prompt,
     std::span<const std::vector<std::int32_t>> continuations) {

@@ -28,14 +28,15 @@ struct EvaluationShare {
   int index = 0, count = 1;
   /// Gathers the text of each rank, by index. Collective; called once.
   std::function<std::vector<std::string>(std::string_view)> gather{};
-  /// Passes are collective: each rank makes the same number, of whole batches.
+  /// Whether passes are collective, so that each rank makes the same number of passes, on whole
+  /// batches.
   bool in_step = false;
 };
 
 /// Computes the loss over all targets of the batches, without dropout. Does not change weights,
-/// moments or counters. `dtype`: of activations and products. If memory is short, splits batches
-/// into parts, and long sequences into segments (LossModel::segment_for); throws OutOfMemory if a
-/// single window does not fit. Throws Diverged if the loss is not finite.
+/// moments or counters. `dtype` is the type of activations and products. If memory is short, splits
+/// batches into parts, and long sequences into segments (LossModel::segment_for). Throws
+/// OutOfMemory if a single window does not fit, and Diverged if the loss is not finite.
 EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType dtype,
                           const Stream& stream, const EvaluationShare& share = {},
                           std::int64_t segment_length = 0);
@@ -43,14 +44,14 @@ EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType
 /// Scores continuations of a common prompt by their likelihood.
 class ContinuationScores {
  public:
-  /// `dtype`: of activations, products and caches. Model and stream must outlive this.
+  /// `dtype` is the type of activations, products and caches. Model and stream must outlive this.
   ContinuationScores(LanguageModel& model, DType dtype, const Stream& stream)
       : decoder_(model, dtype, stream) {}
 
   /// Returns the log-likelihood of each continuation of `prompt`: the sum of its tokens'
   /// log-probabilities, in nats. Prompt and continuations must not be empty. Computes the prompt
-  /// once, reusing the prefix that it shares with the previous one. Throws Error if one does not
-  /// fit the context, OutOfMemory, and Diverged if a logit is not finite.
+  /// once, and reuses the prefix that it shares with the previous call's text. Throws Error if a
+  /// continuation does not fit the context, OutOfMemory, and Diverged if a logit is not finite.
   std::vector<double> log_likelihoods(std::span<const std::int32_t> prompt,
                                       std::span<const std::vector<std::int32_t>> continuations);
 

@@ -6,16 +6,17 @@
 
 namespace hybrid_trainer {
 
-/// Ends a stream of text before the first of some strings. Holds back a possible prefix of one.
+/// Ends a stream of text before the first stop string. Holds back text that may begin a stop
+/// string.
 class StopStrings {
  public:
-  /// Throws UsageError if one is empty.
+  /// Throws UsageError if a string is empty.
   explicit StopStrings(std::vector<std::string> strings);
-  /// Returns the text that precedes any stop string for certain.
+  /// Adds a piece. Returns the text that is now certain to come before any stop string.
   std::string add(std::string_view piece);
-  /// Returns whether a stop string was found; no text follows.
+  /// Returns whether a stop string was found; add then returns no more text.
   bool reached() const { return reached_; }
-  /// Returns the text held back, for a text that ends without a stop.
+  /// Returns the text that is still held back. Call it if the text ends without a stop string.
   std::string rest() { return std::exchange(held_, {}); }
 
  private:
@@ -39,9 +40,9 @@ class GrowingText {
   const std::vector<std::int32_t>& text() const { return text_; }
   const SamplingSettings& sampling() const { return sampling_; }
   std::int64_t tokens() const { return tokens_; }  // generated tokens
-  /// Number of tokens that may still be generated.
+  /// Returns the number of tokens that may still be generated.
   std::int64_t left() const { return rules_.longest - std::ssize(text_); }
-  /// Number of tokens that both model and tokenizer have.
+  /// Returns the number of tokens that both model and tokenizer have.
   std::size_t words() const { return words_; }
 
  private:

@@ -58,7 +58,7 @@ std::vector<float> penalized(std::span<const float> logits, std::span<const std:
   return result;
 }
 
-/// Standard exponential random numbers of a position, one per token.
+/// Generates the standard exponential random numbers of a position, one per token.
 class Exponentials {
  public:
   Exponentials(std::uint64_t seed, std::uint64_t position)
@@ -76,8 +76,8 @@ class Exponentials {
   std::array<std::uint32_t, 4> words_;
 };
 
-/// Returns the candidate with the smallest exponential time, its weight being the rate; each is
-/// chosen with its probability.
+/// Returns the candidate with the smallest exponentially distributed time, whose rate is the
+/// candidate's weight. This chooses each candidate with its probability.
 std::int32_t first_to_come(const std::vector<Candidate>& candidates, Exponentials times) {
   Candidate first{-1, 0};
   for (const Candidate& candidate : candidates) {

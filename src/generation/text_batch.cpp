@@ -95,7 +95,7 @@ class TextRows {
   std::vector<std::unique_ptr<TextInRow>> rows_;
 };
 
-/// Returns the longest length of the texts with `more` tokens.
+/// Returns the length of the longest text after it has grown by `more` tokens, at most `context`.
 std::int64_t tokens_of(std::span<const std::vector<std::int32_t>> texts, std::int64_t more,
                        std::int64_t context) {
   std::int64_t longest = 0;
@@ -168,7 +168,7 @@ std::vector<std::string> generate_in_dtype(LanguageModel& model, DType dtype, co
     model.round_inputs(true);
     for (const auto& [weight, of_weight] : before) weight->compute_in(dtype, stream);
     texts = write();
-  } catch (const OutOfMemory&) {  // training itself needs less, or reports it
+  } catch (const OutOfMemory&) {  // training itself needs less memory, or reports the shortage
     texts.clear();
   } catch (...) {
     compute_as_before();

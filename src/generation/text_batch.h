@@ -11,16 +11,16 @@ namespace hybrid_trainer {
 struct GeneratedText {
   std::string text;                 // after the prompt
   std::int64_t tokens = 0;          // generated tokens
-  std::int64_t dropped_tokens = 0;  // processed tokens dropped before the end
+  std::int64_t dropped_tokens = 0;  // tokens dropped from the context before the end
 };
 
 using TextCallback = std::function<void(std::size_t i, const GeneratedText&)>;
 
-/// Continues texts, none empty, in the decoder's rows; a finished text frees its row for the next
-/// one. On the CPU, text i (from 0) equals the result of continue_text with seed
-/// settings.sampling.seed + i. Calls `done` for each, in order. The decoder's rows need room for
-/// each text and settings.tokens more, or the model's context. Throws UsageError (settings), or as
-/// check_text, before writing any.
+/// Continues texts in the decoder's rows. No text may be empty. A finished text frees its row for
+/// the next one. On the CPU, text i (from 0) equals the result of continue_text with seed
+/// settings.sampling.seed + i. Calls `done` for each text, in order. The decoder's rows need room
+/// for each text and settings.tokens more tokens, or for the model's context. Throws UsageError for
+/// invalid settings, or like check_text, before writing any text.
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
                     const GenerationSettings& settings, const TextCallback& done);
@@ -40,8 +40,8 @@ void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
                     const GenerationSettings& settings, const TextCallback& done);
 
-/// Returns the texts that `write` generates while the model computes in `dtype`, with rounded
-/// inputs if that is faster; then restores the model's settings. Returns none if memory is short.
+/// Calls `write` while the model computes in `dtype`, with rounded inputs if that is faster, and
+/// returns the generated texts. Restores the model's settings. Returns none if memory is short.
 std::vector<std::string> generate_in_dtype(LanguageModel& model, DType dtype, const Stream& stream,
                                            const std::function<std::vector<std::string>()>& write);
 

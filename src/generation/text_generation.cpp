@@ -23,8 +23,8 @@ void remember(double& average, double seconds) {
       average == 0 ? seconds : average + kNew * (std::min(seconds, kSlowest * average) - average);
 }
 
-/// Returns the expected number of tokens of a round with k drafts, each accepted with this
-/// probability if those before it are.
+/// Returns the expected number of tokens of a round with k drafts. Each draft is accepted with this
+/// probability, provided that all previous drafts are accepted.
 double tokens_made(std::int64_t k, double share_taken) {
   double sum = 1, product = 1;
   for (std::int64_t i = 0; i < k; ++i) sum += product *= share_taken;
@@ -39,7 +39,7 @@ struct Round {
   std::int64_t taken = 0;
   double seconds = 0;
 
-  /// Whether the token is the next draft, so that its logits exist already.
+  /// Takes the token if it is the next draft, whose logits exist already. Returns whether it is.
   bool takes(std::int32_t token) {
     const auto at = static_cast<std::size_t>(taken);
     if (at >= drafts.size() || drafts[at] != token) return false;

@@ -8,9 +8,9 @@ namespace hybrid_trainer {
 /// Returns the format of a type that stores numbers in blocks; nullopt for other types.
 std::optional<kernels::BlockFormat> block_format_of(GgufType type);
 
-/// Encodes to a writable type: f32, f16, bf16, q8_0, q4_0.
-/// `values` are whole blocks; `to` has block_of(type).bytes for each. Rounds to nearest, like
-/// ggml's reference. Throws DataError if f16 cannot represent a value.
+/// Encodes values to a type that can be written: f32, f16, bf16, q8_0, q4_0. `values` must be whole
+/// blocks, and `to` has block_of(type).bytes bytes for each block. Rounds to nearest, like ggml's
+/// reference. Throws DataError if f16 cannot represent a value.
 void encode_blocks(GgufType type, std::span<const float> values, std::byte* to);
 
 /// Decodes blocks of any type, in ggml's order of operations. Source: ggml, ggml-quants.c.

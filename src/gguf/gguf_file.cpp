@@ -137,7 +137,8 @@ void GgufHeaderReader::fill(std::size_t bytes) {
 
 constexpr std::size_t kLongestText = std::size_t{1} << 28;
 
-/// Calls f with a number of the kind's type and of the widest of its sort; false for other kinds.
+/// Calls f(stored, wide) with a number of the kind's type and one of the widest type of its sort.
+/// Returns false for kinds that are not numbers or Booleans.
 template <class F>
 bool visit_kind(GgufKind kind, const F& f) {
   switch (kind) {

@@ -12,7 +12,8 @@
 
 namespace hybrid_trainer {
 
-/// Types of tensors, with ggml's numbers. All but the first three are blocks of a row's elements.
+/// Types of tensors, with ggml's numbers. All except f32, f16 and bf16 store blocks of a row's
+/// elements.
 enum class GgufType : std::uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -36,14 +37,14 @@ struct GgufBlock {
 };
 GgufBlock block_of(GgufType type);
 
-/// Returns the type of one of ggml's numbers, or nullopt if it is not supported.
+/// Returns the type with this number in ggml, or nullopt if it is not supported.
 std::optional<GgufType> gguf_type_of(std::uint32_t number);
-/// Returns ggml's name of an unsupported number, or "number 99".
+/// Returns ggml's name of an unsupported type by its number, or "number 99" if unknown.
 std::string unread_gguf_type(std::uint32_t number);
 /// Returns "f32, f16, …".
 std::string gguf_types_text();
 
-/// Kinds of values of a GGUF file, with its numbers. Source: ggml, docs/gguf.md, version 3.
+/// Kinds of values, with their numbers in GGUF files. Source: ggml, docs/gguf.md, version 3.
 enum class GgufKind : std::uint32_t {
   kU8,
   kI8,
@@ -60,7 +61,7 @@ enum class GgufKind : std::uint32_t {
   kF64
 };
 
-/// A value; numbers are widened.
+/// A value of a key. A number is stored in the widest type of its sort.
 struct GgufValue {
   using Content = std::variant<std::uint64_t, std::int64_t, double, bool, std::string,
                                std::vector<std::uint64_t>, std::vector<std::int64_t>,
@@ -82,8 +83,8 @@ struct GgufTensor {
 class GgufFile {
  public:
   /// Reads the part before the tensors' data. Throws MissingInput, IoError, or DataError if it is
-  /// not a GGUF file, or its version, byte order or types are not supported. Refuses damaged files:
-  /// everything described must be inside the file.
+  /// not a GGUF file, or its version, byte order or types are not supported. Refuses damaged files,
+  /// which describe data outside the file.
   explicit GgufFile(const std::filesystem::path& path);
 
   /// Returns whether the file begins like GGUF, or has the extension .gguf and may be damaged.
@@ -95,12 +96,13 @@ class GgufFile {
   const std::map<std::string, GgufValue>& values() const { return values_; }
   /// Returns the value of a key, or null.
   const GgufValue* find(const std::string& key) const;
-  /// Returns a value of any width; nullopt if the key is absent. Throw DataError for another kind.
+  /// Returns a value of any width; nullopt if the key is absent. This function and the next ones
+  /// throw DataError for a value of another kind.
   std::optional<std::string> text(const std::string& key) const;
   std::optional<std::int64_t> count(const std::string& key) const;
   std::optional<double> number(const std::string& key) const;
   std::optional<bool> flag(const std::string& key) const;
-  /// Returns arrays; empty if the key is absent.
+  /// Returns an array; empty if the key is absent.
   std::vector<std::string> texts(const std::string& key) const;
   std::vector<std::int64_t> counts(const std::string& key) const;
   std::vector<double> numbers(const std::string& key) const;
@@ -109,7 +111,7 @@ class GgufFile {
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   /// Returns the tensor of that name, or null.
   const GgufTensor* find_tensor(const std::string& name) const;
-  /// Throws DataError if there is none.
+  /// Returns the tensor of that name. Throws DataError if there is none.
   const GgufTensor& tensor(const std::string& name) const;
   /// Returns the decoded tensor, f32 on the host. Throws IoError.
   Tensor values_of(const GgufTensor& tensor) const;

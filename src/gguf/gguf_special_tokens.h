@@ -15,20 +15,21 @@ struct GgufSpecialTokens {
     std::string text{};
   };
   std::vector<Token> tokens{};
-  /// Tokens at which llama.cpp ends an answer: named ones, and those with common names, in order.
+  /// Tokens at which llama.cpp ends an answer, in order: tokens that keys name, and tokens with
+  /// common names.
   std::vector<std::int64_t> ends{};
 
-  /// Returns null if the file names none.
+  /// Returns the token with this role, or null if the file names none.
   const Token* find(const std::string& role) const;
 };
 
-/// Returns whether llama.cpp ends an answer at a token of this text without a key that names it.
+/// Returns whether llama.cpp ends an answer at a token of this text even if no key names the token.
 bool is_end_of_turn_name(std::string_view text);
 
 /// Returns the chat templates by name: "default" and the file's other templates.
 std::vector<std::pair<std::string, std::string>> gguf_chat_templates(const GgufFile& file);
 
-/// Throws DataError if an id is not a token.
+/// Reads the special tokens of a file. Throws DataError if an id is not a token.
 GgufSpecialTokens read_gguf_special_tokens(const GgufFile& file);
 
 }  // namespace hybrid_trainer

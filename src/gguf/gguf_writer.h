@@ -20,7 +20,7 @@ GgufPair gguf_numbers(std::string key, std::vector<double> values);         // f
 GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values);  // i32
 GgufPair gguf_flags(std::string key, std::vector<bool> values);
 
-/// Tensors to write; offset is ignored, shape and type are those in the file.
+/// Tensors to write, with their shapes and types in the file. Offsets are ignored.
 using GgufPlan = std::vector<GgufTensor>;
 
 /// Writes a file. `value_of` returns the values of the tensors, f32 on the host, in order.

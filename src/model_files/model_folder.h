@@ -31,16 +31,17 @@ class ModelFolder {
   /// Returns whether it is a model, possibly without weights.
   bool is_model() const { return has_weights() || files_.contains("config.json"); }
 
-  /// Files of a Hugging Face folder by name.
+  /// Returns the files of a Hugging Face folder by name.
   const FolderFiles& files() const { return files_; }
-  /// Throws as GgufFile.
+  /// Returns the open GGUF file. Throws as GgufFile.
   const GgufFile& gguf() const;
-  /// Tensors of a Hugging Face folder. Throws as HuggingFaceWeights.
+  /// Returns the tensors of a Hugging Face folder. Throws as HuggingFaceWeights.
   const HuggingFaceWeights& weights() const;
 
   /// Throws as load_tokenizer.
   std::shared_ptr<const Tokenizer> tokenizer() const;
-  /// Contents of the tokenizer's files, or equivalents from a GGUF file. Throws as load_tokenizer.
+  /// Returns the contents of the tokenizer's files, or equivalents from a GGUF file. Throws as
+  /// load_tokenizer.
   TokenizerFiles tokenizer_files() const;
   /// Throws as read_chat_files.
   const ChatFiles& chat() const;
@@ -57,9 +58,9 @@ class ModelFolder {
   std::shared_ptr<Opened> opened_;
 };
 
-/// Returns the quantization of a folder's products from the quantization_config of config.json, a
-/// value of lora.base: nf4, fp4 or int8, quantized by bitsandbytes, or mxfp4; empty: not quantized.
-/// Throws MissingInput, and DataError for other quantization methods.
+/// Returns the quantization of a folder's products from the quantization_config of config.json, as
+/// a value of lora.base: nf4, fp4 or int8, quantized by bitsandbytes, or mxfp4. Returns "" if they
+/// are not quantized. Throws MissingInput, and DataError for other quantization methods.
 std::string quantization_of_hugging_face(const ModelFolder& folder);
 
 }  // namespace hybrid_trainer

@@ -5,23 +5,24 @@
 
 namespace hybrid_trainer {
 
-/// Decoding of one more token for each of some texts as a CUDA graph: one launch for all kernels.
+/// Decodes one more token for each of several texts as a CUDA graph: one launch for all kernels.
 /// Enqueues the work each time if it cannot be recorded: on the CPU, while a profiler counts, if a
 /// weight has no fixed address, and after recording failed.
 class DecodeRecording {
  public:
   using Enqueue = BatchRecording<Tensor>::Enqueue;
 
-  /// Returns the logits of the batch's tokens, valid until the next call. `last`: logits per text.
+  /// Returns the logits after the last `last` tokens of each text, valid until the next call.
   /// Records again if the batch's shapes, `last`, or the addresses of the model's weights change.
   Tensor run(LossModel& model, std::int64_t last, const Batch& batch, const Enqueue& enqueue,
              const Stream& stream);
-  /// Must be called before memory that the pass uses, other than weights, moves.
+  /// Drops the recording. Must be called before memory that the pass uses moves, except for
+  /// weights.
   void drop() { recording_.drop(); }
 
  private:
   BatchRecording<Tensor> recording_;
-  std::size_t recorded_ = 0;  // hash of the recording's inputs besides the batch
+  std::size_t recorded_ = 0;  // hash of the recording's inputs other than the batch
   bool has_failed_ = false;
 };
 

@@ -85,7 +85,7 @@ BlockStack::Spec decoder_blocks(const DecoderSpec& spec, std::int64_t layers) {
   return blocks;
 }
 
-/// Whether all branches with state have the capability `can`.
+/// Returns whether all branches with state have the capability `can`.
 bool all_states_can(const std::vector<ResidualBlock::State>& blocks,
                     bool (BranchState::*can)() const) {
   return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
@@ -102,7 +102,8 @@ void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visi
       if (state) visit(*state);
 }
 
-/// Returns the next tokens' texts and positions, (2, B·T) i32: `time` of one text, or one of each.
+/// Returns the texts and the positions of the next tokens, (2, B·T) i32: `time` tokens of one text,
+/// or one token of each text.
 Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
                  const Stream& stream) {
   const std::int64_t rows = std::ssize(texts) * time;
@@ -120,7 +121,7 @@ Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const D
   return wait_for_device(places, stream);
 }
 
-/// Sets the tape's pass to a batch's sources during its lifetime.
+/// Sets the tape's pass to the one for a batch's sources during its lifetime.
 class SourceTape {
  public:
   SourceTape(ActivationTape& tape, const Batch& batch, std::int64_t places)

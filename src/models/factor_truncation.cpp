@@ -31,7 +31,8 @@ struct FactorColumns {
   void keep(std::size_t rank);
 };
 
-/// Factors V = Q·R by Gram-Schmidt, twice. V becomes Q, and U becomes U·Rᵀ: same U·Vᵀ.
+/// Factors V = Q·R by Gram-Schmidt, twice. V becomes Q, and U becomes U·Rᵀ, which leaves U·Vᵀ
+/// unchanged.
 void FactorColumns::orthonormalize() {
   for (std::size_t k = 0; k < v.size(); ++k) {
     for (int pass = 0; pass < 2; ++pass) {
@@ -49,7 +50,8 @@ void FactorColumns::orthonormalize() {
   }
 }
 
-/// Rotates column pairs until U's columns are orthogonal, as V's are. Source: Hestenes 1958.
+/// Rotates column pairs until the columns of U are orthogonal, like those of V already are. Source:
+/// Hestenes 1958.
 void FactorColumns::diagonalize() {
   constexpr int kMaxSweeps = 60;
   bool turned = true;
@@ -90,7 +92,8 @@ void FactorColumns::keep(std::size_t rank) {
   *this = std::move(sorted);
 }
 
-/// `table`: (positions, 2·heads·columns) f32 on the host, V before U.
+/// Truncates the factors of each head. `table`: (positions, 2·heads·columns) f32 on the host, V
+/// before U.
 void truncate_table(const Tensor& table, std::int64_t heads, std::int64_t rank) {
   const std::int64_t positions = table.size(0), columns = table.size(1) / (2 * heads);
   auto* const numbers = table.data<float>();

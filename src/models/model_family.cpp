@@ -20,7 +20,8 @@ Batch LanguageModel::empty_batch(const BatchForm& form, const Stream& stream) co
 
 namespace {
 
-/// Copies context and rope_scaling if `keys` set them; the original context is the folder's.
+/// Copies context and rope_scaling if `keys` contains them. The original context defaults to the
+/// one of `model`.
 void take_positions(ModelConfig& model, const ModelConfig& requested,
                     const std::vector<std::string>& keys) {
   const auto is_set = [&](const std::string& key) {
@@ -106,7 +107,7 @@ KeyOwner ModelConfig::owner_of(std::string_view key) const {
 
 ModelConfig with_training_of(ModelConfig model, const ModelConfig& requested,
                              const std::vector<std::string>& keys) {
-  // Zeros of another family mean other defaults
+  // A 0 in the config of another family may mean a different default.
   const bool is_same_family = requested.family == model.family;
   const auto take = [&](double& here, double there) {
     if (is_same_family || there > 0) here = there;

@@ -29,7 +29,8 @@ class SourceEncoder {
   Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream);
   /// Runs backward for this batch's forward on this tape; may overwrite dy, its result's gradient.
   void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape, const Stream& stream);
-  /// Number of tokens of each source that the decoder may read, (B) i32; undefined: all.
+  /// Returns the number of tokens of each source that the decoder may read, (B) i32; undefined:
+  /// all.
   virtual Tensor lengths(const Batch& /*batch*/) const { return {}; }
   /// Returns whether backward has any work. With adapters only in the decoder, it has none.
   virtual bool trains() {
@@ -45,9 +46,9 @@ class SourceEncoder {
     initialize_begin(deviations, seed, stream);
     blocks_.initialize(deviations, seed, stream);
   }
-  /// Rows of the result per source.
+  /// Returns the number of rows of the result per source.
   std::int64_t places() const { return sizes_.source_places(); }
-  /// FLOPs per source.
+  /// Returns the FLOPs per source.
   TokenFlops flops() const {
     return flops_of_begin() + blocks_.flops(places()) * static_cast<double>(places());
   }
@@ -96,10 +97,11 @@ ModelConfig with_encoder_sizes(const ModelConfig& given);
 /// Adds a problem for each number of heads that does not divide the width.
 void collect_head_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
-/// Keys of config.json for the sizes of the decoder and the encoder; families add the contexts.
+/// Read or write the keys of config.json for the sizes of the decoder and the encoder. Families add
+/// the contexts.
 void sequence_decoder_keys(ConfigKeys& keys, ModelConfig& model);
 void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model);
-/// Keys that are only written: initialization and dropout.
+/// Writes the keys that are ignored in files: initialization and dropout.
 void sequence_written_keys(ConfigKeys& keys, const ModelConfig& model, bool has_classifier = false);
 
 }  // namespace hybrid_trainer

@@ -6,7 +6,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Number of entries to search for a tensor: modules that share one save it close together.
+/// Number of recent entries to search for a tensor. Modules that share a tensor save it within a
+/// few entries of each other.
 constexpr std::ptrdiff_t kNear = 8;
 
 }  // namespace

@@ -41,7 +41,7 @@ void AttentionGate::put_without_gates(const Tensor& dproduct, const Tensor& dqkv
   kernels::copy_columns({to, 2 * columns_}, {from, columns_}, from.size(1) - columns_, stream);
 }
 
-/// With `whole`, all queries together are one wide head, and likewise all keys.
+/// Treats all queries together as one wide head, and likewise all keys, if `whole`.
 HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads,
                      std::int64_t head_size, const kernels::RmsNormSpec& norm, bool whole,
                      const Stream& stream)
@@ -133,7 +133,8 @@ Tensor empty_rows(const Tensor& like, std::int64_t time, std::int64_t columns,
                        stream);
 }
 
-/// A key bias shifts all scores of a query equally, so some models have none.
+/// Returns the rows of c_attn with a bias. Some models have no key bias, since it would shift all
+/// scores of a query equally.
 BiasRows biases_of(const Attention::Spec& spec) {
   if (!spec.biases || spec.key_bias) return spec.biases;
   const std::int64_t queries = (spec.gated ? 2 : 1) * spec.heads.queries * spec.head_size,
@@ -248,7 +249,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
         stream);
 }
 
-/// Returns the gradient of the heads' output from the branch's, through the gates if any.
+/// Returns the gradient of the heads' output, given dy, and writes the gates' columns of dproduct.
 Tensor Attention::gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                                 const Tensor& product, const Pass& pass, const Stream& stream) {
   Tensor dattention = gate_->apply(y, product, stream);  // its memory is reused after its last read

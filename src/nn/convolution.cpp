@@ -31,7 +31,7 @@ Tensor ActivationFunction::backward(const Tensor& dy, ActivationTape& tape, cons
 
 namespace {
 
-/// Checks the spec before its sizes are used.
+/// Returns the shape of the weight. Checks the spec first.
 Shape weight_shape(const ModuleName& name, const Convolution::Spec& spec) {
   if (spec.rank < 1 || spec.rank > 3)
     throw ShapeMismatch(
@@ -67,7 +67,7 @@ struct PooledShape {
   kernels::Window window{};
 };
 
-/// A convolution with three taps over the frames.
+/// Returns a convolution with three taps over the frames.
 Convolution::Spec three_frames(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
   return {.rank = 1,
           .inputs = inputs,
@@ -122,13 +122,13 @@ void Convolution::write_parameter_gradients(GradientContribution& dweight,
     kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
 }
 
-/// Returns an undefined tensor without `wants_input`.
+/// Returns the gradient of x, or an undefined tensor if not `wants_input`.
 Tensor Convolution::backward(const Tensor& dy, bool wants_input, ActivationTape& tape,
                              const Stream& stream) {
   const Tensor x = tape.take(stream);
   const Shape shape = tape.take_shape();
   const Pass& pass = tape.pass();
-  // Completes after the weight was read.
+  // Declared before the weight is read below, so that the gradients are complete only afterwards.
   GradientContribution dweight(weight_, stream),
       dbias(bias_ ? *bias_ : weight_, stream, bias_.has_value());
   const Tensor product_dy = product_operand(dy, Operand::kGradient, weight_, pass, stream);

@@ -22,7 +22,7 @@ struct SourceState final : BranchState {
   void branch(std::span<const std::int64_t>, std::int64_t, const Stream&) override {}
 };
 
-/// Returns only the queries' part of the files.
+/// Returns the files of the queries only.
 ProductFiles files_of_queries(ProductFiles files) {
   if (files.first.empty()) return files;
   require(files.first.size() == 3, "cross attention: want the files' parts queries, keys, values");
@@ -114,8 +114,8 @@ Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const St
   return first_.backward(dq, tape, stream);
 }
 
-/// The source is not on the tape: the encoder's output keeps it until backward ends, since
-/// recomputed layers read it.
+/// Contributes the gradients of the keys' and values' product, and of the source. The source is not
+/// on the tape: the encoder's output keeps it until backward ends, since recomputed layers read it.
 void CrossAttention::source_backward(const Tensor& dkeys_values, const Pass& of_source,
                                      const Stream& stream) {
   const Tensor& source = checked_source();

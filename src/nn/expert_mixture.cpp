@@ -253,7 +253,7 @@ Tensor RoutedExperts::rebuild(const Tensor& source, const Pass&, const Stream& s
   return active;
 }
 
-/// Writes the result over `wide`.
+/// Replaces `wide` with its gradient.
 void RoutedExperts::gate_backward(const Tensor& wide, const Tensor& dactive,
                                   const Stream& stream) const {
   if (spec_.clamped) {
@@ -263,8 +263,8 @@ void RoutedExperts::gate_backward(const Tensor& wide, const Tensor& dactive,
   }
 }
 
-/// Returns ⟨dy, bias⟩ of each row, the share of the last bias in the gradient of the expert
-/// weights; undefined without biases.
+/// Returns ⟨dy, bias⟩ for each row: the contribution of the last product's bias to the gradient of
+/// the expert weights. Undefined without biases.
 Tensor RoutedExperts::gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets,
                                          const Stream& stream) {
   if (!spec_.biases) return {};
@@ -277,8 +277,8 @@ Tensor RoutedExperts::gradient_of_biases(const Tensor& dy_rows, const Tensor& of
   return sums;
 }
 
-/// A token's expert weight w and the expert's result, W·h + b, have the gradients ⟨dy, W·h + b⟩ =
-/// ⟨Wᵀ·dy, h⟩ + ⟨dy, b⟩ and w·dy, so the result need not be saved.
+/// Does not need the experts' results, W·h + b: the gradient of an expert weight w is ⟨dy, W·h + b⟩
+/// = ⟨Wᵀ·dy, h⟩ + ⟨dy, b⟩, and the gradient of a result is w·dy.
 Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Pass& pass = tape.pass();
   const Tensor active = tape.take(stream), wide = tape.take(stream), logits = tape.take(stream),

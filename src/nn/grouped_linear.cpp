@@ -20,7 +20,7 @@ struct HeldWeights {
     const Tensor as = weight.tensor();
     hold(std::move(weight), as);
   }
-  /// `as`: the form in which it is read.
+  /// Holds a weight. `as`: its values as products read them.
   void hold(Weight weight, Tensor as) {
     tensors.push_back(std::move(as));
     weights.push_back(std::move(weight));
@@ -28,7 +28,7 @@ struct HeldWeights {
 };
 
 /// Adapters of several linear maps, each for the rows of its group. Consecutive maps with adapters
-/// are computed together. All have one rank and one dropout, and no magnitudes.
+/// are computed together. All have the same rank and dropout, and no magnitudes.
 class GroupedAdapters {
  public:
   GroupedAdapters(std::vector<Linear>& linears, const RowsByGroup& groups, const Pass& pass,
@@ -138,7 +138,8 @@ class GroupedAdapters {
 
 }  // namespace
 
-/// Splits all groups into runs: consecutive groups with together(i), or single groups.
+/// Splits the groups into runs. Consecutive groups with together(i) form one run; each other group
+/// is a separate run.
 template <class Together>
 std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) const {
   std::vector<Run> all;
@@ -152,8 +153,8 @@ std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) co
   return all;
 }
 
-/// Calls visit(run, weights) for all runs while the weights are acquired. Rounded weights come one
-/// at a time, since each takes memory.
+/// Calls visit(run, weights) for all runs while the weights are acquired. If products are rounded,
+/// each run has one group, since each rounded weight takes memory.
 template <class Visit>
 void GroupedLinear::for_weights(DType dtype, const Pass& pass, const Stream& stream,
                                 const Visit& visit) {

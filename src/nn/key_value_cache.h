@@ -5,13 +5,13 @@
 
 namespace hybrid_trainer {
 
-/// Decode state of attention: keys and values of all positions so far, (texts, max T, heads of
-/// keys·head_size) each, and the rows that a preceding convolution reads again.
+/// Decode state of attention: the keys and the values of all positions so far, each (texts, max T,
+/// heads of keys·head_size), and the rows that a preceding convolution reads again.
 struct KeyValueCache final : BranchState {
   /// Allocates uninitialized keys and values of `width` numbers each.
   KeyValueCache(DecodeCapacity room, std::int64_t width, DType dtype, const Stream& stream);
   Tensor keys, values;
-  Tensor rows{}, kept_rows{};  // undefined: no convolution, nothing kept
+  Tensor rows{}, kept_rows{};  // undefined if there is no convolution, or nothing was kept
   bool can_record() const override { return true; }
   void grow(std::int64_t tokens, const Stream& stream) override;
   bool can_rewind() const override { return !rows; }
@@ -23,8 +23,9 @@ struct KeyValueCache final : BranchState {
   void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
               const Stream& stream) override;
   /// Appends the tokens' keys and values and lets their queries attend to their whole texts. Tokens
-  /// that continue texts get the same bits as one at a time. y: (B, T, heads of queries·head_size);
-  /// qkv: queries, keys and values, (B, T, …); `pass`: has the positions of continuing tokens.
+  /// that continue texts get the same bits as if they were decoded one at a time. y: (B, T, heads
+  /// of queries·head_size); qkv: queries, keys and values, (B, T, …); `pass`: contains the
+  /// positions of tokens that continue texts.
   void attend(const Tensor& y, const Tensor& qkv, const DecodeTexts& texts, const Pass& pass,
               const kernels::AttentionSpec& heads, const Stream& stream) const;
 };
@@ -41,7 +42,7 @@ class RecurrentState final : public BranchState {
   bool can_record() const override { return true; }
   void keep(std::int64_t text, const Stream& stream) override;
   void restore(std::int64_t text, const Stream& stream) override;
-  /// State of one text, (1, …).
+  /// Returns the state of one text, (1, …).
   Tensor convolution(std::int64_t text) const { return convolution_.rows(text, text + 1); }
   Tensor scan(std::int64_t text) const { return scan_.rows(text, text + 1); }
   const Tensor& convolutions() const { return convolution_; }
@@ -52,8 +53,9 @@ class RecurrentState final : public BranchState {
   Tensor kept_convolution_, kept_scan_;  // the kept copy; undefined until keep
 };
 
-/// Calls step(first, end, texts) for tokens one after another, on rows [first, end): one token of
-/// each text, or one text's tokens in order, so that each gets the same bits as alone.
+/// Calls step(first, end, texts) for each t < `time`, on rows [t, t + batch): one token of each
+/// text, or the next token of a single text. Each token gets the same bits as if it were decoded
+/// separately.
 template <class Step>
 void for_each_token(const DecodeTexts& texts, std::int64_t batch, std::int64_t time,
                     const Step& step) {

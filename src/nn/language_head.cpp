@@ -20,7 +20,7 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 
 }  // namespace
 
-/// Logits of a chunk of x's rows and, if the tape keeps, their gradients.
+/// Logits of a chunk of x's rows and, if tape.keeps(), their gradients.
 class LanguageHead::Chunks {
  public:
   /// `smoothing`: see kernels::SmoothedTargets.

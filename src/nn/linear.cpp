@@ -292,7 +292,8 @@ void Linear::backward_parameters(const Tensor& dy, ActivationTape& tape, const S
   const LinearGradients gradients(*this, dy.as_rows(), x.as_rows(), tape.pass(), stream);
 }
 
-/// Returns the gradient before the magnitudes; recomputes their inputs for their own gradient.
+/// Returns the gradient of the product before its multiplication by the magnitudes. Recomputes this
+/// product for the gradient of the magnitudes.
 Tensor Linear::before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
                                  const Stream& stream) {
   const LowRankAdapter::RowFactors rows = adapter_->row_factors(weight_, stream);

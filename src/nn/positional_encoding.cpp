@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Scales one frequency by Llama 3.1's rule.
+/// Returns a frequency scaled by Llama 3.1's rule.
 double llama3_frequency(double frequency, const RotaryScaling& scaling, double original) {
   // Within the original context
   const double turns = original * frequency / (2 * std::numbers::pi);
@@ -36,7 +36,8 @@ struct YarnRange {
   double low, high;
 };
 
-/// Whether the table has enough rows. Simulated passes, as before a recording, keep the real one.
+/// Returns whether the table has enough rows. A simulated pass, such as the one before a recording,
+/// also accepts a table on the real device and keeps it.
 bool holds(const Tensor& table, std::int64_t rows, const Stream& stream) {
   if (!table || table.size(0) < rows) return false;
   const Device device = stream.device();
@@ -71,7 +72,8 @@ RelativeBuckets checked(const RelativeBuckets& buckets, const std::string& name)
   return buckets;
 }
 
-/// Whether there are enough places. A simulated pass sees and keeps the real ones.
+/// Returns whether `places` has this number of elements. A simulated pass also accepts a tensor on
+/// the real device and keeps it.
 bool hold(const Tensor& places, std::int64_t elements, const Stream& stream) {
   if (!places || places.elements() != elements) return false;
   const Device device = stream.device();
@@ -112,7 +114,7 @@ std::vector<float> RotaryTable::frequencies(std::int64_t length) const {
   return frequencies;
 }
 
-/// Factor of cosines and sines.
+/// Returns the factor applied to cosines and sines.
 double RotaryTable::amplitude() const {
   if (scaling_.type != "yarn") return 1;
   if (scaling_.attention_factor > 0) return scaling_.attention_factor;
@@ -154,7 +156,8 @@ RotaryTable::Angles RotaryTable::by_step(std::int64_t positions, const Stream& s
   return {step_table_};
 }
 
-/// Makes at least `rows` rows: row t as in a sequence of length_at(t) positions.
+/// Fills `table` with at least `rows` rows: row t has the angles of position t in a sequence of
+/// length_at(t) positions.
 void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
                        const Stream& stream) const {
   const MemoryLabel label("rotary table");
@@ -196,7 +199,7 @@ void RotaryTable::read_documents(const Tensor& positions, const Stream& stream) 
   documents_ = std::move(lengths);
 }
 
-/// Writes the rows of each document as in a sequence of its length.
+/// Writes the rows of each document, with the angles for a sequence of the document's length.
 void RotaryTable::write_documents(const std::vector<std::int64_t>& lengths, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   std::int64_t tokens = 0;
@@ -212,7 +215,7 @@ void RotaryTable::write_documents(const std::vector<std::int64_t>& lengths, cons
   wait_for_copy(document_table_.rows(0, tokens), values, stream);
 }
 
-/// Computes in f32, like T5: double precision gives a neighboring bucket at some distances.
+/// Computes in f32, like T5: in double precision some distances get a neighboring bucket.
 std::int64_t RelativeBuckets::of(std::int64_t distance) const {
   const std::int64_t shared = bidirectional ? count / 2 : count, exact = shared / 2;
   require(exact > 0 && most > exact, "relative buckets: want 4 or more, and more distances");
@@ -265,7 +268,7 @@ const Tensor& RelativeBias::places(std::int64_t time, const Stream& stream) {
   return places_;
 }
 
-/// Looks the numbers up as in an embedding, the table being rows of one column.
+/// Looks up the numbers as in an embedding whose rows have one column.
 Tensor RelativeBias::values(std::int64_t time, const Stream& stream) {
   const Tensor& read = places(time, stream);
   Tensor bias =

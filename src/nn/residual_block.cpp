@@ -192,7 +192,7 @@ BlockStack::BlockStack(const Spec& spec, const Stream& stream)
   final_norm_ = make_norm(*spec.final_norm, spec.residual.width, spec.residual.norm, stream);
 }
 
-/// Drops the same elements when called on the gradient.
+/// Applies the input dropout in place. A call on the gradient drops the same elements.
 void BlockStack::drop(const Tensor& x, const Pass& pass, const Stream& stream) const {
   if (input_dropout_ != 0 && pass.training)
     apply_dropout(x, input_dropout_, pass, input_site_, stream);

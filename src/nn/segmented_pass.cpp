@@ -59,7 +59,7 @@ Tensor in_dtype(const Tensor& rows, DType dtype, const Stream& stream) {
   return cast;
 }
 
-/// Copies `part` to the rows from `first` on of `whole`, which has `all` rows.
+/// Copies `part` to the rows of `whole` from `first` on. `whole` has `all` rows.
 void put(Tensor& whole, const Tensor& part, std::int64_t first, std::int64_t all,
          const Stream& stream) {
   if (!part) return;
@@ -74,8 +74,8 @@ Tensor some(const Tensor& whole, std::int64_t first, std::int64_t count) {
   return whole ? whole.rows(first, first + count) : Tensor{};
 }
 
-/// Returns tokens [begin, end) of each sequence of a batch, with the whole batch's loss divisor. A
-/// view if there is one sequence.
+/// Returns tokens [begin, end) of each sequence of a batch, with the whole batch's loss divisor.
+/// The result is a view if there is one sequence.
 Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const Stream& stream) {
   const std::int64_t sequences = batch.size(), time = batch.tokens_per_example();
   std::vector<NamedTensor> parts;

@@ -64,7 +64,7 @@ Tensor TokenConvolution::decode(const Tensor& x, const DecodeTexts& texts, const
     const Tensor rows = states.rows(text, text + 1);
     if (!texts.each) fill_zero(rows, stream);
     Pass whole = pass;
-    whole.positions = {};  // they belong to one document
+    whole.positions = {};  // the tokens belong to one document
     Tensor y = forward(x, texts.each ? rows : Tensor{}, whole, stream);
     remember(rows, x, stream);
     return y;

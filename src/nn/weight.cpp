@@ -18,7 +18,7 @@ Tensor ResidentWeight::acquire(DType dtype, const Stream& stream) {
 
 void ResidentWeight::compute_in(DType dtype, const Stream& stream) {
   const bool copies = dtype == DType::kBF16;
-  if (copies && copy_ && !master_) return;  // parked masters did not change since
+  if (copies && copy_ && !master_) return;  // offloaded master weights cannot have changed
   master().set_kind(copies ? MemoryKind::kMasterWeights : MemoryKind::kParameters);
   if (!copies) {
     copy_ = {};

@@ -142,7 +142,7 @@ void ConsoleSink::erase_progress() {
   progress_.clear();
 }
 
-/// Prints text that contains the console's colors and carriage returns.
+/// Prints text that may contain the console's own colors and carriage returns.
 void ConsoleSink::print(const std::string& text) {
   if (style_.rewrites) {
     print_trusted(out_, text);

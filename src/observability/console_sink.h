@@ -18,10 +18,10 @@ struct ConsoleStyle {
 
 /// Prints one progress line: phase, step of total, loss, tokens/s, time left, memory. Prints
 /// separate lines for the first entry into a phase, every validation, events (at most one in five
-/// seconds) and told lines. Measures time as the sum of the records' seconds.
+/// seconds) and reported messages. Measures time as the sum of the records' seconds.
 class ConsoleSink : public MetricSink {
  public:
-  /// `out` must outlive the sink. `total_steps`: last step of the run.
+  /// `out` must outlive the sink. `total_steps` is the last step of the run.
   ConsoleSink(std::ostream& out, std::int64_t total_steps, ConsoleStyle style);
   void write(const StepRecord& record) override;
   void report(const std::string& text) override;
@@ -41,11 +41,11 @@ class ConsoleSink : public MetricSink {
   ConsoleStyle style_;
   std::array<bool, kPhases> seen_{};
   double clock_ = 0;                // sum of the records' seconds
-  double last_progress_ = -1e9;     // by that clock
-  double last_event_ = -1e9;        // by that clock
+  double last_progress_ = -1e9;     // value of clock_ at the last progress line
+  double last_event_ = -1e9;        // value of clock_ at the last event
   double seconds_per_step_ = 0;     // running mean
-  std::int64_t steps_ = 0;          // written by this sink
-  std::int64_t hidden_events_ = 0;  // since the last displayed event
+  std::int64_t steps_ = 0;          // number of steps written by this sink
+  std::int64_t hidden_events_ = 0;  // number of events hidden since the last displayed one
   std::string progress_;            // current text of the terminal's line, without colors
 };
 

@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Rounds to the digits that a screen shows.
+/// Rounds to the number of digits that a screen can show.
 json::value rounded(double value) {
   constexpr int kDigits = 6;
   if (!std::isfinite(value)) return nullptr;
@@ -44,7 +44,7 @@ json::array column(const std::vector<CurvePoint>& points, const auto& value_of) 
   return all;
 }
 
-/// Kinds with any bytes at any time, each with two columns.
+/// Returns the memory kinds that are in use at any time, with two columns for each.
 json::array kinds_json(const std::vector<CurvePoint>& points) {
   json::array all;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {

@@ -10,9 +10,9 @@ namespace hybrid_trainer {
 /// Consecutive steps merged into one point of every curve.
 struct CurvePoint {
   std::int64_t last_step = 0;
-  std::array<std::int64_t, kPhases> steps{};  // by phase
+  std::array<std::int64_t, kPhases> steps{};  // number of steps by phase
   std::int64_t finite_losses = 0;
-  double loss_sum = 0, loss_low = 0, loss_high = 0;  // of finite values
+  double loss_sum = 0, loss_low = 0, loss_high = 0;  // over finite values
   double seconds = 0;
   std::int64_t tokens = 0;
   std::array<std::size_t, kMemoryKinds> live{}, peak{};  // highest of the steps
@@ -20,7 +20,7 @@ struct CurvePoint {
 
   explicit CurvePoint(const StepRecord& record);
   void merge(const CurvePoint& next);
-  Phase phase() const;  // Returns the phase of most of its steps.
+  Phase phase() const;  // phase of most of the steps
   std::int64_t step_count() const;
 };
 
@@ -29,7 +29,7 @@ struct CurveMark {
   double value = 0;
 };
 
-/// Values at single steps, thinned evenly when there are too many.
+/// Values at single steps. If there are too many, only every `stride`-th one is kept.
 struct CurveMarks {
   std::vector<CurveMark> kept;
   std::int64_t stride = 1;  // one in `stride` is kept
@@ -59,26 +59,27 @@ class Curves {
   static constexpr std::size_t kMaxEvents = 300;
 
   void add(const StepRecord& record);
-  /// Returns one JSON object for report.js; see its top for the keys.
+  /// Returns one JSON object for report.js; the comment at the top of report.js lists its keys.
   std::string to_json() const;
   const std::vector<CurvePoint>& points() const { return points_; }
   std::int64_t steps_per_point() const { return steps_per_point_; }
   const std::vector<CurveMark>& validation() const { return validation_.kept; }
   /// Returns the latest events.
   const std::deque<CurveEvent>& events() const { return events_; }
-  /// Returns the exact runs of phases if they are few, otherwise runs of points.
+  /// Returns the sequences of steps in the same phase: exact if there are few, otherwise made from
+  /// points.
   std::vector<PhaseRun> bands() const;
 
  private:
   void merge_pairs();
   void add_to_runs(const StepRecord& record);
   std::vector<CurvePoint> points_;
-  const char* unit_ = "tokens";  // counted by the last step
+  const char* unit_ = "tokens";  // unit that the last step's record counts
   std::int64_t steps_per_point_ = 1;
   std::vector<PhaseRun> runs_;  // exact, until has_few_runs_ is false
   bool has_few_runs_ = true;
   CurveMarks validation_, predicted_, errors_;
-  std::deque<CurveEvent> events_;  // the latest
+  std::deque<CurveEvent> events_;  // latest events
   std::int64_t all_events_ = 0;
 };
 

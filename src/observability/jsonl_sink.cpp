@@ -16,7 +16,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kMaxAtOnce = std::size_t{1} << 20;
-constexpr std::size_t kMaxLine = std::size_t{8} << 20;  // longer ones are not records
+constexpr std::size_t kMaxLine = std::size_t{8} << 20;  // maximum length of a record's line
 
 /// Reads up to `bytes` at `offset`; fewer at the end of the file.
 std::string read_some(int file, std::size_t bytes, std::int64_t offset,
@@ -31,7 +31,7 @@ std::string read_some(int file, std::size_t bytes, std::int64_t offset,
   return text;
 }
 
-/// Visits complete lines that are records, with the offset after each.
+/// Visits the complete lines that are records, each with the offset after its end.
 template <class Visit>
 void visit_records(const std::filesystem::path& path, const Visit& visit) {
   const InputFile is_present(path);
@@ -71,7 +71,7 @@ MetricsTail::Change MetricsTail::read(const std::function<void()>& on_reset,
   size_ = is_present ? found.st_size : -1;
   modified_ = found.st_mtim;
   if (!is_present) return change;
-  std::string text;  // from the offset on
+  std::string text;  // contents from the offset on
   for (;;) {
     const std::string more = read_some(file.number(), kMaxAtOnce,
                                        offset_ + static_cast<std::int64_t>(text.size()), path_);

@@ -14,13 +14,13 @@ class MetricsTail {
   enum class Change { kNone, kMore, kReset };
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
-  /// Visits each complete record added since the last call. If the file was shortened,
-  /// replaced or overwritten, as when a run resumes or rolls back, first calls `on_reset`, then visits
-  /// all records. An absent file has none. Throws IoError, and DataError for a line of more than 8
-  /// MiB.
+  /// Visits each complete record added since the last call. If the file was shortened, replaced or
+  /// overwritten, for example because a run resumed or rolled back, first calls `on_reset` and then
+  /// visits all records. An absent file has no records. Throws IoError, or DataError for a line of
+  /// more than 8 MiB.
   Change read(const std::function<void()>& on_reset,
               const std::function<void(const StepRecord&)>& visit);
-  /// Returns the end of the last line read.
+  /// Returns the offset of the end of the last line read.
   std::int64_t offset() const { return offset_; }
 
  private:
@@ -33,14 +33,14 @@ class MetricsTail {
   std::timespec modified_{};
 };
 
-/// metrics.jsonl: one JSON object per step, each one write(2) to a file opened with O_APPEND. Keys:
-/// step, phase, loss, learning_rate, gradient_norm, tokens, effective_batch, micro_batches,
-/// seconds, tokens_per_second, live_bytes{kind}, peak_bytes{kind}, peak_total_bytes,
+/// Writes metrics.jsonl: one JSON object per step, each with one write(2) to a file opened with
+/// O_APPEND. Keys: step, phase, loss, learning_rate, gradient_norm, tokens, effective_batch,
+/// micro_batches, seconds, tokens_per_second, live_bytes{kind}, peak_bytes{kind}, peak_total_bytes,
 /// phase_entry_peak_bytes, memory_status, memory_share, memory_risk, memory_leaks,
-/// recommended_micro_batch (0 without a budget), host_bytes, predicted_loss, confidence,
-/// decision ("accepted", "shrunk", "reverted"), kept_fraction, cost (in Full steps), event, warns
-/// (whether the event reports a problem), validation_loss. Absent and non-finite numbers are null;
-/// the event also names the non-finite ones.
+/// recommended_micro_batch (0 without a budget), host_bytes, predicted_loss, confidence, decision
+/// ("accepted", "shrunk", "reverted"), kept_fraction, cost (in Full steps), event, warns (whether
+/// the event reports a problem), validation_loss. Absent and non-finite numbers are null; the event
+/// also names the non-finite ones.
 class JsonlSink : public MetricSink {
  public:
   /// Opens the file for appending, or creates it. Throws CannotCreate.
@@ -48,9 +48,10 @@ class JsonlSink : public MetricSink {
   /// Removes records of later steps and a truncated or damaged end, so that a resumed run writes no
   /// step twice. Keeps records after a damaged line.
   void truncate_after(std::int64_t step);
-  /// Throws IoError if the line cannot be written whole; the file then ends with the record before.
+  /// Throws IoError if the line cannot be written completely. The file then ends with the previous
+  /// record.
   void write(const StepRecord& record) override;
-  /// Makes all records durable against power cuts. Throws IoError.
+  /// Makes all records safe against power failures. Throws IoError.
   void sync();
   void report(const std::string&) override {}
   void finish() override {}
@@ -64,8 +65,8 @@ class JsonlSink : public MetricSink {
 /// Returns the JSON object of a record, as a line of metrics.jsonl.
 std::string json_of_record(const StepRecord& record);
 
-/// Calls `visit` with each record of a metrics.jsonl in order; skips damaged lines. Peaks by kind
-/// and totals are included, `cached` and `fresh_total` are not. Throws MissingInput.
+/// Calls `visit` with each record of a metrics.jsonl in order. Skips damaged lines. Records include
+/// peaks by kind and totals, but not `cached` and `fresh_total`. Throws MissingInput.
 void for_each_record(const std::filesystem::path& path,
                      const std::function<void(const StepRecord&)>& visit);
 

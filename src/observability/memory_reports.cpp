@@ -20,7 +20,7 @@ namespace hybrid_trainer {
 /// A file of trace events, one per line. Not thread-safe.
 class TraceFile {
  public:
-  static constexpr int kTraining = 1;  // the "process" of phases and steps
+  static constexpr int kTraining = 1;  // id of the trace's "process" for phases and steps
   static constexpr int kPhaseThread = 1, kStepThread = 2;
 
   /// Slices that are open at one of a file's events.
@@ -29,20 +29,21 @@ class TraceFile {
       std::string name;
       int process;
     };
-    std::map<std::int64_t, Block> blocks;  // by number
+    std::map<std::int64_t, Block> blocks;  // open slices of blocks, by number
     std::int64_t blocks_begun = 0;
-    std::string phase;      // "" for none
-    std::int64_t last = 0;  // time of an event
+    std::string phase;      // open slice of a phase; "" if there is none
+    std::int64_t last = 0;  // time of the last event
     std::array<std::int64_t, kPhases> steps{};
 
     void add(const boost::json::object& event);
   };
 
-  /// Creates the file, or continues an existing one. Throws CannotCreate.
+  /// Opens the file to continue it, or creates it. Throws CannotCreate.
   explicit TraceFile(std::filesystem::path path);
-  /// Removes everything after the step, and a damaged end. Throws IoError.
+  /// Removes everything after the step, and a damaged end. Returns the slices that are open there.
+  /// Throws IoError.
   Open cut_after(std::int64_t step);
-  /// Returns the bytes that flush wrote or cut_after left.
+  /// Returns the size of the file after the last flush or cut_after.
   std::int64_t bytes() const { return bytes_; }
   bool is_empty() const { return bytes_ == 0 && text_.empty(); }
 
@@ -58,22 +59,22 @@ class TraceFile {
     of_thread.insert(more.begin(), more.end());
     event(type, name, kTraining, at, of_thread);
   }
-  /// Writes a named and numbered slice of a process.
+  /// Adds an event of a numbered slice, with the block's name and process.
   void slice(const char* type, const Open::Block& block, std::uint64_t number, std::int64_t at,
              const boost::json::object& more = {}) {
     boost::json::object of_slice{{"cat", "block"}, {"id", number}};
     of_slice.insert(more.begin(), more.end());
     event(type, block.name, block.process, at, of_slice);
   }
-  /// Ends the array.
+  /// Adds the end of the array.
   void close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
-  /// Writes with one write(2). Throws IoError.
+  /// Writes all added text with one write(2). Throws IoError.
   void flush();
 
  private:
   std::filesystem::path path_;
   FileDescriptor file_;
-  std::string text_;  // not yet written
+  std::string text_;  // text that is not written yet
   std::int64_t bytes_ = 0;
 };
 
@@ -150,7 +151,7 @@ TraceFile::Open TraceFile::cut_after(std::int64_t step) {
       open.add(*event);
       if (text_of(*event, "ph") != "X") continue;
       if (event->at("args").at("step").to_number<std::int64_t>() > step) break;
-    } catch (const std::exception&) {  // from Boost.JSON: not one of this program's events
+    } catch (const std::exception&) {  // from Boost.JSON: this program did not write the event
       break;
     }
     kept = begin + static_cast<std::int64_t>(line.find_last_of('}')) + 1;
@@ -217,7 +218,7 @@ class MemoryTimeline::PoolTrack final : public MemoryListener {
  private:
   struct Slice {
     std::uint64_t number = 0;
-    TraceFile::Open::Block block;  // named by the block's label, else its kind
+    TraceFile::Open::Block block;  // its name is the block's label, else the memory kind
   };
 
   void write(const char* type, const Slice& slice, const json::object& more = {}) {
@@ -233,7 +234,7 @@ class MemoryTimeline::PoolTrack final : public MemoryListener {
   MemoryTimeline& timeline_;
   std::shared_ptr<MemoryPool> pool_;
   int process_;
-  std::map<std::size_t, Slice> open_;  // by slot
+  std::map<std::size_t, Slice> open_;  // open slices, by slot
   std::array<std::int64_t, kMemoryKinds> live_{};
 };
 

@@ -11,27 +11,28 @@ namespace hybrid_trainer {
 
 class TraceFile;
 
-/// memory_timeline.json: every allocation of the first steps of each phase, in the JSON array
-/// format of Chrome's trace events, which Perfetto and chrome://tracing open. Per pool, it has
-/// counters of live bytes by kind and a slice for each block from its allocation to its release (or
-/// to the end of the recording), and also spans of phases and steps. An instant event gives the
-/// reason for the end of a recording.
+/// Writes memory_timeline.json: every allocation of the first steps of each phase, as a JSON array
+/// of Chrome's trace events, which Perfetto and chrome://tracing can open. The file has spans of
+/// phases and steps. For each pool, it has counters of live bytes by kind and a slice for each
+/// block, from the block's allocation to its release (or to the end of the recording). An instant
+/// event gives the reason for the end of a recording.
 ///
-/// One event per line, a whole step in one write(2). The array's closing bracket is written at the
-/// end of the run: the format, and both viewers, do not require it.
+/// Each line has one event, and each step is written with one write(2). The closing bracket of the
+/// array is written at the end of the run. Neither the format nor the two viewers require it.
 class MemoryTimeline {
  public:
   /// Writing stops when the file has this size.
   static constexpr std::int64_t kMaxBytes = std::int64_t{64} << 20;
 
-  /// Creates or continues the file. Records `steps` steps of each phase. Throws CannotCreate.
+  /// Creates the file or continues it. Records the first `steps` steps of each phase. Throws
+  /// CannotCreate.
   MemoryTimeline(std::filesystem::path path, std::int64_t steps,
                  std::vector<std::shared_ptr<MemoryPool>> pools);
   ~MemoryTimeline();
   MemoryTimeline(const MemoryTimeline&) = delete;
   MemoryTimeline& operator=(const MemoryTimeline&) = delete;
-  /// Removes what follows the step, and a damaged end; ends open slices. Call once, before any
-  /// step.
+  /// Removes all events after the step, and a damaged end. Closes open slices. Call it once, before
+  /// the first step.
   void resume_after(std::int64_t step);
   void begin_step(Phase phase, std::int64_t step);
   /// Writes the recorded events. Throws IoError.
@@ -41,7 +42,7 @@ class MemoryTimeline {
 
  private:
   class PoolTrack;
-  std::int64_t now() const;  // in microseconds over all runs
+  std::int64_t now() const;  // microseconds, including earlier runs
   void begin_file();
   void begin_recording(Phase phase);
   void end_recording(const std::string& why);
@@ -52,22 +53,22 @@ class MemoryTimeline {
   std::unique_ptr<TraceFile> file_;
   std::int64_t steps_;
   std::vector<std::unique_ptr<PoolTrack>> tracks_;
-  std::array<std::int64_t, kPhases> recorded_{};  // steps
-  std::mutex mutex_;                              // of the file and the members below
+  std::array<std::int64_t, kPhases> recorded_{};  // number of recorded steps
+  std::mutex mutex_;                              // guards the file and the members below
   std::uint64_t next_block_ = 1;                  // unique number of each block's slice
   Clock::time_point began_ = Clock::now();
-  std::int64_t offset_ = 0;  // microseconds of earlier runs
+  std::int64_t offset_ = 0;  // duration of earlier runs in microseconds
   bool records_ = false;
   Phase phase_ = Phase::kWarmup;
   std::int64_t step_ = 0;
   std::int64_t step_began_ = 0;
 };
 
-/// Returns oom.json: the out-of-memory failure that ended a run. Keys: phase and step (null before
-/// the first step), pool, asked{bytes, kind, label, dtype, shape}, budget_bytes (null: the system
-/// had no more), live_bytes, cached_bytes, free_bytes (of the budget, after returning cached
-/// blocks), live_by_kind[{kind, bytes}] and largest_blocks[{bytes, kind, label, dtype, shape}],
-/// largest first, and blocks, the number of all live ones.
+/// Returns oom.json, which describes the out-of-memory failure that ended a run. Keys: phase and
+/// step (null before the first step), pool, asked{bytes, kind, label, dtype, shape}, budget_bytes
+/// (null if the system ran out of memory), live_bytes, cached_bytes, free_bytes (of the budget,
+/// after returning cached blocks), live_by_kind[{kind, bytes}] and largest_blocks[{bytes, kind,
+/// label, dtype, shape}], both largest first, and blocks, the number of all live blocks.
 std::string to_json(const MemoryShortage& shortage, std::optional<Phase> phase, std::int64_t step);
 
 }  // namespace hybrid_trainer

@@ -70,7 +70,8 @@ std::string finder_text(const RunSummary& s) {
                 brief(finder.cost), " Full steps");
 }
 
-/// "4 by mpi, zero 2; sent 1.2 GB, waited 3s; simulated link: 125MB a second".
+/// Returns a text such as "4 by mpi, zero 2; sent 1.2 GB, waited 3s; simulated link: 125MB a
+/// second".
 std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
   if (!ranks) return "";
   return concat(
@@ -93,7 +94,7 @@ std::string delayed_facts(const RunSummary::Speculation& late) {
                 "</dl>");
 }
 
-/// "4.2 %"
+/// Returns a text such as "4.2 %".
 std::string percent(double part, double whole) {
   return units::fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
 }
@@ -163,7 +164,7 @@ double rate(std::int64_t tokens, double seconds) {
 /// Returns the unit that the run's steps count.
 const char* unit_of(const RunSummary& s) { return s.counts_examples ? "examples" : "tokens"; }
 
-/// Returns the meaning of the loss.
+/// Returns the unit of the loss.
 const char* target_of(const RunSummary& s) {
   if (s.counts_examples) return "mean over examples";
   return s.masked ? "nats per masked token" : "nats per token";
@@ -277,12 +278,12 @@ std::string time_bar(const RunSummary& s) {
   return share_bar(parts);
 }
 
-/// "412 MB", "−1.2 kB".
+/// Returns a text such as "412 MB" or "−1.2 kB".
 std::string signed_bytes(std::int64_t bytes) {
   return (bytes < 0 ? "−" : "") + units::bytes(static_cast<std::size_t>(std::abs(bytes)));
 }
 
-/// Returns the savings of device memory by the enabled options; "" if none is.
+/// Returns the device memory that the enabled options save; "" if none is enabled.
 std::string savings_card(const RunSummary& s) {
   if (s.savings.empty()) return "";
   std::string out =

@@ -11,18 +11,18 @@
 
 namespace hybrid_trainer {
 
-/// Calibration of predictions: how often they were accepted in full, by tenths of their confidence.
+/// Calibration of predictions: the share that was accepted in full, by tenths of the confidence.
 class Reliability {
  public:
   void add(const StepRecord& record);
-  /// Returns a plot of the share accepted over the mean confidence, and the same as text for screen
-  /// readers; "" without decisions.
+  /// Returns a plot of the share of accepted predictions over the mean confidence, and the same
+  /// values as text for screen readers; "" without decisions.
   std::string html() const;
 
  private:
   struct Bin {
     std::int64_t made = 0, accepted = 0;
-    double confidence = 0;  // sum
+    double confidence = 0;  // sum over predictions
   };
   std::array<Bin, 10> bins_;
 };
@@ -33,8 +33,8 @@ struct PageTexts {
   std::string kind;   // "training report"
   std::string settings;
   ModelTexts of_model{};
-  std::string top_html{};              // at the top of the page
-  std::string_view style{}, script{};  // appended to the report's
+  std::string top_html{};              // HTML at the top of the page
+  std::string_view style{}, script{};  // appended to the style and script of the report
 };
 
 /// Converts a run's records to the parts of its report: curves for report.js, and HTML. Uses
@@ -46,19 +46,19 @@ class ReportContent {
   /// Returns the HTML of each part of the page that changes with the records, by its element's id:
   /// tiles, time-bar, phases, savings, predictions, facts.
   std::map<std::string, std::string> parts(const RunSummary& summary) const;
-  /// Returns the whole page, which refers to nothing outside itself.
+  /// Returns the whole page, which loads no other resources.
   std::string page(const RunSummary& summary, const PageTexts& texts) const;
 
  private:
   Curves curves_;
   Reliability reliability_;
-  ExpertLoads experts_;  // of the last step with any
+  ExpertLoads experts_;  // loads of the last step that has any
   RoutingFlips flips_;
 };
 
 /// Returns the report's style sheet.
 std::string_view report_style();
-/// Returns the Content-Security-Policy of a page with PageTexts::script.
+/// Returns the Content-Security-Policy of a page whose PageTexts have this script.
 std::string report_policy(std::string_view script);
 
 struct ReportInput {

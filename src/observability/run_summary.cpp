@@ -126,7 +126,7 @@ json::object memory_json(const RunSummary& summary) {
 }  // namespace
 
 void RunSummary::add(const StepRecord& record) {
-  steps = std::max(steps + 1, record.step);  // records may be missing, but not steps
+  steps = std::max(steps + 1, record.step);  // counts steps even if their records are missing
   const Phase last_phase = sum.phase;
   StepRecord::visit_fields(FoldedField(), sum, record);
   counts_examples = record.counts_examples();

@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// The first decision and the first recovery mean none and are null.
+/// True for Decision and Recovery, whose first value means none and is null in JSON.
 template <class Named>
 constexpr bool kFirstIsNull = !std::is_same_v<Named, Phase>;
 

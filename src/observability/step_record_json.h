@@ -9,12 +9,12 @@ namespace hybrid_trainer {
 
 using BytesByKind = std::array<std::size_t, kMemoryKinds>;
 
-/// Converts to JSON; bytes by the name of their MemoryKind.
+/// Converts to JSON. Bytes are keyed by the name of their MemoryKind.
 boost::json::object json_of(const ExpertLoads& loads);
 boost::json::object json_of(const BytesByKind& bytes);
 
-/// Returns one line of metrics.jsonl, with its newline. The event begins with the names of numbers
-/// that JSON cannot represent, and then warns.
+/// Returns one line of metrics.jsonl, with its newline. If JSON cannot represent a number, its name
+/// is put in front of the event, which then is a warning.
 std::string to_json_line(StepRecord record);
 
 /// Returns the record of a line without its newline; nullopt if it is not a complete record.

@@ -114,7 +114,7 @@ ProtobufMessage text_value(const char* tag, const std::string& text) {
 class SummaryMaker {
  public:
   void number(const char* tag, double value) {
-    if (!std::isfinite(value)) return;  // metrics.jsonl has null
+    if (!std::isfinite(value)) return;  // no event; metrics.jsonl has null
     summary_.message(1, ProtobufMessage()
                             .bytes(ValueField::kTag, tag)
                             .short_real(ValueField::kSimple, static_cast<float>(value)));
@@ -138,7 +138,7 @@ ProtobufMessage event_at(double wall_time, std::int64_t step) {
   return event;
 }
 
-/// Formats text as Markdown code, which TensorBoard shows unchanged, in valid UTF-8.
+/// Formats text as Markdown code, which TensorBoard shows unchanged. The result is valid UTF-8.
 std::string as_code(const std::string& text) {
   std::string code = "    ";
   for (const char c : well_formed_utf8(text)) {
@@ -160,7 +160,7 @@ std::uint32_t crc32c(std::string_view bytes) {
 /// masked CRC-32C of each. The event is a message of tensorflow/core/util/event.proto.
 class TensorBoardEvents {
  public:
-  /// `begin`: start of the run, in seconds since 1970.
+  /// `begin` is the start of the run, in seconds since 1970.
   explicit TensorBoardEvents(double begin) : begin_(begin) {}
   double begin() const { return begin_; }
   /// Returns the start of a file: its version, an event that discards everything read before, and
@@ -177,8 +177,8 @@ class TensorBoardEvents {
 
 /// First record of a file.
 struct EventFileStart {
-  double begin = 0;       // of the run
-  std::size_t bytes = 0;  // of the record, which is valid as a file without steps
+  double begin = 0;       // start of the run
+  std::size_t bytes = 0;  // size of the record, which alone is a valid file without steps
 };
 
 std::string TensorBoardEvents::preface(const std::string& settings) const {
@@ -219,7 +219,7 @@ std::string TensorBoardEvents::of(const StepRecord& record) {
 
 /// Parses the start of a file; nullopt if TensorBoardEvents did not write it.
 std::optional<EventFileStart> start_of_events(std::string_view start) {
-  constexpr std::size_t kHeader = 12, kTime = 9, kFooter = 4;  // kTime: its key and 8 bytes
+  constexpr std::size_t kHeader = 12, kTime = 9, kFooter = 4;  // kTime: key and 8 bytes of the time
   if (start.size() < kHeader + kTime) return {};
   std::uint64_t length = 0, time = 0;
   for (std::size_t i = 8; i-- > 0;) {
@@ -238,7 +238,8 @@ namespace {
 
 constexpr const char* kNameStart = "events.out.tfevents.";
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
-/// A TensorBoard waits forever if the file it reads disappears, so it stays a while, without steps.
+/// Seconds for which a file without steps is kept, because a TensorBoard that reads the file waits
+/// forever if it disappears.
 constexpr double kSecondsOfCutFiles = 600;
 
 double now() {
@@ -250,14 +251,14 @@ double now() {
 struct EventFile {
   fs::path path;
   EventFileStart start;
-  std::int64_t made_at = 0;  // by its name, in seconds
+  std::int64_t made_at = 0;  // time in its name, in seconds
 };
 
 bool is_event_file(const fs::path& path) {
   return path.filename().string().find("tfevents") != std::string::npos;
 }
 
-/// Returns the files that this program wrote.
+/// Returns the event files in the folder that this program wrote.
 std::vector<EventFile> event_files_in(const fs::path& folder) {
   std::vector<EventFile> files;
   std::error_code absent;
@@ -303,7 +304,8 @@ double begin_from_records(const fs::path& metrics) {
          1e-9 * static_cast<double>(found.st_mtim.tv_nsec) - seconds;
 }
 
-/// Returns a name that follows the names of `others` in alphabetical order, in which TensorBoard reads.
+/// Returns a name that follows the names of `others` alphabetically, which is the order in which
+/// TensorBoard reads files.
 std::string name_after(const std::vector<EventFile>& others) {
   auto seconds = static_cast<std::int64_t>(now());
   for (const EventFile& other : others) seconds = std::max(seconds, other.made_at + 1);
@@ -312,7 +314,7 @@ std::string name_after(const std::vector<EventFile>& others) {
   return concat(kNameStart, seconds, ".", host, ".", ::getpid(), ".0");
 }
 
-/// Replaces `path` by the events of all records; returns their number.
+/// Replaces the file `path` with the events of all records. Returns the number of records.
 std::int64_t write_events(const fs::path& path, TensorBoardEvents& events, const fs::path& metrics,
                           const std::string& settings) {
   std::int64_t records = 0;

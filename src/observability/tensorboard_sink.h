@@ -10,15 +10,15 @@ std::uint32_t crc32c(std::string_view bytes);
 
 class TensorBoardEvents;
 
-/// A folder for TensorBoard with the records of metrics.jsonl in one event file. Tags: loss/train,
-/// loss/validation, loss/validation_of_average, loss/predicted, learning_rate, gradient_norm,
-/// tokens_per_second, memory/device_peak_bytes, memory/host_bytes, phase (0 Warmup, 1 Full, 2
-/// Predict, 3 Correct), predictions/kept_fraction, predictions/confidence, cost; as text decisions
-/// (each record's event) and configuration. Absent and non-finite numbers have no event.
+/// Writes the records of metrics.jsonl to one event file in a folder for TensorBoard. Tags:
+/// loss/train, loss/validation, loss/validation_of_average, loss/predicted, learning_rate,
+/// gradient_norm, tokens_per_second, memory/device_peak_bytes, memory/host_bytes, phase (0 Warmup,
+/// 1 Full, 2 Predict, 3 Correct), predictions/kept_fraction, predictions/confidence, cost; as text
+/// decisions (each record's event) and configuration. Absent and non-finite numbers have no event.
 class TensorBoardSink : public MetricSink {
  public:
-  /// Creates the folder and begins a file in it. `metrics`: the run's metrics.jsonl; `settings`:
-  /// its configuration as text. Throws IoError.
+  /// Creates the folder and begins a file in it. `metrics` is the run's metrics.jsonl, and
+  /// `settings` its configuration as text. Throws IoError.
   TensorBoardSink(std::filesystem::path folder, std::filesystem::path metrics,
                   std::string settings);
   ~TensorBoardSink() override;

@@ -9,8 +9,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns β·(1 − β^t)/(1 − β^(t+1)): the factor by which one more step that adds zero shrinks a
-/// bias-corrected mean of t > 0 steps.
+/// Returns β·(1 − β^t)/(1 − β^(t+1)): the factor by which another step with the value 0 shrinks a
+/// bias-corrected mean over t > 0 steps.
 double shrinkage(double beta, std::int64_t t) {
   const double steps = static_cast<double>(t);
   return beta * (1 - std::pow(beta, steps)) / (1 - std::pow(beta, steps + 1));
@@ -28,10 +28,11 @@ void add_factors(UpdateForecast& forecast, const Parameter& parameter, const Str
   forecast.columns = empty_part({columns}, stream);
 }
 
-/// Predictor for AdamW. Anticipated: `base` includes the momentum's part of each pending update,
-/// with the current second moment. The gradients in flight add the rest, with a second moment
-/// factored by rows and columns. Sketched: `base` is the exact weight, and the device runs the
-/// whole rule from 8-bit momentum.
+/// Predictor for AdamW. With device_side "anticipated", `base` includes the contribution of the
+/// momentum to each pending update, with the current second moment; the device adds the
+/// contribution of the gradients in flight, with a second moment factored by rows and columns. With
+/// "sketch", `base` is the exact weight, and the device applies the whole rule, starting from an
+/// 8-bit momentum.
 class AdamWPredictor : public UpdatePredictor {
  public:
   explicit AdamWPredictor(const PredictedUpdates& updates)
@@ -192,7 +193,7 @@ void AdamW::update_weight(std::size_t index, float learning_rate, float gradient
   }
 }
 
-/// Whether weight, state and gradient of a slot are on the stream's device in usable form.
+/// Returns whether weight, state and gradient of a slot are on the stream's device in usable form.
 bool AdamW::needs_no_copies(const Slot& slot, const Stream& stream) const {
   const Parameter& parameter = *slot.parameter;
   const Tensor gradient = parameter.gradient();
@@ -234,7 +235,7 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
       fill_zero(StagedTensor(direction, Use::kWrite, stream), stream);
     return;
   }
-  // A zero gradient shrinks m̂ and v̂ by known factors, so its step equals one with the current
+  // A zero gradient shrinks m̂ and v̂ by known factors. So its step equals a step with the current
   // moments and another learning rate and epsilon.
   const double root = std::sqrt(shrinkage(beta2_, steps_));
   kernels::AdamWSettings settings =

@@ -50,8 +50,9 @@ class AdamW : public Optimizer {
 
 /// Adam-mini: AdamW with a single v, the mean squared gradient, per block of a parameter. A block
 /// is a head of queries, keys or values, an output of any other matrix, a token, or a whole vector.
-/// AdamW's learning rate suits it. State: m in f32, and v of Parameter::blocks() elements. Source:
-/// Zhang et al. 2024, "Adam-mini: use fewer learning rates to gain more".
+/// Learning rates that suit AdamW also suit Adam-mini. State: m in f32, and v of
+/// Parameter::blocks() elements. Source: Zhang et al. 2024, "Adam-mini: use fewer learning rates to
+/// gain more".
 class AdamMini final : public AdamW {
  public:
   AdamMini(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,

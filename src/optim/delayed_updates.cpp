@@ -80,7 +80,7 @@ void DelayedUpdates::begin_lag(const std::vector<float>& rates, const Stream& st
   start(rates);
 }
 
-/// Requires exact live weights.
+/// Starts counting steps at 0 and submits the first forecasts. Requires exact live weights.
 void DelayedUpdates::start(const std::vector<float>& rates) {
   step_ = 0;
   pending_.clear();
@@ -150,7 +150,7 @@ SpeculationUse DelayedUpdates::use() const {
   return use;
 }
 
-/// The newest forecast is not saved: it follows from the exact state.
+/// The newest forecast is not saved, because it follows from the exact state.
 void DelayedUpdates::save_delayed(State& state) const {
   const bool is_under_way =
       is_delayed_ && step_ > 0;  // otherwise begin_lag() rebuilds the same state

@@ -7,8 +7,9 @@
 
 namespace hybrid_trainer {
 
-/// Base of asynchronous optimizers: exact weights and state owned by the worker, and the data in
-/// flight. Steps count from 0 when the lag begins; gradient k and composition k end step k.
+/// Base of asynchronous optimizers. Contains the exact weights and state, which the worker updates,
+/// and the data in flight. Steps count from 0 when the lag begins. At the end of step k, live
+/// weights are composed for the next step (composition k), and gradient k is sent to the worker.
 class DelayedUpdates : public SpeculativeOptimizer {
  public:
   DelayedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -38,7 +39,7 @@ class DelayedUpdates : public SpeculativeOptimizer {
                     const Stream& stream) override;
 
  protected:
-  /// Parameters of the update by a gradient in flight.
+  /// Settings of the update by a gradient in flight.
   struct PendingUpdate {
     bool finite;
     float learning_rate, scale;
@@ -47,15 +48,16 @@ class DelayedUpdates : public SpeculativeOptimizer {
     std::optional<double> error;
     std::string worst_weight;
   };
-  // Waits for the input of composition step_, composes it, and submits the worker's next job.
+  // wait_for_forecast waits for the input of composition step_, compose makes the live weights, and
+  // submit_update submits the worker's next job.
   virtual double wait_for_forecast() = 0;
   virtual void compose(const Stream& stream) = 0;
   virtual void submit_update(const DelayedStep& step) = 0;
   virtual void allocate(const Stream& stream);
   virtual void free_buffers();
   virtual void send(const DelayedStep& step, const Stream& stream);
-  /// Returns whether a step without an update waits for all pending updates and restarts the lag on exact
-  /// weights. Forecasts assume that every step has an update.
+  /// Returns whether a step without an update waits for all pending updates and restarts the lag on
+  /// exact weights. This is necessary if forecasts assume that every step has an update.
   virtual bool restarts_without_update() const { return true; }
   /// Returns the gradient for a synchronous update, f32 in host memory.
   virtual Tensor current_gradient(const ExactWeight& weight, const Stream& stream);
@@ -66,7 +68,8 @@ class DelayedUpdates : public SpeculativeOptimizer {
   static bool is_saved(const State& state);
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
-  /// Returns a step's gradient on the device, also the current one's; undefined if there is none.
+  /// Returns the gradient of a step, which may be the current one, on the device; undefined if
+  /// there is none.
   Tensor gradient_on_device(const ExactWeight& weight, std::int64_t step,
                             const PendingUpdate& one) const;
 
@@ -101,7 +104,8 @@ struct PredictionMiss {
 };
 
 /// Delayed updates with prediction. Composition k uses the forecast made after the update by
-/// gradient k − L, or from the start of the lag. There are L forecasts; k's is at k mod L.
+/// gradient k − L, or from the start of the lag. L forecasts are stored; the one for composition k
+/// has index k mod L.
 class ForecastUpdates : public DelayedUpdates {
  public:
   ForecastUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -144,7 +148,8 @@ class ForecastUpdates : public DelayedUpdates {
   void submit_forecast(std::size_t at, std::vector<float> rates);
   void update_delayed(std::int64_t step, const DelayedStep& given,
                       const std::deque<PendingUpdate>& pending);
-  /// Returns the gradients of step `last` and earlier that its forecast does not include.
+  /// Returns the gradients of the pending updates, up to step `last`. The forecast that they are
+  /// combined with does not include them.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
                                                    const std::deque<PendingUpdate>& pending,
                                                    bool on_device) const;
@@ -169,7 +174,7 @@ class RoundedUpdates final : public ForecastUpdates {
   void wait_until_gradients_are_sent() override { gradients_.finish_writes(); }
 
  private:
-  /// Data of one exact weight in flight, in the pool of `home`.
+  /// Data in flight of one exact weight, in the pool of `home`.
   struct InTransit {
     Tensor gradient;         // bf16; f32 for a vector
     Tensor base;             // bf16, of the forecast

@@ -17,7 +17,7 @@ namespace hybrid_trainer {
 /// stores the last 2L − 1 for the worker; the device stores the last L except the newest.
 class SentGradients {
  public:
-  /// No effect if already allocated.
+  /// Allocates memory for the gradients, unless it is already allocated.
   void allocate(const Shape& shape, std::int64_t lag, const Stream& host, const Stream& device);
   void free();
   void free_on_device() { here_.clear(); }
@@ -65,7 +65,7 @@ class GivenGradients final : public GradientSink {
   Tensor now_;
 };
 
-/// The f32 master of a weight, for an optimizer that updates it in place. Reports the dtype in
+/// The f32 master copy of a weight, for an optimizer that updates it in place. Reports the dtype in
 /// which the device computes with the weight, since an optimizer may depend on it. A bf16 copy is
 /// scratch memory, because nothing reads it.
 class ExactStorage final : public WeightStorage {
@@ -77,7 +77,7 @@ class ExactStorage final : public WeightStorage {
   void compute_in(DType, const Stream&) override {}
   DType compute_dtype() const override { return live_.compute_dtype(); }
   void refresh_compute_copy(const Stream&) override {}
-  /// Replaces the master by `here` until called with an undefined tensor.
+  /// Uses `here` as the master until the next call. An undefined tensor restores the original one.
   void set_loaded(Tensor here) { here_ = std::move(here); }
 
  private:
@@ -110,8 +110,9 @@ struct ExactWeight {
 /// elements, or one row, and are whole pages of the bf16 copy if rows allow it.
 std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most);
 
-/// Keeps the master and state of a weight in host memory for its lifetime. If they are stored
-/// elsewhere, the prefetcher loads them and writes them back; it must outlive this object.
+/// Keeps the master copy and the state of a weight in host memory for the lifetime of this object.
+/// If they are stored elsewhere, the prefetcher loads them and writes them back, and must outlive
+/// this object.
 class LoadedWeight {
  public:
   /// `prefetcher`: null if master and state are in host memory. Throws OutOfMemory, IoError.
@@ -150,10 +151,11 @@ class ExactWeights {
   std::size_t index_of(const ExactWeight& weight) const {
     return static_cast<std::size_t>(&weight - weights_.data());
   }
-  /// Visits the state of a parameter in pieces as one tensor.
+  /// Visits the state of the exact optimizer. If a parameter is split into pieces, visits each of
+  /// its state tensors as a whole.
   void visit_state(const Optimizer::StateVisitor& visit);
 
-  /// Begins and ends the exact updates of a step.
+  /// begin_step and end_step must be called before and after the exact updates of a step.
   void begin_step();
   void end_step();
   LoadedWeight load(ExactWeight& weight) { return LoadedWeight(weight, prefetcher_.get(), host_); }
@@ -189,7 +191,9 @@ class ExactWeights {
   std::vector<std::size_t> first_piece_;  // by parameter, and the end
   GivenGradients given_;                  // source of the optimizer's gradients
   std::unique_ptr<Optimizer> optimizer_;
-  /// State that the optimizer has in pieces, as one tensor, by the tensor of its first piece.
+  /// Entry of whole_state_ for each state tensor that the optimizer has for a piece of a parameter.
+  /// For the first piece, `tensor` is the whole state of the parameter; for other pieces, it is
+  /// undefined.
   struct WholeState {
     StateLabel label;
     Tensor tensor;

@@ -246,7 +246,7 @@ RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
   require(settings.lag == 1, "gradients in bf16 are late by one step");
 }
 
-/// Only small parts of a forecast stay in host memory.
+/// Allocates the small parts of forecasts in host memory, and the others in the pool of home_.
 void RoundedUpdates::allocate(const Stream&) {
   for (std::size_t i = in_transit_.size(); i < exact_.all().size(); ++i) {
     ExactWeight& weight = exact_.all()[i];

@@ -44,8 +44,8 @@ void collect_empty(const std::vector<OptimizerGroupConfig>& groups,
   }
 }
 
-/// Splits off the parameters that the group's optimizer does not take. `explicitly`: the group
-/// itself names the optimizer.
+/// Adds a group to `to`. Parameters that its optimizer does not support become a separate group of
+/// the optimizer OptimizerKind::rest. `explicitly`: the group itself names the optimizer.
 void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, bool explicitly,
                const std::vector<Parameter*>& parameters, std::span<const OptimizerKind> kinds) {
   OptimizerGroup taken{group.kind, group.config, {}}, rest = taken;
@@ -122,7 +122,8 @@ void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, flo
                                        gradient_scale, stream);
 }
 
-/// Transfers of state follow the order of the parameters.
+/// If state is transferred, updates the weights in the order of all parameters, which the transfers
+/// expect.
 void GroupedOptimizer::update_weights(float learning_rate, float gradient_scale,
                                       const Stream& stream) {
   if (copies_.pages || copies_.prefetcher)

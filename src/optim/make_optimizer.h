@@ -18,15 +18,16 @@ struct OptimizerGroup {
 };
 
 /// Assigns each parameter to exactly one group: the groups of config.groups, and the rest.
-/// Parameters that an optimizer does not take use the `rest` of its kind, with the same settings.
-/// Muon takes only matrices, or all tensors of two dimensions if the group names it. Throws
-/// ConfigError for an unknown optimizer, for a group that matches nothing (with the nearest role),
-/// and for two groups that match one parameter.
+/// Parameters that an optimizer does not support use the optimizer OptimizerKind::rest, with the
+/// same settings. Muon supports only matrices, or all tensors of two dimensions if the group names
+/// it. Throws ConfigError for an unknown optimizer, for a group that matches nothing (with the
+/// nearest role), and for two groups that match one parameter.
 std::vector<OptimizerGroup> optimizer_groups(
     const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
     std::span<const OptimizerKind> kinds = optimizer_kinds());
 
-/// Returns the factor of the schedule's learning rate for a group of the optimizer `all`.
+/// Returns the factor by which the learning rate of a group differs from the schedule's, which is
+/// for the optimizer `all`.
 inline double rate_factor_of(const OptimizerConfig& group, const OptimizerConfig& all) {
   return group.learning_rate == all.learning_rate ? 1.0 : group.learning_rate / all.learning_rate;
 }
@@ -69,8 +70,9 @@ class GroupedOptimizer final : public Optimizer {
 /// Makes the optimizer that `config.name` names. `parameters` must outlive it. Its state is zero,
 /// of MemoryKind::kOptimizerState, in the pool of `home`. If that is not the stream's pool, each
 /// parameter's state is loaded for its update and written back; with config.paged and a budget, as
-/// much of it as fits stays on the device. Transfers overlap with the step only if the stream
-/// computes on the CPU. Throws ConfigError (with the nearest name for an unknown one), OutOfMemory.
+/// much of the state as fits stays on the device. Transfers overlap with the step only if the
+/// stream computes on the CPU. Throws ConfigError (with the nearest name for an unknown one),
+/// OutOfMemory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
                                           const Stream& home,
@@ -81,13 +83,14 @@ inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  const Stream& stream) {
   return make_optimizer(config, std::move(parameters), stream, stream);
 }
-/// Returns the unit, in elements, at whose multiples each parameter can be split into parts that
-/// are updated separately with bit-identical results. The unit is the whole parameter if it cannot
-/// be split (Muon's matrices, Adafactor), and a multiple of kernels::kDotChunk otherwise.
+/// Returns a unit for each parameter, in elements. A parameter can be split at multiples of its
+/// unit into parts that are updated separately with bit-identical results. The unit is the whole
+/// parameter if it cannot be split (Muon's matrices, Adafactor), and a multiple of
+/// kernels::kDotChunk otherwise.
 std::vector<std::int64_t> cut_units(const OptimizerConfig& config,
                                     const std::vector<Parameter*>& parameters);
-/// Returns the operations of orthogonalization in one update, averaged over steps, in the dtype
-/// that the parameters compute in on the stream's device.
+/// Returns the floating-point operations of orthogonalization per update, averaged over steps. Uses
+/// the dtype in which the parameters compute on the stream's device.
 double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                     const Stream& stream);
 

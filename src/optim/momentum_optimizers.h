@@ -58,11 +58,11 @@ class Sgd final : public MomentumOptimizer {
   const double weight_decay_;
 };
 
-/// Lion: moves each element by the learning rate, in the direction of the sign of momentum and
-/// gradient, with decoupled weight decay. Needs a learning rate 3 to 10 times lower than AdamW's,
-/// and a decay higher by the same factor. State: m per parameter, in 16 or 8 bits with those
-/// state_bits (see Moment). Source: Chen et al. 2023, "Symbolic discovery of optimization
-/// algorithms", algorithm 2.
+/// Lion: moves each element by the learning rate, in the direction given by the sign of a mean of
+/// momentum and gradient, with decoupled weight decay. Needs a learning rate 3 to 10 times lower
+/// than AdamW's, and a decay higher by the same factor. State: m per parameter, in 16 or 8 bits
+/// with those state_bits (see Moment). Source: Chen et al. 2023, "Symbolic discovery of
+/// optimization algorithms", algorithm 2.
 class Lion final : public MomentumOptimizer {
  public:
   Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,

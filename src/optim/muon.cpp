@@ -41,9 +41,9 @@ std::int64_t block_rows(const OptimizerConfig& config, const Shape& shape) {
   return (std::min(shape[0], shape[1]) + blocks - 1) / blocks;
 }
 
-/// Predictor for Muon. Anticipated: `base` includes the orthogonalized momentum of each pending
-/// update; the device adds the first-order effect of the gradients in flight. Sketched: the device
-/// orthogonalizes the 8-bit momentum together with the gradients.
+/// Predictor for Muon. With device_side "anticipated", `base` includes the orthogonalized momentum
+/// of each pending update, and the device adds the first-order effect of the gradients in flight.
+/// With "sketch", the device orthogonalizes the 8-bit momentum together with the gradients.
 class MuonPredictor : public UpdatePredictor {
  public:
   explicit MuonPredictor(const PredictedUpdates& updates)
@@ -156,7 +156,8 @@ Tensor Orthogonalizer::input(std::int64_t rows, std::int64_t columns) const {
   return part(input_, rows, columns);
 }
 
-/// Returns the operand of products for `matrix`: its rounded copy, or itself in f32.
+/// Returns the operand that stands for `matrix` in products: its rounded copy, or in f32 the matrix
+/// itself.
 Tensor Orthogonalizer::factor(const Tensor& matrix, const Tensor& rounded,
                               const Stream& stream) const {
   if (!rounded) return matrix;
@@ -193,10 +194,10 @@ void Orthogonalizer::orthogonalize(const Tensor& result, const Tensor& matrix, D
   }
 }
 
-/// With P = a + M, M = b·A + c·A²: A ← P·A·P, and Q = q + N ← P·Q; finally Q·X. All are polynomials
-/// of the first A, so they commute. An eigenvalue of −δ from rounding, δ near 1e-7, grows to a⁸·δ =
-/// 0.002 in the four steps, which is negligible next to a. `result` is scratch memory until the
-/// end.
+/// Iterates on A = X·Xᵀ only. With P = a + M, M = b·A + c·A²: A ← P·A·P, and Q = q + N ← P·Q; the
+/// result is Q·X. All are polynomials of the first A, so they commute. An eigenvalue of −δ from
+/// rounding, δ near 1e-7, grows to a⁸·δ = 0.002 in the four steps, which is negligible next to a.
+/// `result` is scratch memory until the end.
 void Orthogonalizer::iterate_on_gram(const Tensor& result, const Tensor& x, const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = x.size(1), side = std::min(rows, columns);
   const bool wide = rows <= columns;

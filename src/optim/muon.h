@@ -10,10 +10,10 @@ namespace hybrid_trainer {
 
 /// Replaces a matrix by a nearby one with all singular values near 1 (0.7 to 1.2), in five
 /// Newton–Schulz steps X ← a·X + (b·G + c·G²)·X, G = X·Xᵀ, from X = U/‖U‖. Allocates its memory
-/// once; for bf16, with the first bf16 matrix. In f32, matrices with an aspect ratio of 2 or more
-/// iterate on G only and are multiplied by the result, equal within 3e-3 in spectral norm. In bf16
-/// this would lose G's small eigenvalues. Source: Jordan et al. 2024, "Muon: an optimizer for
-/// hidden layers in neural networks".
+/// once; for bf16, with the first bf16 matrix. In f32, for matrices with an aspect ratio of 2 or
+/// more, it iterates on G only and multiplies the matrix by the result. This is equal within 3e-3
+/// in spectral norm. In bf16 this would lose G's small eigenvalues. Source: Jordan et al. 2024,
+/// "Muon: an optimizer for hidden layers in neural networks".
 class Orthogonalizer {
  public:
   /// Allocates room for `max_elements` elements, and a smaller side of at most `max_side`.
@@ -47,16 +47,16 @@ class Orthogonalizer {
   Tensor rounded_input_, rounded_gram_;  // bf16
 };
 
-/// Muon: moves matrices by the orthogonalized Nesterov momentum, times 0.2·√(larger side). The
-/// scale gives updates the root mean square of AdamW's, so one learning rate and one decay serve
-/// both. State: m per parameter. Orthogonalization runs in the phase's precision, or f32 if bf16 is
-/// slower.
+/// Muon: moves matrices by the orthogonalized Nesterov momentum, times 0.2·√(larger side). With
+/// this scale, updates have the same root mean square as AdamW's, so that the same learning rate
+/// and weight decay suit both. State: m per parameter. Orthogonalization runs in the phase's
+/// precision, or f32 if bf16 is slower.
 ///
 /// Whole matrices are orthogonalized every orthogonalization_period steps, counted in steps taken.
-/// In the other steps each block of rows is orthogonalized separately, and `larger side` is the
-/// block's, which keeps the root mean square. Directions use whole matrices. A matrix with a
-/// gradient of exactly 0, such as an expert without tokens, only decays. Sources: Jordan et al.
-/// 2024, "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled et al. 2025,
+/// In the other steps each block of rows is orthogonalized separately and scaled by its own larger
+/// side, which keeps the root mean square. Directions use whole matrices. A matrix with a gradient
+/// of exactly 0, such as an expert without tokens, only decays. Sources: Jordan et al. 2024,
+/// "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled et al. 2025,
 /// "MuonBP", algorithm 1, whose two rates are these two scales.
 class Muon final : public MomentumOptimizer {
  public:
@@ -78,16 +78,17 @@ class Muon final : public MomentumOptimizer {
 /// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has root mean square 1/√max(R, C), an
 /// AdamW update about 0.2.
 float update_scale(const Shape& shape);
-/// Returns how many rows of a matrix step `step` (from 1) orthogonalizes together: all, or a block.
-/// Blocks are rows because they are contiguous, the rows of a head are adjacent, and the products
-/// cost least for the widest blocks.
+/// Returns the number of rows of a matrix that are orthogonalized together in step `step` (from 1):
+/// all rows, or those in a block. Blocks consist of rows because rows are contiguous, the rows of a
+/// head are adjacent, and the products cost least for the widest blocks.
 std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step);
-/// Returns the phase's precision: bf16 if weights have bf16 copies, unless bf16 is slower here.
+/// Returns the dtype of products: that of the phase (bf16 if weights have bf16 copies), but f32 if
+/// bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream);
 /// Calls kernels::muon_momentum with the squared norm of this gradient.
 void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
                      const OptimizerConfig& config, float gradient_scale, const Stream& stream);
-/// Returns the operations that orthogonalize a matrix, averaged over steps.
+/// Returns the floating-point operations that orthogonalize a matrix, averaged over steps.
 double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
                                const Stream& stream);
 /// Returns an Orthogonalizer for these matrices. Throws ShapeMismatch for other shapes.

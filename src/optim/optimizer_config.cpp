@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Whether `name` is a known optimizer without 8-bit support.
+/// Returns whether `name` is a known optimizer without 8-bit support.
 bool lacks_8_bits(const std::string& name) {
   const auto has = [&](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), name) != names.end();

@@ -27,12 +27,13 @@ struct OptimizerKind {
   std::vector<std::string> keys{};
   bool has_8_bits = false;  // with OptimizerConfig::state_bits
   UpdateUnit unit = UpdateUnit::kElement;
-  /// Operations for a matrix; null if there are none. See update_flops.
+  /// Returns the floating-point operations of orthogonalization per update of a matrix (see
+  /// update_flops); null if there are none.
   double (*flops)(const OptimizerConfig& config, const Parameter& matrix,
                   const Stream& stream) = nullptr;
-  /// Null if its pending updates cannot be predicted.
+  /// Makes a predictor of pending updates; null if they cannot be predicted.
   std::unique_ptr<UpdatePredictor> (*predictor)(const PredictedUpdates& updates) = nullptr;
-  /// Optimizer of all tensors that are not 2-D; null if this one takes them all.
+  /// Name of the optimizer for all tensors that are not 2-D; null if this one updates them too.
   const char* rest = nullptr;
 };
 

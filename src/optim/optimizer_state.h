@@ -8,21 +8,22 @@
 
 namespace hybrid_trainer {
 
-/// Device copies of offloaded state. As many stay between updates as the budget allows in addition
-/// to the step's peak memory. Changed pages are written back when they leave. Updates visit all
-/// state in order, so the first pages stay: any other policy would reload every page in every step.
-/// Unlike a Prefetcher, it keeps copies after their use.
+/// Device copies of offloaded state. As many copies ("pages") stay between updates as the budget
+/// allows in addition to the step's peak memory. Changed pages are written back before they are
+/// freed. The first pages stay, because updates visit all state in order, and replacing pages would
+/// reload every one in every step. Unlike a Prefetcher, it keeps copies after their use.
 class StatePages {
  public:
   /// `budget_bytes`: device memory.
   explicit StatePages(std::size_t budget_bytes) : budget_bytes_(budget_bytes) {}
-  /// Must be called before and after each update. Pages stay from the second update after each
-  /// leave, because the first one measures the peak memory of a step and its update. If other
-  /// memory has grown since, pages leave first.
+  /// begin_update and end_update must be called before and after each update. Pages stay from the
+  /// second update after each leave() on, because the first one measures the peak memory of a step
+  /// and its update. If other memory has grown since, begin_update first frees pages.
   void begin_update(const Stream& stream);
   void end_update(const MemoryPool& device);
-  /// Returns the resident copy of `state`, loading it if there is room. Undefined if there is none,
-  /// or if `state` is undefined. `use`: the planned access.
+  /// Returns the resident copy of `state`, and loads it first if there is room. Returns an
+  /// undefined tensor if there is neither copy nor room, or if `state` is undefined. `use`: the
+  /// planned access.
   Tensor page_of(const Tensor& state, Use use, const Stream& stream);
   /// Writes changed pages back and frees all. Returns whether there were any.
   bool leave(const Stream& stream);
@@ -43,7 +44,8 @@ class StatePages {
 /// Returns zeroed state in the parameter's shape, in the pool of `home`.
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype = DType::kF32);
 
-/// Device copies of offloaded state: resident pages, and a prefetcher for the rest; may be null.
+/// Provides device copies of offloaded state: resident pages, and a prefetcher for the rest. Either
+/// may be null.
 struct StateCopies {
   std::shared_ptr<StatePages> pages{};
   std::shared_ptr<Prefetcher> prefetcher{};

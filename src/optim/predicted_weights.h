@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 class UpdatePredictor;
 
-/// One rank's part of a gradient to be summed, and the settings of the update by the sum.
+/// This rank's contribution to a gradient that ranks sum, and settings of the update by that sum.
 struct OwnGradient {
   std::function<Tensor(const Parameter&)> of;  // f32, in the parameter's shape
   float learning_rate = 0;
@@ -22,8 +22,8 @@ struct OwnGradient {
 struct WeightPrediction {
   std::string device_side;  // phases.asynchronous_gradients.device_side
   double share = 1;         // this rank's share of all micro-batches
-  /// True stores predicted values in the memory of the exact ones, because others refer to it.
-  /// False gives weights other memory during the prediction.
+  /// If true, predicted values are stored in the memory of the exact ones, because others refer to
+  /// that memory. If false, the weights use other memory during the prediction.
   bool in_same_memory = false;
 };
 
@@ -40,23 +40,26 @@ class PredictedWeights {
   /// `optimizer`: adamw or muon for these parameters, with f32 state; all must outlive this object.
   PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
                    Optimizer& optimizer, const WeightPrediction& prediction, const Stream& stream);
-  /// Ends the prediction. Predicted values in the same memory stay.
+  /// Restores the exact weights, unless predicted values are in their memory; in that case, the
+  /// predicted values stay.
   ~PredictedWeights();
 
   bool are_in_place() const { return !others_.empty(); }
-  /// Replaces the exact weights, first by copies. Throws OutOfMemory.
+  /// Starts a prediction. The weights equal the exact ones until predict() is called. Throws
+  /// OutOfMemory.
   void begin();
   /// Sets weights to the exact weights plus the predicted updates by these gradients, oldest first.
   void predict(std::span<const OwnGradient> gradients);
   /// Restores the exact weights.
   void end();
-  /// Calls `use` with the exact weights in place, though not in the same memory.
+  /// Calls `use` with the exact weights in place of the predicted ones, though possibly in other
+  /// memory than before the prediction.
   void with_exact(const std::function<void()>& use);
   /// Swaps the exact and predicted values in memory. A second call undoes it.
   void exchange_values();
   /// Returns a slice of each current weight, concatenated; with `of_exact`, of the exact weights.
   Tensor slices(bool of_exact) const;
-  /// Elements of each slice, by weight.
+  /// Returns the number of elements of each slice, by weight.
   const std::vector<std::int64_t>& slice_elements() const { return slice_elements_; }
 
  private:

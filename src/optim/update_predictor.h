@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 /// Data sent to the device for one weight after each exact update. Live weights combine it with the
 /// gradients in flight. Tensors that a rule does not use are undefined.
 struct UpdateForecast {
-  Tensor exact;             // f32 weight; may be `base`; undefined: not written
+  Tensor exact;             // f32 weight; may be `base`; undefined if it is not needed
   Tensor base;              // f32 weight with the known part of the next updates
   Tensor rows, columns;     // means of the second moment
   Tensor momentum, scales;  // f32, or codes and their scales
@@ -64,7 +64,7 @@ struct PredictedUpdates {
   const OptimizerConfig& config;
   const std::vector<Parameter*>& parameters;
   bool sketches = false;  // device_side is sketch, see make_update_predictor
-  /// Share of the full gradient that is not in flight yet; the momentum replaces it.
+  /// Share of the full gradient that is not in flight yet. The momentum is used in its place.
   double missing = 0;
 };
 
@@ -80,7 +80,7 @@ inline Tensor empty_part(const Shape& shape, const Stream& stream, DType dtype =
   return Tensor::empty(shape, dtype, MemoryKind::kPredictor, stream);
 }
 
-/// Adds an 8-bit momentum to the forecast.
+/// Adds uninitialized tensors for an 8-bit momentum to the forecast.
 inline void add_codes(UpdateForecast& forecast, const Parameter& parameter, const Stream& stream) {
   forecast.momentum = empty_part(parameter.shape(), stream, DType::kU8);
   forecast.scales = empty_part({kernels::quantization_blocks(parameter.elements())}, stream);

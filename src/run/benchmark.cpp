@@ -17,7 +17,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the median, the upper one of an even number of values. `values` must not be empty.
+/// Returns the median; for an even number of values, the upper one of the middle two. `values` must
+/// not be empty.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -40,7 +41,7 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   return token_batch(wait_for_device(tokens, stream), wait_for_device(targets, stream));
 }
 
-/// Returns a batch of random tokens for a language model, of zeros for other networks.
+/// Returns a batch: random tokens for a language model, zeros for other networks.
 Batch batch_for(Network& network, const BenchmarkSettings& settings, const Stream& stream) {
   if (const auto* const model = dynamic_cast<const LanguageModel*>(&network))
     return model->with_sources(random_batch(settings, stream), stream);
@@ -99,7 +100,8 @@ class Subject {
     return seconds;
   }
 
-  /// Times the parts of `count` more steps, waiting for each kernel.
+  /// Runs `count` more steps and times their forward pass, backward pass and optimizer separately,
+  /// waiting for each kernel.
   void time_parts(int count, BenchmarkResult& result) {
     std::vector<double> parts[kStepParts];
     stream_.set_profile(&profile_);
@@ -154,7 +156,7 @@ DType dtype_of(const BenchmarkSettings& settings, const Stream& stream) {
 }
 
 /// Returns the bytes of weights that the products and norms read for one token. Counts a token
-/// table only if the head shares it; otherwise one row is read.
+/// table only if it is also the head, because an embedding reads only one row of it.
 double weight_bytes(LanguageModel& model, DType dtype) {
   double bytes = 0, tables = 0;
   bool has_head = false;
@@ -172,7 +174,7 @@ double weight_bytes(LanguageModel& model, DType dtype) {
   return has_head ? bytes : bytes + tables;
 }
 
-/// Sequences of random tokens that grow by one token each per call.
+/// Sequences of random tokens. Each call of time_token adds one token to every sequence.
 class RandomTexts {
  public:
   RandomTexts(LanguageModel& model, const BenchmarkSettings& settings, std::int64_t count,

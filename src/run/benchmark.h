@@ -46,9 +46,9 @@ struct BenchmarkResult {
 /// is not listed.
 double published_bf16_rate(const std::string& device_name);
 
-/// Runs steps of HybridTrainer in plain training on random tokens. Also measures the pool of
-/// `stream`; on CUDA its first slab has the size of a training run's. Throws OutOfMemory, like
-/// `hybrid train`, if that does not fit.
+/// Measures steps of HybridTrainer in plain training on random tokens, and the memory that they
+/// take from the pool of `stream`. On CUDA, the pool's first slab is as large as in a training run.
+/// Throws OutOfMemory, like `hybrid train`, if the slab does not fit.
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream);
 
 /// Medians over the tokens after the first.
@@ -68,7 +68,8 @@ struct GenerationRates {
 /// Measures cached generation as in `hybrid sample`: extends a sequence of `settings.sequence`
 /// random tokens by `tokens` more, one at a time. If `settings.batch` is above 1, alternates with a
 /// batch of that size. Uses only model, batch, sequence and precision of the settings. The model's
-/// context must have room for both lengths. `stream` has the model's device.
+/// context must have room for `settings.sequence` + `tokens` tokens. Runs on the device of
+/// `stream`.
 GenerationRates run_generation_benchmark(const BenchmarkSettings& settings, std::int64_t tokens,
                                          const Stream& stream);
 

@@ -25,8 +25,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns a checksum of all tokens, or of an evenly spaced sample of 16 million: different data
-/// differ nearly everywhere.
+/// Returns a checksum of all tokens or, if there are more, of an evenly spaced sample of 16
+/// million. A sample suffices because different data differ nearly everywhere.
 std::string sampled_checksum(const TokenDataset& data) {
   constexpr std::int64_t kPiece = 4096, kMaxPieces = 4096;
   const std::int64_t pieces = (data.tokens() + kPiece - 1) / kPiece;
@@ -77,7 +77,8 @@ class Pretraining final : public LanguageTask {
   std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const override {
     return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
   }
-  /// Returns the vocabulary for data without metadata; with metadata, LanguageTask compares it.
+  /// Returns the model's vocabulary size for data without metadata. Returns none for data with
+  /// metadata, because LanguageTask compares the sizes later.
   static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
     if (settings.config.model.vocabulary == 0 || read_data_info(settings.data)) return {};
     return settings.config.data_vocabulary();
@@ -87,7 +88,8 @@ class Pretraining final : public LanguageTask {
   std::string checksum_;
 };
 
-/// Returns the folder of the tokenizer: the run's copy if it resumes and has one.
+/// Returns the folder of the tokenizer: the run's copy if the run resumes and has one, else the
+/// adapter's, else the model's. Throws UsageError if there is none.
 ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
                                   const std::optional<ModelFolder>& model) {
   const std::filesystem::path of_run = settings.run / "tokenizer";
@@ -161,8 +163,8 @@ class FineTuning final : public LanguageTask {
             .now = files_.now,
             .end_tokens = end_tokens_};
   }
-  /// Loads the reference of objective dpo from the run's folder, or computes it with the initial
-  /// weights.
+  /// For objective dpo: loads the log-likelihoods of the reference model from the run's folder, or
+  /// computes them with the initial weights.
   void prepare_data(const RunStart& start) override {
     if (start.config.objective != "dpo") return;
     const std::string file = reference_file(start.run);
@@ -178,8 +180,8 @@ class FineTuning final : public LanguageTask {
     train_references_->assign(known->begin(), middle);
     validation_references_->assign(middle, known->end());
   }
-  /// Identifies the initial weights and their precision; empty if the run resumes and its settings
-  /// do not name them.
+  /// Returns a text that identifies the initial weights and their precision. Returns "" if the run
+  /// resumes and its settings do not name the initial weights.
   std::string identity_of_start(const RunStart& start) const {
     if (!model_folder()) return "";
     return concat(hybrid_trainer::identity_of_start(*model_folder(), adapter_.value_or("")), " ",
@@ -210,8 +212,8 @@ class FineTuning final : public LanguageTask {
     start.stream.synchronize();
     start.stream.pool()->trim();
   }
-  /// Pairs the answers with their prompts. Either list may be shorter if the run does not know the
-  /// rest.
+  /// Returns each prompt with its answers before and after training. Either list of answers may be
+  /// shorter than the prompts if the run does not know all of them.
   std::vector<ComparedAnswer> compared(const std::vector<std::optional<std::string>>& before,
                                        const std::vector<std::string>& after) const {
     std::vector<ComparedAnswer> answers;
@@ -224,7 +226,8 @@ class FineTuning final : public LanguageTask {
   }
   bool is_speech() const { return files_.max_clip_seconds > 0; }
   SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.generation); }
-  /// Returns the first clips of the validation rows, at most `most`, each named as its own prompt.
+  /// Returns prompts for the first clips of the validation rows, at most `most`. The text of a
+  /// prompt is the clip's name.
   std::vector<HeldOutPrompt> clip_prompts(std::int64_t most) const {
     std::vector<HeldOutPrompt> prompts;
     const SpeechTokens tokens = speech_tokens();
@@ -277,7 +280,8 @@ class FineTuning final : public LanguageTask {
     }
     return texts;
   }
-  /// Returns the precision of training, or f32 if Warmup and Full differ. Evaluations use f32.
+  /// Returns the precision in which training computes, or f32 if Warmup and Full differ.
+  /// Evaluations always compute in f32.
   static DType dtype_of_training(const RunStart& start) {
     const HybridTrainerConfig& config = start.config;
     const PhasePrecision precision(config.mixed_precision, config.model.width,
@@ -368,7 +372,7 @@ class FineTuning final : public LanguageTask {
   const ExampleData& data_ = read_->data;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<std::filesystem::path> adapter_;
-  // References for pairs of answers, filled before the first batch is read.
+  // Reference log-likelihoods of the pairs of answers, filled before the first batch is read.
   const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
                                         validation_references_ = std::make_shared<PairReferences>();
   std::vector<HeldOutPrompt> prompts_;
@@ -379,7 +383,7 @@ class FineTuning final : public LanguageTask {
 
 }  // namespace
 
-/// True if a file begins like JSON or Parquet, or has the name of a row format.
+/// Returns whether a file begins like JSON or Parquet, or has the name of a row format.
 bool may_hold_examples(const std::filesystem::path& path) {
   if (has_name_of_rows(path)) return true;
   std::ifstream in(path, std::ios::binary);

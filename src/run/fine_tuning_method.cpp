@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t kLongestRow = 1024;
 
-/// Returns the quantized format for qlora: the format of the weights if they are quantized already, else
-/// nf4.
+/// Returns the quantized format for qlora: the format of the weights if they are quantized already,
+/// else nf4.
 std::string quantized_base(const ModelFolder& folder) {
   if (folder.is_gguf() && is_mostly_quantized(folder.gguf())) return kFileBase;
   const std::string held = quantization_of_hugging_face(folder);

@@ -11,27 +11,28 @@ namespace hybrid_trainer {
 std::int64_t usual_row_length(const ModelConfig& model);
 
 /// Returns the initial configuration for fine-tuning a Hugging Face folder. The method `full`
-/// trains all weights, `lora` and `dora` adapters on a base in 16 bits, `qlora` adapters on a
-/// quantized base. With qlora, weights that are already quantized, in a folder or in the blocks of
-/// a GGUF file, keep their format. Throws UsageError, MissingInput, DataError.
+/// trains all weights, `lora` and `dora` train adapters on a base in 16 bits, and `qlora` trains
+/// adapters on a quantized base. With qlora, weights that the folder or GGUF file already stores
+/// quantized keep their format. Throws UsageError, MissingInput, DataError.
 HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::string& method);
 
-/// Configures adapters of rank 16 and alpha 32 for the method lora, dora or qlora, on the parts that
-/// the family lists, or else on the whole model. The base is in bf16, with qlora in `base_of_qlora`.
-/// Changes nothing for `full` or an empty method. Throws UsageError for another one.
+/// Configures adapters of rank 16 and alpha 32 for the method lora, dora or qlora. Adapts the parts
+/// that the family lists, or the whole model if it lists none. The format of the base is bf16, or
+/// `base_of_qlora` for qlora. Changes nothing for `full` or an empty method. Throws UsageError for
+/// an unknown method.
 void set_method(HybridTrainerConfig& config, const std::string& method,
                 const std::string& base_of_qlora = "nf4");
 
-/// Throws UsageError if the settings amount to another method, or ask for another quantization of
-/// the base than the folder's.
+/// Throws UsageError if the settings amount to another method than `method`, or if they quantize
+/// the base in another format than the folder's.
 void check_method(const std::string& method, const HybridTrainerConfig& config,
                   const ModelFolder& folder);
 
 /// Returns the method that a run's configuration amounts to.
 std::string method_of_run(const HybridTrainerConfig& run);
 
-/// Throws UsageError if the resumed run was started with another method. `sets_base`: lora.base is
-/// set, so lora may use a quantized base.
+/// Throws UsageError if the resumed run was started with another method. `sets_base`: the settings
+/// include lora.base, so that the base of `lora` may be quantized.
 void check_method_of_run(const std::string& method, const HybridTrainerConfig& run, bool sets_base);
 
 }  // namespace hybrid_trainer

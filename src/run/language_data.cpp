@@ -40,14 +40,15 @@ void refuse_preferences(const ExampleRows& read, bool measured) {
                          columns.empty() ? "" : "--columns " + columns));
 }
 
-/// Returns the first of `splits` that the folder has, by default the training split.
+/// Returns the first of `splits` that the folder has, or the training split if it has none of them.
 RowSplit first_split(const std::filesystem::path& path, std::initializer_list<RowSplit> splits) {
   for (const RowSplit split : splits)
     if (!row_files(path, split).empty()) return split;
   return RowSplit::kTrain;
 }
 
-/// Moves the rows of a file called `name` out of `read`, adding its notes and refusals to `data`.
+/// Returns the rows in `read`, and adds its notes, refused lines, counts and checksums to `data`.
+/// `name` is the name of the file in messages.
 std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bool measured,
                                    ExampleData& data) {
   refuse_preferences(read, measured);

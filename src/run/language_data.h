@@ -31,15 +31,15 @@ struct ExampleFiles {
   std::string called{};                // name of `examples` in messages; empty: its path
   bool pairs = false;                  // the examples are preference pairs
   bool measured = false;  // evaluation only: uses the test split of a folder with splits
-  /// Length in seconds of a clip that the model processes in one window, for audio examples. 0:
-  /// text only.
+  /// Length in seconds of the longest clip that the model processes in one window, for audio
+  /// examples. 0: text only.
   double max_clip_seconds = 0;
   /// Set if the model has an encoder of tokens.
   std::optional<SourceFormat> source{};
   GenerationKeys generation{};  // for a model with an encoder
 
   /// Sets the members that depend on the model's encoder, if it has one. `folders`: see
-  /// read_generation_keys. Throws as it does.
+  /// read_generation_keys. Throws as read_generation_keys.
   void set_encoder(const ModelConfig& model, const std::vector<ModelFolder>& folders);
 };
 
@@ -60,8 +60,9 @@ struct ReadExamples {
   ExampleData data;
 };
 
-/// Reads the examples of a run of the model `model`, with the tokenizer of the run, the adapter or
-/// the model. Collective. Throws UsageError without a tokenizer; otherwise as read_example_data.
+/// Reads a run's examples for `model`. Uses the tokenizer of the run, else of the adapter, else of
+/// the model. Collective. Throws UsageError if there is no tokenizer; otherwise as
+/// read_example_data.
 ReadExamples read_examples(const TrainingRunSettings& settings,
                            const std::optional<ModelFolder>& model);
 
@@ -74,24 +75,26 @@ struct ReadInputs {
   std::shared_ptr<const NetworkData> network{};    // null: not read
 };
 
-/// Returns whether a path is a file or a folder with row files, not tokens of `hybrid prepare`.
+/// Returns whether a path is a file, or a folder that contains row files instead of tokens from
+/// `hybrid prepare`.
 bool may_be_examples(const std::filesystem::path& path);
 
 /// Reads the examples for sequences of config.sequence_length. Without a validation file, uses the
 /// validation files of a folder of examples (row_files). If there are none, holds back
-/// validation_fraction of the rows, at least one, chosen by a draw that depends only on their
-/// number. A single row, or a fraction of 0, puts all rows in both. Throws as read_example_rows,
-/// and DataError if every line of a file is refused or some are preference pairs.
+/// validation_fraction of the rows, at least one, in a random choice that depends only on their
+/// number. If there is only one row, or the fraction is 0, all rows are both training and
+/// validation rows. Throws as read_example_rows, and DataError if every line of a file is refused
+/// or some rows are preference pairs.
 ExampleData read_example_data(const ExampleFiles& files, const DataConfig& config);
 
-/// Reads the reference values of the validation rows from the folder of a run with objective dpo.
-/// Throws DataError if it has none for these rows.
+/// Reads the reference log-likelihoods of the validation rows from the folder of a run with
+/// objective dpo. Throws DataError if the folder has none for these rows.
 std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data);
 
-/// Computes the reference values of other pairs with the initial model of a run with objective dpo,
-/// at most `at_once` sequences per pass. Throws MissingInput, DataError if that model is missing or
-/// has changed.
+/// Computes the reference log-likelihoods of other pairs with the initial model of a run with
+/// objective dpo, at most `at_once` sequences per pass. Throws MissingInput or DataError if that
+/// model is missing or has changed.
 std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
                                                          const PackedRows& rows,
                                                          std::int64_t at_once,
@@ -100,8 +103,8 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
 /// Returns messages with the first refused lines and the command that lists all of them.
 std::vector<std::string> refused_row_notes(const ExampleData& data, const ExampleFiles& files);
 
-/// Returns warnings about rows and sources that are truncated, if any. `length`: of a sequence;
-/// `hint`: the setting that increases it, up to the model's context.
+/// Returns warnings about rows and sources that are truncated, if any. `length`: maximum tokens of
+/// a sequence. `hint`: the setting that increases it, up to the model's context.
 std::vector<std::string> cut_row_notes(std::initializer_list<const std::vector<ExampleRow>*> rows,
                                        const ExampleFiles& files, std::int64_t length,
                                        const std::string& hint);

@@ -50,8 +50,8 @@ std::string blocks_text(LossModel& model) {
                 " % of the weights in f32, because the file has no blocks for them");
 }
 
-/// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in
-/// nf4".
+/// Returns "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen
+/// ones in nf4".
 std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& model) {
   if (!lora.is_on()) return has_parts ? "per part, see below" : "none";
   std::int64_t trained = 0;
@@ -73,7 +73,7 @@ std::string batch_line(const HybridTrainerConfig& config) {
       parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
-/// Returns "masked: the loss is of 10 of 64 tokens".
+/// Describes the objective: "masked: the loss is of 10 of the 64 tokens of a sequence, …".
 std::string objective_line(const HybridTrainerConfig& config) {
   if (config.prefers())
     return concat(config.objective, ": loss over pairs of answers, beta ",
@@ -99,7 +99,8 @@ std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
 
 LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
 
-/// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is none.
+/// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is not a GGUF
+/// file.
 std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& model) {
   const auto base = base_of_run(run, model);
   if (base && base->is_gguf()) return base->string();
@@ -109,7 +110,7 @@ std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& 
               "; want nf4, or a GGUF file as the model")});
 }
 
-/// Resolves export.dtype=auto; a resumed run keeps its first choice.
+/// Returns the dtype for export.dtype=auto. A resumed run keeps its first choice.
 std::string dtype_of_export(const TrainingRunSettings& settings,
                             const std::optional<ModelFolder>& base) {
   if (resumes(settings)) return config_of_run(RunPaths{settings.run.string()}).exported.dtype;
@@ -117,7 +118,8 @@ std::string dtype_of_export(const TrainingRunSettings& settings,
   return is_short ? "bf16" : "fp32";
 }
 
-/// Copies the base's special token ids and adds the end tokens that it lacks.
+/// Sets the data's special token ids: the base's, with the end tokens of the data that the base
+/// lacks.
 void add_token_ids(RunData& data) {
   const std::string ids = token_ids_in(data.base);
   if (ids.empty()) return;
@@ -169,7 +171,8 @@ static bool changes_tokenizer(const std::optional<ModelFolder>& init_from,
   }
 }
 
-/// Generates unconditional text; "" without a tokenizer or if memory is short.
+/// Generates text without a prompt. Returns "" for an encoder, without a tokenizer, or if memory is
+/// short.
 static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
                                const Stream& stream, DType dtype) {
   if (tokenizer == nullptr || model.config().bidirectional) return "";  // an encoder writes no text
@@ -183,13 +186,13 @@ static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
     generate_text(
         model, *tokenizer, "", generation, [&](std::string_view piece) { text += piece; }, stream,
         dtype);
-  } catch (const OutOfMemory&) {  // for the decoder's caches; the run itself is complete
+  } catch (const OutOfMemory&) {  // no memory for the decoder's caches; the run itself is complete
     return "";
   }
   return text;
 }
 
-/// Returns the keys for positions that a resumed run may have set.
+/// Returns the keys of position settings that a resumed run may have changed from its base's.
 static std::vector<std::string> keys_of_positions(const ModelConfig& model) {
   const bool rotates = find_family(model.family).has("rope_scaling");
   return rotates ? std::vector<std::string>{"model.context", "model.rope_scaling"}
@@ -248,7 +251,7 @@ void LanguageTask::prepare(const RunStart& start) {
 void LanguageTask::write_export(const RunPaths& run, const std::filesystem::path& output) const {
   const Stream stream(MemoryPool::create("device"));
   const HybridTrainerConfig config = config_of_run(run);
-  const bool merges = config.freezes() && !config.lora.is_on();  // set by parts
+  const bool merges = config.freezes() && !config.lora.is_on();  // frozen by the settings of parts
   const TrainedRun trained =
       load_trained_run(run.root, stream, *settings_.registry, {},
                        merges ? std::optional<std::string>("fp32") : std::nullopt);

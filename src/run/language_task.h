@@ -41,7 +41,8 @@ class LanguageTask : public Task {
       : settings_(settings), model_(opened_model(settings, model)) {}
   /// Returns the folder with the initial weights.
   const std::optional<ModelFolder>& model_folder() const { return model_; }
-  /// Returns the precision of generated text that avoids converting frozen weights per token.
+  /// Returns a precision for generating text in which frozen weights need not be converted for each
+  /// token.
   DType dtype_of_text() const;
 
  private:
@@ -54,9 +55,10 @@ class LanguageTask : public Task {
   /// Returns null if the data have no tokenizer.
   virtual std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const = 0;
   virtual std::vector<std::string> notes_of_data() const { return {}; }
-  /// Computes what batches need from the base model, while the adapters have no effect yet.
+  /// Computes values that the batches need from the base model. Called while the adapters have no
+  /// effect yet.
   virtual void prepare_data(const RunStart& /*start*/) {}
-  /// Stores the model's answers before training.
+  /// Stores the answers that the model gives before it is trained.
   virtual void answer_before(const RunStart& /*start*/) {}
   RunData run_data(const RunPaths& run, bool resumes) const;
 

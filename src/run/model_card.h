@@ -7,7 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// Values of "license", "license_name" and "license_link"; the first element of a list.
+/// Keys "license", "license_name" and "license_link" with their values. If a value is a list, its
+/// first element is used.
 using LicenseTexts = std::vector<std::pair<std::string, std::string>>;
 
 /// Reads a model's license from its card's front matter or the metadata of a GGUF file.

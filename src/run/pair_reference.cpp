@@ -27,7 +27,8 @@ std::string bytes_of_numbers(const std::vector<Number>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
 }
 
-/// Returns the log-likelihoods of halves, (B, T) f64 on the host; splits the batch if necessary.
+/// Returns the log-likelihoods of the answers in a batch, (B, T) f64 on the host, indexed by the
+/// values of "halves". Splits the batch if memory is short.
 Tensor wait_for_sums(LossModel& model, const Batch& batch, DType dtype, const Stream& host,
                      const Stream& stream) {
   const Tensor sums =
@@ -49,7 +50,7 @@ Tensor wait_for_sums(LossModel& model, const Batch& batch, DType dtype, const St
   return sums;
 }
 
-/// Returns the values of this rank's batches, in order.
+/// Returns the log-likelihoods of the answers in this rank's batches, in order.
 std::vector<double> own_numbers(LossModel& model, const PackedRows& rows, std::int64_t at_once,
                                 DType dtype, const RunRanks& ranks, const Stream& stream) {
   const std::int64_t rank = ranks.as_simulated().rank;
@@ -90,7 +91,7 @@ static boost::json::value head_of_reference(const std::string& content, const st
   return parse_json_text(std::string_view(content).substr(0, content.find('\n')), file);
 }
 
-/// Returns the base of a run's reference (identity_of_start and precision), or "".
+/// Returns the `base` of the key in a reference file (identity_of_start and precision), or "".
 static std::string base_of_reference(const std::string& file) {
   if (!std::filesystem::exists(file)) return "";
   const boost::json::value head = head_of_reference(read_file(file, kMaxReferenceBytes), file);

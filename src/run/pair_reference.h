@@ -7,26 +7,27 @@
 
 namespace hybrid_trainer {
 
-/// Identifies the pairs and the model of a reference.
+/// Identifies the pairs of a reference file and the model that computed it.
 struct ReferenceKey {
-  std::string rows;  // checksum
+  std::string rows;  // checksum of the rows
   std::string base;  // identity_of_start and the precision; empty if unknown
   std::size_t pairs = 0;
 };
 
-/// Returns the path of a run's reference.
+/// Returns the path of a run's reference file: the log-likelihoods of its pairs before training.
 inline std::string reference_file(const RunPaths& run) { return run.root + "/reference.bin"; }
 
-/// Identifies the initial weights of a run; `adapter` may be empty.
+/// Returns a text that identifies the initial weights of a run. `adapter` may be empty.
 std::string identity_of_start(const ModelFolder& base, const std::filesystem::path& adapter);
-/// Returns the key of a run's rows: first the training rows, then the validation rows.
+/// Returns the key of the reference for a run's rows: first the training rows, then the validation
+/// rows.
 ReferenceKey reference_key(const ExampleData& data, std::string base);
 
-/// Writes the reference of a run's pairs to `file`. Throws IoError.
+/// Writes the reference log-likelihoods of a run's pairs to `file`. Throws IoError.
 void write_reference(const std::string& file, const ReferenceKey& key,
                      const PairReferences& references);
-/// Reads a reference. Returns none if the file does not exist or is for other pairs or another
-/// base. Throws DataError if it is damaged.
+/// Reads a reference file. Returns none if it does not exist or is for other pairs or another base.
+/// Throws DataError if it is damaged.
 std::optional<PairReferences> read_reference(const std::string& file, const ReferenceKey& key);
 
 /// Computes the log-likelihoods of the answers of all rows by forward passes in `dtype`, with the

@@ -63,7 +63,8 @@ void require_plain_base(const ModelFolder& base) {
                          "cannot be merged into them; export them with --adapter"));
 }
 
-/// Computes logits of random tokens and padding. Throws DataError naming `what` if not finite.
+/// Computes logits of random tokens and padding. Throws DataError naming `what` if a logit is not
+/// finite.
 std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                                 const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
@@ -82,7 +83,7 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                          "diverged; export an earlier checkpoint (--checkpoint STEP)"));
 }
 
-/// Returns no logits for a network without any.
+/// Returns the logits of probe_logits above, or none if the network is not a language model.
 std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
                                 const Stream& stream) {
   auto* const model = dynamic_cast<LanguageModel*>(run.network.get());
@@ -108,7 +109,9 @@ LogitChange compare_logits(const std::vector<float>& before, const std::vector<f
   return change;
 }
 
-/// `run` has its base in f32; `before` are logits of the model as trained.
+/// Merges the adapters of `run` into its base, which must be in f32, and writes the model to
+/// `output`. Compares the logits of the written model with `before`, the logits of the model as
+/// trained.
 MergedExport write_merged(const TrainedRun& run, const std::vector<float>& before,
                           const std::filesystem::path& output, std::optional<DType> dtype,
                           const Stream& stream) {
@@ -136,7 +139,8 @@ std::string text_of_words(const Tokenizer& tokenizer) {
   return text;
 }
 
-/// Returns the length of a test text that both tokenizers encode equally; else warns, returns 0.
+/// Returns the number of tokens of a test text if both tokenizers encode it equally; otherwise
+/// warns and returns 0.
 std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file) {
   const std::string text = text_of_words(tokenizer);
   const std::vector<std::int32_t> wanted = tokenizer.encode(text),
@@ -148,7 +152,7 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file)
   return wanted == got ? std::ssize(wanted) : 0;
 }
 
-/// Returns the license under the keys of GGUF files.
+/// Returns the base's license, with the keys that GGUF files use.
 std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder& base) {
   std::vector<std::pair<std::string, std::string>> keys;
   for (auto& [key, text] : base.empty() ? LicenseTexts() : license_of(base)) {
@@ -158,7 +162,7 @@ std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder&
   return keys;
 }
 
-/// Returns the sampling settings under the keys of GGUF files.
+/// Returns the sampling settings, with the keys that GGUF files use.
 std::vector<std::pair<std::string, double>> sampling_values(const GenerationKeys& keys) {
   std::vector<std::pair<std::string, double>> values;
   const auto add = [&](const char* name, std::optional<double> value) {

@@ -6,8 +6,9 @@
 
 namespace hybrid_trainer {
 
-/// Writes the model of a run without adapters as a Hugging Face folder, rounded to `dtype` or else
-/// to export_dtype. Returns that type. Throws as export_hugging_face.
+/// Writes the model of a run as a Hugging Face folder, without unmerged adapters. Rounds it to
+/// `dtype`, or to export_dtype if none is given, and returns that type. Throws as
+/// export_hugging_face.
 DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                    std::optional<DType> dtype, const Stream& stream);
 
@@ -16,11 +17,11 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream);
 
-/// Logits of an exported model compared with the trained one, on random tokens; zeros without
-/// logits.
+/// Comparison of an exported model's logits with the trained model's, on random tokens. All values
+/// are 0 if the network has no logits.
 struct LogitChange {
   double largest_logit = 0, largest_change = 0;
-  std::int64_t places = 0, same_choices = 0;  // positions; with the same top token
+  std::int64_t places = 0, same_choices = 0;  // positions; positions with the same top token
 
   /// Returns "; logits changed by at most …", with a verdict.
   std::string text() const;
@@ -35,12 +36,12 @@ struct MergedExport {
 
 /// Merges the adapters into the run's base and writes a Hugging Face folder. Merges in f32 from the
 /// base's own files, whatever lora.base was, and rounds once, to `dtype` or else to export_dtype.
-/// Compares the logits with the model as it was trained. Throws ConfigError if the run has no
-/// adapters; otherwise as load_trained_run and export_hugging_face.
+/// Compares the logits of the written model with the trained model's. Throws ConfigError if the run
+/// has no adapters; otherwise as load_trained_run and export_hugging_face.
 MergedExport export_merged(const std::filesystem::path& run, const std::filesystem::path& output,
                            const RunWeights& weights, std::optional<DType> dtype = {});
 
-/// Merges a PEFT folder into `base`, or into the folder that it names.
+/// Merges a PEFT folder into `base`, or if that is empty, into the base that the PEFT folder names.
 MergedExport export_merged_adapter(const std::filesystem::path& folder,
                                    const std::filesystem::path& base,
                                    const std::filesystem::path& output,
@@ -62,10 +63,10 @@ struct GgufExport {
   LogitChange change{};
 };
 
-/// Writes the model of a run, adapters merged, as one file for llama.cpp and Ollama. `type` is one
-/// of gguf_type_names; if empty, bf16 when the run's export_dtype is bf16, else f16. Compares the
-/// logits of the file's weights with the model's; afterwards the model has the file's weights.
-/// Throws as export_gguf, and DataError if the run has no tokenizer or a quantized base.
+/// Writes the model of a run, with its adapters merged, as one file for llama.cpp and Ollama.
+/// `type` is one of gguf_type_names; if empty, bf16 when the run's export_dtype is bf16, else f16.
+/// Compares the logits of the file's weights with the model's; afterwards the model has the file's
+/// weights. Throws as export_gguf, and DataError if the run has no tokenizer or a quantized base.
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                             const std::filesystem::path& output, const Stream& stream);
 

@@ -47,7 +47,8 @@ constexpr std::size_t kMaxDataBytes = 1 << 20;
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
 
-/// Throws DataError if the model's table has fewer rows than the tokenizer has tokens.
+/// Loads the folder's tokenizer, if it has one. Throws DataError if the model's table has fewer
+/// rows than the tokenizer has tokens.
 void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
   run.tokenizer_folder = folder;
   if (!contains_tokenizer(folder.path())) return;
@@ -69,7 +70,8 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
   model.tied_head = false;
 }
 
-/// Sets the vocabulary of an adapter that was trained with added or removed tokens.
+/// Sets the vocabulary size to the adapter's, if the adapter was trained with added or removed
+/// tokens.
 void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
                      const AdapterFolder& adapter, const ModelRegistry& registry) {
   ModelConfig& model = config.model;
@@ -89,7 +91,8 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   config.lora.replaces_tables = true;
 }
 
-/// Sets the classes of an adapter with another head. PEFT's own files do not store their names.
+/// Sets the classes to the adapter's, if the adapter replaces the classifier. Invents their names
+/// if the adapter has none, because PEFT's own files do not store them.
 void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelRegistry& registry) {
   const std::int64_t classes =
       adapter.classes_of(find_family(model.family, registry).hugging_face.classifier);
@@ -99,14 +102,15 @@ void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelR
   for (std::int64_t i = 0; i < classes; ++i) model.vision.labels.push_back({concat("LABEL_", i)});
 }
 
-/// Returns a checkpoint's weight of this name; the accepted one if it was taken in Predict.
+/// Returns the weight of this name in a checkpoint, or its average. For a checkpoint taken in
+/// Predict, the weight is the accepted one from before the prediction.
 const Tensor& accepted_weight(const State& state, const std::string& name, bool is_average) {
   if (is_average) return state.tensor(average_name(name));
   const auto snapshot = state.tensors.find("snapshot." + name);
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
 }
 
-/// Returns the step of the checkpoint that the newest one records as best.
+/// Returns the step of the best checkpoint, as recorded in the newest checkpoint.
 std::int64_t best_step_of(const RunPaths& paths) {
   if (const auto newest = find_newest_whole_checkpoint(paths.checkpoints())) {
     const Stream host(MemoryPool::create("host"));
@@ -143,9 +147,10 @@ void keep_base_config(const RunPaths& paths, const ModelFolder& base) {
   replace_file(base_config_file(paths), base.files().bytes("config.json", kMaxBaseConfigBytes));
 }
 
-/// Returns only the file name if the data is in the run's folder, since that folder may move.
+/// Returns the path of the data to record in a run: only the file name if the data is in the run's
+/// folder, since that folder may move.
 std::string place_of_data(const RunPaths& paths, const fs::path& data) {
-  if (data.empty()) return "";  // drawn from the seed
+  if (data.empty()) return "";  // generated from the seed
   const fs::path absolute = fs::absolute(data).lexically_normal();
   const bool is_inside = absolute.parent_path() == fs::absolute(paths.root).lexically_normal();
   return is_inside ? absolute.filename().string() : absolute.string();
@@ -238,7 +243,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
 }
 
 void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config) {
-  fs::remove(paths.summary());  // of an earlier end of the resumed run
+  fs::remove(paths.summary());  // written when the resumed run ended
   replace_file(paths.config(), config_json(config));
 }
 
@@ -308,7 +313,8 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
-/// Throws MissingInput if there is none, DataError if all or the requested one are damaged.
+/// Returns the requested checkpoint of the run. Throws MissingInput if there is none. Throws
+/// DataError if the requested one is damaged or, for the newest, if all are.
 static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
   const std::string folder = paths.checkpoints();
   if (weights.checkpoint == RunWeights::Checkpoint::kStep)

@@ -11,17 +11,17 @@
 
 namespace hybrid_trainer {
 
-/// Identifies the contents of a Hugging Face folder: a checksum of config.json, the names, types
-/// and sizes of its tensors, and samples of their bytes.
+/// Returns a text that identifies the contents of a Hugging Face folder: a checksum of config.json,
+/// of the names, types and sizes of its tensors, and of samples of their bytes.
 std::string identity_of_base(const ModelFolder& folder);
-/// Identifies a PEFT adapter by samples of its files.
+/// Returns a text that identifies a PEFT adapter by samples of its files.
 std::string identity_of_adapter(const std::filesystem::path& folder);
 /// Records the folder of a run's frozen weights and its identity. Throws IoError.
 void write_run_base(const RunPaths& paths, const ModelFolder& folder);
 
-/// Returns the folder of the run's frozen weights, `given` or else its recorded path; none if the
-/// run has no frozen weights. Throws MissingInput if it is gone, DataError if it holds another
-/// model.
+/// Returns the folder of the run's frozen weights: `given`, or else its recorded path. Returns none
+/// if the run has no frozen weights. Throws MissingInput if the folder is gone, DataError if it
+/// holds another model.
 std::optional<ModelFolder> base_of_run(const RunPaths& paths,
                                        const std::optional<ModelFolder>& given = {});
 
@@ -39,8 +39,8 @@ struct RunData {
   std::filesystem::path adapter{};         // initial PEFT adapter's folder, if any
   std::int64_t now = 0;                    // time given to the chat template, seconds
   std::string token_ids{};                 // special token ids of the base, plus end_tokens
-  std::vector<std::int32_t> end_tokens{};  // end tokens taught by the data that the base lacks
-  std::string command{};                   // that started the run; empty: unknown
+  std::vector<std::int32_t> end_tokens{};  // end tokens that the base lacks and the data teaches
+  std::string command{};                   // command that started the run; empty: unknown
 };
 
 /// Writes the files that make a run's folder self-contained: a copy of the data's tokenizer in
@@ -56,17 +56,19 @@ HybridTrainerConfig config_of_run(const RunPaths& paths);
 RunData data_of_run(const RunPaths& paths);
 /// Returns the run's tokenizer, or null if the data had none.
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths);
-/// Throws DataError if both exist and differ, since the ids of `data` would mean other text.
+/// Throws DataError if both tokenizers exist and differ, because the token ids in `data` would then
+/// mean other text.
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
                           const std::filesystem::path& data);
 
-/// Explains why a run cannot resume with `here` in place of its own data, which may be the same
-/// file with changes, and suggests a remedy. `tokens`: the old and new number of tokens, or "".
+/// Returns why a run cannot resume with the data `here`, and suggests a remedy. `own` is the run's
+/// own data, and equals `here` if that file has changed. `tokens`: the old and new number of
+/// tokens, or "".
 std::string other_data_message(const std::filesystem::path& here, const std::filesystem::path& own,
                                const std::string& tokens);
 
-/// Returns the end of the run according to its summary.json: "finished", "interrupted", "diverged"
-/// or "failed"; empty if there is none. Throws DataError.
+/// Returns how the run ended according to its summary.json: "finished", "interrupted", "diverged"
+/// or "failed". Returns "" if there is no summary.json. Throws DataError.
 std::string end_of_run(const RunPaths& paths);
 
 /// A trained model for `eval`, `sample` and `export`.
@@ -80,7 +82,7 @@ struct TrainedRun {
   std::shared_ptr<MemoryPlaces> places;        // storage of weights that are not on the device
   std::unique_ptr<Network> network;
   std::string token_ids;  // special tokens, see src/model_files/hugging_face/generation_config.h
-  std::vector<std::int32_t> end_tokens;  // of an adapter, not in its base
+  std::vector<std::int32_t> end_tokens;  // end tokens of an adapter that its base lacks
   ModelFolder base;                      // folder of the frozen weights under adapters, or empty
   ModelFolder origin;                    // Hugging Face folder of the initial model, or empty
   std::filesystem::path base_config;     // config.json of the initial model, or empty
@@ -91,7 +93,7 @@ struct TrainedRun {
   }
 };
 
-/// Returns the folder of tokenizer and chat template: the adapter's if it has one, else the base.
+/// Returns the folder with tokenizer and chat template: the adapter's if it has one, else the base.
 ModelFolder adapter_tokenizer(const ModelFolder& adapter, const ModelFolder& base);
 
 /// Returns the generation settings of the run or adapter, else of its base. Throws DataError.
@@ -101,7 +103,8 @@ GenerationKeys generation_keys_of(const TrainedRun& run);
 struct RunWeights {
   /// The weights themselves, or their average over the last updates (training.average_weights).
   enum Kind { kLast, kAverage };
-  /// Newest checkpoint, lowest validation loss (checkpoint.keep_best), or the one of `step`.
+  /// The newest checkpoint, the one with the lowest validation loss (checkpoint.keep_best), or the
+  /// one of `step`.
   enum class Checkpoint { kNewest, kBest, kStep };
   RunWeights(Kind of_kind = kLast) : kind(of_kind) {}  // NOLINT: implicit; newest checkpoint
   Kind kind;
@@ -110,10 +113,10 @@ struct RunWeights {
   bool is_average() const { return kind == kAverage; }
 };
 
-/// Loads the newest intact checkpoint or the requested one; if it was taken in Predict, the
-/// accepted weights from before the prediction. `stream` must outlive the model. `frozen_form`
-/// replaces the run's lora.base and also applies to a run without adapters. Throws MissingInput if
-/// there is no run, no such checkpoint or no average in it, ConfigError, DataError.
+/// Loads the newest intact checkpoint, or the one that `weights` requests. If it was taken in
+/// Predict, loads the accepted weights from before the prediction. `stream` must outlive the model.
+/// `frozen_form` replaces the run's lora.base and also applies to a run without adapters. Throws
+/// MissingInput if there is no run, no such checkpoint or no average in it, ConfigError, DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
                             const ModelRegistry& registry = model_families(),
                             const RunWeights& weights = {},
@@ -127,16 +130,16 @@ TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string
                                     const ModelRegistry& registry = model_families(),
                                     const std::string& home = "device");
 
-/// Loads a PEFT folder with its base: the Hugging Face folder `base`, or else the one that it
-/// names. Uses the base's tokenizer unless the adapter has one. `form`: see
+/// Loads a PEFT folder with its base: the Hugging Face folder `base`, or if that is empty, the base
+/// that the PEFT folder names. Uses the base's tokenizer unless the adapter has one. `form`: see
 /// load_hugging_face_folder. Throws MissingInput, DataError.
 TrainedRun load_adapter_folder(const std::filesystem::path& folder, const std::string& form,
                                const Stream& stream,
                                const ModelRegistry& registry = model_families(),
                                const ModelFolder& base = {});
 
-/// Returns the precision of an export: export.dtype, or if that is auto, bf16 for a base in bf16
-/// and else f32. Throws MissingInput, DataError.
+/// Returns the precision of an export: export.dtype. If that is auto, returns bf16 for a base in
+/// bf16, else f32. Throws MissingInput, DataError.
 DType export_dtype(const TrainedRun& run);
 
 }  // namespace hybrid_trainer

@@ -23,7 +23,8 @@ std::size_t free_device_memory(Device device) {
   return machine_memory().available_bytes;
 }
 
-/// Memory that exceeds a CPU machine's. The system would kill such a run without a message.
+/// A memory need that exceeds the memory of a CPU machine. The system would kill such a run without
+/// a message.
 struct Excess {
   MemoryNeed need;
   std::size_t share = 0;  // memory of the machine available to each of its ranks
@@ -74,7 +75,8 @@ MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
           .both = memory_of_both(config, device)};
 }
 
-/// Applies the options of a plan and the places of a device map, if the config asks for them.
+/// Returns the config with the options that memory.plan=auto chooses, or else with the locations
+/// that memory.device_map=auto chooses. Without either, returns it unchanged.
 HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
                                        const ModelRegistry& registry,
                                        std::vector<std::string>& notes) {
@@ -122,9 +124,9 @@ struct NeedInMicroBatches {
   HybridTrainerConfig config;
 };
 
-/// Returns the need of the rank that uses most: in the given micro-batches, in the largest smaller
-/// ones that fit, or, if none fit, in those that need least. Stops when smaller ones no longer help
-/// because gradient sums grow while activations halve.
+/// Returns the need of the rank that uses most, with the largest micro-batches that fit, starting
+/// from the given size. If none fit, returns the smallest need found. Stops halving the
+/// micro-batches once that no longer helps, because gradient sums grow while activations halve.
 NeedInMicroBatches fitting_need(HybridTrainerConfig config, int ranks, SimulatedPhases phases,
                                 const MemoryBudgets& budgets, const ModelRegistry& registry) {
   const auto simulate = [&] {

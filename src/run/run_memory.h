@@ -21,11 +21,11 @@ struct RankCount {
   int all = 1, here = 1;
 };
 
-/// Returns the config with the options that memory.plan=auto chooses, one line for each in `notes`.
-/// A resumed run keeps the choices of its start. Without auto, returns the config unchanged. Throws
-/// OutOfMemory if no plan fits, if the run or one of its ranks cannot stay within its budgets in
-/// any micro-batches, or if on a CPU it needs more than the machine has. Allocates none of the
-/// memory.
+/// Returns the config with the options that memory.plan=auto or memory.device_map=auto chooses, and
+/// adds messages about them to `notes`. With memory.plan=auto, a resumed run keeps the choices of
+/// its start. Without auto, returns the config unchanged. Throws OutOfMemory if no plan fits, if
+/// the run or one of its ranks cannot stay within its budgets in any micro-batches, or if on a CPU
+/// it needs more than the machine has. Allocates none of the memory.
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,
                                 bool resumes, const RankCount& ranks, const ModelRegistry& registry,
                                 std::vector<std::string>& notes);
@@ -39,7 +39,8 @@ struct RunPosition {
   std::int64_t step = 0;
 };
 
-/// Rethrows the error. First writes its MemoryShortage, if any, to oom.json, named in the message.
+/// Rethrows the error, after writing its MemoryShortage, if any, to oom.json and adding the file's
+/// path to the message.
 [[noreturn]] void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths,
                                       const RunPosition& moment);
 

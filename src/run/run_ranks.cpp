@@ -19,7 +19,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Sleeps, counting as progress: a rank that waits for a file is not stuck.
+/// Sleeps and reports progress, because a rank that waits for a file is not stuck.
 void wait_for(std::chrono::milliseconds pause) {
   count_progress();
   std::this_thread::sleep_for(pause);
@@ -82,7 +82,8 @@ std::vector<NamedText> with_keys_of(const HybridTrainerConfig& config,
   return facts;
 }
 
-/// Returns the first fact in which a rank differs from the majority, or else from the first rank.
+/// Describes the first fact in which a rank differs from the majority or, without a majority, from
+/// the first rank. Returns none if the ranks are equal.
 std::optional<std::string> first_difference(const RunRanks& ranks,
                                             const std::vector<NamedText>& facts) {
   std::string mine;
@@ -150,7 +151,8 @@ EvaluationResult RunRanks::evaluate(LossModel& model, const OrderedBatches& batc
                                   config.memory.segment_length);
 }
 
-/// Opens the folder, waiting for a previous job's rank that outlives its launcher.
+/// Opens the folder. If a rank of a previous job has outlived its launcher and still uses the
+/// folder, waits for that rank.
 static RunDirectory open_when_free(const std::string& folder) {
   constexpr std::chrono::milliseconds kLongest{15000}, kPause{50};
   for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
@@ -238,7 +240,7 @@ StepVote RunRanks::agree(StepVote here) {
   return common;
 }
 
-/// Returns none for NCCL: its waits happen on the device's streams and are not measured.
+/// Returns none for NCCL, because its waits happen on the device's streams and are not measured.
 std::optional<double> RunRanks::exposed_seconds() const {
   if (ranks_ == nullptr || ranks_->name() == std::string_view("nccl")) return {};
   return ranks_->use().exposed_seconds;
@@ -246,8 +248,8 @@ std::optional<double> RunRanks::exposed_seconds() const {
 
 void RunRanks::begin_step() { exposed_before_ = exposed_seconds(); }
 
-/// Counts a rank's seconds only if the ranks have equal shares of the micro-batches; with zero 2
-/// and 3, a rank that has fewer repeats one.
+/// Measures this rank's seconds only if the ranks have equal shares of the micro-batches. With zero
+/// 2 and 3 they always do, because a rank that has fewer repeats one.
 void RunRanks::end_step(const HybridTrainerConfig& config, StepRecord& record) {
   if (!are_several()) return;
   const std::optional<double> exposed = exposed_seconds();

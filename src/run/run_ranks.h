@@ -48,8 +48,9 @@ class RunRanks {
   /// Returns the stream for this rank's messages: `console` on the lead, log.txt on others.
   std::ostream& console(std::ostream& console, const RunPaths& own);
 
-  /// Enclose the collective part of a step, to separate this rank's compute time from its waiting.
-  /// Record the slowest rank if all have reported since the previous step.
+  /// Enclose the collective part of a step, so that this rank's compute time can be separated from
+  /// its waiting. end_step records the slowest rank if all ranks have reported since the previous
+  /// step.
   void begin_step();
   void end_step(const HybridTrainerConfig& config, StepRecord& record);
   /// Returns whether any rank wants to stop and whether rank 0 wants to save. Also exchanges the
@@ -80,7 +81,7 @@ class RunRanks {
   std::vector<std::string> hosts_;  // by rank; empty before the first exchange
   StragglerDetector stragglers_;
   std::optional<double> exposed_before_;  // at the start of this step; only for CPU ranks
-  double computed_ = 0;                   // seconds of the last step; 0: unknown
+  double computed_ = 0;                   // compute time of the last step in seconds; 0: unknown
   bool has_exchanged_ = false;            // an exchange has happened since that step
 };
 

@@ -30,7 +30,7 @@ void RunRecords::resume_after(std::int64_t step) {
                 " completed steps; the others are missing in curves and totals"));
 }
 
-/// Stops the timeline after a write error.
+/// Calls `write` if the run has a timeline. Stops the timeline after a write error.
 template <class Write>
 void RunRecords::write_timeline(const Write& write) {
   if (!timeline_) return;
@@ -42,7 +42,7 @@ void RunRecords::write_timeline(const Write& write) {
   }
 }
 
-/// Stops the events after a write error.
+/// Calls `write`. If it fails, stops the events for TensorBoard.
 template <class Write>
 void RunRecords::write_events(const Write& write) {
   try {

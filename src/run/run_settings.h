@@ -17,9 +17,9 @@ struct RunContext {
   int ranks = 1;
 };
 
-/// Returns one line per reason why explicitly set keys have no effect in this run, with the names
-/// that they were set by. A name that sets several keys is reported if none of them has an effect.
-/// Ignores keys of list elements.
+/// Returns one line for each reason why explicitly set keys have no effect in this run. A line
+/// lists the names that set the keys. A name that sets several keys is reported if none of them has
+/// an effect. Ignores keys of list elements.
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
                                         const std::vector<std::string>& names,
                                         const RunContext& run);
@@ -38,8 +38,8 @@ ShuffledBatches shuffled_batches(DatasetPart part, const HybridTrainerConfig& co
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
                                         const ModelFolder& opened);
 
-/// Throws ConfigError if parts, optimizer groups or adapter targets do not fit the model, which is
-/// made without allocating memory.
+/// Throws ConfigError if parts, optimizer groups or adapter targets do not fit the model. Makes the
+/// model without allocating memory.
 void check_model(const HybridTrainerConfig& config, const ModelRegistry& registry);
 
 /// Returns the config of a run, completed by its task and by memory.plan. Adds the planner's

@@ -15,7 +15,7 @@ bool reaches_multiple(std::int64_t before, std::int64_t count, std::int64_t ever
   return every > 0 && count / every > before / every;
 }
 
-/// Epochs of fewer steps do not each get a checkpoint.
+/// Minimum steps of an epoch: with shorter epochs, not every epoch gets a checkpoint.
 constexpr std::int64_t kMinEpochSteps = 10;
 
 CheckpointConfig with_fewer_epochs(CheckpointConfig config, const ShuffledBatches& batches) {
@@ -99,7 +99,7 @@ TrainingLoop::TrainingLoop(const Run& run)
 
 TrainingLoop::Evaluated TrainingLoop::evaluate() {
   Evaluated found;
-  run_.trainer.defer_publishing(false);  // else a rank's own pass would send them
+  run_.trainer.defer_publishing(false);  // else a pass of one rank alone would publish the weights
   const auto evaluate_weights = [&] {
     return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
   };
@@ -200,7 +200,7 @@ void TrainingLoop::compare_weights() {
       [&] { check_same_weights(run_.ranks, run_.trainer.steps_done(), run_.model, run_.stream); });
 }
 
-/// Saves if settling ends the run.
+/// Drains the trainer. If this ends the run, saves first.
 void TrainingLoop::drain() {
   try {
     run_.trainer.drain();
@@ -210,7 +210,8 @@ void TrainingLoop::drain() {
   }
 }
 
-/// Votes with the pending gradients of other ranks if there are some, so that no rank waits.
+/// Exchanges the votes. If messages between ranks are pending, sends this rank's vote with the next
+/// one, so that no rank waits.
 StepVote TrainingLoop::agree() {
   const StepVote here{run_.interruption.requested(), schedule_.is_due_by_time()};
   if (const auto late = run_.trainer.vote_to_stop(here.stops)) return {.stops = *late};
@@ -224,7 +225,8 @@ bool TrainingLoop::judge(const StepRecord& record) {
          judge.judge(run_.trainer.steps_done(), *record.validation_loss);
 }
 
-/// Saves and judges only healthy steps if the run may roll back.
+/// Saves a checkpoint if one is due or if it is one of the best. If the run may roll back, does so
+/// only after healthy steps.
 void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_due) {
   const bool may_save = !run_.config.divergence.rolls_back() || run_.trainer.machine().is_healthy();
   const bool is_best = may_save && judge(record);

@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 
 /// Decides when checkpoints are due, by steps, epochs or minutes. The clock never changes the run's
-/// bits: minutes are ignored if saving at other steps would change them.
+/// results: minutes are ignored if saving at other steps would change the bits of the weights.
 class CheckpointSchedule {
  public:
   CheckpointSchedule(const HybridTrainerConfig& config, const ShuffledBatches& batches);
@@ -31,7 +31,7 @@ class CheckpointSchedule {
   Clock::time_point saved_at_ = Clock::now();
 };
 
-/// Saves a run's checkpoints to one folder. A failed save keeps the earlier ones.
+/// Saves a run's checkpoints to one folder. If saving fails, earlier checkpoints are kept.
 class RunSaving {
  public:
   RunSaving(std::string folder, const TrainingRunSettings& settings);
@@ -53,8 +53,8 @@ class RunSaving {
   std::string problem_;  // error of the last checkpoint, if it failed
 };
 
-/// Runs the steps of a run from its trainer's current one to the last, with evaluations,
-/// checkpoints and rollbacks. Each rank has one, and all make the same calls.
+/// Runs the steps of a run from its trainer's current step to the last, with evaluations,
+/// checkpoints and rollbacks. Each rank has a TrainingLoop, and all make the same calls.
 class TrainingLoop {
  public:
   /// References to the run's objects, which must outlive the loop.
@@ -74,8 +74,8 @@ class TrainingLoop {
     RunPosition& now;
   };
   explicit TrainingLoop(const Run& run);
-  /// Steps until config.training.steps are done or a stop is requested, then saves. `saves_first`:
-  /// save the initial state for rollbacks. Throws as run_training.
+  /// Steps until config.training.steps are done, patience is exhausted or a stop is requested, then
+  /// saves. `saves_first`: save the initial state for rollbacks. Throws as run_training.
   RunEnd step_to_end(bool saves_first);
 
  private:

@@ -127,7 +127,7 @@ void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& tr
               "; want at least ", least)});
 }
 
-/// Returns suggestions for a run that does not fit on the device in addition to CUDA's libraries.
+/// Returns suggestions for a run that does not fit on the device together with CUDA's libraries.
 std::string memory_hint(const MemoryConfig& memory) {
   std::string way = "a smaller data.batch_size";
   if (memory.plan != "auto")
@@ -218,7 +218,8 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
     summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
 }
 
-/// Leaves out the simulated savings if the simulation fails: the run itself is complete.
+/// Adds the memory peaks and the simulated savings to the summary. Leaves out the savings if their
+/// simulation fails, because the run itself is complete.
 void TrainingRun::summarize_memory(RunRecords& records) const {
   RunSummary& summary = records.summary();
   const MemoryUse host = host_.pool()->use();
@@ -277,7 +278,7 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
 
 TrainingRunResult TrainingRun::train() {
   try {
-    std::filesystem::remove(directory_.paths().shortage());  // of an earlier attempt
+    std::filesystem::remove(directory_.paths().shortage());  // from an earlier attempt
     TrainingRunResult result = train_or_resume();
     if (result.end != RunEnd::kInterrupted && ranks_.lead()) export_model();
     return result;

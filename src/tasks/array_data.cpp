@@ -19,7 +19,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 /// All examples of one tensor.
 class ExampleArray {
  public:
-  /// `one`: the tensor of a batch of one example.
+  /// `one` is the tensor in a batch of one example.
   ExampleArray(const std::filesystem::path& file, const Tensor& one)
       : file_(file), elements_(one.elements()), is_whole_(one.dtype() == DType::kI32) {
     NpyArray array = read_npy(file);

@@ -71,7 +71,7 @@ struct ShownRow {
   std::optional<std::vector<RowPart>> rejected;
 };
 
-/// Throws DataError with the reason that the line gives no row.
+/// Throws DataError with the reason that the line has no row.
 [[noreturn]] void refuse_line(const ExampleRows& examples, std::int64_t line) {
   const std::string place = examples.place(0, line, false);
   std::int64_t last = 0;

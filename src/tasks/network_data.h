@@ -28,8 +28,8 @@ class NetworkData {
   virtual std::optional<double> best_loss(const HybridTrainerConfig& /*config*/) const {
     return {};
   }
-  /// Completes the config from the data, such as the number of classes; returns it unchanged by
-  /// default. Throws ConfigError, DataError if they are incompatible.
+  /// Completes the config from the data, for example with the number of classes. By default,
+  /// returns it unchanged. Throws ConfigError, DataError if config and data are incompatible.
   virtual HybridTrainerConfig completed(HybridTrainerConfig config) const { return config; }
   /// Returns a checksum of the files, for a resumed run; empty for data drawn from the seed.
   virtual std::string checksum() const { return ""; }
@@ -56,16 +56,16 @@ struct NetworkDataSource {
   const HybridTrainerConfig& config;
   std::filesystem::path data{};        // --data, or empty
   std::filesystem::path validation{};  // --validation; empty: a part of `data` is held back
-  std::filesystem::path model{};  // folder with the files next to the weights: of a run or a model
+  std::filesystem::path model{};  // folder of a run or a model, with the files next to the weights
   bool is_trained = false;        // the model is a run's: its classes are fixed
   bool is_measured = false;       // uses all of `data` for evaluation
 };
 
-/// Source of the data of a family's networks.
+/// How to open the data of a family's networks.
 struct NetworkDataKind {
   std::string family;  // a ModelFamily's name
-  /// Throws UsageError if the family needs a file and there is none, or generates its data and a
-  /// file is given; MissingInput, DataError.
+  /// Opens the data. Throws UsageError if the family needs a file and none is given, or if it
+  /// generates its data and a file is given. Throws MissingInput, DataError.
   std::function<std::unique_ptr<NetworkData>(const NetworkDataSource& source)> open;
 };
 using NetworkDataKinds = std::vector<NetworkDataKind>;
@@ -73,7 +73,8 @@ using NetworkDataKinds = std::vector<NetworkDataKind>;
 /// Returns the data kinds of this build's families that are not language models.
 const NetworkDataKinds& network_data_kinds();
 
-/// Throws UsageError if the config's family has no data; otherwise as NetworkDataKind::open.
+/// Opens the data of the config's family. Throws UsageError if the family has no data, and throws
+/// like NetworkDataKind::open.
 std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
                                          const NetworkDataKinds& kinds = network_data_kinds());
 
@@ -88,8 +89,8 @@ struct IntegerRange {
 
 /// Opens a folder source.data of .npy arrays: NAME.npy with shape (examples, …) for each tensor of
 /// `form`, a batch of one example. Whole-number targets may have any dtype. Reads everything into
-/// memory. Throws MissingInput, DataError if an array has a wrong shape or number of examples, or
-/// has numbers that are not finite, or not whole or outside of `ranges` if they must be.
+/// memory. Throws MissingInput, DataError if an array has a wrong shape or number of examples, or a
+/// number that is not finite, or a target that is not whole or is outside of `ranges`.
 std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const Batch& form,
                                         const std::vector<IntegerRange>& ranges = {});
 

@@ -35,7 +35,7 @@ void add(std::vector<Measure>& sums, const std::vector<Measure>& more) {
   }
 }
 
-/// Computes the measures in `parts` of the batch; doubles `parts` if memory is short.
+/// Computes the measures of a batch in `parts` parts. Doubles `parts` if memory is short.
 std::vector<Measure> measures_of(Network& network, const Batch& batch, const Pass& pass,
                                  std::int64_t& parts, const Stream& stream) {
   for (;;) {
@@ -112,7 +112,7 @@ void refuse_settings_of_language(const HybridTrainerConfig& config) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-/// Returns the validation path; a resumed run keeps its own.
+/// Returns the path of the validation data. A resumed run keeps its path if none is given.
 std::filesystem::path validation_of(const TrainingRunSettings& settings) {
   if (!settings.validation.empty() || !resumes(settings)) return settings.validation;
   return data_of_run(RunPaths{settings.run.string()}).validation;
@@ -258,7 +258,7 @@ boost::json::object NetworkScore::json() const {
 
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream) {
-  const Stream host(make_host_pool(stream.device()));  // not in the run's peak
+  const Stream host(make_host_pool(stream.device()));  // not counted in the run's peak memory
   const OrderedBatches batches(data.validation(config), config.data.batch_size, host);
   const EvaluationResult result = evaluate(network, batches, dtype, stream);
   const Pass pass{.training = false, .dtype = dtype};

@@ -11,12 +11,12 @@
 namespace hybrid_trainer {
 
 /// Makes the task of a network that is not a language model, trained on the data of its family.
-/// Throws UsageError if the family has no data; otherwise as NetworkDataKind::open.
+/// Throws UsageError if the family has no data, and throws like NetworkDataKind::open.
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
                                    const NetworkDataKinds& kinds = network_data_kinds(),
                                    const ReadInputs& read = {});
 
-/// Opens the data of such a run. Throws as network_task.
+/// Opens the data that network_task trains on. Throws like network_task.
 std::shared_ptr<const NetworkData> network_data(
     const TrainingRunSettings& settings, const NetworkDataKinds& kinds = network_data_kinds());
 
@@ -25,7 +25,7 @@ struct NetworkScore {
   double loss = 0;
   std::int64_t examples = 0;
   std::optional<double> best_loss{};  // lower bound for any network, if known
-  /// Sums over all examples; for a regression r_squared, the explained share of the variance.
+  /// Sums over all examples; for a regression also r_squared, the explained share of the variance.
   std::vector<Measure> measures{};
 
   /// Returns "loss 0.52 over 256 examples, the best that can be reached is 0.5; events.accuracy

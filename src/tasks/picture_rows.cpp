@@ -49,7 +49,8 @@ PictureLabel label_in(const json::object& row) {
 
 namespace fs = std::filesystem;
 
-/// Detects images by name, also unsupported formats, which are then refused by name.
+/// Returns whether a file has the name of an image. Includes unsupported formats, so that they are
+/// refused with a message and not skipped.
 bool has_name_of_picture(const fs::path& path) {
   static constexpr std::string_view kEndings[] = {".png",  ".jpg", ".jpeg", ".npy",  ".gif", ".bmp",
                                                   ".webp", ".tif", ".tiff", ".heic", ".avif"};

@@ -19,7 +19,7 @@ struct PictureRow {
   std::int32_t target = 0;  // class number, set later
   bool is_damaged = false;  // the pixels cannot be read
   std::size_t file = 0;     // index in PictureRows::files
-  std::int64_t line = 0;    // from 1; element of an array, row of a table
+  std::int64_t line = 0;    // line of its file, element of its array or row of its table, from 1
 };
 
 /// Contents of image row files. Each line is in one of the lists, in order.
@@ -35,26 +35,28 @@ struct PictureRows : ReadRows {
 
 /// Reads an image row file, or the files of a folder (row_files, visit_rows):
 ///   {"image": "a.png", "label": "cat"}
-/// Paths are relative to the row file. An object with a "path" or "bytes", as in Hugging Face data
-/// sets, is accepted instead of a path, plain bytes in a Parquet table, and "file_name" instead of
-/// "image". A label is a name or a number from 0 on. In a folder of classes, each image is a row,
-/// sorted by name. A row is refused if `check` throws DataError or MissingInput for its image, or
-/// if a key is missing. Warns once about unused keys. Throws MissingInput, DataError if a file has
-/// no rows or its first 1,000 are all refused, IoError.
+/// Paths are relative to the row file. Instead of a path, accepts an object with a "path" or
+/// "bytes", as in Hugging Face data sets, and plain bytes in a Parquet table. Instead of "image",
+/// accepts "file_name". A label is a name or a number from 0 on. In a folder of classes, each image
+/// is a row, sorted by name. A row is refused if `check` throws DataError or MissingInput for its
+/// image, or if a key is missing. Warns once about unused keys. Throws MissingInput, DataError if a
+/// file has no rows or its first 1,000 are all refused, IoError.
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
                               const std::function<void(const FilePart&)>& check);
 
-/// Returns the class of a label, by name or number. Throws DataError if it is not exactly one.
+/// Returns the class of a label, by name or number. Throws DataError unless exactly one class
+/// matches.
 std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
 /// Returns the number that a label is or spells.
 std::optional<std::int64_t> number_of(const PictureLabel& label);
 
-/// Returns whether a class has the label's name, or for a number, whether that class has no name or
-/// shares its name with another class.
+/// Returns whether a class has the label's name. For a number, returns whether the class with this
+/// number has no name, or shares its name with another class.
 bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
-/// Reports names that differ only in blanks, case, leading zeros or Unicode form; "" if none do.
+/// Returns a warning about names that differ only in blanks, case, leading zeros or Unicode form;
+/// "" if none do.
 std::string similar_classes_warning(const std::vector<ClassLabel>& classes);
 
 /// Returns the classes of rows for a new model: names in sorted order, or numbers up to the largest

@@ -33,8 +33,8 @@ struct MeasuredRows {
   std::vector<ExampleRow> clips{};
 };
 
-/// Returns all rows of an example file, complete if the context allows; or the rows that the run
-/// held back, at the run's length.
+/// Returns all rows of an example file, not truncated if the context allows. If the file is the
+/// run's data, returns only the rows that the run held back, at the run's length.
 MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, const Measuring& on,
                      const Stream& host, const Stream& stream) {
   const std::string& folder = on.folder;
@@ -91,7 +91,8 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
           are_clips ? std::move(data.validation) : std::vector<ExampleRow>()};
 }
 
-/// `host`: stream for batches; `stream`: the model's; `shards`: receives the data of the batches.
+/// Returns the batches to evaluate. `host` is the stream for batches, `stream` the model's stream.
+/// `shards` receives the token shards of the batches, if they are not from examples.
 MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream& host,
                         const Stream& stream, std::optional<TokenDataset>& shards) {
   const std::string& folder = on.folder;
@@ -115,7 +116,7 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   return {OrderedBatches(windows, run.config.data.batch_size, host)};
 }
 
-/// Formats with six digits.
+/// Formats a number with six significant digits.
 std::string text_of(double value) {
   std::ostringstream out;
   out << value;

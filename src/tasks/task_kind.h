@@ -40,7 +40,8 @@ struct RowsRequest {
   bool is_of_run() const { return !model.empty() && RunPaths{model.string()}.contains_run(); }
 };
 
-/// How to train, evaluate and show the data of a kind of model: a language model or another one.
+/// How to train and evaluate a kind of model, a language model or another network, and how to show
+/// its data.
 struct TaskKind {
   const char* unit;   // training unit: "tokens", "examples"
   bool in_sequences;  // a batch consists of sequences of units
@@ -51,14 +52,14 @@ struct TaskKind {
   /// Throws UsageError, MissingInput, DataError, OutOfMemory, Diverged.
   Findings (*score)(const TrainedRun& run, const Measuring& on, DType dtype, const Stream& stream);
   /// Describes the training examples that a model of this configuration gets from the data, or a
-  /// single one. Throws UsageError, MissingInput, DataError.
+  /// single example. Throws UsageError, MissingInput, DataError.
   Findings (*rows)(const RowsRequest& requested, const HybridTrainerConfig& config);
 };
 
 const TaskKind& task_kind(const ModelConfig& model,
                           const ModelRegistry& registry = model_families());
 
-/// TaskKind::rows of a language model: shows the rows as its tokenizer encodes them.
+/// Implements TaskKind::rows for a language model. Shows the rows as its tokenizer encodes them.
 Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

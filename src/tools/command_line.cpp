@@ -71,7 +71,8 @@ std::vector<std::string> split_empty_values(const std::vector<std::string>& argu
   return split;
 }
 
-/// Options of other programs and equivalents here; the first one of the command is suggested.
+/// Options of other programs and their equivalents here. If several are equivalent, the first one
+/// that the command has is suggested.
 constexpr std::pair<std::string_view, std::string_view> kOptionsOfOthers[] = {
     {"learning-rate", "--lr RATE"},
     {"learning-rate", "--set optimizer.learning_rate=RATE"},

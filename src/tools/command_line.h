@@ -17,23 +17,23 @@ struct CommandSyntax {
   std::string name;         // "prepare"
   std::string usage;        // text after the name: "INPUT... --output DATA [options]"
   std::string description;  // for --help, lines of at most 100 columns
-  /// Positional arguments, all mandatory; "INPUT..." takes one or more. --run RUN may stand for a
-  /// first one that can be a run: "RUN|HF_DIR" or "PATH".
+  /// Positional arguments, all mandatory; "INPUT..." takes one or more. --run RUN may replace the
+  /// first one if that can be a run: "RUN|HF_DIR" or "PATH".
   std::vector<std::string> operands;
   po::options_description options{"Options"};
   std::string may_be_empty = {};  // the option that takes an empty value, if any
 };
 
-/// Declares an option whose value is optional; `to` is empty if it is not given.
+/// Declares an option that may be left out. Then `to` is empty.
 template <class T>
 po::typed_value<T>* optional_value(std::optional<T>& to, const char* value_name) {
   return po::value<T>()->value_name(value_name)->notifier([&to](const T& given) { to = given; });
 }
 
-/// Returns the operands, with model names resolved by model_path; stores the options in their bound
-/// variables. Returns none after printing --help. Throws UsageError for an unknown, missing or
-/// invalid argument, suggesting the nearest option. Throws DescriptionRequested if `--describe` is the
-/// only argument.
+/// Returns the operands, with model names resolved by model_path, and stores the options in their
+/// bound variables. Returns none after printing --help. Throws UsageError for an unknown, missing
+/// or invalid argument, suggesting the nearest option. Throws DescriptionRequested if `--describe`
+/// is the only argument.
 std::optional<std::vector<std::string>> parse_command_line(
     const CommandSyntax& syntax, const std::vector<std::string>& arguments);
 

@@ -30,8 +30,9 @@ void collect_changed(const FieldNode& before, const FieldNode& after, const std:
   }
 }
 
-/// Applies --set and --max-device-memory. The last --set of a key wins, but both options must give
-/// the same device budget. Returns the problems.
+/// Applies --set and --max-device-memory, and returns the problems. If --set names a key several
+/// times, the last value counts, but --set and --max-device-memory must give the same device
+/// budget.
 std::vector<std::string> apply_settings(HybridTrainerConfig& config,
                                         const ConfigArguments& arguments) {
   std::vector<std::string> problems;

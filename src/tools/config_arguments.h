@@ -25,16 +25,17 @@ void add_setting_options(po::options_description& options, ConfigArguments& argu
 /// Declares --tensorboard, a short form of observability.tensorboard=true.
 void add_tensorboard_option(po::options_description& options, ConfigArguments& arguments);
 
-/// Builds the configuration: the defaults changed by preset or file, or `otherwise` if neither is
-/// given, then each --set in order; validates the result. `before_settings` may change the
-/// configuration before the --set options apply. Throws UsageError if preset and file are both
-/// given or a setting has no "=", MissingInput, or one ConfigError with the problems of all
-/// settings and fields.
+/// Builds and validates the configuration: the defaults changed by the preset or file, or
+/// `otherwise` if neither is given, then changed by each --set in order. `before_settings` may
+/// change the configuration before the --set options apply. Throws UsageError if preset and file
+/// are both given or a setting has no "=", MissingInput, or one ConfigError with the problems of
+/// all settings and fields.
 HybridTrainerConfig build_config(
     const ConfigArguments& arguments, const HybridTrainerConfig& otherwise = HybridTrainerConfig(),
     const std::function<void(HybridTrainerConfig& config)>& before_settings = {});
 
-/// Returns the explicitly set keys: by --set, or by the file to a value other than the default.
+/// Returns the keys that --set sets, and the keys that the file sets to another value than the
+/// default.
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments);
 
 /// Sets the preset's vocabulary for `command`. Throws UsageError if a language model has none.
@@ -45,8 +46,9 @@ void set_vocabulary(const std::string& command, const ConfigArguments& arguments
 void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config);
 
 /// Shortens the phases of a run of fewer than 1000 steps in proportion, unless their lengths are
-/// set: Warmup takes a tenth of the run, and a fiftieth is between two predictions. A resumed run,
-/// with the configuration `begun`, keeps its lengths.
+/// set or the learning rate finder is on. Warmup then takes at most a tenth of the run, and the
+/// Full steps between two predictions at most a fiftieth, but 4 steps are always allowed. A resumed
+/// run, with the configuration `begun`, keeps its lengths.
 void scale_phases(HybridTrainerConfig& config, const ConfigArguments& arguments,
                   const HybridTrainerConfig* begun = nullptr);
 

@@ -7,13 +7,13 @@
 
 namespace hybrid_trainer {
 
-/// Opens the model of a run or a Hugging Face folder, using all cores. Reports skipped checkpoints
-/// on standard error. For a Hugging Face folder, step is 0, data is empty, and
-/// config.data.sequence_length is at most 1024 of its context. `precision`, a name of lora.base, is
-/// the storage format of a folder's weights; a run's weights use it only if it is quantized, and
-/// otherwise keep their training format. `home`, one of placement_names(), is the location of a
-/// Hugging Face folder's matrices. Throws UsageError for an invalid precision or home; otherwise as
-/// load_trained_run and read_hugging_face_weights.
+/// Opens the model of a run, a Hugging Face folder or a PEFT folder, using all cores. Reports
+/// skipped checkpoints on standard error. For a folder that is not a run, step is 0, data is empty,
+/// and config.data.sequence_length is the context, at most 1024. `precision`, a name of lora.base,
+/// is the storage format of a folder's weights. A run's weights are stored in it only if it is a
+/// quantized format, and otherwise in the format of training. `home`, one of placement_names(), is
+/// the location of a Hugging Face folder's matrices. Throws UsageError for an invalid precision or
+/// home; otherwise as load_trained_run and read_hugging_face_weights.
 TrainedRun open_model(const std::string& folder, const Stream& stream,
                       const RunWeights& weights = {}, const std::string& precision = "fp32",
                       const std::string& home = "device");
@@ -22,7 +22,8 @@ TrainedRun open_model(const std::string& folder, const Stream& stream,
 void add_weights_option(po::options_description& options, std::string& home);
 /// Adds --precision, which open_model checks.
 void add_precision_option(po::options_description& options, std::string& precision);
-/// Sets the compute precision and returns it: f32 for fp32 and file, else bf16.
+/// Sets the model's compute precision and returns it: f32 for the precisions fp32 and file, else
+/// bf16.
 DType compute_in(Network& model, const std::string& precision, const Stream& stream);
 
 /// Selection of a run's weights on the command line.
@@ -35,12 +36,13 @@ struct RunWeightsOption {
 void add_run_weights_options(po::options_description& options, RunWeightsOption& requested);
 /// Throws UsageError if --checkpoint is neither "best" nor a step.
 RunWeights run_weights(const RunWeightsOption& requested);
-/// Throws UsageError if one of these options is given for `folder`, which is not a run but `what`.
+/// Throws UsageError if --checkpoint or --average is given for `folder`, which is not a run but
+/// `what`.
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);
 
-/// A model that generates text, with its compute precision. Throws as open_model, and DataError if
-/// it is an encoder or has no tokenizer.
+/// A model that generates text, with its compute precision. The constructor throws as open_model,
+/// and DataError if the model is an encoder or has no tokenizer.
 struct WritingModel {
   TrainedRun run;
   DType dtype;

@@ -26,7 +26,7 @@ const std::string& checked_device_name(const std::string& name);
 /// if this machine does not have the device.
 Device device_of_option(const std::string& name);
 
-/// Declares --columns, the column names of the examples; same as data.columns.
+/// Declares --columns, the column names of the examples, as in data.columns.
 void add_columns_option(po::options_description& options, std::string& columns);
 
 /// Declares --control-tokens for control_text_of, bound to `name`, which must outlive the parsing.
@@ -37,7 +37,8 @@ void add_overflow_option(po::options_description& options, std::string& name);
 /// Throws UsageError if the name is not "error" or "truncate".
 ContextOverflow overflow_of_option(const std::string& name);
 
-/// "the prompt has 891 tokens and the model's context 128: …", for a truncated prompt.
+/// Returns a warning for a truncated prompt: "the prompt has 891 tokens and the model's context
+/// 128: …".
 std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWindow& window);
 /// Returns a message that the model no longer sees the beginning of its text.
 std::string dropped_tokens_warning(std::int64_t dropped_tokens, const ContextWindow& window);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kPart = std::size_t{1} << 20;
 
-/// Fills the buffer unless the input ends.
+/// Fills the buffer from standard input, unless the input ends. Returns the bytes read.
 std::string_view read_part(std::string& buffer) {
   buffer.resize(kPart);
   std::size_t filled = 0;
@@ -52,7 +52,7 @@ void check_launcher() {
                             " passes standard input to one rank only; give a file of examples"));
 }
 
-/// Returns the examples left in the folder by a start that was killed, or "".
+/// Returns the file of examples that a killed start left in the folder, or "".
 std::string leftover_examples(const std::string& run) {
   if (!RunPaths{run}.contains_start()) return "";
   for (const char* ending : {".jsonl", ".json", ".csv", ".parquet"})
@@ -139,7 +139,8 @@ StoredExamples::StoredExamples(const std::string& run, const std::string& data, 
   }
 }
 
-/// Reuses the examples of a start that was killed. New input must be identical.
+/// Reuses the examples that a killed start left. Unless the run resumes, standard input must be
+/// identical to them.
 void StoredExamples::reuse_leftover(const std::string& left, bool resumes) {
   if (!resumes) {
     check_launcher();
@@ -182,7 +183,7 @@ StoredExamples::~StoredExamples() {
   if (!makes_folder_) return;
   std::error_code ignored;
   fs::remove(paths.lock(), ignored);
-  fs::remove(run_, ignored);  // if it is empty
+  fs::remove(run_, ignored);  // removes only an empty folder
 }
 
 std::vector<std::string> StoredExamples::in_place_of_input(

@@ -8,9 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// A file with the contents of standard input, readable only by its owner, and a second file that
-/// names the current folder, which paths in rows are relative to (folder_of_rows). The destructor
-/// and signals that end the process remove both, unless they are kept.
+/// A file with the contents of standard input, readable only by its owner. A second file names the
+/// current folder, which paths in rows are relative to (folder_of_rows). The destructor and signals
+/// that end the process remove both files, unless they are kept.
 class StandardInput {
  public:
   /// Name of standard input on the command line and in messages.
@@ -21,7 +21,7 @@ class StandardInput {
   /// depending on its first bytes. Throws UsageError if standard input is a terminal, DataError if
   /// it is empty, CannotCreate, IoError.
   explicit StandardInput(const std::filesystem::path& stem);
-  /// Uses the folder for temporary files.
+  /// Uses the system's folder for temporary files.
   StandardInput();
   ~StandardInput();
   StandardInput(const StandardInput&) = delete;
@@ -41,9 +41,10 @@ class StandardInput {
   bool is_kept_ = false;
 };
 
-/// Examples of a fine-tuning run. Stores those from standard input in the run's folder, so that the
-/// run can be resumed, and removes them if no run is created. A start that was killed leaves its
-/// file: with `resumes` it is used without reading input, and otherwise different input is refused.
+/// Examples of a fine-tuning run. Stores examples from standard input in the run's folder, so that
+/// the run can be resumed, and removes them if no run is created. If a start is killed, its file
+/// remains. With `resumes`, the next start uses this file without reading standard input; otherwise
+/// it refuses different input.
 class StoredExamples {
  public:
   /// `data`: the option --data. Throws UsageError for standard input under a launcher, CannotCreate
@@ -53,7 +54,7 @@ class StoredExamples {
   StoredExamples(const StoredExamples&) = delete;
   StoredExamples& operator=(const StoredExamples&) = delete;
 
-  /// Returns the file or folder, or "" if the run resumes with its own.
+  /// Returns the file or folder of the examples, or "" if the run resumes with its own data.
   const std::string& data() const { return data_; }
   /// Replaces standard input by the file in the arguments, for processes that cannot read it again.
   std::vector<std::string> in_place_of_input(std::vector<std::string> arguments) const;

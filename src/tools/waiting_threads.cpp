@@ -16,9 +16,9 @@ constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 constexpr const char* kWaitPolicy = "OMP_WAIT_POLICY";
 constexpr const char* kSpins = "1000";  // docs/results/RESULTS-2026-11.md, "Beside other programs"
 
-/// Undoes OMP_PROC_BIND, by which OpenMP has bound this thread, and all later ones, to its first
-/// place. Allows all places again and disables binding for the restarted program. Returns false if
-/// it was not bound.
+/// Undoes OMP_PROC_BIND, with which OpenMP has bound this thread, and all later threads, to its
+/// first place. Allows all places again and disables binding for the restarted program. Returns
+/// false if the thread was not bound.
 bool unbind() {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -38,7 +38,7 @@ bool unbind() {
 void set_idle_thread_policy(char** arguments) {
   const bool has_user_setting =
       std::getenv(kSpinCount) != nullptr || std::getenv(kWaitPolicy) != nullptr;
-  // Started through the dynamic loader, /proc/self/exe is the loader, not this program.
+  // If the program was started through the dynamic loader, /proc/self/exe is the loader.
   if (getauxval(AT_BASE) == 0) return;
   std::error_code unknown;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);

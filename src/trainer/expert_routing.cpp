@@ -20,7 +20,7 @@ std::string key_of(RoutedExperts& experts) {
   return concat(kRoutingState, experts.count().layer, ".selection_bias");
 }
 
-/// Appends the values of a tensor (count) f64, zeros if it is undefined, and clears it.
+/// Appends the values of `sums`, (count) f64, or zeros if it is undefined. Then clears `sums`.
 void take_sums(std::vector<double>& all, const Tensor& sums, std::int64_t count,
                const Stream& stream) {
   if (!sums) return all.resize(all.size() + static_cast<std::size_t>(count));

@@ -11,13 +11,13 @@
 
 namespace hybrid_trainer {
 
-/// Copies of the routers from the start of Predict. Its forward passes use them to count the tokens
-/// that changed routers send to other experts.
+/// Copies of the routers from the start of Predict. Predict's forward passes use them to count the
+/// tokens that the changed routers send to other experts.
 class RouterCopies {
  public:
   /// Both must outlive this object.
   RouterCopies(LossModel& model, const Stream& stream) : model_(model), stream_(stream) {}
-  /// Copies the routers as Predict begins, or keeps copies that load found.
+  /// Copies the routers at the start of Predict, unless load has found copies.
   void take();
   void drop();
   void save(State& state) const;
@@ -28,9 +28,10 @@ class RouterCopies {
   const Stream& stream_;
 };
 
-/// Adjusts the biases by which routers choose experts, to balance loads without a loss, from the
-/// counts of backward passes since ExpertWatch's last read. Collective, unless `ranks` is null.
-/// Source: Wang et al. 2024, "Auxiliary-loss-free load balancing", arXiv 2408.15664.
+/// Balances the load of experts without an additional loss, by adjusting the biases with which
+/// routers choose experts. Uses the counts of backward passes since ExpertWatch last read them.
+/// Collective, unless `ranks` is null. Source: Wang et al. 2024, "Auxiliary-loss-free load
+/// balancing", arXiv 2408.15664.
 void move_selection_biases(LossModel& model, Communicator* ranks, const Stream& stream);
 /// Saves views of the biases.
 void save_selection_biases(LossModel& model, State& state);
@@ -46,8 +47,9 @@ class ExpertWatch {
   explicit ExpertWatch(MessageCallback warn) : warn_(std::move(warn)) {}
   /// Reads and clears the routers' counts since the last call, if any. Collective if `total` is.
   ExpertLoads read(LossModel& model, const Stream& stream, const Total& total = {});
-  /// Reads and clears the share of (token, expert) pairs changed by the routers since Predict
-  /// began; absent if no router counts it. Collective if `total` is.
+  /// Returns the share of (token, expert) pairs that differ between the current routers and their
+  /// copies from the start of Predict, and clears the counts; absent if no router counts them.
+  /// Collective if `total` is.
   static std::optional<double> read_flips(LossModel& model, const Stream& stream,
                                           const Total& total = {});
 

@@ -18,7 +18,8 @@
 
 namespace hybrid_trainer {
 
-/// Messages of a trainer: phase changes, decisions, and warnings, also for the next record.
+/// Passes on the messages of a trainer: phase changes, decisions, and warnings. Keeps the warnings
+/// for the next record.
 class TrainerMessages {
  public:
   using Listener = std::function<void(const std::string&)>;
@@ -29,14 +30,15 @@ class TrainerMessages {
   }
   void report(const std::string& text) const;
   void warn(const std::string& text);
-  /// Listeners for the trainer's parts, which this object must outlive.
+  /// reporter and warner return listeners for the trainer's parts. This object must outlive the
+  /// parts.
   Listener reporter() {
     return [this](const std::string& text) { report(text); };
   }
   Listener warner() {
     return [this](const std::string& text) { warn(text); };
   }
-  /// Warnings since the last record; the caller clears them.
+  /// Returns the warnings since the last record; the caller clears them.
   std::string& warnings() { return warnings_; }
 
  private:
@@ -84,9 +86,9 @@ class StepRecorder {
   /// All must outlive this object; `ranks` may be null.
   StepRecorder(const HybridTrainerConfig& config, std::shared_ptr<MemoryPool> host_pool,
                ModelTrainable& trainable, Communicator* ranks, TrainerMessages& messages);
-  /// Returns the record of step `step`, without its time. Its event takes the warnings since the
-  /// last record. Statistics are of all ranks, except memory, and except in Predict steps in which
-  /// ranks do not wait for each other. Collective in other steps.
+  /// Returns the record of step `step`, without its time. Warnings since the last record are added
+  /// to its event. Statistics cover all ranks, except for memory, and except for Predict steps in
+  /// which ranks do not wait for each other. Collective, except in those steps.
   StepRecord record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch);
   /// Reports a step's event, and its phase if it differs from `before`.
   void report_outcome(std::int64_t step, Phase before, const PhaseOutcome& outcome) const;
@@ -191,7 +193,7 @@ ExpertWatch::Total StepRecorder::total_over_ranks(Phase phase) const {
   };
 }
 
-/// Adds means over the pairs of answers in the step's passes.
+/// Adds the means over all pairs of answers in the step's passes to the record.
 void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& total) {
   PreferenceLoss* const preference = trainable_.model().preference();
   if (!config_.prefers() || preference == nullptr) return;
@@ -206,7 +208,8 @@ void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& 
   record.preference_accuracy = sums[2] / pairs;
 }
 
-/// Warns once of each status worse than any before, from kWarning on, and of a leak.
+/// Warns of the memory status if it is at least kWarning and worse than any before, and warns of a
+/// leak.
 void StepRecorder::watch_memory(StepRecord& record) {
   const std::vector<Stage>& all = trainable_.stages().all();
   const std::int64_t examples =  // of the config's length

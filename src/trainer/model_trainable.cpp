@@ -13,7 +13,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// "auto" follows Full unless the method skips backward.
+/// Returns the configured precision. For Predict, "auto" means Full's precision unless the method
+/// skips backward.
 MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   MixedPrecisionConfig precision = config.mixed_precision;
   if (!config.phases.traits().skips_backward && precision.predict == "auto")
@@ -55,8 +56,8 @@ std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config
       sharing_of(config, bucket_bytes_for(weights, config.distributed)), stream);
 }
 
-/// Makes the method's own optimizer, or else the configured one, with its state at the configured
-/// place. Throws OutOfMemory.
+/// Makes the method's own optimizer or, if it has none, the configured one, with its state at the
+/// configured place. Throws OutOfMemory.
 std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config,
                                                const std::vector<Parameter*>& parameters,
                                                const Stream& stream, MemoryPlaces& places) {
@@ -104,8 +105,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
   if (map.farthest() != "device") move_weights(model, map, *places_);
 }
 
-/// Recordings keep the memory of a backward pass. Predict computes few gradients, for
-/// micro-corrections, so it does not record.
+/// Enables recordings, except in a forward-only Predict: they keep the memory of a backward pass,
+/// but Predict computes only the few gradients of micro-corrections.
 void ModelTrainable::enter_phase(Phase phase) {
   micro_batches_.enter(phase);
   optimizer_->leave_device(stream_);
@@ -212,7 +213,8 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
   return measured;
 }
 
-/// Computes the mean loss over all ranks, and their request after a shortage of memory.
+/// Sets `loss` to the mean over all ranks. Returns the strongest request of all ranks after a
+/// shortage of memory.
 StepRetry ModelTrainable::wait_for_ranks(const Batch& batch, const PendingGradient& pending,
                                          double& loss) const {
   StepRetry retry = pending.retry;
@@ -251,7 +253,8 @@ PendingGradient ModelTrainable::replay(const Batch& batch) {
   return recording_.run(batch, enqueue, stream_);
 }
 
-/// Rethrows `error`, the current exception, if this rank cannot repeat the step by itself.
+/// Prepares a repetition of the step on this rank only. Rethrows `error`, the current exception, if
+/// this rank cannot repeat the step by itself.
 void ModelTrainable::retry_locally(const Batch& batch, const OutOfMemory& error) {
   const bool involves_peers = path_->involves_peers();
   if (pass_.records() || !retry_.may_repeat_step(involves_peers)) throw;

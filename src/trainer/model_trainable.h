@@ -17,30 +17,30 @@ namespace hybrid_trainer {
 class ModelTrainable;
 
 /// Offloads state that a forward-only Predict does not need: the optimizer state
-/// (predict_aware_memory) and the masters.
+/// (predict_aware_memory) and the master weights.
 class PredictOffload {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
   /// All must outlive this object. `report` gets a message if something stays on the device.
   PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places, ModelTrainable& model,
                  MessageCallback report);
-  /// Returns whether Predict moves masters and directions to the host.
+  /// Returns whether Predict moves master weights and directions to the host.
   bool empties_device() const { return empties_device_; }
 
   /// Offloads the optimizer state as Predict begins. State that was already rounded and then
   /// restored for a checkpoint stays: rounding it again would differ from a run that did not save.
   /// Throws Error if a rank would keep state that other ranks round.
   void move_state_out();
-  /// Offloads the masters after compute copies are made. Their memory may be reused immediately,
-  /// because work is enqueued in stream order.
+  /// Offloads the master weights. Must be called after compute copies are made. The memory may be
+  /// reused immediately, because work is enqueued in stream order.
   void move_masters_out();
-  /// Called when another phase begins.
+  /// Must be called when a phase other than Predict begins. Restores the master weights.
   void end_predict();
 
   /// Starts to load the state from a slow medium into host memory.
   void begin_restore() { strategy_->begin_restore(); }
-  /// Frees memory of finished copies. In phases other than Predict, also starts to restore the
-  /// state, from the phase's first use of the device.
+  /// Must be called before a phase uses the device. Frees memory of finished copies, and in phases
+  /// other than Predict starts to restore the state.
   void begin_return(Phase phase);
   /// Waits until the state is on the device. Blocks.
   void wait_until_restored();
@@ -51,8 +51,8 @@ class PredictOffload {
   }
   const OffloadUse& use() const { return strategy_->use(); }
 
-  /// Restores state for a checkpoint. release_after_save offloads it again, unless its restore had
-  /// begun or it was rounded.
+  /// Restores state for a checkpoint, except in Predict if the state is dropped. release_after_save
+  /// offloads it again, unless its restore had begun before or it was rounded.
   void prepare_save(State& state, Phase phase);
   void release_after_save();
   /// Restores the state so that it can be loaded.
@@ -65,14 +65,14 @@ class PredictOffload {
   std::unique_ptr<OffloadStrategy> strategy_;  // of the optimizer state
   const bool empties_device_;
   Location before_save_ = Location::kResident;
-  bool is_rounded_ = false;  // the state, by this Predict's offload
+  bool is_rounded_ = false;  // whether this Predict's offload has rounded the state
 };
 
 /// Copies a saved tensor. Blocks. Throws DataError if its shape differs.
 void copy_saved(const Tensor& to, const State& state, const std::string& name,
                 const Stream& stream);
 
-/// A model's weights for predictions: this rank's shards if sharded.
+/// The weights of a model that predictions move: this rank's shards if weights are sharded.
 class ModelWeights final : public WeightSpace {
  public:
   /// All must outlive this object.
@@ -90,7 +90,7 @@ class ModelWeights final : public WeightSpace {
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
   void follow(const std::vector<Tensor>& directions, double length) override;
 
-  /// Saves views of the masters as "model.…" and of the optimizer state as "optimizer.…".
+  /// Saves views of the master weights as "model.…" and of the optimizer state as "optimizer.…".
   void save(State& state) const;
   /// Loads a saved state. Throws DataError if it is of another model or optimizer.
   void load(const State& state);
@@ -118,7 +118,7 @@ class ModelRollback final : public Rollback {
   Batch fetch_batch(const Batch& kept) override;
   void rewind(std::int64_t steps) override;
 
-  /// Saves the snapshot, if any, as views, and loads it. Throws DataError.
+  /// save adds views of the snapshot, if any. load restores it. Throws DataError.
   void save(State& state) const;
   void load(const State& state);
 
@@ -130,19 +130,19 @@ class ModelRollback final : public Rollback {
 };
 
 /// Adapts a LossModel to the phase machine and the methods. Computes losses and gradients over
-/// micro-batches in each phase's precision, and the clipped update, during backward if
-/// HybridTrainerConfig::updates_at_once. Manages device memory.
+/// micro-batches in each phase's precision. Updates the weights with clipped gradients, or already
+/// during backward if HybridTrainerConfig::updates_at_once. Manages device memory.
 class ModelTrainable final : public Trainable, public Engine {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
   /// Moves `model` to memory.weights. `model` and `stream` must outlive this object. The snapshot
   /// and offloaded data use the host memory of `places`. `ranks`: see HybridTrainer; weights are
-  /// sharded according to DistributedConfig::zero. `report` gets a message if a request could not be
-  /// met. Throws OutOfMemory, ConfigError (see check_ranks).
+  /// sharded according to DistributedConfig::zero. `report` gets a message if a request could not
+  /// be met. Throws OutOfMemory, ConfigError (see check_ranks).
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPlaces> places, MessageCallback report,
                  Communicator* ranks = nullptr);
-  /// Makes its own places around the host pool.
+  /// Makes its own MemoryPlaces with this host pool.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPool> host_pool, MessageCallback report)
       : ModelTrainable(model, config, stream,
@@ -155,9 +155,9 @@ class ModelTrainable final : public Trainable, public Engine {
   void enter_phase(Phase phase) override;
   void begin_restore() override { offload_.begin_restore(); }
   double wait_for_loss(const Batch& batch, std::int64_t examples) override;
-  /// If memory is too small for a micro-batch, restarts with twice as many of half the size, also
-  /// from now on. Throws ShapeMismatch, and OutOfMemory if they cannot be halved or weights are
-  /// already updated.
+  /// If memory is too small for a micro-batch, restarts the step with twice as many micro-batches
+  /// of half the size, and uses these from now on. Throws ShapeMismatch. Throws OutOfMemory if
+  /// micro-batches cannot be halved or weights are already updated.
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
   void scale_learning_rate(double factor) override { rates_.set_found_factor(factor); }
@@ -168,13 +168,13 @@ class ModelTrainable final : public Trainable, public Engine {
   Rollback& rollback() override { return rollback_; }
   PendingWork& pending() override { return *pending_; }
 
-  // Also called by the device half of a method.
+  // Also called by PendingWork.
   const std::vector<Parameter*>& parameters() const override {
     return parts_ ? parts_->parameters() : trained_weights_;
   }
   bool has_parts() const override { return parts_ != nullptr; }
-  /// Refreshes compute copies. With several ranks, those of replicated weights are outdated until
-  /// send_weights or their next use.
+  /// Refreshes compute copies. With several ranks, compute copies of replicated weights are
+  /// outdated until send_weights is called or the weights are used.
   void publish_weights() override;
   void send_weights() override {
     if (parts_) parts_->send_changes();
@@ -198,7 +198,8 @@ class ModelTrainable final : public Trainable, public Engine {
 
   // Parts, for the trainer and each other.
   LossModel& model() { return model_; }
-  /// Returns all trainable weights in visiting order; parameters() has this rank's parts of them.
+  /// Returns all trainable weights in visiting order. In contrast, parameters() returns only this
+  /// rank's parts of them.
   const std::vector<Parameter*>& trained_weights() const { return trained_weights_; }
   /// Returns this rank's shards of the weights; null if they are replicated.
   const WeightParts* parts() const { return parts_.get(); }
@@ -213,19 +214,19 @@ class ModelTrainable final : public Trainable, public Engine {
   void set_steps_done(std::int64_t steps);
   /// See Rollback.
   void rewind(std::int64_t steps);
-  /// Sets the precision of activations, products and the weight copies they read. `records`:
+  /// Sets the precision of activations, products and the weight copies that they read. `records`:
   /// gradients may be recorded and replayed (training.cuda_graphs).
   void compute_in(const Precision& precision, bool records);
   /// Calls move_selection_biases; must be called once per step.
   void balance_experts() { move_selection_biases(model_, ranks_, stream_); }
   /// Swaps weights and their mean; see WeightAverage.
   void exchange_average();
-  /// Calls `callback` with the mean of the weights in place, if there is one
+  /// Calls `callback` while the weights are replaced by their mean, if there is one
   /// (training.average_weights).
   void with_average(const std::function<void()>& callback);
 
-  /// Returns the device use up to the end of a phase transition since the last call, if any; the
-  /// pool's peaks restart after it. Call it once per step.
+  /// If a phase transition has occurred since the last call, returns the device use up to its end,
+  /// after which the pool's peaks restart. Call it once per step.
   std::optional<MemoryUse> take_phase_entry_use() { return std::exchange(phase_entry_use_, {}); }
 
   /// Saves views of weights, optimizer state and snapshot, if any. Restores offloaded state first;
@@ -233,8 +234,8 @@ class ModelTrainable final : public Trainable, public Engine {
   /// updated.
   void save(State& state);
   void release_after_save() { offload_.release_after_save(); }
-  /// Loads a saved state, also between two steps of another phase, except in a forward-only
-  /// Predict. Throws DataError if the state is of another model.
+  /// Loads a saved state, also between two steps of any phase except a forward-only Predict. Throws
+  /// DataError if the state is of another model.
   void load(const State& state);
 
  private:
@@ -270,7 +271,7 @@ class ModelTrainable final : public Trainable, public Engine {
 
   // Current phase and step, which determine schedule, dropout and precision.
   PhasePrecision precision_;
-  std::optional<Precision> chosen_{};  // precision of the step, once a phase was entered
+  std::optional<Precision> chosen_{};  // of the step; set once a phase was entered
   Phase phase_ = Phase::kWarmup;
   std::int64_t steps_done_ = 0, rewound_ = 0;
 

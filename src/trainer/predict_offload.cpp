@@ -8,7 +8,8 @@ namespace {
 
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 
-/// Scales of codes are small, so rounding them is not worth it.
+/// Returns the rounding of offloaded state. Scales of codes are not rounded, because they are
+/// small.
 SlotRounding rounding_of(StateRole role) {
   switch (role) {
     case StateRole::kSecondMoment:
@@ -21,14 +22,15 @@ SlotRounding rounding_of(StateRole role) {
   return SlotRounding::kSigned;
 }
 
-/// State on the host stays in place.
+/// Returns the settings for offloading. State that is on the host already stays in place.
 PredictAwareMemoryConfig offload_config(const HybridTrainerConfig& config) {
   PredictAwareMemoryConfig memory = config.predict_aware_memory;
   if (config.optimizer_state_home() != "device") memory.offload_strategy = "none";
   return memory;
 }
 
-/// A host budget is reserved for data without another location.
+/// Returns the pool for staging; null with a host budget, because that is reserved for data without
+/// another location.
 std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
                                        const MemoryPlaces& places) {
   return config.memory.host_budget.limit() ? nullptr : places.host().pool();

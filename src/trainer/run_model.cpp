@@ -47,15 +47,15 @@ class PartWeights {
   explicit PartWeights(const HybridTrainerConfig& config)
       : lora_(config.lora), parts_(config.parts) {}
 
-  /// Returns the frozen format of a weight, a name of lora.base; none if it is trained.
+  /// Returns the frozen format of a weight, named as in lora.base; none if the weight is trained.
   std::optional<std::string> form_of(const std::string& weight) const;
-  /// Returns the rank of its adapter if it differs from lora.rank.
+  /// Returns the rank of the weight's adapter if it differs from lora.rank.
   std::optional<std::int64_t> rank_of(const std::string& weight) const;
   /// Returns all formats of weights.
   std::vector<std::string> forms() const;
 
-  /// Throws ConfigError, with all problems, if a pattern matches no weight (with lora, no linear
-  /// map), or if two patterns match one weight.
+  /// Throws ConfigError, with all problems, if a pattern matches no weight (for lora, no linear
+  /// map), or if two patterns match the same weight.
   void check(Network& network) const;
 
  private:
@@ -180,7 +180,8 @@ void check_forms(const ModelFolder& folder, const PartWeights& weights) {
     if (is_quantized_base(form)) frozen_format(folder, form);  // may throw
 }
 
-/// Makes the network with weights in the formats of lora.base and parts; trained ones at `home`.
+/// Makes the network with weights in the formats of lora.base and parts. Trained weights are stored
+/// at `home`.
 std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
                                      const std::optional<ModelFolder>& folder, const Stream& home,
                                      const HomeOf& home_of, const ModelRegistry& registry) {

@@ -24,13 +24,13 @@ void store_frozen(Parameter& parameter, const FolderWeight& weight, const std::s
 /// weights keep their format if only a precision is requested. Throws MissingInput, DataError.
 std::string frozen_format(const ModelFolder& folder, const std::string& asked);
 
-/// Returns the form of a batch of `examples`.
+/// Returns the form of a batch with this number of examples.
 BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);
 
 /// Makes the model of a run in the pool of `home`, from a Hugging Face folder or initialized from
-/// training.seed. With adapters (lora, parts), weights are frozen in the formats of lora.base or
-/// their part, tensor by tensor, so a folder's model never exists in f32 as a whole. Throws like
-/// make_model, read_hugging_face_weights and add_adapters.
+/// training.seed. With adapters (lora, parts), weights are frozen in the format of lora.base or of
+/// their part. They are frozen one tensor at a time, so that a folder's model never exists in f32
+/// as a whole. Throws like make_model, read_hugging_face_weights and add_adapters.
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
                                         const std::optional<ModelFolder>& folder,
                                         const Stream& home, const ModelRegistry& registry);

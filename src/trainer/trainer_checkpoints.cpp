@@ -20,7 +20,8 @@ class WeightNames {
     for (std::size_t i = 0; i < parts.weights().size(); ++i) index_[parts.weights()[i]->name()] = i;
   }
 
-  /// Returns none for replicated tensors: batches, and router state outside weights.
+  /// Returns the index of the weight that a tensor belongs to. Returns none for replicated tensors,
+  /// which are batches and the state of routers outside weights.
   std::optional<std::size_t> weight_of(const std::string& name, DType dtype) const {
     if (dtype == DType::kI32 || name.starts_with(kRoutingState) || is_of_batch(name)) return {};
     std::string rest = name.substr(name.find('.') + 1);
@@ -93,7 +94,7 @@ void add_even_share(CheckpointShare& share, const std::map<std::string, Tensor>&
   }
 }
 
-/// Removes weights' tensors from `state`, and adds this rank's shards of them.
+/// Moves the tensors of weights, which contain this rank's shards, from `state` to `share`.
 void add_parts(CheckpointShare& share, std::map<std::string, Tensor>& state,
                const WeightParts& parts) {
   const WeightNames names(parts);
@@ -116,7 +117,8 @@ void add_parts(CheckpointShare& share, std::map<std::string, Tensor>& state,
   }
 }
 
-/// Returns the elements of a weight's tensor for its shard `part`, whose shape here is `here`.
+/// Returns the elements of a stored tensor of a weight that belong to the weight's shard `part`.
+/// `here`: their shape on this rank.
 WantedElements elements_of_part(const StoredTensor& stored, std::int64_t of_weight,
                                 const Shard& part, const Shape& here) {
   const std::int64_t elements = stored.shape.elements();
@@ -286,7 +288,7 @@ void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
   if (!problem.empty()) warn_(problem);
 }
 
-/// Loads a checkpoint; of sharded tensors, only this rank's shard.
+/// Loads a checkpoint, but only this rank's shards of sharded tensors.
 State TrainerCheckpoints::own_state_of(const CheckpointInfo& checkpoint) const {
   const Stream host(MemoryPool::create("host"));
   const WeightParts* const parts = trainable_.parts();

@@ -10,11 +10,11 @@
 
 namespace hybrid_trainer {
 
-/// Checkpoints do not depend on ranks: weights and their state are stored whole. A tensor of the
-/// state belongs to a weight by its name, "optimizer.WEIGHT.m", or by the weight's index,
-/// "phases.….3".
+/// Checkpoints do not depend on ranks, because weights and their state are stored whole. The name
+/// of a tensor of the state identifies the weight that it belongs to, either by name
+/// ("optimizer.WEIGHT.m") or by index ("phases.….3").
 
-/// Returns the ranks that save and load checkpoints together; `ranks` null: a single process.
+/// Returns the ranks that save and load checkpoints together. Null `ranks` means a single process.
 CheckpointRanks checkpoint_ranks(Communicator* ranks);
 
 /// Returns views of the state that this rank writes: its shards of weights, and an equal share of
@@ -33,11 +33,12 @@ std::optional<BestCheckpoint> best_in(const State& state);
 class TrainerCheckpoints {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
-  /// All must outlive this object; `ranks` may be null. `report` receives messages, `warn` warnings.
+  /// All must outlive this object; `ranks` may be null. `report` receives messages, `warn`
+  /// warnings.
   TrainerCheckpoints(const HybridTrainerConfig& config, TrainerProgress& progress,
                      ModelTrainable& trainable, PhaseMachine& machine, Communicator* ranks,
                      MessageCallback report, MessageCallback warn);
-  /// See HybridTrainer::save. Nothing may be pending between ranks.
+  /// See HybridTrainer::save. No messages between ranks may be pending.
   std::string save(const std::string& folder, CheckpointUse use);
   bool resume(const std::string& folder);
   void roll_back(const std::string& folder, const StepRecord& failed);

@@ -18,8 +18,8 @@
 
 namespace hybrid_trainer::testing {
 
-/// Adversarial predictors. Each distorts the optimizer's own direction and keeps its size, unless
-/// the size is what it distorts.
+/// A predictor that distorts the optimizer's own direction. It keeps the size of the direction,
+/// unless it distorts the size itself.
 class Adversary final : public Predictor {
  public:
   /// Distorts the values of one tensor of a direction; called once for each tensor.
@@ -93,7 +93,8 @@ inline const std::vector<AdversaryRow>& adversaries() {
   return rows;
 }
 
-/// A GPT-2 of 0.1 M parameters (width 64, two layers) on text of a made-up grammar.
+/// Returns the configuration of a GPT-2 of 0.1 M parameters (width 64, two layers), for text of a
+/// made-up grammar.
 inline HybridTrainerConfig adversary_config(std::uint64_t seed, std::int64_t steps) {
   HybridTrainerConfig config;
   config.model = {.layers = 2, .heads = 4, .width = 64, .context = 16};
@@ -108,7 +109,8 @@ inline HybridTrainerConfig adversary_config(std::uint64_t seed, std::int64_t ste
   return config;
 }
 
-/// Three of four tokens follow from the two before them, so the text can be learned.
+/// Returns a batch of text in which three of four tokens follow from the two tokens before them, so
+/// that it can be learned.
 inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stream_of,
                            std::uint64_t number, const Stream& stream) {
   const std::int64_t length = config.data.sequence_length,
@@ -141,9 +143,9 @@ struct AdversaryResult {
   std::vector<float> weights;
   double loss = 0;               // mean of 16 batches that were not trained on
   double overhead = 0;           // extra cost relative to a Full step, per step
-  double planning = 0;           // part of it that model-based horizons cost
+  double planning = 0;           // part of `overhead` that model-based horizons cost
   std::size_t device_bytes = 0;  // including freed memory kept for reuse
-  std::size_t live_bytes = 0;    // excluding it
+  std::size_t live_bytes = 0;    // excluding freed memory
   PredictionCounts predictions;
   bool kept_none() const { return predictions.accepted + predictions.shrunk == 0; }
 };

@@ -4,8 +4,8 @@
 
 namespace hybrid_trainer {
 
-/// Number of bytes that this thread has read from files by offset, as InputFile does. The test
-/// program replaces the system call.
+/// Returns the number of bytes that this thread has read from files by offset, as InputFile does.
+/// The test program replaces the system call.
 std::size_t bytes_read_by_this_thread();
 
 }  // namespace hybrid_trainer

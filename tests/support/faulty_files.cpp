@@ -39,7 +39,7 @@ std::string path_of(int file) {
   return std::string(path, size > 0 ? static_cast<std::size_t>(size) : 0);
 }
 
-/// Whether the plan includes a power cut.
+/// Returns whether the plan includes a power cut.
 bool is_recording() {
   return is_armed && (fault_plan.action == FileAction::kPowerCut ||
                       fault_plan.action == FileAction::kPowerCutWithNames);
@@ -48,7 +48,7 @@ bool is_recording() {
 bool is_within(std::string_view path) { return path.find(fault_plan.within) != path.npos; }
 bool is_within(int file) { return fault_plan.within.empty() || is_within(path_of(file)); }
 
-/// Whether this is the planned call. Runs `meanwhile` first if that is the plan, and then returns
+/// Returns whether this is the planned call. If the plan is to run `meanwhile`, runs it and returns
 /// false.
 template <class File>
 bool is_planned(FileCall call, File file) {
@@ -61,7 +61,7 @@ bool is_planned(FileCall call, File file) {
   return false;
 }
 
-/// Whether this call fails; sets errno if so.
+/// Returns whether this call fails. If so, sets errno.
 template <class File>
 bool fails(FileCall call, File file) {
   if (!is_planned(call, file)) return false;
@@ -167,7 +167,7 @@ int rename(const char* from, const char* to) noexcept {
   return fails(FileCall::kRename, from) ? -1 : rename_noted(from, to, 0);
 }
 
-/// The tests pass only paths that need no folder.
+/// Ignores the folder descriptors, because the tests pass only paths that need none.
 int renameat2(int, const char* from, int, const char* to, unsigned flags) noexcept {
   if (is_armed && !fault_plan.can_exchange) {
     errno = EINVAL;

@@ -19,7 +19,7 @@ inline constexpr FileAction kStops[] = {FileAction::kKill, FileAction::kPowerCut
                                         FileAction::kPowerCutWithNames};
 
 /// While alive, counts the calls of one kind, or of all kinds, and does `action` at call number
-/// `at`. At most one exists. Use a child process for kills.
+/// `at`. At most one FileFault exists at a time. Use a child process for kills.
 class FileFault {
  public:
   static constexpr int kKilled = 42;  // exit code of the killed process
@@ -36,7 +36,7 @@ class FileFault {
   ~FileFault();
   FileFault(const FileFault&) = delete;
   FileFault& operator=(const FileFault&) = delete;
-  /// Number of calls so far.
+  /// Returns the number of calls so far.
   int calls() const;
 };
 

@@ -46,7 +46,7 @@ inline double loss_of(const Differentiable& f) {
   return f.forward(tape);
 }
 
-/// Directional derivative of f at tensor t by the five-point rule, with error O(step⁴).
+/// Returns the directional derivative of f at tensor t by the five-point rule, with error O(step⁴).
 inline double derivative_along(const Differentiable& f, const Tensor& t,
                                const std::vector<double>& direction, double step) {
   const std::vector<double> at = values_of(t);

@@ -11,14 +11,14 @@
 
 namespace hybrid_trainer::testing {
 
-/// A layer of attention and any kind of feed-forward branch, with GPT-2's parameter names.
+/// Returns a layer of attention and any kind of feed-forward branch, with GPT-2's parameter names.
 template <class Second>
 LayerSpec layer_of(const Attention::Spec& attention, const typename Second::Spec& second) {
   return {{.name = "attn", .norm = "ln_1", .make = branch_of<Attention>(attention)},
           {.name = "mlp", .norm = "ln_2", .make = branch_of<Second>(second)}};
 }
 
-/// GPT-2's layer.
+/// Returns GPT-2's layer.
 inline LayerSpec plain_layer(std::int64_t width, int heads, std::int64_t intermediate_size) {
   return layer_of<FeedForward>({.width = width, .heads = heads, .head_size = width / heads},
                                {.width = width, .intermediate_size = intermediate_size});

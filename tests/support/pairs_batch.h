@@ -5,8 +5,8 @@
 
 namespace hybrid_trainer::testing {
 
-/// A batch of preference pairs: three sequences of 50 positions, with two, one and one pairs, and
-/// targets only in the answers.
+/// Returns a batch of preference pairs: three sequences of 50 positions, with two, one and one
+/// pairs, and targets only in the answers.
 inline Batch pairs_batch(std::int64_t vocabulary, const Stream& stream) {
   const Shape shape{3, 50};
   const Tensor tokens = random_tokens(shape, vocabulary, 3, stream);

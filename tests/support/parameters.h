@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// The master tensor of a weight that is not offloaded.
+/// Returns the FP32 master weight of a parameter that is not offloaded.
 inline Tensor master_of(const Parameter& parameter) {
   static const Stream stream = test_stream();
   return parameter.acquire_master(stream).tensor();

@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// Peak resident memory of this process.
+/// Returns the peak resident memory of this process.
 inline std::size_t most_resident_bytes() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);

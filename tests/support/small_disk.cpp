@@ -37,7 +37,7 @@ bool enter_namespace() {
   return true;
 }
 
-/// Returns "" or the reason for the failure.
+/// Mounts an empty disk of `bytes` at `folder`. Returns "" or the reason for the failure.
 std::string mount_small_disk(const std::string& folder, std::size_t bytes) {
   if (!enter_namespace()) return std::string("no mount namespace: ") + std::strerror(errno);
   const std::string options = "size=" + std::to_string(bytes);
@@ -46,8 +46,8 @@ std::string mount_small_disk(const std::string& folder, std::size_t bytes) {
   return mounted ? "" : std::string("no tmpfs can be mounted: ") + std::strerror(errno);
 }
 
-/// Catches all exceptions: one that left this function would make the child run the remaining
-/// tests.
+/// Runs `test` and ends the process. Catches all exceptions, because one that left this function
+/// would make the child run the remaining tests.
 [[noreturn]] void run_and_exit(const std::function<void()>& test) {
   try {
     test();

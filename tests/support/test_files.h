@@ -13,7 +13,7 @@
 
 namespace hybrid_trainer {
 
-/// Path of a file or folder in tests/golden.
+/// Returns the path of a file or folder in tests/golden.
 inline std::string golden(const std::string& name) { return HT_TEST_DATA_DIR "/" + name; }
 
 /// Writes a new file, because some file systems wait for the disk when an existing file is
@@ -45,7 +45,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::filesystem::path& name) const { return path_ / name; }
-  /// Makes the parent folders of `name`.
+  /// Writes a file, after making the parent folders of `name`.
   std::filesystem::path write(const std::filesystem::path& name, std::string_view text) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     write_text(path_ / name, text);
@@ -66,8 +66,8 @@ inline void expect_words(const std::string& message, std::initializer_list<const
   for (const char* word : words) EXPECT_TRUE(contains(message, word));
 }
 
-/// Returns the message of the E that `action` throws. Fails the test and returns "" if it throws
-/// none.
+/// Returns the message of the E that `action` throws. If it throws no E, fails the test and returns
+/// "".
 template <class E, class Action>
 std::string message_of(Action&& action) {
   try {

@@ -13,7 +13,7 @@ namespace hybrid_trainer::testing {
 
 inline Stream test_stream() { return Stream(MemoryPool::create("test")); }
 
-/// Normally distributed f32 values from `seed`, times `size`.
+/// Returns normally distributed f32 values from `seed`, times `size`.
 inline Tensor normal_tensor(const Shape& shape, std::uint64_t seed, const Stream& stream,
                             float size = 1) {
   Tensor tensor = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, stream);
@@ -23,7 +23,7 @@ inline Tensor normal_tensor(const Shape& shape, std::uint64_t seed, const Stream
   return tensor;
 }
 
-/// Random i32 token ids in [0, bound).
+/// Returns random i32 token ids in [0, bound).
 inline Tensor random_tokens(const Shape& shape, std::int64_t bound, std::uint64_t seed,
                             const Stream& stream) {
   Tensor tensor = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream);
@@ -46,7 +46,7 @@ inline bool same_bits(const Tensor& x, const Tensor& y) {
          std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 
-/// The elements of an f32 or bf16 tensor.
+/// Returns the elements of an f32 or bf16 tensor.
 inline std::vector<double> values_of(const Tensor& tensor) {
   std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -62,7 +62,7 @@ inline double dot(const std::vector<double>& x, const std::vector<double>& y) {
   return sum;
 }
 
-/// Relative error ‖x − y‖ / ‖y‖, or the norm of x if y is 0.
+/// Returns the relative error ‖x − y‖ / ‖y‖, or the norm of x if y is 0.
 inline double relative_error(const std::vector<double>& x, const std::vector<double>& y) {
   if (x.size() != y.size()) return HUGE_VAL;
   std::vector<double> difference(x.size());

@@ -14,17 +14,18 @@ namespace hybrid_trainer {
 /// Prepares text of structured four-character words as character tokens under `folder`.
 void prepare_tiny_data(const std::filesystem::path& folder, int words = 1500);
 
-/// A model of width 16: gpt2 with one layer, or mamba2, granitemoehybrid (Mamba-2 and attention) or
-/// qwen3_5 (Gated DeltaNet and attention) with two.
+/// Returns a model of width 16: gpt2 with one layer, or one with two layers, namely mamba2,
+/// granitemoehybrid (Mamba-2 and attention) or qwen3_5 (Gated DeltaNet and attention).
 ModelConfig tiny_model(const std::string& family);
 
-/// The families of tiny_model() with recurrent layers.
+/// Returns the families of tiny_model() with recurrent layers.
 inline const std::vector<std::string>& state_families() {
   static const std::vector<std::string> names{"mamba2", "granitemoehybrid", "qwen3_5"};
   return names;
 }
 
-/// A GPT-2 of one layer and width 16 that passes through all four phases in 40 steps.
+/// Returns the configuration of a GPT-2 of one layer and width 16 that passes through all four
+/// phases in 40 steps.
 HybridTrainerConfig tiny_config();
 
 /// Trains in `run`; writes the progress to `console` if given.
@@ -32,7 +33,7 @@ TrainingRunResult train_tiny(const HybridTrainerConfig& config, const std::files
                              const std::filesystem::path& run, bool resume = false,
                              std::string* console = nullptr);
 
-/// The records of the run's metrics.jsonl.
+/// Returns the records of the run's metrics.jsonl.
 std::vector<StepRecord> records_of(const std::filesystem::path& run);
 
 /// Copies a run as it was after step `last`. The run must have saved a checkpoint after each of its
@@ -40,8 +41,8 @@ std::vector<StepRecord> records_of(const std::filesystem::path& run);
 void copy_up_to(const std::filesystem::path& run, const std::filesystem::path& copy,
                 std::int64_t last, std::int64_t steps);
 
-/// Step and checksum of the newest checkpoint's tensors, for any number of ranks; excludes
-/// state.bin, which contains times.
+/// Returns the step of the newest checkpoint and a checksum of its tensors, which does not depend
+/// on the number of ranks. Excludes state.bin, which contains times.
 std::string newest_checkpoint_digest(const std::filesystem::path& run);
 
 }  // namespace hybrid_trainer

@@ -13,8 +13,8 @@ class UnsyncedFiles {
   enum class Names { kKept, kLost };
   void wrote(const std::string& path);
   void created(const std::string& path);
-  /// Links a second name to a file that a rename is about to replace; returns "" if there is no
-  /// such file.
+  /// Links a second name to the file at `path`, which a rename is about to replace. Returns the
+  /// second name, or "" if there is no such file.
   std::string preserve(const std::string& path) const;
   void renamed(const std::string& from, const std::string& to, const std::string& replaced,
                bool exchanged);

@@ -35,13 +35,13 @@ struct PartConfig {
   std::optional<std::int64_t> state_bits{};
 
   static constexpr auto kName = &PartConfig::pattern;
-  /// Returns whether its weights get adapters.
+  /// Returns whether the part's weights get adapters.
   bool is_adapted() const { return lora.value_or(0) > 0; }
-  /// Returns whether its own weights are frozen.
+  /// Returns whether the part's own weights are frozen.
   bool freezes() const { return is_adapted() || base.has_value(); }
-  /// Returns whether it overrides the group `optimizer`.
+  /// Returns whether the part overrides keys of the group `optimizer`.
   bool has_optimizer() const { return optimizer || learning_rate || weight_decay || state_bits; }
-  /// Returns whether it changes the part's computation (see PartSettings).
+  /// Returns whether the settings change the part's computation (see PartSettings).
   bool computes() const { return recompute || precision; }
 
   template <class Self, class Visitor>
@@ -178,12 +178,12 @@ struct HybridTrainerConfig {
   }
 
   static HybridTrainerConfigBuilder builder();
-  /// Presets of the method, from cautious to aggressive; other groups have their defaults.
+  /// Return presets of the method, from cautious to aggressive; other groups have their defaults.
   static HybridTrainerConfig conservative();
   static HybridTrainerConfig balanced();
   static HybridTrainerConfig aggressive();
 
-  /// Examples per step, all micro-batches.
+  /// Returns the number of examples per optimizer step, over all micro-batches.
   std::int64_t effective_batch() const {
     return data.batch_size * gradient_accumulation.micro_batches;
   }
@@ -198,10 +198,12 @@ struct HybridTrainerConfig {
   bool masks() const { return objective == "masked"; }
   /// Returns whether the loss compares pairs of answers.
   bool prefers() const { return objective == "dpo" || objective == "orpo"; }
-  /// Number of tokens for data: in a masked model, the last one is the mask.
+  /// Returns the number of token ids that the data may use: all, but a masked model reserves the
+  /// last one for the mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
-  /// Returns the masks of the objective, or none. `words`: number of tokens that the data may have, if
-  /// known. Random replacements are limited to these and to the model's vocabulary.
+  /// Returns the mask settings if the objective is `masked`, else none. `words` is the size of the
+  /// data's vocabulary, if known. Random replacements have ids below `words` and within the model's
+  /// vocabulary.
   std::optional<MaskSettings> masking(std::optional<std::int64_t> words) const {
     if (!masks()) return {};
     const std::int64_t known = std::min(words.value_or(data_vocabulary()), data_vocabulary());
@@ -210,14 +212,16 @@ struct HybridTrainerConfig {
   }
   /// Returns the device memory limit of a run; none without a limit.
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
-  /// Returns the placement of the optimizer state between updates, paged or not.
+  /// Returns the placement of the optimizer state between updates, taking optimizer.paged into
+  /// account.
   std::string optimizer_state_home() const;
   /// Returns whether a phase of the run, or a stage, uses this precision.
   bool computes_in(const std::string& precision) const;
   /// Returns whether backward updates each weight as soon as its gradient is complete. Requires consumed
   /// gradients, and no clipping, skipped updates (as in fp16) or predictions.
   bool updates_at_once() const;
-  /// Returns whether checkpoint.every_minutes applies: results do not depend on which steps are saved.
+  /// Returns whether checkpoint.every_minutes applies, which requires that results do not depend on
+  /// which steps are saved.
   bool saves_by_time() const;
 
   /// Returns every problem of every field as "path: got X, want Y"; empty if the config is valid.

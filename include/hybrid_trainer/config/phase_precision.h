@@ -9,19 +9,20 @@
 namespace hybrid_trainer {
 
 const char* precision_name(const Precision& precision);
-/// Returns the precision that `name` means on the device. Separate kernels round the operands of
-/// fp16 and fp8 products (nn/product_rounding.h), so activations use a dtype that represents these
-/// operands: f32, or bf16 for fp8 on CUDA.
+/// Returns the precision that `name` means on the device. The operands of fp16 and fp8 products are
+/// rounded by separate kernels (nn/product_rounding.h), so activations have a dtype that can
+/// represent the rounded operands: f32, or bf16 for fp8 on CUDA.
 Precision precision_named(const std::string& name, Device device);
 
-/// Resolved "auto".
+/// The precision that "auto" stands for.
 struct AutomaticPrecision {
   DType dtype = DType::kF32;
-  std::string reason;  // one line for the user
+  std::string reason;  // for the user, on one line
 };
 
-/// Returns bf16 on CUDA, and on CPUs with bf16 products for models at least 64 wide; else fp32.
-/// Depends only on the machine and the width of the model's matrices, not on a clock.
+/// Returns bf16 on CUDA. On a CPU, returns bf16 if the CPU has bf16 products and the model is at
+/// least 64 wide, else fp32. Depends only on the machine and the width of the model's matrices, not
+/// on a time measurement.
 AutomaticPrecision automatic_precision(std::int64_t width, Device device);
 
 /// Precision of each phase, with every "auto" resolved. Saved, so that resumed runs do not change.

@@ -113,9 +113,10 @@ inline KeyNeed any_phase_in_fp16() {
 
 const std::vector<std::string>& precision_names();  // "fp32", "bf16", "fp16", "fp8", "auto"
 
-/// Precision of activations and products in each phase; weights have fp32 masters and sums are
-/// fp32. "auto" is bf16 if that is faster (automatic_precision), else fp32. Correct is short and
-/// judges a prediction, so its default is fp32. JSON group `mixed_precision`.
+/// Precision of activations and products in each phase. Master weights and sums are always fp32.
+/// "auto" is bf16 if that is faster (automatic_precision), else fp32. The default of Correct is
+/// fp32, because Correct is short and decides whether a prediction is kept. JSON group
+/// `mixed_precision`.
 struct MixedPrecisionConfig {
   std::string warmup = "auto";
   std::string full = "auto";
@@ -158,9 +159,10 @@ struct MixedPrecisionConfig {
 
 const std::vector<std::string>& stage_precision_names();  // "fp32", "bf16", "fp16", "fp8"
 
-/// Steps at the start of a run with another batch, precision or period of muon, such as short
-/// sequences or small batches. Missing fields are inherited. Stages follow each other, then come
-/// the configuration's own batches, which no stage may exceed. JSON list `stages`.
+/// Schedule stage at the start of a run, with a different batch, precision or Muon period, for
+/// example with short sequences or small batches. Missing fields are inherited from the
+/// configuration. After the last stage, the run uses the configuration's own batches. No stage may
+/// have larger ones. JSON list `stages`.
 struct StageConfig {
   double until = 0.5;
   std::optional<std::int64_t> sequence_length{};

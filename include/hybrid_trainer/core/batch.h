@@ -23,20 +23,23 @@ class Batch {
   const Tensor* find(std::string_view name) const;
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
 
-  /// Number of examples.
+  /// Returns the number of examples.
   std::int64_t size() const { return tensors_.front().tensor.size(0); }
   std::int64_t tokens_per_example() const { return tokens_per_example_; }
-  /// Denominator of the mean loss: the number of tokens for sequences, else the number of examples.
+  /// Returns the denominator of the mean loss: the number of tokens if examples are sequences, else
+  /// the number of examples.
   std::int64_t tokens() const { return size() * tokens_per_example_; }
 
-  /// Number of tokens that contribute to the loss; 0 means all. A micro-batch has its share of the
-  /// batch's count, so that the mean over equal micro-batches is the mean over the batch.
+  /// Returns the number of tokens that contribute to the loss; 0 means all. A micro-batch has its
+  /// share of the batch's number, so that the mean over equal micro-batches is the mean over the
+  /// batch.
   double targets() const { return targets_; }
   void set_targets(double count) { targets_ = count; }
-  /// Returns whether each sequence continues the same row's sequence of the previous batch.
+  /// Returns whether the sequence in each row continues the sequence in the same row of the
+  /// previous batch.
   bool continues() const { return continues_; }
   void set_continues(bool continues) { continues_ = continues; }
-  /// Divisor of the summed loss.
+  /// Returns the divisor of the summed loss.
   double loss_divisor() const {
     return targets_ > 0 ? targets_ : static_cast<double>(size() * tokens_per_example_);
   }
@@ -55,7 +58,8 @@ class Batch {
   }
   /// Returns a view of the examples [begin, end).
   Batch examples(std::int64_t begin, std::int64_t end) const;
-  /// Returns whether both batches agree in names, shapes and dtypes of tensors and in the number of targets.
+  /// Returns whether both batches have the same number of targets, and tensors with the same names,
+  /// shapes and dtypes.
   bool is_like(const Batch& other) const;
 
  private:
@@ -84,8 +88,9 @@ inline Batch empty_token_batch(const Shape& shape, bool has_positions, const Str
   return token_batch(tensor(), tensor(), has_positions ? tensor() : Tensor());
 }
 
-/// Makes an uninitialized batch of padded sequences. With `has_pairs`, each token also has its half of
-/// the preference pair and its reference log-probability.
+/// Makes an uninitialized batch of padded sequences. With `has_pairs`, it also has "halves" and
+/// "references": for each token, its half of the preference pair and its log-probability under the
+/// reference model.
 inline Batch empty_row_batch(const Shape& shape, bool has_pairs, const Stream& stream) {
   const Batch batch = empty_token_batch(shape, true, stream);
   std::vector<NamedTensor> tensors = batch.tensors();

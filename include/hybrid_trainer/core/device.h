@@ -25,8 +25,9 @@ std::string hardware_name_of(Device device);
 bool is_device_name(const std::string& name);
 
 /// Parses "cpu", "cuda", "cuda:N" or "auto" (CUDA if the build and the machine support it, else the
-/// CPU). Without N the index is `unnamed` modulo the number of devices. Throws DeviceError with the
-/// missing part and its remedy, or ConfigError.
+/// CPU). Without N, the device number is `unnamed` modulo the number of devices. Throws ConfigError
+/// for any other name. Throws DeviceError, which names the missing part and the remedy, if there is
+/// no such device.
 Device find_device(const std::string& name, int unnamed = 0);
 
 }  // namespace hybrid_trainer

@@ -102,7 +102,7 @@ class Diverged : public Error {
   explicit Diverged(const std::string& message) : Error(ExitCode::kDiverged, message) {}
 };
 
-/// All invalid fields of a configuration, one problem per line.
+/// A configuration has invalid fields. The message lists all problems, one per line.
 class ConfigError : public Error {
  public:
   explicit ConfigError(std::vector<std::string> problems);
@@ -124,7 +124,8 @@ class OutOfMemory : public Error {
         shortage_(std::move(shortage)) {}
   std::size_t requested_bytes() const { return requested_bytes_; }
   std::size_t available_bytes() const { return available_bytes_; }
-  /// The blocks that held the memory (core/memory_pool.h); null if no pool was involved.
+  /// Returns the contents of the pool at the failed allocation (core/memory_pool.h); null if no
+  /// pool was involved.
   const std::shared_ptr<const MemoryShortage>& shortage() const { return shortage_; }
 
  private:

@@ -15,14 +15,15 @@
 
 namespace hybrid_trainer {
 
-/// A human-readable number of bytes: "16GiB", "500 MB", "1000000". Units are B, kB, MB, GB, TB (powers
-/// of 1000) and KiB, MiB, GiB, TiB (powers of 1024), in any case. 0 means unset.
+/// A human-readable number of bytes: "16GiB", "500 MB", "1000000". Units are B, kB, MB, GB, TB
+/// (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024), in upper or lower case. 0 means unset.
 struct MemorySize {
   std::uint64_t bytes = 0;
 
   /// Returns nullopt for invalid text or more than 2^62 bytes.
   static std::optional<MemorySize> parse(std::string_view text);
-  /// Returns whether the text has a unit or is 0. A bare "16" more likely means GiB than bytes.
+  /// Returns whether the text has a unit or is 0. Callers check this because a bare "16" more
+  /// likely means GiB than bytes.
   static bool has_unit(std::string_view text);
   /// Returns the bytes, or nullopt if unset.
   std::optional<std::size_t> limit() const {
@@ -65,16 +66,16 @@ struct KeyTest {
   /// "ranks" is the number of ranks, if known. A test of a missing key fails.
   std::string key;
   Kind kind = Kind::kIsOneOf;
-  std::vector<std::string> values;  // for numbers: the value, or a key, to compare with
+  std::vector<std::string> values;  // for numbers: one number, or the key of one to compare with
 };
 
-/// A key has an effect only if one of the tests passes. `why` explains why it has none; if empty, the
-/// message lists the values.
+/// Condition for a key to have an effect: at least one of the tests passes. `why` explains why the
+/// key has no effect; if it is empty, the message lists the required values.
 struct KeyNeed {
   std::vector<KeyTest> any_of;
   std::string why{};
 
-  /// Returns a need that applies one test to each of the keys.
+  /// Returns a need that is met if the test passes for at least one of the keys.
   static KeyNeed of(const std::vector<std::string>& keys, const std::vector<std::string>& values,
                     const std::string& why, KeyTest::Kind kind = KeyTest::Kind::kIsOneOf);
 };
@@ -84,26 +85,27 @@ enum class OnResume {
   kSame,        // another value is an error: it would reinterpret the saved state
   kMayChange,   // the new value applies to further steps
   kMayBecome0,  // only 0 is accepted
-  kStays,       // the value of the run is kept; the new one is ignored
+  kStays,       // the run keeps the saved value and ignores the new one
 };
 
-/// Owner of a key in a struct shared by several kinds, each of which uses some of the keys.
+/// Model family that a key belongs to, relative to the family of the struct that contains it. One
+/// struct has the keys of all families.
 enum class KeyOwner {
-  kOwn,      // the kind of the struct
-  kRelated,  // a related kind: documented but not written
-  kOther,    // another kind: only read, so that its value can be checked
+  kOwn,      // the family of the struct
+  kRelated,  // a related family: documented but not written
+  kOther,    // another family: only read, so that its value can be checked
 };
 
-/// A letter of a text such as "mma", and the word for it in a JSON list, ["mamba2", "mamba2",
-/// "attention"].
+/// A letter in a text such as "mma", and the word that replaces it in a JSON list such as
+/// ["mamba2", "mamba2", "attention"].
 struct LetterWord {
   char letter;
   std::string word;
 };
-/// Returns "m (mamba2) and a (attention)".
+/// Lists the letters with their words: "m (mamba2) and a (attention)".
 std::string text_of(const std::vector<LetterWord>& letters);
 
-/// The question of a new user that a key answers.
+/// The question of a new user to which a key is an answer.
 enum class Question { kNone, kModel, kData, kLength, kSpeed, kMemory };
 
 /// One member of a config struct: JSON key, reference, one-sentence description, allowed values and
@@ -141,7 +143,7 @@ struct Field {
     question = asked;
     return std::move(*this);
   }
-  /// JSON and --set may give the letters also as a list of words.
+  /// Allows JSON and --set to give the letters as a list of words too.
   Field spelled(std::vector<LetterWord> words) && {
     letters = std::move(words);
     return std::move(*this);
@@ -233,7 +235,7 @@ const auto& named_row(const Rows& rows, const std::string& key, const std::strin
   throw ConfigError({choice_problem(key, name, names_of(rows))});
 }
 
-/// Appends the problem of one value, if any.
+/// Appends a problem if the value, or a value within it, is outside its range or choices.
 template <class Value>
 void collect_value_problems(const std::string& at, const Value& value, const Range& range,
                             const std::vector<std::string>& choices,

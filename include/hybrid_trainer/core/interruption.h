@@ -14,24 +14,26 @@ inline bool is_sent_repeatedly(int stop_signal) {
   return stop_signal == SIGUSR1 || stop_signal == SIGUSR2 || stop_signal == SIGXCPU;
 }
 
-/// Handles stop signals during its lifetime. The first SIGINT, SIGTERM or SIGHUP requests a stop after
-/// the current step; another one more than a second later ends the process with exit code 130. Signals
-/// within that second count as one, since `timeout` signals its child and then the child's process
-/// group. SIGUSR1 (sent by `--ranks` to all ranks), SIGUSR2 and SIGXCPU only request, however often
-/// they arrive. Signals that were ignored before, as in a script's background job, are handled too,
-/// except SIGHUP, which nohup ignores. The constructing thread and the threads it starts block these
-/// signals: construct before starting compute threads. At most one instance may exist.
+/// Handles stop signals during its lifetime. The first SIGINT, SIGTERM or SIGHUP requests a stop
+/// after the current step; another one more than a second later ends the process with exit code
+/// 130. Signals within that second count as one, since `timeout` signals its child and then the
+/// child's process group. SIGUSR1 (sent by `--ranks` to all ranks), SIGUSR2 and SIGXCPU only
+/// request a stop, however often they arrive. Signals that were ignored before, for example in a
+/// script's background job, are handled too, except an ignored SIGHUP, so that nohup works. The
+/// constructing thread and the threads it starts block these signals, so construct this object
+/// before you start compute threads. At most one instance may exist.
 class Interruption {
  public:
   Interruption();
-  /// The first signal ends the process immediately, with `final_message` on standard error, until
-  /// finish_steps_first() is called. For a program with nothing to save yet.
+  /// Makes the first signal end the process immediately and write `final_message` to standard
+  /// error, until finish_steps_first() is called. Used while the program has nothing to save yet.
   explicit Interruption(std::string final_message);
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
   bool requested() const;
-  /// Makes the first signal request a stop; the signal that ends the process writes `final_message`.
+  /// Makes the first signal request a stop from now on. If a later signal ends the process, it
+  /// writes `final_message`.
   void finish_steps_first(std::string final_message) const;
 
  private:

@@ -39,7 +39,7 @@ struct MemoryBlock {
   std::size_t bytes = 0;  // rounded up
   MemoryKind kind = MemoryKind::kWorkspace;
   BlockContent content{};
-  std::array<char, kMaxLabel + 1> label{};  // the MemoryLabel, or the end of a longer one
+  std::array<char, kMaxLabel + 1> label{};  // the MemoryLabel; only the end of a long one
   std::string text() const;  // "h.0.attn.c_attn.weight f32 (192, 64)", "activations bf16 (8, 64)"
 };
 
@@ -47,7 +47,7 @@ struct MemoryBlock {
 /// weight or of a part of the model. The innermost label applies.
 class MemoryLabel {
  public:
-  /// `name` must outlive it.
+  /// `name` must outlive this object.
   explicit MemoryLabel(std::string_view name);
   ~MemoryLabel();
   MemoryLabel(const MemoryLabel&) = delete;
@@ -64,8 +64,9 @@ inline constexpr std::size_t kCacheLine = 64;
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  /// Allocates at least `bytes`, aligned on the host to kCacheLine (to 4 KiB from 4 KiB on, to 2 MiB
-  /// from 2 MiB on), on a device to 256. Returns nullptr if out of memory.
+  /// Allocates at least `bytes`. Host blocks are aligned to kCacheLine, from 4 KiB on to 4 KiB, and
+  /// from 2 MiB on to 2 MiB; device blocks are aligned to 256 bytes. Returns nullptr if out of
+  /// memory.
   virtual void* take(std::size_t bytes) noexcept = 0;
   virtual void give(void* data, std::size_t bytes) noexcept = 0;
   /// Device of the memory.
@@ -83,18 +84,20 @@ class MemorySource {
   virtual bool separates_blocks() const { return false; }
 };
 
-/// Process memory; blocks of 2 MiB and more are separate mappings.
+/// Returns a source of process memory. Blocks of 2 MiB and more are separate mappings.
 std::unique_ptr<MemorySource> system_memory();
-/// Memory-mapped blocks of an unlinked file in `folder`, which the system removes with the process.
-/// Each block reserves its disk space; copies of 1 MiB and more use direct I/O if the file system
-/// supports it. Throws CannotCreate naming `key`, the config key of the folder.
+/// Returns a source of memory-mapped blocks of an unlinked file in `folder`. The system removes the
+/// file when the process ends. Each block reserves its disk space; aligned copies of 256 KiB and
+/// more use direct I/O if the file system supports it. Throws CannotCreate naming `key`, the config
+/// key of the folder.
 std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key);
-/// Page-locked host memory, at most `limit_bytes`. Throws DeviceError without CUDA.
+/// Returns a source of page-locked host memory, at most `limit_bytes`. Throws DeviceError without
+/// CUDA.
 std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes);
-/// Addresses without memory, in the block sizes of the real device; `pinned` simulates the host memory
-/// of a machine with a CUDA device.
+/// Returns a source of addresses without memory, with the block sizes of the real device. `pinned`
+/// simulates the host memory of a machine with a CUDA device.
 std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned = false);
-/// CUDA device memory. Throws DeviceError if there is no such device.
+/// Returns a source of CUDA device memory. Throws DeviceError if there is no such device.
 std::unique_ptr<MemorySource> cuda_memory(Device device);
 
 struct MemoryUse {
@@ -105,7 +108,7 @@ struct MemoryUse {
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
   std::size_t extent = 0;      // highest offset ever used in a slab, including gaps between blocks
   std::size_t cached = 0;      // freed bytes kept for reuse
-  std::size_t max_taken = 0;   // highest sum of live_total and cached ever; a budget bounds it
+  std::size_t max_taken = 0;   // highest sum of live_total and cached so far; a budget limits it
   /// Total bytes ever allocated from the system; constant over a step that allocates nothing.
   std::size_t fresh_total = 0;
 };
@@ -128,8 +131,8 @@ struct MemoryShortage {
 class MemoryListener {
  public:
   virtual ~MemoryListener() = default;
-  /// `slot` identifies the block until its release. Slots are dense: below the highest number of live
-  /// blocks so far.
+  /// `slot` identifies the block until its release. Slots are small numbers: each is below the
+  /// highest number of blocks that were live at the same time so far.
   virtual void allocated(std::size_t slot, const MemoryBlock& block) = 0;
   virtual void released(std::size_t slot, const MemoryBlock& block) = 0;
 };
@@ -163,7 +166,7 @@ class Buffer {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   MemoryKind kind_ = MemoryKind::kWorkspace;
-  std::size_t slot_ = 0;  // of the pool's record of it
+  std::size_t slot_ = 0;  // slot of the block in the pool's records
 };
 
 /// A memory pool that counts bytes by kind, reuses freed blocks and can enforce a budget. On the CPU,
@@ -180,9 +183,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Allocates uninitialized bytes; `content` describes the tensor for reports. If returning cached
-  /// blocks to the system does not help, throws OutOfMemory, which names pool, request, budget and the
-  /// largest blocks and carries a MemoryShortage.
+  /// Allocates uninitialized bytes; `content` describes the tensor for reports. If memory is short,
+  /// first returns cached blocks to the system. If that does not suffice, throws OutOfMemory, which
+  /// names the pool, the request, the budget and the largest blocks, and contains a MemoryShortage.
   Buffer allocate(std::size_t bytes, MemoryKind kind, const BlockContent& content = {});
   MemoryUse use() const;
   /// Reports every live block and all later ones to the listener until nullptr is set. A change of
@@ -230,8 +233,8 @@ std::shared_ptr<MemoryPool> make_device_pool(Device device = {},
 std::shared_ptr<MemoryPool> make_host_pool(Device device = {},
                                            std::optional<std::size_t> budget_bytes = {});
 
-/// Makes a pool on file_memory in `folder`, the value of the config key `key`; a simulated device
-/// uses no file. Throws CannotCreate.
+/// Makes a pool with the source file_memory in `folder`, which is the value of the config key
+/// `key`. For a simulated device, no file is used. Throws CannotCreate.
 std::shared_ptr<MemoryPool> make_file_pool(Device device, const std::string& folder,
                                            const char* key);
 

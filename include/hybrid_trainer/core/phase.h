@@ -28,7 +28,7 @@ constexpr const char* name_of(Decision decision) {
   return names[static_cast<std::size_t>(decision)];
 }
 
-/// Actions after a step that went wrong, the gentlest first.
+/// Actions after a step that went wrong, mildest first.
 enum class Recovery {
   kContinue,
   kReduceHorizon,

@@ -13,8 +13,8 @@ struct RandomKey {
   std::uint64_t tensor = 0;
 };
 
-/// Philox 4x32 with 10 rounds: four random words for counter `block` of the key.
-/// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+/// Returns four random words for counter `block` of the key: Philox 4x32 with 10 rounds. Source:
+/// Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 constexpr std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_t block) {
   std::uint32_t c0 = static_cast<std::uint32_t>(block),
                 c1 = static_cast<std::uint32_t>(block >> 32);
@@ -44,12 +44,12 @@ constexpr float to_unit_float(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
-/// Word i of the key's sequence.
+/// Returns word i of the key's sequence.
 constexpr std::uint32_t random_word(const RandomKey& key, std::uint64_t i) {
   return philox(key, i / 4)[i % 4];
 }
 
-/// Uniform integer in [0, bound), with a relative bias below bound·2^-64.
+/// Returns a uniform integer in [0, bound), with a relative bias below bound·2^-64.
 inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::uint64_t bound) {
   const auto words = philox(key, i);
   const std::uint64_t wide = (std::uint64_t{words[0]} << 32) | words[1];
@@ -60,9 +60,10 @@ inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::ui
 /// Returns standard normal number i of the key (Box–Muller).
 float random_normal(const RandomKey& key, std::uint64_t i);
 
-/// Returns the position of element i in a random permutation of [0, count): a Feistel network over the
-/// next even number of bits with cycle walking, on average less than four iterations.
-/// Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains".
+/// Returns the position of element i in a random permutation of [0, count). Uses a Feistel network
+/// over an even number of bits, the smallest that can represent all positions, and repeats it until
+/// the result is below `count`: on average less than four times. Source: Black and Rogaway 2002,
+/// "Ciphers with arbitrary finite domains".
 std::uint64_t random_permuted(const RandomKey& key, std::uint64_t i, std::uint64_t count);
 
 }  // namespace hybrid_trainer

@@ -16,7 +16,7 @@ struct State {
   std::map<std::string, std::string> texts;
   std::map<std::string, Tensor> tensors;
 
-  /// Return the value of a name. Throw DataError naming a missing value.
+  /// Return the value with this name. Throw DataError, naming the value, if it is missing.
   std::int64_t integer(const std::string& name) const;
   double real(const std::string& name) const;
   const std::vector<double>& reals_of(const std::string& name) const;

@@ -31,9 +31,9 @@ class Stream {
   void synchronize() const;
   /// Makes later work wait for the event. Does not block.
   void order_after(const Event& event) const;
-  /// The CUDA stream; nullptr on the CPU.
+  /// Returns the CUDA stream; nullptr on the CPU.
   CUstream_st* native() const { return native_; }
-  /// 4 KiB of pinned memory for small copies to and from the host; nullptr except on CUDA.
+  /// Returns 4 KiB of pinned memory for small copies to and from the host; nullptr except on CUDA.
   void* mailbox() const { return mailbox_; }
   static constexpr std::size_t kMailboxBytes = 4096;
   /// Profiles later work on the stream (src/core/profile.h); nullptr stops profiling. The profile must
@@ -45,7 +45,7 @@ class Stream {
   std::shared_ptr<MemoryPool> pool_;
   CUstream_st* native_ = nullptr;
   void* mailbox_ = nullptr;
-  bool owns_native_ = false;  // and the mailbox
+  bool owns_native_ = false;  // whether the destructor frees native_ and mailbox_
   Profile* profile_ = nullptr;
 };
 

@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// A contiguous row-major view of a shared Buffer. Copying a Tensor copies the view, not the elements;
-/// the last view returns the memory to its pool.
+/// A contiguous row-major view of a shared Buffer. Copying a Tensor copies the view, not the
+/// elements. When the last view is destroyed, the memory returns to its pool.
 class Tensor {
  public:
   Tensor() = default;  // no elements, no memory
@@ -40,9 +40,9 @@ class Tensor {
   /// Counts the whole block under another kind.
   void set_kind(MemoryKind kind) const { buffer_->set_kind(kind); }
   MemoryKind kind() const { return buffer_ ? buffer_->kind() : MemoryKind::kWorkspace; }
-  /// The pool of the elements; null for an undefined tensor.
+  /// Returns the pool of the elements; null for an undefined tensor.
   std::shared_ptr<MemoryPool> pool() const { return buffer_ ? buffer_->pool() : nullptr; }
-  /// The device of the elements; the CPU for an undefined tensor.
+  /// Returns the device of the elements; the CPU for an undefined tensor.
   Device device() const { return buffer_ ? buffer_->device() : Device{}; }
   /// Returns whether CUDA copies to and from the tensor are asynchronous.
   bool pinned() const { return buffer_ && buffer_->pinned(); }
@@ -106,20 +106,21 @@ Tensor wait_for_device(const Tensor& tensor, const Stream& stream);
 
 class Prefetcher;
 
-/// Access of a computation to a tensor.
+/// How a computation accesses a tensor.
 enum class Use { kRead, kWrite, kChange };
 
-/// A tensor in the stream's pool for the duration of one computation: the tensor, or a copy of the same
-/// kind that the destructor copies back if it was modified. Copies are in stream order; on CUDA, copies
-/// of pageable memory block. An undefined tensor stays undefined. Constructor and destructor may throw
-/// IoError.
+/// Provides a tensor in the stream's pool for one computation: either the tensor itself, or a copy
+/// of the same MemoryKind. The destructor writes a modified copy back. Copies are in stream order;
+/// on CUDA, copies of pageable memory block. An undefined tensor stays undefined. Constructor and
+/// destructor may throw IoError.
 class StagedTensor {
  public:
-  /// Stages a tensor that is not on the stream's device.
+  /// Copies the tensor if it is not on the stream's device.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream)
       : StagedTensor(tensor, use, stream, tensor.device().type != stream.device().type) {}
-  /// Stages the tensor if `needs_copy` is set; through the prefetcher, if given, which then keeps errors
-  /// of the copy back.
+  /// Copies the tensor if `needs_copy` is set. With a prefetcher, the prefetcher makes the copy and
+  /// writes it back, and the destructor does not throw: a later call of the prefetcher throws the
+  /// error of the write.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool needs_copy,
                Prefetcher* prefetcher = nullptr);
   ~StagedTensor() noexcept(false);
@@ -130,7 +131,7 @@ class StagedTensor {
  private:
   Tensor tensor_, here_;
   const Stream& stream_;
-  Prefetcher* prefetcher_ = nullptr;  // that holds `here_`
+  Prefetcher* prefetcher_ = nullptr;  // prefetcher that stores `here_`; null if there is none
   bool writes_back_ = false;
   int exceptions_;
 };

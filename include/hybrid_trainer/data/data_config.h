@@ -11,18 +11,19 @@ inline const std::vector<std::string>& data_layout_names() {
   return names;
 }
 
-/// Masking for the objective `masked`. Of the chosen tokens, 80 % become the mask token, 10 % a
-/// random token of the data, and 10 % stay (Devlin et al. 2019, "BERT").
+/// Masking for the objective `masked`. 80 % of the chosen tokens become the mask token, 10 % a
+/// random token of the data, and 10 % stay unchanged (Devlin et al. 2019, "BERT").
 struct MaskSettings {
-  double share = 0.15;  // share of a sequence's tokens, rounded, at least one
+  double share = 0.15;  // share of a sequence's tokens that are chosen, rounded, at least one token
   std::int32_t mask_token = 0;
   std::int32_t words = 0;  // size of the data's vocabulary
 };
 
-/// Returns the number of chosen tokens; constant, so that all parts of a batch weigh the same.
+/// Returns the number of chosen tokens of a sequence. It is constant, so that all parts of a batch
+/// have equal weight.
 std::int64_t masked_tokens(double share, std::int64_t length);
 
-/// The config's group `data`: how training examples are made from the data.
+/// Settings that determine how training examples are made from the data. JSON group `data`.
 struct DataConfig {
   std::int64_t batch_size = 8;
   std::int64_t sequence_length = 256;
@@ -38,7 +39,7 @@ struct DataConfig {
   /// in memory; 0 loads each batch when its step needs it.
   std::int64_t prefetch_depth = 1;
 
-  /// Returns whether sequences are rows of examples.
+  /// Returns whether each sequence is a row of examples.
   bool is_rows() const { return layout != "windows"; }
 
   template <class Self, class Visitor>

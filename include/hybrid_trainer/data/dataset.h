@@ -13,7 +13,7 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
-/// A number of batches with a different shape, at the beginning of a run.
+/// Batches of a different shape, at the beginning of a run.
 struct BatchStage {
   std::int64_t batches = 0;
   BatchShape shape;
@@ -27,9 +27,9 @@ class ExampleMemory {
   struct Draw {
     std::uint64_t epoch;  // seeds the augmentation
     std::int64_t batch;
-    std::int64_t piece;  // index of the piece, if the batches of a stage share a sequence
+    std::int64_t piece;  // index of the piece, if consecutive batches use pieces of a sequence
   };
-  /// `draw` is none for an evaluation, which does not augment examples.
+  /// `draw` is none for an evaluation, in which examples are not augmented.
   ExampleMemory(Batch& batch, std::int64_t row, const std::optional<Draw>& draw = {})
       : batch_(&batch), row_(row), draw_(draw) {}
   std::int64_t row() const { return row_; }
@@ -40,7 +40,8 @@ class ExampleMemory {
   /// Return an empty span if the batch has no tensor of this name.
   std::span<float> floats(std::string_view name) const { return part<float>(name); }
   std::span<std::int32_t> labels(std::string_view name) const { return part<std::int32_t>(name); }
-  /// Adds targets, the divisor of the batch's loss. Without any call, all of its tokens count.
+  /// Adds to the number of targets, which divides the batch's loss. If it is never called for a
+  /// batch, all tokens of the batch count.
   void add_targets(std::int64_t count) const {
     batch_->set_targets(batch_->targets() + static_cast<double>(count));
   }
@@ -58,28 +59,30 @@ class ExampleMemory {
   std::optional<Draw> draw_;
 };
 
-/// Examples of the same form, by number. The contents of an example depend only on its number and
-/// the draw, so that a resumed run and all ranks get the same ones.
+/// Numbered examples of the same form. The contents of an example depend only on its number and the
+/// draw, so that a resumed run and all ranks get the same contents.
 class Dataset {
  public:
-  static constexpr std::int64_t kPadding = -1;  // number of a place without an example
+  static constexpr std::int64_t kPadding = -1;  // number that means padding, not an example
   virtual ~Dataset() = default;
-  /// Returns the examples per epoch; 0: endless.
+  /// Returns the number of examples per epoch; 0 if the dataset is endless.
   virtual std::int64_t size() const = 0;
   /// Allocates a batch from the stream's pool. Throws OutOfMemory.
   virtual Batch empty_batch(std::int64_t examples, const Stream& stream) const = 0;
-  /// Writes an example. Thread-safe. Throws DataError, IoError if it cannot be read.
+  /// Writes an example. Thread-safe. Throws DataError, or IoError if the example cannot be read.
   virtual void write(std::int64_t number, const ExampleMemory& memory) const = 0;
-  /// Returns whether a batch may have places without examples, which `write` gets as kPadding.
+  /// Returns whether a batch may have rows without an example, for which `write` is called with
+  /// kPadding.
   virtual bool pads() const { return false; }
   /// Returns the third word of the random keys that shuffle epochs.
   virtual std::uint64_t order_key() const { return 0; }
   /// Returns whether runs count epochs, for example for checkpoint.every_epochs.
   virtual bool counts_epochs() const { return true; }
-  /// Returns the length of a final shorter sequence for evaluations, number size(); 0: none.
+  /// Returns the length of a shorter sequence at the end, which only evaluations use and which has
+  /// the number size(); 0 if there is none.
   virtual std::int64_t rest() const { return 0; }
 
-  /// Writes the examples from number `first` on to `memory`, filling it.
+  /// Fills `memory` with the examples from number `first` on.
   Batch read(std::int64_t first, const Batch& memory) const;
 };
 
@@ -94,9 +97,9 @@ struct DatasetPart {
 };
 
 /// Endless training batches. Each epoch visits each example once, in a new permutation. If a
-/// padding dataset has fewer examples than a batch, each batch is an epoch and its other places are
-/// padding. Endless examples come in the order of their numbers. The contents of batch i depend
-/// only on i.
+/// dataset that pads has fewer examples than a batch, each batch is an epoch, and its remaining
+/// rows are padding. Examples of an endless dataset come in the order of their numbers. The
+/// contents of batch i depend only on i.
 class ShuffledBatches {
  public:
   struct Settings {
@@ -106,8 +109,8 @@ class ShuffledBatches {
     /// Shapes of the first batches of a run. In a stage with sequences of T / n tokens, each
     /// sequence of T tokens is split into n pieces, which n consecutive batches use.
     std::vector<BatchStage> stages{};
-    /// Replaces shuffling: each row of a batch goes in order through a separate part of the
-    /// dataset. Remaining examples are unused.
+    /// Replaces shuffling. Each row of a batch reads a separate part of the dataset in order.
+    /// Examples that do not fill all rows are unused.
     bool rows_continue = false;
   };
   /// Throws DataError if rows_continue is set and the part has fewer examples than a batch has rows.
@@ -116,18 +119,19 @@ class ShuffledBatches {
   Batch empty_batch(const Stream& stream) const {
     return part_.dataset->empty_batch(settings_.batch_size, stream);
   }
-  /// Returns the complete epochs in the first `batches`; 0 if epochs are not counted.
+  /// Returns the number of complete epochs in the first `batches` batches; 0 if epochs are not
+  /// counted.
   std::int64_t epochs_in(std::int64_t batches) const;
-  /// Writes batch `index` to `memory`, which is from empty_batch, and returns it; a smaller batch
-  /// is a view of a part. Thread-safe. Throws Error if a stage's sequence length does not divide
-  /// the longest one, its number of batches is not a multiple of the pieces, or its batches are
-  /// larger than the settings'.
+  /// Writes batch `index` to `memory`, a batch of empty_batch, and returns it. A smaller batch is
+  /// returned as a view of a part of `memory`. Thread-safe. Throws Error if the sequence length of
+  /// a stage does not divide the longest one, if the number of batches of the stage is not a
+  /// multiple of the number of pieces, or if its batches are larger than the settings' batches.
   Batch read(std::int64_t index, const Batch& memory) const;
 
  private:
   struct Position {
-    BatchShape shape;        // of a batch
-    std::int64_t taken = 0;  // examples used by earlier batches, over all epochs
+    BatchShape shape;        // shape of the batch
+    std::int64_t taken = 0;  // number of examples used by earlier batches, over all epochs
     std::int64_t piece = 0;
   };
   struct Place {
@@ -138,11 +142,11 @@ class ShuffledBatches {
   Place place_of(std::int64_t taken) const;
   DatasetPart part_;
   Settings settings_;
-  std::int64_t places_;  // per epoch; 0: endless
+  std::int64_t places_;  // rows filled per epoch, including padding; 0: endless
 };
 
-/// Batches with each example once, in the order of the dataset. The last batch of full sequences
-/// may be smaller; the dataset's rest is a separate batch.
+/// Batches that contain each example once, in the order of the dataset. The last batch of full
+/// sequences may be smaller. The dataset's rest() is a separate batch.
 class OrderedBatches {
  public:
   /// Allocates one batch from the stream's pool.
@@ -157,8 +161,9 @@ class OrderedBatches {
   Batch memory_;
 };
 
-/// Loads an endless sequence of training batches. Its position is the number of batches taken. A
-/// background thread fills the next prefetch_depth batches while one is in use.
+/// Loads an endless sequence of training batches. The position of the loader is the number of
+/// batches taken from it. A background thread fills the next prefetch_depth batches while one is in
+/// use.
 class BatchLoader {
  public:
   /// Allocates prefetch_depth + 1 empty batches from the stream's pool, and nothing later.
@@ -167,7 +172,8 @@ class BatchLoader {
 
   /// Returns the next batch; its memory is valid until the next call of next().
   Batch next();
-  /// Sets the number of batches taken; the next batch equals the one of an uninterrupted run.
+  /// Sets the number of batches taken. The next batch equals the batch at this position of an
+  /// uninterrupted run.
   void seek(std::int64_t batch_index);
   const ShuffledBatches& source() const { return source_; }
 

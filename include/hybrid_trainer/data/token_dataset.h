@@ -6,9 +6,10 @@
 
 namespace hybrid_trainer {
 
-/// Token files of llm.c: int32 header[256] = {magic, version, tokens, 0, …}, then the ids,
-/// little-endian. u16: magic 20240520, version 1. u32: magic 20240801, version 7; used for
-/// vocabularies above 65,535. Source: github.com/karpathy/llm.c, dev/data/data_common.py.
+/// Default number of tokens per file, for files in the format of llm.c: int32 header[256] = {magic,
+/// version, tokens, 0, …}, then the ids, little-endian. u16 files have magic 20240520 and version
+/// 1. u32 files have magic 20240801 and version 7, and are used for vocabularies above 65,535.
+/// Source: github.com/karpathy/llm.c, dev/data/data_common.py.
 inline constexpr std::int64_t kDefaultShardTokens = 100'000'000;
 
 /// Writes one split to `<split>_000000.bin`, … with at most `shard_tokens` tokens each.
@@ -47,7 +48,8 @@ class TokenShard {
   const std::filesystem::path& path() const { return file_.path(); }
   /// Copies the tokens [start, start + out.size()). Throws IoError, also if the file was truncated.
   void read(std::int64_t start, std::span<std::int32_t> out) const;
-  /// Reads all. Throws DataError with file, position and value of the first token out of range.
+  /// Reads and checks all tokens. Throws DataError with file, position and value of the first token
+  /// that is out of range.
   void check_tokens(std::int64_t vocabulary_size) const;
 
  private:
@@ -65,28 +67,30 @@ struct DataInfo {
   std::int64_t vocabulary_size = 0;
   std::int64_t train_tokens = 0;
   std::int64_t validation_tokens = 0;
-  std::int64_t train_bytes = 0;       // of text
-  std::int64_t validation_bytes = 0;  // of text
+  std::int64_t train_bytes = 0;       // size of the text
+  std::int64_t validation_bytes = 0;  // size of the text
   std::int64_t documents = 0;
-  double validation_fraction = 0;  // as requested
+  double validation_fraction = 0;  // requested share, not the actual one
 };
-/// Throws IoError.
+/// Writes data.json. Throws IoError.
 void write_data_info(const DataInfo& info, const std::filesystem::path& folder);
-/// Reads data.json; none if it is absent. Throws MissingInput if there is no folder, DataError.
+/// Reads data.json. Returns none if it is absent. Throws MissingInput if there is no folder, and
+/// DataError.
 std::optional<DataInfo> read_data_info(const std::filesystem::path& folder);
 
-/// Tokens of one split of a data folder, over all its shards sorted by name. A folder without
-/// data.json must have token files with "train" or "val" in their names, as llm.c writes them; a
-/// name with both is refused.
+/// Tokens of one split of a data folder, in all its shards sorted by name. A folder without
+/// data.json must contain token files with "train" or "val" in their names, as in llm.c. A name
+/// that contains both is an error.
 class TokenDataset {
  public:
-  /// Checks every token against `vocabulary_size` and data.json's vocabulary, if given. Throws
-  /// MissingInput naming the folder, or DataError naming the file.
+  /// Checks that every token is below `vocabulary_size` and the vocabulary size in data.json, if
+  /// these are known. Throws MissingInput naming the folder, or DataError naming the file.
   TokenDataset(const std::filesystem::path& folder, Split split,
                std::optional<std::int64_t> vocabulary_size = {});
 
   std::int64_t tokens() const { return starts_.back(); }
-  /// Returns data.json's size, or the constructor's argument; none if both are unknown.
+  /// Returns the vocabulary size from data.json, or else the constructor's argument; none if both
+  /// are unknown.
   std::optional<std::int64_t> vocabulary_size() const { return vocabulary_size_; }
   const std::optional<DataInfo>& info() const { return info_; }
   const std::filesystem::path& folder() const { return folder_; }
@@ -104,26 +108,26 @@ class TokenDataset {
   std::vector<std::int64_t> starts_;  // first token of each shard, then the total
 };
 
-/// Windows of T tokens of a split, which must outlive them, with the next tokens as targets. With
-/// masks, the chosen tokens are their own targets, and all others have none. An epoch cuts the
-/// split into windows without overlap. Training draws masks from seed, batch and row. An evaluation
-/// draws them only from the window's tokens, so that runs and steps use the same masks, regardless
-/// of seeds and batches.
+/// Windows of T tokens of a split, with the next tokens as targets. With masks, the chosen tokens
+/// are their own targets, and all other tokens have no target. An epoch divides the split into
+/// windows that do not overlap. Training chooses masked tokens from seed, batch and row. An
+/// evaluation chooses them only from the window's tokens, so that all runs and steps use the same
+/// masks, regardless of seeds and batches. The split must outlive this object.
 class TokenWindows final : public Dataset {
  public:
   struct Settings {
     std::int64_t sequence_length = 0;  // T
-    /// Start training at a random token in [0, T), different in each epoch, instead of token 0.
+    /// Starts each epoch of training at a random token in [0, T), instead of token 0.
     bool shifts = false;
     std::uint64_t seed = 0;  // for shifts and masks
     std::optional<MaskSettings> masks{};
   };
-  /// Makes floor((N - T) / T) windows of N tokens with shifts (which fit at every shift; at least
-  /// 1), otherwise floor((N - 1) / T). Throws DataError if N < T + 1.
+  /// Divides N tokens into floor((N - T) / T) windows with shifts, which fit at every shift (at
+  /// least 1 window), or floor((N - 1) / T) without. Throws DataError if N < T + 1.
   TokenWindows(const TokenDataset& tokens, const Settings& settings);
-  /// Makes windows without shifts, including the shorter one at the end, so that each token except
-  /// the first is a target once. A short split is one window. Throws DataError if the split has
-  /// fewer than 2 tokens.
+  /// Makes windows without shifts, and a shorter one at the end, so that each token except the
+  /// first is a target once. A split shorter than a window becomes one window. Throws DataError if
+  /// the split has fewer than 2 tokens.
   static std::shared_ptr<const TokenWindows> for_evaluation(
       const TokenDataset& tokens, std::int64_t sequence_length,
       const std::optional<MaskSettings>& masks = {});

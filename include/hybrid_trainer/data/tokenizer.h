@@ -19,12 +19,12 @@ const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe"
 /// Position of a text: the start of a document or the continuation of an earlier part.
 enum class TextStart { kDocument, kContinuation };
 
-/// Treatment of text that spells a special token, such as "<|endoftext|>". Raw data keep it as
-/// text; rendered chats, rows of examples and prompts turn it into the token.
+/// How text that spells a special token, such as "<|endoftext|>", is encoded. It stays text in raw
+/// data. In rendered chats, rows of examples and prompts, it becomes the token.
 enum class ControlText { kAsText, kAsTokens };
 /// Returns "tokens" and "text", the values of `--control-tokens` and data.control_tokens.
 const std::vector<std::string>& control_text_names();
-/// Throws UsageError for an unknown name.
+/// Returns the value with this name. Throws UsageError for an unknown name.
 ControlText control_text_of(const std::string& name);
 
 /// Names of the files that may belong to a tokenizer.
@@ -39,19 +39,19 @@ inline constexpr std::array kTokenizerFiles{"tokenizer.json",
                                             "generation_config.json"};
 using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
 
-/// Converts bytes to token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
-/// UTF-8.
+/// Converts texts to token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
+/// UTF-8. Kinds:
 ///   bytes       the 256 byte values
 ///   characters  the distinct code points of a corpus in ascending order, then its bytes that are
 ///               not UTF-8
 ///   bpe         byte-pair encoding by a tokenizer.json: the same ids as Hugging Face's tokenizers
 ///               0.23 with add_special_tokens off and, for ControlText::kAsText,
 ///               encode_special_tokens on. A run of bytes that are not UTF-8 is a separate word if
-///               a pattern makes words. It is encoded as bytes, or as unknown if the tokenizer has
-///               no tokens for bytes.
-/// Converts text to tokens and back. Tokenizers of bytes or characters, and BPE over all bytes without
-/// a normalizer, satisfy decode(encode(x)) == x for every x that encode accepts, except for a prefix
-/// space. All const functions are thread-safe.
+///               a pattern splits text into words. It is encoded as bytes, or as the unknown token
+///               if the tokenizer has no tokens for bytes.
+/// Tokenizers of bytes or characters, and BPE over all bytes without a normalizer, satisfy
+/// decode(encode(x)) == x for every x that encode accepts, except for a prefix space. All const
+/// functions are thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -60,19 +60,21 @@ class Tokenizer {
 
   virtual TokenizerKind kind() const = 0;
   std::int64_t vocabulary_size() const { return static_cast<std::int64_t>(tokens_.size()); }
-  /// Returns the minimum rows of a model's table; only special tokens may have ids from there on.
+  /// Returns the minimum number of rows of a model's embedding table. Only special tokens may have
+  /// ids from this number on.
   virtual std::int64_t min_table_rows() const { return vocabulary_size(); }
-  /// Returns the id that separates documents; only a BPE tokenizer may have one.
+  /// Returns the id of the token that separates documents, if there is one. Only BPE tokenizers may
+  /// have one.
   std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
   /// Returns whether a document that does not begin with a space is encoded as if it did, like a
   /// Hugging Face BPE with add_prefix_space. Its decoded text then begins with that space.
   virtual bool adds_prefix_space() const { return false; }
-  /// Returns whether every id means the same bytes in both.
+  /// Returns whether every id means the same bytes in both tokenizers.
   bool has_same_tokens(const Tokenizer& other) const { return tokens_ == other.tokens_; }
   /// Returns the bytes of a token that follows others. Throws DataError if the id is unknown.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// Tokens that a tokenizer.json's template puts before and after a document, such as a
+  /// Return the tokens that a tokenizer.json's template puts before and after a document, such as a
   /// beginning-of-text token. They are only added on request.
   virtual std::vector<std::int32_t> template_start() const { return {}; }
   virtual std::vector<std::int32_t> template_end() const { return {}; }
@@ -83,20 +85,21 @@ class Tokenizer {
                              ControlText control = ControlText::kAsText) const = 0;
   std::vector<std::int32_t> encode(std::string_view text,
                                    ControlText control = ControlText::kAsText) const;
-  /// Returns the ids of a document, with template_start unless the text spells that itself.
+  /// Returns the ids of a document. They begin with template_start unless the text itself spells
+  /// these tokens.
   std::vector<std::int32_t> encode_document(std::string_view text, ControlText control) const;
-  /// Returns the text of a document's tokens, with special tokens spelled out. May not be UTF-8 for
-  /// byte-level tokens; "ByteFallback" bytes that form no character become U+FFFD.
+  /// Returns the text of a document's tokens, with special tokens spelled out. The text of
+  /// byte-level tokens may not be UTF-8; "ByteFallback" bytes that form no character become U+FFFD.
   virtual std::string decode(std::span<const std::int32_t> ids) const;
 
-  /// Returns the last position from `first` on at which a text may be cut so that its parts, the
-  /// second as a continuation, have the tokens of the whole text, regardless of the text that
-  /// follows; 0 if there is none.
+  /// Returns the last position from `first` on at which a text can be split such that its two
+  /// parts, the second encoded as a continuation, have the same tokens as the whole text,
+  /// regardless of the text that follows. Returns 0 if there is none.
   virtual std::size_t last_split_point(std::string_view text, std::size_t first) const = 0;
 
-  /// Writes the tokenizer's files to an existing folder: the original files, byte for byte; for a
-  /// trained bpe `tokenizer.json`, `vocab.json` and `merges.txt` in Hugging Face's format for
-  /// GPT-2; for the others our `tokenizer.json`,
+  /// Writes the tokenizer's files to an existing folder. Loaded tokenizers write the original
+  /// files, byte for byte. A trained bpe tokenizer writes `tokenizer.json`, `vocab.json` and
+  /// `merges.txt` in Hugging Face's format for GPT-2. Others write this project's `tokenizer.json`:
   ///   {"type":"bytes"}
   ///   {"type":"characters","code_points":[10,32,…],"bytes":[255,…]}   (ids in this order)
   /// Throws IoError.
@@ -118,18 +121,20 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// Makes a characters tokenizer for the code points of `corpus`.
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 
-/// Reads a tokenizer.json (ours, or Hugging Face's for a BPE), a folder with one or with GPT-2's
-/// `vocab.json` and `merges.txt`, or the tokenizer of a GGUF file. A `tokenizer_config.json` in the
-/// same folder overrides GPT-2's add_prefix_space as in transformers, adds its special tokens to
-/// those of tokenizer.json, and its eos_token is the end-of-text token, else "<|endoftext|>".
-/// Throws MissingInput if there is none, DataError with the file and JSON path if it is damaged or
-/// not supported. Warns about unknown keys.
+/// Reads a tokenizer.json (this project's, or Hugging Face's for a BPE), a folder that contains one
+/// or GPT-2's `vocab.json` and `merges.txt`, or the tokenizer of a GGUF file. If the folder has a
+/// `tokenizer_config.json`, it overrides GPT-2's add_prefix_space as in transformers, its special
+/// tokens are added to those in tokenizer.json, and its eos_token is the end-of-text token;
+/// otherwise "<|endoftext|>" is. Throws MissingInput if there is no tokenizer, and DataError with
+/// the file and JSON path if it is damaged or not supported. Warns about unknown keys.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 /// Writes the files to a folder, which is created if necessary. Throws IoError.
 void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder);
-/// Returns whether a folder has the files of a tokenizer, valid or not, or is a GGUF file.
+/// Returns whether the path is a folder with the files of a tokenizer, valid or not, or a GGUF
+/// file.
 bool contains_tokenizer(const std::filesystem::path& folder);
-/// Returns a message that a folder has no tokenizer, with its contents and a remedy.
+/// Returns an error message for a folder without a tokenizer, with the folder's contents and a
+/// remedy.
 std::string missing_tokenizer_message(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

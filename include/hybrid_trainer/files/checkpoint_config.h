@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// Why time-based saving is refused.
+/// Message: why saving by time is refused.
 inline constexpr const char* kNoClock =
     "the bits of this run depend on which steps are saved (a divergence action is roll_back, or "
     "phases.method is asynchronous_gradients or local_sgd), and must not depend on the clock";

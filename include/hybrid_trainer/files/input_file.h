@@ -44,8 +44,8 @@ struct FilePart {
   FilePart(std::filesystem::path whole = {})  // NOLINT: a path is a whole file
       : path(std::move(whole)), name(path.native()) {}
   std::filesystem::path path;
-  std::string name;                                 // in messages
-  std::shared_ptr<const FileDescriptor> unnamed{};  // open in place of `path`
+  std::string name;                                 // name in messages
+  std::shared_ptr<const FileDescriptor> unnamed{};  // open nameless file, in place of `path`
   std::size_t offset = 0;
   std::optional<std::size_t> bytes{};  // none: up to the file's end
 
@@ -57,7 +57,7 @@ class ScratchFile {
  public:
   /// Creates a file in the system's folder for temporary files. Throws IoError.
   ScratchFile();
-  /// Appends `bytes` as a part called `name` in messages. Throws IoError.
+  /// Appends `bytes` and returns them as a part, which messages call `name`. Throws IoError.
   FilePart add(std::string_view bytes, const std::string& name);
 
  private:
@@ -69,13 +69,13 @@ class ScratchFile {
 /// truncated by another program is an ordinary error.
 class InputFile {
  public:
-  /// Throws MissingInput if it cannot be opened, DataError if it is not a regular file.
+  /// Throws MissingInput if the file cannot be opened, DataError if it is not a regular file.
   explicit InputFile(std::filesystem::path path);
-  /// Offsets count from the start of the part.
+  /// Opens a part. Offsets count from its start.
   explicit InputFile(const FilePart& part);
-  /// A part's name, if it is one.
+  /// Returns the path, or the name of a part.
   const std::filesystem::path& path() const { return path_; }
-  /// Size when it was opened.
+  /// Returns the size when the file was opened.
   std::size_t bytes() const { return bytes_; }
   /// Reads exactly `bytes` at `offset`. Throws IoError, including if the file ends earlier.
   void read_at(void* to, std::size_t bytes, std::size_t offset) const;
@@ -86,8 +86,8 @@ class InputFile {
   std::size_t begin_ = 0, bytes_ = 0;
 };
 
-/// Returns the bytes of a regular file. Throws MissingInput if it is absent or cannot be read,
-/// DataError if it is not a regular file or exceeds `max_bytes`, IoError.
+/// Returns the bytes of a regular file. Throws MissingInput if it is absent or cannot be opened,
+/// DataError if it is not a regular file or exceeds `max_bytes`, and IoError if reading fails.
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes);
 std::string read_file(const FilePart& part, std::size_t max_bytes);
 

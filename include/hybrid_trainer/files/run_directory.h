@@ -12,27 +12,29 @@ struct RunPaths {
   std::string timeline() const { return root + "/memory_timeline.json"; }
   std::string summary() const { return root + "/summary.json"; }
   std::string data() const { return root + "/data.json"; }  // for tasks with RunData
-  /// Folder of TensorBoard's event file.
+  /// Returns the folder of TensorBoard's event file.
   std::string tensorboard() const { return root + "/tensorboard"; }
   std::string report() const { return root + "/report.html"; }
-  /// The model's answers to prompts before and after the run.
+  /// Returns the file with the model's answers to prompts before and after the run.
   std::string answers() const { return root + "/answers.json"; }
-  /// Report of the latest OutOfMemory that ended the run.
+  /// Returns the file with the report of the latest OutOfMemory that ended the run.
   std::string shortage() const { return root + "/oom.json"; }
   std::string checkpoints() const { return root + "/checkpoints"; }
-  /// Folder of the algorithms selected for the run's products on CUDA devices.
+  /// Returns the folder with the algorithms selected for the run's products on CUDA devices.
   std::string algorithms() const { return root + "/algorithms"; }
   std::string lock() const { return root + "/.lock"; }
   /// Returns true if the folder contains a config.json and traces of training.
   bool contains_run() const;
-  /// Returns true if the folder contains only files that a run writes before its config.json: the
-  /// run is starting, or was killed then.
+  /// Returns true if the folder contains only files that a run writes before its config.json,
+  /// because the run is starting or was killed at its start.
   bool contains_start() const;
 };
 
-/// Returns the process id, in digits, that last took a run's lock; "" if the file does not say.
+/// Returns the id, in digits, of the process that last locked a run; "" if the lock's file does not
+/// contain it.
 std::string process_of_lock(const std::string& lock);
-/// Returns whether that process has certainly ended; false if unknown, as on another machine.
+/// Returns whether the process that last locked a run has certainly ended; false if unknown, for
+/// example on another machine.
 bool holder_has_exited(const std::string& lock);
 
 /// Returns the paths of an existing run, for reading. Throws MissingInput if there is none.
@@ -40,13 +42,14 @@ RunPaths existing_run(const std::string& root);
 
 enum class RunMode { kNew, kResume };
 
-/// A run's folder, created if missing and locked during the object's lifetime. A new or empty
-/// folder into which nothing was written is removed or left empty again. Move-only.
+/// A run's folder, which is created if missing and locked during the object's lifetime. If nothing
+/// was written into the folder, the destructor removes a new folder, and leaves an existing one
+/// empty as before. Move-only.
 class RunDirectory {
  public:
-  /// Throws InUse naming the process that has the lock; CannotCreate if the folder contains a run
-  /// and mode is kNew (the message names --resume), contains other files, or cannot be created.
-  /// kResume creates an absent or empty folder.
+  /// Throws InUse, which names the process that has the lock. Throws CannotCreate if the folder
+  /// contains files that are not a run's, if it cannot be created, or if it contains a run and
+  /// `mode` is kNew; the message then names --resume. kResume creates an absent or empty folder.
   RunDirectory(const std::string& root, RunMode mode);
   RunDirectory(RunDirectory&&) noexcept = default;
   ~RunDirectory();
@@ -56,7 +59,7 @@ class RunDirectory {
 
  private:
   RunPaths paths_;
-  bool is_new_ = false;  // the folder
+  bool is_new_ = false;  // whether the folder was created
   FileDescriptor lock_;
   bool resumes_ = false;
 };

@@ -8,24 +8,25 @@ namespace hybrid_trainer {
 /// Copies tokens from a host array to the stream's device, as i32.
 Tensor device_tokens(std::span<const std::int32_t> tokens, const Shape& shape,
                      const Stream& stream);
-/// Returns the values as f32 in the memory of `host` (see make_host_pool), or in place if they are
-/// there. Blocks. Pinned memory that the pool reuses avoids locking pages for each token.
+/// Returns the values as f32 on the device of `host`: copies in the pool of `host` (see
+/// make_host_pool), or `values` itself if no copy is needed. Blocks. A pinned pool that reuses
+/// memory avoids locking pages for each token.
 Tensor host_f32(const Tensor& values, const Stream& host, const Stream& stream);
 
-/// The visible part of a text that outgrows the context: the first tokens, which are pinned (a
-/// beginning-of-text token, a system message), and the last ones. Whenever the text no longer fits,
-/// half of the unpinned tokens are dropped.
+/// Selects the visible part of a text that outgrows the context: the first tokens, which are pinned
+/// (a beginning-of-text token, a system message), and the last ones. Whenever the text no longer
+/// fits, half of the unpinned tokens are dropped.
 class ContextWindow {
  public:
   /// Pins at most half of the context.
   ContextWindow(std::int64_t context, std::int64_t pinned);
-  /// Number of dropped tokens of a text with `tokens` tokens.
+  /// Returns the number of dropped tokens of a text with `tokens` tokens.
   std::int64_t dropped(std::int64_t tokens) const;
-  /// Returns the visible tokens.
+  /// Returns the visible tokens of a text.
   std::vector<std::int32_t> of(std::span<const std::int32_t> text) const;
   std::int64_t context() const { return context_; }
   std::int64_t pinned() const { return pinned_; }
-  /// Visible tokens of a text that has just outgrown the context.
+  /// Returns the number of visible tokens of a text that has just outgrown the context.
   std::int64_t least() const {
     return pinned_ + std::max<std::int64_t>(1, (context_ - pinned_) / 2);
   }
@@ -43,8 +44,9 @@ struct FittedPrompt {
   std::int64_t left_out = 0;  // dropped tokens after the pinned ones
 };
 
-/// Shortens a prompt that exceeds the context: keeps the pinned tokens and as much of the end as
-/// leaves room for `more` tokens, at least ContextWindow::least. Throws DataError for kError.
+/// Shortens a prompt that exceeds the context. Keeps the pinned tokens and the end of the prompt,
+/// leaving room for `more` tokens unless fewer than ContextWindow::least would be kept. Throws
+/// DataError for such a prompt if `overflow` is kError.
 FittedPrompt fit_prompt(std::vector<std::int32_t> prompt, const ContextWindow& window,
                         std::int64_t more, ContextOverflow overflow);
 
@@ -55,33 +57,34 @@ void check_overflow(std::int64_t tokens, const ContextWindow& window, ContextOve
 /// outgrows the model's context is shortened by a ContextWindow.
 class CachedDecoder {
  public:
-  /// `dtype`: of activations, products and caches. Allocates memory when it sees a text. Model and
-  /// stream must outlive this.
+  /// `dtype` is used for activations, products and caches. Memory is allocated when a text is
+  /// processed. `model` and `stream` must outlive this object.
   CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream);
 
-  /// Preallocates memory for texts of `tokens` tokens, or the context. Throws OutOfMemory.
+  /// Preallocates memory for texts of `tokens` tokens, at most the context. Throws OutOfMemory.
   void reserve(std::int64_t tokens);
 
   struct Parts {
-    std::int64_t drafted = 0;  // tokens at the end of the text
-    std::int64_t pinned = 0;   // tokens at its beginning that are never dropped
+    std::int64_t drafted = 0;  // number of drafted tokens at the end of the text
+    std::int64_t pinned = 0;   // number of tokens at the beginning that are never dropped
   };
-  /// Processes a whole text, not empty, reusing the state of the prefix that it shares with the
-  /// previous one. Then logits(i) are the logits after the text without its last `drafted` − i
-  /// tokens, i from 0 to drafted. Drafted tokens cost little if reading the weights bounds the
-  /// time; on the CPU their logits are bit-identical to single tokens'. Throws OutOfMemory.
+  /// Processes a whole, nonempty text. Reuses the state of the prefix that it shares with the
+  /// previous text. Afterwards, logits(i) returns the logits after the text without its last
+  /// `drafted` − i tokens, for i from 0 to drafted. Drafted tokens cost little if reading the
+  /// weights limits the speed. On the CPU, logits of drafted tokens are bit-identical to processing
+  /// the tokens one by one. Throws OutOfMemory.
   void see(std::span<const std::int32_t> text, const Parts& parts);
   void see(std::span<const std::int32_t> text) { see(text, Parts{}); }
-  /// Vocabulary values, valid until the next call of see.
+  /// Returns one value per token of the vocabulary, valid until the next call of see.
   std::span<const float> logits(std::int64_t i = 0) const;
 
-  /// Number of tokens that can be drafted after a text of `tokens` without outgrowing the context;
-  /// 0 if the model cannot return from rejected drafts.
+  /// Returns the number of tokens that can be drafted after a text of `tokens` tokens without
+  /// outgrowing the context; 0 if the model cannot restore its state after rejected drafts.
   std::int64_t draft_capacity(std::int64_t tokens, std::int64_t pinned) const {
-    if (state_ && !state_->can_keep()) return 0;  // it cannot return from rejected drafts
+    if (state_ && !state_->can_keep()) return 0;
     return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
   }
-  /// Number of tokens that the last logits depend on.
+  /// Returns the number of tokens that the last logits depend on.
   std::int64_t window() const { return std::ssize(seen_); }
   std::int64_t vocabulary() const { return model_.config().vocabulary; }
   std::int64_t context() const { return model_.config().context; }
@@ -98,8 +101,9 @@ class CachedDecoder {
   Tensor logits_;             // (1 + drafted, at least vocabulary) f32 on the host
 };
 
-/// Computes logits of several growing texts of any lengths; one pass over the weights adds a token
-/// to each. A ContextWindow shortens texts that outgrow the context, as in CachedDecoder.
+/// Computes logits of several growing texts of different lengths. One pass over the weights adds a
+/// token to each text. A ContextWindow shortens texts that outgrow the context, as in
+/// CachedDecoder.
 class BatchDecoder {
  public:
   struct Next {
@@ -107,22 +111,24 @@ class BatchDecoder {
     std::int32_t token;
   };
 
-  /// Allocates the memory of all texts: `room.tokens` is the longest length, limited to the
-  /// context. `dtype`: of activations, products and caches. Model and stream must outlive this.
-  /// Throws OutOfMemory.
+  /// Allocates the memory of all texts. `room.tokens` is the maximum length of a text, limited to
+  /// the context. `dtype` is used for activations, products and caches. `model` and `stream` must
+  /// outlive this object. Throws OutOfMemory.
   BatchDecoder(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream);
 
   std::int64_t rows() const { return std::ssize(rows_); }
   /// Replaces the row's text with a whole text, not empty, whose first `pinned` tokens are never
   /// dropped. Throws Error for an invalid row or an empty text.
   void begin(std::int64_t row, std::span<const std::int32_t> text, std::int64_t pinned = 0);
-  /// Adds one token to the texts of some rows. On the CPU the logits are bit-identical to decoding
-  /// each text alone. Throws Error before adding any if a row is invalid, empty or occurs twice.
+  /// Adds one token to the text of each given row. On the CPU the logits are bit-identical to
+  /// decoding each text alone. Throws Error, before it adds any token, if a row is invalid, has no
+  /// text or occurs twice.
   void add(std::span<const Next> tokens);
   /// Continues each row i from the state of row parents[i]; all parents must have the same length.
   /// Throws Error if the model's state does not support it.
   void branch(std::span<const std::int64_t> parents);
-  /// Logits of the row's next token: vocabulary values, valid until the row changes.
+  /// Returns the logits of the row's next token: one value per token of the vocabulary, valid until
+  /// the row changes.
   std::span<const float> logits(std::int64_t row) const {
     const Tensor& all = rows_[static_cast<std::size_t>(row)].logits;
     return {all.data<float>(), static_cast<std::size_t>(vocabulary())};
@@ -149,8 +155,8 @@ class BatchDecoder {
   std::vector<Row> rows_;
 };
 
-/// Makes a decoder with as many rows, at most `room.texts`, as fit in memory, on the CPU in three
-/// quarters of the available memory. Throws OutOfMemory if not even one fits.
+/// Makes a decoder with as many rows as fit in memory, at most `room.texts`. On the CPU, the rows
+/// must fit in three quarters of the available memory. Throws OutOfMemory if not even one row fits.
 std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, DecodeCapacity room,
                                                          DType dtype, const Stream& stream);
 

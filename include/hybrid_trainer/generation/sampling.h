@@ -19,38 +19,40 @@ struct SamplingSettings {
   std::uint64_t seed = 0;
 };
 
-/// Throws UsageError, naming every setting out of range.
+/// Throws UsageError that names every setting out of range, if there is any.
 void check(const SamplingSettings& settings);
 
-/// Draws a token from logits (V); ties are resolved to the smaller id. `text`: the tokens so far,
-/// each below V. Depends only on its arguments: each token has a random number from (seed,
-/// position, token), so that models with similar logits mostly draw the same token, as speculative
-/// decoding needs. Throws DataError if a logit is NaN or +infinity. Source: the Gumbel-max trick,
-/// here as exponential times (Maddison et al. 2014, "A* sampling").
+/// Samples a token from logits (V). Of equally good tokens, the one with the smallest id wins.
+/// `text` is the text so far; its tokens must be below V. The result depends only on the arguments:
+/// each token has a random number from (seed, position, token), so that models with similar logits
+/// mostly sample the same token, as speculative decoding requires. Throws DataError if a logit is
+/// NaN or +infinity. Source: the Gumbel-max trick, here with exponential times (Maddison et al.
+/// 2014, "A* sampling").
 std::int32_t sample_token(std::span<const float> logits, const SamplingSettings& settings,
                           std::uint64_t position, std::span<const std::int32_t> text = {});
 
 /// Constraints on the tokens of a text, as in transformers' generate.
 struct TokenConstraints {
-  std::optional<std::int32_t> first{};  // the first token after a beginning of one
-  std::optional<std::int32_t> last{};   // the last token of a text of the largest length
+  std::optional<std::int32_t> first{};  // forced second token of a text that begins with one token
+  std::optional<std::int32_t> last{};   // forced last token of a text of length `longest`
   std::vector<std::int32_t> end_tokens{};
-  std::vector<std::int32_t> suppressed{};        // never written
-  std::vector<std::int32_t> suppressed_first{};  // not as the first generated token
+  std::vector<std::int32_t> suppressed{};        // tokens that are never generated
+  std::vector<std::int32_t> suppressed_first{};  // tokens that are not generated first
   double repetition_penalty = 1;     // penalty of tokens in the text, see SamplingSettings
-  std::int64_t begun = 1;            // tokens at the beginning of the text
-  std::int64_t least = 0;            // shortest text, including its beginning
-  std::int64_t min_new_tokens = 0;   // fewest generated tokens
-  std::int64_t longest = 0;          // longest text
-  std::int64_t words = 0;            // tokens from this id on are never written; 0: no limit
+  std::int64_t begun = 1;            // number of given tokens at the beginning of the text
+  std::int64_t least = 0;            // minimum length of a text, including its beginning
+  std::int64_t min_new_tokens = 0;   // minimum number of generated tokens
+  std::int64_t longest = 0;          // maximum length of a text
+  std::int64_t words = 0;            // ids from this one on are never generated; 0: no limit
   std::int64_t no_repeat_ngram = 0;  // no n-gram of this length repeats; 0: no limit
 
-  /// Returns whether apply changes scores of texts shorter than the largest length.
+  /// Returns whether apply changes the scores of texts that are shorter than the maximum length.
   bool change_scores() const {
     return first || last || !suppressed.empty() || !suppressed_first.empty() ||
            repetition_penalty != 1 || least > 0 || min_new_tokens > 0 || no_repeat_ngram > 0;
   }
-  /// Sets forbidden tokens' scores to −∞. A forced token gets 0, and all others −∞.
+  /// Sets the scores of forbidden tokens to −∞. If a token is forced, its score becomes 0 and all
+  /// others −∞.
   void apply(std::span<float> scores, std::span<const std::int32_t> text) const;
 };
 

@@ -8,67 +8,70 @@
 
 namespace hybrid_trainer {
 
-/// Chooses the number of tokens to draft, maximizing tokens per second as measured in earlier
-/// rounds. Time lost by drafts is charged to a credit of a few tokens' time, to which time without
-/// drafts adds a small share; without credit nothing is drafted. A text of 800 tokens therefore
-/// takes at most 5 % longer, whatever the draft, except for the first round.
+/// Chooses the number of tokens to draft, maximizing the tokens per second as measured in earlier
+/// rounds. Drafts have a time budget of a few tokens' time. Time lost by drafts is taken from the
+/// budget, and rounds without drafts add a small share of their time to it. Nothing is drafted
+/// while the budget is used up. A text of 800 tokens therefore takes at most 5 % longer, whatever
+/// the draft model, except for the first round.
 class DraftLength {
  public:
   static constexpr std::int64_t kLongest = 7;  // products read weights once for up to 8 rows
 
-  /// Returns the number for the next round, 0 to kLongest.
+  /// Returns the number of tokens to draft in the next round, 0 to kLongest.
   std::int64_t next();
   /// Records a round: the numbers of drafted and accepted tokens, and the seconds of both models.
-  /// The main model made one token more than were accepted.
+  /// The main model generated one token more than the accepted ones.
   void update(std::int64_t drafted, std::int64_t taken, double seconds);
 
  private:
   std::int64_t fastest() const;
   void update_undrafted(double seconds);
   void update_acceptance(std::int64_t drafted, std::int64_t taken);
-  std::vector<double> first_{};           // seconds of the rounds before the first draft, by size
+  std::vector<double> first_{};           // seconds of the rounds before the first draft, sorted
   bool has_drafted_ = false;              // set by the first draft, whose time is an outlier
   double plain_ = 0;                      // recent seconds per token without drafts
   double extra_ = 0;                      // recent additional seconds per drafted token; 0: unknown
-  double taken_ = 4.8, tried_ = 6;        // recent numbers of tokens; initially a guess
-  double credit_ = 0;                     // seconds that drafts may still lose
-  std::int64_t idle_ = 0, patience_ = 0;  // rounds without a draft until the next try
+  double taken_ = 4.8, tried_ = 6;        // recently accepted and drafted tokens; initially a guess
+  double credit_ = 0;                     // time budget: seconds that drafts may still lose
+  std::int64_t idle_ = 0, patience_ = 0;  // rounds without a draft; their number until the next try
 };
 
-/// Speculative decoding: a small model drafts tokens, the main model processes them together, and
-/// those are accepted that it draws itself. Tokens depend only on logits, seed and position, so
-/// drafts never change the text; good drafts make it faster. DraftLength chooses the number of
-/// drafted tokens unless it is given. Source: Leviathan et al. 2023, "Fast inference from
-/// transformers via speculative decoding"; drawing with the same random numbers in both models:
-/// Daliri et al. 2024, "Coupling without communication and drafter-invariant speculative decoding".
+/// Speculative decoding: a small model drafts tokens, the main model processes them together, and a
+/// drafted token is accepted if the main model samples the same one. Tokens depend only on logits,
+/// seed and position, so drafts never change the text; good drafts make it faster. DraftLength
+/// chooses the number of drafted tokens unless it is given. Source: Leviathan et al. 2023, "Fast
+/// inference from transformers via speculative decoding"; sampling with the same random numbers in
+/// both models: Daliri et al. 2024, "Coupling without communication and drafter-invariant
+/// speculative decoding".
 class DraftModel {
  public:
-  /// `model` must have the main model's tokens; it and `stream` must outlive this. `length`: fixed
-  /// number of tokens per draft.
+  /// `model` must have the main model's tokens. `model` and `stream` must outlive this object.
+  /// `length` is a fixed number of tokens per draft.
   DraftModel(LanguageModel& model, DType dtype, const Stream& stream,
              std::optional<std::int64_t> length = {})
       : decoder_(model, dtype, stream), fixed_length_(length) {}
 
-  /// Drafts at most `most` tokens below `words` to continue `text`; `position` is the first
-  /// token's, for sample_token.
+  /// Drafts at most `most` tokens to continue `text`, with ids below `words`. `position` is the
+  /// position of the first drafted token for sample_token.
   std::vector<std::int32_t> draft(std::vector<std::int32_t> text, std::size_t words,
                                   const SamplingSettings& sampling, std::uint64_t position,
                                   std::int64_t most);
-  /// Records the result of a round: the number of accepted tokens, and the seconds of the main
-  /// model; 0 if it processed a prompt.
+  /// Records the result of a round: the numbers of drafted and accepted tokens, and the seconds of
+  /// the main model, which are 0 if it processed a prompt.
   void update(std::int64_t drafted, std::int64_t taken, double seconds);
 
  private:
   CachedDecoder decoder_;
   std::optional<std::int64_t> fixed_length_;
   DraftLength length_;
-  double seconds_ = 0;  // of drafts without a result yet
+  double seconds_ = 0;  // seconds of a draft without a result yet
 };
 
 /// Splits a stream of bytes into pieces of whole UTF-8 characters. Invalid bytes become U+FFFD.
 class Utf8Assembler {
  public:
-  /// Returns the characters that these bytes complete; holds back an incomplete one.
+  /// Returns the characters that these bytes complete. Keeps an incomplete character for the next
+  /// call.
   std::string add(std::string_view bytes);
   /// Returns U+FFFD if the text ends within a character.
   std::string rest();
@@ -78,16 +81,16 @@ class Utf8Assembler {
 };
 
 struct GenerationSettings {
-  std::int64_t tokens = 100;  // most new tokens
+  std::int64_t tokens = 100;  // maximum number of new tokens
   SamplingSettings sampling{};
   TokenConstraints rules{};                // of a model folder, excluding text-dependent values
-  std::vector<std::string> stop{};         // ends the text before the first of these
-  std::vector<std::int32_t> end_tokens{};  // end the text like the end-of-text token
-  std::int64_t pinned = 0;  // first tokens that are never dropped if the text outgrows the context
+  std::vector<std::string> stop{};         // the text ends before the first of these strings
+  std::vector<std::int32_t> end_tokens{};  // tokens that end the text like the end-of-text token
+  std::int64_t pinned = 0;  // number of first tokens to keep if the text outgrows the context
   ContextOverflow overflow = ContextOverflow::kTruncate;
 };
 
-/// Throws UsageError, naming every setting out of range.
+/// Throws UsageError that names every setting out of range, if there is any.
 void check(const GenerationSettings& settings);
 
 struct GenerationResult {
@@ -95,10 +98,10 @@ struct GenerationResult {
   std::int64_t left_out = 0;            // dropped tokens of a prompt longer than the context
   std::int64_t dropped_tokens = 0;      // processed tokens dropped before the end
   std::int64_t tokens = 0;              // generated tokens; fewer than requested if the text ended
-  std::int64_t drafted = 0, taken = 0;  // tokens of the draft model, and accepted ones
+  std::int64_t drafted = 0, taken = 0;  // tokens that the draft model made, and accepted ones
   double prompt_seconds = 0;
-  double seconds = 0;  // of the tokens after the first
-  /// Rate of the tokens after the first, if there are any.
+  double seconds = 0;  // time of the tokens after the first
+  /// Returns the rate of the tokens after the first, if there are any.
   std::optional<double> tokens_per_second() const {
     if (tokens < 2 || seconds <= 0) return {};
     return static_cast<double>(tokens - 1) / seconds;
@@ -111,23 +114,24 @@ struct GenerationResult {
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt,
                                         ControlText control = ControlText::kAsTokens);
 
-/// Throws DataError if tokens exceed the vocabulary or the tokenizer has more tokens than it.
+/// Throws DataError if a token of `text` is not below `vocabulary`, or if the tokenizer needs a
+/// table of more than `vocabulary` rows (min_table_rows).
 void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
                 std::span<const std::int32_t> text);
 
-/// Continues a prompt and passes each piece of new text, in whole characters, to `write`; a
-/// character that the text's end cuts off becomes U+FFFD. The end-of-text token and the stop
+/// Continues a prompt and passes each piece of new text, in whole characters, to `write`. If the
+/// text ends within a character, the character becomes U+FFFD. The end-of-text token and the stop
 /// strings end the text and are not written. The tokens that the tokenizer's template puts before a
-/// text are pinned. `dtype`: of the computation. Deterministic. Throws UsageError (settings),
-/// DataError (the tokenizer lacks a character of the prompt or does not belong to the model; or the
-/// text outgrows the context and settings.overflow is kError).
+/// text are pinned. `dtype` is the dtype of the computation. Deterministic. Throws UsageError if a
+/// setting is invalid. Throws DataError if the tokenizer lacks a character of the prompt or does
+/// not belong to the model, or if the text outgrows the context and settings.overflow is kError.
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
                                const Stream& stream, DType dtype = DType::kF32);
 
-/// Continues the tokens of `text`, not empty; `decoder` reuses the state of a previous text with
-/// the same prefix. `draft`, if not null, only changes the speed.
+/// Continues the tokens of `text`, which must not be empty. `decoder` reuses the state of the
+/// prefix that `text` shares with the previous text. `draft`, if not null, only changes the speed.
 GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
                                const Tokenizer& tokenizer, std::vector<std::int32_t> text,
                                const GenerationSettings& settings,

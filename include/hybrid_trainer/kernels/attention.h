@@ -9,11 +9,11 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Block-sparse pattern of causal attention. Blocks count the positions of a row, even if it contains
-/// several documents. Query block i attends to key blocks i − local + 1 to i, to the first `global`
-/// blocks, and to `random` others: the blocks between are divided into `random` equal parts, and one
-/// block of each is drawn as a function of key, head, i and part. Source: Zaheer et al. 2020,
-/// "Big Bird", which draws from all blocks together.
+/// Block-sparse pattern of causal attention. Blocks divide the positions of a row, even if the row
+/// contains several documents. Query block i attends to key blocks i − local + 1 to i, to the first
+/// `global` blocks, and to `random` of the blocks between these: they are divided into `random`
+/// equal parts, and a hash of key, head, i and the part selects one block of each part. Source:
+/// Zaheer et al. 2020, "Big Bird", which selects all random blocks from the same set.
 struct BlockPattern {
   std::int32_t block = 0;  // positions per block; 0: dense attention
   std::int32_t local = 1, global = 0, random = 0;
@@ -45,7 +45,8 @@ struct BlockPattern {
   }
 
  private:
-  /// Returns the block drawn from a part of the `others` blocks between the global and local ones.
+  /// Returns the block selected from a part of the `others` blocks between the global and local
+  /// ones.
   constexpr std::int32_t drawn_of(std::int32_t head, std::int32_t i, std::int32_t part,
                                   std::int32_t others) const {
     const std::int32_t begin = (part * others + random - 1) / random,
@@ -53,8 +54,8 @@ struct BlockPattern {
     const auto choices = static_cast<std::uint64_t>(end - begin);
     return begin + static_cast<std::int32_t>(random_word(head, i, part) * choices >> 32);
   }
-  /// Hash with fewer registers than philox, since kernels call it between tiles. Source: Wellons 2018,
-  /// "Prospecting for hash functions" (lowbias32).
+  /// Returns a hash. Needs fewer registers than philox, since kernels call it between tiles.
+  /// Source: Wellons 2018, "Prospecting for hash functions" (lowbias32).
   constexpr std::uint32_t random_word(std::int32_t head, std::int32_t i, std::int32_t part) const {
     std::uint32_t word = key;
     for (const std::int32_t next : {head, i, part}) {
@@ -69,20 +70,21 @@ struct BlockPattern {
 
 enum class Rotation { kForward, kBackward };  // by the angle or by its negative
 
-/// Leading heads of a row.
+/// The leading heads of a row, to which rotate() is applied.
 struct RotatedHeads {
   RotatedHeads(std::int64_t count_, std::int64_t size_ = 0) : count(count_), size(size_) {}
   std::int64_t count;
-  std::int64_t size;  // channels of a head; the table's width rotates, 0: all
+  std::int64_t size;  // channels per head, of which the first R (the table's width) rotate; 0: R
   std::int64_t size_or(std::int64_t turned) const { return size > 0 ? size : turned; }
 };
 
-/// Rotates the first R channels of the leading heads of each row of x in place (RoPE). Pairs channel u
-/// of the first half of R with v of the second: (u, v) becomes (u·c − v·s, v·c + u·s) with cosine c and
-/// sine s of the row's position. kBackward uses −s and is also the gradient. x: (B, T, any) f32 or
-/// bf16; positions: (B, T) i32, or undefined for first_position, first_position + 1, …; table:
-/// (max T, R) f32, cosines in the first half of a row, sines in the second. Computes in f32, rounds
-/// once. Source: Su et al. 2021, in the pairing of transformers.
+/// Rotates the first R channels of the leading heads of each row of x in place (RoPE). Pairs
+/// channel u of the first half of R with v of the second: (u, v) becomes (u·c − v·s, v·c + u·s)
+/// with cosine c and sine s of the row's position. kBackward uses −s; applied to the output's
+/// gradient, it gives the gradient of x. x: (B, T, any) f32 or bf16; positions: (B, T) i32, or
+/// undefined for first_position, first_position + 1, …; table: (max T, R) f32, cosines in the first
+/// half of a row, sines in the second. Computes in f32 and rounds once. Source: Su et al. 2021, in
+/// the pairing of transformers.
 void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64_t first_position,
             const Tensor& positions, Rotation rotation, const Stream& stream);
 
@@ -93,11 +95,12 @@ struct AttentionSpec {
   AttentionSpec(int query_heads, int kv_heads) : queries(query_heads), keys(kv_heads) {}
   int queries;
   int keys;
-  float scale = 0;             // of the scores; 0: 1/√head_size
-  float cap = 0;               // c: scaled scores s become c·tanh(s/c) (Gemma 2); 0: no cap
-  std::int64_t window = 0;     // keys per query including its own; 0: all previous keys
-  bool bidirectional = false;  // bidirectional: the window extends equally to later keys
-  BlockPattern pattern{};      // further restricts the keys; causal only
+  float scale = 0;          // of the scores; 0: 1/√head_size
+  float cap = 0;            // c: scaled scores s become c·tanh(s/c) (Gemma 2); 0: no cap
+  std::int64_t window = 0;  // keys per query including its own; 0: all previous keys
+  /// Queries also attend to later keys, within a window of the same size.
+  bool bidirectional = false;
+  BlockPattern pattern{};  // further restricts the keys; causal only
   /// Attention sinks (H) f32: e^sink is added to each query's sum of e^score, like a key with value 0
   /// (gpt-oss). Undefined: none.
   Tensor sinks{};
@@ -126,14 +129,14 @@ inline float score_scale(const AttentionSpec& spec, std::int64_t head_size) {
 /// Returns the mean number of keys per query over a sequence of `time` tokens.
 double visible_keys(const AttentionSpec& spec, std::int64_t time);
 
-/// Self-attention, causal unless spec.bidirectional, with an online softmax over key blocks: no (T, T) array
-/// is stored. qkv: (B, T, (H + 2·K)·head_size) f32 or bf16; a row contains all queries, then all keys,
-/// then all values, head h at h·head_size. y: (B, T, H·head_size). log_sum_exp: (B, H, T) f32 of scores
-/// and sink, saved for backward; undefined: not wanted. positions: (B, T) i32, the index of each token
-/// in its document, which restricts queries to their document; undefined: one document per sequence.
-/// Skips fully masked key blocks; patterns are fast with blocks of a multiple of 64 keys. Any T and head
-/// size, on CUDA up to 256 (else throws Error). Accumulates in f32. Source: Dao et al. 2022,
-/// algorithm 1.
+/// Self-attention, causal unless spec.bidirectional, with an online softmax over key blocks: no
+/// (T, T) array is stored. qkv: (B, T, (H + 2·K)·head_size) f32 or bf16; a row contains all
+/// queries, then all keys, then all values, head h at h·head_size. y: (B, T, H·head_size).
+/// log_sum_exp: (B, H, T) f32, over the scores and the sink, for backward; undefined if it is not
+/// wanted. positions: (B, T) i32, the index of each token in its document, which restricts queries
+/// to their document; undefined: one document per sequence. Skips fully masked key blocks; patterns
+/// are fast with blocks of a multiple of 64 keys. Supports any T and head size; CUDA throws Error
+/// for head sizes above 256. Accumulates in f32. Source: Dao et al. 2022, algorithm 1.
 void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                        const Tensor& positions, AttentionSpec spec, const Stream& stream);
 
@@ -163,21 +166,22 @@ void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const
 
 /// Decoding step of causal attention: one new token of each of N texts attends to its text's cache.
 /// key_cache, value_cache: (texts, max_T, K·head_size). qkv: (N, (H + 2·K)·head_size); row n is the
-/// token at positions[n] of text texts[n], and its key and value are first written to the cache. texts,
-/// positions: (N) i32 within the caches (else throws ShapeMismatch; unchecked on CUDA), each text at
-/// most once (unchecked). y: (N, H·head_size); the bits of a row do not depend on other rows. Throws
-/// Error if the spec is bidirectional.
+/// token at positions[n] of text texts[n], and its key and value are first written to the cache.
+/// texts, positions: (N) i32. Throws ShapeMismatch if they are outside of the caches; CUDA does not
+/// check this. Each text must occur at most once (unchecked). y: (N, H·head_size); the bits of a
+/// row do not depend on other rows. Throws Error if the spec is bidirectional.
 void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
                       const Tensor& qkv, const Tensor& texts, const Tensor& positions,
                       AttentionSpec spec, const Stream& stream);
 
-/// Cross attention of queries to all keys of another sequence, with an online softmax: no (T, S) array
-/// is stored. q: (B, T, H·head_size) f32 or bf16. kv: (B, S, 2·K·head_size); a row contains all keys,
-/// then all values, head k at k·head_size. lengths: (B) i32, number of keys per example, 0 to S (else
-/// throws ShapeMismatch; unchecked on CUDA); undefined: S. A query without keys yields 0. y: shaped like
-/// q. log_sum_exp: (B, H, T) f32, saved for backward; undefined: not wanted. spec: heads, scale and cap;
-/// throws Error for windows, patterns and sinks. Any T, S and head size, on CUDA up to 256 (else throws
-/// Error). Accumulates in f32.
+/// Cross attention of queries to all keys of another sequence, with an online softmax: no (T, S)
+/// array is stored. q: (B, T, H·head_size) f32 or bf16. kv: (B, S, 2·K·head_size); a row contains
+/// all keys, then all values, head k at k·head_size. lengths: (B) i32, number of keys per example,
+/// or undefined for S each. Throws ShapeMismatch if a length is not in [0, S]; CUDA does not check
+/// this. A query without keys yields 0. y: shaped like q. log_sum_exp: (B, H, T) f32, for backward;
+/// undefined if it is not wanted. spec: only heads, scale and cap; throws Error for windows,
+/// patterns and sinks. Supports any T, S and head size; CUDA throws Error for head sizes above 256.
+/// Accumulates in f32.
 void cross_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
                              const Tensor& kv, const Tensor& lengths, AttentionSpec spec,
                              const Stream& stream);
@@ -190,10 +194,10 @@ void cross_attention_backward(const Tensor& dq, const Tensor& dkv, const Tensor&
                               const Stream& stream);
 
 /// Decoding step of cross attention for one new token of each of N texts. q: (N, H·head_size). kv:
-/// (sources, S, 2·K·head_size). texts: (N) i32, the text of each row. Text n reads source
-/// n / texts_per_source, so that the beams of a search share one. lengths: (sources) i32 or undefined.
-/// texts and lengths are checked as above. y: (N, H·head_size); the bits of a row do not depend on other
-/// rows.
+/// (sources, S, 2·K·head_size). texts: (N) i32, the text of each row. Text n reads source n /
+/// texts_per_source, so that the beams of a search share a source. lengths: (sources) i32 or
+/// undefined. texts is checked as in attention_decode, lengths as in cross_attention_forward. y:
+/// (N, H·head_size); the bits of a row do not depend on other rows.
 void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, const Tensor& texts,
                             std::int64_t texts_per_source, const Tensor& lengths,
                             AttentionSpec spec, const Stream& stream);

@@ -27,14 +27,14 @@ struct Window {
 inline int spatial_rank(const Shape& x) { return x.rank() - 2; }
 /// Returns the number of positions of an example: D1·…·Dn.
 std::int64_t places_of(const Shape& x);
-/// Returns (B, O1..On, channels), with one position per window over x.
+/// Returns the shape (B, O1..On, channels), with one position per window over x.
 Shape window_outputs(const Shape& x, const Window& window, std::int64_t channels);
 
-// Convolution over one to three dimensions of space, channels last. x: (B, D1..Dn, C); weight: (O,
-// taps·C/groups), taps outermost with the last dimension fastest, the channels of a group innermost;
-// y: (B, O1..On, O) (see window_outputs). All f32 or bf16, of one dtype. Channels and outputs form
-// `groups` equal groups; an output reads the channels of its group. x is padded with zeros. Accumulates
-// in f32, in an order that depends only on the sizes.
+// Convolution over one to three dimensions of space, channels last. x: (B, D1..Dn, C); weight:
+// (O, taps·C/groups), each row ordered by tap, with the last spatial dimension fastest, then by
+// channel of the group; y: (B, O1..On, O) (see window_outputs). All f32 or bf16, of one dtype.
+// Channels and outputs form `groups` equal groups; an output reads the channels of its group. x is
+// padded with zeros. Accumulates in f32, in an order that depends only on the sizes.
 
 /// y[o] = bias + Σ weight·x over window o. bias: (O) f32 or undefined.
 void convolution_forward(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -65,11 +65,11 @@ void mean_pooling_forward(const Tensor& y, const Tensor& x, const Window& window
 void mean_pooling_backward(const Tensor& dx, const Tensor& dy, const Window& window,
                            Divisor divisor, const Stream& stream);
 
-/// y = the maximum of each window, NaN if it contains NaN; places: i32 shaped like y, the position of
-/// the maximum in its example, the first of equals.
+/// y = the maximum of each window, NaN if it contains NaN; places: i32 shaped like y, the index of
+/// the maximum's position in its example, or of the first one if several are equal.
 void max_pooling_forward(const Tensor& y, const Tensor& places, const Tensor& x,
                          const Window& window, const Stream& stream);
-/// dx = the gradient of x, overwritten. places: of forward.
+/// dx = the gradient of x, overwritten. places: from forward.
 void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& places,
                           const Window& window, const Stream& stream);
 
@@ -107,9 +107,10 @@ void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t f
                                 const Tensor& positions, ConvolutionSpec spec,
                                 const Stream& stream);
 
-/// Columns [first, first + C) of dx = the gradient of these columns of x; other columns are unchanged.
-/// dweight, dbias (+)= their gradients according to `mode`, f32, summed in a fixed order; undefined: not
-/// wanted. dbefore = the gradient of `before`; undefined: not wanted. Recomputes the sum before SiLU.
+/// Writes the gradient of x's columns [first, first + C) to the same columns of dx, and leaves its
+/// other columns unchanged. Writes the gradients of weight and bias to dweight and dbias, or adds
+/// them (`mode`), in f32 and in a fixed order. Writes the gradient of `before` to dbefore. dweight,
+/// dbias and dbefore may be undefined if they are not wanted. Recomputes the sum before SiLU.
 void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                                  GradientMode mode, const Tensor& dbefore, const Tensor& dy,
                                  const Tensor& x, std::int64_t first, const Tensor& weight,

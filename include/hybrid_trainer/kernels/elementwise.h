@@ -30,8 +30,8 @@ enum class Gate {
   kGelu,  // see gelu_forward
 };
 
-/// y = f(gate)·up. x: (N, 2·F), a row's gates before its ups; y: (N, F); f32 or bf16. Source: Shazeer
-/// 2020, "GLU variants improve transformer".
+/// y = f(gate)·up. x: (N, 2·F), with F gates, then F ups in each row; y: (N, F); f32 or bf16.
+/// Source: Shazeer 2020, "GLU variants improve transformer".
 void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream);
 /// dx = the gradient of x; may alias x.
 void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate,
@@ -49,22 +49,23 @@ void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream);
 void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
                    const Stream& stream);
 
-/// Random numbers of dropout.
+/// Selects the random numbers of a dropout call.
 struct DropoutNumbers {
   RandomKey key{};
-  std::uint64_t first = 0;  // random number of element 0, the offset of x in a larger tensor
-  /// If defined, (2) i32 on the stream's device: replaces key.step, low word first; read when the
-  /// kernel runs.
+  /// Index of the random number of x's first element; above 0 for a part of a larger tensor.
+  std::uint64_t first = 0;
+  /// (2) i32 on the stream's device, low word first, or undefined. Replaces key.step; the kernel
+  /// reads it when it runs.
   Tensor step_words{};
-  /// Row r of x is row n = rows[r] of the larger tensor, or r if `rows` is undefined; with run > 0, row
-  /// n / run · stride + n % run.
+  /// Row r of x is row n of the larger tensor: n = rows[r], or r if `rows` is undefined. If run >
+  /// 0, it is row n / run · stride + n % run instead.
   Tensor rows{};  // (R) i32; x is (R, columns)
   std::int64_t run = 0, stride = 0;
 };
 
-/// Dropout: keeps each element with probability 1 − p, scaled by 1/(1 − p), else writes 0. Element i
-/// uses random number first + i, so that backward (the same call on the gradient), recomputation and
-/// slices of a tensor drop the same elements. May alias.
+/// Dropout: sets each element to 0 with probability p, and scales the others by 1/(1 − p). Element
+/// i uses random number first + i, so that backward (the same call on the gradient), recomputation
+/// and slices of a tensor drop the same elements. May alias.
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream);
 
@@ -89,7 +90,8 @@ struct ClampedGate {
   float sharpness = 1.702f;
 };
 
-/// x: (N, 2·F), a row's gates before its ups; y: (N, F); f32 or bf16. NaN stays NaN.
+/// Computes y = gate(x). x: (N, 2·F), with F gates, then F ups in each row; y: (N, F); f32 or bf16.
+/// NaN stays NaN.
 void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
                           const Stream& stream);
 /// dx = the gradient of x, 0 for clamped elements; may alias x.

@@ -16,29 +16,31 @@ struct GroupedRows {
 
 // Results are bit-identical for any division of the groups among calls.
 
-/// y = x·wᵀ + bias, or y +=, group by group. x: (R, I); w: (O, I) of each group, f32 or bf16 like x and
-/// y; biases: (O) f32 of each group, or none; y: (R, O). Accumulates in f32. On the CPU, if a group has
-/// at most kFewRows rows, the bits of a row do not depend on other rows.
+/// y = x·wᵀ + bias for the rows of each group; kAccumulate adds to y. x: (R, I), y: (R, O), w: one
+/// (O, I) per group; f32 or bf16, of one dtype. biases: one (O) f32 per group, or empty.
+/// Accumulates in f32. On the CPU, if a group has at most kFewRows rows, the bits of a row do not
+/// depend on other rows.
 void grouped_forward(const Tensor& y, const Tensor& x, const GroupedRows& rows,
                      std::span<const Tensor> w, std::span<const Tensor> biases, GradientMode mode,
                      const Stream& stream);
 
-/// dx = dy·w, or dx +=, group by group. dy: (R, O); w: (O, I); dx: (R, I), of one dtype.
+/// dx = dy·w for the rows of each group; kAccumulate adds to dx. dy: (R, O); w: one (O, I) per
+/// group; dx: (R, I); all of one dtype.
 void grouped_backward_input(const Tensor& dx, const Tensor& dy, const GroupedRows& rows,
                             std::span<const Tensor> w, GradientMode mode, const Stream& stream);
 
-/// dw (+)= dyᵀ·x of each group, zeros for an empty group. dy: (R, O); x: (R, I), f32 or bf16; dw: (O, I)
-/// of each group, all f32, or bf16 like dy and x.
+/// dw (+)= dyᵀ·x for each group; an empty group contributes zeros. dy: (R, O), x: (R, I), f32 or
+/// bf16; dw: one (O, I) per group, all f32, or bf16 like dy and x.
 void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const Tensor& x,
                              const GroupedRows& rows, GradientMode mode, const Stream& stream);
 
-/// dbias (+)= Σ of each group's rows of dy, times the row's factor. dbiases: (O) f32 of each group;
-/// factors: (R) f32, or undefined for 1.
+/// dbias (+)= Σ factors[r]·dy[r] over the rows r of each group. dbiases: one (O) f32 per group;
+/// factors: (R) f32, or undefined for ones.
 void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, const Tensor& factors,
                            const GroupedRows& rows, GradientMode mode, const Stream& stream);
 
-/// sums[r] = ⟨x[r], vector of the row's group⟩, the contribution of a bias to the gradient of row factors.
-/// x: (R, C), f32 or bf16; vectors: (C) f32 of each group; sums: (R) f32.
+/// sums[r] = ⟨x[r], vector of the row's group⟩, the contribution of a bias to the gradient of row
+/// factors. x: (R, C), f32 or bf16; vectors: one (C) f32 per group; sums: (R) f32.
 void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
                   std::span<const Tensor> vectors, const Stream& stream);
 
@@ -52,7 +54,7 @@ enum class RoutingRule {
 /// Routing settings of a mixture of experts.
 struct RoutingSpec {
   std::int64_t experts = 1;  // E
-  std::int64_t chosen = 1;   // k, of each token
+  std::int64_t chosen = 1;   // k, experts per token
   RoutingRule rule = RoutingRule::kSoftmaxOfChosen;
   float scale = 1;         // of the weights
   bool normalized = true;  // see kSigmoid
@@ -61,16 +63,16 @@ struct RoutingSpec {
   std::int64_t groups = 1, chosen_groups = 1;
 };
 
-/// Assignment of N tokens to experts. The R = N·k pairs t·k + j of a token and an expert are rows sorted
-/// by expert, then token.
+/// Assignment of N tokens to experts. Pair t·k + j is token t with its j-th expert. The R = N·k
+/// rows are these pairs, sorted by expert, then by token.
 struct Routing {
   Tensor experts;  // (N, k) i32, best first; ties go to the lower index
   Tensor weights;  // (N, k) f32
   Tensor places;   // (N, k) i32, the row of each pair
   Tensor pairs;    // (R) i32, the pair of each row
   Tensor offsets;  // (E + 1) i32: rows [offsets[e], offsets[e + 1]) go to expert e
-  /// (N) i32, 0 for padding, which is routed but excluded from losses, statistics and flips; undefined:
-  /// no padding. route does not write it.
+  /// (N) i32, 0 for padding, which is routed but excluded from losses, statistics and flips.
+  /// Undefined if there is no padding. route() does not write it.
   Tensor is_token{};
   /// Makes a routing with uninitialized tensors.
   static Routing empty(std::int64_t tokens, const RoutingSpec& spec, const Stream& stream);
@@ -90,10 +92,10 @@ struct RoutingLosses {
   float z = 0;  // of the mean of (log Σ exp(l))²
 };
 
-/// dlogits = the gradient through the weights plus the gradient of the losses. dweights: (N, k) f32.
-/// logits, dlogits: (N, E), both f32 or bf16; may alias. The selection has no gradient; f_e is a
-/// constant. Sources: Fedus et al. 2022, "Switch transformers", section 2.2; Zoph et al. 2022, "ST-MoE",
-/// section 3.
+/// dlogits = the gradient of the logits, through the weights and from the losses. dweights: (N, k)
+/// f32. logits, dlogits: (N, E), both f32 or both bf16; they may alias. The selection has no
+/// gradient, and f_e is treated as a constant. Sources: Fedus et al. 2022, "Switch transformers",
+/// section 2.2; Zoph et al. 2022, "ST-MoE", section 3.
 void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& routing,
                     const Tensor& dweights, const RoutingSpec& spec, const RoutingLosses& losses,
                     const Stream& stream);
@@ -101,8 +103,9 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
 /// Returns the size of routing_statistics for E experts.
 inline constexpr std::int64_t routing_numbers(std::int64_t experts) { return 2 * experts + 4; }
 
-/// sums += pairs per expert; probabilities softmax(l)_e per expert; then the number of tokens,
-/// entropies, (log Σ exp(l))² and N·E·Σ f_e·P_e of this call. sums: (routing_numbers(E)) f64.
+/// Adds the statistics of a routing to sums, (routing_numbers(E)) f64, in this order: the number of
+/// pairs of each expert; the sum of softmax(l)_e over tokens for each expert; the number of tokens;
+/// the sums over tokens of the entropy and of (log Σ exp(l))²; and N·E·Σ f_e·P_e of this call.
 void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing& routing,
                         const Stream& stream);
 
@@ -112,12 +115,12 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
 void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate,
                          const Stream& stream);
 
-/// sums += the number of pairs that are not in `before`, and the number of pairs. Both routings must
-/// cover the same tokens. sums: (2) f64.
+/// Adds the number of pairs that are not in `before` to sums[0], and the number of pairs to
+/// sums[1]. Both routings must cover the same tokens. sums: (2) f64.
 void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
                    const Stream& stream);
 
-/// rows[r] = x[t] of the pair t·k + j in row r. x: (N, C); rows: (R, C); f32 or bf16.
+/// rows[r] = x[t], t being the token of row r. x: (N, C); rows: (R, C); f32 or bf16.
 void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing,
                    const Stream& stream);
 
@@ -127,9 +130,9 @@ void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing,
 void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                   const Tensor& residual, const Routing& routing, const Stream& stream);
 
-/// dweights[pair] = ⟨drows[r], rows[r]⟩ + more[r] of each row r, then rows[r] and drows[r] are multiplied
-/// by the pair's weight. rows, drows: (R, C), f32 or bf16; more: (R) f32, or undefined for 0; dweights:
-/// (N, k) f32.
+/// dweights[pair] = ⟨drows[r], rows[r]⟩ + more[r] for each row r and its pair. Then multiplies
+/// rows[r] and drows[r] by the pair's weight. rows, drows: (R, C), f32 or bf16; more: (R) f32, or
+/// undefined for 0; dweights: (N, k) f32.
 void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, const Tensor& drows,
                 const Routing& routing, const Stream& stream);
 

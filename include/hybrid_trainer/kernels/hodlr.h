@@ -18,8 +18,8 @@ struct HodlrSpec {
   std::int64_t leaf = 64;   // maximum rows of a dense diagonal block
 };
 
-/// Block u·vᵀ at rows [first_row, first_row + rows) and columns [first_column, …); u and v are
-/// column-major.
+/// Block u·vᵀ at rows [first_row, first_row + rows) and columns [first_column, first_column +
+/// columns); u and v are column-major.
 struct LowRankBlock {
   std::int64_t first_row = 0, rows = 0, first_column = 0, columns = 0, rank = 0;
   std::vector<double> u, v;
@@ -30,10 +30,10 @@ struct DiagonalBlock {
   std::vector<double> values;
 };
 
-/// Hierarchically off-diagonal low-rank (N, N) matrix: off-diagonal blocks have low rank at each level of
-/// a recursive bisection of [0, N). Stores O(N·log N) f64 numbers if ranks stay small, for example for
-/// smooth kernels on ordered points. On the host. Uses all threads; results do not depend on their
-/// number. Source: Ambikasaran and Darve 2013.
+/// Hierarchically off-diagonal low-rank (N, N) matrix: off-diagonal blocks have low rank at each
+/// level of a recursive bisection of [0, N). Stores O(N·log N) f64 numbers if ranks stay small, for
+/// example for smooth kernels on ordered points. Runs on the host with all threads; results do not
+/// depend on the number of threads. Source: Ambikasaran and Darve 2013.
 class Hodlr {
  public:
   /// Reads O(N·r·log N) entries by adaptive cross approximation, checks random rows and columns, and
@@ -46,15 +46,16 @@ class Hodlr {
   std::size_t bytes() const;        // of all numbers
   std::size_t dense_bytes() const;  // of N² f64
 
-  /// y = A·x or Aᵀ·x for consecutive vectors of N. Throws ShapeMismatch.
+  /// Computes y = A·x, or Aᵀ·x, for one or more consecutive vectors of N numbers. Throws
+  /// ShapeMismatch.
   void multiply(std::span<double> y, std::span<const double> x, Transpose transpose) const;
-  /// Returns the gradients of all stored numbers of A in y = A·x for dy, in the layout of A. dx is
-  /// multiply(dy, kYes).
+  /// Returns the gradients of all numbers that A stores, in the layout of A, for y = A·x with
+  /// gradient dy. The gradient of x is multiply(dy, kYes).
   Hodlr gradients(std::span<const double> dy, std::span<const double> x) const;
 
   const std::vector<DiagonalBlock>& leaves() const { return leaves_; }
-  /// Off-diagonal blocks of a level: for each node the block above the diagonal, then the one below.
-  /// Level 0 bisects the matrix.
+  /// Returns the off-diagonal blocks of each level: for each node the block above the diagonal,
+  /// then the one below. Level 0 bisects the matrix.
   const std::vector<std::vector<LowRankBlock>>& levels() const { return levels_; }
   std::vector<DiagonalBlock>& leaves() { return leaves_; }
   std::vector<std::vector<LowRankBlock>>& levels() { return levels_; }
@@ -66,7 +67,7 @@ class Hodlr {
   std::vector<std::vector<LowRankBlock>> levels_;
 };
 
-/// Solver for a Hodlr, factored once in O(N·r²·log² N) with as much memory as the matrix.
+/// Solver for a Hodlr. Factors the matrix once, in O(N·r²·log² N), and needs as much memory as it.
 class HodlrSolver {
  public:
   explicit HodlrSolver(const Hodlr& matrix);

@@ -11,8 +11,8 @@ struct Columns {
   std::int64_t first = 0;
 };
 
-/// Copies the first `count` columns of `from` to `to`. f32, bf16 or i32, of one dtype and number of
-/// rows; the tensors must differ.
+/// Copies the first `count` columns of `from` to `to`. Both have the same dtype, f32, bf16 or i32,
+/// and number of rows, and must be different tensors.
 void copy_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream);
 /// Adds the first `count` columns of `from` to `to`. f32 or bf16; see copy_columns.
 void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream);
@@ -21,8 +21,8 @@ void add_columns(const Columns& to, const Columns& from, std::int64_t count, con
 /// dtype.
 void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,
                           const Stream& stream);
-/// dx, dgate = the gradients of x and gate; dx may alias dy; other columns of dgate are unchanged. x is
-/// the input of forward.
+/// dx, dgate = the gradients of x and gate. dx may alias dy. Other columns of the matrix in dgate
+/// are unchanged. x is the input of forward.
 void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor& dy,
                            const Tensor& x, const Columns& gate, const Stream& stream);
 
@@ -33,9 +33,10 @@ void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& toke
                        const Tensor& position_table, std::int64_t first_position,
                        const Stream& stream);
 
-/// dtoken_table[tokens[b, t]] += dy[b, t]; dposition_table[t] (+)= sum over b of dy[b, t], if
-/// defined. Tables f32; dy f32 or bf16. kOverwrite clears a table first. Adds in the order of the tokens, so that
-/// equal inputs give bit-identical results.
+/// Adds dy[b, t] to dtoken_table[tokens[b, t]], and the sum over b of dy[b, t] to
+/// dposition_table[t] unless that is undefined. kOverwrite clears a table first. The tables are
+/// f32; dy is f32 or bf16. Adds in the order of the tokens, so that equal inputs give bit-identical
+/// results.
 void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
                         const Tensor& tokens, const Stream& stream);

@@ -18,16 +18,17 @@ struct SmoothedTargets {
   float smoothing = 0;  // ε, at least 0 and below 1
 };
 
-/// softmax_cross_entropy with label smoothing, equal to PyTorch's label_smoothing: losses[n] = (1 − ε)·
-/// loss of the target + ε·mean loss of all columns of the vocabulary; the gradient is (softmax − (1 −
-/// ε)·onehot − ε/vocabulary)·gradient_scale. With ε = 0, bit-identical to the function above.
+/// softmax_cross_entropy with label smoothing, equal to PyTorch's label_smoothing: losses[n] =
+/// (1 − ε)·loss of the target + ε·mean loss of all columns of the vocabulary; the gradient is
+/// (softmax − (1 − ε)·onehot − ε/vocabulary)·gradient_scale. With ε = 0 the results are
+/// bit-identical to softmax_cross_entropy.
 void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                             const SmoothedTargets& spec, float gradient_scale,
                             const Stream& stream);
 
-/// Best number of logit bytes per chunk. On the CPU 512 rows of GPT-2 in bf16, 256 in f32: larger chunks
-/// save few additions to the gradient of the embedding table. On CUDA 8192 and 4096 rows: each chunk
-/// reads and writes that whole gradient, 309 MB for GPT-2 124M.
+/// Returns the fastest size of a chunk of logits, in bytes. CPU: 512 rows of GPT-2 in bf16, 256 in
+/// f32; larger chunks save few additions to the gradient of the embedding table. CUDA: 8192 and
+/// 4096 rows, because each chunk reads and writes that whole gradient, 309 MB for GPT-2 124M.
 std::int64_t logits_chunk_bytes(const Stream& stream);
 
 enum class Distance {
@@ -58,8 +59,8 @@ struct GridLossSpec {
 void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, const Tensor& boxes,
                const GridLossSpec& spec, float gradient_scale, const Stream& stream);
 
-/// Preference loss of a chosen text c and a rejected text r. log p is the log-probability of a text's
-/// target tokens, ref the one of the reference model, σ the logistic function:
+/// Preference loss of a chosen text c and a rejected text r. log p is the log-probability of a
+/// text's target tokens, ref the same under the reference model, and σ the logistic function:
 ///   kDpo   −log σ(β·[(log p_c − ref_c) − (log p_r − ref_r)])
 ///   kOrpo  −m_c − β·log σ(o_c − o_r), with m = log p / tokens and o = m − log(1 − e^m)
 struct PreferenceForm {
@@ -68,19 +69,19 @@ struct PreferenceForm {
   float beta = 0.1f;
 };
 
-/// Size of preference_loss's `measures`: sums over pairs of both rewards, the number of pairs whose
-/// chosen text has the larger reward, and the number of pairs. A reward is β·(log p − ref), for kOrpo
-/// β·m.
+/// Size of preference_loss's `measures`: the sums over pairs of the chosen and of the rejected
+/// text's reward, the number of pairs whose chosen text has the larger reward, and the number of
+/// pairs. A reward is β·(log p − ref), or β·m for kOrpo.
 inline constexpr std::int64_t kPreferenceMeasures = 4;
 
-/// Tensors of preference_loss for B sequences of length T that contain pairs of texts. `halves` (B, T)
-/// i32 assigns each target to a text: 2·i is the chosen text of the sequence's pair i, 2·i + 1 the
-/// rejected one, −1 none. `losses` (B, T) f32: −log p of the targets. `references` (B, T) f32: at index
-/// h the reference log p of half h; ignored by kOrpo.
-/// Outputs: `pair_losses` (B, T) f32, at index i the loss of pair i, else 0; `weights` (B, T) f32, the
-/// derivative of the summed pair losses with respect to each target's loss, 0 outside of pairs; `sums`
-/// (B, T) f64, at index h the log p of half h, else 0. `measures` (kPreferenceMeasures) f64 is
-/// accumulated, unless undefined. Sums in f64, in a fixed order.
+/// Tensors of preference_loss for B sequences of length T that contain pairs of texts. `halves`
+/// (B, T) i32 assigns each target to a text: 2·i is the chosen text of the sequence's pair i, 2·i +
+/// 1 the rejected one, −1 none. `losses` (B, T) f32: −log p of the targets. `references` (B, T)
+/// f32: at index h the reference log p of half h; ignored by kOrpo. Outputs: `pair_losses` (B, T)
+/// f32, at index i the loss of pair i, else 0; `weights` (B, T) f32, the derivative of the summed
+/// pair losses with respect to each target's loss, 0 outside of pairs; `sums` (B, T) f64, at index
+/// h the log p of half h, else 0. `measures`, (kPreferenceMeasures) f64 or undefined, is added to.
+/// Sums in f64, in a fixed order.
 struct PreferenceTensors {
   Tensor losses, halves, references;            // read
   Tensor pair_losses, weights, sums, measures;  // written

@@ -27,9 +27,10 @@ inline constexpr std::int64_t kFewRows = 16;
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream);
 
-/// pre_activation = x·wᵀ + bias, active = gelu(pre_activation). x: (N, I), w: (O, I), bias: (O) f32
-/// or undefined, active: (N, O), pre_activation: (N, O), undefined: not wanted. x, w, active,
-/// pre_activation of one dtype, f32 or bf16. CUDA applies GELU before rounding to `pre_activation`.
+/// pre_activation = x·wᵀ + bias, active = gelu(pre_activation). x: (N, I); w: (O, I); bias: (O) f32
+/// or undefined; active: (N, O); pre_activation: (N, O), or undefined if it is not wanted. All
+/// except bias have the same dtype, f32 or bf16. CUDA applies GELU before rounding to
+/// `pre_activation`.
 /// Throws ShapeMismatch.
 void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
                          const Tensor& w, const Tensor& bias, const Stream& stream);
@@ -55,9 +56,9 @@ void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, con
 void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
                                 const Tensor& x, GradientMode mode, const Stream& stream);
 
-/// Layout of blocks of `rank` columns in a wide matrix: block p occupies rows
-/// [first_row[p], first_row[p] + rows[p]) and columns [p·rank, (p+1)·rank); all else is 0. In the stacked
-/// matrix the blocks follow each other in rows.
+/// Layout of blocks of `rank` columns in a wide matrix: block p occupies rows [first_row[p],
+/// first_row[p] + rows[p]) and columns [p·rank, (p+1)·rank); all else is 0. The stacked matrix
+/// contains the blocks one below the other.
 struct DiagonalBlocks {
   static constexpr int kMax = 4;
   int count = 0;
@@ -77,7 +78,7 @@ struct DiagonalBlocks {
 void spread_blocks(const Tensor& wide, const Tensor& stacked, const DiagonalBlocks& blocks,
                    float scale, const Stream& stream);
 
-/// Gathers scale·wide to stacked: stacked (+)= the scaled blocks. Both f32.
+/// stacked (+)= scale · the blocks of wide. Both are f32.
 void gather_blocks(const Tensor& stacked, const Tensor& wide, const DiagonalBlocks& blocks,
                    float scale, GradientMode mode, const Stream& stream);
 

@@ -5,16 +5,16 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Layer norm of each row: y = (x − mean)/√(variance + epsilon)·weight + bias.
-/// x, y: (N, C) f32 or bf16. weight, bias: (C) f32. mean, rstd: (N) f32, saved for backward; undefined:
-/// not wanted. Accumulates in f32. Source: Ba et al. 2016, eq. 4.
+/// Layer norm of each row: y = (x − mean)/√(variance + epsilon)·weight + bias. x, y: (N, C) f32 or
+/// bf16. weight, bias: (C) f32. mean, rstd: (N) f32, for backward; undefined if they are not
+/// wanted. Accumulates in f32. Source: Ba et al. 2016, eq. 4.
 void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, float epsilon,
                         const Stream& stream);
 
-/// dx (+)= the gradient of x according to `input_mode`; kAccumulate adds to the gradient of the residual
-/// stream in dx. dweight, dbias (+)= their gradients according to `parameter_mode`, summed in a fixed
-/// order.
+/// Writes the gradient of x to dx, or adds it (`input_mode`), for example to the gradient of the
+/// residual stream. Writes the gradients of weight and bias to dweight and dbias, or adds them
+/// (`parameter_mode`), summed in a fixed order.
 void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
                          const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
                          const Tensor& x, const Tensor& mean, const Tensor& rstd,
@@ -25,10 +25,11 @@ struct RmsNormSpec {
   bool one_plus = false;  // the gain is 1 + weight
 };
 
-/// RMS norm of each row: y = x/√(mean of x² + epsilon)·gain. x, y: (N, C) f32 or bf16. weight: (C) f32.
-/// rstd: (N) f32, saved for backward; undefined: not wanted. Accumulates in f32. Source: Zhang &
-/// Sennrich 2019, eq. 4. The quotient is rounded to y's dtype before multiplication by a plain gain, but
-/// not by 1 + weight, like transformers' LlamaRMSNorm and Gemma2RMSNorm.
+/// RMS norm of each row: y = x/√(mean of x² + epsilon)·gain. x, y: (N, C) f32 or bf16. weight: (C)
+/// f32. rstd: (N) f32, for backward; undefined if it is not wanted. Accumulates in f32. Source:
+/// Zhang & Sennrich 2019, eq. 4. The quotient is rounded to y's dtype before the multiplication by
+/// weight, but not before the multiplication by 1 + weight, like in transformers' LlamaRMSNorm and
+/// Gemma2RMSNorm.
 void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                       RmsNormSpec spec, const Stream& stream);
 
@@ -69,24 +70,24 @@ struct GatedNormSpec {
 void gated_norm_forward(const Tensor& y, const Tensor& x, const Tensor& gate, std::int64_t first,
                         const Tensor& weight, GatedNormSpec spec, const Stream& stream);
 
-/// dx = the gradient of x; columns [first, first + C) of dgate = the gradient of gate; other columns are
-/// unchanged. dweight (+)= its gradient according to `mode`, f32, summed in a fixed order. dx may be dy.
-/// Recomputes the statistics.
+/// Writes the gradient of x to dx, which may be dy, and the gradient of gate to columns
+/// [first, first + C) of dgate, whose other columns are unchanged. Writes the gradient of weight to
+/// dweight, or adds it (`mode`), in f32 and in a fixed order. Recomputes the statistics.
 void gated_norm_backward(const Tensor& dx, const Tensor& dgate, const Tensor& dweight,
                          GradientMode mode, const Tensor& dy, const Tensor& x, const Tensor& gate,
                          std::int64_t first, const Tensor& weight, GatedNormSpec spec,
                          const Stream& stream);
 
 /// Group norm: y = (x − mean)/√(variance + epsilon)·weight + bias with the mean and variance of an
-/// example over all positions and the channels of a group. x, y: (B, places, C) f32 or bf16. weight,
-/// bias: (C) f32. mean, rstd: (B, groups) f32, saved for backward; undefined: not wanted. The bits depend
-/// only on the sizes. Source: Wu & He 2018, eq. 1 and 7.
+/// example over all positions and the channels of a group. x, y: (B, places, C) f32 or bf16.
+/// weight, bias: (C) f32. mean, rstd: (B, groups) f32, for backward; undefined if they are not
+/// wanted. The bits depend only on the sizes. Source: Wu & He 2018, eq. 1 and 7.
 void group_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, std::int64_t groups,
                         float epsilon, const Stream& stream);
 
-/// dx = the gradient of x; dweight, dbias (+)= their gradients according to `mode`, f32, summed in a
-/// fixed order. dx may be dy. mean, rstd: from forward.
+/// Writes the gradient of x to dx, which may be dy. Writes the gradients of weight and bias to
+/// dweight and dbias, or adds them (`mode`), in f32 and in a fixed order. mean, rstd: from forward.
 void group_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                          GradientMode mode, const Tensor& dy, const Tensor& x, const Tensor& mean,
                          const Tensor& rstd, const Tensor& weight, const Stream& stream);

@@ -22,7 +22,7 @@ struct StateSpaceSpec {
   std::int64_t columns() const { return values() + 2 * groups * state_size; }  // x, B and C
 };
 
-/// Decay parameters, each (H) f32. All undefined: Δ = 1 and no decay, y = tril(C·Bᵀ)·x.
+/// Decay parameters, each (H) f32. If all are undefined, Δ = 1 without decay: y = tril(C·Bᵀ)·x.
 struct StateSpaceDecay {
   Tensor log_rate{};   // "A_log": a_t = −exp(log_rate)·Δ_t
   Tensor step_bias{};  // "dt_bias": Δ_t = clamp(softplus(step_t + step_bias), least, most)
@@ -31,24 +31,26 @@ struct StateSpaceDecay {
 /// Inputs of a state-space scan over B sequences of T tokens.
 struct StateSpaceInput {
   Tensor values{};  // (B, T, columns()) f32 or bf16: x (H·P), B (G·N), C (G·N) of each token
-  Tensor steps{};  // (B, T, any) of that dtype: its last H columns are step_t; undefined: see above
-  Tensor skip{};   // "D", (H) f32 or undefined: y += D·x
+  /// (B, T, any) of the dtype of `values`; the last H columns are step_t. Undefined if Δ = 1 (see
+  /// StateSpaceDecay).
+  Tensor steps{};
+  Tensor skip{};         // "D", (H) f32 or undefined: y += D·x
   Tensor first_state{};  // (B, H, P, N) f32, or undefined: zeros
   Tensor
       positions{};  // (B, T) i32, or undefined; see attention_forward. Position 0 resets the state
 };
 
-/// Product of a causal semiseparable matrix and x, by chunks of 64 tokens:
+/// Multiplies x by a causal semiseparable matrix, in chunks of 64 tokens:
 ///   S_t = e^{a_t}·S_{t−1} + Δ_t·x_t·B_tᵀ,  y_t = S_t·C_t + D·x_t.
-/// y: (B, T, H·P) of the input's dtype. last_state: (B, H, P, N) f32, S after the last token; undefined:
-/// not wanted. Sums and states in f32; T >= 1. `reversed`: t from T − 1 down to 0, starting at a
-/// document's last token; `shifted`: uses e^{a_t}·S_{t−1} without Δ_t·x_t·B_tᵀ. Source: Dao & Gu 2024,
-/// "SSD", listing 1.
+/// y: (B, T, H·P) of the input's dtype. last_state: (B, H, P, N) f32, S after the last token;
+/// undefined if it is not wanted. Sums and states are f32; T >= 1. If `reversed`, t runs from T − 1
+/// down to 0, and each document starts at its last token. If `shifted`, y_t is computed without the
+/// term Δ_t·x_t·B_tᵀ of S_t. Source: Dao & Gu 2024, "SSD", listing 1.
 void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
                               const StateSpaceInput& input, const StateSpaceDecay& decay,
                               const StateSpaceSpec& spec, const Stream& stream);
 
-/// Gradients of a scan. Undefined: not wanted.
+/// Gradients of a scan; each may be undefined if it is not wanted.
 struct StateSpaceGradients {
   Tensor values{};       // see StateSpaceInput::values; overwritten
   Tensor steps{};        // see StateSpaceInput::steps; only the last H columns are overwritten
@@ -59,8 +61,9 @@ struct StateSpaceGradients {
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Exact gradients for dy (shaped like y) and dlast_state (like last_state; undefined: zeros). Recomputes
-/// the states between chunks. Sums over tokens and heads in a fixed order.
+/// Computes exact gradients from dy (shaped like y) and dlast_state (shaped like last_state, or
+/// undefined for zeros). Recomputes the states between chunks. Sums over tokens and heads in a
+/// fixed order.
 void state_space_scan_backward(const StateSpaceGradients& gradients, const Tensor& dy,
                                const Tensor& dlast_state, const StateSpaceInput& input,
                                const StateSpaceDecay& decay, const StateSpaceSpec& spec,
@@ -95,18 +98,18 @@ struct DeltaRuleInput {
   Tensor positions{};
 };
 
-/// Gated delta rule, by chunks of 64 tokens with one unit triangular solve each:
+/// Computes the gated delta rule, in chunks of 64 tokens with one unit triangular solve each:
 ///   q = q/√(|q|² + 1e-6)/√D_k, k = k/√(|k|² + 1e-6), β_t = σ(b_t),
 ///   g_t = −exp(log_rate)·softplus(a_t + step_bias),
 ///   S ← e^{g_t}·S;  S ← S + k_t·(β_t·(v_t − Sᵀ·k_t))ᵀ;  y_t = Sᵀ·q_t.
 /// y: (B, T, V·D_v) of the input's dtype. last_state: (B, V, D_k, D_v) f32, S after the last token;
-/// undefined: not wanted. Sums and states in f32; T >= 1. If e^{g_t} underflows to 0 in f32 (g_t <
-/// −87.3), the state becomes 0 and a_t has no gradient. Source: Yang et al. 2024, "Gated Delta Networks",
-/// section 3.3.
+/// undefined if it is not wanted. Sums and states are f32; T >= 1. If e^{g_t} underflows to 0 in
+/// f32 (g_t < −87.3), the state becomes 0 and a_t has no gradient. Source: Yang et al. 2024, "Gated
+/// Delta Networks", section 3.3.
 void delta_rule_scan_forward(const Tensor& y, const Tensor& last_state, const DeltaRuleInput& input,
                              const DeltaRuleSpec& spec, const Stream& stream);
 
-/// Gradients of a scan. Undefined: not wanted.
+/// Gradients of a scan; each may be undefined if it is not wanted.
 struct DeltaRuleGradients {
   Tensor qkv{};  // see DeltaRuleInput::qkv; overwritten
   /// See DeltaRuleInput::gates; only the last 2·V columns are overwritten.
@@ -117,8 +120,8 @@ struct DeltaRuleGradients {
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Exact gradients for dy (shaped like y) and dlast_state (like last_state; undefined: zeros). Recomputes
-/// the forward pass. Sums over tokens and heads in a fixed order.
+/// Computes exact gradients from dy (shaped like y) and dlast_state (shaped like last_state, or
+/// undefined for zeros). Recomputes the forward pass. Sums over tokens and heads in a fixed order.
 void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor& dy,
                               const Tensor& dlast_state, const DeltaRuleInput& input,
                               const DeltaRuleSpec& spec, const Stream& stream);

@@ -8,13 +8,14 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Semiseparable matrix H = T + U·Vᵀ, (N, N), with tridiagonal T, in 3·N − 2 + 2·N·r numbers.
+/// Semiseparable matrix H = T + U·Vᵀ, (N, N), with tridiagonal T, stored in 3·N − 2 + 2·N·r
+/// numbers.
 struct Semiseparable {
   Tensor diagonal{};  // a, (N) f32
   Tensor above{};     // b, (N − 1) f32: T[i, i + 1]
   Tensor below{};     // c, (N − 1) f32: T[i + 1, i]
-  /// (r, N); row k is column k of U or V: f32, bf16, u16 (bits of IEEE half precision) or i8. Leading
-  /// rows of both form a lower-rank H.
+  /// (r, N); row k is column k of U or V. f32, bf16, u16 (bits of IEEE half precision) or i8. The
+  /// first k rows of both give an H whose U·Vᵀ has rank k.
   Tensor u{}, v{};
   Tensor u_scales{}, v_scales{};  // (r) f32, scale of each row of i8 factors; else undefined
 
@@ -27,14 +28,15 @@ struct Semiseparable {
 void semiseparable_forward(const Tensor& y, const Tensor& x, const Semiseparable& h,
                            Transpose transpose, const Stream& stream);
 
-/// Gradients of y = H·x; undefined: not wanted. U and V have f32 gradients for any factor dtype.
+/// Gradients of y = H·x; each may be undefined if it is not wanted. U and V have f32 gradients for
+/// any factor dtype.
 struct SemiseparableGradients {
   Tensor x{};                                     // (B, N); overwritten
   Tensor diagonal{}, above{}, below{}, u{}, v{};  // f32, (+)= according to `mode`
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Computes gradients for dy (shaped like x) in O(B·N·r). Sums over rows in a fixed order.
+/// Computes gradients from dy (shaped like x) in O(B·N·r). Sums over rows in a fixed order.
 void semiseparable_backward(const SemiseparableGradients& gradients, const Tensor& dy,
                             const Tensor& x, const Semiseparable& h, const Stream& stream);
 
@@ -61,7 +63,7 @@ struct FactorizationSpec {
 
 struct Factorization {
   Semiseparable h{};           // f32
-  std::vector<double> errors;  // [k]: Frobenius norm of the error of rank k, 0 to rank
+  std::vector<double> errors;  // at index k the Frobenius norm of the error of rank k, 0 to rank
 };
 
 /// Factors a matrix: T is its three diagonals, U·Vᵀ a low-rank approximation of the rest by a randomized

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Settings of the resolvent of T − z·I, N rows; the diagonal of T is v + shift.
+/// Settings of the resolvent (T − z·I)⁻¹ of a tridiagonal (N, N) matrix T with diagonal v + shift.
 struct ResolventSpec {
   std::complex<double> z{0, 1};  // not real; for symmetric T, |G| <= 1/|Im z|
   double shift = -2;             // diagonal of a second difference
@@ -20,7 +20,7 @@ struct ResolventSpec {
 struct ResolventInput {
   Tensor values{};     // (B, N, any) f32, bf16 or f64: v is columns [first, first + M)
   Tensor above{};      // b, (N − 1, M): T[i, i + 1], f32, or f64 if v is f64; undefined: ones
-  Tensor below{};      // c, likewise: T[i + 1, i]; both or neither
+  Tensor below{};      // c: T[i + 1, i], otherwise like `above`; both are defined or neither
   Tensor positions{};  // (B, N) i32 or undefined; position 0 sets the b and c before it to 0
   std::int64_t first = 0;
 };
@@ -32,7 +32,7 @@ struct ResolventInput {
 void resolvent_forward(const Tensor& g, const ResolventInput& input, const ResolventSpec& spec,
                        const Stream& stream);
 
-/// Gradients of a resolvent. Undefined: not wanted.
+/// Gradients of a resolvent; each may be undefined if it is not wanted.
 struct ResolventGradients {
   Tensor values{};  // like the input; overwrites the columns of v, with 0 for clamped elements
   Tensor above{};   // like b, (+)= according to `mode`, like the next two; both or neither
@@ -41,22 +41,23 @@ struct ResolventGradients {
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Exact gradients for dg (shaped like g) in O(N): dG_i/dv_j = −G_ij·G_ji, summed from both ends.
-/// Recomputes the pivots. Sums over the batch in order.
+/// Computes exact gradients from dg (shaped like g) in O(N): dG_i/dv_j = −G_ij·G_ji, summed from
+/// both ends. Recomputes the pivots. Sums over the batch in order.
 void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
                         const ResolventInput& input, const ResolventSpec& spec,
                         const Stream& stream);
 
-/// Sizes of token taps: H heads of P channels; the taps of a token weight its own value and its
-/// neighbors'.
+/// Sizes of token taps: H heads of P channels. The taps of a token are the weights of its own value
+/// and of its neighbors' values.
 struct TokenTapsSpec {
   std::int64_t heads = 1;                              // H
   bool ahead = false;                                  // also a tap on the next token
   std::int64_t taps() const { return ahead ? 3 : 2; }  // K
 };
 
-/// Inputs of a product with T + U·Vᵀ over B sequences of T tokens: T as taps per token, and the low-rank
-/// part divided by n_t, the number of tokens that row t sums over (t + 1, or the document with `ahead`).
+/// Inputs of a product of T + U·Vᵀ with B sequences of T tokens. The tridiagonal part is given as
+/// taps per token. The low-rank part is divided by n_t, the number of tokens that row t sums over:
+/// t + 1, or with `ahead` the length of the document.
 struct TokenTapsInput {
   Tensor low{};        // (B, T, H·P): U·Vᵀ·x
   Tensor more{};       // like low, added to it, or undefined
@@ -72,8 +73,9 @@ struct TokenTapsInput {
 void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const TokenTapsSpec& spec,
                         const Stream& stream);
 
-/// dlow = dy/n, also the gradient of `more`; dx += and dtaps = their gradients. dlow: shaped like dy, must
-/// not be dy. Undefined: not wanted. input.low is not read.
+/// Writes dlow = dy/n, which is also the gradient of `more`. Adds the gradient of x to dx and
+/// writes the gradient of the taps to dtaps. dlow is shaped like dy and must not be dy. dlow, or dx
+/// and dtaps, may be undefined if they are not wanted. Does not read input.low.
 void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& dtaps,
                          const Tensor& dy, const TokenTapsInput& input, const TokenTapsSpec& spec,
                          const Stream& stream);

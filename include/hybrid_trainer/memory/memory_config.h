@@ -138,22 +138,23 @@ struct MemoryConfig {
 /// Accepted values of PredictAwareMemoryConfig::offload_strategy.
 const std::vector<std::string>& offload_strategy_names();
 
-/// Location of the optimizer state while Predict does not need it. Unless it stays, the direction
-/// and the f32 masters that have bf16 copies are offloaded to the host too. JSON group
-/// `predict_aware_memory`.
+/// Location of the optimizer state while Predict does not need it. Unless the state stays on the
+/// device, the predicted direction and the FP32 master weights that have bf16 copies are offloaded
+/// to the host too. JSON group `predict_aware_memory`.
 struct PredictAwareMemoryConfig {
   std::string offload_strategy = "cpu_offload";
 
   // Constants:
-  bool async_restore = true;  // overlaps with Correct's passes; false: before its update
-  /// Predict steps before Correct at which reading a file begins, if host memory has no budget.
+  bool async_restore = true;  // restore during Correct's passes; false: before its update
+  /// Number of Predict steps before Correct at which reading of the file begins. Used only if host
+  /// memory has no budget.
   std::int64_t async_restore_lookahead = 5;
 
-  /// Keeps the state on the device.
+  /// Returns settings that keep the state on the device.
   static PredictAwareMemoryConfig conservative();
-  /// Offloads to host memory.
+  /// Returns settings that offload the state to host memory.
   static PredictAwareMemoryConfig balanced();
-  /// Same as the defaults, except that a file is read one step ahead, not five.
+  /// Returns the defaults, except that a file is read one step ahead instead of five.
   static PredictAwareMemoryConfig aggressive();
 
   template <class Self, class Visitor>

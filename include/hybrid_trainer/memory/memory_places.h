@@ -11,24 +11,24 @@
 
 namespace hybrid_trainer {
 
-/// Placement of each weight between its uses, from memory.device_map, and memory.weights for
-/// unmatched weights. Vectors are always on the device.
+/// Placement of each weight between its uses. memory.device_map sets it by name patterns, and
+/// memory.weights applies to weights that match no pattern. Vectors are always on the device.
 class DeviceMap {
  public:
-  /// Throws ConfigError unless the text is empty, "auto", or a comma-separated list of
-  /// PATTERN=PLACE. "auto" itself names no place.
+  /// Throws ConfigError unless memory.device_map is empty, "auto", or a comma-separated list of
+  /// PATTERN=PLACE. "auto" itself sets no placement here.
   explicit DeviceMap(const MemoryConfig& config);
 
-  /// Returns the placement of a weight: the place of the first pattern that matches `name`.
+  /// Returns the placement of a weight, from the first pattern that matches `name`.
   const std::string& place_of(const std::string& name) const;
   /// Returns the patterns of memory.device_map that match none of `names`.
   std::vector<std::string> unmatched(const std::vector<std::string>& names) const;
-  /// Returns whether any weight may be at `place`.
+  /// Returns whether any weight may have the placement `place`.
   bool uses(const std::string& place) const;
-  /// Returns the place for offloaded data as large as the weights: host memory, or the file if any
-  /// weight is in one, because the host may not have room for all of them.
+  /// Returns the placement for offloaded data that are as large as all weights: the file if any
+  /// weight is in it, because host memory may then be too small; otherwise host memory.
   const char* overflow() const { return uses("file") ? "file" : "host"; }
-  /// Returns the place farthest from the device that any weight may be at.
+  /// Returns the placement farthest from the device that any weight may have.
   const std::string& farthest() const;
 
  private:
@@ -61,7 +61,7 @@ class MemoryPlaces {
   const char* overflow_;
   const Stream& device_;
   Stream host_;
-  std::optional<Stream> file_;  // in folder_
+  std::optional<Stream> file_;  // created in folder_ on first use
 };
 
 }  // namespace hybrid_trainer

@@ -8,10 +8,10 @@
 
 namespace hybrid_trainer {
 
-/// Rounding of a slot by a lossy strategy.
+/// How a lossy strategy may round the values of a slot.
 enum class SlotRounding {
   kSigned,       // values of either sign
-  kNonNegative,  // used as divisors: positive values stay positive
+  kNonNegative,  // divisors: positive values stay positive
   kNone          // not rounded
 };
 
@@ -36,15 +36,15 @@ enum class Location {
   kReturning,  // being copied into new memory
 };
 
-/// Contents of the slots after they are restored.
+/// Accuracy of the slots' contents after they are restored.
 enum class Restored { kBits, kRounded, kZeros };
 
 /// Work of a strategy so far. For copies on a separate stream, seconds measure only the calls.
 struct OffloadUse {
   std::int64_t times = 0;
-  std::size_t bytes = 0;       // offloaded; the same number is restored
+  std::size_t bytes = 0;       // number of bytes offloaded, which equals the number restored
   double restore_seconds = 0;  // spent on restores, in any thread
-  double waited_seconds = 0;   // of these, blocked in wait_until_restored
+  double waited_seconds = 0;   // part of restore_seconds that was blocked in wait_until_restored
 };
 
 /// Offloads tensors while a phase does not need them, and restores them. Slots of offloaded tensors
@@ -55,29 +55,31 @@ struct OffloadUse {
 class OffloadStrategy {
  public:
   virtual ~OffloadStrategy() = default;
-  /// Always kResident if the strategy moves nothing.
+  /// Returns the location; always kResident if the strategy moves nothing.
   virtual Location location() const { return Location::kResident; }
-  /// Offloads the contents of all slots, or of none, and frees their memory. The slots must be
-  /// resident. Blocks if the CPU does the copying.
+  /// Offloads the contents of all slots and frees their memory; if it cannot offload all, offloads
+  /// none. The slots must be resident. Blocks if the CPU copies the contents.
   virtual MoveOutResult move_out(std::vector<OffloadSlot> /*slots*/, const Stream& /*stream*/) {
     return {};
   }
-  /// Frees slots whose copies have finished. move_out frees those that finish before it returns.
+  /// Frees the memory of slots whose copies have finished. Slots whose copies finish within
+  /// move_out are already free.
   virtual void release_moved_out() {}
-  /// Starts to read a file's contents into host memory, and returns; uses no device memory. No
-  /// effect without a file or room on the host, if the slots are resident or returning, or if
-  /// async_restore is off.
+  /// Starts to read the contents from a file into host memory, and returns without waiting. Uses no
+  /// device memory. Has no effect if there is no file or no room in host memory, if the slots are
+  /// resident or returning, or if async_restore is off.
   virtual void begin_restore() {}
   /// Allocates the slots' new memory and starts to fill it, overlapping with work enqueued later.
   /// No effect if the slots are resident or returning, or if async_restore is off.
   virtual void begin_return() {}
-  /// Blocks until every slot is resident, in new memory of its kind from move_out's stream, ready
-  /// for work enqueued there later. Restores synchronously if begin_return was not called. Throws
-  /// OutOfMemory, IoError; the contents then stay offloaded, and another call retries.
+  /// Blocks until every slot is resident, in new memory of its MemoryKind from the stream of
+  /// move_out. Work that is enqueued on that stream later may use the slots. Restores synchronously
+  /// if begin_return was not called. Throws OutOfMemory or IoError; the contents then stay
+  /// offloaded, and another call retries.
   virtual void wait_until_restored() {}
   const OffloadUse& use() const { return use_; }
-  /// Returns the contents after a restore. After kZeros, counters of the slots
-  /// (Optimizer::set_steps_taken) must restart from 0.
+  /// Returns the accuracy of the contents after a restore. After kZeros, the caller must also reset
+  /// counters that belong to the slots (Optimizer::set_steps_taken) to 0.
   virtual Restored restored() const { return Restored::kBits; }
 
  protected:

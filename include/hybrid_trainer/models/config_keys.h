@@ -22,17 +22,17 @@ using ConfigValue = std::variant<bool, std::int64_t, double, std::string, std::n
 ///     keys.member("rms_norm_eps", model.norm_epsilon, 1e-6);
 ///     keys.fixed("hidden_act", {"silu", "swish"});
 ///   }
-/// Problems of a file are collected.
+/// Collects all problems of a file instead of stopping at the first one.
 class ConfigKeys {
  public:
   explicit ConfigKeys(ConfigReader& reader) : reader_(&reader) {}
   explicit ConfigKeys(boost::json::object& written) : written_(&written) {}
 
   /// Reads or writes a member. `missing`: value of an absent key or null; without it the key is
-  /// required. Of alternative keys, separated by '|', writes the first.
+  /// required. Alternative keys are separated by '|'; the first is written.
   template <class T>  // bool, std::int64_t or double
   void member(const std::string& key, T& value, std::optional<double> missing = {});
-  /// Reads or writes a member; null means 0, an absent key `missing`.
+  /// Reads or writes a member. In a file, null means 0, and an absent key means `missing`.
   template <class T>  // std::int64_t or double
   void nullable(const std::string& key, T& value, double missing);
   /// Reads or writes a member x stored as 1/x or 1/√x; 1 if the key is absent.
@@ -44,7 +44,7 @@ class ConfigKeys {
   /// Rejects a file whose key has none of these values. Accepts an absent key. Writes the first
   /// value after all other keys.
   void fixed(const std::string& key, const std::vector<ConfigValue>& values);
-  /// Rejects a file whose key has another value; writes null.
+  /// Rejects a file unless the key is absent, null or has this value. Writes null.
   void derived(const std::string& key, const ConfigValue& value);
   /// Writes a key and ignores its value in files.
   void write_only(const std::string& key, const ConfigValue& value);
@@ -52,13 +52,13 @@ class ConfigKeys {
   void inert(const std::vector<std::string>& keys);
 
   /// Checks the ranges of the members read so far, once; returns whether all are valid. Keys with
-  /// one value per layer must come after it.
+  /// one value per layer must be read after this call.
   bool fit(const ModelConfig& model);
 
-  /// The file being read, or null.
+  /// Returns the reader of the file, or null if a file is written.
   ConfigReader* reader() const { return reader_; }
   boost::json::object& written() const { return *written_; }
-  /// Values to write last.
+  /// Returns the keys to write last, with their values.
   const std::vector<std::pair<std::string, ConfigValue>>& last() const { return last_; }
 
  private:

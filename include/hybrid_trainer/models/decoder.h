@@ -11,8 +11,9 @@
 
 namespace hybrid_trainer {
 
-/// GPT-2's deviations at config.initializer_range; if that is not set, 0.02, and below width 768
-/// larger by √(768/width) for matrices other than the tables.
+/// Returns the standard deviations of GPT-2's initialization, based on config.initializer_range. If
+/// that is not set, they are based on 0.02, times √(768/width) for matrices other than the tables
+/// if the width is below 768.
 InitialDeviations default_deviations(const ModelConfig& config);
 
 class EncoderOutput;
@@ -25,7 +26,8 @@ using EncoderMaker =
 /// Architecture of a decoder, in addition to the sizes in its ModelConfig.
 struct DecoderSpec {
   ResidualSpec residual;
-  /// Kinds of layers by letter, and their order: letters, repeated over the layers.
+  /// Kinds of layers by letter, and the pattern: a string of letters that is repeated over the
+  /// layers.
   std::map<char, LayerSpec> kinds;
   std::string pattern;
   std::int64_t positions = 0;  // rows of the position table; 0: branches encode positions
@@ -47,7 +49,7 @@ struct DecoderSpec {
     std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f",
                 embedding_norm = "ln_e", head_bias = "lm_head.bias";
   } files{};
-  /// Makes the encoder of a model whose cross attention reads its output; null without one. Names
+  /// Makes the encoder of a model whose cross attention reads its output; null: no encoder. Names
   /// of an encoder's parameters begin with "encoder.".
   EncoderMaker make_encoder{};
   std::shared_ptr<EncoderOutput> source{};
@@ -66,7 +68,8 @@ void collect_pattern_problems(const std::string& key, const std::string& pattern
 /// Sets the config's block pattern of attention, if it has one.
 void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 
-/// Adds problems of a config's attention_pattern, also with a window and in an encoder.
+/// Adds the problems of a config's attention_pattern, also if it is combined with a window or used
+/// in an encoder.
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, position table unless branches encode positions, residual blocks,
@@ -116,7 +119,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   class States;
   void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
-  /// Number of segments of a batch's sequences; 1: unsegmented.
+  /// Returns the number of segments of a batch's sequences; 1 if they are not segmented.
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
   bool uses_segments(const Batch& batch, const Pass& pass) const;
   void read_source(const Batch& batch, ActivationTape& tape, const Stream& stream);

@@ -20,15 +20,15 @@ class DecodeState {
     grow_caches(tokens, stream);
     room_.tokens = tokens;
   }
-  /// Number of tokens of a text that the state contains.
+  /// Returns the number of tokens of a text that the state contains.
   std::int64_t position(std::int64_t text = 0) const { return positions_[index(text)]; }
   void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
   /// Returns whether a text can return to any token, not only to its start or a kept position.
   virtual bool can_rewind() const = 0;
   /// Returns whether `keep` is supported; otherwise a text can only return to its start.
   virtual bool can_keep() const { return can_rewind(); }
-  /// Keeps a text's current position for rewind, even if it cannot return to any token; replaces
-  /// the previous one. Throws OutOfMemory.
+  /// Keeps a text's current position, so that rewind can return to it even if can_rewind() is
+  /// false. Replaces the position kept before. Throws OutOfMemory.
   void keep(const Stream& stream, std::int64_t text = 0) {
     keep_states(text, stream);
     kept_[index(text)] = position(text);
@@ -78,18 +78,18 @@ class LanguageModel : public Network {
   /// Allocates state for texts of at most config().context tokens. Throws OutOfMemory.
   virtual std::unique_ptr<DecodeState> make_decode_state(DecodeCapacity room, DType dtype,
                                                          const Stream& stream) const = 0;
-  /// Returns the logits after each of the last `last` of tokens (B, T), (B·last, at least
-  /// vocabulary), and adds the tokens to `texts` (B) in this model's `state`. A single text takes
-  /// any number of tokens; several texts must have begun and take one token each. On the CPU, for a
-  /// single begun text or several, the logits of up to kernels::kFewRows rows are bit-identical to
-  /// decoding each token alone. Valid until the state changes.
+  /// Adds tokens (B, T) to `texts` (B) in this model's `state`, and returns the logits after each
+  /// of the last `last` of them, (B·last, at least vocabulary). A single text takes any number of
+  /// tokens; several texts must have begun and take one token each. On the CPU, the logits of up to
+  /// kernels::kFewRows rows are bit-identical to decoding each token separately, for several texts
+  /// or a single one that has begun. The result is valid until the state changes.
   virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                              DecodeState& state, std::int64_t last, const Pass& pass,
                              const Stream& stream) = 0;
-  /// FLOPs of forward and backward for a batch with targets of this shape.
+  /// Returns the FLOPs of forward and backward for a batch with targets of this shape.
   virtual double flops_of(const Shape& targets) = 0;
   double step_flops(const Batch& batch) final { return flops_of(batch.at("targets").shape()); }
-  /// Network::recomputed_flops for a batch with targets of this shape.
+  /// Returns Network::recomputed_flops for a batch with targets of this shape.
   virtual double recomputed_flops_of(const Shape& /*targets*/, double /*share*/) { return 0; }
   double recomputed_flops(const Batch& batch, double share) final {
     return recomputed_flops_of(batch.at("targets").shape(), share);

@@ -33,16 +33,18 @@ struct LoraConfig {
   std::string targets = kAllLinear;
   std::string variant = "lora";
   std::string base = "fp32";
-  /// Not a key: the GGUF file whose blocks are kept if base is "file", set by the code that opens
-  /// it, so that memory is planned with its types.
+  /// Not a key: the GGUF file whose quantized blocks are kept if base is "file". The code that
+  /// opens the file sets this, so that memory is planned with the types of its blocks.
   std::string file{};
-  /// Not a key: a PEFT folder replaces the token table and head, with another number of tokens.
+  /// Not a key: true if a PEFT folder replaces the token table and head, with a different number of
+  /// tokens.
   bool replaces_tables = false;
 
   bool is_on() const { return rank > 0; }
-  /// Scale of B·A in an adapter of this rank.
+  /// Returns the scale of B·A in an adapter of this rank.
   double scale_of(std::int64_t of_rank) const;
-  /// Rank for each expert, if tokens choose `chosen` of `count`.
+  /// Returns the rank of the adapters of each expert if tokens are routed to `chosen` of `count`
+  /// experts.
   std::int64_t rank_of_experts(std::int64_t chosen, std::int64_t count) const;
   std::vector<std::string> target_names() const;
 
@@ -99,7 +101,7 @@ bool is_decomposed(const std::string& variant);
 /// Returns the folder's modules that a linear map consists of, in the order of its rows.
 std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& layout);
 
-/// Rank by the name of a weight; none: config.rank.
+/// Returns the rank for the weight of this name; none: config.rank.
 using RankOfWeight = std::function<std::optional<std::int64_t>(const std::string& weight)>;
 
 /// Adds an adapter to each linear map named in config.targets: A uniform in ±1/√inputs, drawn from

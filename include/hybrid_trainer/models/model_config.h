@@ -87,7 +87,7 @@ inline std::string untrained_router_warning(const ExpertConfig& experts) {
          "choose at least 2 experts, or train with --set model.experts.balance_loss=0.01";
 }
 
-/// Returns whether a layer has experts, by ExpertConfig::layers.
+/// Returns whether a layer has experts according to ExpertConfig::layers.
 inline bool has_experts(const ExpertConfig& experts, std::int64_t layer) {
   const std::string& layers = experts.layers;
   return experts.count > 0 &&
@@ -179,9 +179,10 @@ struct StateSpaceConfig {
 struct SemiseparableConfig {
   std::int64_t rank = 8;
   std::int64_t potentials = 8;
-  // In a BK core, z of (T − z·I)⁻¹ is i·imaginary; the smaller, the longer the range of a token.
+  // BK core: z in (T − z·I)⁻¹ is i·imaginary. The smaller it is, the longer is the range of a
+  // token.
   double imaginary = 1;
-  double limit = 3;  // its potentials are clamped to [−limit, limit]
+  double limit = 3;  // BK core: potentials are clamped to [−limit, limit]
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -211,7 +212,7 @@ struct EncoderConfig {
 
   /// Returns whether the encoder reads tokens; otherwise it reads audio, or there is none.
   bool reads_tokens() const { return context > 0 && features == 0; }
-  /// Positions of a source in a batch.
+  /// Returns the number of positions of a source in a batch.
   std::int64_t source_places() const { return source_length > 0 ? source_length : context; }
 
   template <class Self, class Visitor>
@@ -281,7 +282,8 @@ struct ModelConfig {
   SeriesConfig series{};
   VisionConfig vision{};
 
-  /// Returns whether the family has the key, or only others do; an unknown family has all keys.
+  /// Returns whether the family, or only other families, have the key. An unknown family has all
+  /// keys.
   KeyOwner owner_of(std::string_view key) const;
 
   template <class Self, class Visitor>
@@ -413,9 +415,9 @@ struct ModelConfig {
   }
 };
 
-/// Returns the model with the training settings of `requested`: dropout, losses and biases of experts,
-/// and the attention pattern. If set in `keys`, context and rope_scaling change too; throws
-/// ConfigError if the model does not use rotary positions.
+/// Returns the model with the training settings of `requested`: dropout, losses and biases of
+/// experts, and the attention pattern. If `keys` contains context or rope_scaling, also takes
+/// these, and throws ConfigError if the model does not use rotary positions.
 ModelConfig with_training_of(ModelConfig model, const ModelConfig& requested,
                              const std::vector<std::string>& keys = {});
 

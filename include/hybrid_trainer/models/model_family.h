@@ -32,7 +32,8 @@ struct HuggingFaceLayout {
   std::function<void(ConfigKeys& keys, ModelConfig& model)> keys{};
   /// The tensor that a "lm_head.weight" in the files must equal; empty if the head is untied.
   std::string tied_head;
-  /// Alternative names of it in files; their tensors must equal it too.
+  /// Other names in files of the tensor that `tied_head` names; tensors with these names must equal
+  /// it too.
   std::vector<std::string> copies_of_table{};
   /// Suffixes of tensors in files that the model computes itself (masks) and ignores.
   std::vector<std::string> ignored{};
@@ -64,7 +65,7 @@ struct GgufLayout {
   std::string architecture{};    // "llama"; empty: llama.cpp has no equivalent architecture
   bool pairs_rows = false;       // rows j and j + D/2 of a head's queries and keys are adjacent
   bool may_have_biases = false;  // in attention, in addition to the biases of the class
-  /// Stores norm gains plus 1. Files omit values that follow from the number of layers.
+  /// Norm gains are stored plus 1. Files omit values that follow from the number of layers.
   struct Gemma {
     std::int64_t layers_of_27b = 0;  // the 27B model, whose scores have a different scale
     std::int64_t window_period = 0;  // in layers; the last one of a period attends to all tokens
@@ -110,13 +111,14 @@ struct ModelFamily {
   std::vector<std::string> adapted_parts{};
   /// Patterns of weights that are then frozen without adapters.
   std::vector<std::string> frozen_parts{};
-  /// Returns the network with stacks of `depth` blocks: plans compare two depths to separate the
-  /// speed of blocks from the rest. Null for families of language models.
+  /// Returns the config with stacks of `depth` blocks. Plans compare two depths to separate the
+  /// time of the blocks from the rest. Null for families of language models.
   std::function<ModelConfig(const ModelConfig& config, std::int64_t depth)> with_depth{};
-  /// Returns the network with shorter inputs and equally fast parts; null: they are short.
+  /// Returns the config with shorter inputs that leave the speed of the parts unchanged; null if
+  /// inputs are short anyway.
   std::function<ModelConfig(const ModelConfig& config)> shortened{};
 
-  /// Returns whether it supports a key of the `model` group, such as "rope_scaling".
+  /// Returns whether the family supports a key of the `model` group, such as "rope_scaling".
   bool has(std::string_view key) const;
 };
 
@@ -126,7 +128,7 @@ using ModelRegistry = std::vector<ModelFamily>;
 /// Returns the families of this build.
 const ModelRegistry& model_families();
 
-/// Throws ConfigError, suggesting the nearest names.
+/// Returns the family of this name. Throws ConfigError, with the nearest names, if there is none.
 const ModelFamily& find_family(const std::string& name,
                                const ModelRegistry& registry = model_families());
 

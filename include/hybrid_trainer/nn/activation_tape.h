@@ -21,19 +21,20 @@ struct Pass {
   std::uint64_t seed = 0;  // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
   double recompute = 0;  // see Recomputation
-  /// Offset in the whole batch of a micro-batch or segment.
+  /// Offset of the micro-batch or segment in the whole batch, in tokens.
   std::int64_t first_token = 0;
-  /// If defined, the step as (2) i32 on the stream's device, low word first, so that recorded work
-  /// draws new random numbers in each replay.
+  /// (2) i32 on the stream's device, low word first, or undefined. Replaces `step`, so that
+  /// recorded work draws new random numbers in each replay.
   Tensor step_words{};
   /// Positions of the batch (see Batch), if its sequences contain several documents.
   Tensor positions{};
   /// Marks padding (see Batch); undefined if there is none.
   Tensor is_token{};
-  /// Tokens per segment, for models that support it (LossModel::supports_segments): only one
-  /// segment's activations are live at a time; 0: whole sequences.
+  /// Tokens per segment, for models that support segments (LossModel::supports_segments); 0: whole
+  /// sequences. Only few segments' activations exist at a time (see kept_segments).
   std::int64_t segment = 0;
-  /// Number of segments at the end that keep their activations; backward recomputes the others.
+  /// Number of segments at the end of a sequence that keep their activations; backward recomputes
+  /// the others.
   std::int64_t kept_segments = 1;
   /// Label smoothing ε of cross entropies (see kernels::SmoothedTargets). Ignored by preference
   /// losses and by networks that set their own ε.
@@ -44,7 +45,8 @@ struct Pass {
   float gradient_scale = 1;
   /// True if routers collect statistics (RoutingCount).
   bool counts = false;
-  /// If not null, sequences start from these states and store theirs for the next batch.
+  /// If not null, sequences start from these states, and their final states are stored for the next
+  /// batch.
   RowStates* states = nullptr;
   /// If not null, the pass processes one segment, and branches exchange state through it.
   SegmentCarry* carry = nullptr;
@@ -89,14 +91,15 @@ class ActivationTape {
   explicit ActivationTape(const Pass& pass) : pass_(pass) {}
   virtual ~ActivationTape() = default;
   const Pass& pass() const { return pass_; }
-  /// Sets the pass of the following modules, forward and backward; parts may differ in it.
+  /// Sets the pass of the modules that run next, in forward or backward. Parts of a network may
+  /// have different settings.
   void set_pass(Pass pass) { pass_ = std::move(pass); }
-  /// Sets Pass::positions and is_token of the following modules, forward and backward.
+  /// Sets Pass::positions and is_token of the modules that run next, in forward or backward.
   void set_positions(Tensor positions, Tensor is_token = {}) {
     pass_.positions = std::move(positions);
     pass_.is_token = std::move(is_token);
   }
-  /// Sets Pass::gradient_scale from forward on.
+  /// Sets Pass::gradient_scale for the rest of forward and for backward.
   void set_gradient_scale(float scale) { pass_.gradient_scale = scale; }
   /// Sets Pass::carry and first_token of the next segment.
   void set_segment(SegmentCarry* carry, std::int64_t first_token) {
@@ -107,20 +110,21 @@ class ActivationTape {
   virtual bool keeps() const = 0;
   /// Sets the activations that the following modules recompute instead of storing.
   virtual void set_rebuild(Rebuild) {}
-  /// Declares that `tensor`, saved next, can be computed from `source`, which is already saved and
-  /// is taken later. The tape may then drop the tensor; `by` must outlive the tape.
+  /// Declares that `by` can compute `tensor`, which is saved next, from `source`, which is already
+  /// saved and is taken later. The tape may then drop the tensor; `by` must outlive the tape.
   virtual void declare_rebuildable(const Tensor& tensor, Rebuild as, const Tensor& source,
                                    Rebuilder& by) {
     static_cast<void>(tensor), static_cast<void>(as), static_cast<void>(source);
     static_cast<void>(by);
   }
-  /// Saves an activation; a tensor that is saved again while it lives is stored once.
+  /// Saves an activation. A tensor that is saved several times while it exists is stored once.
   virtual void save(Activation activation, const Stream& stream) = 0;
-  /// Takes the activation saved last. The last taker of a tensor may overwrite it.
+  /// Returns the activation saved last and removes it. The last module that takes a tensor may
+  /// overwrite it.
   virtual Tensor take(const Stream& stream) = 0;
   /// Saves only the shape, for modules whose backward needs nothing else of their input.
   virtual void save_shape(const Shape&) {}
-  /// Takes the shape saved last.
+  /// Returns the shape saved last and removes it.
   virtual Shape take_shape();
 
  private:
@@ -180,7 +184,7 @@ class PlainTape : public ActivationTape {
   std::vector<Shape> shapes_;
 };
 
-/// Stores nothing, for evaluation and the forward passes of Predict; take throws.
+/// Stores nothing: for evaluation and the forward passes of Predict. take() throws.
 class ForwardOnlyTape final : public ActivationTape {
  public:
   using ActivationTape::ActivationTape;

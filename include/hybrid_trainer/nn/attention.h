@@ -22,10 +22,10 @@ class AttentionGate {
   Tensor without_gates(const Tensor& product, const Stream& stream) const;
   /// Returns y (B, T, columns) times the gates.
   Tensor apply(const Tensor& y, const Tensor& product, const Stream& stream) const;
-  /// Turns dy into the gradient of y, in place; writes the gate columns of dproduct.
+  /// Replaces dy with the gradient of y, and writes the gate columns of dproduct.
   void backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y, const Tensor& product,
                 const Stream& stream) const;
-  /// Writes the other columns of dproduct.
+  /// Writes dqkv to the columns of dproduct that are not gates.
   void put_without_gates(const Tensor& dproduct, const Tensor& dqkv, const Stream& stream) const;
 
  private:
@@ -41,7 +41,7 @@ class HeadNorms {
             const kernels::RmsNormSpec& norm, bool whole, const Stream& stream);
   /// Normalizes qkv in place; its rows are all queries, then all keys, then all values.
   void forward(const Tensor& qkv, const Stream& stream);
-  /// Turns the gradient of the result into the gradient of `qkv`, the input of forward; in place.
+  /// Replaces dqkv, the gradient of the result, with the gradient of `qkv`, the input of forward.
   void backward(const Tensor& dqkv, const Tensor& qkv, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) {
     visit(queries_);
@@ -67,13 +67,15 @@ class HeadPreparation {
     std::shared_ptr<RotaryTable> rotary{};
   };
   HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Returns whether it does anything other than rotation, which backward inverts.
+  /// Returns whether forward does more than rotate. If not, backward only inverts the rotation and
+  /// needs no input of forward.
   bool changes() const { return norms_ || limit_ > 0; }
   /// Null without rotary embedding.
   RotaryTable* rotary() const { return rotary_.get(); }
-  /// Returns whether rotation depends only on a token's position, or there is none.
+  /// Returns whether rotation depends only on a token's position; true without rotary embedding.
   bool is_relative() const { return rotary_ == nullptr || rotary_->is_relative(); }
-  /// Angles of sequences that end at position `end`; undefined without rotary embedding.
+  /// Returns the angles for sequences that end at position `end`; undefined without rotary
+  /// embedding.
   RotaryTable::Angles angles(std::int64_t end, const Pass& pass, const Stream& stream) const {
     if (rotary_ == nullptr) return {};
     return rotary_->of_sequences(end, static_cast<bool>(pass.positions), stream);
@@ -81,8 +83,8 @@ class HeadPreparation {
   /// Processes qkv (B, T, …) in place; its rows are all queries, then all keys, then all values.
   void forward(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                const Stream& stream);
-  /// Turns the gradient of the results into the gradient of forward's input, in place. `from` is
-  /// that input, read only if changes().
+  /// Replaces dqkv, the gradient of the results, with the gradient of forward's input. `from` is
+  /// that input, which is read only if changes().
   void backward(const Tensor& dqkv, const Tensor& from, const RotaryTable::Angles& angles,
                 const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) {
@@ -98,31 +100,35 @@ class HeadPreparation {
   std::shared_ptr<RotaryTable> rotary_;
 };
 
-/// Keys and values of the tokens before a segment that its queries attend to, within the window,
-/// before norms and rotation. Attention runs over them and the segment's own tokens; its output for
-/// tokens of earlier segments is dropped.
+/// Keys and values of earlier segments' tokens that the queries of a segment attend to, within the
+/// window. They are stored before norms and rotation. Attention runs over these tokens and the
+/// segment's own; its output for the earlier tokens is dropped.
 class CarriedKeys {
  public:
   CarriedKeys(const kernels::AttentionSpec& heads, std::int64_t head_size)
       : heads_(heads), head_size_(head_size) {}
 
-  /// Number of earlier tokens that the pass's segment attends to; 0 outside segmented passes.
+  /// Returns the number of earlier tokens that the pass's segment attends to; 0 outside segmented
+  /// passes.
   std::int64_t before(const Pass& pass) const;
   /// Returns (B, before + T, columns): the carried rows, with zero queries, followed by qkv (B, T,
   /// columns). Stores the rows that the next segment needs if the pass's carry asks for them.
   Tensor joined(const Tensor& qkv, const Pass& pass, const Stream& stream) const;
   /// Returns the pass with the positions of the joined rows, if it has positions.
   Pass joined(const Pass& pass, std::int64_t time, const Stream& stream) const;
-  /// Exclusive upper bound of the positions that rotate the joined rows of `time` tokens.
+  /// Returns an exclusive upper bound of the positions by which the joined rows of `time` tokens
+  /// are rotated.
   std::int64_t positions_end(const Pass& pass, std::int64_t time) const {
     if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
     return before(pass) + time;
   }
-  /// Returns x (B, T, columns) after zero rows; `own` returns the last T rows of such a tensor.
+  /// Returns x (B, T, columns), preceded by a zero row for each carried token. `own` removes the
+  /// rows of the carried tokens.
   Tensor after_zero_rows(const Tensor& x, const Pass& pass, const Stream& stream) const;
   Tensor own(const Tensor& joined, const Pass& pass, const Stream& stream) const;
-  /// Returns the gradient of qkv from the gradient of the joined rows: adds the next segment's
-  /// gradient to the last rows, and passes the gradient of the carried rows to the segment before.
+  /// Returns the gradient of qkv, given the gradient of the joined rows. Adds the next segment's
+  /// gradient to the last rows, and passes the gradient of the carried rows to the previous
+  /// segment.
   Tensor backward(const Tensor& djoined, const Pass& pass, const Stream& stream) const;
 
  private:
@@ -139,9 +145,9 @@ class CarriedKeys {
 /// the rows of c_attn are all queries, all keys, all values. Optional steps, in this order: a
 /// causal convolution over all of them, "<name>.conv.weight" (rows of c_attn, taps); norms of each
 /// head's query and key with gains "<name>.q_norm.weight" and "<name>.k_norm.weight"; rotation.
-/// Gates multiply each number of the heads' output by a sigmoid, whose rows of c_attn follow the
-/// queries. With sinks, "<name>.sinks" (heads), initially 0, each softmax may assign
-/// part of its weight to no key.
+/// Gates, whose rows of c_attn follow the queries, multiply each number of the heads' output by a
+/// sigmoid. With sinks, "<name>.sinks" (heads), initially 0, each softmax may assign part of its
+/// weight to no key.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -176,8 +182,9 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
                                           const Stream& stream) const override;
-  /// Requires a window, which bounds the carried keys; no pattern, since it counts blocks from the
-  /// start of a sequence; and no relative bias.
+  /// Returns whether attention is causal with a window, which bounds the carried keys, and has no
+  /// convolution, no relative bias, no dynamic rotary scaling, and no pattern, which would count
+  /// blocks from the start of a sequence.
   bool supports_segments() const override {
     return heads_.window > 0 && !heads_.bidirectional && !convolution_ && !relative_ &&
            !heads_.pattern.is_on() && preparation_.is_relative();
@@ -217,14 +224,14 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
-  /// Returns plain's result after the carried rows.
+  /// Returns the carried rows, followed by plain's result.
   Tensor joined(const Tensor& product, const Pass& pass, const Stream& stream) {
     return carried_.joined(plain(product, pass, stream), pass, stream);
   }
-  /// Returns joined's result, normed and rotated; in place, unless backward needs it too.
+  /// Returns joined's result, normed and rotated. Leaves `product` unchanged unless `in_place`.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
-  /// Rotary angles for sequences of `time` positions.
+  /// Returns the rotary angles for sequences of `time` positions.
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream) {
     return preparation_.angles(carried_.positions_end(pass, time), pass, stream);
   }

@@ -23,10 +23,10 @@ class ActivationFunction final : public Module, public Rebuilder {
 };
 
 /// Convolution over one to three spatial dimensions, channels last: (B, D1..Dn, inputs) to (B,
-/// O1..On, outputs). Weight: (outputs, taps·inputs/groups), taps outermost in a row; in files
-/// PyTorch's (outputs, inputs/groups, k1..kn). Bias: (outputs), optional. Parameters are named
-/// "<name>.weight|bias". Throws ShapeMismatch if the groups do not divide the channels, and in
-/// forward if the window does not fit.
+/// O1..On, outputs). Weight: (outputs, taps·inputs/groups), each row ordered by tap, then channel;
+/// files have PyTorch's (outputs, inputs/groups, k1..kn). Bias: (outputs), optional. Parameters are
+/// named "<name>.weight|bias". Throws ShapeMismatch if the groups do not divide the channels, and
+/// in forward if the window does not fit.
 class Convolution final : public Module {
  public:
   struct Spec {
@@ -58,7 +58,7 @@ class Convolution final : public Module {
   Shape output_shape(const Shape& x) const {
     return kernels::window_outputs(x, spec_.window, spec_.outputs);
   }
-  /// FLOPs for an input of this shape; padding counts as data.
+  /// Returns the FLOPs for an input of this shape, counting padding as data.
   TokenFlops flops(const Shape& x) const;
 
  private:
@@ -150,7 +150,7 @@ class PatchEmbedding final : public Module {
     projection_.visit_parameters(visit);
   }
   Convolution& projection() { return projection_; }
-  /// Number of tokens for an example of this shape.
+  /// Returns the number of tokens for an example of this shape.
   std::int64_t tokens(const Shape& x) const;
 
  private:
@@ -176,7 +176,7 @@ class SpeechStem final : public Module {
     visit(positions_);
   }
   void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream);
-  /// FLOPs per clip.
+  /// Returns the FLOPs per clip.
   TokenFlops flops() const;
 
  private:

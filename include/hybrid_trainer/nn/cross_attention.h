@@ -25,18 +25,20 @@ class EncoderOutput {
   void drop() { set({}); }
   const Tensor& values() const { return values_; }
   const Tensor& lengths() const { return lengths_; }
-  /// Changes with every call of set.
+  /// Returns a number that changes with every call of set.
   std::int64_t version() const { return version_; }
 
-  /// Returns whether the gradient is needed; with a frozen encoder, for example, it is not.
+  /// Returns whether the gradient is needed; for example, it is not if the encoder is frozen.
   bool requires_gradient() const { return requires_gradient_; }
   void set_requires_gradient(bool wanted) { requires_gradient_ = wanted; }
-  /// Adds a layer's gradient, in the shape of the values; the first call's memory becomes the sum.
+  /// Adds a layer's gradient, which has the shape of the values. The tensor of the first call
+  /// becomes the sum.
   void add_gradient(const Tensor& part, const Stream& stream);
   /// Returns the sum of the gradients, in the dtype of activations; undefined if there is none.
   Tensor take_gradient() { return std::exchange(gradient_, {}); }
 
-  /// Number of consecutive texts, such as beams, that share a row of values in generation.
+  /// Returns the number of consecutive texts, such as beams, that share a row of values in
+  /// generation.
   std::int64_t texts_per_source() const { return texts_per_source_; }
   void set_texts_per_source(std::int64_t texts) {
     require(texts >= 1, "encoder output: each source wants 1 text or more");
@@ -69,7 +71,7 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   };
 
   CrossAttention(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Throws ShapeMismatch if the source has another number of sequences or another width.
+  /// Throws ShapeMismatch if the source has a different number of sequences or a different width.
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   /// Adds the gradient of the source to the encoder output's gradient.
@@ -105,7 +107,7 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
  private:
   const Tensor& checked_source() const;
   void check_batch(const Tensor& x, const Tensor& source) const;
-  /// The pass for the tokens of the sources. `text`: (B, T, any).
+  /// Returns the pass for the tokens of the sources. `text`: (B, T, any).
   Pass pass_of_source(Pass pass, const Tensor& text) const {
     pass.first_token = pass.first_token / text.size(1) * checked_source().size(1);
     return pass;
@@ -114,7 +116,7 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
     return source_keys_.product(checked_source(), Tensor{}, of_source, stream);
   }
   void source_backward(const Tensor& dkeys_values, const Pass& of_source, const Stream& stream);
-  /// Source tokens per text token.
+  /// Returns the number of source tokens per text token.
   double source_share() const {
     if (source_length_ == 0 || text_length_ == 0) return 1;
     return static_cast<double>(source_length_) / static_cast<double>(text_length_);

@@ -13,18 +13,21 @@ class Embedding {
     std::int64_t rows = 0;       // V
     std::int64_t positions = 0;  // max T; 0 for none
     std::int64_t width = 0;
-    double factor = 1;  // scales the sum; rounded to its dtype
-    /// The factor scales only the token rows.
+    double factor = 1;  // scales the sum; rounded to the dtype of the sum
+    /// True if the factor scales only the token rows.
     bool scales_only_tokens = false;
-    /// Unused rows at the beginning of the position table: position t has row first + t.
+    /// Number of unused rows at the beginning of the position table: position t has row
+    /// first_position + t.
     std::int64_t first_position = 0;
     ModuleName positions_name{"wpe.weight"};
-    /// Token table shared with another embedding; both contribute to its gradient. Null: new.
+    /// Token table shared with another embedding; both contribute to its gradient. Null: makes a
+    /// new table.
     std::shared_ptr<Parameter> tokens{};
   };
 
   Embedding(const Spec& spec, const Stream& stream);
-  /// Embeds tokens, (B, T) i32, at the pass's positions or from 0 on, as (B, T, C) in its dtype.
+  /// Embeds tokens, (B, T) i32, as (B, T, C) in the pass's dtype, at the pass's positions, or at 0,
+  /// 1, … if it has none.
   Tensor forward(const Tensor& tokens, const Pass& pass, const Stream& stream);
   /// Overwrites dy if there is a factor.
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);

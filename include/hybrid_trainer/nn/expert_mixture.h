@@ -11,19 +11,19 @@
 
 namespace hybrid_trainer {
 
-/// Rows sorted by group.
 struct RowsByGroup {
   Tensor offsets;    // see kernels::GroupedRows
   TokenRows rows{};  // tokens of the rows, for dropout
 };
 
-/// Linear maps of one shape, one per group of rows: y = x·w_gᵀ + b_g, plus adapters. Weights that
-/// stay on the device are multiplied together. Others are acquired one at a time in the order of
-/// the groups, whatever rows they have, so that all ranks acquire and complete the same weights.
+/// Linear maps of one shape, one per group of rows: y = x·w_gᵀ + b_g, plus adapters. Consecutive
+/// weights that stay on the device share one kernel call. Others are acquired one at a time in the
+/// order of the groups, even for groups without rows, so that all ranks acquire and complete the
+/// same weights.
 class GroupedLinear {
  public:
   explicit GroupedLinear(std::vector<Linear> linears) : linears_(std::move(linears)) {}
-  /// The maps that a product acquires.
+  /// Selects the maps whose weights a product acquires.
   enum class GroupSelection {
     kAll,
     kWithRows,  // only groups with rows; waits for the offsets
@@ -42,7 +42,7 @@ class GroupedLinear {
   bool learns();
   std::vector<Linear>& linears() { return linears_; }
   const Shape& shape() const { return linears_.front().weight().shape(); }  // of a weight
-  /// FLOPs per row.
+  /// Returns the FLOPs per row.
   TokenFlops flops() const { return linears_.front().flops(); }
 
  private:
@@ -87,7 +87,7 @@ class RoutedExperts final : public Rebuilder {
     kernels::Gate gate = kernels::Gate::kSilu;
     std::optional<kernels::ClampedGate> clamped{};  // replaces the gate
     kernels::RoutingLosses losses{};
-    float bias_rate = 0;  // above 0: a bias, moved at this rate, affects the choice
+    float bias_rate = 0;  // above 0: a bias, updated at this rate, affects the selection
     bool router_bias = false, biases = false;
     Role role = Role::kExpert;  // of the experts' weights
   };
@@ -111,14 +111,15 @@ class RoutedExperts final : public Rebuilder {
   KeptNumbers kept() const;
   void visit_parameters(const ParameterVisitor& visit);
   void visit_linears(const LinearVisitor& visit);
-  /// Statistics of backward passes, and routing flips of forward passes.
+  /// Returns the statistics of backward passes and the routing flips of forward passes.
   RoutingCount& count() { return count_; }
-  /// Added to the router's scores for choosing experts, (E) f32; undefined if unused.
+  /// Returns the bias that is added to the router's scores to select experts, (E) f32; undefined if
+  /// unused.
   const Tensor& selection_bias() const { return selection_bias_; }
   float bias_rate() const { return spec_.bias_rate; }
   Linear& router() { return router_; }
-  /// If defined, forward passes with Pass::counts count the tokens that this earlier router would
-  /// have sent elsewhere, given the current activations.
+  /// If defined, forward passes with Pass::counts count the pairs of a token and an expert that
+  /// this earlier router would not have selected for the same activations.
   RouterCopy& router_before() { return router_before_; }
 
  private:
@@ -145,10 +146,10 @@ class ExpertMixture final : public ResidualBranch {
     /// tensors of all experts, (E, rows, columns).
     std::vector<std::string> first{"experts.{}.gate_proj", "experts.{}.up_proj"};
     std::string last = "experts.{}.down_proj";
-    /// The products are plain tensors of all experts, (E, inputs, outputs), with alternating gate
-    /// and up rows and biases "<name>_bias" (E, outputs).
+    /// True if the products are plain tensors of all experts, (E, inputs, outputs), with
+    /// alternating gate and up rows and biases "<name>_bias" (E, outputs).
     bool are_plain = false;
-    /// The shared expert; names that begin with "../" are siblings of the branch.
+    /// Modules of the shared expert; names that begin with "../" are siblings of the branch.
     std::vector<std::string> shared_first{"shared_expert.gate_proj", "shared_expert.up_proj"};
     std::string shared_last = "shared_expert.down_proj", shared_gate = "shared_expert_gate";
   };
@@ -168,7 +169,7 @@ class ExpertMixture final : public ResidualBranch {
   /// Acquires only experts that receive tokens.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  /// False with auxiliary losses, which are means over all tokens of a pass.
+  /// Returns false if there are auxiliary losses, since these are means over all tokens of a pass.
   bool supports_segments() const override { return supports_segments_; }
   void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;

@@ -15,11 +15,12 @@ class Parameter;
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// Returns the memory of the parameter's gradient, f32 in its shape unless the sink documents
-  /// otherwise, constant throughout a step; undefined if there is none now.
+  /// Returns the memory of the parameter's gradient, which stays the same throughout a step;
+  /// undefined if there is none now. It is f32 in the parameter's shape unless the sink documents
+  /// otherwise.
   virtual Tensor gradient(const Parameter& parameter) const = 0;
-  /// Returns the memory for the next contribution, in f32 or the dtype that its module `writes`;
-  /// with `adds` it is accumulated onto the earlier ones.
+  /// Returns the memory to write the next contribution to, in f32 or in the dtype that its module
+  /// `writes`. If `adds`, the module adds the contribution to the earlier ones.
   virtual Tensor memory_for(const Parameter& parameter, bool /*adds*/, DType /*writes*/,
                             const Stream&) {
     return gradient(parameter);
@@ -28,7 +29,7 @@ class GradientSink {
   virtual void contributed(const Parameter&, const Stream&) {}
   /// Called once per step for each parameter with a gradient, when the last contribution of the
   /// last micro-batch is enqueued on `stream`; for a recorded step (src/core/recording.h), during
-  /// recording. The rest of the backward pass does not read the weight, so it may change.
+  /// recording. The rest of the backward pass does not read the weight, so the weight may change.
   virtual void ready(const Parameter&, const Stream&) {}
 };
 
@@ -47,11 +48,11 @@ class ResidentGradients final : public GradientSink {
   std::unordered_map<const Parameter*, Tensor> gradients_;
 };
 
-/// One module's contribution to one parameter's gradient in one micro-batch; complete on
-/// destruction. Frozen parameters want no gradient and get no memory.
+/// One module's contribution to one parameter's gradient in one micro-batch. The destructor marks
+/// it as complete. Frozen parameters need no gradient and get no memory.
 class GradientContribution {
  public:
-  /// Throws Error if there is no gradient sink. If not `backward`, no gradient is wanted.
+  /// Throws Error if there is no gradient sink. If `backward` is false, no gradient is wanted.
   /// gradient() is f32, or the dtype that the module `writes` if the sink supports it.
   GradientContribution(Parameter& parameter, const Stream& stream, bool backward = true,
                        DType writes = DType::kF32);
@@ -61,9 +62,11 @@ class GradientContribution {
 
   bool wanted() const { return gradient_.defined(); }
   const Tensor& gradient() const { return gradient_; }
-  /// Returns the gradient or scratch memory, for a kernel that writes several gradients at once.
+  /// Returns the gradient's memory, or scratch memory if no gradient is wanted, for a kernel that
+  /// always writes several gradients.
   Tensor gradient_or_scratch() const;
-  /// Returns whether to overwrite (the first write of a step) or to add.
+  /// Returns the mode of the next write: kOverwrite for the first write of a step, else
+  /// kAccumulate.
   kernels::GradientMode next_mode();
 
  private:
@@ -74,10 +77,10 @@ class GradientContribution {
   int exceptions_;
 };
 
-/// Begins a step: the next contributions overwrite, and go to `sink`.
+/// Begins a step: contributions go to `sink`, and the first one to each gradient overwrites it.
 void begin_gradients(const std::vector<Parameter*>& parameters, GradientSink& sink,
                      std::int64_t micro_batches);
-/// Ends the step: reports parameters that some of their modules did not contribute to as ready.
+/// Ends the step. Parameters to which only some of their modules contributed are reported as ready.
 void end_gradients(const std::vector<Parameter*>& parameters, const Stream& stream);
 
 /// Gradients stored in bf16 on the device (f32 for vectors), from allocate to free. Each

@@ -14,13 +14,13 @@ struct PartInput {
 using PartInputs = std::span<const PartInput>;
 
 /// A differentiable function of one or more tensors, one entry of a network's list. Must not modify
-/// its inputs, nor those that backward takes from the tape, since other parts may read them.
+/// its inputs, nor tensors that its backward takes from the tape, since other parts may read them.
 class Part {
  public:
   virtual ~Part() = default;
   virtual Tensor forward(PartInputs inputs, ActivationTape& tape, const Stream& stream) = 0;
-  /// Returns the gradients of the inputs, in order; undefined if not wanted. May overwrite dy. No
-  /// two gradients share memory.
+  /// Returns the gradients of the inputs, in order; a gradient that is not wanted is undefined. May
+  /// overwrite dy. No two gradients share memory.
   virtual std::vector<Tensor> backward(const Tensor& dy, PartInputs inputs, ActivationTape& tape,
                                        const Stream& stream) = 0;
   virtual void visit_parameters(const ParameterVisitor&) {}
@@ -29,8 +29,8 @@ class Part {
   virtual void visit_routings(const RoutingVisitor&) {}
   /// Initializes weights from the seed; by default as initialize_matrices does.
   virtual void initialize(std::uint64_t seed, const Stream& stream);
-  /// FLOPs of forward and backward for one example, whose inputs have these shapes with a first
-  /// dimension of 1; `requires_gradient`: whether any input needs a gradient.
+  /// Returns the FLOPs of forward and backward for one example. `inputs` and `output` are shapes
+  /// with a first dimension of 1; `requires_gradient`: whether any input needs a gradient.
   virtual TokenFlops flops(std::span<const Shape> inputs, const Shape& output,
                            bool requires_gradient) = 0;
   /// Returns the forward FLOPs that backward repeats if `share` of the activations is recomputed.
@@ -40,7 +40,8 @@ class Part {
   }
   /// Returns whether the part follows Pass::recompute itself; else it is recomputed as a whole.
   virtual bool recomputes_itself() const { return false; }
-  /// Patterns of its weights' names in the order of use; by default one for all.
+  /// Returns patterns of the names of the part's weights, in order of use; by default one that
+  /// matches all.
   virtual std::vector<std::string> patterns(const std::string& name) const { return {name + ".*"}; }
 };
 
@@ -53,8 +54,8 @@ using PartMaker = std::function<std::unique_ptr<Part>(
 using ModuleMaker = std::function<std::unique_ptr<Module>(
     const ModuleName& name, const Shape& input, const Stream& stream)>;
 
-/// Fills matrices with normally distributed values of deviation 1/√inputs and tables with deviation
-/// 0.02; leaves vectors and frozen weights unchanged.
+/// Fills matrices with normally distributed values with a standard deviation of 1/√inputs, and
+/// tables with one of 0.02; leaves vectors and frozen weights unchanged.
 void initialize_matrices(const std::function<void(const ParameterVisitor&)>& visit_parameters,
                          std::uint64_t seed, const Stream& stream);
 
@@ -72,20 +73,20 @@ struct BatchTensor {
 class Loss {
  public:
   virtual ~Loss() = default;
-  /// Tensors of the batch that it reads.
+  /// Returns the tensors of the batch that the loss reads.
   virtual std::vector<BatchTensor> targets() const = 0;
-  /// Number of losses per example.
+  /// Returns the number of losses per example.
   virtual std::int64_t rows() const = 0;
-  /// Returns whether the sum is divided by Batch::loss_divisor, which excludes ignored targets;
-  /// otherwise by the number of losses.
+  /// Returns whether the sum of the losses is divided by Batch::loss_divisor, which excludes
+  /// ignored targets, instead of the number of losses.
   virtual bool counts_targets() const { return false; }
-  /// Settings of the computation.
   struct LossOptions {
     float gradient_scale =
         0;  // if not 0, replaces x with the gradient of the summed losses, times this
     float label_smoothing = 0;  // Pass::label_smoothing; used only by cross entropies
   };
-  /// Writes the losses, (rows of all examples) f32, of x, f32.
+  /// Computes the losses of the predictions x, f32, and writes them to `losses`, (rows of all
+  /// examples) f32.
   virtual void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
                        const LossOptions& options, const Stream& stream) const = 0;
   /// Returns measures of the predictions other than the loss; names begin with `name` and a dot. x,
@@ -100,11 +101,11 @@ class Loss {
 using LossMaker = std::function<std::unique_ptr<Loss>(const Shape& predictions,
                                                       const std::vector<std::string>& targets)>;
 
-/// Returns the mean of the named measure. Throws Error, naming the existing ones.
+/// Returns the mean of the named measure. Throws Error, with the existing names, if there is none.
 double mean_of(const std::vector<Measure>& measures, const std::string& name);
 
-/// Returns R² of a regression, 1 − Σ(x − y)²/Σ(y − mean of y)², from its measures, summed over
-/// batches. NaN if all targets are equal.
+/// Returns R² of a regression, 1 − Σ(x − y)²/Σ(y − mean of y)², from the measures of the named
+/// loss, summed over batches. NaN if all targets are equal.
 double r_squared(const std::vector<Measure>& measures, const std::string& loss);
 
 }  // namespace hybrid_trainer::graph

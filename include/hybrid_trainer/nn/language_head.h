@@ -7,8 +7,8 @@
 namespace hybrid_trainer {
 
 /// The output head: logits = x·tableᵀ and their softmax cross entropy; the table may be shared with
-/// the token embedding. Processes rows in chunks, so that the logits never exist as a whole; if the
-/// tape keeps, computes each chunk's gradient during forward.
+/// the token embedding. Processes rows in chunks, so that the logits never exist as a whole; if
+/// tape.keeps(), computes each chunk's gradient during forward.
 class LanguageHead {
  public:
   /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and ignored. `cap`:
@@ -19,11 +19,12 @@ class LanguageHead {
                Parameter* bias = nullptr)
       : table_(table), vocabulary_(vocabulary), cap_(cap), scale_(scale), bias_(bias) {}
   /// Returns the summed losses of x (N, C) with targets (N) i32, divided by `divisor`, as (1) f64;
-  /// kNoTarget has loss 0, and targets are smoothed as the pass says. If the tape keeps, also
+  /// kNoTarget has loss 0, and targets are smoothed by Pass::label_smoothing. If tape.keeps(), also
   /// writes the table's gradient and saves dx, both multiplied by `gradient_scale`.
   Tensor loss(const Tensor& x, const Tensor& targets, double divisor, float gradient_scale,
               ActivationTape& tape, const Stream& stream);
-  /// Computes loss in parts: writes each row's undivided loss to `losses`, (N) f32.
+  /// Does the first part of loss(): writes each row's undivided loss to `losses`, (N) f32. mean()
+  /// does the rest.
   void losses(const Tensor& losses, const Tensor& x, const Tensor& targets, double divisor,
               float gradient_scale, ActivationTape& tape, const Stream& stream);
   /// Returns the summed losses of the pairs of answers in the batch's "halves", divided by the
@@ -31,7 +32,7 @@ class LanguageHead {
   /// twice unless one chunk contains them.
   Tensor preference(const Tensor& x, const Batch& batch, PreferenceLoss& preference,
                     float gradient_scale, ActivationTape& tape, const Stream& stream);
-  /// Returns the mean that loss would return, from the losses of all rows.
+  /// Returns the mean that loss() would return, given the losses of all rows.
   static Tensor mean(const Tensor& losses, double divisor, const Stream& stream);
   /// Returns the dx that loss saved, (N, C).
   Tensor backward(ActivationTape& tape, const Stream& stream) { return tape.take(stream); }

@@ -14,7 +14,7 @@ struct AdapterPart {
   std::int64_t first_row = 0, rows = 0;
   bool transposed = false;  // the folder stores the weight as (inputs, outputs)
   RowGroups order{};        // of the folder's outputs
-  /// The module stacks this number of experts; this part is one of them.
+  /// The module stacks `experts` experts; this part belongs to `expert`.
   std::int64_t expert = 0, experts = 1;
 };
 
@@ -29,29 +29,31 @@ struct AdapterSpec {
 /// Low-rank update of a linear map: y += scale·B·A·dropout(x), with A (r, inputs) and B (rows, r)
 /// for each part. The parts' matrices are stacked in "<name>.lora_A" (parts·r, inputs) and
 /// "<name>.lora_B" (rows of all parts, r), and share the same dropped x. Backward recomputes A·x.
-/// If decomposed, the sum is multiplied by m/n: n is the norm of the row of W + scale·B·A, a
-/// constant to the gradients; m is "<name>.lora_magnitude_vector" (rows of all parts), initially
+/// If decomposed, the sum is multiplied by m/n: n is the norm of the row of W + scale·B·A, treated
+/// as a constant by backward; m is "<name>.lora_magnitude_vector" (rows of all parts), initially
 /// W's norms. Sources: Hu et al. 2022, "LoRA: low-rank adaptation of large language models"; Liu et
 /// al. 2024, "DoRA: weight-decomposed low-rank adaptation".
 class LowRankAdapter {
  public:
-  /// Creates zero weights. At most DiagonalBlocks::kMax parts, in the order of their rows.
+  /// Creates zero weights. `parts`: at most DiagonalBlocks::kMax, in the order of their rows.
   LowRankAdapter(const std::string& name, std::int64_t inputs, std::int64_t outputs,
                  std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
-  /// Computes y (N, outputs) += scale·B·A·dropout(x) for x (N, inputs).
+  /// Adds scale·B·A·dropout(x) to y (N, outputs), for x (N, inputs).
   void add_to(const Tensor& y, const Tensor& x, const Pass& pass, const Stream& stream);
-  /// Computes w (outputs, inputs) f32 += scale·B·A; if decomposed, then sets its rows' magnitudes.
+  /// Adds scale·B·A to w (outputs, inputs) f32. If decomposed, then scales the rows of w to their
+  /// magnitudes.
   void merge_into(const Tensor& w, const Stream& stream);
   bool decomposes() const { return magnitude_.has_value(); }
   /// Sets the magnitudes to the norms of the weight's rows.
   void start_magnitudes(const Parameter& weight, const Stream& stream);
-  /// m/n and n of each output; m/n is 1 for outputs without an adapter. Needs W in f32.
+  /// The factor m/n and the norm n of each output; m/n is 1 for outputs without an adapter. Needs W
+  /// in f32.
   struct RowFactors {
     Tensor factors, norms;
   };
   RowFactors row_factors(const Parameter& weight, const Stream& stream) const;
-  /// Contributes the gradient of the magnitudes. z (N, outputs) is the value before the
-  /// multiplication; overwritten.
+  /// Contributes the gradient of the magnitudes. z (N, outputs) is the product before its
+  /// multiplication by m/n; it is overwritten.
   void contribute_magnitudes(const Tensor& z, const Tensor& dy, const RowFactors& rows,
                              const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) {
@@ -60,7 +62,7 @@ class LowRankAdapter {
     if (magnitude_) visit(*magnitude_);
   }
 
-  /// Returns x after dropout in training.
+  /// Returns x, with dropout applied in training.
   Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream,
                  const TokenRows& rows = {}) const;
   /// Returns scale·B as (outputs, parts·r), to multiply with the parts' concatenated products.
@@ -87,7 +89,7 @@ class LowRankAdapter {
   std::optional<Parameter> magnitude_;
 };
 
-/// The gradients of A and B: written by the constructor, complete on destruction.
+/// Writes the gradients of A and B in its constructor; its destructor marks them as complete.
 class AdapterGradients {
  public:
   AdapterGradients(LowRankAdapter& adapter, const Tensor& dy, const Tensor& x, const Pass& pass,
@@ -123,13 +125,13 @@ struct RowRange {
   std::int64_t begin, end;
 };
 
-/// The outputs of a product that have a bias: all, none, or those in some ranges.
+/// The outputs of a product that have a bias: all, none, or the rows in some ranges.
 struct BiasRows {
   BiasRows(bool all) : exists(all) {}
   BiasRows(std::vector<RowRange> some) : exists(true), ranges(std::move(some)) {}
   bool exists;
   std::vector<RowRange> ranges{};  // in order; none: all
-  /// Number of rows in [begin, end) with a bias.
+  /// Returns the number of rows in the range that have a bias.
   std::int64_t count(RowRange rows) const;
 };
 
@@ -157,15 +159,17 @@ class Linear final : public Module {
   void visit_linears(const LinearVisitor& visit) override { visit(*this); }
   Parameter& weight() { return weight_; }
   const Parameter& weight() const { return weight_; }
-  /// Two operations per weight and product; a frozen weight has no gradient product.
+  /// Counts two operations per weight and product; a frozen weight has no product for its gradient.
   TokenFlops flops() const;
   /// Sets the modules that the map consists of in a Hugging Face folder, and their rows.
-  /// `transposed`: weights are stored as (inputs, outputs); `orders`: row orders of the first ones.
+  /// `transposed`: weights are stored as (inputs, outputs); `orders`: row orders of the first
+  /// modules.
   void set_in_files(const std::vector<std::string>& modules, const std::vector<std::int64_t>& rows,
                     bool transposed, const std::vector<RowGroups>& orders = {});
   /// Null without a bias.
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
-  /// Acquires the bias for a product, 0 for outputs without one; empty if no output has a bias.
+  /// Acquires the bias for a product, with zeros for outputs without a bias; empty if no output has
+  /// one.
   Weight acquire_bias(const Stream& stream) const;
   /// Attaches an adapter for the outputs that `parts` cover.
   void set_adapter(std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
@@ -186,8 +190,8 @@ class Linear final : public Module {
   std::unique_ptr<LowRankAdapter> adapter_;
 };
 
-/// The gradients of weight, bias and adapter: written by the constructor, complete on destruction.
-/// Weights may be read until then.
+/// Writes the gradients of weight, bias and adapter in its constructor; its destructor marks them
+/// as complete. Weights may be read until then.
 class LinearGradients {
  public:
   /// x: the result of Linear::kept.
@@ -201,7 +205,7 @@ class LinearGradients {
   void write_bias_gradient(kernels::GradientMode mode);
   void round_gradient();
   Linear& linear_;
-  Tensor dy_;          // if decomposed, before the magnitudes
+  Tensor dy_;          // if decomposed, the gradient before the multiplication by m/n
   Tensor product_dy_;  // in the form that products read
   const Pass& pass_;
   const Stream& stream_;

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// FLOPs per token of a scan in chunks of 64: the two products within a chunk, of which half is
-/// used, and the two with the state.
+/// Returns the FLOPs per token of a scan in chunks of 64: two products within a chunk, of which
+/// half is used, and two with the state.
 inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   constexpr double kChunk = 64;
   const auto values = static_cast<double>(scan.values()),
@@ -18,7 +18,8 @@ inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   return values * (kChunk + 4 * state) + static_cast<double>(scan.groups) * kChunk * state;
 }
 
-/// FLOPs of a scan's backward per FLOP of its forward: two gradients per product, and states again.
+/// FLOPs of a scan's backward per FLOP of its forward: two gradients per product, and the states
+/// are recomputed.
 inline constexpr double kScanBackward = 2.6;
 
 /// A mixer that processes tokens by a recurrence: y = residual + c_proj(norm(scan(conv(p)), z)); p,
@@ -59,8 +60,8 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
                  std::int64_t gate, std::int64_t gain, const Stream& stream);
 
  private:
-  /// First and last state of a scan, as in StateSpaceInput::first_state; undefined: zeros,
-  /// unwanted.
+  /// First and last state of a scan. An undefined first state means zeros (see
+  /// StateSpaceInput::first_state); the last state is undefined if it is not wanted.
   struct States {
     Tensor first{}, last{};
   };
@@ -70,15 +71,16 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   };
   virtual Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
                       const Pass& pass, const Stream& stream) = 0;
-  /// Writes the scan's columns of dproduct and its parameters' gradients. Returns dconvolved.
+  /// Writes the columns of dproduct that the scan reads in `product`, and the gradients of the
+  /// scan's parameters. Returns dconvolved.
   virtual Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
                                const Tensor& product, const StateGradients& states,
                                const Pass& pass, const Stream& stream) = 0;
-  /// Advances each text by one token, with rows (N, any).
+  /// Advances each text by one token. `convolved` and `product`: (N, any), a row per token.
   virtual Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                            const Tensor& texts, const Stream& stream) = 0;
   virtual Shape scan_state(std::int64_t texts) const = 0;
-  /// FLOPs per token of a long sequence.
+  /// Returns the FLOPs per token of a long sequence.
   virtual double scan_flops() const = 0;
   friend class StateSpaceMixer;
   friend class DeltaRuleMixer;
@@ -217,11 +219,11 @@ class DeltaRuleMixer final : public RecurrentMixer {
   Parameter log_rate_, step_bias_;
 };
 
-/// The BK core as an encoder's mixer: y = residual + c_proj(norm(g ⊙ silu(z))). Each token gives M
-/// potentials v and a gate z, the rows of c_in in this order; g are the real and imaginary parts of
-/// the diagonals of (T − z·I)⁻¹, T being the second difference along the tokens with v on its
-/// diagonal. Tokens exchange information through 2·M numbers, in both directions, so it cannot
-/// generate. The gain is "<name>.norm.weight" (2·M).
+/// The BK core as an encoder's mixer: y = residual + c_proj(norm(g ⊙ silu(z))). The rows of c_in
+/// are M potentials v and a gate z per token, in this order. g are the real and imaginary parts of
+/// the diagonals of (T − z·I)⁻¹, in which z is a constant and T the second difference along the
+/// tokens with v on its diagonal. Tokens exchange information in both directions, through 2·M
+/// numbers, so the mixer cannot generate. The gain is "<name>.norm.weight" (2·M).
 class ResolventMixer final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -244,7 +246,8 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
   /// Throws Error, since later tokens would change earlier outputs.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  /// One quotient and one product of complex numbers per pivot, and some more in the adjoint.
+  /// Counts one quotient and one product of complex numbers per pivot, and some more in the
+  /// adjoint.
   TokenFlops flops(std::int64_t) const override {
     return flops_with(40 * static_cast<double>(potentials_), 2.5);
   }
@@ -262,13 +265,13 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
   Parameter gain_;
 };
 
-/// Multiplies each head's values along the tokens by a matrix T + U·Vᵀ: y = residual + c_proj((T +
-/// D⁻¹·U·Vᵀ)·x). U and V have `rank` columns; D is the number of tokens that a row sums over. If
-/// causal, only the lower triangle is used, and T has taps for a token and the previous one; if
-/// bidirectional, also for the next one, and it cannot generate. With `positions` = 0, the rows of
-/// c_in are x, V, U and the taps, in this order; otherwise V, U and the taps are learned per
-/// position and shared by all texts: "<name>.factors.weight" (positions, 2·heads·rank), V before U,
-/// and "<name>.taps.weight" (positions, heads·taps). O(T·rank).
+/// Multiplies each head's values along the tokens by a matrix T + U·Vᵀ: y = residual +
+/// c_proj((T + D⁻¹·U·Vᵀ)·x). U and V have `rank` columns; D is the number of tokens that a row sums
+/// over. If causal, only the lower triangle is used, and T has taps for a token and the previous
+/// one. If bidirectional, T also has taps for the next one, and the mixer cannot generate. With
+/// `positions` = 0, the rows of c_in are x, V, U and the taps, in this order; otherwise V, U and
+/// the taps are learned per position and shared by all texts: "<name>.factors.weight" (positions,
+/// 2·heads·rank), V before U, and "<name>.taps.weight" (positions, heads·taps). O(T·rank).
 class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -316,7 +319,8 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
     kernels::Columns taps;
   };
   Parts parts_of(const Tensor& product, const Tensor& positions, const Stream& stream);
-  /// States before and after the tokens in generation. Undefined: none, or not wanted.
+  /// States before and after the tokens in generation. first_state and value are undefined if there
+  /// are none, last_state if it is not wanted.
   struct BoundaryStates {
     Tensor first_state{}, last_state{};  // of the scan
     Tensor value{};                      // (1, 1, H·P), x before the first token

@@ -9,12 +9,13 @@ class Linear;
 using LinearVisitor = std::function<void(Linear&)>;
 
 /// A differentiable function with parameters and an explicit backward. Forward saves on the tape
-/// what backward takes from it.
+/// the tensors that backward takes from it.
 class Module {
  public:
   virtual ~Module() = default;
   virtual Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) = 0;
-  /// Returns the gradient of x; passes the parameters' gradients on as GradientContributions.
+  /// Returns the gradient of x, and contributes the gradients of the parameters
+  /// (GradientContribution).
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
   /// Runs backward without computing the gradient of x, for inputs such as data.
   virtual void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) {

@@ -62,7 +62,8 @@ struct Transformer {
 /// Pre-norm transformer. Weights "<name>.h.0.attn.…", "cross", "mlp", and "<name>.relative.weight".
 Node transformer(const ModuleName& name, const std::string& reads, const Transformer& spec);
 
-/// Inputs for choosing a layer's branches, of width C; some branches attend to `source`.
+/// Sizes and tensors from which a LayerMaker makes the branches of a layer of width C. Branches may
+/// attend to `source`.
 struct LayerInputs {
   std::int64_t width, tokens;               // C, N
   std::shared_ptr<EncoderOutput> source{};  // or null
@@ -100,7 +101,8 @@ struct ConvolutionSpec {
 };
 /// Convolution over the one to three spatial dimensions of the input.
 ModuleMaker convolution(const ConvolutionSpec& spec);
-/// Window of odd `size` in each dimension, centered on each position, or on every `stride`th.
+/// Returns a window of odd `size` in each dimension, centered on each position, or on every
+/// `stride`th one.
 kernels::Window around(std::int64_t size, const kernels::SpatialSizes& stride = {1, 1, 1});
 ModuleMaker group_norm(std::int64_t groups, float epsilon = 1e-5f);
 ModuleMaker norm(const NormSpec& spec = {});
@@ -134,7 +136,7 @@ ModuleMaker token(std::int64_t index);
 /// Averages over all positions or tokens, giving (C).
 ModuleMaker mean();
 
-// Losses. Each is a mean; the network's loss is their sum, each times its `weight`.
+// Losses. Each is a mean; the network's loss is their sum, weighted by `weight`.
 
 struct CrossEntropy {
   double weight = 1;
@@ -142,8 +144,8 @@ struct CrossEntropy {
   /// Divides by the batch's number of valid targets (Batch::targets) instead of all targets.
   bool counts_targets = false;
 };
-/// Cross entropy of logits over classes (K) or tokens (N, K) with `targets` i32, kNoTarget where
-/// ignored. Measures: accuracy.
+/// Cross entropy of logits over classes (K) or tokens (N, K) with `targets` i32, in which kNoTarget
+/// is ignored. Measures: accuracy.
 Node cross_entropy(const std::string& name, const std::string& logits, const std::string& targets,
                    const CrossEntropy& spec = {});
 /// Mean of (x − y)² with `targets` f32. Measures: absolute_error, squared_error, target,
@@ -207,7 +209,7 @@ class ModuleGraph final : public Network {
   /// Returns a part's result in an evaluation pass. Runs only the parts that it depends on.
   Tensor result_of(const std::string& part, const Batch& batch, const Pass& pass,
                    const Stream& stream);
-  /// Tensors of a batch: first those that parts read, then targets.
+  /// Returns the tensors of a batch: first the ones that parts read, then targets.
   std::vector<graph::BatchTensor> batch_tensors() const;
   Batch empty_batch(const BatchForm& form, const Stream& stream) const override {
     return empty_batch(form.examples, stream);

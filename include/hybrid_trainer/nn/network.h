@@ -22,12 +22,13 @@ class PreferenceLoss {
   void set_form(const kernels::PreferenceForm& form) { form_ = form; }
   const kernels::PreferenceForm& form() const { return form_; }
 
-  /// Results for the losses of a batch's targets, (B·T) f32; see kernels::preference_loss.
+  /// Results of `weigh`; see kernels::preference_loss.
   struct PreferenceWeights {
     Tensor pair_losses;  // (B·T) f32
     Tensor weights;      // (B·T) f32
   };
-  /// `counts`: whether to add the batch to the measures.
+  /// Computes the pair losses and weights from the losses of a batch's targets, (B·T) f32. Adds the
+  /// batch to the measures if `counts`.
   PreferenceWeights weigh(const Tensor& losses, const Batch& batch, bool counts,
                           const Stream& stream);
 
@@ -35,7 +36,8 @@ class PreferenceLoss {
   void clear(const Stream& stream);
   /// Returns the measures and resets them. Blocks.
   Measures take(const Stream& stream);
-  /// Log-likelihoods of the halves of the last batch, (B, T) f64 on the stream's device.
+  /// Returns the log-likelihoods of the halves of the last batch, (B, T) f64 on the stream's
+  /// device.
   const Tensor& sums() const { return sums_; }
 
  private:
@@ -44,14 +46,14 @@ class PreferenceLoss {
   Tensor sums_;
 };
 
-/// A model that the phase machine trains, with a single loss. User-defined models implement these
-/// three calls. With several ranks, the weights that they acquire, the gradients that they complete
-/// and their order must not depend on the batch or on its size.
+/// A model that the phase machine trains, with a single loss. User-defined models implement the
+/// three pure virtual functions. With several ranks, these functions must acquire the same weights
+/// and complete the same gradients in the same order for every batch of any size.
 class LossModel {
  public:
   virtual ~LossModel() = default;
   /// Returns the mean loss of the batch, (1) f64 on the stream's device, to be read with
-  /// kernels::wait_for_value. If the tape keeps, saves activations for backward; `gradient_scale`
+  /// kernels::wait_for_value. If tape.keeps(), saves activations for backward; `gradient_scale`
   /// multiplies the gradient of the loss (1/micro-batches if accumulated). Does not block.
   virtual Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                          const Stream& stream) = 0;
@@ -60,7 +62,7 @@ class LossModel {
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
   /// Visits the routing statistics of backward passes; by default none.
   virtual void visit_routings(const RoutingVisitor&) {}
-  /// Preference loss for batches that have "halves"; null if unsupported.
+  /// Returns the preference loss for batches that have "halves"; null if unsupported.
   virtual PreferenceLoss* preference() { return nullptr; }
   /// Returns whether Pass::segment is supported.
   virtual bool supports_segments() const { return false; }
@@ -70,25 +72,27 @@ class LossModel {
   /// Returns Pass::segment for sequences of `time` tokens, given memory.segment_length `wanted`. If
   /// that is 0, segments only long sequences of models with state. Returns 0 for whole sequences.
   std::int64_t segment_for(std::int64_t wanted, std::int64_t time) const;
-  /// Number of times that backward contributes to each gradient, for this Pass::segment.
+  /// Returns the number of times that backward contributes to each gradient, for this
+  /// Pass::segment.
   virtual std::int64_t contributions(const Batch& /*batch*/, std::int64_t /*segment*/) const {
     return 1;
   }
-  /// Number of weights, without padding; by default from visit_parameters.
+  /// Returns the number of weights without padding; by default counts all that visit_parameters
+  /// visits.
   virtual std::int64_t parameter_count();
-  /// FLOPs of forward and backward over the batch; by default one product of each weight with each
-  /// token: two in forward, two in backward, and two for the gradient of a trained weight.
+  /// Returns the FLOPs of forward and backward for the batch. By default counts two per weight and
+  /// token in forward, two in backward, and two more in backward for trained weights.
   virtual double step_flops(const Batch& batch);
 };
 
-/// All parameters in visiting order, including frozen ones.
+/// Returns all parameters in visiting order, including frozen ones.
 inline std::vector<Parameter*> all_parameters(LossModel& model) {
   std::vector<Parameter*> parameters;
   model.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
   return parameters;
 }
 
-/// Trainable parameters in visiting order.
+/// Returns the trainable parameters in visiting order.
 inline std::vector<Parameter*> trainable_parameters(LossModel& model) {
   std::vector<Parameter*> parameters;
   model.visit_parameters([&](Parameter& parameter) {
@@ -126,8 +130,8 @@ class Network : public LossModel {
  public:
   /// Visits the linear maps that may get adapters; by default none.
   virtual void visit_linears(const LinearVisitor&) {}
-  /// Patterns of the weights' names in order of use; weights of different patterns can have
-  /// different locations (see DeviceMap).
+  /// Returns patterns of the weights' names, in order of use. Weights of different patterns can
+  /// have different locations (see DeviceMap).
   virtual std::vector<std::string> parts() const { return {"*"}; }
   /// See WeightStorage::round_inputs.
   void round_inputs(bool rounds) {
@@ -144,8 +148,8 @@ class Network : public LossModel {
                                                  const Stream& /*stream*/) {
     return {};
   }
-  /// Configures parts. Throws ConfigError if a pattern matches no part, if two match the same part,
-  /// or if the network has no settings per part, the default.
+  /// Configures parts. Throws ConfigError if a pattern matches no part, or if two match the same
+  /// part. By default, a network has no settings per part and throws ConfigError for any.
   virtual void set_parts(const std::vector<PartSettings>& settings) {
     for (const PartSettings& part : settings)
       throw ConfigError({"parts: got " + part.pattern +

@@ -51,7 +51,7 @@ class RmsNorm final : public Norm, public Rebuilder {
   kernels::RmsNormSpec spec_;
 };
 
-/// Makes the initial gain of an RMS norm.
+/// Makes the gain of an RMS norm with its initial values.
 Parameter rms_norm_gain(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
                         const Stream& stream);
 
@@ -73,9 +73,10 @@ struct NormSpec {
 std::unique_ptr<Norm> make_norm(const ModuleName& name, std::int64_t width, const NormSpec& spec,
                                 const Stream& stream);
 
-/// Group normalization of (B, D1..Dn, C): per example over all positions and the channels of a
-/// group. Each channel has a gain, "<name>.weight" (initially 1), and a "<name>.bias" (initially
-/// 0). `epsilon` is added to the variance. Throws ShapeMismatch if the groups do not divide C.
+/// Group normalization of (B, D1..Dn, C): normalizes each example over all positions and the
+/// channels of a group. Each channel has a gain, "<name>.weight" (initially 1), and a "<name>.bias"
+/// (initially 0). `epsilon` is added to the variance. Throws ShapeMismatch if the groups do not
+/// divide C.
 class GroupNorm final : public Module, public Rebuilder {
  public:
   struct Spec {

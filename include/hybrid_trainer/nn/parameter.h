@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// Row order of a matrix in a file if it differs: there group by group, each with some rows of
-/// every part; here part by part.
+/// Row order of a matrix in a file, if it differs. The file orders the rows by group, each with
+/// some rows of every part; here they are ordered by part.
 struct RowGroups {
   std::int64_t groups = 1;
   std::vector<std::int64_t> rows{};  // rows of each part in one group; empty: same order
@@ -19,7 +19,8 @@ struct RowGroups {
   std::int64_t rows_of_group() const {
     return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   }
-  /// Calls visit(row here, row there, count) for runs of rows that are contiguous in both orders.
+  /// Calls visit(row here, row in the file, count) for runs of rows that are contiguous in both
+  /// orders.
   template <class Visit>
   void for_each_run(const Visit& visit) const {
     std::int64_t here = 0, of_group = 0;
@@ -49,8 +50,9 @@ inline ModuleName operator/(const ModuleName& whole, const ModuleName& part) {
 /// Storage of a parameter, or of consecutive rows of one, in a Hugging Face folder.
 struct FileTensor {
   std::string name;
-  Shape shape;              // in the folder; of any rank, with the elements in the same order
-  bool transposed = false;  // (inputs, outputs) there, (outputs, inputs) here
+  /// Shape in the folder: of any rank, with the elements in the same order.
+  Shape shape;
+  bool transposed = false;  // (inputs, outputs) in the folder, (outputs, inputs) here
   bool prefixed = true;     // has the prefix of the folder's layout; an untied head does not
   RowGroups order{};        // of the rows here
   /// Stored as one of `parts` equal parts of a tensor, along an additional first dimension.
@@ -59,9 +61,9 @@ struct FileTensor {
   bool channels_first = false;
   /// Stored with a leading dimension of 1.
   bool has_outer = false;
-  bool may_be_missing = false;  // if missing in the folder, it is 0
+  bool may_be_missing = false;  // if it is missing in the folder, the weight is 0
   std::int64_t rows() const { return shape[transposed || has_outer ? 1 : 0]; }  // here
-  /// Shape of the whole tensor in the folder.
+  /// Returns the shape of the whole tensor in the folder.
   Shape whole_shape() const;
 };
 
@@ -75,7 +77,7 @@ enum class Role {
   kRouter,     // the small matrix that chooses experts
 };
 const char* name_of(Role role);  // "matrix", "embedding", ...
-/// Returns whether it is a matrix of a linear map, which Muon orthogonalizes.
+/// Returns whether the role is a matrix of a linear map, which Muon orthogonalizes.
 constexpr bool is_matrix(Role role) { return role == Role::kMatrix || role == Role::kExpert; }
 const std::vector<std::string>& role_names();
 
@@ -89,14 +91,14 @@ class Parameter {
 
   const std::string& name() const { return name_; }
   const Shape& shape() const { return shape_; }
-  /// Tensors of a Hugging Face folder that the weight consists of, in the order of its rows; rows
-  /// after them are padding. Initially one of the same shape.
+  /// Returns the tensors of a Hugging Face folder that the weight consists of, in the order of its
+  /// rows; further rows are padding. Initially one tensor of the weight's shape.
   const std::vector<FileTensor>& in_files() const { return in_files_; }
   void set_in_files(std::vector<FileTensor> tensors) { in_files_ = std::move(tensors); }
   std::int64_t elements() const { return shape_.elements(); }
   Role role() const { return role_; }
-  /// Number of equal parts of consecutive elements whose gradients have similar magnitudes: a
-  /// matrix's heads if it has any, else its rows; 1 for a vector.
+  /// Returns the number of equal parts of consecutive elements whose gradients have similar
+  /// magnitudes: a matrix's heads if it has any, else its rows; 1 for a vector.
   std::int64_t blocks() const { return blocks_; }
   void set_blocks(std::int64_t blocks) {
     require(blocks > 0 && elements() % blocks == 0, "the blocks of a weight must be equal parts");
@@ -121,11 +123,11 @@ class Parameter {
     const MemoryLabel label(name_);
     return Weight(*storage_, dtype, use, stream);
   }
-  /// Acquires the master weights.
+  /// Acquires the FP32 master weights.
   Weight acquire_master(const Stream& stream, Use use = Use::kRead) const {
     return acquire(DType::kF32, stream, use);
   }
-  /// Returns the masters in place, for copies (see WeightStorage::master_in_place).
+  /// Returns the FP32 master weights in place, for copies (see WeightStorage::master_in_place).
   Tensor master_in_place() const { return storage_->master_in_place(); }
   const WeightStorage& storage() const { return *storage_; }
   WeightStorage& storage() { return *storage_; }
@@ -138,7 +140,7 @@ class Parameter {
     const MemoryLabel label(name_);
     storage_->compute_in(role_ == Role::kVector ? DType::kF32 : own_dtype_.value_or(dtype), stream);
   }
-  /// Overrides the dtype of compute_in from its next call on, unless empty.
+  /// Sets a dtype that replaces the argument of compute_in from its next call on; empty: none.
   void set_fixed_compute_dtype(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
@@ -157,7 +159,7 @@ class Parameter {
     contributed_ = 0;
   }
   void end_gradient(const Stream& stream);
-  /// Detaches a sink that is about to be destroyed; its gradient, if any, is gone.
+  /// Detaches a sink that is about to be destroyed. Its gradient, if any, is lost.
   void leave(const GradientSink& sink) {
     if (sink_ != &sink) return;
     sink_ = nullptr;

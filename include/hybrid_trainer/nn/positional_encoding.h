@@ -21,7 +21,7 @@ struct RotaryScaling {
   double mscale_all_dim = 0;
   bool truncate = true;
 
-  /// Returns it with unspecified values filled in, for a model with `context` positions.
+  /// Returns a copy with all unspecified values filled in, for a model with `context` positions.
   RotaryScaling resolved(std::int64_t context) const;
 
   template <class Self, class Visitor>
@@ -75,7 +75,7 @@ class RotaryTable {
   /// Returns whether the angle between two tokens depends only on their distance.
   bool is_relative() const { return !is_dynamic(); }
 
-  /// Rows (any, D) f32: cosines, then sines.
+  /// A table (any number of rows, D) f32. Each row has D/2 cosines, then D/2 sines.
   struct Angles {
     Tensor table;
     bool by_token = false;  // row i belongs to token i of the batch instead of position i
@@ -83,8 +83,9 @@ class RotaryTable {
   /// Reads the document lengths of a batch (B, T) if angles depend on them: if the scaling is
   /// dynamic, and T is longer than the original context. In that case waits for the positions.
   void read_documents(const Tensor& positions, const Stream& stream);
-  /// Returns angles for sequences of `length` positions. With several documents, whose positions
-  /// were passed to read_documents last, each is rotated as if it were alone.
+  /// Returns angles for sequences of `length` positions. If these contain several documents, their
+  /// positions must have been passed to read_documents last, and each document is rotated as if it
+  /// were the only one.
   Angles of_sequences(std::int64_t length, bool has_documents, const Stream& stream);
   /// Returns angles for decoding: row t < `positions` belongs to a sequence of t + 1 tokens.
   Angles by_step(std::int64_t positions, const Stream& stream);
@@ -107,7 +108,8 @@ class RotaryTable {
   double theta_;
   RotaryScaling scaling_;
   std::int64_t context_, head_size_;
-  std::int64_t length_ = 0;  // sequence length of table_, if it depends on that
+  /// Sequence length that table_ was computed for, if its angles depend on the length.
+  std::int64_t length_ = 0;
   Tensor table_, step_table_, document_table_;
   std::vector<std::int64_t> documents_;  // lengths of the documents in document_table_, in order
 };
@@ -132,7 +134,8 @@ class RelativeBias {
     std::int64_t heads = 1;  // of queries
     RelativeBuckets buckets{};
   };
-  /// Throws ConfigError if there are too few buckets, or more than distances.
+  /// Throws ConfigError if there are too few buckets or distances, or if a bidirectional bias has
+  /// an odd number of buckets.
   RelativeBias(const ModuleName& name, const Spec& spec, const Stream& stream);
 
   /// Registers a layer with this number of heads. Throws ConfigError if it differs from the spec.

@@ -13,20 +13,22 @@ namespace hybrid_trainer {
 enum class Operand { kInput, kWeight, kGradient };
 inline constexpr std::size_t kOperands = 3;
 
-/// Largest magnitudes of tensors in recent updates, the basis of FP8 scales (delayed scaling).
+/// History of the largest magnitudes of tensors in the last kUpdates updates, from which FP8 scales
+/// are computed (delayed scaling).
 class MagnitudeHistory {
  public:
   static constexpr std::size_t kUpdates = 16;
 
   explicit MagnitudeHistory(std::size_t tensors);
-  /// Allocates the device memory, once. `host`: for copies of it.
+  /// Allocates the device memory on the first call. `host`: for copies of the magnitudes in host
+  /// memory.
   void allocate(const Stream& stream, const Stream& host);
   /// Returns the largest magnitude of the recorded updates, (1) f32; 0 before the first.
   Tensor expected(std::size_t tensor) const {
     const auto at = static_cast<std::int64_t>(tensor);
     return expected_.rows(at, at + 1);
   }
-  /// Returns the largest magnitude since clear, (1) f32, for kernels to raise.
+  /// Returns the largest magnitude since clear, (1) f32, which kernels update.
   Tensor current(std::size_t tensor) const {
     const auto at = static_cast<std::int64_t>(tensor);
     return current_.rows(at, at + 1);
@@ -37,7 +39,7 @@ class MagnitudeHistory {
   /// Appends the magnitudes of an update, replacing the oldest. Blocks.
   void wait_for_update(const std::vector<float>& largest, const Stream& stream);
   void save(State& state) const;
-  /// Resets if the state has no history. Throws DataError if it belongs to another model.
+  /// Resets if the state has no history. Throws DataError if the history belongs to another model.
   void load(const State& state, const Stream& stream);
 
  private:

@@ -28,7 +28,8 @@ struct ResidualSpec {
   bool post_norm = false;  // norms follow the sums; branches then have no last_norm
 };
 
-/// Kept numbers by level of recomputation: the levels of Rebuild, then only the block's input.
+/// Numbers that a block keeps at each level of recomputation: the levels of Rebuild, then the level
+/// that keeps only the block's input.
 using BlockKept = std::array<double, kRebuilds + 1>;
 
 /// A block of residual branches, with norms before the branches or after the sums (post-norm).
@@ -88,9 +89,9 @@ class ResidualBlock final : public Module {
 };
 
 /// Distributes recomputation over the blocks of a stack, so that it saves `share` of the memory
-/// saved by keeping only block inputs. First drops the outputs of activation functions, then of
-/// norms, then of attention, last whole blocks; each level starts with the first block, since
-/// backward frees the memory of later blocks before it recomputes earlier ones.
+/// that keeping only the blocks' inputs would save. First drops the outputs of activation
+/// functions, then of norms, then of attention, last whole blocks; each level starts with the first
+/// block, since backward frees the memory of later blocks before it recomputes earlier ones.
 class Recomputation {
  public:
   Recomputation(std::span<const BlockKept> blocks, double share);
@@ -134,10 +135,10 @@ class BlockStack {
   }
   bool supports_segments() const;  // whether all blocks do
   bool carries_state() const;      // whether any block does
-  /// FLOPs per token of sequences of `time` tokens.
+  /// Returns the FLOPs per token of sequences of `time` tokens.
   TokenFlops flops(std::int64_t time) const;
   double recomputed_flops(std::int64_t time, double share) const;
-  /// Patterns of each block's weight names, "h.0.*".
+  /// Returns a pattern of each block's weight names, "h.0.*".
   std::vector<std::string> patterns() const;
   bool has_final_norm() const { return final_norm_ != nullptr; }
   void visit_parameters(const ParameterVisitor& visit) {

@@ -29,9 +29,10 @@ struct BranchState {
   virtual ~BranchState() = default;
   /// Grows to `tokens` tokens per text, preserving the contents.
   virtual void grow(std::int64_t tokens, const Stream& stream) = 0;
-  /// Returns whether a text can return to any token; recurrent states restart or restore a copy.
+  /// Returns whether a text can return to any earlier token. A recurrent state can only restart or
+  /// restore a copy.
   virtual bool can_rewind() const { return true; }
-  /// Returns whether it can return to the position at the last call of keep.
+  /// Returns whether a text can return to its position at the last call of keep.
   virtual bool can_keep() const { return can_rewind(); }
   /// Saves a copy of a text's state, if needed to return to it. Replaces the previous copy. Throws
   /// OutOfMemory.
@@ -47,7 +48,7 @@ struct BranchState {
   virtual bool can_record() const { return false; }
 };
 
-/// Largest number of tokens decoded together with the same bits as one by one.
+/// Largest number of tokens that can be decoded together with the same bits as one at a time.
 inline constexpr std::int64_t kMaxBitExactTokens = kernels::kFewRows;
 
 /// Capacity of a state.
@@ -56,9 +57,9 @@ struct DecodeCapacity {
   std::int64_t tokens = 0;  // of each text
 };
 
-/// The texts that tokens belong to, at the positions of Pass::positions.
+/// The texts that tokens belong to. Pass::positions contains the positions of the tokens.
 struct DecodeTexts {
-  /// If `each` is undefined: the text that starts with all of the tokens; its old state is ignored.
+  /// If `each` is undefined: the text that begins with these tokens; its old state is ignored.
   std::int64_t begun = 0;
   Tensor each{};                        // (B·T) i32, text of each token; with several texts, T = 1
   std::optional<std::int64_t> alone{};  // with `each`: the text of all tokens, if known
@@ -86,19 +87,19 @@ class ResidualBranch {
     ForwardOnlyTape tape(pass);
     return forward(x, residual, tape, stream);
   }
-  /// Null for a branch without state.
+  /// Makes the state for generation; null for a branch without state.
   virtual std::unique_ptr<BranchState> make_state(DecodeCapacity, DType, const Stream&) const {
     return nullptr;
   }
   /// Returns whether sequences can be processed in segments (Pass::carry): the branch processes
-  /// tokens independently, or passes its state on.
+  /// tokens independently, or passes its state to the next segment.
   virtual bool supports_segments() const { return false; }
   /// Returns whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
   /// Initializes the weights from the seed.
   virtual void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                           const Stream& stream) = 0;
-  /// FLOPs per token of sequences of `time` tokens.
+  /// Returns the FLOPs per token of sequences of `time` tokens.
   virtual TokenFlops flops(std::int64_t time) const = 0;
   virtual KeptNumbers kept() const = 0;
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
@@ -110,7 +111,7 @@ class ResidualBranch {
 
 /// Names of a branch's two products in a Hugging Face folder.
 struct ProductFiles {
-  std::vector<std::string> first{};  // the module or its parts; empty: the name here
+  std::vector<std::string> first{};  // the module or its parts; empty: same name as here
   std::string last{};
   bool transposed = false;  // see Linear::set_in_files
   /// Row orders of `first`'s modules; an order with rows may cover several of the branch's parts.
@@ -146,7 +147,8 @@ class TwoProductBranch : public ResidualBranch {
   TokenFlops flops_with(double of_f, double backward) const {
     return first_.flops() + projection_.flops() + TokenFlops{of_f, backward * of_f, of_f};
   }
-  /// `rows`: of the parts, unless files.orders has them.
+  /// Sets the names and row orders in files. `rows`: number of rows of each part, unless
+  /// files.orders has them.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
 
@@ -154,7 +156,6 @@ class TwoProductBranch : public ResidualBranch {
   Rebuild recomputed_;
 };
 
-/// Makes a branch with a name.
 using BranchMaker =
     std::function<std::unique_ptr<ResidualBranch>(const ModuleName& name, const Stream& stream)>;
 

@@ -67,21 +67,23 @@ class SegmentCarry {
   bool needs_last_ = false;
 };
 
-/// Final states of a batch's sequences, without gradient; sequences of the next batch that continue
-/// the same texts start from them. Stored by branch, in rows of all sequences of a batch.
+/// Final states of a batch's sequences, without gradients. Sequences of the next batch that
+/// continue the same texts start from them. Each branch has one state, in tensors with a row per
+/// sequence.
 class RowStates {
  public:
   /// Sets the number of sequences in a batch.
   void set_sequences(std::int64_t all) { all_ = all; }
-  /// Returns `count` sequences' initial states, rows in `dtype`; none before the first commit.
+  /// Returns the initial states of `count` sequences from `first` on, with the states' `rows` in
+  /// `dtype`; empty before the first commit.
   std::vector<SegmentCarry::State> first_states(std::int64_t first, std::int64_t count, DType dtype,
                                                 const Stream& stream) const;
-  /// Stores the final states of the sequences from `first` on until commit.
+  /// Stores the final states of the sequences from `first` on; commit makes them available.
   void remember(std::int64_t first, const std::vector<SegmentCarry::State>& last_states,
                 const Stream& stream);
   /// Makes the remembered states the initial states of the next batch.
   void commit() { std::swap(now_, next_); }
-  /// Saves as "carried.<branch>.rows" and ".scan".
+  /// Saves the states as "carried.<branch>.rows" and "carried.<branch>.scan".
   void save(State& state) const;
   void load(const State& state, const Stream& stream);
 
@@ -95,7 +97,8 @@ class SegmentSteps {
  public:
   /// Runs forward up to the input x of the head.
   virtual Tensor hidden(const Batch& segment, ActivationTape& tape, const Stream& stream) = 0;
-  /// Writes the undivided losses of the tokens, (B·T) f32, from x, which it may overwrite.
+  /// Computes the undivided losses of the tokens from x, which may be overwritten, and writes them
+  /// to of_rows, (B·T) f32.
   virtual void losses(const Tensor& of_rows, const Tensor& x, const Batch& segment,
                       float gradient_scale, ActivationTape& tape, const Stream& stream) = 0;
   virtual void backward_from_losses(const Batch& segment, ActivationTape& tape,
@@ -108,13 +111,15 @@ class SegmentSteps {
 /// Processes sequences in segments of Pass::segment tokens: forward computes the loss and keeps
 /// each segment's initial state on the tape; backward runs from the last segment to the first. The
 /// last Pass::kept_segments keep their activations, the others are recomputed. Gradients are exact,
-/// except that they stop at Pass::states, with which sequences begin and end if set.
+/// except that they do not flow back into the previous batch if sequences continue its states
+/// (Pass::states).
 class SegmentedPass {
  public:
-  /// Returns the mean loss, (1) f64; with Pass::loss_may_wait backward writes it.
+  /// Returns the mean loss, (1) f64; if Pass::loss_may_wait, backward writes its value.
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  SegmentSteps& steps, const Stream& stream);
-  /// Processes heads in backward's order, so that the bits do not depend on kept activations.
+  /// Runs the heads of all segments in backward order, so that the bits do not depend on the number
+  /// of segments that keep their activations.
   void backward(const Batch& batch, ActivationTape& tape, SegmentSteps& steps,
                 const Stream& stream);
 

@@ -22,10 +22,11 @@ class TokenConvolution {
   /// Maps x (B, T, any) to (B, T, channels). before: (B, taps − 1, channels), earlier rows, or
   /// undefined.
   Tensor forward(const Tensor& x, const Tensor& before, const Pass& pass, const Stream& stream);
-  /// Writes its columns of dx, the parameters' gradients, and dbefore if defined.
+  /// Writes columns [first, first + channels) of dx, the parameters' gradients, and dbefore if it
+  /// is defined.
   void backward(const Tensor& dx, const Tensor& dbefore, const Tensor& dy, const Tensor& x,
                 const Tensor& before, const Pass& pass, const Stream& stream);
-  /// Adds drows, the gradient of the result of `remember` for each sequence, to dx.
+  /// Adds drows, the gradient of the rows that `remember` stores for each sequence, to dx.
   void remember_backward(const Tensor& dx, const Tensor& drows, const Stream& stream) const;
   /// Decodes one token of each text. x: (N, any), state: (texts, taps − 1, channels), texts: (N)
   /// i32. Returns (N, channels).

@@ -11,8 +11,9 @@ namespace hybrid_trainer {
 class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
-  /// Returns the values for work enqueued on `stream` until release: f32 are the masters, bf16 is
-  /// the compute copy. `use` of release says if they changed. Throws Error if there is no such copy.
+  /// Returns the values for work that is enqueued on `stream` before release: the FP32 master
+  /// weights, or the bf16 compute copy. Throws Error if there is no copy in this dtype. `use` of
+  /// release states whether the values changed.
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
   virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
   /// Computes y = x·wᵀ + bias + residual (see kernels::linear_forward) directly from the stored
@@ -24,34 +25,37 @@ class WeightStorage {
   /// Sets whether `multiply` may round its operands for speed: used in generation, not when
   /// measuring a loss. Initially off.
   virtual void round_inputs(bool /*rounds*/) {}
-  /// Looks up y[n] = row indices[n] directly from the stored form, if faster; see multiply. y: (N,
-  /// columns), indices: (N) i32.
+  /// Sets y[n] to row indices[n] of the weight directly from the stored form. Returns false and
+  /// does nothing if that would not be faster. y: (N, columns), indices: (N) i32.
   virtual bool look_up(const Tensor& /*y*/, const Tensor& /*indices*/, const Stream&) {
     return false;
   }
-  /// Returns the masters in place, for copies while nobody has acquired them. After writing to
-  /// them, call refresh_compute_copy. Undefined for a frozen weight without masters.
+  /// Returns the FP32 master weights in place, for copies while they are not acquired. After
+  /// writing to them, call refresh_compute_copy. Undefined for a frozen weight without master
+  /// weights.
   virtual Tensor master_in_place() const = 0;
-  /// bf16: keeps a compute copy in addition to the masters, initially equal to them; f32: frees it.
+  /// Sets the dtype that products read. bf16 adds a compute copy, rounded from the FP32 master
+  /// weights; f32 frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
   /// Returns the fixed address of the values that acquire returns; null if acquire moves them or
-  /// waits. The values stay there after release. Recorded work (see Recording) may reread them as
-  /// long as neither this nor master_in_place has changed.
+  /// waits. The values stay at this address after release. Recorded work (see Recording) may reread
+  /// them until this address or master_in_place changes.
   virtual const void* fixed_place() const { return nullptr; }
   /// Returns whether acquire returns values of the dtype in place on the stream's device, without
-  /// memory or work, so that many can be held at the same time.
+  /// memory or work, so that many weights can be acquired at the same time.
   virtual bool stays(DType, const Stream&) const { return false; }
-  /// Updates the compute copy, if there is one, from the masters.
+  /// Updates the compute copy, if there is one, from the FP32 master weights.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
-  /// Offloads the masters to host memory of `home` if a compute copy replaces them; acquire then
-  /// returns them there. Throws OutOfMemory without moving them. By default does nothing.
+  /// Offloads the FP32 master weights to the host memory of `home` if there is a compute copy;
+  /// acquire then returns the offloaded tensor. Throws OutOfMemory without moving them. By default
+  /// does nothing.
   virtual void offload_master(const Stream&, const Stream&) {}
-  /// Restores offloaded masters at the next acquire.
+  /// Restores offloaded master weights at the next acquire.
   virtual void restore_master() {}
 };
 
-/// Values that exist while they are held.
+/// Values that exist while they have holders.
 class HeldValues {
  public:
   /// Calls make() for the first holder.
@@ -61,7 +65,7 @@ class HeldValues {
     ++holders_;
     return values_;
   }
-  /// Returns the values to the last holder for disposal; undefined for others.
+  /// Removes a holder. Returns the values for disposal if this was the last one, else undefined.
   Tensor release() noexcept { return --holders_ == 0 ? std::exchange(values_, {}) : Tensor{}; }
 
  private:
@@ -69,7 +73,7 @@ class HeldValues {
   int holders_ = 0;
 };
 
-/// Masters and compute copy in device memory.
+/// FP32 master weights and an optional bf16 compute copy in device memory.
 class ResidentWeight final : public WeightStorage {
  public:
   /// `master`: f32.
@@ -93,7 +97,7 @@ class ResidentWeight final : public WeightStorage {
   const Tensor& master() const { return master_ ? master_ : offloaded_; }
   Tensor master_;  // undefined while offloaded
   Tensor copy_;    // bf16, or undefined
-  /// The master's memory while offloaded; kept for reuse, since it may still be read.
+  /// Host memory of offloaded master weights; kept for reuse, since it may still be read.
   Tensor offloaded_;
   bool restored_ = true;
 };
@@ -102,7 +106,7 @@ class ResidentWeight final : public WeightStorage {
 class [[nodiscard]] Weight {
  public:
   Weight() = default;  // no values
-  /// Holds values without storage.
+  /// Wraps values that no storage owns.
   explicit Weight(Tensor values) : values_(std::move(values)) {}
   Weight(WeightStorage& storage, DType dtype, Use use, const Stream& stream)
       : values_(storage.acquire(dtype, stream)), use_(use), storage_(&storage), stream_(&stream) {}
@@ -125,14 +129,16 @@ class [[nodiscard]] Weight {
   const Stream* stream_ = nullptr;
 };
 
-/// A weight whose f32 masters are stored elsewhere; the device holds only the values that products
-/// read, in f32 or bf16. The owner of the masters reports when these are no longer a copy of them.
+/// A weight whose FP32 master weights are stored elsewhere. The device stores only the values that
+/// products read, in f32 or bf16. The owner of the master weights reports (set_exact) if these are
+/// no longer a copy of them.
 class LiveWeight final : public WeightStorage {
  public:
   /// `master`: f32, in any location. Copies it to the device immediately, in f32.
   LiveWeight(Tensor master, const Stream& stream);
-  /// If the live values are bf16, acquires f32 as a temporary: the masters if the live values are
-  /// copied from them, else the widened live values. Changes to it are lost.
+  /// If the live values are bf16, acquires f32 as a temporary, whose changes are lost: a copy of
+  /// the master weights if the live values are the rounded master weights, else the widened live
+  /// values.
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use, const Stream&) noexcept override {
     if (dtype != live_.dtype()) widened_.release();
@@ -142,7 +148,7 @@ class LiveWeight final : public WeightStorage {
   void compute_in(DType dtype, const Stream& stream) override;
   bool stays(DType dtype, const Stream&) const override { return dtype == live_.dtype(); }
   DType compute_dtype() const override { return live_.dtype(); }
-  /// Copies the masters to the live values.
+  /// Copies the FP32 master weights to the live values.
   void refresh_compute_copy(const Stream& stream) override {
     refresh_from(StagedTensor(master_, Use::kRead, stream, master_.pool() != stream.pool()),
                  stream);
@@ -150,14 +156,15 @@ class LiveWeight final : public WeightStorage {
   /// Values that products read, f32 or bf16; their owner writes them.
   const Tensor& live() const { return live_; }
   void set_exact(bool exact) { is_exact_ = exact; }
-  /// Refreshes from loaded masters: the rows of `masters`, from row `first_row` on.
+  /// Copies master weights that are loaded already to the live values: the rows of `masters`, from
+  /// row `first_row` on.
   void refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row = 0);
 
  private:
   Tensor master_;
   Tensor live_;
   HeldValues widened_;
-  bool is_exact_ = true;  // the live values are the rounded masters
+  bool is_exact_ = true;  // the live values are the rounded master weights
 };
 
 }  // namespace hybrid_trainer

@@ -21,9 +21,9 @@ struct ModelTexts {
   std::vector<ComparedAnswer> answers{};
 };
 
-/// Writes and reads `RUN/answers.json`:
-/// {"answers":[{"prompt","wanted","before","after","held_out"}]}. A missing or damaged file gives
-/// no answers. Throws IoError.
+/// Write and read `RUN/answers.json`:
+/// {"answers":[{"prompt","wanted","before","after","held_out"}]}. Reading a missing or damaged file
+/// returns no answers. Throw IoError.
 void write_answers(const std::string& file, const std::vector<ComparedAnswer>& answers);
 std::vector<ComparedAnswer> read_answers(const std::string& file);
 

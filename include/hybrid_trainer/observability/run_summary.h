@@ -5,15 +5,16 @@
 
 namespace hybrid_trainer {
 
-/// Steps averaged to estimate the remaining time.
+/// Number of steps that are averaged to estimate the remaining time.
 inline constexpr std::int64_t kStepsOfMean = 300;
 
 /// Totals of one phase over a run.
 struct PhaseUse {
   std::int64_t steps = 0;
-  StepRecord sum;   // all steps as one: the peak of each kind, at different moments
+  StepRecord sum;   // all steps as one, with the peak of each memory kind over the steps
   double cost = 0;  // in Full steps
-  /// Peak of total device memory, from the end of its entry to the end of the next phase's entry.
+  /// Peak of total device memory, from the end of the entry into the phase to the end of the entry
+  /// into the next one.
   std::size_t peak_bytes = 0;
   std::string precision;
 };
@@ -22,7 +23,7 @@ struct PhaseUse {
 struct MemorySaving {
   std::string option, value;
   std::int64_t device_bytes = 0;
-  std::array<std::int64_t, kPhases> by_phase{};  // of each phase's peak
+  std::array<std::int64_t, kPhases> by_phase{};  // saved bytes of each phase's peak
 };
 
 /// A checkpoint kept for its validation loss.
@@ -40,10 +41,10 @@ struct RunSummary {
   std::int64_t parameters = 0;
   std::int64_t effective_batch = 0;  // examples per optimizer step, all micro-batches
   bool masked = false;               // losses of masked tokens, not of next tokens
-  bool counts_examples = false;      // of the last step; see StepRecord
+  bool counts_examples = false;      // see StepRecord::counts_examples; value of the last step
   std::optional<double> final_train_loss;
   std::optional<double> final_validation_loss;
-  std::optional<double> final_average_validation_loss;  // of the mean of the weights
+  std::optional<double> final_average_validation_loss;  // loss with the mean of the weights
   std::optional<BestCheckpoint> best;                   // kept by checkpoint.keep_best
   bool stopped_early = false;                           // by training.patience
   std::int64_t steps = 0;
@@ -53,10 +54,10 @@ struct RunSummary {
   std::array<PhaseUse, kPhases> phases;
   double total_seconds() const { return sum.seconds + sum.overhead_seconds; }
   PredictionCounts predictions;
-  /// Steps by their most severe recovery action; roll backs count once each.
+  /// Number of steps by their most severe recovery action. Each roll back counts once.
   std::array<std::int64_t, kAllRecoveries.size()> recoveries{};
-  /// Steps given up by roll backs, not included in other sums, and the remaining factor of the
-  /// schedule's learning rate.
+  /// Number of steps given up by roll backs, which other sums do not include; and the factor on the
+  /// schedule's learning rate that remains.
   std::int64_t rolled_back_steps = 0;
   double learning_rate_factor = 1;
   /// Peak memory taken from the system, in use or cached, since the program began.
@@ -66,15 +67,16 @@ struct RunSummary {
     std::int64_t times = 0;
     std::size_t bytes = 0;
     double restore_seconds = 0;
-    double waited_seconds = 0;  // of restore_seconds, the time that steps waited
+    double waited_seconds = 0;  // part of restore_seconds for which steps waited
   } offload;
-  /// Steps with pending exact updates and their prediction errors, over the whole run; waits for
-  /// these updates and the worker's time, since the program began. Absent without delayed updates.
+  /// Steps with pending exact updates and their prediction errors, over the whole run; and, since
+  /// the program began, the waits for these updates and the worker's time. Absent without delayed
+  /// updates.
   struct Speculation {
     std::int64_t steps = 0, waits = 0;
-    std::int64_t errors = 0;  // count for the mean
+    std::int64_t errors = 0;  // number of errors in error_sum
     double error_sum = 0;
-    std::size_t device_bytes = 0;  // peak of state, masters and predictions in Predict, by kind
+    std::size_t device_bytes = 0;  // largest sum of state, master weights, predictions in Predict
     double worker_seconds = 0, wait_seconds = 0;
     std::optional<double> mean_error() const {
       return errors == 0 ? std::nullopt : std::optional(error_sum / static_cast<double>(errors));
@@ -83,22 +85,23 @@ struct RunSummary {
   std::optional<Speculation> speculation;
   /// Work of a learning-rate finder, from the records; absent without one.
   struct RateFinder {
-    double factor = 1;         // of the schedule's rate
-    double learning_rate = 0;  // highest of a step
+    double factor = 1;         // factor on the schedule's rate
+    double learning_rate = 0;  // highest learning rate of a step
     std::int64_t probes = 0;
-    double cost = 0;  // of the probes, in Full steps
+    double cost = 0;  // cost of the probes, in Full steps
   };
   std::optional<RateFinder> learning_rate_finder;
   /// Measured peak of each kind in host memory and in the scratch file.
   std::array<std::size_t, kMemoryKinds> host_peak_by_kind{}, file_peak_by_kind{};
-  std::vector<MemorySaving> savings;  // by simulation
-  /// Statistics of one rank of several, since the program began.
+  std::vector<MemorySaving> savings;  // computed by simulation
+  /// Statistics of one of several ranks, since the program began.
   struct Distributed {
     std::int64_t ranks = 1;
     std::int64_t zero = 0;
     std::string backend;
     std::uint64_t bytes_sent = 0;
-    /// Seconds waiting for other ranks or their messages; not measured on CUDA devices.
+    /// Seconds for which the rank waited for other ranks or their messages; not measured on CUDA
+    /// devices.
     std::optional<double> exposed_seconds{};
     /// The simulated link, such as "125MB a second, 50 us a call"; empty if there is none.
     std::string simulated_link{};
@@ -125,7 +128,7 @@ struct RunSummary {
   void add_probe(const StepRecord& record);
 };
 
-/// Returns one JSON object on one line, with its line end.
+/// Returns a JSON object on one line, with a newline at the end.
 std::string to_json(const RunSummary& summary);
 
 }  // namespace hybrid_trainer

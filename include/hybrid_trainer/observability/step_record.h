@@ -12,7 +12,7 @@ struct ExpertLoads {
   std::vector<double> most, least;
   /// Entropy of the router's probabilities in nats, averaged over tokens; log(experts) is even.
   std::vector<double> entropy;
-  /// Number of experts without tokens for kDeadAfter steps.
+  /// Number of experts that received no tokens for kDeadAfter steps.
   std::vector<std::int64_t> dead;
   /// Auxiliary losses, included in the training loss; 0 if disabled.
   double balance_loss = 0, z_loss = 0;
@@ -22,7 +22,7 @@ struct ExpertLoads {
   bool operator==(const ExpertLoads&) const = default;
 };
 
-/// Share of expert choices that Predict changed, over the steps that measure it (routing_flips).
+/// Share of expert choices that changed in Predict, over the steps that measure it (routing_flips).
 struct RoutingFlips {
   std::int64_t steps = 0;
   double sum = 0, most = 0;
@@ -40,7 +40,7 @@ std::string text_of(const ExpertLoads& loads);
 /// Aggregation of a field over steps: the last value, the sum, or the maximum.
 enum class Fold { kLast, kSum, kMax };
 
-/// Treatment of one StepRecord field in files and summaries.
+/// How one StepRecord field is treated in files and summaries.
 struct StepFieldUse {
   Fold fold = Fold::kLast;
   bool required = true;        // false: a line may lack it
@@ -50,7 +50,7 @@ struct StepFieldUse {
   StepFieldUse named(const char* as) const { return {fold, required, written, as}; }
 };
 
-/// Record of one training step, made by the trainer and written by sinks.
+/// Record of one training step. The trainer makes it, and sinks write it.
 struct StepRecord {
   std::int64_t step = 0;  // from 1
   Phase phase = Phase::kWarmup;
@@ -65,81 +65,84 @@ struct StepRecord {
   /// Wall-clock time since the previous record outside the step: batches, evaluation, saving.
   double overhead_seconds = 0;
   double tokens_per_second = 0;
-  MemoryUse device_memory;  // at the end of the step; peaks since it began
+  MemoryUse device_memory;  // memory at the end of the step, and peaks since its beginning
   /// Peak of total device memory during a phase transition in this step; 0 if none. The other peaks
   /// are measured after it.
   std::size_t phase_entry_peak_bytes = 0;
   std::string memory_status;  // "normal" to "emergency"
-  double memory_share = 0;    // of the device budget, at the peak; 0 without a budget
-  double memory_risk = 0;     // risk of exceeding the budget by the recent trend, 0 to 1
+  double memory_share = 0;    // peak use as a share of the device budget; 0 without a budget
+  double memory_risk = 0;     // risk that the recent trend exceeds the budget, 0 to 1
   /// Largest known micro-batch, in examples, that fits the budget's target; 0 without a budget.
   std::int64_t recommended_micro_batch = 0;
   bool memory_leaks = false;  // live memory after a step has grown for many consecutive steps
-  MemoryUse host_memory;      // of the pool for offloaded tensors
+  MemoryUse host_memory;      // memory of the pool for offloaded tensors
   std::optional<double> predicted_loss;  // expected `loss`
   /// Estimated probability that the predicted direction lowers the loss, in [0, 1].
   std::optional<double> confidence;
-  /// Source of the prediction, in Predict and with its decision, and its length; "" elsewhere.
+  /// Source and length of the prediction, in Predict and in the step of its decision; "" and absent
+  /// elsewhere.
   std::string predictor;
   std::optional<std::int64_t> planned_steps;
-  /// In Full: the gate's estimate of the loss saved by predictions so far, minus the loss that Full
+  /// Gate's estimate, in Full, of the loss saved by predictions so far, minus the loss that Full
   /// would have saved at their cost. It does not estimate the run's final loss.
   std::optional<double> advantage;
   /// Exact updates pending while the step was computed; absent without asynchronous updates.
   std::optional<std::int64_t> lag;
   /// ‖predicted − exact‖/‖exact‖ of the delayed updates that arrived by the end of the step.
   std::optional<double> prediction_error;
-  /// Learning-rate finder, absent without one: its factor of the schedule's rate and, in a step
-  /// that probed, the position of the lowest loss in updates (0: none lower) and the cost in Full
-  /// steps.
+  /// Factor of a learning-rate finder on the schedule's rate; and, in a step that probed, the
+  /// position of the lowest loss in updates (0 if no loss was lower) and the cost in Full steps.
+  /// Absent without a finder.
   std::optional<double> rate_factor, probe_position, probe_cost;
   /// Cost of model-based horizons in Full steps, included in `cost`; absent without them.
   std::optional<double> planning_cost;
-  /// Loss scale in fp16 after the step, and the number of gradient overflows so far. A step that
-  /// overflows is skipped or, in Correct, recomputed. Absent if no phase is in fp16.
+  /// Loss scale after the step, and the number of gradient overflows so far. A step that overflows
+  /// is skipped or, in Correct, recomputed. Absent if no phase is in fp16.
   std::optional<double> loss_scale;
   std::int64_t overflows = 0;
-  /// Slowest rank, such as "2 on HOST", and the ratio of its compute time to the others' mean, over
-  /// about ten steps; "" and absent if no rank is 10 % slower or times are not exchanged.
+  /// Slowest rank over about ten steps, such as "2 on HOST", and the ratio of its compute time to
+  /// the other ranks' mean. "" and absent if no rank is 10 % slower than the others or if times are
+  /// not exchanged.
   std::string slowest_rank;
   std::optional<double> slowest_rank_ratio;
   ExpertLoads experts;  // empty if no router ran
-  /// In Predict: share of the (token, expert) pairs changed by the routers since Predict began;
-  /// absent without trainable routers.
+  /// Share of the (token, expert) pairs that the routers changed since Predict began; absent in
+  /// other phases and without trainable routers.
   std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
-  /// Preference training (objective dpo or orpo), means over the step's pairs: rewards of both
-  /// answers, their difference, and how often it is positive. The last two also over an evaluation.
+  /// Preference training (objective dpo or orpo): means over the step's pairs of the rewards of
+  /// both answers, of their difference, and of how often it is positive. The last two are also
+  /// computed over an evaluation.
   std::optional<double> reward_chosen, reward_rejected, reward_margin, preference_accuracy,
       validation_reward_margin, validation_preference_accuracy;
-  /// Share of the predicted change that was kept: 1 accepted, in between shrunk, 0 reverted; set
-  /// with a decision.
+  /// Share of the predicted change that was kept: 1 accepted, 0 reverted, between them shrunk. Set
+  /// in the step of a decision.
   std::optional<double> kept_fraction;
   /// Most severe action after a problem in the step; kRollBack and its event are in the first
   /// record after the roll back.
   Recovery recovery = Recovery::kContinue;
-  double cost = 0;  // of the step, in Full steps
+  double cost = 0;  // cost of the step, in Full steps
   /// Reason for a change of phase or weights: "accepted: ...", "reverted: ...", or "".
   std::string event;
   bool warns = false;  // whether the event is a warning
-  /// Validation loss before fine-tuning; in the first record only.
+  /// Validation loss before fine-tuning. Set only in the first record.
   std::optional<double> initial_validation_loss;
   /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;
-  /// Validation loss of the mean of the weights, if one is kept.
+  /// Validation loss with the mean of the weights, if the run keeps one.
   std::optional<double> average_validation_loss;
 
-  /// Returns whether `tokens` counts examples, one each: models that do not read text.
+  /// Returns whether `tokens` is the number of examples, because the model does not read text.
   bool counts_examples() const { return effective_batch > 0 && tokens == effective_batch; }
   const char* unit() const { return counts_examples() ? "examples" : "tokens"; }
 
   /// Visits all fields in the order of a line of metrics.jsonl. Calls visit(key, StepFieldUse,
-  /// values...) with the field's value in each of `of`. JSON, parsing and summaries are generated
-  /// from this list.
+  /// values...), whose values are the field of each record in `of`. JSON, parsing and summaries are
+  /// generated from this list.
   template <class Visit, class... Records>
   static void visit_fields(const Visit& visit, Records&... of) {
-    const StepFieldUse optional{.required = false};      // lines without it are valid
-    const auto if_present = [](const auto&... values) {  // written only with a value
+    const StepFieldUse optional{.required = false};      // lines without the field are valid
+    const auto if_present = [](const auto&... values) {  // written only if it has a value
       return StepFieldUse{.required = false, .written = (values.has_value() && ...)};
     };
     visit("step", {}, of.step...);

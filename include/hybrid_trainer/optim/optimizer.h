@@ -4,17 +4,19 @@
 
 namespace hybrid_trainer {
 
-/// Returns partial sums of squares of all gradients that were written: one per gradient on another
-/// device, in parameter order, then one for those on the stream's device. Their total is the
-/// squared global norm. Shapes: (1) f64 each, on the stream's device.
+/// Returns partial sums of squares of all gradients that were written: first one sum for each
+/// gradient on another device, in parameter order, then one for all gradients on the stream's
+/// device. The total of the sums is the squared global norm. Shapes: (1) f64 each, on the stream's
+/// device.
 std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
                                          const Stream& stream);
-/// Returns the L2 norm from `square_sums`; not finite if any element is not. Blocks.
+/// Returns the L2 norm from `square_sums`; not finite if an element of a gradient is not finite.
+/// Blocks.
 double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream);
 
-/// Returns the factor that scales gradients of this norm to at most `clip_norm`. Returns 1 if
-/// `clip_norm` is 0 (off), the norm is not larger, or the norm is not finite: the caller must check
-/// for that first. Source: Pascanu et al. 2013, algorithm 1.
+/// Returns the factor that scales gradients of this norm to a norm of at most `clip_norm`. Returns
+/// 1 if `clip_norm` is 0 (off), if the norm is not larger, or if the norm is not finite, which the
+/// caller must check first. Source: Pascanu et al. 2013, algorithm 1.
 float clip_scale(double norm, double clip_norm);
 
 /// Role of a tensor in an optimizer's state.
@@ -37,21 +39,22 @@ struct StateLabel {
 
 /// Progress of a run before one of its updates.
 struct RunProgress {
-  std::int64_t update = 0, updates = 0;  // number of the next update, from 1, and of the run
-  double scheduled_rate = 0;             // of the update after the next
+  std::int64_t update = 0, updates = 0;  // number of the next update, from 1; total in the run
+  double scheduled_rate = 0;             // learning rate of the update after the next
 };
 
-/// Turns gradients into weight updates. Its state (moments) is a list of named tensors that callers
-/// may offload and restore; the counters stay. Vectors are not decayed. step and
-/// write_momentum_directions throw while state is offloaded.
+/// Turns gradients into weight updates. The state (moments) is a list of named tensors that callers
+/// may offload and restore; counters are not part of the list. Vectors have no weight decay. step
+/// and write_momentum_directions throw while state is offloaded.
 class Optimizer {
  public:
   using StateVisitor = std::function<void(const StateLabel& label, Tensor& tensor)>;
   using NumberVisitor = std::function<void(const std::string& name, double& value)>;
 
   virtual ~Optimizer() = default;
-  /// Updates all parameters that have a gradient, with the given learning rate. `gradient_scale`
-  /// multiplies gradients first (clipping). Refreshes compute copies. Allocates nothing.
+  /// Updates all parameters that have a gradient, with the given learning rate. Gradients are first
+  /// multiplied by `gradient_scale` (clipping). Refreshes the compute copies of the weights.
+  /// Allocates nothing.
   void step(float learning_rate, float gradient_scale, const Stream& stream);
   /// Splits a step for callers that load one weight at a time: call begin_step, then update_weight
   /// once per parameter index in any order, then end_step. A parameter without a gradient is
@@ -76,15 +79,16 @@ class Optimizer {
   /// Updates settings that depend on the progress. Call it before each step and each
   /// write_momentum_directions.
   virtual void set_progress(const RunProgress&) {}
-  /// Sets the period from the next step on; see OptimizerConfig. No effect on other optimizers.
+  /// Sets Muon's orthogonalization period from the next step on; see OptimizerConfig. Other
+  /// optimizers ignore it.
   virtual void set_orthogonalization_period(std::int64_t) {}
-  /// Writes device copies of offloaded state back and frees them until the next update. Returns
-  /// whether there were any. Must be called before visit_state.
+  /// Writes the device copies of offloaded state back, and frees the copies until the next update.
+  /// Returns whether there were any. Must be called before visit_state.
   virtual bool leave_device(const Stream&) { return false; }
   /// Waits until the gradients of the last step may be overwritten. Blocks. Throws IoError.
   virtual void wait_until_gradients_are_sent() {}
-  /// Returns the number of steps since the state was zero; not part of visit_state. Callers that
-  /// zero the tensors set this to 0.
+  /// Returns the number of steps since the state was zero, which visit_state does not visit.
+  /// Callers that set the tensors to zero must set this to 0.
   std::int64_t steps_taken() const { return steps_; }
   virtual void set_steps_taken(std::int64_t steps) { steps_ = steps; }
 

@@ -4,14 +4,14 @@
 
 namespace hybrid_trainer {
 
-/// Accepted values of OptimizerConfig::name.
+/// Returns the accepted values of OptimizerConfig::name.
 const std::vector<std::string>& optimizer_names();
-/// Names of the optimizers that support an 8-bit state.
+/// Returns the names of the optimizers that support an 8-bit state.
 const std::vector<std::string>& optimizer_names_with_8_bits();
-/// Names of the optimizers whose pending updates can be predicted.
+/// Returns the names of the optimizers whose pending updates can be predicted.
 const std::vector<std::string>& predictable_optimizer_names();
 
-/// Help text of OptimizerConfig::name, with a description of each optimizer.
+/// Returns the help text of OptimizerConfig::name, with a description of each optimizer.
 const char* optimizer_name_help();
 /// Requires an optimizer, of the run or of a group, that reads this key of OptimizerConfig.
 KeyNeed optimizer_that_reads(const std::string& key);

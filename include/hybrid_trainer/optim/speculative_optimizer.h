@@ -12,27 +12,30 @@ struct SpeculationSettings {
   std::int64_t lag = 1;                     // delay L in steps, 1 to 8
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
-  /// With 16, gradients are bf16 (nn/gradient_sink.h). Pending gradients and forecasts are bf16 too
-  /// and are stored with the exact state. Requires lag 1 and device_side anticipated or none.
+  /// Bits of gradients. With 16, gradients are bf16 (nn/gradient_sink.h). Pending gradients and
+  /// forecasts are then bf16 too, and are stored with the exact state. 16 requires lag 1 and
+  /// device_side anticipated or none.
   std::int64_t gradient_bits = 32;
-  /// Most elements of an AdamW weight that are loaded at a time, with gradients in bf16.
+  /// Maximum number of elements of an AdamW weight that are loaded at a time, if gradients are
+  /// bf16.
   std::int64_t piece_elements = 1 << 20;
 };
 
 /// Inputs of one asynchronous step.
 struct DelayedStep {
   /// False skips the update for this gradient: all pending updates arrive, live weights become
-  /// exact, and the delay restarts. "selective" only leaves the gradient out of its window.
+  /// exact, and the delay starts again. With "selective", false only leaves the gradient out of the
+  /// window.
   bool finite = true;
   float learning_rate = 0;
-  float gradient_scale = 1;         // for clipping
-  std::vector<float> future_rates;  // of the L updates after this one
+  float gradient_scale = 1;         // factor on the gradient, for clipping
+  std::vector<float> future_rates;  // learning rates of the L updates after this one
 };
 
 /// The exact update that arrived during a step.
 struct ArrivedUpdate {
-  /// ‖predicted − exact‖/‖exact‖ over all weights, for the L updates that ended with the one that
-  /// arrived. Absent for a skipped update and for the first L.
+  /// ‖predicted − exact‖/‖exact‖ over all weights, for the last L updates up to the one that
+  /// arrived. Absent for a skipped update and for the first L updates.
   std::optional<double> prediction_error;
   std::string worst_weight;  // weight with the largest error
   bool is_delayed = false;   // false: out of memory, so the update was synchronous
@@ -45,16 +48,16 @@ struct SpeculationUse {
   double worker_seconds = 0, wait_seconds = 0;
 };
 
-/// An optimizer whose masters and exact state are offloaded; the device stores only the live
-/// weights that the layers read. A synchronous Optimizer step (lag 0) updates the masters in place
-/// and loads the new weights immediately.
+/// An optimizer whose FP32 master weights and exact state are offloaded; the device stores only the
+/// live weights that the layers read. A synchronous Optimizer step (lag 0) updates the master
+/// weights in place and loads the new weights immediately.
 ///
 /// With lag L, wait_for_delayed_step sends the gradients and returns. A worker computes the exact
 /// update during the next steps and writes a forecast: weights that include the known part of the
 /// next L updates. Live weights combine the forecast made after the update L steps earlier with the
-/// gradients in flight since. Step counts determine which update each step uses, so results do not
-/// depend on timing. Source of weight prediction over a delay: Chen et al. 2018, "SpecTrain"; the
-/// rules are in update_predictor.h.
+/// gradients that are still in flight. Step counts determine which update each step uses, so
+/// results do not depend on timing. Source of weight prediction over a delay: Chen et al. 2018,
+/// "SpecTrain"; the rules are in update_predictor.h.
 class SpeculativeOptimizer : public Optimizer {
  public:
   /// Sets the lag to L from the next step on. `rates`: learning rates of the next L updates. No
@@ -71,14 +74,16 @@ class SpeculativeOptimizer : public Optimizer {
   /// Saves pending updates as "speculation.…": views that stay valid until the next step. Call it
   /// after visit_state, which waits for the worker.
   virtual void save_delayed(State& state) const = 0;
-  /// Resumes from save_delayed, after masters and state are loaded. `rates` as in begin_lag.
+  /// Resumes from a state of save_delayed, after master weights and optimizer state are loaded.
+  /// `rates`: see begin_lag.
   virtual void load_delayed(const State& state, const std::vector<float>& rates,
                             const Stream& stream) = 0;
 };
 
-/// Returns an optimizer and gives each parameter LiveWeight storage. Masters and state are stored
-/// in `home`, which must outlive the optimizer. Gradients and forecasts in flight are stored in
-/// `host`, or in `home` if in bf16. Throws ConfigError, OutOfMemory.
+/// Makes an optimizer and gives each parameter LiveWeight storage. Master weights and state are
+/// stored in the pool of `home`, which must outlive the optimizer. Gradients and forecasts in
+/// flight are stored in `host`, or in the pool of `home` if they are bf16. Throws ConfigError,
+/// OutOfMemory.
 std::unique_ptr<SpeculativeOptimizer> make_speculative_optimizer(
     const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
     const SpeculationSettings& settings, const Stream& device,

@@ -20,14 +20,14 @@ struct DivergenceConfig {
 
   // Constants:
   std::int64_t window = 32;  // updates covered by the moving statistics
-  // Standard deviations above the expectation at which the loss is too high.
+  // Number of standard deviations above the expected loss at which a loss is too high.
   double loss_sigmas = 4.0;
-  double gradient_factor = 10.0;   // multiple of the median at which the gradient norm explodes
-  double vanishing_factor = 1e-4;  // share of the median at which the gradient norm vanishes
+  double gradient_factor = 10.0;   // gradient norms above this multiple of the median have exploded
+  double vanishing_factor = 1e-4;  // gradient norms below this share of the median have vanished
   double oscillation = 0.8;  // negative correlation of neighboring losses; 1 disables the check
   std::int64_t recovery_steps = 40;  // duration of reduce_horizon, raise_threshold and force_full
   double horizon_factor = 0.5;       // factor of the Predict length for each reduce_horizon
-  double threshold_raise = 0.5;      // share of the way to 1 for each raise_threshold
+  double threshold_raise = 0.5;      // share of the way to 1 that each raise_threshold moves
   double roll_back_rate = 0.5;       // factor of the learning rate for each roll_back
 
   /// Returns whether any action is roll_back.

@@ -43,9 +43,9 @@ struct SkipBackwardConfig {
   std::int64_t probe_batches = 2;      // batches of Predict on which Correct compares losses
   std::int64_t max_shrinks = 2;        // shorter predictions that Correct tries before it reverts
   double evidence_sigmas = 2.0;        // standard errors above zero at which a gain counts
-  double direction_cost = 0.3;         // cost of a direction from Muon, which orthogonalizes
-  double model_based_cost = 32;        // relative cost of the small models' operations
-  std::int64_t residual_store = 32;    // model-based predictions whose errors are kept
+  double direction_cost = 0.3;         // cost of computing a direction with Muon
+  double model_based_cost = 32;        // cost of a small model's operation, in Full-step operations
+  std::int64_t residual_store = 32;    // number of model-based predictions whose errors are kept
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -107,14 +107,15 @@ struct SkipBackwardConfig {
   }
 };
 
-/// Accepted predictions of a pending exact update on the device: "anticipated", "sketch",
+/// Accepted ways to predict a pending exact update on the device: "anticipated", "sketch",
 /// "selective", "none"; for asynchronous gradients also "shared", "momentum".
 const std::vector<std::string>& device_side_names();
 /// Accepted locations of the exact state: "host", "file".
 const std::vector<std::string>& exact_state_names();
 
-/// Settings of the asynchronous optimizer: masters and optimizer state are offloaded in all phases.
-/// In Predict, updates overlap with the computation, and the device predicts pending ones.
+/// Settings of the asynchronous optimizer: FP32 master weights and optimizer state are offloaded in
+/// all phases. In Predict, updates overlap with the computation, and the device predicts pending
+/// updates.
 struct AsynchronousOptimizerConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
@@ -192,7 +193,8 @@ struct LocalSgdConfig {
   std::int64_t fragments = 1;
   std::int64_t exchange_bits = 32;
   double outer_momentum = 0.9;
-  /// Constant: learning rate of the outer optimizer, for the mean weight delta of an exchange.
+  /// Constant: learning rate of the outer optimizer, which applies the ranks' mean weight delta
+  /// after an exchange.
   double outer_learning_rate = 0.7;
 
   template <class Self, class Visitor>
@@ -223,7 +225,8 @@ struct LocalSgdConfig {
 struct MethodTraits {
   /// Predict makes forward passes along a predicted direction, and Correct decides on it.
   bool skips_backward = false;
-  /// Masters and optimizer state are offloaded, and their update overlaps with the computation.
+  /// FP32 master weights and optimizer state are offloaded, and updates overlap with the
+  /// computation.
   bool delays_updates = false;
   /// In Predict, a rank continues before other ranks' messages arrive.
   bool runs_ahead_of_ranks = false;
@@ -233,8 +236,9 @@ struct MethodTraits {
   std::int64_t steps_to_fill_memory = 0;
 };
 
-/// Methods of Predict: "skip_backward", "asynchronous_optimizer", "asynchronous_gradients" or
-/// "local_sgd". Each has a group of its name in PhaseConfig and a row in the table of methods.
+/// Returns the methods of Predict: "skip_backward", "asynchronous_optimizer",
+/// "asynchronous_gradients" and "local_sgd". Each has a group of its name in PhaseConfig and a row
+/// in the table of methods.
 const std::vector<std::string>& method_names();
 
 /// Sequence of the phases, and the method of Predict. JSON group `phases`.
@@ -249,19 +253,19 @@ struct PhaseConfig {
   LocalSgdConfig local_sgd{};
 
   // Constants:
-  std::int64_t correct_steps = 1;  // the first decides, the others are updates
-  double forward_cost = 0.35;      // of a forward pass, relative to a Full step
+  std::int64_t correct_steps = 1;  // the first decides on the prediction, the others update
+  double forward_cost = 0.35;      // cost of a forward pass, relative to a Full step
 
-  /// Returns the method's properties; the defaults for an unknown method.
+  /// Returns the properties of `method`; the defaults if it is unknown.
   MethodTraits traits() const;
   /// Describes Predict for messages: " by momentum from confidence 0.6".
   std::string predict_text() const;
 
-  /// Short predictions, with frequent checks on more batches.
+  /// Returns settings with short predictions and frequent checks on more batches.
   static PhaseConfig conservative();
-  /// The defaults.
+  /// Returns the defaults.
   static PhaseConfig balanced() { return {}; }
-  /// Long predictions with micro-corrections, and a larger share of probes.
+  /// Returns settings with long predictions, micro-corrections and a larger share of probes.
   static PhaseConfig aggressive();
 
   template <class Self, class Visitor>
@@ -312,8 +316,8 @@ struct LearningRateFinderConfig {
   std::string mode = "off";
 
   // Constants:
-  std::int64_t interval = 12;   // updates between probes, and in the sum that a probe follows
-  double largest_factor = 4.0;  // by which one probe may raise the learning rate
+  std::int64_t interval = 12;   // number of updates between probes; a probe follows their sum
+  double largest_factor = 4.0;  // largest factor of one probe on the learning rate
   double batch_share = 0.25;    // share of the next step's batch on which a probe computes losses
   std::int64_t refusals = 2;    // consecutive probes without a lower loss that end probing
 

@@ -21,15 +21,15 @@ struct PhaseOutcome {
   std::optional<double> confidence;      // in [0, 1], if measured
   Decision decision = Decision::kNone;
   double kept_fraction = 0;  // of the predicted change: 1 accepted, in between shrunk, 0 reverted
-  std::string predictor;     // in Predict, and with its decision
+  std::string predictor;     // set in Predict and in the step of the decision
   std::int64_t planned_steps = 0;          // length of that prediction
   std::optional<double> advantage;         // in Full; see PredictGate
   std::int64_t lag = 0;                    // updates pending while the step was computed
-  std::optional<double> prediction_error;  // of the updates that arrived in it
-  /// With a learning-rate finder: its factor of the schedule's rate. In a step that probed: the
-  /// position of the lowest loss, in updates, and the cost of the probe, included in `cost`.
+  std::optional<double> prediction_error;  // of the updates that arrived during the step
+  /// Factor of a learning-rate finder on the schedule's rate; and, in a step that probed, the
+  /// position of the lowest loss in updates, and the cost of the probe, which `cost` includes.
   std::optional<double> rate_factor, probe_position, probe_cost;
-  std::optional<double> planning_cost;      // of model-based horizons, if any; included in `cost`
+  std::optional<double> planning_cost;      // of model-based horizons, if any; part of `cost`
   Recovery recovery = Recovery::kContinue;  // most severe action of the step
   std::int64_t updates = 0;  // optimizer steps: one outside Predict, more after a revert
   double cost = 0;           // in Full steps
@@ -53,9 +53,9 @@ struct PhaseStatistics {
   std::int64_t trials = 0;  // predictions made while Predict was not ahead of Full
   std::int64_t micro_corrections = 0;
   std::int64_t skipped_updates = 0;
-  // Sum of the loss drops of accepted predictions on their probe batches.
+  // Total decrease of the loss by accepted predictions, measured on their probe batches.
   double predicted_gain = 0;
-  // Cost of model-based horizons, in Full steps, included in the phases' costs.
+  // Cost of model-based horizons in Full steps, which the phases' costs include.
   double planning_cost = 0;
 
   const PhaseTotals& of(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
@@ -77,16 +77,16 @@ class PhaseMachine {
   struct Setup {
     PhaseConfig phases;
     DivergenceConfig divergence;
-    // Predict steps before Correct at which begin_restore is called; 0: never
+    // Number of Predict steps before Correct at which begin_restore is called; 0 means never.
     std::int64_t restore_lookahead = 0;
-    std::int64_t steps = 0;  // length of the run, whose last step decides at the latest; 0: no end
+    std::int64_t steps = 0;  // length of the run; its last step decides on a prediction; 0: no end
     LearningRateFinderConfig learning_rate_finder{};
     std::int64_t ramp_steps = 0;  // first steps of the run, while the schedule's rate rises
-    /// Makes a predictor, also after each reset; by default the one in
-    /// phases.skip_backward.predictor.
+    /// Makes a predictor at the start and after each reset; by default the one that
+    /// phases.skip_backward.predictor names.
     std::function<std::unique_ptr<Predictor>(const SkipBackwardConfig&)> make_predictor =
         hybrid_trainer::make_predictor;
-    /// Table for looking up phases.method; null uses all methods.
+    /// Table in which phases.method is looked up; null means all methods.
     const std::vector<MethodRow>* methods = nullptr;
   };
 
@@ -97,10 +97,11 @@ class PhaseMachine {
   PhaseMachine& operator=(PhaseMachine&&) noexcept;
 
   /// Runs one step. Throws Diverged after more than max_skipped_updates skipped updates in a row,
-  /// or if the config ends the run; the weights are then those of the last good update.
+  /// or if an action of the config ends the run. The weights are then as after the last good
+  /// update.
   PhaseOutcome step(const Batch& batch);
-  /// Runs one step and fills `outcome` even if it throws. If outcome.recovery is kRollBack, no
-  /// update was made, and the caller must roll back.
+  /// Runs one step and fills `outcome` even if the step throws. If outcome.recovery is kRollBack,
+  /// the step made no update, and the caller must roll back.
   void step(const Batch& batch, PhaseOutcome& outcome);
   /// Returns the phase of the next step.
   Phase phase() const;
@@ -110,20 +111,21 @@ class PhaseMachine {
   const PhaseStatistics& statistics() const;
   /// Returns whether the last update, if any, had no warning.
   bool is_healthy() const;
-  /// Prevents further predictions; one in progress is still decided. This state is saved.
+  /// Prevents further predictions. A prediction in progress is still decided on. Saved states
+  /// include this.
   void disable_prediction();
 
   /// Waits for pending gradients of other ranks and makes the weights exact; Predict then
-  /// continues. Adds the result to `outcome`. Throws Diverged, as step does. Call it before save,
-  /// at the same steps on all ranks.
+  /// continues. Adds the results to `outcome`. Throws Diverged under the conditions of step. Call
+  /// it before save, at the same steps on all ranks.
   void drain(PhaseOutcome& outcome);
 
   /// Saves the state as "phases.…". Tensors are views that stay valid until the next step:
   /// directions and probe batches in Predict, and the linear predictor's history. The caller saves
   /// the model's weights, snapshot, moments and counters.
   void save(State& state) const;
-  /// Resumes from save and enters the saved phase. The model's weights, snapshot, moments and
-  /// counters must be loaded before. Throws DataError if something is missing.
+  /// Resumes from a saved state and enters the saved phase. The model's weights, snapshot, moments
+  /// and counters must be loaded before. Throws DataError if something is missing.
   void load(const State& state);
 
  private:

@@ -17,8 +17,8 @@ class Communicator;
 /// A name and its value for comparison or display: {"training.threads", "2"}.
 using NamedText = std::pair<std::string, std::string>;
 
-/// Defines what a run trains: data, model with its loss, evaluation and export. Each rank has its
-/// own task. Every `model` argument is the one that make_model returned.
+/// Defines the data, the model with its loss, the evaluation and the export of a run. Each rank has
+/// its own task. Every `model` argument is the model that make_model returned.
 class Task {
  public:
   virtual ~Task() = default;
@@ -26,7 +26,8 @@ class Task {
   /// Completes the configuration from the data and the machine; returns it unchanged by default.
   /// Throws ConfigError if they are incompatible. Called once, before all other functions.
   virtual HybridTrainerConfig completed(HybridTrainerConfig config) { return config; }
-  /// Makes the model with its initial weights, stored as `places` says. Throws OutOfMemory.
+  /// Makes the model with its initial weights, which are stored in `places` according to the
+  /// configuration. Throws OutOfMemory.
   virtual std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
                                                 MemoryPlaces& places) = 0;
   /// Returns the training examples.
@@ -43,14 +44,15 @@ class Task {
   /// Throws DataError if the resumed `run` was trained on other data.
   virtual void check_same(const RunPaths& /*run*/) const {}
   /// Writes config.json and the other files that make the run usable without its data to `own`, the
-  /// folder of this rank. `run` is the folder of the whole run, `resumes` whether it resumes.
-  /// Throws IoError.
+  /// folder of this rank. `run` is the folder of the whole run. `resumes` is whether the run
+  /// resumes. Throws IoError.
   virtual void write_files(const RunPaths& own, const RunPaths& run,
                            const HybridTrainerConfig& config, bool resumes) const;
   /// Returns the settings of data, model and batches to show before the first step.
   virtual std::vector<NamedText> settings(const HybridTrainerConfig& config,
                                           LossModel& model) const;
-  /// Returns notes to show before the first step. `begins`: the weights are make_model's.
+  /// Returns notes to show before the first step. `begins` is whether the model has the initial
+  /// weights of make_model.
   virtual std::vector<std::string> notes(bool /*begins*/) const { return {}; }
   /// Arguments of `prepare`.
   struct RunStart {
@@ -65,7 +67,8 @@ class Task {
   /// Computes what the batches need from the initial model, before any batch is read and before the
   /// trainer allocates memory. All ranks call it.
   virtual void prepare(const RunStart& /*start*/) {}
-  /// Returns a sample of the trained model's output for the report, or "" if it writes no text.
+  /// Returns a sample of the trained model's output for the report, or "" if the model writes no
+  /// text.
   virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
   /// Returns the trained model's answers to prompts of its validation data, each with the answer
   /// from the time of `prepare`. Empty if the data have no prompts.

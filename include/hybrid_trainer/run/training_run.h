@@ -19,7 +19,8 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& settings);
 /// Settings of one training run.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
-  /// Data of a language model: a folder of `hybrid prepare`, llm.c's shards, or a file of examples.
+  /// Data of a language model: a folder written by `hybrid prepare`, shards of llm.c, or a file of
+  /// examples.
   std::filesystem::path data{};
   /// A separate file of validation examples, if `data` is a file of examples.
   std::filesystem::path validation{};
@@ -37,9 +38,10 @@ struct TrainingRunSettings {
   /// folder but no checkpoint. "" if the run was not started by a command.
   std::string resume_command{}, restart_command{};
   std::vector<std::string> notes{};          // shown before the first step
-  std::vector<std::string> explicit_keys{};  // reported if without effect
+  std::vector<std::string> explicit_keys{};  // keys that are reported if they have no effect
   bool quiet = false;  // print only warnings and notes to the console, no progress
-  /// Registry that checks the group `model`; empty: no check, for tasks with their own model.
+  /// Registry that checks the group `model`. An empty registry disables the check, for tasks with
+  /// their own model.
   const ModelRegistry* registry = &model_families();
   /// Makes the task.
   std::function<std::unique_ptr<Task>(const TrainingRunSettings&)> task = language_task;
@@ -50,7 +52,7 @@ struct TrainingRunSettings {
   /// uses the run's folder and the console, rank N the folder ranks/N in it.
   Communicator* ranks = nullptr;
   int local_ranks = 1;  // ranks on this host, which share its cores if training.threads is 0
-  int local_rank = 0;   // index among them; the devices cuda and auto mean cuda:local_rank
+  int local_rank = 0;   // index on this host; the devices cuda and auto mean cuda:local_rank
 };
 
 enum class RunEnd { kFinished, kWasFinished, kInterrupted };
@@ -61,11 +63,12 @@ struct TrainingRunResult {
   std::string summary_json;  // contents of summary.json
 };
 
-/// Trains to config.training.steps and prints progress to `console`. Ctrl-C and SIGTERM finish the
-/// step, save and return kInterrupted. Checks everything before it creates the run's folder. A run
-/// that ends with an error still writes its summary and report; one that diverges also writes a
-/// checkpoint. Throws ConfigError, MissingInput, DataError, CannotCreate, InUse, IoError (the last
-/// steps are not saved; the message names the newest checkpoint), OutOfMemory, Diverged.
+/// Trains to config.training.steps and prints progress to `console`. If Ctrl-C or SIGTERM is
+/// received, finishes the step, saves and returns kInterrupted. Checks everything before it creates
+/// the run's folder. A run that ends with an error still writes its summary and report; a run that
+/// diverges also writes a checkpoint. Throws ConfigError, MissingInput, DataError, CannotCreate,
+/// InUse, OutOfMemory, Diverged, and IoError; after an IoError, the last steps are not saved, and
+/// the message names the newest checkpoint.
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

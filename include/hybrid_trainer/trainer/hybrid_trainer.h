@@ -20,7 +20,7 @@ class StepRecorder;
 class TrainerCheckpoints;
 class TrainerMessages;
 
-/// Error of the step that ends a run. `record` describes the step; its update was not made.
+/// Thrown by a step that ends the run. `record` describes the step, which made no update.
 class DivergedStep : public Diverged {
  public:
   DivergedStep(const std::string& message, StepRecord of)
@@ -30,10 +30,10 @@ class DivergedStep : public Diverged {
 
 /// Statistics of roll backs to checkpoints.
 struct RollBacks {
-  std::int64_t count = 0, steps = 0;  // steps: given up in total
+  std::int64_t count = 0, steps = 0;  // steps: total number of steps given up
   std::int64_t target = 0;            // step of the last roll back's checkpoint
   std::int64_t failed = 0;            // furthest step that failed
-  double rate_factor = 1;             // of the schedule's learning rate
+  double rate_factor = 1;             // factor on the schedule's learning rate
 };
 
 /// Compares the validation losses of a run. Selects the checkpoints with the lowest losses, which
@@ -46,21 +46,25 @@ class LossJudge {
   /// Returns whether to evaluate after a step. An evaluation that is `due` while weights are predicted is
   /// postponed to the first step with exact weights.
   bool evaluates(bool due, bool are_predicted);
-  /// Records the loss after `step`. Returns true if its checkpoint must be saved and kept.
+  /// Records the validation loss after `step`. Returns true if the step's checkpoint must be saved
+  /// and kept.
   bool judge(std::int64_t step, double loss);
-  /// Returns the checkpoints with the lowest losses, lowest first; of equal losses the earlier.
+  /// Returns the checkpoints with the lowest losses, lowest first. Of checkpoints with equal
+  /// losses, the earlier comes first.
   const std::vector<BestCheckpoint>& best() const { return best_; }
-  /// Returns the first of them, if any.
+  /// Returns the checkpoint with the lowest loss, if any.
   std::optional<BestCheckpoint> lowest() const {
     return best_.empty() ? std::nullopt : std::optional(best_.front());
   }
-  /// Drops a step that is not saved.
+  /// Forgets a step whose checkpoint could not be saved.
   void forget(std::int64_t step);
-  /// Drops checkpoints of all other steps. Returns whether there were any.
+  /// Forgets the checkpoints of all steps that are not in `steps`. Returns whether one of the best
+  /// was forgotten.
   bool keep_only(const std::vector<std::int64_t>& steps);
-  /// Stores the current best for the newest step that the run may return to.
+  /// Stores the current best checkpoints together with the newest of `return_points`, the steps
+  /// that a roll back may return to. Forgets entries of steps that are no longer return points.
   void remember(const std::vector<std::int64_t>& return_points);
-  /// Returns the steps of checkpoints to keep: the current best, and the best at return points.
+  /// Returns the steps of checkpoints to keep: the best now, and the best at each return point.
   std::vector<std::int64_t> kept() const;
   bool is_patience_exhausted() const { return patience_ > 0 && stale_evaluations_ >= patience_; }
   /// Returns the step of the last improvement for training.patience.
@@ -74,10 +78,10 @@ class LossJudge {
   double min_improvement_;
   std::vector<BestCheckpoint> best_;
   std::vector<std::pair<std::int64_t, std::int64_t>>
-      return_point_bests_;  // point, step of a best one
+      return_point_bests_;  // return point, step of a checkpoint that was among the best
   double improved_loss_ = std::numeric_limits<double>::infinity();
   std::int64_t improved_at_ = 0,
-               stale_evaluations_ = 0;  // waited: evaluations since the improvement
+               stale_evaluations_ = 0;  // number of evaluations since the last improvement
   bool evaluation_due_ = false;
 };
 
@@ -89,13 +93,13 @@ struct TrainerProgress {
   Phase last_phase = Phase::kWarmup;
   RollBacks roll_backs{};
   std::vector<std::int64_t> return_points{};  // steps of checkpoints to return to, oldest first
-  /// Returns the newest of them, or 0.
+  /// Returns the newest of return_points, or 0.
   std::int64_t last_return_point() const {
     return return_points.empty() ? 0 : return_points.back();
   }
   /// True if the last step requires HybridTrainer::roll_back. Not saved.
   bool rollback_pending = false;
-  /// Returns whether updates are pending, so that weights are predicted.
+  /// Returns whether updates are pending, in which case the weights are predicted.
   bool has_delayed_updates(const PhaseConfig& phases) const {
     return phases.traits().delays_updates && last_phase == Phase::kPredict;
   }
@@ -103,8 +107,8 @@ struct TrainerProgress {
 
 /// Purpose of a checkpoint.
 enum class CheckpointUse {
-  kResume,             // because the run stops or is about to, at any step
-  kResumeAndRollBack,  // due by the settings only, so an uninterrupted run also saves it
+  kResume,             // saved at any step, because the run stops or is about to stop
+  kResumeAndRollBack,  // due by the settings, so an uninterrupted run saves it too
 };
 
 /// Trains any LossModel in phases, with one call of step() per batch.
@@ -120,16 +124,16 @@ class HybridTrainer {
   /// `model` and `stream` must outlive the trainer. Predict offloads to `host_pool`, by default
   /// make_host_pool of the stream's device. Throws ConfigError, OutOfMemory.
   ///
-  /// With `ranks`, which must outlive it, several ranks train together. Each rank gets the whole
-  /// step's batch and computes its own micro-batches. The order in which gradients are summed
+  /// With `ranks`, which must outlive it, several ranks train together. Each rank gets the batch of
+  /// the whole step and computes its own micro-batches. The order in which gradients are summed
   /// depends only on the number of micro-batches, so weights are bit-identical for any number of
-  /// ranks. DistributedConfig::zero selects sharding. All calls except readers are then collective,
+  /// ranks. DistributedConfig::zero selects sharding. All calls except getters are then collective,
   /// and a rank whose call throws must abort the others. Throws ConfigError if there are more ranks
-  /// than micro-batches, or if ranks do not support the configuration.
+  /// than micro-batches, or if the configuration does not support several ranks.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                 std::shared_ptr<MemoryPool> host_pool = nullptr, Communicator* ranks = nullptr);
-  /// Shares `places` with other users: a model whose weights were created in one of them is never
-  /// on the device as a whole.
+  /// Shares `places` with other users. If the model's weights were created in host memory or a file
+  /// of `places`, the device never stores the whole model.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                 std::shared_ptr<MemoryPlaces> places, Communicator* ranks = nullptr);
   ~HybridTrainer();
@@ -141,9 +145,9 @@ class HybridTrainer {
   /// the run. Blocks.
   StepRecord step(const Batch& batch);
   /// Delays publishing of sharded weights (DistributedConfig::zero 1 and 2). By default, a step
-  /// ends by starting to send its weight changes to all ranks. While held, they are not sent until
-  /// the next step or until a call with false, so other messages between two steps need not wait.
-  /// Until then, either all ranks use the model or none. Collective.
+  /// ends by starting to send its weight changes to all ranks. With true, they are not sent until
+  /// the next step or until a call with false, so that other messages between two steps need not
+  /// wait for them. Until they are sent, either all ranks or none may use the model. Collective.
   void defer_publishing(bool holds);
   std::int64_t steps_done() const { return progress_.steps_done; }
   /// Returns the shape of the next step's batch, from data.batch_size, accumulation and stages.
@@ -151,8 +155,8 @@ class HybridTrainer {
   /// Returns the phase machine: the phase of the next step, and totals over all steps.
   PhaseMachine& machine() { return machine_; }
   const PhaseMachine& machine() const { return machine_; }
-  /// Returns roll backs and decisions by validation losses. If judge.is_on(), drain() before each
-  /// evaluation.
+  /// Returns the trainer's progress: roll backs, and decisions based on validation losses. If
+  /// judge.is_on(), call drain() before each evaluation.
   TrainerProgress& progress() { return progress_; }
   const TrainerProgress& progress() const { return progress_; }
   /// Returns the precision of each phase, with every "auto" resolved.
@@ -163,28 +167,31 @@ class HybridTrainer {
   /// Calls `callback` with exact weights in place of predicted ones, which may differ between
   /// ranks. Call it between two steps.
   void with_exact(const std::function<void()>& callback);
-  /// Calls `callback` with the mean of the weights (training.average_weights), if there is one, in
-  /// place of the masters. Call it between two steps, with no undecided prediction.
+  /// Calls `callback` while the model has the mean of the weights (training.average_weights), if
+  /// there is one, in place of the weights. Call it between two steps, when no prediction awaits
+  /// its decision.
   void with_average(const std::function<void()>& callback);
-  /// Sets the listeners. `on_event` gets one line for each phase change, decision and warning.
-  /// `on_warning` gets only warnings, which are also in the `event` of the next record.
+  /// Sets the listeners. `on_event` is called with one line for each phase change, decision and
+  /// warning. `on_warning` is called only with warnings, which are also in the `event` of the next
+  /// record.
   void listen(std::function<void(const std::string&)> on_event,
               std::function<void(const std::string&)> on_warning = {});
 
-  /// Votes to stop while ranks have pending messages, without waiting. Returns whether any rank
-  /// voted true by the step of the result; the same on all ranks. Absent if nothing is pending.
+  /// Votes without waiting: `requests_stop` is sent with this rank's next message. Returns whether a vote to
+  /// stop has arrived from any rank, the same on all ranks. If no messages between ranks are
+  /// pending, does not vote and returns none.
   std::optional<bool> vote_to_stop(bool requests_stop);
   /// Waits for pending messages between ranks in Predict, so that all ranks have the same state, as
-  /// a checkpoint requires; save calls it first. Predict then restarts. Throws Diverged if that
-  /// ends the run, with the weights of the last good update. It may also request a roll back. Call
-  /// it at the same steps on all ranks.
+  /// a checkpoint requires; save calls it first. Predict then restarts. If the pending results end
+  /// the run, throws Diverged with the weights of the last good update; they may also request a
+  /// roll back. Call it at the same steps on all ranks.
   void drain();
   /// Commits a checkpoint below `folder` (see src/files/checkpoint.h) and returns its path.
-  /// roll_back uses only checkpoints saved for it, so it does not depend on when a run was stopped.
-  /// If a run may roll back, the newest checkpoint.keep of them are kept, in addition to the newest
-  /// of all. Failing to remove old ones is only a warning. Throws IoError; training can continue.
-  /// Each rank writes its shards and its share of the replicated state; if one rank fails, all
-  /// throw.
+  /// roll_back uses only kResumeAndRollBack checkpoints, so it does not depend on when a run was
+  /// stopped. In a run that may roll back, the newest checkpoint.keep of these are kept, and also
+  /// the newest of all. Only warns if old ones cannot be removed. Throws IoError; training can
+  /// continue. Each rank writes its shards and its share of the replicated state. If one rank
+  /// fails, all throw.
   std::string save(const std::string& folder,
                    CheckpointUse use = CheckpointUse::kResumeAndRollBack);
   /// Resumes from the newest intact checkpoint below `folder`, bit for bit; returns false if there
@@ -192,12 +199,14 @@ class HybridTrainer {
   /// listener. Throws ConfigError if a setting that the saved state depends on differs, DataError
   /// if all checkpoints are damaged.
   bool resume(const std::string& folder);
-  /// Handles progress().rollback_pending after the step `failed`: returns to the newest intact
-  /// checkpoint below `folder` that was saved for it, or to the one before if the run got no
-  /// further than the last time. The learning rate is halved from there, the next record reports
-  /// all of this, and the batches after that step are due again. Later checkpoints include the rate
-  /// and the count; a run resumed from an earlier one repeats the steps and the roll back. Throws
-  /// Diverged after max_roll_backs, or without a checkpoint.
+  /// Rolls back after the step `failed` has set progress().rollback_pending. Loads the newest
+  /// intact kResumeAndRollBack checkpoint below `folder`. If the run has failed no later than
+  /// before the previous roll back, loads the checkpoint before that roll back's, or the same one
+  /// if there is none before. From then on the learning rate is multiplied by
+  /// divergence.roll_back_rate. The caller must repeat the batches after the checkpoint's step. The
+  /// next record reports the roll back. Later checkpoints include the rate and the number of roll
+  /// backs; a run resumed from an earlier one repeats the steps and the roll back. Throws Diverged
+  /// if there is no checkpoint, or after max_roll_backs.
   void roll_back(const std::string& folder, const StepRecord& failed);
 
  private:
@@ -212,7 +221,7 @@ class HybridTrainer {
   std::unique_ptr<StepRecorder> recorder_;
   std::unique_ptr<TrainerCheckpoints> checkpoints_;
   bool defers_publishing_ = false;
-  bool rolled_back_ = false;  // since the last record
+  bool rolled_back_ = false;  // whether the trainer has rolled back since the last record
 };
 
 }  // namespace hybrid_trainer

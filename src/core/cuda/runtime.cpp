@@ -13,7 +13,8 @@ std::string text_of(cudaError_t answer) {
   return concat(cudaGetErrorName(answer), ": ", cudaGetErrorString(answer));
 }
 
-/// Clears the last error and repeats a call that fails only after a sticky error.
+/// Returns the error of earlier work, or "". Clears the last error and makes a call that fails only
+/// after a sticky error.
 std::string failure_of_work() {
   cudaGetLastError();
   if (CudaRuntime::current_device() < 0) return "";
@@ -28,7 +29,7 @@ void check(cudaError_t answer, const char* call, const std::string& asked = "") 
   if (answer == cudaSuccess) return;
   const std::string what = concat(call, asked.empty() ? "" : " (" + asked + ")");
   const int device = CudaRuntime::current_device();
-  if (answer == cudaErrorMemoryAllocation && device >= 0) {  // not a sticky error
+  if (answer == cudaErrorMemoryAllocation && device >= 0) {  // this error is not sticky
     cudaGetLastError();
     throw_out_of_device_memory(concat("CUDA: ", what, " answered ", cudaGetErrorName(answer)),
                                device);
@@ -38,7 +39,7 @@ void check(cudaError_t answer, const char* call, const std::string& asked = "") 
                            "; `hybrid doctor` shows the device, --device cpu works without it"));
 }
 
-/// Selects a device; creating its context may run out of memory.
+/// Checks the result of selecting a device, which creates a context and may run out of memory.
 void check_context(cudaError_t answer, int device) {
   if (answer == cudaErrorMemoryAllocation) {
     cudaGetLastError();

@@ -11,27 +11,27 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Power spectra of windows of 400 samples, several windows at a time. One complex Fourier
-/// transform of 400 = 4 · 4 · 5 · 5 values computes two windows.
+/// Computes the power spectra of windows of 400 samples, several windows at a time. One complex
+/// Fourier transform of 400 = 4 · 4 · 5 · 5 values handles two windows.
 class FramePowers {
  public:
   static constexpr std::int64_t kWindow = 400, kBins = kWindow / 2 + 1;
-  static constexpr std::int64_t kPairs = 4, kFrames = 2 * kPairs;  // at a time
+  static constexpr std::int64_t kPairs = 4, kFrames = 2 * kPairs;  // computed together
   FramePowers();
-  /// Loads the samples of a window, 0 … kFrames - 1, and applies a Hann window.
+  /// Loads the samples of window `frame`, from 0 to kFrames - 1, and applies a Hann window.
   void load(std::int64_t frame, const float* samples) {
     const auto pair = static_cast<std::size_t>(frame % kPairs);
     const auto part = frame < kPairs ? &Values::real : &Values::imaginary;
     for (std::size_t i = 0; i < kWindow; ++i) (values_[i].*part)[pair] = window_[i] * samples[i];
   }
-  /// Transforms the loaded samples: power(k, frame) of each bin.
+  /// Transforms the loaded samples. Then power(k, frame) returns the power of bin k.
   void transform();
   double power(std::int64_t bin, std::int64_t frame) const {
     return powers_[static_cast<std::size_t>(bin * kFrames + frame)];
   }
 
  private:
-  struct Values {  // of all pairs
+  struct Values {  // one value of each pair
     std::array<double, kPairs> real{}, imaginary{};
   };
   struct Turn {
@@ -103,7 +103,7 @@ void FramePowers::butterfly(std::array<Values, 5>& x) {
   }
 }
 
-/// One stage of Stockham's algorithm, which needs no digit reversal.
+/// Computes one stage of Stockham's algorithm, which needs no digit reversal.
 template <int kRadix>
 void FramePowers::stage(std::int64_t parts, std::int64_t stride, const std::vector<Turn>& turns) {
   std::array<Values, std::size_t{kRadix}> x;
@@ -160,7 +160,7 @@ double frequency_of(double mels) {
 }
 
 constexpr double kMinPower = 1e-10;
-constexpr float kSpan = 8;  // powers of ten below the largest
+constexpr float kSpan = 8;  // powers are at least 10^-8 of the largest
 
 /// Sound followed by silence, mirrored at both ends.
 class MirroredSound {
@@ -197,7 +197,7 @@ class MirroredSound {
   std::int64_t length_;
 };
 
-/// A number of the key's sequence that random_permuted does not use.
+/// Index in the key's random sequence that random_permuted does not use.
 constexpr std::uint64_t kRoundingNumber = std::uint64_t{1} << 62;
 constexpr std::uint64_t kOtherAxis = 0x9E3779B97F4A7C15;
 

@@ -7,29 +7,30 @@
 
 namespace hybrid_trainer {
 
-/// Returns the weight of each frequency k · 40 Hz in each band: (mels, 201). Triangles of equal
-/// area on Slaney's mel scale, which is linear up to 1 kHz and logarithmic above.
+/// Returns the weight of each frequency k · 40 Hz in each band: (mels, 201). The bands are
+/// triangles of equal area on Slaney's mel scale, which is linear up to 1 kHz and logarithmic
+/// above.
 std::vector<double> mel_filters(std::int64_t mels);
 
-/// Samples from one frame of features to the next: 10 ms.
+/// Hop from one frame of features to the next, in samples: 10 ms.
 inline constexpr std::int64_t kFrameSamples = 160;
-/// Frames of Whisper's input of 30 s.
+/// Number of frames in Whisper's input of 30 s.
 inline constexpr std::int64_t kWhisperFrames = 3000;
 
-/// Whisper's features of sound at 16,000 samples per second: for each frame the logarithms of the
-/// power in mel bands up to 8 kHz, like WhisperFeatureExtractor of transformers. A frame covers 400
-/// samples under a Hann window; the sound is mirrored at its ends. Powers are at least 1e-8 of the
-/// largest.
+/// Computes Whisper's features from sound at 16,000 samples per second, like
+/// WhisperFeatureExtractor of transformers: for each frame the logarithms of the power in mel bands
+/// up to 8 kHz. A frame covers 400 samples under a Hann window. The sound is mirrored at its ends,
+/// and powers are clamped to at least 1e-8 of the largest.
 class LogMel {
  public:
   /// `mels`: 80 bands, or 128 for Whisper large-v3.
   explicit LogMel(std::int64_t mels = 80);
   std::int64_t mels() const { return mels_; }
 
-  /// Returns features (frames, mels) of the samples, padded with silence or cut at the end to
-  /// frames · 160. At least 2 frames.
+  /// Returns features (frames, mels) of the samples, after padding them with silence or truncating
+  /// them at the end to frames · 160. `frames` must be at least 2.
   std::vector<float> of(std::span<const float> samples, std::int64_t frames = kWhisperFrames) const;
-  /// Returns features (samples / 160, mels) of all samples, at least 201, without padding.
+  /// Returns features (n / 160, mels) of all n samples, without padding; n must be at least 201.
   std::vector<float> of_all(std::span<const float> samples) const;
 
  private:
@@ -45,7 +46,7 @@ class LogMel {
 
 /// Masks along one axis of features.
 struct AxisMasks {
-  double share = 0;          // of the axis; masks may overlap, so a smaller share is masked
+  double share = 0;          // share that the masks would cover without overlaps
   std::int64_t length = 10;  // length of one mask
   std::int64_t at_least = 0;
 };
@@ -56,13 +57,13 @@ struct FeatureMasks {
   AxisMasks mels{};                                              // over all frames
 };
 
-/// Returns the starts of an axis's masks, all different, distributed as in transformers. None for a
-/// share of 0, or if a mask is longer than the axis.
+/// Returns the starts of the masks along an axis, all different and distributed as in transformers.
+/// Returns none if the share is 0 or a mask is longer than the axis.
 std::vector<std::int64_t> mask_starts(std::int64_t axis_length, const AxisMasks& masks,
                                       const RandomKey& key);
 
-/// Sets masked features of (frames, mels) to 0. The same key masks the same places: pass the run's
-/// seed, the epoch as `step` and the example as `tensor`.
+/// Sets the masked elements of `features` (frames, mels) to 0. The key determines the masks: pass
+/// the run's seed, the epoch as `step` and the example as `tensor`.
 void mask_features(std::span<float> features, std::int64_t mels, const FeatureMasks& masks,
                    const RandomKey& key);
 

@@ -17,7 +17,7 @@ constexpr double kKaiserBeta = 10;  // 100 dB
 constexpr std::int64_t kMaxTaps = 8 << 20;
 constexpr std::int64_t kSums = 8;
 
-/// Modified Bessel function of the first kind, order 0.
+/// Returns the modified Bessel function of the first kind, order 0.
 double bessel_0(double x) {
   double sum = 1, term = 1;
   for (int k = 1; term > sum * 1e-17; ++k) {
@@ -66,7 +66,8 @@ Resampling::Resampling(std::int64_t from, std::int64_t to) : from_(from), to_(to
     fill_taps(phase, &filter_[static_cast<std::size_t>(phase * taps_)]);
 }
 
-/// Computes the taps of the output sample at phase/to after input sample `half - 1` of its inputs.
+/// Computes the taps of an output sample that is phase/to after input `half - 1` of its 2 · half
+/// inputs.
 void Resampling::fill_taps(std::int64_t phase, float* taps) const {
   const double place = static_cast<double>(phase) / static_cast<double>(to_);
   double sum = 0;
@@ -100,7 +101,7 @@ std::vector<float> Resampling::of(std::span<const float> samples) const {
 std::vector<float> SpeechReader::read(const FilePart& path) {
   Sound sound = read_wav(path);
   if (sound.rate == kSpeechRate) return std::move(sound.samples);
-  constexpr std::size_t kMaxFilters = 4;  // of up to 32 MB
+  constexpr std::size_t kMaxFilters = 4;  // up to 32 MB each
   if (filters_.size() == kMaxFilters && !filters_.contains(sound.rate)) filters_.clear();
   try {
     return filters_.try_emplace(sound.rate, sound.rate, kSpeechRate)

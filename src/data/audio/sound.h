@@ -45,14 +45,14 @@ WavForm read_wav_form(const FilePart& path);
 Sound read_wav(const FilePart& path);
 
 /// Resamples sound with a sinc filter under a Kaiser window, 64 zero crossings to each side.
-/// Frequencies up to 0.9 of half the lower rate are preserved, those above half of it are at least
-/// 80 dB down. Assumes silence before and after the sound.
+/// Preserves frequencies up to 0.9 of half the lower rate, and attenuates frequencies above half
+/// the lower rate by at least 80 dB. Assumes silence before and after the sound.
 class Resampling {
  public:
   /// Rates are in samples per second, both positive. Throws DataError if their ratio needs a filter
   /// of more than 8 million numbers, for example 96,001 to 16,000.
   Resampling(std::int64_t from, std::int64_t to);
-  /// Returns ceil(n · to / from) samples; the samples themselves for equal rates.
+  /// Resamples n samples to ceil(n · to / from). Returns them unchanged if the rates are equal.
   std::vector<float> of(std::span<const float> samples) const;
 
  private:
@@ -65,10 +65,11 @@ class Resampling {
   std::vector<float> filter_;  // (to, taps)
 };
 
-/// Reads WAV files of any rate as 16,000 samples per second; caches filters. Not thread-safe.
+/// Reads WAV files of any rate and resamples them to 16,000 samples per second. Caches the filters.
+/// Not thread-safe.
 class SpeechReader {
  public:
-  /// Throws like read_wav.
+  /// Returns the resampled sound of a file. Throws like read_wav.
   std::vector<float> read(const FilePart& path);
 
  private:

@@ -118,10 +118,10 @@ std::string name_of_wav_format(std::uint32_t code) {
 using namespace std::string_view_literals;
 
 constexpr std::uint32_t kIntegerFormat = 1, kFloatFormat = 3, kExtensibleFormat = 0xFFFE;
-/// Follows the code of a format in WAVE_FORMAT_EXTENSIBLE.
+/// Bytes that follow the format's code in WAVE_FORMAT_EXTENSIBLE.
 constexpr std::string_view kFormatTail =
     "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xAA\x00\x38\x9B\x71"sv;
-/// If the file is shorter, data sizes from here on were written before the size was known.
+/// A data size of at least this was written before the size was known, if the file is shorter.
 constexpr std::uint64_t kUnknownSize = 0x7FFF0000, kUnknownSize32 = 0xFFFFFFFF;
 constexpr int kMaxChunks = 10'000;
 constexpr std::int64_t kMinRate = 1'000, kMaxRate = 768'000, kMaxChannels = 1024;
@@ -252,7 +252,7 @@ class WavHeaderReader {
 
   const InputFile& file_;
   std::uint64_t riff_size_ = 0;
-  std::optional<std::uint64_t> size_of_data_;  // of RF64
+  std::optional<std::uint64_t> size_of_data_;  // in the header of an RF64 file
   bool has_format_ = false;
   std::optional<Data> data_;
   WavForm form_;
@@ -279,7 +279,7 @@ double integer_32(const unsigned char* bytes) { return from_bytes<std::int32_t>(
 double float_32(const unsigned char* bytes) { return from_bytes<float>(bytes); }
 double float_64(const unsigned char* bytes) { return from_bytes<double>(bytes); }
 
-/// Computes means over the channels of frames. `decode` returns one sample of `width` bytes.
+/// Writes the mean of each frame over its channels. `decode` decodes a sample from `width` bytes.
 template <double decode(const unsigned char*)>
 void mix(const unsigned char* bytes, std::size_t width, std::int64_t channels, std::int64_t frames,
          float* to) {

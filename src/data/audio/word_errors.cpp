@@ -13,7 +13,7 @@ namespace {
 
 using Characters = std::u32string;
 
-/// Treats bytes that are not UTF-8 as signs.
+/// Decodes UTF-8. Bytes that are not UTF-8 become U+FFFD, which is a symbol.
 Characters characters_of(std::string_view text) {
   Characters characters;
   for (std::size_t at = 0; at < text.size();) {
@@ -35,11 +35,12 @@ void make_lower(Characters& characters) {
     one = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(one)));
 }
 
-/// Removes each text between one of `opening` and the next of `closing`.
+/// Removes each part from an `opening` character to the next `closing` one, including both, if at
+/// least `least` characters are between them.
 Characters without_brackets(const Characters& text, std::u32string_view opening,
                             std::u32string_view closing, std::size_t least) {
   Characters left;
-  std::size_t end = 0;  // the next one of `closing`
+  std::size_t end = 0;  // position of the next `closing` character
   for (std::size_t at = 0; at < text.size(); ++at) {
     const bool opens = opening.find(text[at]) != opening.npos;
     if (opens && end <= at) end = text.find_first_of(closing, at + 1);
@@ -51,7 +52,8 @@ Characters without_brackets(const Characters& text, std::u32string_view opening,
   return left;
 }
 
-/// Marks are vowels in many scripts, so a mark separates words only if no letter precedes it.
+/// Returns whether a character separates words. Marks are vowels in many scripts, so a mark
+/// separates words only if no letter precedes it.
 bool separates_words(char32_t character, bool is_in_word) {
   if (character <= U' ' || character == 0x85) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
@@ -88,8 +90,8 @@ Words words_of(std::string_view normal) {
   return words;
 }
 
-/// Distances between all prefixes of two texts, stored as differences from the distance with one
-/// word less of the first.
+/// Edit distances between all prefixes of two texts. Stores each as the difference from the
+/// distance with one word less of the first text.
 class Distances {
  public:
   Distances(const Words& reference, const Words& hypothesis)
@@ -109,7 +111,7 @@ class Distances {
     }
   }
 
-  /// Traces back one of the shortest paths, the same as jiwer.
+  /// Traces back a shortest path, the same one as jiwer.
   WordErrors errors() const {
     WordErrors errors{.words = std::ssize(reference_)};
     std::size_t i = reference_.size(), j = hypothesis_.size();

@@ -17,7 +17,7 @@ struct Operands {
   bool are_whole = true;
 };
 
-/// Returns nullopt if one is not a number.
+/// Returns both operands as numbers, or nullopt if one of them is not a number.
 std::optional<Operands> numbers_in(const Value& left, const Value& right) {
   Operands operands;
   const Value* values[2] = {&left, &right};
@@ -73,7 +73,7 @@ Value of_numbers(const Operands& operands, const std::string& operation) {
   return {operation == "%" ? modulus : std::round((left - modulus) / right)};
 }
 
-/// Repeats a text or a list `times` times.
+/// Repeats a text or a list `times` times. Returns nullopt for operands of other types.
 std::optional<Value> repeated(const Value& value, const Value& times) {
   const auto* count = times.if_is<std::int64_t>();
   const auto* text = value.if_is<std::string>();
@@ -97,7 +97,7 @@ std::optional<Value> repeated(const Value& value, const Value& times) {
   return list->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));
 }
 
-/// Methods of Python's dict, list and str that templates may not use.
+/// Attributes of Python's types, and of jinja2's loops and macros, that are not supported.
 constexpr std::string_view kRefusedOfDicts[] = {"clear",   "copy",       "fromkeys", "pop",
                                                 "popitem", "setdefault", "update"};
 constexpr std::string_view kRefusedOfNumbers[] = {
@@ -121,7 +121,7 @@ bool among(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// Returns the attributes of a Python value that are not supported.
+/// Returns the names of attributes that are not supported for a value of this type.
 std::span<const std::string_view> refused_attributes(const Value& value) {
   if (value.is<Mapping>()) return kRefusedOfDicts;
   if (value.is<std::string>()) return kRefusedOfTexts;
@@ -152,7 +152,7 @@ Value of_loop(const Loop& loop, const std::string& name) {
   return {Undefined{name}};
 }
 
-/// Python's start:stop:step over a number of items.
+/// A slice start:stop:step of Python, resolved for a number of items.
 struct Steps {
   std::int64_t first, end, by;
 };
@@ -228,7 +228,7 @@ List pairs_of(const Dict& dict) {
   return items;
 }
 
-/// startswith and endswith, with a text or any of a tuple.
+/// Implements startswith and endswith. `wanted` is a text, or a tuple of which any text suffices.
 template <class Holds>
 Value any_text(const Value& wanted, Holds&& holds) {
   const auto* tuple = wanted.if_is<Sequence>();

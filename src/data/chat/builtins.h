@@ -13,7 +13,7 @@ struct Signature {
   std::vector<std::string_view> parameters;  // without the value that it is applied to
   std::size_t required = 0;                  // number of leading parameters that must be given
 };
-/// Returns null if there is none of that name.
+/// Returns the signature of that name, or null.
 const Signature* find_signature(std::span<const Signature> table, std::string_view name);
 
 std::span<const Signature> functions();
@@ -26,28 +26,29 @@ std::span<const Signature> tests();
 /// Arguments in the order of the parameters; Undefined if not given.
 using Arguments = std::vector<Value>;
 
-/// Each throws Problem.
+/// The four functions throw Problem if they do not accept the arguments.
 Value apply_function(const std::string& name, const Arguments& arguments, std::time_t now);
 Value apply_method(const Value& self, const std::string& name, const Arguments& arguments);
 Value apply_filter(const Value& input, const std::string& name, const Arguments& arguments);
 bool apply_test(const Value& input, const std::string& name, const Arguments& arguments);
 
-/// Returns an int argument, or `otherwise`. Throws Problem if it is not an int.
+/// Returns an int argument, or `otherwise` if it is not given. Throws Problem if it is not an int.
 std::int64_t count_in(const Value& value, std::int64_t otherwise);
 
-/// Returns whether a Python dict has an attribute of that name, which precedes its keys.
+/// Returns whether Python's dict has an attribute of that name, which takes precedence over a key.
 bool is_python_name(std::string_view name);
 /// Returns the entries of a dict or a namespace; null for other values.
 const Dict* entries_of(const Value& value);
-/// Returns the item of a dict with a text as key, or of a list at an index; else null.
+/// Returns the item of a dict under a text, or of a list at an index; null if there is none.
 const Value* item_in(const Value& owner, const Value& key);
-/// Returns value.name, or Undefined. Throws Problem for an unsupported attribute of Python.
+/// Returns value.name, or Undefined. Throws Problem if Python has this attribute and it is not
+/// supported.
 Value attribute_of(const Value& value, const std::string& name);
 /// Returns value[key], or Undefined.
 Value item_of(const Value& value, const Value& key);
-/// Returns value[start:stop:step]; None for missing bounds.
+/// Returns value[start:stop:step]. Bounds that are not given are None.
 Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step);
-/// Returns left + right and so on, for + - * / // %.
+/// Returns the result of left + right, or of another operation: - * / // %.
 Value calculate(const Value& left, const std::string& operation, const Value& right);
 Value negative_of(const Value& value);
 

@@ -47,7 +47,8 @@ jinja::Value value_of_json(const json::value& value) {
 
 constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
 
-/// Returns the text of a string, or the content of an added token's object.
+/// Returns the text of a token, which is a string or an added token's object; null for other
+/// values.
 const json::string* token_text(const json::value& value) {
   if (value.is_object()) {
     const json::value* content = value.get_object().if_contains("content");
@@ -68,7 +69,7 @@ void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& file
   }
 }
 
-/// Returns the object in a file; empty if there is no file.
+/// Returns the JSON object in the file `name`; empty if there is no such file.
 json::object chat_settings_in(const FolderFiles& folder, const char* name) {
   if (!folder.contains(name)) return {};
   json::value config = folder.json(name, {.max_bytes = kLargestConfig});
@@ -79,8 +80,8 @@ json::object chat_settings_in(const FolderFiles& folder, const char* name) {
 
 constexpr const char* kQuestion = "What is this?";
 
-/// Returns whether the template writes the question for a user message with this content, and not
-/// as a list printed by Python.
+/// Returns whether the template writes kQuestion for a user message with this content, and does not
+/// print the content as a Python list.
 bool writes_question(const ChatFiles& chat, json::value content, std::time_t now) {
   json::object variables{{"tools", nullptr}, {"documents", nullptr}};
   for (const auto& [name, token] : chat.special_tokens) variables[name] = token;

@@ -16,14 +16,15 @@ struct RenderedChat {
     std::size_t begin = 0, end = 0;
     bool operator==(const Span&) const = default;
   };
-  /// Text that an iteration of a loop wrote for one of `messages`: its item, or one it looked up.
+  /// Text that an iteration of a loop wrote for one of `messages`: the loop's item, or a message
+  /// that the iteration looked up.
   struct Part {
     std::size_t message = 0;
     Span span;
   };
   std::string text;
   std::vector<Span> generated;  // contents of `generation` blocks, in order
-  std::vector<Part> parts;      // none empty; an inner loop's precede the outer loop's
+  std::vector<Part> parts;      // none empty; parts of inner loops come before outer ones
 };
 
 /// A Hugging Face chat template: the subset of Jinja used by such templates, with the settings of
@@ -32,22 +33,24 @@ struct RenderedChat {
 /// All const methods are thread-safe.
 class ChatTemplate {
  public:
-  /// Throws DataError "name:line: problem", including for each construct outside the subset.
+  /// Parses a template. Throws DataError "name:line: problem", also for each construct outside the
+  /// subset.
   ChatTemplate(const std::string& source, std::string name);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  /// `variables` are the template's names, such as messages, tools, add_generation_prompt and
-  /// bos_token; `now` is the time of strftime_now, in the local zone. Throws DataError "name:line:
-  /// …" if the template raises an exception, or Python would refuse an operation.
+  /// Renders the template with `variables`, such as messages, tools, add_generation_prompt and
+  /// bos_token. `now` is the time for strftime_now, in the local time zone. Throws DataError
+  /// "name:line: …" if the template raises an exception, or Python would refuse an operation.
   RenderedChat render(const boost::json::object& variables, std::time_t now) const;
 
-  /// Returns whether it has a `generation` block.
+  /// Returns whether the template has a `generation` block.
   bool marks_generation() const;
-  /// Returns whether it uses the date.
+  /// Returns whether the template uses the date.
   bool reads_date() const;
-  /// Returns whether the word occurs in it, as a name, an attribute, a key or in a text.
+  /// Returns whether the template's source contains this word: as a name, attribute or key, or
+  /// within a text.
   bool mentions(std::string_view word) const;
 
  private:
@@ -60,33 +63,35 @@ class ChatTemplate {
 struct ChatFiles {
   std::optional<ChatTemplate> chat_template;
   std::optional<ChatTemplate> tool_template;  // for chats with tools, if different
-  std::string tool_template_problem;          // why it cannot be read
+  std::string tool_template_problem;          // why tool_template cannot be read
   std::string missing_template{};             // error message for a model without a template
   /// Name and text of each special token of tokenizer_config.json and special_tokens_map.json:
-  /// bos_token, eos_token, … As in transformers, the latter wins if the former has no
-  /// added_tokens_decoder.
+  /// bos_token, eos_token, … As in transformers, special_tokens_map.json takes precedence if
+  /// tokenizer_config.json has no added_tokens_decoder.
   std::vector<std::pair<std::string, std::string>> special_tokens;
 
-  /// Throws DataError if there is none, or it cannot be read.
+  /// Returns the template for chats with or without tools. Throws DataError if there is none, or it
+  /// cannot be read.
   const ChatTemplate& template_for(bool has_tools) const;
   /// Returns the special token of that name, or "".
   std::string special_token(const std::string& name) const;
 };
 
-/// Reads only the special tokens. Throws DataError.
+/// Reads only the special tokens. Throws DataError if they are invalid.
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const FolderFiles& folder);
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const GgufFile& file);
 
-/// Reads chat_template.jinja, or else chat_template of tokenizer_config.json: a text, or a list of
-/// {name, template}, of which "default" is used, and "tool_use" for chats with tools, as in
-/// transformers. Files additional_chat_templates/NAME.jinja precede such a list. From a GGUF file:
-/// its tokenizer.chat_template and tokenizer.chat_template.tool_use. Throws MissingInput if there
-/// is no folder, DataError.
+/// Reads the chat settings of a folder or a GGUF file. A folder's template is in
+/// chat_template.jinja, or else in chat_template of tokenizer_config.json: a text, or a list of
+/// {name, template}. As in transformers, a list's "default" is used, and its "tool_use" for chats
+/// with tools, and files additional_chat_templates/NAME.jinja take precedence over the list. A GGUF
+/// file's templates are in tokenizer.chat_template and tokenizer.chat_template.tool_use. Throws
+/// MissingInput if there is no folder, DataError.
 ChatFiles read_chat_files(const FolderFiles& folder);
 ChatFiles read_chat_files(const GgufFile& file);
 
 /// Returns whether the chat template writes a message's content only if it is a list of parts,
-/// [{"type": "text", "text": …}], and not a text. False without a template.
+/// [{"type": "text", "text": …}], but not if it is a text. Returns false without a template.
 bool requires_content_parts(const ChatFiles& chat, std::time_t now);
 
 }  // namespace hybrid_trainer

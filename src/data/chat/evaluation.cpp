@@ -96,13 +96,15 @@ class Evaluation final : private ExpressionEvaluation {
     return std::exchange(rendered_.text, std::move(before));
   }
 
-  /// Applies a block's filters; the innermost input is the block's text.
+  /// Applies the filters of a block to its text, which replaces the literal in the innermost
+  /// filter.
   Value filtered_block(const Expression& filter) {
     if (filter.kind == NodeKind::kLiteral) return block_text_;
     return filtered(filtered_block(filter.items[0]), filter);
   }
 
-  /// Prepares a scope for an iteration of a loop: reuses the previous one if nothing refers to it.
+  /// Prepares a scope for an iteration of a loop. Reuses the previous scope if nothing refers to
+  /// it.
   void renew(ScopePointer& scope) {
     if (scope == nullptr || scope.use_count() > 1 || scope->holds_macro) {
       scope = variables_.new_scope();
@@ -221,7 +223,7 @@ class Evaluation final : private ExpressionEvaluation {
   RenderedChat rendered_;
   Value block_text_;
   int calls_ = 0;
-  int captures_ = 0;  // enclosing bodies whose output is captured
+  int captures_ = 0;  // number of enclosing bodies whose output is captured
   std::optional<int> loop_name_;
 };
 

@@ -10,13 +10,14 @@
 
 namespace hybrid_trainer::jinja {
 
-/// Limits the computation and memory of one rendering, so that any template ends soon. Grows with
-/// the inputs. Counts operations and bytes, not time: a chat is always rendered or always refused.
+/// Limits the computation and memory of one rendering, so that every template ends soon. The limits
+/// grow with the inputs. They count operations and bytes, not time, so that a chat is always
+/// rendered or always refused.
 class EvaluationBudget {
  public:
   explicit EvaluationBudget(std::size_t input_bytes);
 
-  /// Each throws Problem if the limit is exceeded.
+  /// Counts operations. Throws Problem if the limit is exceeded, like the functions below.
   void charge(std::size_t operations) {
     operations_ += operations;
     if (operations_ > max_operations_) refuse();
@@ -34,12 +35,12 @@ class EvaluationBudget {
   std::size_t operations_ = 0, bytes_ = 0;
 };
 
-/// Names within a loop, a macro or another body, which shadow those outside. Stored by number in
-/// the order of assignment: there are few of them.
+/// Names within a loop, a macro or another body, which shadow outer names. They are stored by
+/// number, in the order of assignment, and searched linearly because there are few.
 struct Scope {
   std::vector<std::pair<int, Value>> names;
   std::shared_ptr<Scope> outer;
-  bool holds_macro = false;  // a macro that was defined here
+  bool holds_macro = false;  // a macro was defined in this scope
 
   Value* find(int name) {
     const auto found = std::ranges::find(names, name, &std::pair<int, Value>::first);
@@ -51,12 +52,12 @@ using ScopePointer = std::shared_ptr<Scope>;
 /// The variables of a template during rendering.
 class Variables {
  public:
-  /// Stores only those in `numbers`, the names in the template: it cannot read others.
+  /// Stores only variables in `numbers`, the names in the template, because it cannot read others.
   Variables(const NameIds& numbers, Dict values, EvaluationBudget& budget);
 
-  /// Returns the variable with that number, or null.
+  /// Returns the variable with that number, or null if there is none.
   Value* find(int name);
-  /// Sets it in the innermost scope.
+  /// Sets a variable in the innermost scope.
   void set(int name, Value value);
   /// Returns the value of a name: a variable, a function, or undefined.
   Value value_of(const Expression& name);
@@ -80,9 +81,9 @@ class Variables {
   ScopePointer scope_ = std::make_shared<Scope>();
 };
 
-/// Records which of `messages` each iteration of a loop writes: its item, or a message looked up by
-/// index. Identifies messages by address, which slices and filters preserve; keeps them alive, so
-/// that addresses are not reused.
+/// Records which of `messages` each iteration of a loop writes: the loop's item, or a message that
+/// it looks up by index. Identifies messages by their addresses, which slices and filters preserve.
+/// Keeps the messages alive, so that no address is reused.
 class MessageParts {
  public:
   explicit MessageParts(const Dict& variables) {
@@ -94,7 +95,7 @@ class MessageParts {
     }
   }
 
-  /// Runs the body of an iteration over `item`; `captured`: its output is captured.
+  /// Runs the body of an iteration over `item`. Records nothing if its output is `captured`.
   template <class Body>
   void in_iteration(const Expression& target, const Value& item, RenderedChat& rendered,
                     bool captured, Body&& body) {
@@ -139,9 +140,11 @@ class PlainValues {
   PlainValues(Variables& variables, MessageParts& parts, EvaluationBudget& budget)
       : variables_(variables), parts_(parts), budget_(budget) {}
 
-  /// Returns a plain expression's value in place; null if there is none, or it must be computed.
+  /// Returns a pointer to the existing value of a plain expression; null if there is none, or the
+  /// value must be computed.
   const Value* find(const Expression& node);
-  /// Returns a value whose keys are searched; counts the cost, higher for a large dict.
+  /// Returns `value` after counting the cost of searching its keys, which is higher for a large
+  /// dict.
   const Value& searched(const Value& value);
 
  private:
@@ -154,10 +157,10 @@ class PlainValues {
 
 struct Macro {
   const Statement* statement;
-  std::weak_ptr<Scope> scope;  // of its definition
+  std::weak_ptr<Scope> scope;  // scope of the definition
 };
 
-/// Enough for macros that traverse the schema of a tool; a level takes up to 2 kB of stack.
+/// Suffices for macros that traverse the schema of a tool. A level takes up to 2 kB of stack.
 inline constexpr int kMaxEvaluationDepth = 1000;
 
 /// Counts the nesting depth of expressions and statements.
@@ -184,8 +187,8 @@ class ExpressionEvaluation {
   virtual Value call_macro(const Macro& macro, const Expression& node) = 0;
 
   Value value_of(const Expression& node);
-  /// Evaluates without a copy: returns an existing value, or one stored in `room`. Use it before
-  /// evaluating anything else that is not plain.
+  /// Evaluates without a copy: returns a reference to an existing value, or to `room` after storing
+  /// the value in it. Use the result before you evaluate another expression that is not plain.
   const Value& seen(const Expression& node, Value& room);
   bool is_true(const Expression& node);
   Arguments arguments(const Expression& node, const Signature& signature);
@@ -213,7 +216,8 @@ class ExpressionEvaluation {
   std::deque<Dict> namespaces_;
 };
 
-/// Runs the statements of a template. Throws Problem, and sets `line` to its line.
+/// Runs the statements of a template. Throws Problem, after setting `line` to the line of the
+/// error.
 RenderedChat render(const ParsedTemplate& parsed, Dict variables, std::time_t now, int& line);
 
 }  // namespace hybrid_trainer::jinja

@@ -11,9 +11,10 @@ namespace {
 
 using NodeKind = Expression::Kind;
 
-/// Common templates take some hundreds per message, and quadratic ones the same for each pair.
+/// Limits of operations. A common template takes a few hundred per message, a quadratic one a few
+/// hundred per pair of messages.
 constexpr std::size_t kOperations = 5'000'000, kOperationsPerByte = 50;
-/// All texts and lists made during a rendering.
+/// Limits of the bytes of all texts and lists made during a rendering.
 constexpr std::size_t kMadeBytes = std::size_t{64} << 20, kMadePerByte = 1024;
 constexpr std::size_t kOutputBytes = std::size_t{4} << 20, kOutputPerByte = 64;
 constexpr std::size_t kBytesPerOperation = 64;
@@ -33,12 +34,13 @@ std::size_t copied_bytes(const Value& value) {
 
 constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16;
 
-/// Other functions of jinja2 and Python, which a template here could only read.
+/// Returns whether jinja2 defines a function of this name that is not supported here.
 bool is_unsupported_name(std::string_view name) {
   return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
 }
 
-/// A dict made of keys and values like Python's: a key keeps its first position and its last value.
+/// A dict made of keys and values. As in Python, a repeated key keeps its first position and its
+/// last value.
 class Entries {
  public:
   void put(std::string key, Value value) {
@@ -176,7 +178,8 @@ const Value& ExpressionEvaluation::seen(const Expression& node, Value& room) {
   return room = value_of(node);
 }
 
-/// Returns the operand that an operation is applied to, before its other operands are evaluated.
+/// Returns the first operand of an operation. Copies it if another operand is not plain, because
+/// evaluating that operand could change it.
 const Value& ExpressionEvaluation::first_of(const Expression& node, Value& room) {
   if (has_plain_operands(node)) return seen(node.items[0], room);
   return room = value_of(node.items[0]);
@@ -315,7 +318,7 @@ Arguments ExpressionEvaluation::arguments(const Expression& node, const Signatur
   return values;
 }
 
-/// Counts operations that read all of their operands.
+/// Counts the cost of an operation that reads all of its operands.
 void ExpressionEvaluation::charge_operands(const Value& value, std::span<const Value> arguments) {
   std::size_t bytes = extent_of(value).bytes;
   for (const Value& argument : arguments) bytes += extent_of(argument).bytes;

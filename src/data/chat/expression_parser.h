@@ -52,11 +52,12 @@ class CallChecks {
     int line;
   };
   explicit CallChecks(const TokenReader& reader) : reader_(reader) {}
-  /// Finds the call's signature. Throws DataError if there is none.
+  /// Sets the call's signature and checks the arguments. Records a call of an unknown function,
+  /// which may be a macro. Throws DataError for an unknown method.
   void check_call(Expression& call);
   void check_arguments(Expression& call, const char* what, const std::string& name,
                        std::span<const Signature> table) const;
-  /// Returns calls that are not in the environment; they must be macros.
+  /// Returns calls of functions that are not in the environment, and must therefore be macros.
   const std::vector<Call>& unknown_calls() const { return unknown_calls_; }
   bool reads_date() const { return reads_date_; }
 
@@ -79,7 +80,7 @@ class OperandParser : protected TokenReader {
   Expression unary(bool with_filters);
   Expression filters(Expression input);
 
-  /// Sets its height. Fails if that is too large.
+  /// Returns the node with its height set. Fails if the height is too large.
   Expression grown(Expression node) const;
   template <class... Items>
   Expression made(Expression::Kind kind, int line, std::string text, Items&&... items) const {
@@ -101,7 +102,7 @@ class OperandParser : protected TokenReader {
             .name = number_of(text),
             .is_plain = true};
   }
-  /// Returns a name's number.
+  /// Returns the number of a name, a new one if the name is new.
   int number_of(const std::string& name) {
     return numbers_.emplace(name, narrow<int>(numbers_.size())).first->second;
   }

@@ -45,7 +45,7 @@ const Signature kTests[] = {{"defined", {}},      {"undefined", {}},
                             {"le", {"other"}, 1}, {"ge", {"other"}, 1},
                             {"in", {"seq"}, 1}};
 
-/// `attribute` of map, join, selectattr: x.a.b, or x[0] if a name is a number.
+/// The argument `attribute` of map, join and selectattr: "a.b" selects x.a.b, and "0" selects x[0].
 class Path {
  public:
   explicit Path(const Value& path) {
@@ -66,7 +66,8 @@ class Path {
   List keys_;
 };
 
-/// Returns the name of a filter or test passed as an argument, after checking its call.
+/// Checks that a filter or test passed as an argument exists and accepts this number of arguments,
+/// and returns its name.
 const std::string& checked(const Value& name, std::span<const Signature> table,
                            std::size_t arguments) {
   const auto* text = name.if_is<std::string>();
@@ -93,7 +94,7 @@ Value mapped(const List& items, const Arguments& arguments) {
   return list_of(std::move(results));
 }
 
-/// select, reject and their attribute versions: `arguments` are a test and its argument.
+/// Implements select, reject, selectattr and rejectattr. `arguments` are a test and its argument.
 Value selected(const List& items, const Value& attribute, std::span<const Value> arguments,
                bool wanted) {
   List results;

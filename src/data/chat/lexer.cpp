@@ -18,10 +18,11 @@ bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) 
 
 bool is_space(std::string_view text) { return leading_space(text) == text.size(); }
 
-/// The longest template in use has about 5,000.
+/// Maximum number of tokens. The longest template in use has about 5,000.
 constexpr std::size_t kMaxTokens = 100'000;
 
-/// Converts line ends to "\n" and removes one at the end.
+/// Converts line ends to "
+/// " and removes a final one.
 std::string with_plain_line_ends(std::string_view source) {
   std::string text = replaced(replaced(source, "\r\n", "\n", -1), "\r", "\n", -1);
   if (text.ends_with('\n')) text.pop_back();
@@ -93,7 +94,8 @@ class Lexer {
     pass(tag - at_);
   }
 
-  /// Skips the white space after a block or a comment: as its sign says, else one line end.
+  /// Skips white space after a block or a comment: all of it for the sign -, none for +, otherwise
+  /// one line end.
   void skip_past(char sign) {
     if (sign == '-') {
       skip_space();

@@ -28,7 +28,8 @@ const char* condition_of(Place place) {
   return "true";
 }
 
-/// Returns a text between actions; Go would read "{{" as the start of an action.
+/// Returns the Go source of a text between actions. Escapes "{{", which Go would read as the start
+/// of an action.
 std::string literal(std::string_view plain) {
   std::string text = jinja::replaced(plain, "{{", R"({{ "{{" }})", -1);
   if (text.ends_with('{')) text.replace(text.size() - 1, 1, R"({{ "{" }})");  // before an action
@@ -63,7 +64,7 @@ std::string text_of(const GoTemplate::Turn& turn) {
   return needs_end ? text + "{{ end }}" : text;
 }
 
-/// Returns the system messages in the form of $.System.
+/// Returns the system messages joined as in Ollama's $.System.
 std::string system_in(const std::vector<GoMessage>& messages) {
   std::string system;
   for (const GoMessage& message : messages)
@@ -102,10 +103,10 @@ std::string render(const GoTemplate::Turn& turn, const GoMessage& message, const
   return text;
 }
 
-// Two days whose dates have no part in common.
+// Two days whose dates differ in every part.
 constexpr std::time_t kSomeDay = 86400 * 400, kOtherDay = 86400 * 12000;
 
-/// Words that templates do not test for, none of which is a part of another.
+/// Words that templates do not test for. No word is a part of another.
 constexpr const char *kSystem = "Qsystemq", *kUser = "Quserq", *kAnswer = "Qanswerq",
                      *kNext = "Qnextq", *kLater = "Qlaterq";
 
@@ -113,7 +114,7 @@ std::string common_start(const std::string& a, const std::string& b) {
   return {a.begin(), std::ranges::mismatch(a, b).in1};
 }
 
-/// Returns `text` without `end` at its end; nullopt if it does not end with it.
+/// Returns `text` without its ending `end`; nullopt if `text` does not end with `end`.
 std::optional<std::string> without_end(const std::string& text, const std::string& end) {
   if (!text.ends_with(end)) return {};
   return text.substr(0, text.size() - end.size());
@@ -125,7 +126,7 @@ std::string roles_of(const Messages& messages) {
   return join(roles);
 }
 
-/// The folder's template on plain messages.
+/// Renders plain messages with the folder's chat template.
 class FolderTemplate {
  public:
   FolderTemplate(const ChatFiles& chat, std::string runner_bos)
@@ -134,7 +135,8 @@ class FolderTemplate {
     takes_parts_ = requires_content_parts(chat, kSomeDay);
   }
 
-  /// Excludes the runner's additions. Throws DataError if the template refuses the messages.
+  /// Returns the rendered messages without the BOS text that the runner adds. Throws DataError if
+  /// the template refuses the messages.
   std::string write(const Messages& messages, bool asks, std::time_t now = kSomeDay,
                     const json::value& tools = nullptr) const {
     json::object variables{{"tools", tools}, {"documents", nullptr}};
@@ -156,7 +158,7 @@ class FolderTemplate {
       return false;
     }
   }
-  /// Returns the prompt that a runner would continue: a final assistant message is unfinished.
+  /// Returns the prompt that a runner would continue. A final assistant message is left unfinished.
   std::string prompt(const Messages& messages) const {
     const bool continues = messages.back().role == "assistant";
     std::string text = write(messages, !continues, kOtherDay);
@@ -203,7 +205,7 @@ Segments content_between(const std::string& before, const std::string& after) {
   return {{Kind::kText, before}, {Kind::kContent}, {Kind::kText, after}};
 }
 
-/// Finds the form of each role.
+/// Derives the form of each role from the folder's template.
 class Derivation {
  public:
   explicit Derivation(const FolderTemplate& folder) : folder_(folder) {
@@ -215,7 +217,8 @@ class Derivation {
   }
   const GoTemplate& result() const { return result_; }
   bool accepts_system() const { return accepts_system_; }
-  /// Returns the end of an assistant's turn; otherwise the start of the user's next turn.
+  /// Returns the end of an assistant's turn or, if that is empty, the start of the user's next
+  /// turn.
   std::string stop() const {
     const std::string_view end = trimmed(after_assistant_);
     return std::string(end.empty() ? trimmed(before_user_) : end);
@@ -296,7 +299,7 @@ class Derivation {
                                {Kind::kContent},
                                {Kind::kText, after_user_}};
     user_.forms.insert(user_.forms.begin(), {Place::kLastWithSystem, with_system});
-    // Then the first user turn is not the first message, but begins the text.
+    // If so, the first user turn begins the text although it is not the first message.
     if (last[0] != before_user_)
       user_.forms.insert(user_.forms.begin() + 1,
                          {Place::kAfterSystem, content_between(last[0], after_user_)});
@@ -309,7 +312,7 @@ class Derivation {
   GoTemplate result_{};
 };
 
-/// Test conversations of ordinary texts without surrounding white space.
+/// Returns test conversations of ordinary texts without surrounding white space.
 std::vector<Messages> conversations() {
   const GoMessage s{"system", "You are brief.\n\nAnswer in French, as \"Zoé\" would."},
       code{"user", "What does this do?\n```c\nint f(int x) { return {{x}}; }\n```"},

@@ -4,29 +4,29 @@
 
 namespace hybrid_trainer {
 
-/// The part of Go's text/template that a chat needs with Ollama's data: for each message a text
-/// that depends on its role and position.
+/// A chat template in the subset of Go's text/template that suffices for Ollama's chats: the text
+/// around each message depends only on its role and position.
 struct GoTemplate {
   enum class Place {
     kAny,
-    kFirst,           // of all messages
-    kAfterSystem,     // the second, after a system message
-    kLast,            // of all messages
-    kLastWithSystem,  // with any earlier system message
+    kFirst,           // first of all messages
+    kAfterSystem,     // second message, after a system message
+    kLast,            // last of all messages
+    kLastWithSystem,  // last message, if any earlier one is a system message
   };
   struct Segment {
     enum class Kind { kText, kContent, kSystem };
     Kind kind = Kind::kText;
-    std::string text{};  // of kText
+    std::string text{};  // if kind is kText
   };
   using Segments = std::vector<Segment>;
   struct Turn {
     std::string role;
     std::vector<std::pair<Place, Segments>>
-        forms{};  // the first one that matches the message's place applies
+        forms{};  // the first form whose place matches the message applies
   };
   std::vector<Turn> turns;
-  std::string generation_prompt;  // after the last message, if the assistant has not begun
+  std::string generation_prompt;  // written after the last message if the assistant has not begun
 };
 
 struct GoMessage {
@@ -40,17 +40,17 @@ std::string render(const GoTemplate& source, const std::vector<GoMessage>& messa
 
 /// A chat template for Ollama's Modelfile.
 struct OllamaTemplate {
-  std::string text;                  // of TEMPLATE, in the language of Go's text/template
-  std::string stop;                  // end of an assistant's turn; empty: only white space
+  std::string text;                  // value of TEMPLATE, in the language of Go's text/template
+  std::string stop;                  // text that ends an answer; empty if it is only white space
   std::vector<std::string> remarks;  // limitations: "leaves out tools"
   std::size_t compared = 0;          // conversations for which both templates give the same output
 };
 
-/// Derives it from the folder's chat template: renders conversations of sentinels, uses the text
-/// around each as the form of its role, and compares both templates on at least eight
-/// conversations. `runner_bos`, the text that the runner adds before each prompt, or "", is
-/// excluded. Keeps white space around a message, which most chat templates strip. Throws DataError
-/// with one line on why the template cannot be expressed.
+/// Derives a template from the folder's chat template. Renders conversations of marker words, uses
+/// the text around each word as the form of its role, and compares both templates on at least eight
+/// conversations. Leaves out `runner_bos`, the text that the runner adds before each prompt, or "".
+/// Keeps white space around a message, which most chat templates strip. Throws DataError with one
+/// line on why the template cannot be expressed.
 OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& runner_bos);
 
 }  // namespace hybrid_trainer

@@ -52,7 +52,8 @@ class StatementParser final : private ExpressionParser {
  private:
   using Names = std::initializer_list<std::string_view>;
 
-  /// Parses up to a block that begins with one of the names, the next token; or up to the end.
+  /// Parses statements up to the end, or up to a block that begins with one of the names `ends`.
+  /// Then that name is the next token.
   Statements statements(Names ends) {
     if (++depth_ > kMaxStatementDepth)
       fail(token().line, "statements are nested more than ", kMaxStatementDepth,
@@ -80,7 +81,8 @@ class StatementParser final : private ExpressionParser {
     return body;
   }
 
-  /// Parses the statements after this block's end, up to one of the names.
+  /// Parses the rest of this block's tag, then statements up to a block that begins with one of
+  /// `ends`.
   Statements body(Names ends) {
     expect(TokenKind::kBlockEnd);
     return statements(ends);

@@ -31,8 +31,8 @@ struct Token {
   }
 };
 
-/// Splits a template into tokens, with white space removed according to trim_blocks, lstrip_blocks
-/// and the signs in tags, without comments; the last is kEnd. Source: jinja2 3.1.6, lexer.py.
+/// Splits a template into tokens, of which the last is kEnd. Drops comments, and white space
+/// according to trim_blocks, lstrip_blocks and the signs in tags. Source: jinja2 3.1.6, lexer.py.
 /// Throws DataError "name:line: …".
 std::vector<Token> tokens_of(std::string_view source, const std::string& name);
 
@@ -75,13 +75,14 @@ struct Expression {
   int height = 1;  // of its subtree
   /// Number of a name in the template.
   int name = -1;
-  /// A literal, a name, or an attribute or item of plain expressions: its evaluation runs no macro.
+  /// Whether this is a literal, a name, or an attribute or item of plain expressions. Evaluating
+  /// such an expression runs no macro.
   bool is_plain = false;
-  /// Callee of a filter, a test, or a function or method call.
+  /// Signature of the callee of a filter, a test, or a function or method call.
   const Signature* signature = nullptr;
 };
 
-/// Returns its name for messages.
+/// Returns the name of the node's construct, for messages.
 std::string construct_of(const Expression& node);
 
 struct Statement;
@@ -95,7 +96,7 @@ struct Statement {
     kFor,         // target in items[0], if items[1]; bodies[1] is for else
     kSet,         // target = items[0]
     kSetBlock,    // target = bodies[0], through the filter items[0], whose items[0] is its input
-    kMacro,       // text(keywords), items are the defaults of the last ones
+    kMacro,       // text(keywords); items are the defaults of the last keywords
     kGeneration,  // bodies[0]
     kBreak,
     kContinue,
@@ -106,7 +107,7 @@ struct Statement {
   Expression target{};  // a name, a tuple of names, or an attribute of a name
   Expressions items{};
   std::vector<std::string> keywords{};
-  std::vector<int> names{};  // of a macro: its number, then its parameters'
+  std::vector<int> names{};  // numbers of a macro and of its parameters
   std::vector<Statements> bodies{};
 };
 
@@ -117,7 +118,8 @@ struct ParsedTemplate {
   bool reads_date = false;
 };
 
-/// Throws DataError "name:line: …" for invalid templates and constructs outside the subset.
+/// Parses a template. Throws DataError "name:line: …" if it is invalid or has constructs outside
+/// the subset.
 ParsedTemplate parse_template(std::string_view source, const std::string& name);
 
 }  // namespace hybrid_trainer::jinja

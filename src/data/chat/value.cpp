@@ -16,8 +16,8 @@ namespace hybrid_trainer::jinja {
 
 namespace {
 
-/// Returns whether repr() escapes a code point from U+007F on: control, format, private and
-/// separating characters. Unassigned code points are unchanged.
+/// Returns whether repr() escapes a code point above U+007E: a control, format, private or
+/// separator character. Does not escape unassigned code points.
 bool is_escaped(char32_t value) {
   struct Range {
     char32_t first, last;
@@ -40,7 +40,8 @@ std::string escape(const char* format, unsigned value) {
   return buffer.data();
 }
 
-/// A number; also True and False, as in Python; none for other values.
+/// A value as a number. True and False are numbers, as in Python; other values set is_number to
+/// false.
 struct Number {
   bool is_number = false, is_float = false;
   std::int64_t whole = 0;
@@ -83,7 +84,7 @@ bool equal_dicts(const Dict& left, const Dict& right) {
   });
 }
 
-/// A text that grows up to the limit.
+/// A text that grows. Throws Problem if it exceeds the limit.
 class Written {
  public:
   Written& operator<<(std::string_view part) {

@@ -14,44 +14,46 @@ namespace hybrid_trainer::jinja {
 
 // Python's str, on UTF-8.
 
-/// str.isspace() of one character.
+/// Returns Python's str.isspace() of one character.
 bool is_python_space(char32_t character);
-/// Returns the bytes of white space at the start.
+/// Returns the number of bytes of white space at the start.
 std::size_t leading_space(std::string_view text);
 /// Returns the character that begins at a byte.
 std::string_view character_at(std::string_view text, std::size_t at);
 /// Returns the byte that is `characters` characters after `byte`, or before it if negative.
 std::size_t moved(std::string_view text, std::size_t byte, std::int64_t characters);
-/// Returns the start of a part, or npos, in linear time for any part.
+/// Returns the position of `part`, or npos. Takes linear time for any part.
 std::size_t position_of(std::string_view text, std::string_view part);
 std::int64_t count_characters(std::string_view text);
 
 enum class Side { kLeft, kRight, kBoth };
-/// strip, lstrip, rstrip: removes white space, or the given characters.
+/// Implements strip, lstrip and rstrip: removes white space, or the given characters.
 std::string stripped(std::string_view text, Side side,
                      const std::optional<std::string>& characters = {});
-/// split: at white space, or at the separator; at most `limit` times if that is not negative.
-/// Throws Problem for too many parts.
+/// Implements split: splits at white space or at the separator, at most `limit` times if that is
+/// not negative. Throws Problem for too many parts.
 std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
                                std::int64_t limit);
-/// Throws Problem if the result would be too large.
+/// Implements replace: replaces `from` at most `limit` times if that is not negative. Throws
+/// Problem if the result would be too large.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to,
                      std::int64_t limit);
 
 enum class Case { kUpper, kLower, kCapitalized, kTitle };
-/// Throws Problem for a letter outside ASCII, whose other case depends on the Unicode version.
+/// Converts the case. Throws Problem for a letter outside ASCII, because its other case depends on
+/// the Unicode version.
 std::string in_case(std::string_view text, Case wanted);
 
 /// Returns the start of a text, for messages.
 std::string shortened(std::string_view text, std::size_t bytes = 80);
-/// float.__repr__.
+/// Returns Python's repr() of a float.
 std::string float_text(double value);
-/// str.__repr__.
+/// Returns Python's repr() of a text.
 std::string quoted_text(std::string_view text);
 /// Returns a JSON string in the format of json.dumps.
 std::string json_quoted(std::string_view text, bool ascii);
 
-/// An error of a template; a caller that knows the line adds it.
+/// An error of a template. A caller that knows the line adds it to the message.
 struct Problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -59,14 +61,14 @@ struct Problem : std::runtime_error {
 struct Value;
 struct Macro;
 using List = std::vector<Value>;
-/// Python's dict with texts as keys, in order of insertion.
+/// Python's dict with texts as keys, in insertion order.
 using Dict = std::vector<std::pair<std::string, Value>>;
 
 struct Undefined {
   std::string name;
 };
 struct None {};
-/// Size of a value when written out: items shared within a list count each time.
+/// Size of a value when written out. Items that a list shares count each time.
 struct Extent {
   std::size_t bytes = 0;
   int depth = 0;
@@ -82,11 +84,11 @@ struct Mapping {
   std::shared_ptr<const Dict> entries;
   Extent extent{};
 };
-/// Changed by `set x.y = …`; owned by the rendering that made it.
+/// A namespace, which `set x.y = …` changes. Owned by the rendering that made it.
 struct Namespace {
   Dict* entries = nullptr;
 };
-/// `loop`, within a loop over these items.
+/// The variable `loop` within a loop over these items.
 struct Loop {
   std::shared_ptr<const List> items;
   std::size_t place = 0;
@@ -94,7 +96,7 @@ struct Loop {
 /// A function of the environment, or a method of a value, by name.
 struct Function {
   std::string name;
-  std::shared_ptr<const Value> self;  // null: in the environment
+  std::shared_ptr<const Value> self;  // null if the function is in the environment
 };
 
 /// Maximum bytes of a text, list or dict when written out.
@@ -119,7 +121,8 @@ struct Value {
   }
 };
 
-/// Each throws Problem if the value would exceed the size or depth limits.
+/// Makes a list. Like the next two functions, throws Problem if the value would exceed the limits
+/// of size or depth.
 Value list_of(List items);
 Value tuple_of(List items);
 Value dict_of(Dict entries);
@@ -129,14 +132,14 @@ Extent extent_of(const Dict& entries);
 void check_result_bytes(std::size_t bytes, std::string_view what);
 
 bool truth(const Value& value);
-/// Python's ==.
+/// Returns the result of Python's left == right.
 bool equal(const Value& left, const Value& right);
 /// Returns left < right. Throws Problem if Python has no order for them.
 bool less(const Value& left, const Value& right);
-/// Python's str(), and repr().
+/// Returns Python's str() of a value, and repr_of returns its repr().
 std::string text_of(const Value& value);
 std::string repr_of(const Value& value);
-/// json.dumps without HTML escapes; `indent` is empty for one line.
+/// Format of JSON, as written by json.dumps but without HTML escapes.
 struct JsonStyle {
   bool one_line = true;
   std::string indent;
@@ -145,18 +148,19 @@ struct JsonStyle {
 };
 std::string json_of(const Value& value, const JsonStyle& style);
 
-/// "str", "list", …
+/// Returns the name of a value's Python type: "str", "list", …
 std::string type_of(const Value& value);
 /// Throws Problem naming the variable if the value is undefined.
 void require_defined(const Value& value);
-/// Returns the elements for a loop: the keys of a dict, the characters of a text.
+/// Returns the elements that a loop over the value visits: the keys of a dict, the characters of a
+/// text.
 std::shared_ptr<const List> elements_of(const Value& value);
 std::int64_t length_of(const Value& value);
-/// Returns null if there is no such key.
+/// Returns the value of a key, or null if there is no such key.
 const Value* find(const Dict& dict, std::string_view key);
-/// `item in container`.
+/// Returns the result of `item in container`.
 bool contains(const Value& container, const Value& item);
-/// left == right, left not in right and so on.
+/// Returns the result of a comparison, such as left == right or left not in right.
 bool holds(const Value& left, const std::string& operation, const Value& right);
 
 }  // namespace hybrid_trainer::jinja

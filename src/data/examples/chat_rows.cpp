@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Maximum number of previous roles to render a generation prompt for.
+/// Maximum number of previous roles for which generation prompts are rendered.
 constexpr std::size_t kMaxRoles = 16;
 
 /// Returns a chat with a single user message.
@@ -20,7 +20,7 @@ json::array asked(json::value content) {
 
 /// Location of a message in the text: the output of one iteration of the template's loop.
 struct MessagePlace {
-  /// Without the output of inner loops for other messages; in order, never empty.
+  /// Spans without the output of inner loops for other messages. In order, at least one.
   std::vector<RenderedChat::Span> spans;
   bool has_other_messages = false;  // an inner loop wrote other messages
 };
@@ -32,12 +32,13 @@ bool holds(const Span& outer, const Span& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-/// Returns the location of each of `count` messages; none if it has no or several locations.
+/// Returns the location of each of `count` messages; none for a message with no or several
+/// locations.
 std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t count) {
   std::vector<std::optional<Span>> wholes(count);
   std::vector<bool> has_several(count, false);
   std::vector<std::int32_t> owners(chat.text.size(), -1);
-  for (auto part = chat.parts.rbegin(); part != chat.parts.rend(); ++part) {  // inner ones last
+  for (auto part = chat.parts.rbegin(); part != chat.parts.rend(); ++part) {  // outer parts first
     const auto& [message, span] = *part;
     std::fill(owners.begin() + static_cast<std::ptrdiff_t>(span.begin),
               owners.begin() + static_cast<std::ptrdiff_t>(span.end),
@@ -63,10 +64,11 @@ std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t cou
   return places;
 }
 
-/// Maximum messages of a chat to locate turn by turn, rendering the prefix of each.
+/// Maximum number of messages in a chat whose answers are located by rendering prefixes of the
+/// chat.
 constexpr std::size_t kMaxPrefixes = 100;
 
-/// Replaces a text to test whether the template writes it.
+/// Mark that replaces a text, to test whether the template writes that text.
 constexpr const char* kProbeMark = "Xq7Zk2Jv9W";
 
 /// Removes white space, which templates may change.
@@ -144,7 +146,7 @@ class AnswerFinder {
     return is_in(chat_.text) && (said.size() >= kTelling || writes_mark_for(i, text));
   }
 
-  /// Returns whether the template writes a mark in place of the text.
+  /// Returns whether the template writes a mark that replaces the text in message i, or refuses it.
   bool writes_mark_for(std::size_t i, std::string_view text) const {
     json::array messages = row_.messages;
     const auto replace = [&](auto&& self, json::value& value) -> void {
@@ -185,8 +187,8 @@ class AnswerFinder {
     return !(*drops_calls_)[i];
   }
 
-  /// Returns which messages have a call whose name the template does not write, tested with a mark
-  /// in place of each name; none if the template refuses such names.
+  /// Returns which messages have a call whose name the template does not write. Tests this with a
+  /// mark in place of each name. Returns none if the template refuses such names.
   std::vector<bool> dropped_calls() const {
     std::vector<std::pair<std::size_t, std::string>> marks;  // by message
     json::array messages = row_.messages;
@@ -234,8 +236,9 @@ class AnswerFinder {
     result_.targets.insert(result_.targets.end(), spans.begin(), spans.end());
   }
 
-  /// Extends an answer that other messages interrupt, such as tool results after a call, by the end
-  /// that it has without them. The template may have written that end as their beginning.
+  /// Extends an answer that other messages interrupt, such as tool results after a call. Adds the
+  /// ending that the answer has without these messages, if the text continues with it: the template
+  /// may have written it at the beginning of the other messages.
   void add_end_before_others(std::size_t i, Span& span) {
     const auto written = [&](const Span& of, const std::string& text) {
       return std::string_view(text).substr(of.begin, of.end - of.begin);
@@ -254,8 +257,9 @@ class AnswerFinder {
     if (is_here) span.end += end_before_others_->size();
   }
 
-  /// Returns how many bytes of a message's text belong to its generation prompt: the complete
-  /// prompt, or else the common tokens.
+  /// Returns the number of bytes of a message's text that belong to its generation prompt: up to
+  /// the end of the complete prompt, or else the tokens that both have in common. Returns none if
+  /// the prompt is unknown.
   std::optional<std::size_t> header_length(std::size_t i, const Span& span) {
     const auto prompt = prompts_.before(i);
     if (!prompt) return {};
@@ -280,9 +284,9 @@ class AnswerFinder {
     return std::all_of(places_.begin(), end, [](const FoundPlace& place) { return !place; });
   }
 
-  /// Locates an answer in a template without a loop over messages: the difference between the chat
-  /// including the answer and the previous chat with the generation prompt, if the text begins with
-  /// both.
+  /// Locates an answer if the template has no loop over messages. The answer is the difference
+  /// between two renderings: the chat before it with a generation prompt, and the chat including
+  /// it. Returns none unless the text begins with both.
   std::optional<Span> span_by_prefixes(std::size_t i) const {
     if (count() > kMaxPrefixes) return {};
     try {
@@ -298,7 +302,7 @@ class AnswerFinder {
     return {};
   }
 
-  /// Adds everything from the completion's first message on.
+  /// Adds the text from the completion's first message on, except turns that are not trained on.
   void find_completion() {
     const std::size_t i = row_.prompt_messages;
     for (std::size_t j = i; j < count(); ++j) {
@@ -334,7 +338,7 @@ class AnswerFinder {
 
   void take_generation_blocks() {
     std::vector<bool> found(count(), false);
-    std::optional<std::size_t> last;  // owner of the last target, if known
+    std::optional<std::size_t> last;  // message of the last target, if known
     const bool trains_all = std::ranges::all_of(row_.trains, std::identity());
     for (const Span& block : chat_.generated) {
       const auto owner = message_at(block.begin);

@@ -47,7 +47,8 @@ std::size_t index_of_number(const json::value& answer, std::size_t count) {
                          count - 1, ", or the letter or the text of a choice"));
 }
 
-/// Returns the choice that a text equals or whose letter it is.
+/// Returns the index of the right choice: "answer" is this index, or the text or letter of a
+/// choice.
 std::size_t answer_of(const json::object& object, const std::vector<std::string>& choices) {
   const json::value& answer = member(object, "answer");
   if (!answer.is_string()) return index_of_number(answer, choices.size());
@@ -66,7 +67,7 @@ std::size_t answer_of(const json::object& object, const std::vector<std::string>
   return index_of_number(answer, choices.size());
 }
 
-/// Makes a question of each line.
+/// Converts lines to questions.
 class QuestionReader {
  public:
   explicit QuestionReader(const ChoiceFormat& format) : format_(format) {}
@@ -124,8 +125,8 @@ class QuestionReader {
                    : format_.tokenizer.encode_document(text, ControlText::kAsTokens);
   }
 
-  /// Puts the end-of-text token before an empty prompt, or one that merges with its choices.
-  /// Returns the number of tokens added.
+  /// Inserts the end-of-text token before each text. Needed if the prompt is empty, or its first
+  /// token also covers text of a choice. Returns the number of tokens inserted.
   std::size_t add_common_prefix(std::vector<Tokens>& wholes) const {
     const auto end = format_.tokenizer.end_of_text();
     if (!end)

@@ -39,8 +39,8 @@ struct ChoiceQuestions {
 /// prompt. `answer` is the index of the right choice from 0, its letter ("B") or its text. A
 /// choice's text follows the prompt's unchanged. If the first token of a choice includes the end of
 /// the prompt, `prompt` is shortened for all choices of the question, so that all are scored after
-/// the same text. Throws MissingInput, IoError, and DataError naming the lines if one is not such
-/// an object, its answer is ambiguous, two choices are equal, or one exceeds the context.
+/// the same text. Throws MissingInput, IoError, and DataError naming each line that is not such an
+/// object, or has an ambiguous answer, two equal choices or a choice that exceeds the context.
 ChoiceQuestions read_choice_questions(const std::filesystem::path& path,
                                       const ChoiceFormat& format);
 

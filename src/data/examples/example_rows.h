@@ -11,14 +11,15 @@ namespace hybrid_trainer {
 /// Shape of an example, determined by its keys.
 enum class RowShape { kText, kPair, kMessages, kShareGpt, kAlpaca, kPreference, kClip };
 
-/// "text", "prompt and completion", "messages", "sharegpt", "alpaca", "preference", "clips".
+/// Returns "text", "prompt and completion", "messages", "sharegpt", "alpaca", "preference" or
+/// "clips".
 const char* name_of(RowShape shape);
 
 /// Returns the keys of examples that are read.
 const std::vector<std::string>& keys_of_examples();
 
-/// Suggests --columns for questions and answers, such that a chat template applies if there is one:
-/// "instruction=COLUMN,output=COLUMN", else "prompt=COLUMN,completion=COLUMN".
+/// Returns suggested --columns for questions and answers: "instruction=COLUMN,output=COLUMN" if
+/// there is a chat template, so that it applies, else "prompt=COLUMN,completion=COLUMN".
 std::string pair_columns(bool has_template, std::string_view column);
 
 /// An example as tokens.
@@ -26,18 +27,19 @@ struct ExampleRow {
   std::size_t file = 0;   // index in ExampleRows::files
   std::int64_t line = 0;  // line of its file, element of its array or row of its table, from 1
   std::vector<std::int32_t> tokens{};
-  std::vector<bool> is_target{};      // target tokens; never the first
-  std::int64_t left_out = 0;          // truncated tokens
+  std::vector<bool> is_target{};      // which tokens are targets; never the first
+  std::int64_t left_out = 0;          // number of truncated tokens
   std::int64_t answers_left_out = 0;  // answers without targets, since their tokens are unknown
   std::optional<std::int32_t> end_token{};  // ends the last target
   /// Index of the first token of the rejected text in a preference pair, after all tokens of the
   /// chosen one; 0 for a row that is not a pair.
   std::int64_t rejected_at = 0;
-  std::shared_ptr<const FilePart> clip{};  // whose transcript the tokens are; null for a text row
+  std::shared_ptr<const FilePart> clip{};  // clip that the tokens transcribe; null for a text row
   /// Encoder input; empty for a decoder-only row.
   std::vector<std::int32_t> source{};
   std::int64_t source_left_out = 0;  // truncated tokens of the source
-  /// Returns the places that the row takes in a sequence; the last token of a text takes none.
+  /// Returns the number of places that the row takes in a sequence. The last token of each of its
+  /// texts takes none.
   std::int64_t places() const {
     return static_cast<std::int64_t>(tokens.size()) - (rejected_at > 0 ? 2 : 1);
   }
@@ -46,18 +48,18 @@ struct ExampleRow {
 
 /// Findings about used examples.
 struct ExampleFindings {
-  /// Unused members of rows, with the number of rows of each; 0 for columns that were not read.
+  /// Number of rows with each unused member; 0 for columns that were not read.
   std::map<std::string, std::int64_t> unused{};
   std::set<std::string> unused_of_messages{};
-  std::set<std::string> original_roles{};  // of messages, mapped to user, assistant or tool
-  std::set<std::string> other_roles{};     // of messages, unknown
+  std::set<std::string> original_roles{};  // of messages, before mapping to user, assistant or tool
+  std::set<std::string> other_roles{};     // unknown roles of messages
   std::int64_t empty_answers = 0;
   std::set<std::string> used{};  // used members of rows
-  /// Prompt and completion rows that bypass the existing chat template.
+  /// Number of rows with prompt and completion that do not use the existing chat template.
   std::int64_t without_template = 0;
-  /// Keys of content that the chat template leaves out, with counts.
+  /// Keys of content that the chat template leaves out, with the number of occurrences.
   std::map<std::string, std::int64_t> omitted{};
-  /// Endings after the last answer without a special token, with the number of chats of each.
+  /// Texts after last answers that contain no special token, with the number of chats of each.
   std::map<std::string, std::int64_t> untokenized_endings{};
 };
 
@@ -80,18 +82,19 @@ struct ExampleRows : ReadRows {
   std::string form() const;
   /// Returns one line per kind of text that is not trained on, except refusals.
   std::vector<std::string> notes() const;
-  /// Returns why files with mostly refused lines cannot be used; "" if fewer are refused.
+  /// Returns a warning that files with mostly refused lines cannot be used; "" if fewer are
+  /// refused.
   std::string mostly_rejected_warning() const;
 };
 
-/// How prompt and completion become encoder input and decoder target.
+/// Settings for an encoder-decoder: a prompt becomes its input, the completion the target.
 struct SourceFormat {
   std::int32_t start = 0;  // decoder_start_token_id, the first token of the target
   std::int64_t longest =
       1024;  // maximum tokens of a source; truncation keeps the beginning and the end token
 };
 
-/// Ends a message about rows that are too long if the model's context is exhausted.
+/// Ending of a message about rows that are too long, if no setting can increase the length.
 inline constexpr const char* kContextIsFull = "the model's context has no more";
 
 /// Settings for turning examples into rows; need not outlive the call.
@@ -101,10 +104,11 @@ struct ExampleFormat {
   /// Maximum tokens of a row; truncation keeps the beginning.
   std::int64_t longest = 1024;
   std::time_t now = 0;  // current time for a template
-  /// Vocabulary of the model, 0 if unknown; a row with another token is refused.
+  /// Size of the model's vocabulary, 0 if unknown. A row with a token outside of it is refused.
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;  // maximum tokens of a sequence, 0 if unknown
-  /// How texts, prompts and completions treat special tokens that they spell; chats use the tokens.
+  /// Whether text that spells a special token becomes the token, in texts, prompts and completions.
+  /// In chats it always does.
   ControlText control = ControlText::kAsTokens;
   ColumnNames columns{};                 // used to read the examples
   std::string called{};                  // name of the file in messages; empty: its path
@@ -127,32 +131,33 @@ std::string cut_sources_note(std::initializer_list<const std::vector<ExampleRow>
 ///   {"conversations": […]}, {"instruction": …, "input": …, "output": …}    read as messages
 ///   {"prompt": …, "chosen": …, "rejected": …}    a pair; both answers are targets, in one row if
 ///                                     format.pairs is set
-/// with optional "tools" and "chat_template_kwargs" next to messages;
-/// src/data/examples/shaped_row.h converts them. Texts and prompts begin with
+/// with optional "tools" and "chat_template_kwargs" next to messages. See
+/// src/data/examples/shaped_row.h for the conversion of these shapes. Texts and prompts begin with
 /// Tokenizer::template_start, unless they spell it. Texts and completions end with the end-of-text
 /// token, which is added if missing; messages end as their template ends them. With format.source,
-/// a row has a text's prompt as encoder input and the completion after the start token as target;
-/// other rows are refused. The assistant's messages are located in the text of the whole chat
+/// a prompt becomes the encoder input, and the completion after the start token the target; other
+/// rows are refused. The assistant's messages are located in the text of the whole chat
 /// (src/data/examples/row_tokens.h) and left out if they are not found. A row is refused if it has
-/// no target, or none within the longest length. Empty lines count but are not examples. Throws
-/// MissingInput; DataError if a file is not text, there are no examples, most of very many lines
-/// are refused, or a column of format.columns has no effect on any row; ConfigError if
+/// no target, or none within the longest length. Empty lines are counted, but are not examples.
+/// Throws MissingInput; DataError if a file is not text, there are no examples, most of very many
+/// lines are refused, or a column of format.columns has no effect on any row; ConfigError if
 /// format.columns has a name that no example has; IoError.
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
 
 /// Returns "3 rows are longer than 64 tokens, …" with the number of truncated rows and lost tokens;
-/// empty if none is truncated. `length`: of a sequence; `hint`: the setting that increases it,
-/// or kContextIsFull.
+/// empty if none is truncated. `length` is the length of a sequence. `hint` is the setting that
+/// increases it, or kContextIsFull.
 std::string cut_rows_note(std::initializer_list<const std::vector<ExampleRow>*> rows,
                           std::int64_t length, const std::string& hint);
 
-/// Returns whether text that spells the token is only the token if special tokens are enabled.
+/// Returns whether the token is special: text that spells it becomes the token only if special
+/// tokens are enabled.
 bool is_special_token(const Tokenizer& tokenizer, std::int32_t id);
 /// Returns whether the token is only white space.
 bool is_blank_token(const Tokenizer& tokenizer, std::int32_t id);
 
-/// Returns the tokens that end targets (ExampleRow::end_token), ascending, without those after
-/// which a target continues, such as the end of a chain of thought.
+/// Returns the tokens that end targets (ExampleRow::end_token), in ascending order. Leaves out
+/// tokens after which a target continues, such as the end of a chain of thought.
 std::vector<std::int32_t> end_tokens_of(std::span<const ExampleRow> rows,
                                         const Tokenizer& tokenizer);
 

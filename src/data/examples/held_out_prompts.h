@@ -10,13 +10,13 @@ std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32
 
 /// The prompt of an example row and the row's answer.
 struct HeldOutPrompt {
-  std::vector<std::int32_t> tokens;  // of the source, if the row has one
+  std::vector<std::int32_t> tokens;  // of the row's prompt, or of its source if it has one
   std::string text{},
-      wanted{};  // for display as UTF-8 without special tokens; for a chat its last turn
+      wanted{};  // for display as UTF-8 without special tokens; a chat's text is its last turn
 };
 
-/// Returns the prompts of the first rows that have one, at most `most`, without duplicates. Rows of
-/// plain text have none, and neither have rows whose answer begins after `longest` tokens.
+/// Returns the prompts of the first rows that have one: at most `most`, without duplicates. A row
+/// has no prompt if it is plain text, or if its answer begins after `longest` tokens.
 std::vector<HeldOutPrompt> held_out_prompts(const std::vector<ExampleRow>& rows,
                                             const Tokenizer& tokenizer, std::int64_t most,
                                             std::int64_t longest);

@@ -49,7 +49,7 @@ void erase_nulls(json::object& object) {
     at = at->value().is_null() ? object.stable_erase(at) : at + 1;
 }
 
-/// Returns the role for a speaker's name, ignoring case; an unknown name unchanged.
+/// Returns the role of a speaker's name, ignoring case. Returns an unknown name unchanged.
 std::string role_of(std::string_view from) {
   static constexpr std::pair<std::string_view, const char*> kRoles[] = {
       {"system", "system"},     {"developer", "developer"},
@@ -144,7 +144,7 @@ std::string text_of_parts(const json::array& parts) {
 
 void normalize_content(json::object& message, const MessageForm& form) {
   json::value& content = message["content"];
-  const json::value& role = message.at("role");  // Llama's name for a tool is ipython
+  const json::value& role = message.at("role");  // Llama's name for the role tool
   const bool is_tool_message = role == json::value("tool") || role == json::value("ipython");
   if (content.is_null()) {
     content = "";
@@ -205,7 +205,7 @@ void normalize_calls(json::object& message, const MessageForm& form) {
   for (json::value& call : calls->get_array()) normalize_call(call, form);
 }
 
-/// Sets the reasoning under each name that templates read, like transformers.
+/// Copies the reasoning to each key that templates read, like transformers.
 void name_reasoning(json::object& message) {
   for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
     const json::value* found = message.if_contains(key);
@@ -261,7 +261,7 @@ class RowReader {
     return text_in_row(*value, key);
   }
 
-  /// Returns a member of the row next to its chat, or null.
+  /// Returns a member of the row other than its messages, or null. Marks it as used.
   const json::value* row_member(const char* key) {
     const json::value* value = held(example_, key);
     if (value != nullptr) row_.used.insert(key);
@@ -279,7 +279,8 @@ class RowReader {
     read_messages("completion", "assistant");
   }
 
-  /// Puts the row's system text before the messages, unless they begin with a system message.
+  /// Reads messages. Puts the row's system text before them, unless they begin with a system
+  /// message.
   void read_after_system(const char* key, const char* role = nullptr) {
     const json::value* system = row_member("system");
     const std::string instructions = system == nullptr ? "" : text_in_row(*system, "system");
@@ -301,7 +302,7 @@ class RowReader {
     for (NormalRow::OptionalText& one : row_.optional_texts) --one.message;
   }
 
-  /// Reads a list of messages; with `role`, also a text or a single message.
+  /// Reads a list of messages. With `role`, also accepts a text of that role or a single message.
   void read_messages(const char* key, const char* role = nullptr) {
     const json::value* value = held(example_, key);
     const json::object* const one = role == nullptr ? nullptr : value->if_object();

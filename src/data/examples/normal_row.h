@@ -19,21 +19,21 @@ struct MessageForm {
 /// A message of a row in the form that templates read, with the row's settings for it.
 struct NormalMessage {
   boost::json::object message;
-  bool trains = true;           // "weight", "train", …
-  std::string original_role{};  // the row's role, if templates use another name
+  bool trains = true;           // set by "weight", "train", …
+  std::string original_role{};  // role in the row, if templates use another name
   /// Key and content of texts that a template may leave out.
   std::vector<std::pair<std::string, std::string>> optional_texts{};
 };
 
 /// Normalizes a message with role and content, or with ShareGPT's from and value. Removes null
-/// keys, parses JSON texts, joins text parts, and sets reasoning under each name that templates
-/// read. Adds to `unused` each key that has a meaning in other programs but not here. Throws
-/// DataError "what is wrong".
+/// keys, parses JSON texts, joins text parts, and copies reasoning to each key that templates read.
+/// Adds to `unused` each key that has a meaning in other programs but not here. Throws DataError
+/// with the problem, without its location.
 NormalMessage normal_message(const boost::json::value& given, const MessageForm& form,
                              std::set<std::string>& unused);
 
-/// Returns the speaker of a message by "role" or "from", with the name that templates use:
-/// "assistant", "user", …; "" if it is not a message.
+/// Returns the speaker of a message from its "role" or "from", under the name that templates use:
+/// "assistant", "user", …; "" if the value is not a message.
 std::string speaker_of(const boost::json::value& message);
 
 /// Returns whether a message key is always read, or is reported if a template leaves it out.
@@ -42,7 +42,8 @@ bool is_message_key(std::string_view key);
 /// Serializes like Python's json.dumps.
 std::string json_text(const boost::json::value& value);
 
-/// Returns the text of a key; numbers and Booleans as JSON. Throws DataError for anything else.
+/// Returns the text of a value; numbers and Booleans become JSON text. Throws DataError, naming
+/// `key`, for other values.
 std::string text_in_row(const boost::json::value& value, std::string_view key);
 
 /// Returns the function of a tool or tool call: the member "function", or the object itself.
@@ -54,7 +55,8 @@ inline const boost::json::object& function_of(const boost::json::object& call) {
 /// Throws DataError for an integer beyond 64 bits, which no template would write unchanged.
 void check_integers(const boost::json::value& value, const WideIntegers& wide);
 
-/// Normalizes a list of tools or its JSON text; null if there are none. Throws DataError.
+/// Normalizes a list of tools, or a text with such a list in JSON. Returns null if there are no
+/// tools. Throws DataError.
 boost::json::value normal_tools(const boost::json::value* given);
 
 /// An example in a common format: a text, or a chat.
@@ -70,14 +72,15 @@ struct NormalRow {
   };
   std::vector<OptionalText> optional_texts;
   std::set<std::string> original_roles{};  // mapped to other roles because of capitals or synonyms
-  /// Number of messages of the prompt in a chat of two lists; all messages after them are targets.
+  /// Number of messages in the prompt, if a chat consists of a prompt and a completion. All
+  /// messages of the completion are targets.
   std::size_t prompt_messages = 0;
   boost::json::object variables;  // tools, documents and other template variables of the row
   std::set<std::string> used;     // members of kContextKeys that the chat uses
-  bool has_calls() const;         // tool calls
+  bool has_calls() const;         // whether there are tool calls
 };
 
-/// Reads the one of "text", "prompt" with "completion", or "messages" that the example has (see
+/// Reads an example with "text", with "prompt" and "completion", or with "messages" (see
 /// shaped_row). Null and empty lists count as absent. Adds to `unused` each key of a message that
 /// has a meaning in other programs but not here. Throws DataError.
 NormalRow normal_row(const boost::json::object& example, const MessageForm& form,

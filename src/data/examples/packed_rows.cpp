@@ -21,7 +21,7 @@ class SequenceOfTexts {
         halves_(memory.labels("halves")),
         references_(memory.floats("references")) {}
 
-  /// Adds the tokens [first, last) of a row. `half`: index of the pair's half, or -1.
+  /// Adds the tokens [first, last) of a row. `half` is the index of the half of a pair, or -1.
   void add(const ExampleRow& row, std::size_t first, std::size_t last, std::int32_t half) {
     for (std::size_t t = first; t + 1 < last; ++t, ++place_) {
       const bool is_target = row.is_target[t + 1];
@@ -57,7 +57,7 @@ class SequenceOfTexts {
   std::size_t place_ = 0, pairs_ = 0;
 };
 
-/// Writes a source; an empty one becomes one padding token.
+/// Writes a source. An empty source becomes one padding token.
 void write_source(const std::vector<std::int32_t>& source, const ExampleMemory& memory,
                   std::int32_t padding) {
   const auto tokens = memory.labels("source_tokens"), positions = memory.labels("source_positions");

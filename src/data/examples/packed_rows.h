@@ -20,7 +20,7 @@ struct PairReference {
 };
 using PairReferences = std::vector<PairReference>;  // by row
 
-/// Rows of examples, several per sequence of T tokens. An example of the dataset is a sequence.
+/// Packs rows of examples into sequences of T tokens. Each sequence is one example of the dataset.
 class PackedRows final : public Dataset {
  public:
   struct Settings {
@@ -28,7 +28,7 @@ class PackedRows final : public Dataset {
     bool packs = true;                 // false: each row has a separate sequence
     std::int32_t padding = 0;          // token after the last row of a sequence
     std::int64_t source_length = 0;    // S: maximum tokens of a source
-    /// Reference model's values for each preference pair; null: 0.
+    /// Log-likelihoods of the reference model for each preference pair. If null, 0 is used.
     std::shared_ptr<const PairReferences> references = nullptr;
   };
   /// Throws DataError if there are no rows.
@@ -39,20 +39,20 @@ class PackedRows final : public Dataset {
   bool has_pairs() const { return rows_.front().rejected_at > 0; }
   /// Returns whether the rows have encoder sources.
   bool has_sources() const { return !rows_.front().source.empty(); }
-  /// Returns the filled share of all places in sequences.
+  /// Returns the share of all places in sequences that rows fill.
   double fill() const;
   /// Returns the rows of a sequence, in order, as indices of rows(). Empty for padding.
   const std::vector<std::size_t>& rows_of(std::int64_t sequence) const;
 
   std::int64_t size() const override { return std::ssize(bins_); }
-  /// Adds, for rows with sources, "source_tokens" and "source_positions" (B, S) i32, which start at
-  /// 0 again with the padding, and "source_lengths" (B) i32.
+  /// If rows have sources, adds "source_tokens" (B, S), "source_positions" (B, S) and
+  /// "source_lengths" (B), all i32. Source positions start at 0 again at the padding.
   Batch empty_batch(std::int64_t sequences, const Stream& stream) const override;
   /// Writes a sequence. A row of n tokens takes n − 1 places, one for each token except the last.
-  /// Its target is the next token if that is trained on, else kNoTarget. Positions start at 0 with
-  /// each text and with the padding. Both texts of a pair are in the same sequence; the batch then
-  /// has "halves" and "references" (kernels/loss.h), and its targets count pairs. Sources have
-  /// separate rows.
+  /// The target of a token is the next token if that is trained on, else kNoTarget. Positions start
+  /// at 0 with each text, and again at the padding. Both texts of a pair are in the same sequence;
+  /// the batch then has "halves" and "references" (kernels/loss.h), and its targets count pairs.
+  /// Sources have separate rows.
   void write(std::int64_t sequence, const ExampleMemory& memory) const override;
   bool pads() const override { return true; }
   std::uint64_t order_key() const override { return 0x726F77730000u; }  // "rows"

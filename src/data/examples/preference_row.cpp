@@ -29,7 +29,7 @@ bool is_same(const json::value& one, const json::value& other) {
   return one == other || (text && text == text_of(other) && speaker_of(one) == speaker_of(other));
 }
 
-/// Returns how many of the last messages of `prompt` are the first ones of `chat`.
+/// Returns the largest number of messages at the end of `prompt` with which `chat` begins.
 std::size_t overlap(const json::array& prompt, const json::array& chat) {
   for (std::size_t count = std::min(prompt.size(), chat.size()); count > 0; --count)
     if (std::equal(prompt.end() - static_cast<std::ptrdiff_t>(count), prompt.end(), chat.begin(),
@@ -38,7 +38,7 @@ std::size_t overlap(const json::array& prompt, const json::array& chat) {
   return 0;
 }
 
-/// Returns the number of messages that both begin with; leaves at least one in each.
+/// Returns the number of messages with which both lists begin. Leaves at least one in each list.
 std::size_t common_messages(const json::array& one, const json::array& other) {
   const std::size_t most = std::min(one.size(), other.size());
   std::size_t count = 0;
@@ -86,7 +86,8 @@ class PreferenceRow {
   }
 
  private:
-  /// Splits texts; with a prompt of messages, each becomes an assistant message.
+  /// Splits two texts into their common beginning, the prompt, and completions. If the prompt is a
+  /// list of messages, converts each text to an assistant message instead.
   void split_texts() {
     chosen_columns_ = prompt_ ? "completion=chosen" : "text=chosen";
     if (prompt_ && prompt_->is_array()) {
@@ -153,9 +154,9 @@ class PreferenceRow {
     return {json::object{{"role", "user"}, {"content", prompt}}};
   }
 
-  /// Returns the prompt, followed by the messages that both halves begin with unless they repeat
-  /// it. Their system message comes first. Throws DataError if the same speaker would have two
-  /// turns in a row.
+  /// Returns the prompt followed by `shared`, the messages with which both halves begin; or only
+  /// `shared` if it repeats the prompt. A system message in `shared` is put first. Throws DataError
+  /// if the same speaker would have two turns in a row.
   json::array joined(json::array prompt, json::array shared, const json::value& answer) const {
     const auto repeats = [&](const json::array& part) {
       return !std::ranges::search(shared, part, is_same).empty();

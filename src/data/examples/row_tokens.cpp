@@ -39,7 +39,8 @@ class RowTokens {
  public:
   explicit RowTokens(const ExampleFormat& format) : format_(format) {}
 
-  /// Trains on a text that continues another one, up to the end of the document.
+  /// Encodes a text that continues `before`. Targets are the tokens of the text, up to the end of
+  /// the document.
   void learn_text(const std::string& before, const std::string& text) {
     const std::string end = end_of_text();
     if (format_.control == ControlText::kAsTokens) {
@@ -61,12 +62,12 @@ class RowTokens {
     row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
   }
 
-  /// Returns whether the tokens of a text begin with its prefix's tokens.
+  /// Returns whether the tokens of a text begin with the tokens of `start`, a prefix of the text.
   bool begins_document(const std::string& start, const std::string& text) const {
     return begins_with(encoded_document(text), encoded_document(start));
   }
 
-  /// Trains a decoder on a text, given its encoder source.
+  /// Encodes a text as a decoder's target, and its source as encoder input.
   void learn_source(const std::string& source, const std::string& text) {
     const auto enclosed = [&](const std::string& one, std::int64_t longest) {
       return enclosed_text(one, format_.tokenizer, format_.control, longest);
@@ -132,7 +133,8 @@ class RowTokens {
               row_.is_target.begin() + static_cast<std::ptrdiff_t>(last), true);
   }
 
-  /// Returns the first of the special tokens that end an answer; white space may separate them.
+  /// Returns the first of the special tokens at the end of an answer. White space may separate
+  /// them.
   std::optional<std::int32_t> end_token_in(std::size_t first, std::size_t last) const {
     std::optional<std::int32_t> end;
     for (std::size_t i = last; i-- > first;) {
@@ -175,7 +177,7 @@ class RowTokens {
   ExampleRow row_;
 };
 
-/// Returns whether the text of a chat names one of its tools, or none has a name.
+/// Returns whether the text of a chat contains the name of one of its tools, or no tool has a name.
 bool names_a_tool(std::string_view text, const json::value& tools) {
   bool has_names = false;
   for (const json::value& tool : tools.get_array()) {
@@ -204,7 +206,8 @@ bool is_empty_answer(const json::object& message) {
           (*parts)[0].at("text") == json::value(""));
 }
 
-/// Throws DataError if a completion does not begin and end with an assistant message.
+/// Throws DataError if a completion begins or ends with a turn that is trained on, but is neither
+/// an assistant's nor a tool's.
 void check_completion(const NormalRow& row) {
   for (const std::size_t i : {row.prompt_messages, row.messages.size() - 1}) {
     const std::string_view role = role_in(row.messages[i]);
@@ -232,7 +235,7 @@ void check_roles(const NormalRow& row) {
                          "; the answers' role must be \"assistant\", in ShareGPT's rows \"gpt\""));
 }
 
-/// Removes the final line end of a text instruction for a decoder.
+/// Removes the final line end of an instruction, which an encoder-decoder does not need.
 void drop_trailing_newline(json::object& example) {
   json::string& prompt = example.at("prompt").as_string();
   if (prompt.ends_with('\n')) prompt.pop_back();
@@ -247,8 +250,8 @@ TokenOffsets::TokenOffsets(std::string_view text, std::span<const std::int32_t> 
 }
 
 /// Aligns the tokens' bytes with the text. The text may lack a space that the tokenizer adds before
-/// a word, and the tokens may lack white space that an added token strips. Fails if a normalizer
-/// changed anything else.
+/// a word, and the tokens may lack white space that an added token strips. Returns false if a
+/// normalizer changed anything else.
 bool TokenOffsets::walk() {
   std::size_t at = 0;
   for (const std::int32_t id : tokens_) {
@@ -268,7 +271,8 @@ bool TokenOffsets::walk() {
   return std::all_of(text_.begin() + static_cast<std::ptrdiff_t>(at), text_.end(), is_space);
 }
 
-/// Encodes only the text since the previous query, or else all text before `byte`.
+/// Returns the number of tokens before a byte, or none if the tokens of that text differ. Encodes
+/// only the text since the previous query if possible, else all text before `byte`.
 std::optional<std::size_t> TokenOffsets::tokens_before(std::size_t byte) {
   const auto count_tokens_from = [&](std::size_t from,
                                      std::size_t known) -> std::optional<std::size_t> {
@@ -405,7 +409,8 @@ void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) 
   }
 }
 
-/// Returns whether the template reads a key, tested on the first message of each role with it.
+/// Returns whether the template reads a key of message i. Tests only the first message of each role
+/// that has the key.
 bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& key) {
   if (!is_named_in_template(row, key)) return false;
   const std::string place = concat(role_in(row.messages[i]), " ", key);
@@ -417,7 +422,7 @@ bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& k
   try {
     entry->second = rendered(format_, row.variables, row.messages, false).text !=
                     rendered(format_, row.variables, std::move(others), false).text;
-  } catch (const DataError&) {  // the template requires it
+  } catch (const DataError&) {  // the template requires the key
   }
   return entry->second;
 }
@@ -432,7 +437,7 @@ void RowMaker::record_calls(const NormalRow& row, const json::array& calls) {
           findings_.unused_of_messages.insert(concat("tool_calls.", std::string_view(key)));
 }
 
-/// Records the ending of an answer without an end token, unless it has a special token.
+/// Records the text after an answer without an end token, unless that text has a special token.
 void RowMaker::record_ending(const std::string& ending) {
   constexpr std::size_t kMaxEndings = 8;
   if (const auto known = findings_.untokenized_endings.find(ending);

@@ -9,9 +9,9 @@
 
 namespace hybrid_trainer {
 
-/// Encodes a text for an encoder-decoder: between the tokens that the tokenizer puts around a
-/// document, with at least the end-of-text token, if there is one, after it. The result has at most
-/// `longest` tokens; truncation keeps the tokens after the text.
+/// Tokens of a text for an encoder-decoder: the text is enclosed by the tokens that the tokenizer
+/// puts around a document, and at least the end-of-text token, if there is one, follows it. There
+/// are at most `longest` tokens; truncation keeps the tokens after the text.
 struct EnclosedText {
   std::vector<std::int32_t> tokens;
   std::int64_t left_out = 0;
@@ -49,13 +49,13 @@ RenderedChat rendered(const ExampleFormat& format, const boost::json::object& va
 /// Returns the first `count` messages of a row.
 boost::json::array first_messages(const NormalRow& row, std::size_t count);
 
-/// Text that the template writes to request the messages of a row.
+/// Finds generation prompts: text that the template writes to request a message of a row.
 class GenerationPrompts {
  public:
   GenerationPrompts(const ExampleFormat& format, const NormalRow& row)
       : format_(format), row_(row) {}
-  /// Returns the generation prompt of message i, which is the same for all that follow the same
-  /// role. None if it cannot be determined.
+  /// Returns the generation prompt of message i, or none if it cannot be determined. Assumes that
+  /// it only depends on the role of the previous message.
   std::optional<std::string> before(std::size_t i);
 
  private:
@@ -73,7 +73,7 @@ struct RenderedRow {
   std::string text{};
   std::vector<Span> targets{};          // in order, without overlap
   std::int64_t left_out = 0;            // answers not found in the text
-  std::optional<Span> last_answer{};    // if the chat ends with a target
+  std::optional<Span> last_answer{};    // set if the chat ends with a target
   std::optional<std::string> ending{};  // text after the last answer's content, if known
   std::vector<std::string> omitted{};   // keys of texts that the template leaves out
 };
@@ -87,11 +87,10 @@ FoundAnswers find_answers(const ExampleFormat& format, const NormalRow& row, Ren
 
 /// Renders chats by a model folder's template and finds the answers, the assistant's messages, in
 /// the text of the whole chat, in linear time.
-///
-/// An answer is the template's output for its message up to the end of the turn, without the common
-/// beginning with the generation prompt. If a template has `generation` blocks, these are the
-/// answers. An answer is left out if the template does not write it or its tool calls, or writes it
-/// in several places.
+/// An answer is the template's output for its message up to the end of the turn, without the
+/// beginning that it has in common with the generation prompt. If a template has `generation`
+/// blocks, these are the answers. An answer is left out if the template does not write it or its
+/// tool calls, or writes it in several places.
 class ChatRows {
  public:
   explicit ChatRows(const ExampleFormat& format);
@@ -99,8 +98,9 @@ class ChatRows {
   /// Returns the message form that the template expects.
   const MessageForm& form() const { return form_; }
 
-  /// Renders `row`, the example in this form. If the template refuses it or does not write its tool
-  /// calls, tries the other forms. Throws DataError if the template refuses all.
+  /// Renders `row`, which is `example` in the form form(). If the template refuses the row or does
+  /// not write its tool calls, tries the other forms. Throws DataError if the template refuses all
+  /// forms.
   RenderedRow render(const boost::json::object& example, const NormalRow& row) const;
 
  private:
@@ -122,15 +122,15 @@ class RowMaker {
   /// `format` must outlive this.
   explicit RowMaker(const ExampleFormat& format) : format_(format), chats_(format) {}
 
-  /// Returns tokens and targets of an example; `wide`: wide integers of its line. Throws DataError
-  /// with the reason if it is refused.
+  /// Returns tokens and targets of an example. `wide` has the wide integers of the example's line.
+  /// Throws DataError with the reason if the example is refused.
   ConvertedRow make(const boost::json::object& example, const WideIntegers& wide);
 
   const ExampleFindings& findings() const { return findings_; }
 
  private:
   using Names = std::set<std::string>;
-  /// Adds the members of kContextKeys that it uses to `used`.
+  /// Makes a row. Adds the members of kContextKeys that the row uses to `used`.
   ExampleRow make_row(const boost::json::object& example, const WideIntegers& wide, Names& used);
   ExampleRow make_source_row(const NormalRow& row) const;
   bool is_named_in_template(const NormalRow& row, const std::string& key);
@@ -142,7 +142,7 @@ class RowMaker {
   const ExampleFormat& format_;
   ChatRows chats_;
   ExampleFindings findings_;
-  /// Two templates: for chats without and with tools.
+  /// Results by word, for the templates of chats without and with tools.
   std::array<std::map<std::string, bool>, 2> named_in_template_;
   std::array<std::map<std::string, bool>, 2> read_;  // by role and key of a message
 };

@@ -121,7 +121,7 @@ class ShapeReader {
     return value;
   }
 
-  /// Returns lists and objects unchanged, anything else as text.
+  /// Returns the value of a key: lists and objects unchanged, anything else as text.
   json::value content_under(const char* key) {
     const json::value& value = *take(key);
     return value.is_array() || value.is_object() ? value : json::value(text_of(value, key));
@@ -178,7 +178,8 @@ class ShapeReader {
     return !list->is_array() || !is_answer(list->get_array().back());
   }
 
-  /// Finds the prompt: "prompt", a list of messages or an instruction; else the answers include it.
+  /// Converts a preference. Its prompt is "prompt", a list of messages or an instruction; otherwise
+  /// the answers include the prompt.
   ShapedRow preference() {
     std::optional<json::value> prompt;
     const bool is_instruction =
@@ -189,7 +190,7 @@ class ShapeReader {
       if (!prompt && held(row_, key) != nullptr && is_prompt_of_preference(key))
         prompt = *take(key);
     const json::value chosen = content_under("chosen"), rejected = content_under("rejected");
-    std::string unnamed;  // texts that may be its prompt
+    std::string unnamed;  // keys of texts that may be the prompt
     for (const auto& [key, value] : row_)
       if (value.is_string() && !used_.contains(key))
         unnamed += concat(unnamed.empty() ? "\"" : ", \"", std::string_view(key), '"');
@@ -230,7 +231,7 @@ class ShapeReader {
     return empty;
   }
 
-  /// Returns the missing part of a row with keys of a shape, or "".
+  /// Returns a description of the missing part of a row that has keys of a shape, or "".
   std::string missing_part() const {
     const auto has = [&](const char* key) { return held(row_, key) != nullptr; };
     if (has("chosen") != has("rejected"))

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 
 /// An example in one of the forms that normal_row reads: "text", "prompt" with "completion", or
-/// "messages"; with members of kContextKeys.
+/// "messages". It may also have members of kContextKeys.
 struct ShapedRow {
   RowShape shape = RowShape::kText;
   boost::json::object example;
@@ -18,7 +18,7 @@ struct ShapedRow {
   std::optional<boost::json::object> rejected{};
   /// The --columns that train only on a preference's chosen answers; "" if there are none.
   std::string chosen_columns{};
-  /// Members of the row that the form was made of.
+  /// Members of the row that `example` was made from.
   std::set<std::string> used{};
 };
 
@@ -36,7 +36,7 @@ struct RowReading {
   IsTokenPrefix is_token_prefix{};  // null: always true
 };
 
-/// Suggested --columns for rows without a shape: "prompt=KEY,completion=KEY".
+/// Returns suggested --columns for rows without a shape: "prompt=KEY,completion=KEY".
 std::string columns_of(const RowReading& reading, std::string_view column);
 
 /// Returns the value of a key, or null if it is absent, null or an empty list.
@@ -44,10 +44,10 @@ const boost::json::value* held(const boost::json::object& row, const char* key);
 
 /// Determines the shape of an example and converts it. "messages" or "conversations" that do not
 /// end with an answer are the prompt of a "completion" in the same row. Alpaca's and Dolly's rows
-/// become messages with a chat template, else a prompt with its parts on separate lines. Numbers
-/// and Booleans in place of a text become their JSON text. `wide`: wide integers of the row's line.
-/// Throws DataError if the example has no shape or several, or both halves of a preference are
-/// equal.
+/// become messages if there is a chat template, else a prompt with its parts on separate lines.
+/// Numbers and Booleans in place of a text become their JSON text. `wide` has the wide integers of
+/// the row's line. Throws DataError if the example has no shape or several, or if both halves of a
+/// preference are equal.
 ShapedRow shaped_row(boost::json::object example, const RowReading& reading,
                      const WideIntegers& wide = {});
 
@@ -62,8 +62,9 @@ struct Preference {
   IsTokenPrefix is_token_prefix{};
 };
 
-/// Makes "prompt" with "completion" for both halves. Without a prompt, uses their common beginning.
-/// A prompt that chats repeat is kept once; other chats continue it. Throws DataError.
+/// Makes "prompt" with "completion" for both halves. Without a prompt, uses the common beginning of
+/// both answers. If chats repeat the prompt, it is kept once; other chats continue it. Throws
+/// DataError.
 ShapedRow preference_row(const Preference& given);
 
 }  // namespace hybrid_trainer

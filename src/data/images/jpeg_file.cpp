@@ -114,7 +114,8 @@ class JpegReader {
     jpeg->err->format_message(jpeg, message);
     reader.problem_ = message;
   }
-  /// A small file may have so many passes over a large picture that decoding takes hours.
+  /// Refuses files with many passes: a small file may have so many passes over a large picture that
+  /// decoding takes hours.
   static void on_progress(j_common_ptr jpeg) {
     constexpr int kMaxPasses = 500;
     const auto* decompressor = reinterpret_cast<j_decompress_ptr>(jpeg);
@@ -150,7 +151,7 @@ class JpegReader {
     return jpeg_read_scanlines(&jpeg_, &row, 1) == 1;
   }
 
-  /// Converts cyan, magenta, yellow and black, stored inverted, as Adobe does.
+  /// Converts a row of cyan, magenta, yellow and black, which Adobe stores inverted, to RGB.
   void mix_inks(const std::vector<JSAMPLE>& row, std::uint8_t* to) const {
     for (std::size_t x = 0; x < row.size() / 4; ++x) {
       const int black = row[4 * x + 3];

@@ -223,7 +223,7 @@ NumberReader reader_of(NpyNumber number) {
   return value_of<float>;
 }
 
-/// Converts numbers with the first index fastest to the last index fastest.
+/// Reorders numbers from column-major to row-major order.
 std::vector<float> row_major(const std::vector<float>& values,
                              const std::vector<std::int64_t>& shape) {
   std::vector<float> ordered(values.size());

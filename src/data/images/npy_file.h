@@ -41,15 +41,15 @@ struct NpyArray {
   std::vector<float> values;
 };
 
-/// Reads the header of a .npy file of version 1, 2 or 3. Throws MissingInput; DataError if it is
-/// not one, contains objects, texts, records or complex numbers, or is too short for its shape;
-/// IoError.
+/// Reads the header of a .npy file of version 1, 2 or 3. Throws MissingInput; DataError if the file
+/// is not a .npy file, contains objects, texts, records or complex numbers, or is too short for its
+/// shape; IoError.
 NpyForm read_npy_form(const FilePart& path);
 
-/// Reads a whole file; rounds numbers other than f32 to it. Throws like read_npy_form.
+/// Reads a whole file and rounds its numbers to f32. Throws like read_npy_form.
 NpyArray read_npy(const FilePart& path);
 
-/// The eight identifying bytes of a .npy file are these six and its version.
+/// First six of the eight bytes that identify a .npy file. The other two are its version.
 inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
 /// Reads the file's header and compares it with the file's size. Throws like read_npy_form.

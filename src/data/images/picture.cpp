@@ -35,7 +35,7 @@ double sinc(double x) {
 }
 
 struct Kernel {
-  double reach;  // in source pixels, at the same size
+  double reach;  // in source pixels, if the size stays the same
   double (*weight)(double);
 };
 
@@ -65,7 +65,8 @@ Kernel kernel_of(PictureFilter filter) {
   return {1, [](double x) { return std::max(0.0, 1 - std::abs(x)); }};
 }
 
-/// Source pixels along one dimension of a result pixel, and their shares of 2^22.
+/// Source pixels along one dimension that contribute to a result pixel, and their weights times
+/// 2^22.
 struct Share {
   std::int64_t first = 0;
   std::vector<int> weights{};

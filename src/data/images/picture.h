@@ -43,8 +43,9 @@ enum class PictureFilter {
 };
 
 /// Resizes a picture. When shrinking, a pixel is the mean over all source pixels that it covers.
-/// Bit-identical to Image.resize of PIL 13: sums in integers of 2^-22, rounded to 8 bits between
-/// both dimensions. Earlier versions differ by a rounding in narrow pictures that lose only height.
+/// Bit-identical to Image.resize of PIL 13, which sums in integers of 2^-22 and rounds to 8 bits
+/// after the first dimension. Earlier versions differ by a rounding in narrow pictures of which
+/// only the height shrinks.
 Picture resized(const Picture& picture, std::int64_t height, std::int64_t width,
                 PictureFilter filter);
 

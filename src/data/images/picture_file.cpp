@@ -72,7 +72,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return "(" + join(sizes) + ")";
 }
 
-/// Returns the colors of an array that contains a picture.
+/// Returns the number of colors of an array. Throws DataError if its shape is not a picture's.
 std::int64_t colors_of(const NpyForm& form, const std::string& path) {
   const std::size_t rank = form.shape.size();
   const std::int64_t colors = rank == 3 ? form.shape[2] : 1;

@@ -13,20 +13,20 @@ struct PictureForm {
   std::int64_t height = 0, width = 0;  // as stored, before turning it upright
 };
 
-/// Returns the kind of a picture file by its first bytes. Throws MissingInput; DataError naming any
-/// other kind of file; IoError.
+/// Returns the kind of a picture file by its first bytes. Throws MissingInput, IoError, or
+/// DataError naming the kind of a file that is not a picture.
 PictureKind read_picture_kind(const FilePart& path);
 
 /// Reads the header of a PNG or JPEG file, or of a .npy array (H, W) or (H, W, C) with 1, 3 or 4
-/// colors. Detects truncation as far as possible without decoding. Throws MissingInput; DataError
-/// if it is another kind of file, damaged, or larger than 178 million pixels; IoError.
+/// colors. Detects truncation as far as possible without decoding. Throws MissingInput, IoError, or
+/// DataError if the file is of another kind, damaged, or larger than 178 million pixels.
 PictureForm read_picture_form(const FilePart& path);
 
-/// Reads a picture like PIL's convert("RGB"): palettes become colors, one color is repeated three
-/// times, and transparency is discarded. Applies the EXIF orientation. Arrays contain integers from
-/// 0 to 255, or fractions from 0 to 1, rounded to 8 bits. Throws like read_picture_form, and
-/// DataError if the pixels are damaged or truncated, have 16 bits of one color, or are out of
-/// range.
+/// Reads a picture like PIL's convert("RGB"): replaces palette indices by colors, repeats a single
+/// color three times, and discards transparency. Applies the EXIF orientation. Arrays contain
+/// integers from 0 to 255, or fractions from 0 to 1, which are rounded to 8 bits. Throws like
+/// read_picture_form, and DataError if the pixels are damaged, truncated, 16-bit with a single
+/// color, or out of range.
 Picture read_picture(const FilePart& path);
 
 }  // namespace hybrid_trainer

@@ -8,17 +8,18 @@ namespace hybrid_trainer {
 /// Maximum pixels of a picture; PIL treats more as an attack.
 inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
-/// Throws DataError if a picture has no pixels or more than that.
+/// Throws DataError if a picture has no pixels or more than kMaxPixels.
 void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path);
-/// Also throws DataError if a file of `bytes` bytes claims far more pixels than real pictures.
+/// Checks the size like check_picture_size. Also throws DataError if a file of `bytes` bytes claims
+/// far more pixels than real pictures have.
 void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t bytes,
                            const std::string& path);
 
 /// Returns the orientation, 1 to 8 (see `upright`), from EXIF's TIFF block; 1 if absent or damaged.
 int exif_orientation(std::string_view tiff);
 
-/// Throws the DataError for a file that is not a `wanted` ("picture"), naming its actual kind by
-/// its first bytes, and how to convert it.
+/// Throws DataError for a file that is not a `wanted` ("picture"). The message names the file's
+/// actual kind by its first bytes, and how to convert it.
 [[noreturn]] void refuse_other_file(const InputFile& file, const std::string& wanted);
 
 /// Returns whether the bytes begin like a JPEG file.

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 struct PictureSteps {
   bool resizes = true;
   std::int64_t height = 224, width = 224;
-  std::int64_t shortest_side = 0;  // instead of both, keeping proportions; 0: none
+  std::int64_t shortest_side = 0;  // replaces both, keeping proportions; 0: not set
   PictureFilter filter = PictureFilter::kBilinear;
   bool crops = false;  // to the center; pads smaller pictures with black
   std::int64_t crop_height = 224, crop_width = 224;
@@ -21,7 +21,7 @@ struct PictureSteps {
   bool normalizes = true;
   std::array<double, 3> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};  // per color
 
-  /// Returns the format that ViTImageProcessor writes to preprocessor_config.json.
+  /// Returns the steps as JSON, as ViTImageProcessor writes them to preprocessor_config.json.
   std::string json() const;
 };
 
@@ -42,8 +42,9 @@ class PictureProcessor {
   /// Returns the number of values per picture.
   std::int64_t values() const { return height_ * width_ * kColors; }
 
-  /// Throws DataError if read_picture_form does, or if the file is an array (3, height, width) of
-  /// floats of another size, or a picture of another size that the steps do not change.
+  /// Throws like read_picture_form. Also throws DataError if the file is an array (3, height,
+  /// width) of floats, or a picture that the steps do not resize or crop, with another size than
+  /// the model's.
   void check(const FilePart& path) const;
   /// Writes pixel values (height, width, 3) of a file. Takes an array of floats (3, height, width)
   /// of the model's size as pixel values without conversion. Throws like read_picture.

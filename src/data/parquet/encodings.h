@@ -7,9 +7,9 @@
 
 namespace hybrid_trainer {
 
-/// Decompresses a page to exactly `size` bytes as claimed by the file; `out` grows with the output.
-/// `codec` is the file's number. Throws DataError for an unsupported codec, which it names, or if
-/// the claim is out of proportion to the page.
+/// Decompresses a page to exactly `size` bytes, as the file claims; `out` only grows with the
+/// actual output. `codec` is its number in the file. Throws DataError naming an unsupported codec,
+/// or if the claim is out of proportion to the page.
 void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out);
 
 /// Throws DataError unless decompress_page supports the codec.
@@ -24,23 +24,25 @@ std::string_view take_bytes(std::string_view& bytes, std::uint64_t count);
 std::uint32_t take_u32(std::string_view& bytes);
 std::uint64_t take_varint(std::string_view& bytes);
 
-/// Unpacks number i of `width` ≤ 64 bits, lowest bits first; missing bytes are zeros.
+/// Unpacks number i of `width` ≤ 64 bits. Numbers are packed lowest bits first; missing bytes are
+/// zeros.
 std::uint64_t unpacked(std::string_view packed, std::uint64_t i, int width);
 
-/// Reads numbers in runs: repeated ones, or packed ones in groups of eight (parquet's RLE).
+/// Reads numbers in parquet's RLE encoding: runs of one repeated number, or of packed numbers in
+/// groups of eight.
 class RunReader {
  public:
   RunReader() = default;
-  /// `width`: bits of a number, at most 32. Throws DataError if it is larger.
+  /// `width` is the number of bits of a number, at most 32. Throws DataError if it is larger.
   RunReader(std::string_view bytes, int width);
-  /// Throws DataError at the end.
+  /// Returns the next number. Throws DataError at the end.
   std::uint32_t next();
 
  private:
   void begin_run();
   std::string_view rest_, packed_;
   int width_ = 0;
-  std::uint64_t left_ = 0, at_ = 0;  // of the run
+  std::uint64_t left_ = 0, at_ = 0;  // within the run
   bool is_packed_ = false;
   std::uint32_t repeated_ = 0;
 };
@@ -52,9 +54,9 @@ class DeltaReader {
   /// Reads the header. `most`: maximum number of integers. Throws DataError.
   DeltaReader(std::string_view bytes, std::uint64_t most);
   std::uint64_t size() const { return total_; }
-  /// Throws DataError at the end.
+  /// Returns the next integer. Throws DataError at the end.
   std::int64_t next();
-  /// Returns the bytes after all numbers. Reads through them.
+  /// Reads through all numbers, and returns the bytes after them.
   std::string_view remaining_bytes() const;
 
  private:
@@ -71,7 +73,7 @@ class DeltaReader {
 class ValueReader {
  public:
   virtual ~ValueReader() = default;
-  /// A text is valid until the next call. Throws DataError at the end.
+  /// Returns the next value; a text is valid until the next call. Throws DataError at the end.
   virtual ParquetValue next() = 0;
 };
 
@@ -81,7 +83,7 @@ class ValueDictionary {
   ValueDictionary() = default;
   /// `bytes`: a dictionary page with `size` values. Throws DataError.
   ValueDictionary(std::string bytes, std::uint64_t size, const ParquetColumn& column);
-  /// Throws DataError if there is no such value.
+  /// Returns the value at an index. Throws DataError if there is none.
   ParquetValue at(std::uint32_t index) const;
 
  private:

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// An element of the schema in the order of the file: a node before its children.
+/// An element of the schema. The file stores each node before its children.
 struct SchemaElement {
   std::string_view name;
   int type = -1;       // of a leaf
@@ -102,7 +102,7 @@ class TreeBuilder {
     return {levels.definition + (element.repetition == kOptional ? 1 : 0), levels.repetition};
   }
 
-  /// Returns a list or map at these levels whose elements `fill` adds.
+  /// Fills in a list or map at these levels. `fill` adds its elements.
   template <class F>
   ParquetNode filled(ParquetNode list, Levels levels, const F& fill) {
     list.present = levels.definition;
@@ -146,7 +146,7 @@ class TreeBuilder {
     return group;
   }
 
-  /// The repeated group in a list is not an element, except in older files.
+  /// Returns a list. The repeated group in a list is not an element, except in older files.
   ParquetNode list_of(const SchemaElement& element, Levels levels, const Above& here) {
     ParquetNode list{.name = std::string(element.name), .kind = ParquetNode::Kind::kList};
     return filled(std::move(list), levels, [&](ParquetNode& of, Levels inner) {
@@ -201,7 +201,7 @@ class TreeBuilder {
   SchemaTree tree_;
 };
 
-/// Makes the tree of a list of elements, the first of which is the root. Throws DataError.
+/// Builds the tree from a list of elements, the first of which is the root. Throws DataError.
 SchemaTree schema_tree(const std::vector<SchemaElement>& elements) {
   return TreeBuilder(elements).run();
 }
@@ -217,7 +217,7 @@ bool is_integer(int type) {
   return type == ThriftReader::kI16 || type == ThriftReader::kI32 || type == ThriftReader::kI64;
 }
 
-/// Reads the only field of a union; INTEGER specifies whether it is signed.
+/// Reads the only field of a union. For the field INTEGER, also reads whether it is signed.
 void read_logical_type(ThriftReader& reader, SchemaElement& element) {
   reader.read_struct([&](int id, int type) {
     element.logical = id;

@@ -25,7 +25,7 @@ struct ParquetColumn {
   int max_repetition = 0, max_definition = 0;
 };
 
-/// Location of a column's values of a row group.
+/// Location of a column's values in a row group.
 struct ColumnChunk {
   int codec = 0;
   std::int64_t values = 0;
@@ -44,7 +44,7 @@ class Footer {
   const std::vector<ParquetColumn>& columns() const { return columns_; }
   std::size_t row_groups() const { return groups_.size(); }
   std::int64_t rows_of_group(std::size_t group) const { return groups_.at(group).rows; }
-  /// Throws DataError.
+  /// Returns the location of a column's values in a row group. Throws DataError.
   ColumnChunk chunk(std::size_t group, const ParquetColumn& column) const;
 
  private:
@@ -54,7 +54,7 @@ class Footer {
     std::vector<std::uint32_t> chunks{};  // start of the metadata of each column in `bytes`
   };
   void add_group(std::string_view bytes);
-  /// Throws DataError if the file is too small for `count` rows, or values of a column.
+  /// Throws DataError if the file is too small for `count` rows, or `count` values of a column.
   void check_count(std::int64_t count, const char* what) const;
 
   std::uint64_t pages_end_;

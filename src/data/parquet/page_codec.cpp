@@ -15,8 +15,8 @@ namespace {
 
 enum { kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6 };
 constexpr std::size_t kMinRoom = 4 << 10;
-/// Minimum limit for a page; larger limits are proportional to its compressed bytes: gzip expands
-/// one byte to at most 1,032.
+/// A page may have kAlwaysAllowed bytes plus kMaxTimes times its compressed bytes: gzip expands one
+/// byte to at most 1,032.
 constexpr std::size_t kAlwaysAllowed = 16 << 20, kMaxTimes = 1'032;
 
 [[noreturn]] void refuse_page(const char* codec) {
@@ -24,7 +24,7 @@ constexpr std::size_t kAlwaysAllowed = 16 << 20, kMaxTimes = 1'032;
       concat("a page is damaged: it is no ", codec, " data of the size that it should be"));
 }
 
-/// Reads one or several consecutive members.
+/// Decompresses one or several consecutive members.
 void decompress_gzip(std::string_view in, std::size_t size, std::string& out) {
   z_stream stream{};
   constexpr int kGzipOrZlib = 15 + 32;
@@ -61,7 +61,8 @@ void decompress_snappy(std::string_view in, std::size_t size, std::string& out) 
   if (!snappy::RawUncompress(in.data(), in.size(), out.data())) refuse_page("snappy");
 }
 
-/// Uses one call, since a stream would allocate the window that the data claim.
+/// Decompresses in one call, because a stream would allocate a window of the size that the data
+/// claim.
 void decompress_zstd(std::string_view in, std::size_t size, std::string& out) {
   out.clear();
   for (std::size_t room = std::max(kMinRoom, 4 * in.size());; room *= 4) {

@@ -39,7 +39,7 @@ class LeafReader final : public ParquetLeaf {
 
   const InputFile& file_;
   const ParquetColumn& column_;
-  ColumnChunk chunk_;  // begins after the data read so far
+  ColumnChunk chunk_;  // begins after the data that were read
   std::int64_t left_, left_in_page_ = 0;
   std::string compressed_, page_;
   std::unique_ptr<ValueDictionary> dictionary_;
@@ -106,7 +106,7 @@ void LeafReader::load() {
   has_place_ = true;
 }
 
-/// Keeps a dictionary, skips an index.
+/// Reads a page: begins the values of a data page, keeps a dictionary, skips an index.
 void LeafReader::read_page() {
   const Page page = read_header();
   const auto bytes = static_cast<std::uint64_t>(page.compressed);
@@ -198,7 +198,7 @@ void LeafReader::take_dictionary(const Page& page) {
                                                   static_cast<std::uint64_t>(page.values), column_);
 }
 
-/// Returns the levels of a page of version 1, preceded by their size.
+/// Takes the levels of a page of version 1 from its bytes. Their size precedes them.
 RunReader LeafReader::level_reader(std::string_view& bytes, int most) const {
   if (most == 0) return {};
   const std::uint32_t length = take_u32(bytes);

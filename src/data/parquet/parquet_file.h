@@ -17,25 +17,26 @@ struct ParquetNode {
   std::string name;
   Kind kind = Kind::kLeaf;
   Type type = Type::kText;  // of a leaf
-  /// Levels that say what is present at a place in the file: a value or a struct is present from
-  /// definition level `present` on, a list has an element from `has_element` on, and another
-  /// element follows with the repetition level `repeated`.
+  /// Levels that determine which nodes are present at a place in the file. A value or struct is
+  /// present if the definition level is at least `present`, and a list has an element if it is at
+  /// least `has_element`. Another element follows if the repetition level is `repeated`.
   int present = 0, has_element = 0, repeated = 0;
-  std::size_t leaf = 0;  // the first one at or below this node, among the supported ones
+  std::size_t leaf = 0;  // index of the first supported leaf at or below this node
   std::size_t leaves = 1;
-  std::vector<ParquetNode> children{};  // of a list only the element, of a map key and value
-  /// Why the node is not supported: "of type INT96"; "" if it is. Unsupported children are absent.
+  std::vector<ParquetNode> children{};  // a list's only element, a map's key and value
+  /// Why the node is not supported: "of type INT96"; "" if it is supported. `children` has only
+  /// supported nodes.
   std::string problem{};
 };
 
 class ParquetLeaf;
 
-/// Reads a parquet table one row group at a time, and of each column one page at a time. No length
-/// in the file is trusted: memory grows with the actual data.
+/// Reads a parquet table one row group at a time, and each column one page at a time. Trusts no
+/// length in the file, so that memory grows with the actual data.
 class ParquetFile {
  public:
-  /// `called`: the name in messages, else the path. Throws MissingInput, DataError if it is not a
-  /// parquet table, is damaged or encrypted, IoError.
+  /// Opens a table. `called` is its name in messages, by default the path. Throws MissingInput,
+  /// DataError if it is not a parquet table, is damaged or encrypted, IoError.
   explicit ParquetFile(const std::filesystem::path& path, const std::string& called = {});
   ~ParquetFile();
   ParquetFile(const ParquetFile&) = delete;
@@ -49,8 +50,8 @@ class ParquetFile {
 
   std::size_t row_groups() const;
   std::int64_t rows_of_group(std::size_t group) const;
-  /// Opens all leaves of a node for the rows of a group; they are leaves[node.leaf - first], with
-  /// the node's `first`. Throws DataError.
+  /// Opens all leaves of a node for the rows of a group. The first leaf of a descendant `inner` of
+  /// the node is at index inner.leaf - node.leaf of the result. Throws DataError.
   std::vector<std::unique_ptr<ParquetLeaf>> open(std::size_t group, const ParquetNode& node) const;
 
  private:
@@ -67,10 +68,12 @@ class ParquetLeaf {
   virtual ~ParquetLeaf() = default;
   /// Returns whether there are no more places.
   virtual bool at_end() = 0;
-  /// Levels of the next place. Throw DataError at the end.
+  /// Returns the repetition level of the next place, and definition() its definition level. Both
+  /// throw DataError at the end.
   virtual int repetition() = 0;
   virtual int definition() = 0;
-  /// Takes the place. If its definition level is the leaf's largest, sets `value`, returns true.
+  /// Moves past the next place. If its definition level is the leaf's largest, sets `value` and
+  /// returns true.
   virtual bool take(ParquetValue& value) = 0;
 };
 

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// The bytes are incomplete.
+/// Thrown if the bytes are incomplete.
 class ThriftEnds : public DataError {
  public:
   ThriftEnds() : DataError("its metadata end early") {}
@@ -35,7 +35,8 @@ class ThriftReader {
   explicit ThriftReader(std::string_view bytes) : bytes_(bytes) {}
   std::size_t position() const { return at_; }
 
-  /// Calls f(id, type) for each field of a struct; f reads the value, or returns false to skip it.
+  /// Calls f(id, type) for each field of a struct. f reads the value, or returns false so that it
+  /// is skipped.
   template <class F>
   void read_struct(const F& f) {
     for (int id = 0;;) {

@@ -134,7 +134,7 @@ class DeltaIntegers final : public ValueReader {
   const ParquetColumn& column_;
 };
 
-/// All lengths, then all bytes.
+/// Reads texts that are stored as all lengths, then all bytes.
 class DeltaLengthTexts final : public ValueReader {
  public:
   DeltaLengthTexts(std::string_view bytes, std::uint64_t size)
@@ -151,7 +151,8 @@ class DeltaLengthTexts final : public ValueReader {
   std::string_view rest_;
 };
 
-/// Stores for each text the length of the prefix shared with the previous one, then the rest.
+/// Reads texts that are stored as the length of the prefix shared with the previous text, then the
+/// rest.
 class DeltaTexts final : public ValueReader {
  public:
   DeltaTexts(std::string_view bytes, std::uint64_t size)
@@ -171,7 +172,8 @@ class DeltaTexts final : public ValueReader {
   std::string text_;
 };
 
-/// Stores the first bytes of all numbers, then the second ones, and so on.
+/// Reads numbers that are stored as the first bytes of all numbers, then the second bytes, and so
+/// on.
 class SplitNumbers final : public ValueReader {
  public:
   SplitNumbers(std::string_view bytes, const ParquetColumn& column)

@@ -9,7 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// Parses a finite number such as "-1.5e3", optionally with spaces around it; none for other text.
+/// Parses a finite number such as "-1.5e3", optionally with spaces around it. Returns none for
+/// other text.
 std::optional<double> plain_number(const std::string& text);
 
 /// Roles of a table's columns: inputs, target, series and time.
@@ -18,7 +19,7 @@ struct SeriesColumns {
   std::string target;
   std::string series;        // column that names a row's series; empty: one series
   std::string time;          // column whose gaps no window crosses
-  bool detects_time = true;  // without `time`, find it by its name
+  bool detects_time = true;  // if `time` is empty, find it by its name
 
   SeriesColumns() = default;
   /// Parses "speed,height,target=fuel,series=flight,time=second"; "time=" disables the search for a
@@ -27,7 +28,7 @@ struct SeriesColumns {
   explicit SeriesColumns(const std::string& text, const std::string& key = "data.columns");
 };
 
-/// Rows of a table, or of a folder's tables one after the other, as numbers.
+/// Rows of a table as numbers, or rows of all tables in a folder one after the other.
 struct SeriesTable {
   std::vector<std::string> columns;   // inputs, then the target
   std::vector<double> values;         // (rows, columns)
@@ -72,21 +73,22 @@ std::string text_of(const SeriesScale& scale);
 /// Parses a scale. Throws ConfigError naming `key` if the text is not a scale of `columns` columns.
 SeriesScale scale_from(const std::string& text, std::int64_t columns, const std::string& key);
 
-/// All windows of T rows in a table, none across a gap or from one series to the next. The last
-/// `held_out` share of each series is for validation only.
+/// First rows of all windows of T rows in a table. No window crosses a gap or the end of a series.
+/// The last `held_out` share of each series is for validation only.
 struct SeriesWindows {
   std::vector<std::int64_t> training, validation;  // first rows
   std::vector<bool> training_rows;
 };
 
-/// `held_out` may be 1. Throws DataError if no window fits in a split that needs one.
+/// Returns the windows of a table. `held_out` may be 1. Throws DataError if no window fits in a
+/// split that needs one.
 SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double held_out);
 
-/// Windows of a table: "kinematics" (B, T, inputs) and "value" (B, 1), the target of the last row,
-/// both scaled. The table must outlive it.
+/// Dataset of a table's windows: "kinematics" (B, T, inputs) and "value" (B, 1), the target of the
+/// last row, both scaled. The table must outlive the dataset.
 class SeriesExamples final : public Dataset {
  public:
-  /// `windows`: their first rows; `length`: rows per window.
+  /// `windows` are the first rows of windows, `length` is the number of rows per window.
   SeriesExamples(const SeriesTable& table, const SeriesScale& scale, std::int64_t length,
                  std::vector<std::int64_t> windows)
       : table_(&table), scale_(scale), length_(length), windows_(std::move(windows)) {}

@@ -50,7 +50,7 @@ std::optional<double> number_in_cell(const json::value& cell) {
   return std::nullopt;
 }
 
-/// Returns a cell for a message.
+/// Returns the text of a cell for a message.
 std::string cell_text(const json::value& cell) {
   constexpr std::size_t kMax = 60;
   const std::string text = json_line(cell);
@@ -97,7 +97,8 @@ std::optional<double> seconds_of_day(int year, int month, int day) {
   return 86400.0 * static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count());
 }
 
-/// Parses seconds of "2024-01-31", "2024-01-31T10:00:00.5+01:00" or "10:00:00", or a number.
+/// Returns the time of a cell in seconds. A cell is "2024-01-31", "2024-01-31T10:00:00.5+01:00",
+/// "10:00:00" or a number.
 std::optional<double> moment_of(const json::value& cell) {
   const json::string* const text = cell.if_string();
   if (text == nullptr || plain_number(std::string(*text))) return number_in_cell(cell);
@@ -119,7 +120,7 @@ std::optional<double> moment_of(const json::value& cell) {
   return *date + 3600 * hour + 60 * minute + second - *offset;
 }
 
-/// Converts numbers to times if all are dates such as 20240131.
+/// Converts numbers such as 20240131 to times, if all numbers are such dates.
 void read_dates(std::vector<double>& times) {
   std::vector<double> moments;
   for (const double time : times) {
@@ -142,7 +143,7 @@ bool is_name_of_time(std::string name) {
 /// Differences of a time column between consecutive rows, except across gaps and between series.
 class TimeSteps {
  public:
-  /// `order`: index in `times` of each row of the table.
+  /// `order` has the index in `times` of each row of the table.
   TimeSteps(const std::vector<double>& times, const std::vector<std::size_t>& order,
             const SeriesTable& table) {
     for (std::size_t row = 1; row < order.size(); ++row) {
@@ -186,7 +187,7 @@ class TimeSteps {
     }
     return 0;
   }
-  /// Returns the rows after a step longer than usual, or backward.
+  /// Returns the rows after a step that is backward, or much longer than usual.
   std::vector<std::int64_t> gaps() const {
     std::vector<std::int64_t> rows;
     for (const auto& [row, step] : steps_)
@@ -301,7 +302,7 @@ class SeriesReader {
     times_.push_back(time);
   }
 
-  /// Looks for a column with the name of a time; it may also be an input.
+  /// Finds a column with a usual name of a time. It may also be an input.
   void detect_time(const json::object& row) {
     for (const auto& [name, value] : row) {
       const bool is_used =
@@ -418,10 +419,10 @@ class SeriesReader {
   std::vector<Row> rows_;
   std::vector<double> times_;
   std::vector<std::size_t> order_;              // index in rows_ of each row of the table
-  std::map<std::string, std::int64_t> labels_;  // of the file's series
+  std::map<std::string, std::int64_t> labels_;  // numbers of the file's series
   std::int64_t series_ = 0;
   std::int64_t seen_ = 0, left_out_ = 0;
-  std::string first_;  // skipped row, and the reason
+  std::string first_;  // first skipped row, and the reason
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A Gaussian plume, in cells. Its box is four deviations wide.
+/// A Gaussian plume, in units of cells. Its box is four standard deviations wide.
 struct Plume {
   std::int64_t cell;
   float x, y, deviation_x, deviation_y;
@@ -53,7 +53,7 @@ void note(const PlumeScene& scene, const PlumeShape& shape, PlumeKind kind, cons
         number + static_cast<float>(shape.box_deviation * draws.normal());
 }
 
-/// Returns the mean cost of normal noise with this deviation.
+/// Returns the mean cost of a box number under normal noise with this standard deviation.
 double mean_box_cost(double deviation, double beta) {
   const double ratio = beta / deviation;
   const double density = std::exp(-0.5 * ratio * ratio) / std::sqrt(2 * std::numbers::pi);

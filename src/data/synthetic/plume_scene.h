@@ -13,7 +13,7 @@ struct PlumeShape {
   std::int64_t plumes = 2;     // per image, each in a different cell
   double missed = 0.2;         // share of unlabeled plumes
   double kind_noise = 0.1;     // share of wrongly labeled kinds
-  double box_deviation = 0.1;  // label noise of each number of a box, in cells
+  double box_deviation = 0.1;  // standard deviation of each number of a box label, in cells
   std::int64_t cells() const { return grid * grid; }
 };
 
@@ -34,7 +34,7 @@ void write_plume_scene(const PlumeScene& scene, const PlumeShape& shape, PlumeKi
 /// Weights of a detector's loss per cell; box and kind count only in cells with a plume.
 struct PlumeWeights {
   double box = 1, kind = 1;
-  double beta = 1;  // a box number off by d costs d²/(2·beta), and |d| − beta/2 from beta on
+  double beta = 1;  // an error d of a box number costs d²/(2·beta), or |d| − beta/2 from beta on
 };
 
 /// Returns the minimum loss of a cell, averaged over all cells: p·(H(q) + (1 −

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// The random numbers of one key, in order.
+/// Draws the random numbers of one key in order.
 class RandomDraws {
  public:
   explicit RandomDraws(const RandomKey& key) : key_(key) {}
@@ -37,21 +37,22 @@ class RandomDraws {
 /// Adds uniform noise in [−most, most), with 16 bits, to each value.
 void add_uniform_noise(std::span<float> values, float most, const RandomKey& key);
 
-/// Returns the label, or with probability `noise` another one of [0, labels), all equally likely.
+/// Returns the label or, with probability `noise`, one of the other labels in [0, labels), which
+/// are equally likely.
 std::int64_t noisy_label(std::int64_t label, std::int64_t labels, double noise, RandomDraws& draws);
 
-/// Returns the entropy of such a label given the true one, in nats. This is the minimum cross
-/// entropy, −(1−ε)·ln(1−ε) − ε·ln(ε/(K−1)) for noise ε and K labels.
+/// Returns the entropy of a noisy label given the true one, in nats: −(1−ε)·ln(1−ε) − ε·ln(ε/(K−1))
+/// for noise ε and K labels. This is the minimum cross entropy.
 double noisy_label_entropy(std::int64_t labels, double noise);
 
-/// Shape of one example's part of a tensor.
+/// Name, shape and type of a tensor's part for one example.
 struct ExampleTensor {
   std::string name;
   std::vector<std::int64_t> sizes;
   DType dtype = DType::kF32;
 };
 
-/// Allocates an uninitialized batch of such tensors.
+/// Allocates an uninitialized batch with these tensors.
 Batch empty_examples(std::int64_t examples, const std::vector<ExampleTensor>& tensors,
                      const Stream& stream);
 

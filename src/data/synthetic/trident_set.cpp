@@ -17,7 +17,7 @@ double time_of(std::size_t sample, std::size_t samples) {
 
 constexpr float kRadius = 0.1f, kWay = 0.4f, kNoise = 0.15f;
 
-/// Writes the brightness of a blob along one axis, in units of the axis length.
+/// Writes the brightness of a blob along one axis. `middle` is in units of the axis length.
 void write_profile(std::vector<float>& profile, float middle) {
   for (std::size_t i = 0; i < profile.size(); ++i) {
     const float away =
@@ -92,7 +92,7 @@ void write_visible(std::span<float> image, std::int64_t size, bool downward, con
   add_uniform_noise(image, 0.2f, noise);
 }
 
-/// The first channel oscillates 2 or 5 times, the others drift.
+/// Writes a first channel that oscillates 2 or 5 times, and others that drift.
 void write_kinematics(std::span<float> values, std::int64_t channels, bool fast,
                       const RandomKey& key) {
   RandomDraws draws(key);
@@ -112,7 +112,8 @@ void write_kinematics(std::span<float> values, std::int64_t channels, bool fast,
   add_uniform_noise(values, 0.2f, noise);
 }
 
-/// Bits 0 and 1 of the region are the signs of the first two numbers; the others are random.
+/// Writes numbers. Bits 0 and 1 of the region are the signs of the first two; the others are
+/// random.
 void write_geo(std::span<float> numbers, std::int64_t region, const RandomKey& key) {
   RandomDraws draws(key);
   for (std::size_t i = 0; i < numbers.size(); ++i) {

@@ -25,8 +25,8 @@ inline constexpr std::int64_t kBlobMotions = 4;
 
 /// Draws a video (frames, height, width, channels) with a blob that moves by 0.4 of the image and
 /// another one that stays in place, so that no single frame shows the motion. Noise is at most 0.15
-/// of their brightness. From the first to the last frame, the center of the increase in brightness
-/// moves like the blob.
+/// of their brightness. The difference between the last and the first frame, summed times the pixel
+/// positions, points in the direction of motion.
 void write_moving_blob(std::span<float> video, const VideoShape& shape, BlobMotion motion,
                        const RandomKey& key);
 

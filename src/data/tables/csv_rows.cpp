@@ -11,13 +11,14 @@ namespace {
 
 constexpr std::size_t kLongestName = 4096;
 
-/// Returns the bytes of the line break at the start of a text; 0 if there is none.
+/// Returns the number of bytes of the line break at the start of a text; 0 if there is none.
 std::size_t break_bytes(std::string_view text) {
   if (text.starts_with("\r\n")) return 2;
   return text.starts_with('\n') || text.starts_with('\r') ? 1 : 0;
 }
 
-/// Takes the line in which Excel names the separator, with or without quotes.
+/// Takes a first line that names the separator, as Excel writes it, with or without quotes. Returns
+/// the separator, or none if there is no such line.
 std::optional<char> take_separator_line(std::string_view& content) {
   const std::string_view line = content.substr(0, content.find_first_of("\r\n"));
   const bool is_quoted = line.starts_with('"');
@@ -93,7 +94,7 @@ bool CsvRows::next(std::vector<Cell>& cells) {
   }
 }
 
-/// Reads up to a separator or the line's end, without taking it.
+/// Reads a cell up to a separator or the line's end, which it leaves in the text.
 void CsvRows::read_cell(Cell& cell) {
   cell.is_quoted = rest_.starts_with('"');
   if (cell.is_quoted) rest_.remove_prefix(1);

@@ -25,8 +25,8 @@ std::vector<JsonRow> lines_of(std::string_view content) {
   return rows;
 }
 
-/// Returns the end of the array element or object member that begins at `begin`: the comma after it
-/// or the closing bracket. npos: none.
+/// Returns the end of the array element or object member that begins at `begin`: the position of
+/// the comma after it or of the closing bracket. Returns npos if there is none.
 std::size_t end_of_element(std::string_view text, std::size_t begin, char closing) {
   std::size_t depth = 0;
   bool is_in_string = false;
@@ -87,7 +87,7 @@ bool is_message(const std::vector<Member>& members) {
   return has_key(members, "role") || (has_key(members, "from") && has_key(members, "value"));
 }
 
-/// Whether a list under this name is the content of one row, for any elements.
+/// Returns whether a list under this name is the content of one row, regardless of its elements.
 bool is_chat_name(std::string_view name) {
   static constexpr std::array kNames{"messages", "conversations", "conversation",
                                      "chat",     "dialog",        "dialogue",
@@ -95,7 +95,7 @@ bool is_chat_name(std::string_view name) {
   return std::ranges::find(kNames, name) != kNames.end();
 }
 
-/// Returns the members of a list's first element if that is an object; else nothing.
+/// Returns the members of a list's first element if that is an object; otherwise nothing.
 std::vector<Member> first_object_of(std::string_view list) {
   const std::string_view inside = trimmed(list.substr(1));
   return inside.starts_with('{') ? members_of(inside) : std::vector<Member>();
@@ -129,7 +129,8 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
   }
 }
 
-/// Returns the end of the object that begins at `begin`, after its brace. npos: none.
+/// Returns the position after the closing brace of the object that begins at `begin`, or npos if
+/// there is none.
 std::size_t end_of_object(std::string_view text, std::size_t begin) {
   std::size_t at = begin + 1;
   while (at < text.size() && text[at] != '}') {
@@ -140,7 +141,7 @@ std::size_t end_of_object(std::string_view text, std::size_t begin) {
   return at < text.size() ? at + 1 : text.npos;
 }
 
-/// Returns consecutive objects, the first of which spans several lines; none for other files.
+/// Returns consecutive objects if the first one spans several lines; none for other files.
 std::vector<JsonRow> objects_of(std::string_view content) {
   std::vector<JsonRow> rows;
   std::int64_t line = 1;
@@ -159,7 +160,8 @@ std::vector<JsonRow> objects_of(std::string_view content) {
   }
 }
 
-/// Returns pandas' name of the orientation of a file's one object that is not rows; or "".
+/// Returns pandas' name of a table's orientation, if a file's one object is a table that is not
+/// stored as rows; otherwise "".
 std::string orientation_of(const std::vector<Member>& members) {
   const auto is_number = [](std::string_view name) {
     return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
@@ -179,8 +181,8 @@ std::string orientation_of(const std::vector<Member>& members) {
   return are_rows ? "index" : are_lists || are_columns ? "columns" : "";
 }
 
-/// Returns the examples in the only list of objects in a file's one object; nothing if there is
-/// none, or the object is an example itself.
+/// Returns the rows in the only list of objects in a file's one object. Returns nothing if there is
+/// no such list, or the object is a row itself.
 JsonRows wrapped_rows(std::string_view object, const std::string& path, const Names& wanted) {
   const std::vector<Member> members = members_of(object);
   if (const std::string orientation = orientation_of(members); !orientation.empty())

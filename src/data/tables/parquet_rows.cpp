@@ -17,7 +17,8 @@ struct RowBudget {
   std::size_t values = 0, bytes = 0;
 };
 
-/// Limits the bytes of all rows: dictionaries and runs expand, and a reader may keep all.
+/// Limits the bytes of all rows, because dictionaries and runs expand and a reader may keep all
+/// rows.
 class TableBudget {
  public:
   explicit TableBudget(const ParquetFile& file)
@@ -78,7 +79,7 @@ class ColumnRows {
     }
     if (node.kind == ParquetNode::Kind::kList) return read_list(node);
     if (node.kind == ParquetNode::Kind::kMap) return read_map(node);
-    json::object object;  // a row without a member has null there, equivalent to absent
+    json::object object;  // a member that a row lacks is null there, which is equivalent
     for (const ParquetNode& child : node.children) {
       table_.charge(child.name.size());
       if (json::value held = read(child); !held.is_null()) object[child.name] = std::move(held);
@@ -104,7 +105,7 @@ class ColumnRows {
     if (const bool* truth = std::get_if<bool>(&value)) return *truth;
     if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
     const double real = std::get<double>(value);
-    return std::isfinite(real) ? json::value(real) : json::value();  // JSON has no others
+    return std::isfinite(real) ? json::value(real) : json::value();  // JSON has no NaN or infinity
   }
 
   template <class F>
@@ -158,7 +159,7 @@ std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
 
 }  // namespace
 
-/// "audio=COLUMN,text=COLUMN": the first two of the names.
+/// Returns "audio=COLUMN,text=COLUMN" with the first two names.
 static std::string renamed_columns(const std::vector<std::string>& wanted) {
   if (wanted.empty()) return "prompt=COLUMN,completion=COLUMN";
   return concat(wanted[0], "=COLUMN", wanted.size() > 1 ? concat(",", wanted[1], "=COLUMN") : "");

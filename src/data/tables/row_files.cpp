@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether the file is one that other programs' data sets contain in addition to rows.
+/// Returns whether a file with this name describes a data set of another program instead of
+/// containing rows.
 bool describes_a_data_set(const std::string& name) {
   static constexpr std::array kNames{"dataset_info.json", "dataset_infos.json", "dataset_dict.json",
                                      "state.json"};
@@ -53,8 +54,8 @@ std::vector<std::string> other_names_in(const fs::path& folder) {
   return names;
 }
 
-/// Splits by words in file names, as used by Hugging Face's datasets and mlx-lm: train.jsonl,
-/// test-00000-of-00001.parquet.
+/// Returns the split that a word in the file's name selects, as in Hugging Face's datasets and
+/// mlx-lm: train.jsonl, test-00000-of-00001.parquet. None without such a word.
 std::optional<RowSplit> named_split(const fs::path& file) {
   static const std::map<std::string, RowSplit> kWords{
       {"train", RowSplit::kTrain},      {"training", RowSplit::kTrain},
@@ -77,7 +78,7 @@ std::optional<RowSplit> named_split(const fs::path& file) {
 
 RowSplit split_of(const fs::path& file) { return named_split(file).value_or(RowSplit::kTrain); }
 
-/// "a.jsonl, b.jsonl and 3 more".
+/// Returns "a.jsonl, b.jsonl and 3 more".
 std::string shown(std::vector<std::string> names) {
   constexpr std::size_t kNamed = 5;
   const std::size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
@@ -95,7 +96,7 @@ std::string folders_with_rows(const fs::path& folder) {
   return found.empty() ? "" : "; these folders in it have some: " + join(found);
 }
 
-/// Paths have no such bytes, but sound and pictures do.
+/// Returns whether a text is binary data, such as sound or a picture, and therefore not a path.
 bool is_binary(const json::string& text) {
   const std::string_view bytes(text);
   return bytes.find('\0') != bytes.npos || valid_utf8_bytes(bytes, 0) != bytes.size();

@@ -21,25 +21,26 @@ enum class RowSplit { kTrain, kValidation, kTest };
 
 /// Returns the file itself, or the files of a folder sorted by name. Skips hidden files, subfolders
 /// and descriptions of a data set (dataset_info.json and the like). A name with the word "valid",
-/// "validation", "val" or "dev" belongs to kValidation, one with "test" or "eval" to kTest, any
-/// other to kTrain; all belong to kTrain if none would.
-/// Throws MissingInput if there is no such file, listing the folders that have some.
+/// "validation", "val" or "dev" belongs to kValidation, one with "test" or "eval" to kTest, and any
+/// other to kTrain. If no file would belong to kTrain, all do. Throws MissingInput if there is no
+/// such file, listing the folders that have some.
 std::vector<std::filesystem::path> row_files(const std::filesystem::path& path,
                                              RowSplit split = RowSplit::kTrain);
 
-/// Names a folder's files in other splits than `read`, and those without rows; "" if there are
-/// none.
+/// Returns a note that names a folder's files in splits other than `read` and its files without
+/// rows; "" if there are none.
 std::string unread_files_note(const std::filesystem::path& path,
                               std::initializer_list<RowSplit> read);
 
-/// Names the validation and test files next to training files of the same folder; "" if there are none.
+/// Returns a warning that names the validation and test files next to training files of the same
+/// folder; "" if there are none.
 std::string mixed_splits_warning(const std::vector<std::filesystem::path>& files);
 
-/// Returns the value of this name in a row; null if it is absent or null.
+/// Returns the value under this name in a row; null if it is absent or null.
 const boost::json::value* value_in_row(const boost::json::object& row, std::string_view name);
 
-/// Returns the folder that paths in a file of rows are relative to: its own, or, for rows from
-/// standard input, the one named in the file `rows` + kFolderOfRows.
+/// Returns the folder that paths in a file of rows are relative to: the file's folder or, for rows
+/// from standard input, the folder named in the file `rows` + kFolderOfRows.
 std::filesystem::path folder_of_rows(const std::filesystem::path& rows);
 inline constexpr const char* kFolderOfRows = ".folder";
 
@@ -53,15 +54,15 @@ struct RowFileWords {
 /// Files that rows refer to, such as clips and pictures.
 class FilesInRows {
  public:
-  /// Returns the file that a row has under `name`: a path relative to `folder`, directly or as the
-  /// "path" of an object, or the file's bytes, directly or as the object's "bytes". `place`: of the
-  /// row, "row 3 of a.parquet", for messages about such bytes. Throws DataError if there is none,
-  /// IoError.
+  /// Returns the file that a row has under `name`. The value is a path relative to `folder`, or the
+  /// file's bytes, each directly or as "path" or "bytes" of an object. `place` is the row's
+  /// location, "row 3 of a.parquet", for messages about such bytes. Throws DataError if there is no
+  /// file, IoError.
   FilePart file(const boost::json::object& row, std::string_view name, const RowFileWords& words,
                 const std::filesystem::path& folder, const std::string& place);
 
  private:
-  std::optional<ScratchFile> held_;  // bytes of tables
+  std::optional<ScratchFile> held_;  // bytes from tables
 };
 
 }  // namespace hybrid_trainer

@@ -9,9 +9,9 @@ namespace hybrid_trainer {
 
 /// Reads a table according to RFC 4180: the first line has the names; quoted cells may contain
 /// separators, line breaks and doubled quotes; lines end with LF, CRLF or, in old files, CR. A
-/// quote inside an unquoted cell is text. Skips empty lines. The separator is a comma, tab,
-/// semicolon or bar: the one with which the first line has wanted names, then the one with which
-/// most of the first rows have the number of names; or the one given by a line "sep=;" before the
+/// quote inside an unquoted cell is text. Skips empty lines. A line "sep=;" before the names gives
+/// the separator. Otherwise it is the comma, tab, semicolon or bar for which the first line has the
+/// most wanted names or, on a tie, for which most of the first rows have as many cells as there are
 /// names.
 class CsvRows {
  public:
@@ -48,10 +48,10 @@ struct JsonRow {
 struct JsonRows {
   std::vector<JsonRow> rows{};
   bool are_of_array = false;
-  std::string array_key{};            // as JSON; of the array in the file's one object, or ""
+  std::string array_key{};            // key, as JSON, of the array in the file's one object, or ""
   std::vector<std::string> others{};  // other members of that object
-  bool holds_objects() const;         // whether one of them begins like an object
-  bool begins_with_object() const;    // the first of them
+  bool holds_objects() const;         // whether a row begins like an object
+  bool begins_with_object() const;    // whether the first row does
 };
 
 /// Returns the rows of a file: its non-empty lines; or consecutive JSON objects that span several
@@ -67,11 +67,11 @@ JsonRows json_rows(std::string_view content, const std::string& path,
 std::string no_wanted_column(const std::vector<std::string>& columns,
                              const std::vector<std::string>& wanted, const std::string& renaming);
 
-/// Calls f(number, row) for each row of a table, from 1 on, with the wanted columns, or all if
-/// `wanted` is empty. `renaming`: see TableReading. Structs become objects, and so do maps whose
-/// keys are texts; omits unsupported parts of a column. Throws DataError naming the file if a
-/// wanted column is unsupported or none exists, a text is not UTF-8 unless allows_bytes, or it is
-/// damaged.
+/// Calls f(number, row) for each row of a table, numbered from 1, with the wanted columns, or all
+/// if `wanted` is empty. For `renaming` see TableReading. Structs become objects, and so do maps
+/// whose keys are texts. Omits unsupported parts of a column. Throws DataError naming the file if a
+/// wanted column is unsupported or none exists, a text is not UTF-8 unless allows_bytes, or the
+/// file is damaged.
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
                        const std::function<void(std::int64_t, boost::json::object&)>& f,
                        const std::string& renaming = {}, bool allows_bytes = false);

@@ -24,7 +24,7 @@ struct ReadRows {
   std::vector<RowFile> files{};
   std::vector<Refusal> refused{};
 
-  /// Returns "line 3", "row 3"; with the file's name if requested or if there are several.
+  /// Returns "line 3" or "row 3", with the file's name if requested or if there are several files.
   std::string place(std::size_t file, std::int64_t line, bool names_file) const;
 };
 
@@ -47,7 +47,7 @@ struct RowSchema {
   /// Stops after `max_rejected` rejections if at most this share of the file's rows was used.
   std::size_t max_rejected = 1000;
   double used_share = 0;
-  /// Takes a row. Rejects it by throwing DataError or MissingInput.
+  /// Uses a row. Rejects it by throwing DataError or MissingInput.
   std::function<void(const GivenRow& row)> use;
 };
 

@@ -84,7 +84,7 @@ bool is_table_by_name(const fs::path& path) {
   return ending_of(path) == ".csv" || ending_of(path) == ".tsv";
 }
 
-/// Whether a value is a list of messages, which is one row without its name.
+/// Whether a value is a list of messages, which must be one row whose name is missing.
 bool is_list_of_messages(const json::value& value) {
   const json::array* const list = value.if_array();
   const json::object* const first =

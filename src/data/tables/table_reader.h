@@ -24,7 +24,7 @@ class ColumnNames {
   /// Returns the column that is read by this name; "" for none.
   std::string column_of(const std::string& name) const;
   /// Moves the value of each column to its name. Looks up all columns first, so that two can be
-  /// swapped. Returns the columns that are replaced because others take their names.
+  /// swapped. Returns the columns that others replaced by taking their names.
   std::vector<std::string> rename(boost::json::object& row) const;
 
  private:
@@ -39,13 +39,13 @@ class MissingColumn : public DataError {
 
 /// Format of rows in a file.
 enum class RowContainer { kJsonLines, kJsonArray, kCsv, kParquet };
-/// "JSON lines", "JSON array", "CSV", "parquet".
+/// Returns "JSON lines", "JSON array", "CSV" or "parquet".
 const char* name_of(RowContainer container);
 
 /// Detected form of a file of rows.
 struct TableForm {
   RowContainer container = RowContainer::kJsonLines;
-  std::string array_key{};  // as JSON; of the array in the file's one object, or ""
+  std::string array_key{};  // key, as JSON, of the array in the file's one object, or ""
   /// Names of ignored columns of a parquet table, or of ignored members next to the array.
   std::vector<std::string> unread{};
   /// Returns the unit of a row's number in messages: lines of JSON, or rows.
@@ -57,25 +57,26 @@ struct TableReading {
   /// Names to read. Other columns may be omitted from the rows; empty: reads all.
   std::vector<std::string> wanted{};
   std::string called{};       // the file's name in messages, if not its path
-  bool renames = true;        // --columns gives `wanted` other names; else it names them itself
+  bool renames = true;        // --columns renames columns to `wanted`; false: it lists `wanted`
   bool allows_bytes = false;  // texts of parquet may be bytes that are not UTF-8
   /// Value of --columns to suggest in messages; by default the first two of `wanted`.
   std::string renaming{};
 };
 
 struct TableVisitor {
-  /// Takes a renamed row with its number and the integers that were not read exactly.
+  /// Takes a row after renaming, its number, and the integers that were not read exactly.
   std::function<void(std::int64_t number, const boost::json::object& row, const WideIntegers&)> row;
   /// Takes the number of an invalid row, and the reason.
   std::function<void(std::int64_t number, const std::string& reason)> refused;
 };
 
 /// Reads a file's rows in order: JSON objects, one per line, over several lines, or in an array
-/// (see src/data/tables/row_formats.h); a table with commas, tabs or semicolons, whose first line
-/// has the names; or a parquet table. Numbers count from 1: lines, elements of an array, or rows
-/// after the names. Cells of a CSV table are texts, or null if empty and unquoted. Memory: the
-/// whole text, or for parquet a page of each column. Throws MissingInput, DataError for other
-/// contents, MissingColumn if it lacks a column named in reading.columns, IoError.
+/// (see src/data/tables/row_formats.h); a table with commas, tabs, semicolons or bars, whose first
+/// line has the names; or a parquet table. Numbers of rows start at 1 and count lines, elements of
+/// an array, or rows after the names. Cells of a CSV table are texts, or null if empty and
+/// unquoted. Needs memory for the whole text, or for a page of each column of a parquet table.
+/// Throws MissingInput, DataError for other contents, MissingColumn if it lacks a column named in
+/// reading.columns, IoError.
 TableForm visit_rows(const std::filesystem::path& path, const TableReading& reading,
                      const TableVisitor& visitor);
 

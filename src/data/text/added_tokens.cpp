@@ -15,7 +15,7 @@ std::uint64_t neighbors_key(char32_t before, char32_t after) {
   return std::uint64_t{before} << 32 | after;
 }
 
-/// Returns the character that ends at `end`; bytes is 0 if there is none.
+/// Returns the character that ends at `end`. Its `bytes` are 0 if there is none.
 CodePoint character_before(std::string_view text, std::size_t end) {
   if (end == 0) return {};
   std::size_t begin = end - 1;
@@ -82,7 +82,7 @@ void AddedTokens::finish() {
   }
 }
 
-/// Returns the node after one more byte.
+/// Returns the node after `byte` is read at `node`.
 std::uint32_t AddedTokens::next(std::uint32_t node, char byte) const {
   for (;; node = nodes_[node].shorter) {
     const auto edge = edges_.find(std::uint64_t{node} << 8 | static_cast<unsigned char>(byte));
@@ -91,7 +91,7 @@ std::uint32_t AddedTokens::next(std::uint32_t node, char byte) const {
   }
 }
 
-/// Returns the longest token at each position, from the last position to the first.
+/// Returns the longest token that begins at each position, from the last position to the first.
 std::vector<AddedTokens::Match> AddedTokens::last_to_first(std::string_view text) const {
   std::vector<Match> found;
   std::uint32_t node = 0;

@@ -43,10 +43,11 @@ class AddedTokens {
   bool matches_nothing(bool skips_special) const {
     return skips_special ? only_special_ : tokens_.empty();
   }
-  /// Returns whether no token and no condition of a token can span a cut between these characters,
-  /// and no token can end there, since text after a token is not a continuation.
+  /// Returns whether a text may be cut between these characters. False if a token, or the condition
+  /// of a token, could span the cut, or if a token could end there, because text after a token is
+  /// not a continuation.
   bool may_cut(char32_t before, char32_t after) const;
-  /// Returns whether a token has this character, except as its first.
+  /// Returns whether a token contains this character after its first one.
   bool continues_with(char32_t character) const { return later_characters_.contains(character); }
 
  private:
@@ -59,8 +60,8 @@ class AddedTokens {
   /// Node of the automaton: a suffix of some token, read backward.
   struct Node {
     std::uint32_t parent = 0;
-    std::uint32_t shorter = 0;      // its longest proper suffix that is a node
-    std::uint32_t longest = kNone;  // longest token that ends here
+    std::uint32_t shorter = 0;      // longest proper suffix that is a node
+    std::uint32_t longest = kNone;  // longest token that ends at this node
     unsigned char byte = 0;         // last byte read
   };
   void add_neighbors(const AddedToken& token);
@@ -70,13 +71,13 @@ class AddedTokens {
 
   std::vector<AddedToken> tokens_;
   bool only_special_ = true;
-  bool strips_ = false;              // some include the neighboring white space
-  std::array<bool, 256> ends_{};     // last bytes
+  bool strips_ = false;              // some tokens include the neighboring white space
+  std::array<bool, 256> ends_{};     // last bytes of tokens
   std::vector<Node> nodes_{Node{}};  // the first one is the root
   std::unordered_map<std::uint64_t, std::uint32_t> edges_;  // by node << 8 | byte
   std::unordered_set<std::uint64_t> neighbors_;             // pairs of characters within a token
   std::unordered_set<char32_t>
-      first_characters_;  // of tokens with a condition on the character before
+      first_characters_;  // of tokens with a condition on the previous character
   std::unordered_set<char32_t> last_characters_, later_characters_;
 };
 

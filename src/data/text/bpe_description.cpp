@@ -37,7 +37,7 @@ BpeWords words_of_bytes(const std::vector<PreTokenizerStep>& steps) {
 
 constexpr const char* kBlank = "▁";
 
-/// Detects whole-text pipelines: "▁" replaces each blank, optionally with one before the text.
+/// Detects whole-text pipelines, which replace each blank by "▁" and may put one before the text.
 void describe_whole_text(const std::vector<NormalizerStep>& normalizers,
                          const std::vector<PreTokenizerStep>& steps, BpeDescription& found) {
   bool replaces = false, prepends = false, is_other = false;
@@ -79,7 +79,7 @@ void read_vocabulary(const json::object& vocabulary, BpeDescription& found) {
   }
 }
 
-/// Returns the contents of added tokens, and whether they are special.
+/// Returns whether each added token, by its text, is special.
 std::map<std::string, bool> added_tokens(const TokenizerFiles& files, const JsonPlace& root) {
   std::map<std::string, bool> added;
   const auto add = [&](const JsonPlace& place) {
@@ -100,7 +100,8 @@ bool is_byte_token(const std::string& token) {
   return token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
 }
 
-/// Reads the added tokens: those with an id that the vocabulary does not use.
+/// Reads the text of ids that the vocabulary does not use, and which tokens are special, added,
+/// bytes or unknown.
 void read_added(const Tokenizer& tokenizer, const JsonPlace& root, const std::string& unknown,
                 BpeDescription& found) {
   const std::map<std::string, bool> added = added_tokens(tokenizer.files(), root);
@@ -119,7 +120,7 @@ void read_added(const Tokenizer& tokenizer, const JsonPlace& root, const std::st
   }
 }
 
-/// Describes a tokenizer.json; returns the text of its unknown token.
+/// Describes a tokenizer.json. Returns the text of its unknown token, or "".
 std::string describe_file(const JsonPlace& place, const Tokenizer& tokenizer,
                           BpeDescription& found) {
   const JsonPlace model = place.at("model");

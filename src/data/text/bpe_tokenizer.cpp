@@ -87,7 +87,7 @@ WordModel::WordModel(BpeVocabulary vocabulary)
     words_.emplace(vocabulary_.tokens[id], narrow<std::int32_t>(id));
 }
 
-/// Returns whether all bytes have tokens, or none has, and no merge involves them.
+/// Returns whether no byte has a token, or all have one and no merge involves them.
 bool WordModel::bytes_are_separate() const {
   const std::set<std::int32_t> bytes(vocabulary_.byte_ids.begin(), vocabulary_.byte_ids.end());
   if (bytes.contains(kNoId)) return bytes.size() == 1;
@@ -179,8 +179,8 @@ void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>&
 
 /// Splits one word into tokens by repeatedly joining the pair of lowest rank, leftmost first. A
 /// word of n bytes takes O(n log n) in the worst case. If the symbols are characters, a word may be
-/// a whole document; it is divided between characters that no merge can join. Words and such parts
-/// are cached in a table of fixed size. Not thread-safe.
+/// a whole document, so it is divided into parts between characters that no merge can join. Words
+/// and parts are cached in a table of fixed size. Not thread-safe.
 class WordEncoder {
  public:
   explicit WordEncoder(const WordModel& model)
@@ -219,7 +219,7 @@ class WordEncoder {
 
   const WordModel* model_;
   const MergeTable* merges_;
-  std::vector<std::int32_t> initial_;  // symbols of the part before merging
+  std::vector<std::int32_t> initial_;  // symbols of a part before merging
   std::vector<CachedWord> cache_;
   std::vector<Symbol> symbols_;
   std::vector<Candidate> heap_;
@@ -408,13 +408,13 @@ bool BpeTokenizer::may_cut(std::string_view before, std::string_view after) cons
   const std::string_view blank = pipeline_.text.blank();
   if (before == " ") before = blank;
   if (after == " ") after = blank;
-  // The second search gets blanks unchanged or as replaced by a normalizer.
+  // The search after the normalizer gets blanks unchanged, or as the normalizer replaces them.
   const char32_t new_left = decode_utf8(before, 0).value, new_right = decode_utf8(after, 0).value;
   const AddedTokens& normalized = pipeline_.added_normalized;
   if (!pipeline_.added.may_cut(left, right) || !normalized.may_cut(left, right) ||
       !normalized.may_cut(new_left, new_right))
     return false;
-  // The text before may have been composed, and then be part of a token.
+  // The preceding text may have been composed, and then be part of a token.
   const bool continues = normalized.continues_with(right) || normalized.continues_with(new_right);
   if (pipeline_.text.composes() && continues) return false;
   const TextPipeline::Cut cut = pipeline_.text.may_cut(left, right);

@@ -11,14 +11,15 @@
 
 namespace hybrid_trainer {
 
-/// Joins the neighboring tokens left and right to `joined`. The rank is the position in the list.
+/// A merge of the neighboring tokens `left` and `right` to `joined`. Its rank is its index in the
+/// list.
 struct BpeMerge {
   std::int32_t left = 0;
   std::int32_t right = 0;
   std::int32_t joined = 0;
 };
 
-/// Merges by pair, in an open-addressed hash table. The last one of a repeated pair wins.
+/// Merges by pair, in an open-addressed hash table. If a pair is repeated, its last merge wins.
 class MergeTable {
  public:
   struct Rule {
@@ -28,7 +29,7 @@ class MergeTable {
   static constexpr std::int32_t kNone = INT32_MAX;
 
   explicit MergeTable(const std::vector<BpeMerge>& merges);
-  /// Returns rank kNone if the pair is never joined.
+  /// Returns the merge of a pair, with rank kNone if the pair is never joined.
   Rule find(std::int32_t left, std::int32_t right) const {
     const std::uint64_t key = key_of(left, right);
     for (std::size_t i = slot_of(key);; i = (i + 1) & mask_) {
@@ -54,15 +55,15 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-/// Vocabulary of a byte-pair encoding of words. A word begins as symbols: its bytes, or its
-/// characters. Characters without a token become the tokens of their bytes if all of these have
-/// one. Otherwise they become the unknown token, or are left out if the tokenizer has none, as in
+/// Vocabulary of a byte-pair encoding of words. A word starts as symbols: its bytes, or its
+/// characters. A character without a token becomes the tokens of its bytes if all of these have
+/// one. Otherwise it becomes the unknown token or, if the tokenizer has none, is left out, as in
 /// Hugging Face's tokenizers. A byte that is not UTF-8 is a character without a token.
 struct BpeVocabulary {
   static constexpr std::int32_t kNoId = -1;
   bool by_bytes = true;
   std::array<std::int32_t, 256>
-      byte_ids{};  // or kNoId; for characters: "<0x00>" …, for byte_fallback
+      byte_ids{};  // kNoId without a token; for characters: "<0x00>" …, for byte_fallback
   std::unordered_map<char32_t, std::int32_t> character_ids;
   std::optional<std::int32_t> unknown;
   std::string missing_unknown;  // an unk_token without an id; text that needs it is refused
@@ -78,11 +79,13 @@ class WordModel {
   const MergeTable& merges() const { return merges_; }
   bool by_bytes() const { return vocabulary_.by_bytes; }
   bool ignores_merges() const { return vocabulary_.ignores_merges; }
-  /// Returns the token equal to a whole word, before any merge.
+  /// Returns the token that equals a whole word; none unless ignores_merges().
   std::optional<std::int32_t> whole_word(std::string_view word) const;
-  /// Appends the initial symbols of a word. Throws DataError without an id for a needed unk_token.
+  /// Appends the initial symbols of a word. Throws DataError if it needs an unk_token that has no
+  /// id.
   void append_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;
-  /// Returns whether nothing, such as a merge, can join two neighboring characters.
+  /// Returns whether a word may be divided between two characters, because no merge and nothing
+  /// else can join them.
   bool may_divide(std::string_view before, std::string_view after) const;
 
  private:
@@ -97,13 +100,13 @@ class WordModel {
   MergeTable merges_;
   bool splits_ = true;
   std::unique_ptr<std::atomic<bool>> has_warned_ = std::make_unique<std::atomic<bool>>(false);
-  MergeTable borders_;  // pairs of symbols at which some merge joins two tokens
+  MergeTable borders_;  // pairs of symbols at which a merge may join two tokens
   std::unordered_map<std::string_view, std::int32_t> words_;
 };
 
-/// A trained byte-level BPE within GPT-2's words; the last id is the end-of-text token.
+/// A byte-level BPE trained within GPT-2's words. The last id is the end-of-text token.
 struct BpeModel {
-  std::vector<std::string> tokens;  // bytes of each id; text of the end-of-text token
+  std::vector<std::string> tokens;  // bytes of each id, but text of the end-of-text token
   std::array<std::int32_t, 256> byte_ids{};
   std::vector<BpeMerge> merges;
 };
@@ -112,8 +115,8 @@ inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
 /// Contents of a Hugging Face tokenizer.json.
 struct BpePipeline {
-  std::vector<std::string> spelling;  // of each id, before decoding
-  std::size_t min_table_rows = 0;     // ids from here on are of special tokens
+  std::vector<std::string> spelling;  // of each id, before the decoder's steps
+  std::size_t min_table_rows = 0;     // ids from here on are special tokens
   AddedTokens added;                  // found in the original text
   AddedTokens added_normalized;       // found after the normalizer
   TextPipeline text{{}, {}};
@@ -148,7 +151,7 @@ class BpeTokenizer : public Tokenizer {
                     std::vector<std::int32_t>& ids) const;
   bool may_cut(std::string_view before, std::string_view after) const;
 
-  BpePipeline pipeline_;  // without its vocabulary, which the model has
+  BpePipeline pipeline_;  // without the vocabulary, which model_ has
   WordModel model_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> idle_;  // one for each concurrent call so far

@@ -98,7 +98,7 @@ std::int64_t WordCounts::drop_rarest(std::size_t limit) {
   return before - words();
 }
 
-/// Counts of pairs of neighboring tokens within words, updated while pairs are joined.
+/// Counts of pairs of neighboring tokens within words. Updates the counts when a pair is joined.
 class PairCounts {
  public:
   explicit PairCounts(const std::array<std::int32_t, 256>& byte_ids) : byte_ids_(byte_ids) {}
@@ -109,8 +109,8 @@ class PairCounts {
     std::int32_t left = 0;
     std::int32_t right = 0;
   };
-  /// Removes and returns the most frequent pair, of equal ones the smallest ids. Count 0: none
-  /// left.
+  /// Removes and returns the most frequent pair; of equally frequent pairs, the one with the
+  /// smallest ids. Its count is 0 if no pair is left.
   Pair take_most_frequent();
   /// Replaces every occurrence of the pair by `joined`, a new id, left to right within a word.
   void join(const Pair& pair, std::int32_t joined) {
@@ -148,7 +148,7 @@ class PairCounts {
   std::vector<Word> words_;
   std::unordered_map<std::uint64_t, Entry> pairs_;
   std::vector<std::uint64_t> new_pairs_;  // not yet in the queue
-  // These counts may be too high: a pair's count only decreases after it was pushed.
+  // Counts in the queue may be too high, because a pair's count can decrease after it was pushed.
   std::priority_queue<Pair, std::vector<Pair>, LessFrequent> queue_;
 };
 
@@ -203,7 +203,8 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   for (std::int32_t i = 0; i < word.size; ++i, ++out) {
     const bool matches = i + 1 < word.size && symbol[i] == pair.left && symbol[i + 1] == pair.right;
     if (matches) {
-      // Replaces the pairs on both sides; the next iteration may change the right one again.
+      // Replaces the pairs on both sides. The next iteration may change the pair on the right
+      // again.
       if (out > 0) {
         lower(symbol[out - 1], pair.left);
         add_pair(symbol[out - 1], joined, word.count, index);
@@ -235,9 +236,10 @@ class ShardedCounts {
 
 namespace {
 
-/// Longer words are counted in parts.
+/// Maximum bytes of a counted word. Longer words are counted in parts.
 constexpr std::size_t kLongestPart = 256;
-/// A token for a pair that occurs only once would just memorize the corpus.
+/// Minimum count of a merged pair. A token for a pair that occurs once would only memorize the
+/// corpus.
 constexpr std::int64_t kSmallestCount = 2;
 
 BpeModel model_of_bytes() {

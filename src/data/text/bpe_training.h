@@ -17,8 +17,8 @@ class WordCounts {
   std::int64_t words() const { return static_cast<std::int64_t>(entries_.size()); }
   /// Returns the weight of all words: their text plus a constant per word.
   std::size_t weight() const { return text_.size() + kWordWeight * entries_.size(); }
-  /// Drops the rarest words until weight() <= `limit`, among equally rare ones those with the
-  /// highest hashes. The choice depends only on words and counts. Returns the number of dropped
+  /// Drops the rarest words until weight() <= `limit`. Of equally rare words, drops the highest
+  /// hashes first. The choice depends only on words and counts. Returns the number of dropped
   /// words.
   std::int64_t drop_rarest(std::size_t limit);
 
@@ -51,25 +51,25 @@ class WordCounts {
 struct BpeTrainingResult {
   std::unique_ptr<Tokenizer> tokenizer;
   std::int64_t distinct_words = 0;
-  /// Merges missing from the requested vocabulary because no remaining pair occurs twice.
+  /// Number of merges that the requested vocabulary lacks because no remaining pair occurs twice.
   std::int64_t missing_merges = 0;
-  /// Rare words dropped to limit memory; a word dropped again counts again.
+  /// Number of rare words dropped to limit memory. A word that is dropped again counts again.
   std::int64_t dropped_words = 0;
 };
 
 /// Learns a byte-level BPE vocabulary: 256 byte tokens in GPT-2's order, then one token per merge,
 /// then <|endoftext|> as the last id. Each merge joins the most frequent pair within the words of
-/// the corpus, on a tie the pair of the smallest ids. The same texts give the same vocabulary in
+/// the corpus; on a tie, the pair of the smallest ids. The same texts give the same vocabulary in
 /// any order and on any number of threads. If a corpus has more than about a million distinct
-/// words, a call of add drops the rarest so far; then the order of the calls matters, but the
-/// number of threads still does not. Source: Sennrich et al. 2016, "Neural machine translation of
-/// rare words with subword units".
+/// words, add drops the rarest words so far. Then the vocabulary depends on the order of the calls,
+/// but still not on the number of threads. Source: Sennrich et al. 2016, "Neural machine
+/// translation of rare words with subword units".
 class BpeTrainer {
  public:
   static constexpr std::int64_t kSmallestVocabulary = 257;
   static constexpr std::int64_t kLargestVocabulary = 1'000'000;
 
-  /// Limit of WordCounts::weight(). Learning takes about twenty times as much.
+  /// Limit of WordCounts::weight(). Learning takes about twenty times as many bytes.
   static constexpr std::size_t kWordBytes = std::size_t{16} << 20;
 
   /// Throws UsageError if vocabulary_size is not in [kSmallestVocabulary, kLargestVocabulary].
@@ -77,7 +77,7 @@ class BpeTrainer {
   ~BpeTrainer();
   /// Counts the words of some texts, in parallel over the texts.
   void add(std::span<const std::string_view> texts);
-  /// Consumes the counts; add must not be called afterwards.
+  /// Trains the tokenizer. Consumes the counts, so add must not be called afterwards.
   BpeTrainingResult train();
 
  private:

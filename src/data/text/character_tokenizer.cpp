@@ -36,7 +36,7 @@ class CharacterTokenizer : public Tokenizer {
       : Tokenizer(symbols_as_bytes(code_points, bytes), {}, files_of(code_points, bytes)),
         code_points_(std::move(code_points)),
         bytes_(std::move(bytes)) {
-    std::int32_t id = 0;  // at most 0x110000 and 256
+    std::int32_t id = 0;  // at most 0x110000 + 256
     byte_ids_.fill(kUnknown);
     id_of_.assign(code_points_.empty() ? 0 : code_points_.back() + 1, kUnknown);
     for (const char32_t value : code_points_) id_of_[value] = id++;

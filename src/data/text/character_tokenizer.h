@@ -15,7 +15,7 @@ struct CharacterSet {
   std::unique_ptr<Tokenizer> tokenizer() const;
 };
 
-/// Returns the tokenizer.json with this content.
+/// Returns a tokenizer's files: a tokenizer.json with this content.
 TokenizerFiles own_file(const boost::json::object& content);
 
 /// Loads the "characters" format of Tokenizer::save. Throws DataError.

@@ -58,7 +58,7 @@ std::int64_t mark_bytes(const fs::path& path) {
   return start_of(path).starts_with(kByteOrderMark) ? std::ssize(kByteOrderMark) : 0;
 }
 
-/// Collects files in the given order, each once, regardless of the names and links to it.
+/// Collects files in the given order. A file counts once, even under several names or links.
 class CorpusFinder {
  public:
   explicit CorpusFinder(TableTexts* tables) : tables_(tables) {}
@@ -114,7 +114,7 @@ class CorpusFinder {
   }
 
  private:
-  /// Adds the rows of a table as documents; returns false if the file is not a table.
+  /// Adds the rows of a table as documents. Returns false if the file is not a table.
   bool add_table(const fs::path& path) {
     if (tables_ == nullptr) return false;
     const Key key = key_of(status_of(path));
@@ -163,7 +163,7 @@ std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   return start;
 }
 
-/// Splits the concatenated documents at byte `cut`; the second part is for validation.
+/// Splits the concatenated documents at byte `cut`, into training and validation.
 CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
   CorpusSplit split;
   std::int64_t begin = 0;

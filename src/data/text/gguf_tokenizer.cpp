@@ -27,7 +27,7 @@ struct TokenType {
                                 kUnused = 5;
 };
 
-/// Word splitting of a byte-level BPE, by llama.cpp's name.
+/// Settings of a byte-level BPE that llama.cpp identifies by one name.
 struct NamedWords {
   std::string_view name;
   WordPattern pattern;
@@ -100,7 +100,8 @@ json::object pre_tokenizer_of(const NamedWords& words) {
                               byte_level(false, true)});
 }
 
-/// Merges by scores: for each token, best score first, all ways to split it into two others.
+/// Derives merges from scores: for each token, by descending score, all ways to split it into two
+/// other tokens.
 class ScoredMerges {
  public:
   ScoredMerges(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& uses,
@@ -126,7 +127,7 @@ class ScoredMerges {
 
  private:
   static void check(std::size_t id, const std::string& token, double score) {
-    constexpr std::size_t kLongest = 512;  // since all ways to split it are tried
+    constexpr std::size_t kLongest = 512;  // because all ways to split it are tried
     if (token.size() > kLongest)
       throw DataError(concat(kPrefix, "tokens: token ", id, " has ", token.size(),
                              " bytes; want at most ", kLongest));
@@ -145,7 +146,7 @@ class ScoredMerges {
   }
   const std::vector<std::string>& tokens_;
   std::unordered_map<std::string_view, std::size_t> ids_;
-  std::vector<std::size_t> order_;  // highest scores first, then lowest ids
+  std::vector<std::size_t> order_;  // by descending score, then ascending id
 };
 
 /// Converts a GGUF file's tokenizer to the files of a Hugging Face folder.

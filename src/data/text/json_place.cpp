@@ -13,7 +13,7 @@ namespace {
 
 constexpr JsonLimits kLimits{.max_bytes = std::size_t{256} << 20, .max_depth = 32};
 
-/// Limits for a key in a path, for the path, which nested places repeat, and for unknown keys.
+/// Limits of a key within a path, of a path (which nested places repeat), and of unknown keys.
 constexpr std::size_t kLongestKey = 100, kLongestJsonPath = 400, kMaxUnknown = 100;
 
 std::string_view first_of(std::string_view text, std::size_t bytes) {

@@ -14,12 +14,12 @@
 namespace hybrid_trainer {
 
 /// Reads a JSON object from an untrusted file: at most 256 MiB, nested at most 32 deep, without
-/// duplicate keys. Throws MissingInput, or DataError with file and place.
+/// duplicate keys. Throws MissingInput, or DataError with the file and the place in it.
 boost::json::object read_json_object(const FolderFiles& folder, const std::string& name);
 void write_json(const boost::json::value& value, const std::filesystem::path& path);
 
 /// A value of a JSON file with its path for messages, "model.merges[3]". Accessors throw DataError
-/// if the value has another kind. The value must outlive it.
+/// if the value has another kind. The value must outlive this.
 class JsonPlace {
  public:
   JsonPlace(const boost::json::value& value, std::string file)
@@ -32,14 +32,14 @@ class JsonPlace {
   JsonPlace at(std::string_view key) const;
   /// Returns a member, or none if it is absent or null.
   std::optional<JsonPlace> find(std::string_view key) const;
-  /// Records the members of an object that are not in `keys`, except null ones.
+  /// Records the members of an object that are not in `keys` as unknown, except null ones.
   void know(std::initializer_list<std::string_view> keys) const;
-  /// Returns the paths of unknown members of this file, in order, at most 100; without indices for
-  /// array elements, "added_tokens[].color".
+  /// Returns the paths of unknown members of this file, in order, at most 100. Paths omit indices
+  /// of array elements: "added_tokens[].color".
   std::vector<std::string> unknown() const {
     return {file_->unknown.begin(), file_->unknown.end()};
   }
-  /// Throws DataError unless a member is absent, null or `wanted`.
+  /// Throws DataError if a member is present, but neither null nor `wanted`.
   void expect(std::string_view key, const boost::json::value& wanted) const;
 
   const boost::json::object& object() const;

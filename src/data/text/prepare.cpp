@@ -19,11 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 using Progress = std::function<void(const PrepareProgress&)>;
 constexpr std::int64_t kMinTokens = 2;  // an input and its target
-/// Bytes of text in memory at a time, in segments for all threads. The same on every machine, since
-/// words are dropped after each batch.
+/// Bytes of text in memory at a time, divided into segments for all threads. Equal on all machines,
+/// because rare words are dropped after each batch.
 constexpr std::int64_t kBatchBytes = 16 << 20;
 
-/// Calls f(segments) for all text, kBatchBytes at a time; reports progress after each call.
+/// Calls f(segments) for all text, kBatchBytes at a time. Reports progress after each call.
 template <class F>
 void for_each_batch(const std::vector<TextPiece>& pieces, const SegmentReader::Cut& cut,
                     PrepareProgress report, const Progress& progress, const F& f) {
@@ -94,7 +94,8 @@ void check_output(const fs::path& path, const PrepareSettings& settings) try {
                             "\": cannot access it: ", error.code().message()));
 }
 
-/// Trains on all text, including validation, so that every character has a token.
+/// Makes or loads the tokenizer. Trains on all text, including validation, so that every character
+/// has a token.
 std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const Corpus& corpus,
                                           const Progress& progress, PrepareResult& result) {
   if (settings.tokenizer == "bytes") return make_byte_tokenizer();
@@ -119,7 +120,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const
   return std::move(trained.tokenizer);
 }
 
-/// Writes the shards of one split per call of encode, which returns the number of tokens.
+/// Encodes splits. Each call of encode writes the shards of one split and returns the number of
+/// tokens.
 class SplitEncoder {
  public:
   SplitEncoder(const Tokenizer& tokenizer, std::vector<std::int32_t> separator, ControlText control)
@@ -146,7 +148,7 @@ class SplitEncoder {
     writer.finish();
     return writer.tokens();
   }
-  /// Returns the total over all splits so far.
+  /// Returns the total over all encoded splits.
   std::int64_t divided_bytes() const { return divided_bytes_; }
 
  private:
@@ -168,7 +170,8 @@ class SplitEncoder {
   std::int64_t divided_bytes_ = 0;
 };
 
-/// Returns the tokens before each document: end of the previous one and start of a document.
+/// Returns the tokens before each document: the end-of-text token for the previous document, then
+/// the start of the tokenizer's template.
 std::vector<std::int32_t> separator_of(const Tokenizer& tokenizer, std::size_t documents) {
   std::vector<std::int32_t> ids;
   if (documents > 1 && tokenizer.end_of_text()) ids.push_back(*tokenizer.end_of_text());

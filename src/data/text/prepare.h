@@ -14,7 +14,7 @@ struct TextPiece {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t document_begin = 0;  // after a byte-order mark
-  /// The table and row number of a table's row, whose text is stored in `path`.
+  /// Table and row number, if this is a table's row. The text of the row is stored in `path`.
   std::shared_ptr<const std::filesystem::path> table{};
   std::int64_t row = 0;
   std::int64_t bytes() const { return end - begin; }
@@ -26,18 +26,19 @@ class TableTexts;
 struct Corpus {
   std::vector<TextPiece> documents;  // not empty
   std::int64_t bytes = 0;
-  std::int64_t skipped_binary_files = 0;  // in folders: files with a NUL in the first 8 KB
+  std::int64_t skipped_binary_files = 0;  // files in folders with a NUL in the first 8 KB
   std::int64_t repeated_files = 0;  // number of times that a file was found again; it counts once
   /// Name for messages: the first input and the number of others.
   std::string name;
 };
 
-/// Finds the named files and all files below the named folders, sorted within each folder. A named
-/// file is always included; a file in a folder is skipped if it is binary. A file found again, also
-/// by another spelling or a link, counts once, so that it is in only one split. Does not follow
-/// links to folders inside a folder. With `tables`, the rows of tables are separate documents.
-/// Throws MissingInput naming an input that does not exist, or DataError if there is no text, or if
-/// the first bytes of a named file show that it is not plain text (compressed, UTF-16, …).
+/// Finds the named files and all files below the named folders, sorted within each folder. Includes
+/// a named file always, and a file in a folder unless it is binary. A file that is found again,
+/// even by another spelling or a link, counts once, so that it is in only one split. Does not
+/// follow links to folders inside a folder. With `tables`, the rows of tables are separate
+/// documents. Throws MissingInput naming an input that does not exist, or DataError if there is no
+/// text, or if the first bytes of a named file show that it is not plain text (compressed, UTF-16,
+/// …).
 Corpus find_corpus(const std::vector<std::filesystem::path>& inputs, TableTexts* tables = nullptr);
 
 struct CorpusSplit {
@@ -45,20 +46,20 @@ struct CorpusSplit {
   std::vector<TextPiece> validation;
 };
 
-/// Splits off about `validation` of the bytes for validation, 0 < validation < 1. With several
-/// documents, each is assigned to one split, spread evenly over the corpus, if the resulting share
-/// is between 0.5 and 1.5 times the requested one. Otherwise, and always with one document, cuts
-/// off the last `validation` of the corpus's characters.
+/// Splits off about `validation` of the bytes for validation, 0 < validation < 1. If there are
+/// several documents, assigns each to one split, evenly over the corpus, provided that the
+/// resulting share is between 0.5 and 1.5 times the requested one. Otherwise cuts off the last
+/// `validation` of the corpus's characters.
 CorpusSplit split_corpus(const Corpus& corpus, double validation);
 
-/// Texts of the rows of tables; each is a document. They are written to a file that can be read
-/// repeatedly, since tables are compressed.
+/// Texts of the rows of tables; each is a document. Writes the texts to a file that can be read
+/// repeatedly, because tables are compressed.
 class TableTexts {
  public:
   struct Settings {
     std::string column = "text";
     bool is_requested = false;  // the user named the column, so each table must have it
-    /// Creates the file's folder when there is a table, and returns the file's path.
+    /// Creates the file's folder when the first table is found, and returns the file's path.
     std::function<std::filesystem::path()> place;
   };
   /// Rows without a text.
@@ -68,9 +69,10 @@ class TableTexts {
   };
   explicit TableTexts(Settings settings) : settings_(std::move(settings)) {}
 
-  /// Adds the rows of a file, skipping those without a text. Returns false if the name is not a
-  /// table's, or if a .json or .csv file has no such column and none was requested: then the file
-  /// itself is text. Throws DataError if it is damaged or lacks the column, IoError.
+  /// Adds the rows of a file, skipping rows without a text. Returns false if the name is not a
+  /// table's. Also returns false if a .json or .csv file has no such column and none was requested,
+  /// because the file itself is then text. Throws DataError if it is damaged or lacks the column,
+  /// IoError.
   bool add(const std::filesystem::path& path, std::vector<TextPiece>& documents);
   /// Returns whether `path` is the file that the texts are written to.
   bool is_own(const std::filesystem::path& path) const {
@@ -102,8 +104,8 @@ struct TextSegment {
 };
 
 /// Reads pieces in order as segments of about `segment_bytes`. Cuts a document only at positions
-/// that `cut` returns, like Tokenizer::last_split_point, so that the tokens of its segments are the tokens
-/// of the document. A text of kLongestSegment bytes without such a position is cut between any two
+/// that `cut` returns, like Tokenizer::last_split_point, so that the segments have the same tokens
+/// as the document. A text of kLongestSegment bytes without such a position is cut between any two
 /// characters.
 class SegmentReader {
  public:
@@ -125,8 +127,8 @@ class SegmentReader {
   std::int64_t position_ = 0;  // of rest_ in the file; valid inside a piece
   std::ifstream file_;
   std::shared_ptr<const std::filesystem::path> opened_;  // the open file
-  std::int64_t read_to_ = 0;                             // position in it
-  std::string rest_;                                     // read, but after the last cut
+  std::int64_t read_to_ = 0;                             // position in the open file
+  std::string rest_;                                     // text read after the last cut
 };
 
 struct PrepareSettings {
@@ -138,8 +140,8 @@ struct PrepareSettings {
   std::int64_t shard_tokens = kDefaultShardTokens;
   ControlText control_text = ControlText::kAsText;  // for text that spells special tokens
   bool replace = false;                             // replace an existing data folder
-  /// Column with the text of a document in tables (.jsonl, .json, .csv, .parquet). None: "text",
-  /// and .json and .csv files without it are read as plain text.
+  /// Column of tables (.jsonl, .json, .csv, .parquet) with the text of a document. If not set,
+  /// "text" is used, and .json and .csv files without this column are read as plain text.
   std::optional<std::string> column{};
 };
 
@@ -152,21 +154,21 @@ struct PrepareProgress {
 struct PrepareResult {
   DataInfo info;
   std::int64_t skipped_binary_files = 0;
-  std::int64_t repeated_files = 0;  // given more than once; each counts once
+  std::int64_t repeated_files = 0;  // files given more than once; each counts once
   std::int64_t missing_merges = 0;  // difference to the requested vocabulary size
   std::int64_t dropped_words = 0;   // rare words dropped while learning the vocabulary
-  std::int64_t divided_bytes = 0;   // of texts of at least 16 MiB that had to be cut within a word
-  std::int64_t rows_left_out = 0;   // of tables, without a text
-  std::string first_left_out;       // the first one, and the reason
+  std::int64_t divided_bytes = 0;   // in texts of at least 16 MiB that were cut within a word
+  std::int64_t rows_left_out = 0;   // rows of tables that have no text
+  std::string first_left_out;       // first row without a text, and the reason
   double tokenizer_seconds = 0;
   double encode_seconds = 0;
 };
 
-/// Makes a data folder of text files and of the rows of tables: tokenizer, token shards of both
+/// Makes a data folder from text files and the rows of tables: tokenizer, token shards of both
 /// splits and data.json. The texts of tables are stored temporarily in a file next to the output.
-/// Before each document there is the end-of-text token, if there are several documents and the
-/// tokenizer has one, and the start of the tokenizer's template. Everything is written to a folder
-/// next to the output, which is renamed at the end, so that a failed run leaves nothing. Throws
+/// Each document begins with the end-of-text token, if there are several documents and the
+/// tokenizer has one, and with the start of the tokenizer's template. Writes everything to a folder
+/// next to the output and renames it at the end, so that a failed run leaves nothing. Throws
 /// UsageError (tokenizer or vocabulary size), MissingInput, DataError (no text, or too little to
 /// train and validate), CannotCreate (the output exists), IoError.
 PrepareResult prepare_data(const PrepareSettings& settings,

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 struct NormalizerStep {
   enum class Kind { kNfc, kPrepend, kReplace } kind;
   std::string pattern;  // of kReplace
-  std::string content;  // put before the text, or in place of the pattern
+  std::string content;  // put before the text, or replaces the pattern
 };
 
 /// Treatment of the matches that separate words.
@@ -30,16 +30,17 @@ struct PreTokenizerStep {
   bool splits = true;                  // of kMetaspace
 };
 
-/// Position of a piece of text.
+/// Position of a piece of text in its document.
 struct PiecePlace {
-  bool at_start = true;    // of the text
+  bool at_start = true;    // the piece begins the text
   bool continues = false;  // the text continues a document
-  /// Returns whether a document, or the text after an added token, begins here.
+  /// Returns whether a document begins here, or the text after an added token.
   bool begins() const { return !(at_start && continues); }
 };
 
-/// Splits a text into matches and the parts between them, joined or removed as `behavior` says.
-/// `matches` are begin and end, in order, without overlap. No part is empty.
+/// Splits a text into matches and the parts between them, and joins or removes parts according to
+/// `behavior`. `matches` are pairs of begin and end, in order, without overlap. No part of the
+/// result is empty.
 std::vector<std::string_view> split_parts(
     std::string_view text, const std::vector<std::pair<std::size_t, std::size_t>>& matches,
     SplitBehavior behavior, bool inverted);
@@ -50,12 +51,12 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
 /// Converts a text to the words that the model encodes.
 class TextPipeline {
  public:
-  /// Throws DataError if there are more steps than any real tokenizer has.
+  /// Throws DataError if there are more steps than in any real tokenizer.
   TextPipeline(std::vector<NormalizerStep> normalizers, std::vector<PreTokenizerStep> steps);
 
   bool normalizes() const { return !normalizers_.empty(); }
   bool composes() const;  // with NFC
-  /// Throws DataError if the result is far longer than the text.
+  /// Returns the normalized text. Throws DataError if it is far longer than the text.
   std::string normalized(std::string_view text, PiecePlace place) const;
 
   /// Calls f(word) for each word of a normalized text.
@@ -77,10 +78,11 @@ class TextPipeline {
     }
   }
 
-  /// Answer of the pipeline on cutting a text between two neighboring characters.
+  /// Whether a text may be cut between two neighboring characters, as far as the pipeline is
+  /// concerned.
   enum class Cut { kYes, kNo, kAtModelSplits };
   Cut may_cut(char32_t before, char32_t after) const;
-  /// Returns the character that replaces a blank; a blank if there is no single one.
+  /// Returns the character that replaces a blank. Returns a blank if there is no such character.
   std::string_view blank() const;
 
  private:

@@ -71,7 +71,8 @@ struct PlacedToken {
   std::int64_t id;
 };
 
-/// Finds the first of `count` tokens that is >= limit. The branch-free inner loop vectorizes.
+/// Finds the first of `count` tokens with an id of at least `limit`. The branch-free inner loop
+/// vectorizes.
 template <class Id>
 std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t count,
                                           std::int64_t limit) {
@@ -90,7 +91,7 @@ std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t co
 constexpr const char* kInfoFile = "data.json";
 constexpr std::int64_t kInfoVersion = 1;
 
-/// Returns whether a token file's name puts it into the split, if there is no data.json.
+/// Returns whether the name of a token file assigns it to the split. Used if there is no data.json.
 bool names_split(const fs::path& path, Split split) {
   const std::string name = path.filename().string();
   const auto names = [&](Split part) { return name.find(name_of(part)) != std::string::npos; };
@@ -101,7 +102,7 @@ bool names_split(const fs::path& path, Split split) {
   return names(split);
 }
 
-/// Returns a split's token files, sorted: with data.json "train_….bin", else "…train….bin".
+/// Returns a split's token files, sorted: "train_….bin" with data.json, otherwise "…train….bin".
 std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_info) {
   const std::string prefix = std::string(name_of(split)) + "_";
   std::vector<fs::path> paths;
@@ -115,7 +116,7 @@ std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_
   return paths;
 }
 
-/// Visits the members of data.json.
+/// Calls visit(name, member) for the members of data.json.
 template <class Info, class Visit>
 void visit_members(Info& info, const Visit& visit) {
   visit("tokenizer", info.tokenizer);

@@ -58,7 +58,7 @@ std::string bytes_of_symbols(const std::string& token) {
   return coder.to_bytes(token).value_or(token);
 }
 
-/// Parses "<0x00>" …, with digits in either case or a sign.
+/// Parses "<0x00>" …, with upper or lower case digits, or a sign in place of the first one.
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
   const auto digit = [](char c) {
@@ -71,7 +71,7 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(high * 16 + low);
 }
 
-/// Joins runs of byte tokens to text, or to one U+FFFD per byte if a run is not UTF-8.
+/// Joins each run of byte tokens to text, or to one U+FFFD per byte if the run is not UTF-8.
 std::vector<std::string> with_bytes_joined(const std::vector<std::string>& parts) {
   std::vector<std::string> result;
   std::string run;

@@ -18,7 +18,8 @@ std::array<char32_t, 256> byte_symbols();
 /// Returns all bytes in ascending order of their symbols: the first 256 tokens of GPT-2.
 std::array<std::uint8_t, 256> bytes_by_symbol();
 
-/// Converts bytes to symbols in UTF-8 and back; none if the text has other characters.
+/// Converts bytes to symbols in UTF-8, and back; to_bytes returns none for texts with other
+/// characters.
 class ByteSymbolCoder {
  public:
   ByteSymbolCoder();
@@ -42,18 +43,19 @@ struct DecoderStep {
     kMetaspace,
     kBlanks,  // between the tokens
   } kind;
-  std::string pattern = {};  // of kReplace; kStrip's character; kMetaspace's ▁
-  std::string content = {};  // of kReplace
+  std::string pattern = {};  // for kReplace; the character of kStrip; the ▁ of kMetaspace
+  std::string content = {};  // for kReplace
   std::size_t start = 0;     // maximum characters that kStrip removes at the start of each part
-  std::size_t stop = 0;      // and at its end
-  bool strips_first = true;  // kMetaspace: remove ▁ in the first token
+  std::size_t stop = 0;      // maximum characters that kStrip removes at the end
+  bool strips_first = true;  // kMetaspace removes ▁ in the first token
 };
 
 /// Decodes tokens spelled as `parts`, like Hugging Face's tokenizers, except that kByteLevel keeps
 /// bytes that are not UTF-8 instead of U+FFFD.
 std::string decoded(std::vector<std::string> parts, const std::vector<DecoderStep>& steps);
 
-/// Returns the bytes of a token that follows others, without stripping; a byte token is its byte.
+/// Returns the text of a token that follows others, without stripping. A byte token becomes its
+/// byte.
 std::string decoded_within(const std::string& token, const std::vector<DecoderStep>& steps);
 
 }  // namespace hybrid_trainer

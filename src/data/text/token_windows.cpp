@@ -12,10 +12,10 @@ namespace {
 // Third words of the random keys, distinct from the keys of weights and dropout.
 constexpr std::uint64_t kShiftKey = 0x646174610000u;  // "data"
 constexpr std::uint64_t kOrderKey = kShiftKey + 1;
-// High halves of the third words of the masks' keys.
+// Upper halves of the third words of the masks' keys.
 constexpr std::uint64_t kPlaceKey = 0x6D61736Bu;  // "mask"
 constexpr std::uint64_t kKindKey = kPlaceKey + 1, kWordKey = kPlaceKey + 2;
-constexpr float kMasked = 0.8f, kChanged = 0.9f;  // the rest stays
+constexpr float kMasked = 0.8f, kChanged = 0.9f;  // the other tokens stay
 
 std::string name_of(const TokenDataset& tokens) {
   return concat("split ", name_of(tokens.split()), " of ", tokens.folder().string());
@@ -27,7 +27,8 @@ struct SequenceKey {
   RandomKey of(std::uint64_t purpose) const { return {seed, step, (purpose << 32) + row}; }
 };
 
-/// Makes chosen tokens their own targets; all others have none. Returns the number of targets.
+/// Masks random tokens. Their original ids become the targets; other tokens have none. Returns the
+/// number of targets.
 std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
                            const MaskSettings& masks, const SequenceKey& key) {
   const std::int64_t count = masked_tokens(masks.share, std::ssize(tokens));

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Reads a token's text, or an object with its content.
+/// Reads a special token, which is a text or an object with the text as its content.
 ListedToken special_token(const JsonPlace& place) {
   ListedToken listed;
   if (place.value().is_object()) {
@@ -51,14 +51,14 @@ bool is_role(std::string_view key) { return std::ranges::find(kRoles, key) != st
 
 using Places = std::vector<JsonPlace>;
 
-/// Returns a member of the first file that has it.
+/// Returns a member of the first file that has this member.
 std::optional<JsonPlace> first_of(const Places& files, const char* key) {
   for (const JsonPlace& file : files)
     if (auto found = file.find(key)) return found;
   return {};
 }
 
-/// Special tokens named by files, in the order in which transformers 5.24 adds them.
+/// Special tokens that files name, in the order in which transformers 5.24 adds them.
 class NamedTokens {
  public:
   /// The last of `files` is tokenizer_config.json; special_tokens_map.json may precede it.
@@ -67,7 +67,8 @@ class NamedTokens {
   std::vector<ListedToken> run() && {
     for (const char* role : kRoles)
       if (const auto found = first_of(files_, role)) tokens_.push_back(special_token(*found));
-    // Names such as image_token: objects of the config, members of the map, texts of the config.
+    // Other names, such as image_token, in this order: objects of the config, members of the map,
+    // texts of the config.
     add_other_names(config_, {.objects = true});
     if (&files_.front() != &config_)
       add_other_names(files_.front(), {.objects = true, .texts = true});
@@ -97,7 +98,7 @@ class NamedTokens {
     return tokens_.size() > before;
   }
 
-  /// Adds the elements of a member if it has this kind.
+  /// Adds the elements of a member if the member has this kind. Returns whether there are any.
   bool add_all(const JsonPlace& file, const char* key, IsKind is_kind) {
     const auto place = file.find(key);
     if (!place || !(place->value().*is_kind)()) return false;
@@ -164,7 +165,8 @@ json::value settings_in(const FolderFiles& folder, const char* name) {
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 
-/// Returns the tokenizer.json of a byte-level BPE with GPT-2's words; `end_of_text` is special.
+/// Returns the tokenizer.json of a byte-level BPE with GPT-2's words. `end_of_text` becomes
+/// special.
 json::object gpt2_pipeline(json::object vocab, json::array merges,
                            std::optional<std::int64_t> end_of_text, bool adds_prefix_space) {
   TokenizerJson file{.pre_tokenizer = byte_level(adds_prefix_space, true),
@@ -272,7 +274,7 @@ TokenizerSettings read_tokenizer_settings(const FolderFiles& folder) {
   if (const auto decoder = config_place.find("added_tokens_decoder")) {
     settings.added_tokens = added_tokens_of(*decoder);
     settings.named_tokens = NamedTokens(files).run();
-    files.push_back(map_place);  // only for its eos_token
+    files.push_back(map_place);  // used only for its eos_token
   } else {
     files.insert(files.begin(), map_place);
     const auto named = NamedTokens(files).run();

@@ -12,22 +12,22 @@
 
 namespace hybrid_trainer {
 
-/// An added token as listed in a file, with its id there.
+/// An added token as a file lists it, with its id in that file.
 struct ListedToken {
   AddedToken token;  // its id is not set
   bool normalized = false;
   std::optional<std::int64_t> id;
-  std::string place;  // in its file, for messages
+  std::string place;  // where it is in the file, for messages
 };
 
 /// Settings of a tokenizer.json in other files of its folder.
 struct TokenizerSettings {
-  std::optional<bool> adds_prefix_space;   // overrides a pre-tokenizer ByteLevel that makes words
-  std::optional<std::string> end_of_text;  // instead of "<|endoftext|>"; must be a token
-  std::string end_of_text_file;            // file with that name
+  std::optional<bool> adds_prefix_space;   // overrides a ByteLevel pre-tokenizer that makes words
+  std::optional<std::string> end_of_text;  // replaces "<|endoftext|>"; must be a token
+  std::string end_of_text_file;            // file with the name end_of_text
   std::vector<ListedToken> added_tokens;   // added_tokens_decoder, by id
-  /// Tokens to add if the tokenizer has none with that text: those of added_tokens.json, by id,
-  /// then those with roles, with other names such as image_token, and additional ones.
+  /// Tokens to add if the tokenizer has none with their text: tokens of added_tokens.json by id,
+  /// then tokens with roles, tokens with other names such as image_token, and additional ones.
   std::vector<ListedToken> named_tokens;
 };
 
@@ -35,9 +35,9 @@ struct TokenizerSettings {
 ListedToken listed_token(const JsonPlace& place);
 
 /// Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder, if they
-/// exist. As in transformers, add_prefix_space overrides the tokenizer's own file. The two older
-/// files are only used if tokenizer_config.json has no added_tokens_decoder, and then the map's
-/// names come first. The map's eos_token is the fallback in any case. Warns about unknown keys.
+/// exist. As in transformers, add_prefix_space overrides the setting in tokenizer.json. The two
+/// older files are only used if tokenizer_config.json has no added_tokens_decoder; names in the map
+/// then come first. The map's eos_token is the fallback in any case. Warns about unknown keys.
 /// Throws DataError.
 TokenizerSettings read_tokenizer_settings(const FolderFiles& folder);
 
@@ -63,19 +63,18 @@ struct TokenizerJson {
   boost::json::object root() &&;
 };
 
-/// Makes the tokenizer of a trained BPE, with the `tokenizer.json`, `vocab.json` and `merges.txt`
-/// to save.
+/// Makes the tokenizer of a trained BPE. Its save writes tokenizer.json, vocab.json and merges.txt.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model);
 
-/// Loads the tokenizer of a folder, from its file `name` if given; see load_tokenizer of a path.
+/// Loads the tokenizer of a folder, from its file `name` if given, like load_tokenizer with a path.
 std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& name = "");
-/// Reads the files of a folder that belong to its tokenizer. Throws IoError.
+/// Reads the files of a folder's tokenizer. Throws IoError.
 TokenizerFiles read_tokenizer_files(const FolderFiles& folder);
 
 /// Loads the tokenizer of a GGUF file, with the equivalent files of a Hugging Face folder. For a
-/// tokenizer by scores (SentencePiece), derives merges from the scores, or from the order of the
-/// tokens if all scores are equal, as some converters write them. Throws MissingInput if there is
-/// none, DataError if it is damaged or splits words in an unsupported way.
+/// tokenizer with scores (SentencePiece), derives merges from the scores, or from the order of the
+/// tokens if all scores are equal, as some converters write them. Throws MissingInput if the file
+/// has no tokenizer, DataError if it is damaged or splits words in an unsupported way.
 std::unique_ptr<Tokenizer> load_tokenizer(const GgufFile& file);
 
 }  // namespace hybrid_trainer

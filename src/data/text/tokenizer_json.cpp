@@ -63,8 +63,8 @@ class PipelineReader {
     pipeline_.min_table_rows = spelling().size();
   }
 
-  /// Adds the tokens of this file, then of tokenizer_config.json, whose flags take
-  /// precedence, then new ones named by other files.
+  /// Adds the tokens of this file, then the tokens of tokenizer_config.json, whose flags take
+  /// precedence, then new tokens that other files name.
   void read_added_tokens() {
     if (const auto tokens = root_.find("added_tokens")) {
       for (const JsonPlace& place : tokens->items()) {
@@ -88,9 +88,9 @@ class PipelineReader {
                   renumbered_ == 1 ? "" : concat(", and ", renumbered_ - 1, " more")));
   }
 
-  /// Assigns a token the id that Hugging Face's tokenizers assigns: the id of model.vocab, or else
-  /// the next one after the size of model.vocab and after all added tokens, regardless of the
-  /// file's id.
+  /// Adds a token with the id that Hugging Face's tokenizers assign, regardless of its id in the
+  /// file: the id of model.vocab, or else the next id after the size of model.vocab and all added
+  /// tokens.
   void add_listed_token(ListedToken listed) {
     const std::string& content = listed.token.content;
     if (content.empty()) return;
@@ -149,7 +149,8 @@ class PipelineReader {
     read_merges(model.at("merges"));
   }
 
-  /// Decodes the tokens from GPT-2's symbols for bytes; other tokens spell nothing.
+  /// Decodes the vocabulary from GPT-2's symbols for bytes. Tokens with other characters spell
+  /// nothing.
   void set_byte_symbols(const JsonPlace& model, bool falls_back) {
     BpeVocabulary& vocabulary = pipeline_.vocabulary;
     const ByteSymbolCoder coder;
@@ -219,7 +220,7 @@ class PipelineReader {
     }
   }
 
-  /// Returns the id of [spelling, id], a token before or after a text.
+  /// Returns the id in [spelling, id], a token before or after a text.
   std::int32_t id_of_pair(const JsonPlace& pair) {
     if (pair.array().size() != 2) pair.fail("wants a spelling and an id");
     return id_of(pair.item(1));
@@ -232,7 +233,7 @@ class PipelineReader {
     return id;
   }
 
-  /// Limits the sum over all post-processors, since each text gets their tokens.
+  /// Limits the tokens of all post-processors together, because each text gets them.
   static void check_template(const JsonPlace& place, std::size_t tokens) {
     constexpr std::size_t kMax = 64;
     if (tokens > kMax) place.fail("puts more than ", kMax, " tokens around a text");
@@ -284,7 +285,7 @@ class PipelineReader {
   std::vector<ListedToken> listed_;                     // the added tokens
   std::unordered_map<std::string, std::size_t> added_;  // their indices in listed_
   std::int32_t last_added_ = -1;                        // the highest of their ids
-  std::int64_t renumbered_ = 0;                         // tokens with another id in the file
+  std::int64_t renumbered_ = 0;                         // tokens with another id in this file
   std::string first_renumbered_;
 };
 

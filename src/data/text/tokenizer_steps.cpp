@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Calls f for the object, or for each element of its Sequence under `key`, recursively.
+/// Calls f for the object, or, if it is a Sequence, for each element under `key`, recursively.
 template <class F>
 void for_each_step(const JsonPlace& place, const char* key, const F& f) {
   if (place.at("type").text() != "Sequence") return f(place);
@@ -22,7 +22,8 @@ void for_each_step(const JsonPlace& place, const char* key, const F& f) {
   place.fail("is ", place.at("type").text(), ", which is not supported; want ", known);
 }
 
-/// Returns the text of {"String": text}. Refuses a {"Regex": …} if `regex` is null.
+/// Returns the text in {"String": text}. Also accepts {"Regex": …} and stores the expression,
+/// unless `regex` is null.
 std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* regex = nullptr) {
   pattern.know({"String", "Regex"});
   if (const auto expression = pattern.find("Regex")) {
@@ -34,8 +35,8 @@ std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* reg
   return text;
 }
 
-/// Limits the growth of a text by steps. A common tokenizer writes ▁ for a blank, three bytes for
-/// one; a chain of steps that each double the text would exhaust memory.
+/// Limits how much steps may lengthen a text. A common tokenizer writes ▁ for a blank, three bytes
+/// for one, but a chain of steps that each double the text would exhaust memory.
 class Growth {
  public:
   /// Counts a step, since each step processes all texts or tokens.

@@ -13,25 +13,27 @@ struct PreTokenizer {
   bool adds_prefix_space = false;
 };
 
-/// Read parts of a tokenizer.json; none is an empty list. `adds_prefix_space` overrides a ByteLevel
-/// that makes words. Throw DataError with the JSON path if something is not supported.
+/// Reads the normalizer of a tokenizer.json; returns an empty list if there is none. This function
+/// and the next throw DataError with the JSON path if something is not supported.
+/// `adds_prefix_space` overrides the setting of a ByteLevel that makes words.
 std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& place);
 PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
                                 std::optional<bool> adds_prefix_space);
-/// Reads a decoder. Without one, tokens are separated as in Hugging Face's tokenizers, except that
-/// byte-level tokens (`by_bytes`) are decoded like ByteLevel, the only way to turn them into text.
+/// Reads a decoder. Without one, tokens are separated by blanks, as in Hugging Face's tokenizers.
+/// Byte-level tokens (`by_bytes`) are decoded like ByteLevel, because nothing else can turn them
+/// into text.
 std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes);
 
 /// Kind of words in a BPE.
 enum class BpeWords {
-  kGpt2,  // match of GPT-2's expression; the next ones likewise (word_splitter.h)
+  kGpt2,  // a match of GPT-2's expression; for the next ones see word_splitter.h
   kLlama3,
   kQwen2,
   kQwen35,
   kTekken,
   kGpt4o,
   kGpt2Digits,  // each digit, and GPT-2's words between them
-  kWholeText,   // everything, with ▁ for each blank and "<0x0A>" for a byte without a token
+  kWholeText,   // the whole text, with ▁ for each blank and "<0x0A>" for a byte without a token
   kOther,
 };
 
@@ -45,7 +47,7 @@ struct BpeDescription {
   bool composes = false;        // text is converted to NFC first
   bool ignores_merges = false;  // a word equal to a token becomes that token
   bool adds_prefix_space = false;
-  /// Spelling of each id in tokenizer.json, bytes as GPT-2's symbols; "" for an unused id.
+  /// Text of each id in tokenizer.json, with GPT-2's symbols for bytes; "" for an unused id.
   std::vector<std::string> tokens{};
   std::vector<TokenUse> uses{};                               // by id
   std::vector<std::pair<std::string, std::string>> merges{};  // in order

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Replacement for each character of a run.
+/// A character that replaces each character of a run.
 struct StandIn {
   char32_t first, last, other;
 };
@@ -42,7 +42,7 @@ std::string_view known_to_pcre2(std::string_view text, std::string& copy) {
   bool is_copied = false;
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(text[i + k]); };
-    if (byte(0) < 0xE0) {  // all of them are longer
+    if (byte(0) < 0xE0) {  // characters that are new to PCRE2 take at least three bytes
       ++i;
       continue;
     }
@@ -64,7 +64,7 @@ std::string_view known_to_pcre2(std::string_view text, std::string& copy) {
 std::string to_nfc(std::string_view text) {
   std::string result;
   std::size_t begin = 0;  // start of the text not yet in the result
-  bool composes = false;  // that text may not be in form C
+  bool composes = false;  // that text may not be in normalization form C
   const auto flush = [&](std::size_t end) {
     const std::string_view part = text.substr(begin, end - begin);
     if (composes) {

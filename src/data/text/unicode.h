@@ -8,13 +8,13 @@ namespace hybrid_trainer {
 
 /// Classes of code points as in Hugging Face's tokenizers (see unicode_classes.py).
 enum UnicodeClass : std::uint8_t {
-  kLetter = 1,          // \p{L} of its patterns (Unicode 16)
-  kNumber = 2,          // \p{N} of its patterns (Unicode 16)
+  kLetter = 1,          // \p{L} in their patterns (Unicode 16)
+  kNumber = 2,          // \p{N} in their patterns (Unicode 16)
   kWhiteSpace = 4,      // \s: the 25 white-space characters
   kDigit = 8,           // split by the pre-tokenizer Digits (Unicode 17)
-  kWordCharacter = 16,  // \w of a token that is a single word
-  kUnknownToNfc = 32,   // newer than its NFC (Unicode 9), which leaves it in place
-  kNewToPcre2 = 64,     // newer than PCRE2's Unicode (14), or of another class there
+  kWordCharacter = 16,  // \w, for tokens that match only whole words
+  kUnknownToNfc = 32,   // newer than their NFC (Unicode 9), which leaves it in place
+  kNewToPcre2 = 64,     // newer than PCRE2's Unicode (14), or in another class there
 };
 
 /// Returns the classes of every code point up to U+10FFFF, as bits. Thread-safe.
@@ -22,11 +22,11 @@ const std::uint8_t* unicode_classes();
 
 inline bool is_white_space(char32_t value) { return (unicode_classes()[value] & kWhiteSpace) != 0; }
 
-/// Replaces characters that are new to PCRE2 by older ones of the same category and length. The
-/// result is stored in `copy` if there are any. `text` must be UTF-8.
+/// Replaces characters that are new to PCRE2 by older ones of the same category and length. If
+/// there are any, the result is stored in `copy`. `text` must be UTF-8.
 std::string_view known_to_pcre2(std::string_view text, std::string& copy);
 
-/// Texts of characters below this one are always in form C.
+/// A text with only characters below this one is always in normalization form C.
 inline constexpr char32_t kFirstComposing = 0x300;
 
 /// Returns a text in normalization form C as Hugging Face's tokenizers computes it with Unicode 9:

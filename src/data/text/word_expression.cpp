@@ -12,8 +12,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// An escape that the two dialects interpret differently, in PCRE2's form outside and inside a set;
-/// "" if there is none. @ is replaced by the word characters.
+/// An escape that the two dialects interpret differently, in PCRE2's form outside and inside a set.
+/// A form is "" if it is not supported. The word characters replace @.
 struct Escape {
   char letter;
   std::string_view outside, in_set;
@@ -126,7 +126,7 @@ class RubyDialect {
     copy(next() == ',' || result_.ends_with("{0") ? count.size() - 1 : count.size());
   }
 
-  /// Translates the flags of a group: m is PCRE2's s.
+  /// Translates the flags of a group. The flag m becomes PCRE2's s.
   void pass_group() {
     const std::size_t end = rest().find_first_not_of("imx-", 2);
     const bool has_flags =

@@ -47,7 +47,8 @@ class Scanner {
   std::uint8_t classes_ = 0;
 };
 
-/// Returns the length of an initial 's, 't, 're, 've, 'm, 'll or 'd, or 0.
+/// Returns the length of a contraction at the start: 's, 't, 're, 've, 'm, 'll or 'd; 0 if there is
+/// none.
 std::size_t contraction(std::string_view text) {
   if (text.size() < 2 || text[0] != '\'') return 0;
   const char first = text[1], second = text.size() > 2 ? text[2] : '\0';
@@ -56,8 +57,8 @@ std::size_t contraction(std::string_view text) {
                                                                                               : 0;
 }
 
-/// Returns the end of the white space from `begin` on: all of it at the end of the text, else all
-/// except the last character, if there are several. \s+(?!\S)|\s+
+/// Returns the end of the match of \s+(?!\S)|\s+ at `begin`: all white space if the text ends after
+/// it, otherwise all except the last character, if there are several.
 std::size_t white_space_end(Scanner scanner, std::size_t text_bytes) {
   const std::size_t begin = scanner.at();
   std::size_t last = begin;

@@ -26,16 +26,17 @@ enum class WordPattern { kGpt2, kLlama3, kQwen2, kQwen35, kTekken, kGpt4o, kOthe
 /// Returns the regular expression of a pattern other than kOther.
 std::string word_expression(WordPattern pattern);
 
-/// Returns the end of the GPT-2 word that begins at `begin`, the end of a word or the beginning of
-/// the text. A run of bytes that are not UTF-8 is a word, and the text before it is matched as if
-/// it ended there.
+/// Returns the end of the GPT-2 word that begins at `begin`, which must be the beginning of the
+/// text or the end of a word. A run of bytes that are not UTF-8 is a word, and the text before such
+/// a run is matched as if the text ended there.
 std::size_t gpt2_word_end(std::string_view text, std::size_t begin);
 
 /// A compiled PCRE2 expression.
 class CompiledExpression;
 
 /// Finds the matches of an expression in a text, one after the other, like Oniguruma in Hugging
-/// Face's tokenizers. Bytes that are not UTF-8 match nothing, and end the text before them.
+/// Face's tokenizers. Bytes that are not UTF-8 match nothing; the text before them is matched as if
+/// it ended there.
 class WordMatches {
  public:
   WordMatches(const CompiledExpression& expression, std::string_view text);
@@ -91,20 +92,20 @@ class WordSplitter {
   std::shared_ptr<const CompiledExpression> expression_;
 };
 
-/// Returns whether a text may be cut between these neighboring characters so that its parts have
-/// the words of the whole.
+/// Returns whether a text may be cut between these neighboring characters, so that its parts have
+/// the same words as the whole text.
 bool may_cut(WordPattern pattern, char32_t before, char32_t after);
 
-/// Returns the last position from `first` on, but not 0, between two characters for which
-/// `may_cut(before, after)` is true; 0 if there is none.
+/// Returns the last position between two characters for which `may_cut(before, after)` is true, at
+/// least `first` and not 0. Returns 0 if there is none.
 std::size_t last_match_between(
     std::string_view text, std::size_t first,
     const std::function<bool(std::string_view before, std::string_view after)>& may_cut);
 
-/// Returns the start of the last character, as a cut for tokenizers of single characters.
+/// Returns the start of the last character. Tokenizers of single characters cut there.
 std::size_t last_character(std::string_view text, std::size_t first);
 
-/// Returns the last cut that keeps GPT-2's words on both sides.
+/// Returns the last position at which a cut keeps GPT-2's words on both sides.
 std::size_t last_word_cut(std::string_view text, std::size_t first);
 
 }  // namespace hybrid_trainer

@@ -11,12 +11,12 @@ struct MpiEngine {
   int (*start)(int* rank, int* size);
   /// Host of this process.
   int (*host_name)(char* name, int bytes);
-  /// Sets `request` for is_done.
+  /// Starts sending. Sets `request` to a handle for is_done.
   int (*begin_send)(const void* data, int bytes, int peer, void** request);
   int (*begin_receive)(void* data, int bytes, int peer, void** request);
   int (*is_done)(void** request, int* done);
   void (*error_text)(int error, char* text, int bytes);
-  /// Waits for all ranks.
+  /// Shuts MPI down, which waits for all ranks.
   int (*finish)();
   void (*abort)(int exit_code);
 };

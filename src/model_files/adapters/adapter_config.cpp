@@ -41,7 +41,7 @@ void visit_ends(const std::string& name, const Visit& visit) {
 /// Initializations that do not change the base.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
 
-/// Tasks whose models have only their base's modules.
+/// Tasks whose models have no modules in addition to the base's.
 constexpr const char* kTasks[] = {"CAUSAL_LM", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION"};
 
 bool is_empty_or_false(const json::value& value) {
@@ -218,7 +218,7 @@ class AdapterConfigReader {
   std::string name_;
 };
 
-/// Names in a folder, and in transformers 5. The first match is used.
+/// Module names in a ViT folder, and in transformers 5. The first match is used.
 constexpr std::pair<std::string_view, std::string_view> kViTModules[] = {
     {".attention.attention.query", ".attention.q_proj"},
     {".attention.attention.key", ".attention.k_proj"},

@@ -19,9 +19,11 @@ class ModulePattern {
  public:
   /// Throws DataError if the pattern is invalid.
   explicit ModulePattern(const std::string& pattern);
-  /// Returns whether it matches the whole name (re.fullmatch). Throws DataError if too slow.
+  /// Returns whether the pattern matches the whole name (re.fullmatch). Throws DataError if
+  /// matching takes too long.
   bool matches(const std::string& name) const { return first_group(name).has_value(); }
-  /// Returns the match of the first group in a matching name; empty if there is none.
+  /// Returns the text that the pattern's first group matches, or "" if the pattern has no group.
+  /// Returns none if the pattern does not match the whole name.
   std::optional<std::string> first_group(const std::string& name) const;
 
  private:
@@ -30,13 +32,15 @@ class ModulePattern {
   std::shared_ptr<const Compiled> compiled_;
 };
 
-/// Returns the number at the beginning of a text, such as a layer's, within 32 bits, or 0.
+/// Returns the number at the beginning of a text, such as a layer's index, limited to 32 bits.
+/// Returns 0 if there is none.
 std::int64_t leading_number(std::string_view text);
 
 /// Limit of patterns in one key.
 inline constexpr std::size_t kMaxPatterns = 100;
 
-/// Names of modules, each also matching as a suffix after a dot; or a pattern instead.
+/// Selects modules by their names or by a pattern. A name also selects each module whose name ends
+/// with a dot and that name.
 struct ModuleNames {
   std::set<std::string> names{};
   std::optional<ModulePattern> pattern{};
@@ -46,10 +50,12 @@ struct ModuleNames {
   std::string name_of(const std::string& module) const;
 };
 
-/// Numbers of modules by pattern, which may match the end of a name after a dot.
+/// Assigns numbers to modules by patterns. A pattern may match a module's whole name or the end of
+/// the name after a dot.
 class ModuleNumbers {
  public:
-  /// If several match, the first one added is used. Throws DataError.
+  /// Adds a pattern. If several patterns match a module, the first one added is used. Throws
+  /// DataError.
   void add(const std::string& pattern, double number);
   double of(const std::string& module, double otherwise) const;
 
@@ -81,15 +87,16 @@ struct AdapterConfig {
   bool uses_outer_names = false;
   bool uses_vit_5_names = false;  // the base was a ViT of transformers 5, see vit_name_of_5
 
-  /// Returns the name in such a base of a module of the folder's model.
+  /// Converts the name of a module in the folder's model to its name in such a base.
   std::string name_there(const std::string& module) const;
   /// The following functions take names in the text model.
   bool is_target(const std::string& module) const;
   bool is_whole(const std::string& module) const;
-  /// Returns whether one of `parameters` is that weight, "….gate.weight", or a suffix of its name.
+  /// Returns whether one of `parameters` is the name of this weight, such as "….gate.weight", or a
+  /// suffix of its name.
   bool is_parameter(const std::string& weight) const;
   std::int64_t rank_of(const std::string& module) const;
-  /// Scale of B·A.
+  /// Returns the scale of B·A.
   double scale_of(const std::string& module) const;
 };
 
@@ -98,11 +105,13 @@ inline constexpr std::string_view kInsideOuter = "model.language_model.", kAlone
 
 /// Converts a module name of a ViT folder from transformers 4,
 /// "vit.encoder.layer.0.attention.attention.query", to version 5 as PEFT uses it,
-/// "vit.layers.0.attention.q_proj". Other names stay unchanged.
+/// "vit.layers.0.attention.q_proj". vit_name_of_folder converts it back. Other names stay
+/// unchanged.
 std::string vit_name_of_5(const std::string& name);
 std::string vit_name_of_folder(const std::string& name);
 
-/// Reads a file. Throws MissingInput, and DataError, naming every unsupported key.
+/// Reads an adapter_config.json. Throws MissingInput. Throws DataError naming every unsupported
+/// key.
 AdapterConfig read_adapter_config_file(const std::filesystem::path& file);
 
 }  // namespace hybrid_trainer

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Modules of all experts with different names in adapters.
+/// Modules that contain all experts and have other names in adapters.
 constexpr std::pair<std::string_view, const char*> kModulesOfAll[] = {
     {".input_linear", ".experts.base_layer"},
     {".output_linear", ".experts"},
@@ -27,7 +27,8 @@ std::string name_among_adapters(const std::string& module) {
   return module;
 }
 
-/// Describes an expert's linear map.
+/// Describes a part of a linear map with an adapter. Sets the members for experts if it is an
+/// expert's map.
 AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t experts) {
   const AdapterSpec& spec = linear.adapter()->spec();
   AdapterTensor tensor{.module = part.name,
@@ -59,7 +60,7 @@ std::string tensors_in(const fs::path& folder) {
       "', map_location='cpu', weights_only=True).items()}, '", in, "/", kAdapterTensors, "')\""));
 }
 
-/// Returns the module of a tensor with this suffix, or "".
+/// Returns the name of the tensor's module if the tensor's name ends in `ending`, else "".
 std::string module_before(const std::string& name, std::string_view ending) {
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : "";
 }
@@ -117,7 +118,8 @@ std::string layer_of(const std::string& module) {
 
 bool is_b(const AdapterTensor& tensor) { return tensor.matrix == AdapterTensor::Matrix::kB; }
 
-/// Copies one expert's columns of B, (rows, r), to or from the stacked (outputs, r·E).
+/// Copies one expert's columns of B between `of_expert`, (rows, r), and `all`, the stacked
+/// (outputs, r·E).
 void copy_columns(const Tensor& of_expert, const Tensor& all, const AdapterTensor& tensor,
                   TargetOrder side) {
   const std::int64_t rank = of_expert.size(1);
@@ -281,7 +283,7 @@ std::map<std::string, std::int64_t> AdapterContents::extra_weight_rows() const {
   return rows;
 }
 
-/// Whether the head is tied to the token table, which PEFT then saves for both.
+/// Returns whether the head is tied to the token table. PEFT then saves the same adapter for both.
 bool AdapterContents::head_follows_table() const {
   if (heads_.empty()) return true;
   const std::string& head = *heads_.begin();
@@ -386,7 +388,8 @@ std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& 
   if (!first.empty()) return tensor.is_last ? bare : first;
   if (bare.empty()) return "";
   if (bare.ends_with(kGraniteLast)) return tensor.is_last ? bare : "";
-  // A single one has no base_layer in its name: the configuration or its inputs identify it.
+  // If only one of the two maps has an adapter, its name lacks base_layer. The configuration or the
+  // number of inputs then shows which map it is.
   const AdapterConfig& config = contents.config();
   const bool may_be_first = config.is_parameter(bare + ".gate_up_proj"),
              may_be_last = config.is_parameter(bare + ".down_proj");

@@ -9,26 +9,28 @@ namespace hybrid_trainer {
 /// Prefix of all tensor names in a PEFT folder.
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
 
-/// A tensor of an adapter's part: its name in the file, and its rows of the weight here.
+/// A tensor of an adapter: its name in the file, and the rows that it fills in a parameter of the
+/// model.
 struct AdapterTensor {
   enum class Matrix { kA, kB, kMagnitudes };
   std::string name{}, module{};
   Matrix matrix = Matrix::kA;
   Parameter* parameter = nullptr;
   std::int64_t first_row = 0, rows = 0;
-  double scale = 1;   // scale of B·A here
-  RowGroups order{};  // of these rows; the same for A
+  double scale = 1;   // scale of B·A in the model
+  RowGroups order{};  // order of these rows in the file; unchanged for A
   std::int64_t rank = 0;
-  /// An expert's map: its index, the number of experts, whether it is the expert's last map, and
-  /// the inputs and outputs of the whole map.
+  /// Members for a tensor of an expert's map: the expert's index, the number of experts, whether
+  /// the map is the expert's last one, and the inputs and outputs of the whole map.
   std::int64_t expert = 0, experts = 1;
   bool is_last = false;
   std::int64_t inputs = 0, outputs = 0;
-  /// The file stacks it with all other experts' (see is_fused).
+  /// The file stacks the tensor with the tensors of all other experts (see is_fused).
   bool is_fused = false;
 };
 
-/// Returns the index of a module's expert, "….experts.3.gate_proj"; -1 if there is none.
+/// Returns the index of the expert that a module belongs to, 3 for "….experts.3.gate_proj"; -1 if
+/// there is none.
 std::int64_t expert_of(const std::string& module);
 
 std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts);
@@ -42,22 +44,23 @@ class AdapterContents {
 
   const AdapterConfig& config() const { return config_; }
   const SafetensorsFile& file() const { return file_; }
-  /// Rank of each linear map with an adapter, by module.
+  /// Returns the rank of each linear map with an adapter, by module.
   const std::map<std::string, std::int64_t>& ranks() const { return ranks_; }
 
-  /// Rank of stacked experts by module (see is_fused).
+  /// Returns the rank of stacked experts, by module (see is_fused).
   const std::map<std::string, std::int64_t>& fused() const { return fused_; }
 
-  /// Scale of B·A for stacked experts.
+  /// Returns the scale of B·A for stacked experts.
   double scale_of_fused(const std::string& module) const;
 
-  /// Weights that the folder replaces, and embeddings and heads to which it adds a product.
+  /// Returns the weights that the folder replaces, and the embeddings and heads to which it adds a
+  /// product.
   std::set<std::string> extra_weights() const;
-  /// Rows of the replaced weights.
+  /// Returns the rows of the replaced weights.
   std::map<std::string, std::int64_t> extra_weight_rows() const;
   /// Returns whether a tensor of the file belongs to one of extra_weights.
   bool is_extra_weight(const std::string& tensor) const { return extra_weights_.contains(tensor); }
-  /// Rows of the token table if the folder replaces it; else 0.
+  /// Returns the rows of the token table if the folder replaces it; else 0.
   std::int64_t vocabulary() const;
   /// Returns whether head and token table become separate weights, although the base ties them.
   bool unties_head() const;
@@ -69,7 +72,8 @@ class AdapterContents {
 
  private:
   std::int64_t rank_of_experts(const std::string& module, const SafetensorsEntry& entry) const;
-  /// Returns the parameter whose rank and scale apply: "….experts.gate_up_proj".
+  /// Returns the parameter whose rank and scale in the configuration apply to a stacked module:
+  /// "….experts.gate_up_proj".
   std::string parameter_of_experts(const std::string& module) const;
   void sort_tensor(const SafetensorsEntry& entry);
   void add_extra_weight(std::set<std::string>& modules, const std::string& module, const char* a,
@@ -87,24 +91,25 @@ class AdapterContents {
 };
 
 /// Adapters of all experts in a layer, stacked by PEFT: "….experts.base_layer" for gate and up,
-/// "….experts" for down. A is (E·r, inputs), one expert after another; B is (outputs, r·E), the
-/// experts of each rank index adjacent. Source: PEFT 0.21, tuners/lora/layer.py, ParamWrapper.
+/// "….experts" for down. A is (E·r, inputs), one expert after another. B is (outputs, r·E); its
+/// columns are sorted by rank index, then by expert. Source: PEFT 0.21, tuners/lora/layer.py,
+/// ParamWrapper.
 
-/// In transformers 4, Granite's are "….input_linear" and "….output_linear".
+/// Names of Granite's maps in transformers 4: "….input_linear" and "….output_linear".
 
 /// Returns whether a module of an adapter's tensor is stacked.
 bool is_fused(const std::string& module, const AdapterConfig& config);
-/// Returns whether it is the gate and up map, if the folder has both maps.
+/// Returns whether a stacked module is the gate and up map. Requires that the folder has both maps.
 bool is_gate_or_up(const std::string& module);
 
-/// Returns the folder's module that stacks a tensor's expert; empty if there is none.
+/// Returns the folder's stacked module that contains a tensor's expert; empty if there is none.
 std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& contents);
 
 /// Reads one expert's rows of A or B, with the file's rank. Throws DataError for other shapes.
 Tensor read_expert(const AdapterTensor& tensor, const std::string& module,
                    const AdapterContents& contents);
 
-/// Writes an expert's A or B to the stacked tensor; `whole` is from whole_shape.
+/// Writes an expert's A or B to the stacked tensor `whole`, which has the shape whole_shape.
 void write_expert(const Tensor& whole, const AdapterTensor& tensor, const Tensor& values);
 Shape whole_shape(const AdapterTensor& tensor);
 

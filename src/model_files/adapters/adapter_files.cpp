@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 namespace {
 
-/// Granite's router is a module there, whose name has no "layer".
+/// Removes "layer" from the name of Granite's router, because the router is a module in PEFT's
+/// base.
 std::string router_over_peft(std::string name) {
   constexpr std::string_view kHere = ".router.layer";
   if (const std::size_t at = name.find(kHere); at != std::string::npos)
@@ -26,13 +27,14 @@ std::string router_over_peft(std::string name) {
   return name;
 }
 
-/// Converts a tensor's name.
+/// Converts a tensor's name to the name that PEFT uses over transformers 5.
 std::string name_over_peft(const std::string& name) {
   const std::string in_base = name.substr(std::string_view(kAdapterPrefix).size());
   return router_over_peft(kAdapterPrefix + vit_name_of_5(in_base));
 }
 
-/// Removes base_layer from the name of stacked first maps if the last ones have no adapter.
+/// Removes base_layer from the name of a stacked gate and up map. PEFT omits it if the down map has
+/// no adapter.
 std::string name_alone(std::string name) {
   constexpr std::string_view kBoth = ".experts.base_layer.";
   const std::size_t at = name.find(kBoth);
@@ -46,7 +48,7 @@ struct AdaptedModules {
   std::set<std::string> modules{}, parameters{};
   std::set<std::string> of_experts{};  // last parts of names, for experts with separate modules
   std::int64_t rank_of_experts = 0;
-  bool names_experts = false;  // among `parameters`, although each expert has modules
+  bool names_experts = false;  // `parameters` names the experts, although each expert has modules
 
   AdaptedModules(Network& model, std::int64_t experts, const HuggingFaceLayout& layout) {
     std::set<std::string> adapted;
@@ -59,8 +61,8 @@ struct AdaptedModules {
         if (tensor.experts > 1) of_experts.insert(last_part(tensor.module));
       }
     }
-    // Last name parts of modules without an adapter. Experts are separate, since PEFT takes their
-    // names to mean all experts and nothing else.
+    // Last name parts of modules without an adapter. Experts have a separate set, because PEFT
+    // takes their names to mean all experts and nothing else.
     std::set<std::string> partly, partly_of_experts;
     model.visit_linears([&](Linear& linear) {
       for (const AdapterPart& part : modules_of(linear, layout)) {
@@ -97,7 +99,8 @@ constexpr const char *kEachExpert = ".*\\.experts\\.\\d+\\..*",
                      *kGateAndUp = ".*\\.experts\\.gate_up_proj",
                      *kDown = ".*\\.experts\\.down_proj";
 
-/// Whether to write ranks of experts: they differ from others, or PEFT would not double them.
+/// Returns whether to write the ranks of experts: if they differ from the other ranks, or if PEFT
+/// would not double the rank for gate and up by itself.
 bool stores_expert_ranks(const AdaptedModules& adapted, const LoraConfig& config) {
   const std::int64_t rank = adapted.rank_of_experts;
   return rank != 0 && (rank != config.rank || adapted.names_experts);
@@ -110,8 +113,9 @@ json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& confi
   return {{kEachExpert, rank}, {kGateAndUp, 2 * rank}, {kDown, rank}};
 }
 
-/// PEFT combines an expert's gate and up into one adapter of twice the rank, which changes the
-/// scale alpha/√r. Such scales are written in plain LoRA's form, alpha·√r/r.
+/// Returns whether to write scales alpha/√r in plain LoRA's form, alpha·√r/r. This is necessary if
+/// PEFT combines an expert's gate and up into one adapter of twice the rank, which would change
+/// alpha/√r.
 bool stores_plain_alpha(const AdaptedModules& adapted, const LoraConfig& config) {
   return has_root_scale(config.variant) && !adapted.of_experts.empty();
 }
@@ -128,7 +132,8 @@ json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& conf
   return {{kEachExpert, alpha}, {kGateAndUp, 2 * alpha}, {kDown, alpha}};
 }
 
-/// Whether weights are transposed; PEFT transposes adapters of modules, not of parameters.
+/// Returns whether the folder stores the adapted weights transposed. PEFT transposes adapters of
+/// modules, but not adapters of parameters.
 bool is_stored_transposed(Network& model) {
   bool transposed = false;
   model.visit_linears([&](Linear& linear) {
@@ -139,7 +144,8 @@ bool is_stored_transposed(Network& model) {
   return transposed;
 }
 
-/// Warns of adapters of dense layers with experts' names, which PEFT looks for only in experts.
+/// Warns of adapters in dense layers whose names equal an expert's. PEFT looks for adapters with
+/// these names only in experts.
 void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
                           const fs::path& folder) {
   if (layout.experts_are_parameters) return;

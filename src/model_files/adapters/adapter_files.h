@@ -14,12 +14,13 @@ namespace hybrid_trainer {
 
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
-/// Class names of a fully trained classifier, which PEFT has no place for: {"0": "cat"}.
+/// File with the class names of a fully trained classifier, {"0": "cat"}. PEFT does not store them.
 inline constexpr const char* kAdapterLabels = "id2label.json";
 
 /// Writes a folder that PEFT opens with `base`, a Hugging Face folder or name. The folder appears
-/// completely or not at all. `config`: of the model's adapters. Fully trained weights become
-/// modules_to_save. Warns of modules that PEFT does not support. Throws CannotCreate, IoError.
+/// completely or not at all. `config`: settings of the model's adapters. Fully trained weights
+/// become modules_to_save. Warns of modules that PEFT does not support. Throws CannotCreate,
+/// IoError.
 void write_adapter(Network& network, const ModelConfig& model, const LoraConfig& config,
                    const std::string& base, const std::filesystem::path& folder,
                    const Stream& stream, const ModelRegistry& registry = model_families());
@@ -32,7 +33,8 @@ inline void write_adapter(LanguageModel& model, const LoraConfig& config, const 
 /// Returns whether the folder holds an adapter.
 bool holds_adapter(const std::filesystem::path& folder);
 
-/// Returns "; these folders in it hold adapters: …", for PEFT's named adapters, or "".
+/// Returns "; these folders in it hold adapters: …" if the folder contains PEFT's named adapters,
+/// else "".
 std::string adapters_hint(const std::filesystem::path& folder);
 
 struct AdapterFolder {
@@ -44,25 +46,25 @@ struct AdapterFolder {
   std::vector<std::string> extra_weights{};
   bool unties_head = false;     // the base's tied head becomes a separate weight
   std::int64_t vocabulary = 0;  // rows of a replaced token table; 0: none
-  /// Rows of a replaced classifier, by its name's prefix; 0: none.
+  /// Returns the rows of the replaced classifier whose name has this prefix; 0 if there is none.
   std::int64_t classes_of(const std::string& classifier) const;
   std::map<std::string, std::int64_t> extra_weight_rows{};  // of replaced weights
   std::vector<ClassLabel> labels{};  // from kAdapterLabels; empty without the file
 };
 
-/// Reads the configuration of an adapter folder. Warns of unknown keys. Throws MissingInput, or
-/// DataError, naming every unsupported key (other than for lora, rslora or dora), or a
-/// tensor that adapter_config.json does not include.
+/// Reads the configuration of an adapter folder. Warns of unknown keys. Throws MissingInput. Throws
+/// DataError naming every key that is unsupported (because it is not for lora, rslora or dora), or
+/// a tensor that adapter_config.json does not include.
 AdapterFolder read_adapter_config(const std::filesystem::path& folder);
 
 /// Receives f32 values on the host in a weight's shape.
 using ValuesCallback = std::function<void(Parameter& parameter, const Tensor& values)>;
 
-/// Reads the values of the model's adapters, which were added with the folder's config. Adapters
-/// below the config's rank are padded with zeros, which training does not change; B is rescaled if
-/// an adapter's scale differs. Throws MissingInput, or DataError if a tensor is missing, has
-/// another shape, or belongs to none. `take` receives each weight of extra_weights; if null,
-/// DataError if there are any.
+/// Reads the values of the model's adapters, which were added with the folder's config. Adapters of
+/// a smaller rank than the config's are padded with zeros, which training does not change. B is
+/// rescaled if an adapter's scale differs from the config's. `take` receives each weight of
+/// extra_weights. Throws MissingInput. Throws DataError if a tensor is missing, has another shape
+/// or belongs to no adapter, or if `take` is null and there are extra weights.
 void read_adapter_weights(const std::filesystem::path& folder, Network& network,
                           const ModelConfig& model, const Stream& stream,
                           const ModelRegistry& registry = model_families(),

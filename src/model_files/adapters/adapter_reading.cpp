@@ -22,21 +22,22 @@ std::set<std::string> modules_of_experts(const AdapterContents& contents) {
   return names;
 }
 
-/// Whether it is a router, which all-linear excludes here.
+/// Returns whether a module is a router. In this program, all-linear excludes routers.
 bool is_router(const std::string& module) {
   return module.ends_with(".gate") || module.ends_with("_gate") || module.ends_with(".router") ||
          module.ends_with(".router.layer");
 }
 
-/// Returns a module's name as the family's target, for any version of transformers: version 5 names
-/// routers by their weights.
+/// Returns the target in the model's family for a router's module name from any version of
+/// transformers. Version 5 names routers by their weights.
 std::string router_target(const std::string& module) {
   if (module.ends_with(".router.layer") || module.ends_with(".block_sparse_moe.router"))
     return "router.layer";
   return module.substr(module.rfind('.') + 1);
 }
 
-/// Returns the folder's name for a tensor or a router's weight; otherwise the name itself.
+/// Returns the name that the folder uses for a tensor or for a router's weight, or `name` if the
+/// folder contains neither.
 template <class Contains>
 std::string name_there(const std::string& name, const Contains& contains) {
   if (contains(name)) return name;
@@ -56,7 +57,7 @@ std::string name_there(const AdapterTensor& tensor, const AdapterContents& conte
                     [&](const std::string& name) { return contents.file().contains(name); });
 }
 
-/// Returns the targets of a folder as names.
+/// Returns the folder's targets as a list of names.
 std::string targets_of(const AdapterContents& contents) {
   const AdapterConfig& config = contents.config();
   const bool has_router =
@@ -118,7 +119,8 @@ FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& conte
           contents.config().scale_of(tensor.module)};
 }
 
-/// Whether it lacks an expert's map or a router, while others have it.
+/// Returns whether the tensor belongs to an expert's map or a router for which the folder has no
+/// adapter.
 bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
   if (tensor.experts == 1 && !is_router(tensor.module)) return false;
   const bool is_present =
@@ -126,7 +128,8 @@ bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
   return !is_present && fused_module_of(tensor, contents).empty();
 }
 
-/// Returns the folder's tensor, padded with zeros to the rank; zeros for experts without one.
+/// Returns the folder's tensor, padded with zeros to the model's rank. Returns zeros if the tensor
+/// is absent (is_absent).
 Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents) {
   using Matrix = AdapterTensor::Matrix;
   if (tensor.matrix == Matrix::kMagnitudes)
@@ -159,7 +162,7 @@ void check_experts(Network& network, const ModelConfig& model, const AdapterCont
     for (const AdapterPart& part : linear.adapter()->parts())
       are_all = are_all && (expert_of(part.name) < there || contents.config().is_target(part.name));
   });
-  if (there < here && !are_all) return;  // experts without an adapter were no targets
+  if (there < here && !are_all) return;  // experts without an adapter were not targeted
   throw DataError(concat(contents.file().path(), ": has adapters of ", there,
                          " experts, and the model has ", here,
                          " in each layer; the adapter is of another base"));
@@ -171,7 +174,7 @@ void require_all_tensors(Network& model, const AdapterContents& contents,
   const std::set<std::string> of_experts = modules_of_experts(contents);
   model.visit_linears([&](Linear& linear) {
     const Role role = linear.weight().role();
-    // Included in all-linear in some versions, but not in others.
+    // Some versions include such maps in all-linear, and others do not.
     const bool may_lack = contents.config().all_linear && role != Role::kMatrix;
     const bool is_expert = role == Role::kExpert;
     if (may_lack || (is_expert && !contents.fused().empty())) return;
@@ -220,7 +223,8 @@ void read_extra_weights(const AdapterContents& contents, Network& network, const
 
 }  // namespace
 
-/// Throws DataError unless it names all numbers from 0 on.
+/// Reads the class names of kAdapterLabels. Throws DataError unless the file names all numbers from
+/// 0 on.
 static std::vector<ClassLabel> labels_in(const fs::path& file) {
   std::vector<ClassLabel> labels;
   if (!fs::exists(file)) return labels;

@@ -27,7 +27,8 @@ bool is_given(const json::object& config, const char* key) {
   return !value->is_array() || !value->get_array().empty();
 }
 
-/// Throws DataError for the first key that needs more than one scale and one rank.
+/// Throws DataError naming the first key or weight for which one rank and one scale of plain
+/// adapters do not suffice.
 void check_plain(const json::object& config, const AdapterFolder& adapter,
                  const std::string& called) {
   std::string key;
@@ -39,10 +40,11 @@ void check_plain(const json::object& config, const AdapterFolder& adapter,
                          "merge the adapter instead (--merge)"));
 }
 
-/// Matrices of one map: lora_a (rank, inputs) and lora_b (outputs, rank).
+/// One of the two matrices of a linear map's adapter: lora_a, (rank, inputs), or lora_b, (outputs,
+/// rank).
 struct Matrix {
   std::string in_folder;
-  GgufName name;  // for lora_b, whose rows change like the base's
+  GgufName name;  // for lora_b, whose rows are reordered like the base's
   bool is_b = false;
 };
 

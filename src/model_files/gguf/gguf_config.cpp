@@ -149,7 +149,8 @@ class ConfigOfFile {
     config_["head_dim"] = head_size_;
   }
 
-  /// Qwen 2's class always has biases; others have a key.
+  /// Sets the keys for biases, if the family has them. Qwen 2 has none, because its class always
+  /// uses biases.
   void read_biases() {
     const bool of_queries = file_.find_tensor("blk.0.attn_q.bias") != nullptr;
     if (!family_.has("attention_bias")) return;
@@ -171,7 +172,8 @@ class ConfigOfFile {
     if (!scaling.empty()) config_["rope_scaling"] = std::move(scaling);
   }
 
-  /// Reads the scaling with llama.cpp's defaults: linear, from the whole context. Empty: none.
+  /// Returns the rotary scaling, or an empty object if there is none. Uses llama.cpp's defaults:
+  /// linear, from the whole context.
   json::object read_scaling() const {
     const std::string type = file_.text(key("rope.scaling.type")).value_or("linear");
     const double factor = number("rope.scaling.factor", number("rope.scale_linear", 0));
@@ -224,7 +226,8 @@ class ConfigOfFile {
     config_["layer_types"] = std::move(types);
   }
 
-  /// Reads the window of each layer; the pattern is a list, or the period of full attention.
+  /// Returns whether each layer has a window. The pattern in the file is a list, or the period at
+  /// which layers with full attention repeat.
   std::vector<bool> windows(std::int64_t layers, std::int64_t usual) const {
     const std::string name = key("attention.sliding_window_pattern");
     const GgufValue* value = file_.find(name);

@@ -15,8 +15,8 @@ const std::vector<std::string>& gguf_type_names();
 /// Tokens, templates and license of a file.
 struct GgufTexts {
   const Tokenizer& tokenizer;
-  /// See src/model_files/hugging_face/generation_config.h: all end tokens are written, others only
-  /// if the tokenizer's files do not name them.
+  /// Special tokens, see src/model_files/hugging_face/generation_config.h. All end tokens are
+  /// written, and the others only if the tokenizer's files do not name them.
   std::string token_ids{};
   std::vector<std::pair<std::string, std::string>> license{};  // by key, general.license and others
   std::vector<std::pair<std::string, double>> sampling{};      // by key, general.sampling.temp, …
@@ -25,11 +25,11 @@ struct GgufTexts {
 /// Number of tensors written in each type.
 using GgufTypes = std::map<std::string, std::int64_t>;
 
-/// Writes a model as one file for llama.cpp and Ollama, weight by weight. Matrices have the named
-/// type, vectors and positions f32; embedding and head of a q4_0 file have q8_0; f16 if rows are
-/// not whole blocks. Adapters are omitted. The file appears completely or not at all. Throws
-/// DataError if llama.cpp has no equivalent architecture or tokenizer, or would compute something
-/// else; CannotCreate if `path` exists; IoError.
+/// Writes a model as one file for llama.cpp and Ollama, weight by weight. Matrices have the type
+/// named by `type`, vectors and positions f32. In a q4_0 file, embedding and head are q8_0.
+/// Matrices whose rows are not whole blocks are f16. Adapters are omitted. The file appears
+/// completely or not at all. Throws DataError if llama.cpp has no equivalent architecture or
+/// tokenizer, or would compute something else; CannotCreate if `path` exists; IoError.
 GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::string& type,
                       const std::filesystem::path& path, const Stream& stream);
 

@@ -15,13 +15,14 @@ boost::json::object gguf_config(const GgufFile& file);
 /// Returns the file's head if it has one that differs from the token table; else null.
 const GgufTensor* own_head(const GgufFile& file);
 
-/// Calls visit(parameter, weight) for each weight of a model in a GGUF file, regardless of the
-/// family in the file; skips adapters. Throws DataError if a tensor is missing, has another shape,
-/// or belongs to no part of the model; IoError.
+/// Calls visit(parameter, weight) for each weight of the network, with the weight in a GGUF file.
+/// The names in the file follow from `model`, not from the file's own family. Skips adapters.
+/// Throws DataError if a tensor is missing, has another shape, or belongs to no part of the model;
+/// IoError.
 void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfig& model,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit);
 
-/// Returns whether at least nine tenths of the matrices' numbers are quantized in blocks.
+/// Returns whether at least nine tenths of the matrices' elements are quantized in blocks.
 bool is_mostly_quantized(const GgufFile& file);
 
 /// Returns whether all matrices of the file are bf16.

@@ -24,7 +24,8 @@ struct GgufName {
 /// if it has no place in a GGUF file.
 GgufName gguf_name(const ModelConfig& model, const std::string& in_folder);
 
-/// Converts values, f32 on the host, to the other format; returns a copy, or the same tensor.
+/// Convert values, f32 on the host, to or from the format of GGUF files. Return a copy, or the same
+/// tensor if nothing changes.
 Tensor to_gguf(const Tensor& values, const GgufName& name);
 Tensor from_gguf(const Tensor& values, const GgufName& name);
 /// Returns the file's row for a row of the folder, for kPairedRows.

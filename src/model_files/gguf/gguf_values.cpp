@@ -86,7 +86,8 @@ void add_gemma_values(const ModelConfig& model, const std::string& name,
     values.push_back(gguf_number(name + ".final_logit_softcapping", model.logit_cap));
 }
 
-/// Returns llama.cpp's name of the splitting into words. Throws DataError if there is none.
+/// Returns llama.cpp's name for the way in which the tokenizer splits text into words. Throws
+/// DataError if llama.cpp has no name for it.
 std::string pre_tokenizer_of(const BpeDescription& bpe) {
   switch (bpe.words) {
     case BpeWords::kGpt2: return "gpt-2";
@@ -104,7 +105,7 @@ std::string pre_tokenizer_of(const BpeDescription& bpe) {
                          "; export a Hugging Face folder instead"));
 }
 
-/// Returns ggml's number of a token's use.
+/// Returns ggml's number for a token's use.
 std::int64_t use_number(TokenUse use) {
   switch (use) {
     case TokenUse::kText: return 1;
@@ -129,8 +130,8 @@ std::string with_blanks(const std::string& text) {
   return blanks;
 }
 
-/// Scores a token by minus the rank of its first merge: llama.cpp joins the pair whose token has
-/// the largest score.
+/// Returns the score of each token: minus the rank of its first merge, because llama.cpp joins the
+/// pair whose token has the largest score.
 std::vector<double> scores_of(const BpeDescription& bpe) {
   std::unordered_map<std::string, std::size_t> ranks;
   for (std::size_t i = 0; i < bpe.merges.size(); ++i)
@@ -143,7 +144,7 @@ std::vector<double> scores_of(const BpeDescription& bpe) {
   return scores;
 }
 
-/// Returns the file's JSON object, or an empty one.
+/// Returns the JSON object in the text of a file, or an empty object.
 json::object object_of(const std::string& text) {
   boost::system::error_code error;
   const json::value value = json::parse(text, error);
@@ -189,14 +190,15 @@ class SpecialTokens {
     add(ids_of("pad"), "padding_token_id");
     return std::move(values_);
   }
-  /// Warning of end tokens that llama.cpp ignores, or "".
+  /// Returns a warning of end tokens that llama.cpp ignores, or "".
   const std::string& warning() const { return warning_; }
 
  private:
   bool is_token(std::int64_t id) const {
     return id >= 0 && id < static_cast<std::int64_t>(bpe_.tokens.size());
   }
-  /// Returns the ids, the named token first.
+  /// Returns the ids of a special token such as "eos": first the token that tokenizer_config.json
+  /// names, then the other ids in the model's configuration.
   std::vector<std::int64_t> ids_of(const std::string& name) const {
     std::vector<std::int64_t> ids;
     if (const auto token = named_token(settings_, name + "_token")) {
@@ -210,7 +212,8 @@ class SpecialTokens {
   void add(const std::vector<std::int64_t>& ids, const char* key) {
     if (!ids.empty()) values_.push_back(gguf_count(concat(kKeys, key), ids.front()));
   }
-  /// llama.cpp has three keys for end tokens, and recognizes others by text. Ollama reads a list.
+  /// Adds the end tokens. llama.cpp has three keys for them, and recognizes others by their text.
+  /// Ollama reads a list.
   void add_end_tokens() {
     std::vector<std::int64_t> ends = ids_of("eos"), unknown;
     for (const std::int64_t id : ids_under(generation_, "eos_token_id"))
@@ -243,7 +246,7 @@ class SpecialTokens {
   std::string warning_;
 };
 
-/// Returns its name in llama.cpp's keys.
+/// Returns the name in the form that llama.cpp's keys use.
 std::string key_name(std::string name) {
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';

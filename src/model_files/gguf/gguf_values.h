@@ -23,7 +23,7 @@ struct GgufVocabulary {
 
 /// Returns the values for a tokenizer, with unused tokens up to the `rows` of the model's table.
 /// `token_ids`: special tokens that the tokenizer's files do not name, as the text of a JSON object
-/// with bos_token_id, eos_token_id and pad_token_id; all of eos_token_id are end tokens. Throws
+/// with bos_token_id, eos_token_id and pad_token_id. All ids in eos_token_id are end tokens. Throws
 /// DataError if llama.cpp has no such tokenizer.
 GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& token_ids,
                                std::int64_t rows);

@@ -15,12 +15,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Whether it is a quantized matrix. Quantized vectors are read as f32.
+/// Returns whether a tensor is a quantized matrix. Quantized vectors are read as f32.
 bool is_in_blocks(const GgufTensor& tensor) {
   return tensor.shape.rank() == 2 && block_format_of(tensor.type).has_value();
 }
 
-/// A part of a weight: its place in a folder, and its tensor in the file.
+/// A part of a weight: its description in a Hugging Face folder, and its tensor in the GGUF file.
 struct GgufPart {
   FileTensor in_folder;
   GgufName name;
@@ -84,7 +84,8 @@ class WeightInGguf final : public FolderWeight {
     check_finite(tensor, found);
     take_from_file(values, from_gguf(found, part.name), part.in_folder);
   }
-  /// Checks some rows at a time, so that a large matrix is never unpacked as a whole.
+  /// Throws DataError if a dequantized value is not finite. Checks some rows at a time, so that a
+  /// large matrix is never unpacked as a whole.
   void check_blocks(const GgufTensor& tensor, const kernels::BlockTensors& blocks) const {
     constexpr std::int64_t kElements = std::int64_t{1} << 20;
     const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1],

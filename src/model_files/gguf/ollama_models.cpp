@@ -17,7 +17,7 @@ constexpr const char* kHost = "registry.ollama.ai";
 constexpr const char* kOwner = "library";
 constexpr const char* kKindOfLayer = "application/vnd.ollama.image.";
 
-/// manifests/HOST/OWNER/MODEL/TAG
+/// Returns the path of a model's manifest: manifests/HOST/OWNER/MODEL/TAG.
 fs::path manifest_of(const fs::path& folder, const std::string& name) {
   const std::size_t slash = name.find_last_of('/');
   const std::size_t colon = name.find(':', slash == name.npos ? 0 : slash);
@@ -30,7 +30,7 @@ fs::path manifest_of(const fs::path& folder, const std::string& name) {
   return manifests / path / tag;
 }
 
-/// Returns Ollama's name of a manifest.
+/// Returns Ollama's name of the model that a manifest describes.
 std::string name_of(const fs::path& manifest) {
   const fs::path place = manifest.parent_path();
   const std::string own = concat(kHost, "/", kOwner, "/"), host = concat(kHost, "/");

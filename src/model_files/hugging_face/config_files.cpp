@@ -51,13 +51,13 @@ void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::objec
   reader.sort_unread();
 }
 
-/// Compares values; 1 equals 1.0.
+/// Returns whether two values are equal; 1 equals 1.0.
 bool is_same(const json::value& a, const json::value& b) {
   if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
   return a == b;
 }
 
-/// Whether the key describes the exported file instead of its base.
+/// Returns whether the key describes the exported file instead of its base.
 bool is_export_key(const std::string& key) {
   return key == "architectures" || key == "model_type" || key == "torch_dtype" ||
          key == "quantization_config" || key.ends_with("_token_id");

@@ -23,11 +23,11 @@ void add_token_ids(boost::json::object& config, std::optional<std::int32_t> end_
 /// (see with_named_floats). Throws DataError, also if it is not an object.
 boost::json::object parse_python_object(const std::string& text, const std::string& name);
 
-/// Reads such a file; adds the keys that are only in its text_config, as in a model of texts and
-/// images. Returns an empty object if there is no file.
+/// Reads such a file. Adds the keys that are only in its text_config, which models of texts and
+/// images have. Returns an empty object if there is no file.
 boost::json::object python_object_in(const FolderFiles& folder, const std::string& name);
 
-/// The model in a config.json, without dropout, with the keys by kind.
+/// The model that a config.json describes, without dropout, and the keys of the file by kind.
 struct ReadConfig {
   ModelConfig model;
   std::set<std::string> known{};       // requested keys
@@ -37,9 +37,9 @@ struct ReadConfig {
 ReadConfig read_hugging_face_config(const boost::json::object& config, const std::string& name,
                                     const ModelRegistry& registry);
 
-/// Merges `ours`, a config.json to write, with `base`, the model's original config.json: keeps
-/// base's keys whose meaning has not changed, and keys that no family reads. `written`: the
-/// config.json that would be written of a model. Throws DataError.
+/// Merges `ours`, a config.json to write, with `base`, the model's original config.json. Keeps the
+/// base's keys whose meaning has not changed, and keys that no family reads. `written` returns the
+/// config.json that would be written for a model. Throws DataError.
 boost::json::object config_over_base(
     boost::json::object ours, const boost::json::object& base, const std::string& name,
     const std::function<boost::json::object(const ModelConfig&)>& written,

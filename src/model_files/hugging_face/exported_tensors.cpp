@@ -29,7 +29,8 @@ bool begins_with_one_of(const std::string& name, const std::vector<std::string>&
       beginnings, [&](const std::string& beginning) { return name.starts_with(beginning); });
 }
 
-/// Collects parts of the files' tensors: a part begins a tensor or continues one.
+/// Collects the tensors of the files from parts. A part is a whole tensor, or one of several that
+/// are stored in a common tensor.
 class ExportedParts {
  public:
   explicit ExportedParts(std::vector<NamedTensor>& tensors) : tensors_(tensors) {}
@@ -64,7 +65,8 @@ void append_values(ExportedParts& parts, Parameter& parameter, const OriginFolde
   }
 }
 
-/// Throws DataError for stacked experts in a bitsandbytes form, which cannot express them.
+/// Adds the codes of a quantized weight. Throws DataError for stacked experts in a bitsandbytes
+/// form, which cannot express them.
 void append_codes(ExportedParts& parts, const Parameter& parameter, const QuantizedWeight& weight,
                   const OriginFolder& origin, const Stream& stream) {
   const std::vector<FileTensor>& in_files = parameter.in_files();
@@ -117,7 +119,7 @@ json::object OriginFolder::config_around(json::object text_config) const {
   if (!outer_) return text_config;
   json::object whole = *outer_;
   json::object& inner = whole[kTextConfig].get_object();
-  // In the object that has it, else among the text model's keys.
+  // Sets the key in the object that has it, else among the text model's keys.
   const auto set = [&](const char* key) {
     const json::value* value = text_config.if_contains(key);
     if (value == nullptr || value->is_null()) return;

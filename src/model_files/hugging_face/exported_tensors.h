@@ -19,15 +19,17 @@ class OriginFolder {
   /// of it. Throws MissingInput, DataError.
   OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& layout);
 
-  /// Returns the layout, for the original folder's outer model if there is one.
+  /// Returns the layout, with the prefix of the outer model if the original folder has one.
   const HuggingFaceLayout& layout() const { return layout_; }
   /// Returns whether the model is a part of the folder's model.
   bool is_part() const { return outer_.has_value(); }
-  /// Returns the whole config.json that contains the text model's.
+  /// Returns the whole config.json: the original one with `text_config` inside it, or `text_config`
+  /// alone if the model is not a part.
   boost::json::object config_around(boost::json::object text_config) const;
-  /// Returns tensors that belong to no part of the model.
+  /// Returns the tensors of the original folder that belong to no part of the model.
   std::vector<CopiedTensor> carried() const;
-  /// Returns whether it has such a vector with this name, which export then keeps in f32.
+  /// Returns whether the original folder has a vector of this name for which is_mixer_vector_in_f32
+  /// is true. Export then keeps it in f32.
   bool holds_in_f32(const std::string& name) const;
   /// Copies the files that configure the conversion of images and audio.
   void copy_processors(const std::filesystem::path& to) const;
@@ -43,8 +45,9 @@ class OriginFolder {
 Tensor rounded_to_bf16(const Tensor& values);
 /// Returns the form of the first quantized weight, a name of lora.base; empty if there is none.
 std::string quantization_of(Network& model);
-/// Returns the dtype of unquantized tensors in a quantized model, one for all since transformers
-/// computes in one: bf16 if that rounds nothing (only vectors are stored in f32), else f32.
+/// Returns the dtype of unquantized tensors in a quantized model: bf16 if that rounds none of the
+/// vectors, which alone are stored in f32, else f32. All these tensors have the same dtype, because
+/// transformers computes in one.
 DType unquantized_dtype(Network& model, const Stream& stream);
 /// Returns the tensors for model.safetensors, rounded to `dtype` or quantized, without adapters.
 std::vector<NamedTensor> exported_tensors(Network& model, const OriginFolder& origin, DType dtype,

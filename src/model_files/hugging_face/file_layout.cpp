@@ -6,12 +6,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Taps of a convolution stored with channels first; otherwise 1.
+/// Returns the taps of a convolution stored with channels first; otherwise 1.
 std::int64_t taps_of(const FileTensor& part) {
   return part.channels_first ? part.shape.elements() / (part.shape[0] * part.shape[1]) : 1;
 }
 
-/// Transposes each row's (taps, channels) here to (channels, taps) there, or back.
+/// Transposes each row from (taps, channels) in the model to (channels, taps) in the file, or back.
 void exchange_channels(const Tensor& to, const Tensor& from, const FileTensor& part,
                        TargetOrder side) {
   const std::int64_t channels = part.shape[1], taps = taps_of(part), columns = channels * taps;

@@ -92,7 +92,8 @@ std::string other_weights(const fs::path& folder) {
   return found.empty() ? "" : *found.begin();
 }
 
-/// Modules of an expert: whether it is the last one, and the index among the first ones.
+/// A module of an expert: its name, whether it is the expert's last map, and if not, its index
+/// among the first ones.
 struct ExpertModule {
   std::string_view name;
   bool is_last;
@@ -103,14 +104,15 @@ constexpr ExpertModule kModules[] = {{"gate_proj.weight", false, 0}, {"up_proj.w
                                      {"down_proj.weight", true, 0},  {"w1.weight", false, 0},
                                      {"w3.weight", false, 1},        {"w2.weight", true, 0}};
 
-/// Tensors with other names.
+/// Tensors that have other names in transformers 5.
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {".block_sparse_moe.gate.weight", ".mlp.gate.weight"},
     {".block_sparse_moe.router.layer.weight", ".block_sparse_moe.router.weight"},
     {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
     {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"}};
 
-/// Replaces a suffix of the name with another.
+/// Returns the name with its suffix `end` replaced by `other`; none if it does not have this
+/// suffix.
 std::optional<std::string> with_end(const std::string& name, std::string_view end,
                                     std::string_view other) {
   if (!name.ends_with(end)) return {};

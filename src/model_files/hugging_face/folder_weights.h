@@ -15,16 +15,16 @@ namespace hybrid_trainer {
 class FolderWeight {
  public:
   virtual ~FolderWeight() = default;
-  /// Returns f32 values in its shape on the host, padding rows 0; quantized modules are
-  /// dequantized. All functions throw DataError, IoError.
+  /// Returns the values as f32 on the host, in the weight's shape. Padding rows are 0. Quantized
+  /// modules are dequantized. All functions throw DataError, IoError.
   virtual Tensor values() const = 0;
   /// Reads the values to f32 `values` on the host.
   virtual void read(const Tensor& values) const = 0;
   /// Returns whether any module is quantized; for a GGUF file, whether all are.
   virtual bool is_quantized() const = 0;
-  /// Returns its modules' codes as stored, in the pool of `home`; quantizes other modules in the
-  /// folder's form. Returns a GGUF file's blocks if all modules have some, unread if
-  /// `home` is simulated.
+  /// Returns the codes of the weight's modules as stored, in the pool of `home`. Quantizes modules
+  /// without codes in the folder's form. For a GGUF file, all modules must have blocks, which are
+  /// returned, and which are not read if `home` is simulated.
   virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
 };
 
@@ -55,14 +55,15 @@ class HuggingFaceWeights {
   std::map<std::string, std::size_t> file_of_;  // index into files_, by tensor name
 };
 
-/// Returns the location of a tensor that is not stored under its usual name, because transformers 5
-/// wrote the folder with save_original_format=False: gates and ups of all experts in a layer are
-/// one tensor (experts, 2·inner, width), and the last maps another. Otherwise returns the tensor
-/// unchanged. `contains`: whether the folder has a tensor, by its name without prefix.
+/// Returns the location of a tensor in the folder. A tensor may not be stored under its usual name
+/// if transformers 5 wrote the folder with save_original_format=False: the gate and up maps of all
+/// experts in a layer are one tensor (experts, 2·inner, width), and the down maps another.
+/// Otherwise returns the tensor unchanged. `contains`: whether the folder has a tensor, by its name
+/// without prefix.
 FileTensor as_stored_by_version_5(const FileTensor& tensor, std::int64_t experts,
                                   const std::function<bool(const std::string& name)>& contains);
 
-/// A folder with the prefix of its layout and the form of its products.
+/// An open folder, with the prefix of its layout and the quantization of its products.
 struct OpenFolder {
   const HuggingFaceWeights& weights;
   std::string prefix;        // may be empty
@@ -75,7 +76,7 @@ struct OpenFolder {
   bool lacks(const FileTensor& part) const {
     return part.may_be_missing && !weights.contains(name_of(part));
   }
-  /// Returns the additional tensors of a part, a matrix, if it is quantized.
+  /// Returns the names of the additional tensors of a part if it is a quantized matrix.
   std::vector<std::string> keys_of(const FileTensor& part) const;
   /// Returns the names of all tensors of a part.
   std::vector<std::string> names_of(const FileTensor& part) const;

@@ -46,7 +46,8 @@ std::vector<std::int32_t> end_tokens_of(const FolderFiles& folder, const char* n
 
 constexpr std::int64_t kMaxBeams = 64;
 
-/// Reads the values of a folder's file, or of none. Null means absent.
+/// Reads the values of a folder's file. If there is no folder or file, all values are absent. Null
+/// means absent.
 class KeyReader {
  public:
   KeyReader(const ModelFolder* folder, const char* name) {
@@ -127,7 +128,8 @@ EarlyStopping search_end_in(const KeyReader& reader) {
   return EarlyStopping::kEnough;
 }
 
-/// Reads [[1, 50259], [2, null]]: consecutive positions in the text from 1 on, and their tokens.
+/// Reads a list of positions and tokens, [[1, 50259], [2, null]]. The positions in the text are
+/// consecutive and begin at 1.
 std::vector<std::optional<std::int32_t>> forced_in(const KeyReader& reader) {
   constexpr const char* kKey = "forced_decoder_ids";
   std::vector<std::optional<std::int32_t>> forced;
@@ -314,7 +316,7 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
     speech.forced = forced_in(of_model);
   if (!(keys.rules.repetition_penalty > 0))
     reader.fail("repetition_penalty", *reader.find("repetition_penalty"), "a number above 0");
-  std::set<std::string> unused;  // they affect sampling
+  std::set<std::string> unused;  // keys that affect only sampling
   if (!keys.draws.value_or(false)) unused = {"epsilon_cutoff", "eta_cutoff", "top_h", "typical_p"};
   keys.problems =
       sort_unread_keys(reader.object(), ForeignFile::kGenerationConfig, unused).problems;

@@ -16,8 +16,8 @@ inline constexpr std::size_t kMaxEndTokens = 1000;
 
 /// Returns special tokens from a model folder's config.json, as the text of a JSON object: its
 /// bos_token_id, eos_token_id, pad_token_id, decoder_start_token_id, forced_bos_token_id and
-/// forced_eos_token_id, and without a generation_config.json also the other keys that affect
-/// generation (GenerationKeys); empty if there is no such file. Throws DataError.
+/// forced_eos_token_id. Without a generation_config.json, also returns the other keys that affect
+/// generation (GenerationKeys). Returns "" if there is no config.json. Throws DataError.
 std::string token_ids_in(const ModelFolder& folder);
 
 /// Returns the tokens that end a text, from eos_token_id (one or a list) of generation_config.json
@@ -37,7 +37,8 @@ struct GenerationKeys {
   std::int64_t beams = 1;                  // num_beams
   double length_penalty = 1;
   EarlyStopping search_end = EarlyStopping::kGuess;  // early_stopping
-  /// Excludes lengths and tokens that depend on the text or its end.
+  /// Rules for the generated tokens, without the lengths and tokens that depend on the text or its
+  /// end.
   TokenConstraints rules{};
   std::int64_t most = 0, max_new_tokens = 0;  // max_length, max_new_tokens; 0: not given
   std::optional<bool> draws{};                // do_sample
@@ -51,28 +52,30 @@ struct GenerationKeys {
     std::string language{}, task{};                                 // in the file's notation
     bool timestamps = false;                                        // return_timestamps
     std::optional<std::int32_t> latest_first_time{};                // max_initial_timestamp_index
-    /// forced_decoder_ids: the tokens from the second one on; none if the model chooses.
+    /// forced_decoder_ids: the tokens of a text from the second one on. An element is none if the
+    /// model chooses that token.
     std::vector<std::optional<std::int32_t>> forced{};
   } speech{};
 
   /// "bad_words_ids: got …, want …": unsupported keys.
   std::vector<std::string> problems{};
 
-  /// Returns the longest length of a text, including a beginning of `begun` tokens.
+  /// Returns the maximum length of a text, including the `begun` tokens at its beginning.
   std::int64_t longest(std::int64_t begun, std::int64_t context) const;
   /// Throws DataError, naming the problems, if there are any.
   void require_honored() const;
 };
 
-/// Reads generation_config.json of the first folder that has one, else config.json likewise, as
-/// transformers does. Start and end tokens, and forced tokens used without language and task, may
-/// be in either. A GGUF file has none. Throws DataError for values of the wrong type.
+/// Reads generation_config.json of the first folder that has one, as transformers does. If none has
+/// one, reads config.json of the first folder that has one. Start and end tokens, and forced tokens
+/// used without language and task, may be in either file. If there is neither file, reads the
+/// sampling settings of the first GGUF file. Throws DataError for values of the wrong type.
 GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders);
 
 /// Throws DataError if the tokenizer has more tokens than the model's table. Null is accepted.
 void check_tokenizer_fits(const Tokenizer* tokenizer, const ModelConfig& model);
-/// Writes generation_config.json and, for a BPE, the tokenizer's files, which may write another
-/// one. `token_ids`: see src/model_files/hugging_face/generation_config.h.
+/// Writes generation_config.json and, for a BPE, the tokenizer's files, which may replace that
+/// generation_config.json. `token_ids`: see src/model_files/hugging_face/generation_config.h.
 void write_token_files(const Tokenizer* tokenizer, const ModelConfig& model,
                        const std::string& token_ids, const std::string& folder);
 

@@ -51,7 +51,7 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
                     {{"format", "pt"}}, origin.carried());
 }
 
-/// Whether both tensors contain the same numbers.
+/// Returns whether both tensors contain the same numbers.
 bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::string& b) {
   const SafetensorsFile &of_a = weights.file_of(a), &of_b = weights.file_of(b);
   const SafetensorsEntry &x = of_a.entry(a), &y = of_b.entry(b);
@@ -67,7 +67,8 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return true;
 }
 
-/// Returns the nearest name, or "" if only numbers differ: a layer or expert is missing then.
+/// Returns the nearest name, or "" if only numbers differ, because then a layer or expert is
+/// missing.
 std::string misspelt(const std::string& name, const std::vector<std::string>& known) {
   const auto without_numbers = [](std::string text) {
     std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
@@ -149,9 +150,9 @@ std::string spread_letters(const std::string& period, std::int64_t layers) {
   return letters;
 }
 
-/// Throws DataError, naming each size that differs between the folder's model and ours. Compares
-/// the window only for families whose folders have it; no folder has block patterns. Rotary
-/// positions have no weights.
+/// Throws DataError naming each size that differs between the folder's model and ours. Compares the
+/// window only for families whose folders store it. Ignores block patterns, which no folder stores,
+/// and settings of rotary positions, which have no weights.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const ModelFamily& family,
                  const std::string& folder, TokenTables tables) {
   const HuggingFaceLayout& layout = family.hugging_face;
@@ -181,7 +182,8 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
   if (!problems.empty()) throw DataError(concat(folder, " contains another model:", problems));
 }
 
-/// Warns of heads with e^A_log beyond f32, which forget everything at each token: probably a fault.
+/// Warns of heads with e^A_log beyond f32. They forget everything at each token, which is probably
+/// a fault.
 void warn_of_endless_decay(const std::string& folder, const std::string& name,
                            const FolderWeight& weight) {
   constexpr double kMaxLogRate = 88.7;  // f32 overflows from e^88.73 on
@@ -195,8 +197,9 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
                         " heads: the decay overflows, so these heads keep nothing of the text"));
 }
 
-/// Whether the files have a separate head although config.json ties it, as after merging adapters
-/// that trained either table. transformers 5 opens it this way, too.
+/// Returns whether the files have a separate head although config.json ties it. This happens after
+/// merging adapters that trained the head or the token table. transformers 5 also opens such a
+/// folder with a separate head.
 bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
   if (layout.tied_head.empty() || folder.is_gguf() || !folder.has_weights()) return false;
   try {
@@ -232,7 +235,7 @@ void require_model(const ModelFolder& model) {
                          shell_path(path), " --merge --output MERGED"));
 }
 
-/// Warns of unknown generation keys; sampling does not concern the model.
+/// Warns of unknown generation keys only, because sampling does not concern the model.
 void warn_of_generation_keys(const FolderFiles& folder) {
   constexpr const char* kFile = "generation_config.json";
   if (!folder.contains(kFile)) return;

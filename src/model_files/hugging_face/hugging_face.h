@@ -12,13 +12,13 @@ namespace hybrid_trainer {
 /// Writes config.json, generation_config.json, model.safetensors (with the family's names and
 /// layouts, without padding rows and adapters), and the tokenizer's files if it is a BPE. Tensors
 /// are rounded to `dtype`, f32 or bf16. Quantized weights are written as stored, with bitsandbytes'
-/// keys, and the others in bf16 if that rounds none of the vectors, else in f32. Special tokens
-/// have the ids in `token_ids`, or else the end-of-text token's id
+/// keys; the other weights of such a model are written in bf16 if that rounds none of the vectors,
+/// else in f32. Special tokens have the ids in `token_ids`, or else the end-of-text token's id
 /// (src/model_files/hugging_face/generation_config.h). `origin`, the model's original folder,
 /// supplies parts that the model does not have: a vision model with its configuration and
 /// processors. `base_config`, the original config.json, supplies all values that the model does not
-/// change. The folder appears completely or not at all. Throws CannotCreate if `folder` exists and
-/// is not empty or cannot be made, DataError if the tokenizer is not the model's, IoError.
+/// change. The folder appears completely or not at all. Throws CannotCreate if `folder` cannot be
+/// made, or exists and is not empty; DataError if the tokenizer is not the model's; IoError.
 void export_hugging_face(Network& network, const ModelConfig& model, const Tokenizer* tokenizer,
                          const std::filesystem::path& folder, const Stream& stream,
                          const ModelRegistry& registry = model_families(),
@@ -65,10 +65,11 @@ inline void read_hugging_face_weights(const ModelFolder& folder, LanguageModel& 
 
 /// Receives one weight.
 using WeightCallback = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
-/// Source of token table and head: the folder, or an adapter that replaces both later; until then
-/// they are zeros with the model's number of rows.
+/// Source of the token table and the head: the folder, or an adapter that replaces both later.
+/// Until an adapter replaces them, they are zeros with the model's number of rows.
 enum class TokenTables { kRead, kReplaced };
-/// Reads one weight after another, for a model whose own weights need no memory.
+/// Reads one weight after another and passes it to `take`, so that the model's own weights need no
+/// memory.
 void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const WeightCallback& take,
                                const ModelRegistry& registry = model_families(),

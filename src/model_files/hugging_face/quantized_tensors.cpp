@@ -72,7 +72,7 @@ std::string format_name(const std::string& name) {
   throw DataError(concat(weights.file_of(name).path(), ": ", name, ": ", problem));
 }
 
-/// Reads the wanted number of elements, stored in any shape.
+/// Reads a tensor of `elements` elements, stored in any shape.
 Tensor read_flat(const HuggingFaceWeights& weights, const std::string& name, DType dtype,
                  std::int64_t elements) {
   const SafetensorsFile& file = weights.file_of(name);
@@ -96,7 +96,7 @@ void check_table(const HuggingFaceWeights& weights, const std::string& name,
     refuse(weights, name, "is another table than bitsandbytes' own");
 }
 
-/// Checks the settings stored with the tensors; returns the offset.
+/// Checks the settings stored with the tensors. Returns the offset of quantized magnitudes, or 0.
 float read_state(const HuggingFaceWeights& weights, const std::string& name,
                  const std::string& form, std::int64_t rows, std::int64_t columns, bool is_nested) {
   const std::string key = state_name(name, form);

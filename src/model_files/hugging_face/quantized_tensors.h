@@ -20,9 +20,10 @@ kernels::MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weight
                                                 const std::string& name, const FileTensor& part,
                                                 std::int64_t columns, const Stream& home);
 
-/// Matrices in bitsandbytes' format in safetensors files, by names of lora.base.
+/// Matrices in bitsandbytes' format in safetensors files. Formats have the names of lora.base.
 
-/// Returns the additional tensors that `name`, X.weight, must have in a folder if quantized.
+/// Returns the names of the additional tensors that the folder must have for the matrix `name`,
+/// X.weight, if it is quantized; else none.
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form);
 

@@ -61,7 +61,7 @@ Moments moments_of(const Tensor& matrix) {
   return {mean, std::sqrt(squares / count)};
 }
 
-/// Returns the columns of one of `parts` equal parts.
+/// Returns the columns in part number `part` of `parts` equal parts.
 Tensor part_of_columns(const Tensor& whole, std::int64_t part, std::int64_t parts) {
   const std::int64_t rows = whole.size(0), columns = whole.size(1) / parts;
   const Tensor own = host_tensor({rows, columns});
@@ -100,7 +100,8 @@ void add_noise(const Tensor& matrix, const ExpertMatrix& which, const Upcycling&
   });
 }
 
-/// Returns the inner columns to redraw, the same in all matrices of an expert.
+/// Returns whether to redraw each inner column. The choice is the same for all matrices of an
+/// expert.
 std::vector<bool> reinitialized_columns(const ExpertMatrix& which, const Upcycling& requested,
                                         std::int64_t intermediate_size) {
   const RandomKey key = key_of(requested, which, RandomStream::kColumns);
@@ -113,7 +114,7 @@ std::vector<bool> reinitialized_columns(const ExpertMatrix& which, const Upcycli
 }
 
 /// Drop-upcycling (Nakamura et al. 2025): redraws columns from a normal distribution with the
-/// matrix's mean and deviation.
+/// matrix's mean and standard deviation.
 void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& requested) {
   const bool by_rows = which.part != ExpertPart::kDown;
   const std::int64_t columns = matrix.size(1);
@@ -345,7 +346,7 @@ class MixturePlan {
     const std::int64_t inner = dense_.model.intermediate_size / asked_.shards,
                        width = dense_.model.width;
     const bool is_last = which.part == ExpertPart::kDown;
-    if (is_last)  // each shard's router weight is its copy's, divided by the number of shards
+    if (is_last)  // the router gives each shard its copy's weight / shards
       which.scale = static_cast<double>(asked_.shards) * (mixture_.has_shared ? kSharedWeight : 1);
     add_lazy_tensor(name + ".weight", is_last ? Shape{width, inner} : Shape{inner, width},
                     [&requested = asked_, &file = dense_.weights.file_of(from), from, which] {

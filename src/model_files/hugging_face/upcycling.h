@@ -13,7 +13,7 @@ struct Upcycling {
   /// Must divide experts and chosen.
   std::int64_t shards = 1;
   double redraw = 0;  // share of each expert's inner columns that is redrawn
-  double noise = 0;   // deviation of added noise, relative to the matrix's own deviation
+  double noise = 0;   // standard deviation of added noise, relative to the matrix's
   std::uint64_t seed = 1;
 };
 

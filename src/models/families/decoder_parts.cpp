@@ -37,7 +37,8 @@ Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
   return attention;
 }
 
-/// Losses are means over the layers with experts.
+/// Divides the losses' factors by the number of layers with experts, so that the losses are means
+/// over these.
 RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
   const ExpertConfig& experts = config.experts;
   std::int64_t layers = 0;

@@ -13,7 +13,8 @@ ProductFiles gated_attention_files(const ModelConfig& config) {
   return files;
 }
 
-/// Rows per key head: its queries and keys, then the values and gates of its heads; their b and a.
+/// Files order the rows by key head. in_proj_qkvz has the head's queries and keys, then the values
+/// and gates of its value heads; in_proj_ba has the b and a of these.
 ProductFiles qwen3_next_mixer_files(const ModelConfig& config) {
   const StateSpaceConfig& sizes = config.state_space;
   const std::int64_t keys = sizes.groups, shared = sizes.heads / keys;
@@ -28,7 +29,7 @@ ProductFiles qwen3_5_mixer_files(const ModelConfig&) {
   return {.first = {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}, .last = "out_proj"};
 }
 
-/// Settings shared by both families.
+/// Returns the settings that both families share.
 HybridDecoder qwen(const char* name, const char* title) {
   return {.name = name,
           .title = title,
@@ -114,7 +115,8 @@ ModelFamily qwen3_next_family() {
   HybridDecoder kind = qwen("qwen3_next", "Qwen3-Next");
   kind.files.mixer_products = qwen3_next_mixer_files;
   kind.layout = with_attention("qwen3_next", "Qwen3NextForCausalLM", qwen3_next_keys);
-  kind.layout.unadaptable = {"gate_proj", "up_proj", "down_proj"};  // PEFT takes them for experts'
+  /// PEFT mistakes these for experts.
+  kind.layout.unadaptable = {"gate_proj", "up_proj", "down_proj"};
   kind.layout.carried = {"mtp."};
   return hybrid_decoder_family(kind);
 }

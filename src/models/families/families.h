@@ -4,14 +4,14 @@
 
 namespace hybrid_trainer {
 
-/// Rows of the registry. Attention: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023),
+/// Entries of the registry. Attention: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023),
 /// Mistral 7B (Jiang et al. 2023), Qwen2 and 2.5 (Yang et al. 2024), Qwen3 (Yang et al. 2025),
-/// Gemma 2 and the text models of Gemma 3 (Gemma Team 2024, 2025). Recurrent: Mamba-2 (Dao & Gu
-/// 2024), Granite 4 (IBM 2025), Bamba (IBM 2024), Qwen3-Next and the text models of Qwen3.5 (Qwen
-/// Team 2025, 2026), and our own, the last one. Experts: Mixtral (Jiang et al. 2024), Qwen1.5-MoE
-/// and Qwen2 (Qwen Team 2024), Qwen3 (Yang et al. 2025), OLMoE (Muennighoff et al. 2024), Granite 3
-/// (IBM 2024), gpt-oss (OpenAI 2025). Encoder-decoder: Whisper (Radford et al. 2022) and BART
-/// (Lewis et al. 2020). Images: ViT (Dosovitskiy et al. 2021).
+/// Gemma 2 and the text models of Gemma 3 (Gemma Team 2024, 2025). Recurrent: Mamba-2
+/// (Dao & Gu 2024), Granite 4 (IBM 2025), Bamba (IBM 2024), Qwen3-Next and the text models of
+/// Qwen3.5 (Qwen Team 2025, 2026), and our own semiseparable models. Experts: Mixtral (Jiang et al.
+/// 2024), Qwen1.5-MoE and Qwen2 (Qwen Team 2024), Qwen3 (Yang et al. 2025), OLMoE (Muennighoff et
+/// al. 2024), Granite 3 (IBM 2024), gpt-oss (OpenAI 2025). Encoder-decoder: Whisper (Radford et al.
+/// 2022) and BART (Lewis et al. 2020). Images: ViT (Dosovitskiy et al. 2021).
 ModelFamily gpt2_family();
 ModelFamily llama_family();
 ModelFamily mistral_family();

@@ -115,7 +115,7 @@ ResolventMixer::Spec resolvent_of(const HybridDecoder& kind, const ModelConfig& 
           .files = kind.files.mixer_products(config)};
 }
 
-/// A layer: its mixer, and the feed-forward branch if the family has one.
+/// Makes a layer from its mixer and the feed-forward branch, if the family has one.
 LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchSpec mixer) {
   LayerSpec layer{std::move(mixer)};
   if (!kind.has_feed_forward) return layer;
@@ -204,7 +204,8 @@ std::vector<LetterWord> with_words(const std::string& letters) {
   return words;
 }
 
-/// Adds a problem for letters that the family does not have, or only for the other direction.
+/// Adds a problem for letters that the family does not support, or supports only in decoders or
+/// only in encoders.
 void collect_letter_problems(const HybridDecoder& kind, const ModelConfig& config,
                              std::vector<std::string>& problems) {
   const std::string& letters = letters_of(kind, config);
@@ -235,7 +236,8 @@ void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& 
                             " tokens has at most that rank"));
 }
 
-/// Adds a problem for tables by position as long as a context for constant-size states.
+/// Adds a problem if tables by position would be too long, as with a context chosen for
+/// constant-size states.
 void collect_table_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   constexpr std::int64_t kMaxRows = 1 << 16;
   if (config.context <= kMaxRows || config.mixers.find('p') == std::string::npos) return;
@@ -267,7 +269,8 @@ void collect_attention_problems(const ModelConfig& config, std::vector<std::stri
   }
 }
 
-/// Adds a problem for families whose folders describe rotation by a single word.
+/// Adds a problem for partial rotation in families whose folders only describe whether heads
+/// rotate.
 void collect_rotation_problems(const HybridDecoder& kind, const ModelConfig& config,
                                std::vector<std::string>& problems) {
   if (!kind.rotates_all_or_none || config.rotary_share == 0 || config.rotary_share == 1) return;

@@ -43,11 +43,11 @@ struct HybridDecoder {
   std::vector<ModelPreset> presets{};
 };
 
-/// Makes the registry's row.
+/// Makes the family's entry in the registry.
 ModelFamily hybrid_decoder_family(const HybridDecoder& kind);
 
-/// Keys of config.json that families with attention mixers begin with, and their folders. Keys and
-/// defaults as in transformers 5.24.
+/// The first keys of config.json in families with attention mixers, and the layout of their
+/// folders. Keys and defaults are the same as in transformers 5.24.
 void sizes_with_attention(ConfigKeys& keys, ModelConfig& model);
 HuggingFaceLayout with_attention(const char* model_type, const char* architecture,
                                  void (*keys)(ConfigKeys& keys, ModelConfig& model));

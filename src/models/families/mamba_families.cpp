@@ -24,7 +24,7 @@ std::vector<ModelPreset> mamba_presets() {
            50288}};
 }
 
-/// Mamba-2 mixers with attention in some layers, without rotation.
+/// Returns a model of Mamba-2 mixers with attention in some layers, without rotation.
 ModelConfig granite(std::int64_t layers, std::int64_t width, std::int64_t heads,
                     std::int64_t kv_heads, std::int64_t intermediate_size) {
   return {.family = "granitemoehybrid",
@@ -38,7 +38,7 @@ ModelConfig granite(std::int64_t layers, std::int64_t width, std::int64_t heads,
           .rotary_share = 0};
 }
 
-/// Returns m for all layers except attention at these.
+/// Returns the letters of the layers: a (attention) for the layers `at`, m for all others.
 std::string with_attention_at(std::int64_t layers, std::initializer_list<std::size_t> at) {
   std::string mixers(static_cast<std::size_t>(layers), 'm');
   for (const std::size_t layer : at) mixers[layer] = 'a';
@@ -67,7 +67,7 @@ std::vector<ModelPreset> granite_presets() {
           {"granite-4.0-h-1b", large, 4, 1024, "adamw", 3e-4, 100352}};
 }
 
-/// Keys of checkpoints on the Hub that the classes do not have.
+/// Accepts keys of checkpoints on the Hub that transformers' classes do not have.
 void mamba_extras(ConfigKeys& keys) {
   keys.inert({"A_init_range",           "A_initializer_range",   "conv_init",
               "conv_initializer_range", "emb_initializer_range", "init_method",

@@ -11,7 +11,7 @@ namespace {
 
 bool has_experts(const RotaryDecoder& kind) { return kind.experts.has_value(); }
 
-/// Whether layers may have a feed-forward branch.
+/// Returns whether layers may have a feed-forward branch.
 bool has_feed_forward(const RotaryDecoder& kind) {
   return !has_experts(kind) || kind.experts->keys.has_dense_layers;
 }
@@ -104,7 +104,7 @@ LayerSpec layer_of(const RotaryDecoder& kind, const Attention::Spec& attention, 
 /// Returns the letter of the same layer with experts.
 char with_experts(char letter) { return letter == 'w' ? 'W' : 'A'; }
 
-/// Layers by letter: w with a window, a without; uppercase with experts.
+/// Returns the kinds of layers by letter: w with a window, a without; uppercase with experts.
 std::map<char, LayerSpec> kinds_of(const RotaryDecoder& kind, const ModelConfig& config,
                                    const std::shared_ptr<RotaryTable>& angles,
                                    const std::shared_ptr<RotaryTable>& of_windows,

@@ -50,7 +50,7 @@ struct RotaryDecoder {
   GgufLayout gguf{};
 };
 
-/// Makes the registry's row.
+/// Makes the family's entry in the registry.
 ModelFamily rotary_decoder_family(const RotaryDecoder& kind);
 
 }  // namespace hybrid_trainer

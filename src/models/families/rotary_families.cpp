@@ -39,7 +39,7 @@ std::vector<ModelPreset> qwen3_presets() {
   return {{"qwen3-0.6b", model, 4, 1024, "adamw", 3e-4, 151936}};
 }
 
-/// Settings shared by both families.
+/// Returns the settings that both families share.
 RotaryDecoder gemma(const char* name, const char* title, const char* architecture) {
   return {.name = name,
           .title = title,

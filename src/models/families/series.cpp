@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A temporal convolution over the window, a transformer, a mean, and one output number.
+/// Makes a temporal convolution over the window, a transformer, a mean, and one output number.
 std::unique_ptr<Network> series_make(const ModelConfig& config, std::uint64_t seed,
                                      const Stream& stream) {
   const graph::Transformer blocks{.layers = config.layers,

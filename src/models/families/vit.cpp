@@ -69,8 +69,8 @@ LayerSpec vit_layer(const ModelConfig& config) {
            .make = branch_of<FeedForward>(feed_forward)}};
 }
 
-/// Patches of images (B, size, size, 3), preceded by a class token, attention blocks, and a linear
-/// map from the class token's channels to logits.
+/// Makes a network of images (B, size, size, 3): patches preceded by a class token, attention
+/// blocks, and a linear map from the class token's channels to logits.
 std::unique_ptr<Network> vit_make(const ModelConfig& config, std::uint64_t seed,
                                   const Stream& stream) {
   const std::int64_t size = config.vision.image_size, patch = config.vision.patch_size;
@@ -147,7 +147,7 @@ void read_side(ConfigReader& reader, std::int64_t& to, const char* key, std::int
   to = (*sides)[0].get_int64();
 }
 
-/// Parses a whole text as a number; none if it is not one.
+/// Parses the text as a number; none if any part of it is not one.
 std::optional<std::int64_t> whole_number(std::string_view text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -182,7 +182,8 @@ void read_labels(ConfigReader& reader, ModelConfig& model) {
 }
 
 /// Reads image_size and patch_size, each a number or two equal ones, and the classes from id2label.
-/// Without it, they are LABEL_0 and so on, num_labels of them or two, as in transformers.
+/// If that is missing, the classes are LABEL_0 and so on, num_labels of them, or two without
+/// num_labels, as in transformers.
 void read_pictures(ConfigReader& reader, ModelConfig& model) {
   read_side(reader, model.vision.image_size, "image_size", kImageSize);
   read_side(reader, model.vision.patch_size, "patch_size", kPatchSize);

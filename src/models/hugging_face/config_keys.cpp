@@ -13,7 +13,7 @@ namespace json = boost::json;
 
 namespace {
 
-/// Returns a whole number as an integer, since transformers distinguishes the two.
+/// Returns an integer if the number is whole, since transformers distinguishes integers and floats.
 ConfigValue whole(double value) {
   if (!holds_number<std::int64_t>(value) || std::trunc(value) != value) return value;
   return narrow<std::int64_t>(value);
@@ -29,11 +29,12 @@ double rounded_to_digits(double value, int digits) {
   return value;
 }
 
-/// Returns 1/√x in 14 digits, so that 32 is read and written as 32.
+/// Returns x, given 1/√x, rounded to 14 digits, so that 32 is read and written as 32.
 double of_reciprocal_root(double there) { return rounded_to_digits(1 / (there * there), 14); }
 double of_reciprocal(double there) { return 1 / there; }
 
-/// Returns a member's value in its key, in the fewest digits that represent it.
+/// Returns `there`, the number in the file, rounded to the fewest digits from which of() still
+/// gives the member's value.
 double round_to_few_digits(double there, double value, double (*of)(double there)) {
   for (const int digits : {13, 15}) {
     const double few = rounded_to_digits(there, digits);

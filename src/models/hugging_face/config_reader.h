@@ -19,8 +19,8 @@ class ConfigReader {
   explicit ConfigReader(const boost::json::object& object, std::string path = "")
       : object_(object), path_(std::move(path)) {}
 
-  /// Reads a key; an absent one or null means `missing`, without which it is required. Alternative
-  /// keys are separated by '|'.
+  /// Reads a key. An absent key or null means `missing`; if there is none, the key is required.
+  /// Alternative keys are separated by '|'.
   template <class T>
   void read(T& to, const std::string& keys, std::optional<double> missing) {
     const boost::json::value* value = find(keys);
@@ -32,7 +32,7 @@ class ConfigReader {
       refuse(keys, *value, wanted(to)), to = 1;
     }
   }
-  /// Reads a key; null means 0, an absent key `missing`.
+  /// Reads a key; null means 0, and an absent key means `missing`.
   template <class T>
   void read_nullable(T& to, const std::string& key, double missing) {
     const boost::json::value* value = object_.if_contains(key);
@@ -46,7 +46,8 @@ class ConfigReader {
   /// Returns the object under the key, or nullptr; reports a problem for other types except null.
   const boost::json::object* find_object(const std::string& key);
   void know(const std::string& key) { known_.insert(key); }
-  /// Sorts keys that were not requested: into problems if they affect results, else unknown ones.
+  /// Adds each key that was not requested to the problems if it affects results, otherwise to the
+  /// unknown keys.
   void sort_unread(ForeignFile file = ForeignFile::kConfig);
   void refuse(const std::string& key, const boost::json::value& value, const std::string& wanted);
   void problem(const std::string& text) { problems_ += "\n" + text; }

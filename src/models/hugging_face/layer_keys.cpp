@@ -50,7 +50,8 @@ std::string letters_of_interval(ConfigReader& reader, std::int64_t layers, char 
   return letters;
 }
 
-/// Checks that heads times channels equal the inner width, which expand gives.
+/// Reads the head size. Adds a problem if heads · head size differs from the inner width, which is
+/// expand · width.
 void read_head_size(ConfigReader& reader, ModelConfig& model, const MambaKeys& keys) {
   std::int64_t expand = 2;
   reader.read(expand, keys.expand, 2);
@@ -229,7 +230,7 @@ void write_layers(json::object& config, const ModelConfig& model) {
   config[kSparseStep] = 1;
 }
 
-/// Rejects experts unless the folder, or all of its layers, are dense.
+/// Rejects a file unless it has no experts or all of its layers are dense.
 void refuse_experts(ConfigReader& reader, std::int64_t layers, const std::string& count,
                     double missing_count) {
   const json::value* value = reader.find(count);

@@ -6,15 +6,16 @@ namespace hybrid_trainer {
 
 /// Groups of keys of config.json that families share, called after ConfigKeys::fit.
 
-/// Rotary embedding: writes transformers 4's rope_theta and rope_scaling, which 5 reads too; also
-/// reads 5's rope_parameters.
+/// Rotary embedding: writes transformers 4's rope_theta and rope_scaling, which version 5 also
+/// reads; reads version 5's rope_parameters too.
 struct RotaryKeys {
   double theta = 1e4;  // if rope_theta is missing
   /// ModelConfig::window_rope_theta; version 5: by layer type (Gemma 3)
   bool windows_have_own = false;
   std::optional<double> share{};        // if partial_rotary_factor is missing; none: no such key
   bool share_is_in_parameters = false;  // the key is ignored outside rope_parameters
-  bool wants_scaling = false;  // without rope_scaling transformers scales angles, which is rejected
+  /// A file without rope_scaling is rejected, since transformers would scale its angles.
+  bool wants_scaling = false;
 };
 void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary);
 
@@ -38,12 +39,12 @@ void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
 enum class MixerKeys {
   kLayerTypes,         // layer_types
   kAttentionLayers,    // attn_layer_indices
-  kAttentionInterval,  // layer_types, or full_attention_interval: one in this number
+  kAttentionInterval,  // layer_types, or full_attention_interval n: every n-th layer
 };
 void mixer_keys(ConfigKeys& keys, ModelConfig& model, MixerKeys mixers, char mixer);
 
-/// Channels of a Mamba-2 head ("auto" or missing: from expand and the width), and the limits of its
-/// steps. Writing throws DataError if there is no key for the heads.
+/// Channels of a Mamba-2 head, computed from expand and the width if the key is missing or "auto",
+/// and the limits of its steps. Writing throws DataError if there is no key for the heads.
 struct MambaKeys {
   const char *head_size, *expand;
   std::optional<double> missing_head_size{};
@@ -58,18 +59,19 @@ struct ExpertKeys {
   /// Values of missing keys.
   std::int64_t missing_count = 0, missing_chosen = 0, missing_intermediate_size = 0;
   bool zero_means_dense = false;  // a count of 0 means dense
-  /// Key for normalizing the chosen experts' weights: off if missing, on in families without it.
+  /// Key for normalizing the chosen experts' weights. A missing key means no; families without such
+  /// a key always normalize.
   std::string sums_to_one{};
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
   double missing_balance = 0.001;  // if router_aux_loss_coef is missing
   std::string gate_limit{};        // 7 if the key is missing
 };
 void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& experts);
-/// Number of experts in a family without mixtures: folders, or all their layers, must be dense.
+/// Key for the number of experts in a family without mixtures: all layers must be dense.
 void no_expert_keys(ConfigKeys& keys, const ModelConfig& model, const std::string& count,
                     double missing_count);
 
-/// Granite's four factors.
+/// Keys for Granite's four factors.
 void scale_keys(ConfigKeys& keys, ModelConfig& model);
 /// initializer_range and attention_dropout, written for decoders with attention.
 void written_of_attention(ConfigKeys& keys, const ModelConfig& model);

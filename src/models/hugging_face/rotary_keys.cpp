@@ -97,7 +97,8 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys
     model.rotary_share = *keys.share;
     reader.know("partial_rotary_factor");
   }
-  // transformers uses rope_scaling instead of rope_parameters, and on top of full_attention.
+  // transformers reads rope_scaling instead of rope_parameters, but in addition to
+  // rope_parameters.full_attention.
   if (parameters != nullptr && (scaling == nullptr || of_windows != nullptr))
     read_rope(reader, *parameters, "rope_parameters", model.rope_theta, model.rope_scaling,
               model.context, share);

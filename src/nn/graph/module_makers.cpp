@@ -17,7 +17,8 @@ struct Ranks {
 constexpr Ranks kPlaces{3, 5, "one to three dimensions of space and channels"},
     kTokens{3, 3, "tokens and channels"};
 
-/// Makes a module by make(name, input, stream). Throws ShapeMismatch for an unsupported input.
+/// Returns a maker that calls make(name, input, stream) and throws ShapeMismatch for an unsupported
+/// input.
 template <class Make>
 ModuleMaker reading(const Ranks& ranks, Make make) {
   return [ranks, make = std::move(make)](const ModuleName& name, const Shape& input,
@@ -29,7 +30,7 @@ ModuleMaker reading(const Ranks& ranks, Make make) {
   };
 }
 
-/// Makes a module without parameters over spatial windows.
+/// Returns a maker of modules without parameters over spatial windows.
 template <class M, class... Arguments>
 ModuleMaker over_places(const Arguments&... arguments) {
   return reading(kPlaces, [=](const ModuleName&, const Shape&, const Stream&) {

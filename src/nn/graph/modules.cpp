@@ -47,7 +47,7 @@ Tensor ModuleSequence::forward(const Tensor& x, ActivationTape& tape, const Stre
   return sum;
 }
 
-/// Without `requires_gradient`, skips the gradient of x and returns an undefined tensor.
+/// Returns the gradient of x; skips it and returns an undefined tensor unless `requires_gradient`.
 Tensor ModuleSequence::backward(Tensor dy, bool requires_gradient, ActivationTape& tape,
                                 const Stream& stream) {
   for (std::size_t i = modules_.size(); i-- > 1;) dy = modules_[i]->backward(dy, tape, stream);

@@ -57,7 +57,7 @@ class ModuleSequence final : public Module {
   void visit_linears(const LinearVisitor& visit) override {
     for (const auto& module : modules_) module->visit_linears(visit);
   }
-  /// FLOPs per example.
+  /// Returns the FLOPs per example.
   TokenFlops flops(bool requires_gradient);
   const Module& first() const { return *modules_.front(); }
 
@@ -68,10 +68,11 @@ class ModuleSequence final : public Module {
   std::vector<Shape> outputs_;  // of each module, for one example
 };
 
-/// Returns whether x is i32, such as for a table; otherwise it is activations.
+/// Returns whether the module reads i32 tokens, as a table does, and not activations.
 bool reads_tokens(const Module& module);
 
-/// FLOPs for one example with result `output`: two per matrix weight and position for each product.
+/// Returns the FLOPs for one example with result `output`: two per matrix weight and position for
+/// each product.
 TokenFlops flops_of(Module& module, const Shape& output, bool requires_gradient);
 
 /// Reshapes each example. Has no parameters.

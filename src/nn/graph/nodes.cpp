@@ -136,7 +136,7 @@ class Concatenation final : public Part {
     for (int i = 0; i < shape.rank(); ++i) other.append(i == dimension_ ? size : shape[i]);
     return other;
   }
-  /// Returns x as one row per position before the dimension.
+  /// Returns x as a matrix with one row per index of the dimensions before `dimension_`.
   Tensor joined(const Tensor& x) const {
     std::int64_t rows = 1;
     for (int i = 0; i < dimension_; ++i) rows *= x.size(i);
@@ -171,7 +171,7 @@ class Sum final : public Part {
     for (const PartInput& input : inputs.subspan(2)) kernels::add(y, y, input.tensor, stream);
     return y;
   }
-  /// Returns copies of dy, and dy itself as the last.
+  /// Returns copies of dy, and dy itself as the last gradient.
   std::vector<Tensor> backward(const Tensor& dy, PartInputs inputs, ActivationTape&,
                                const Stream& stream) override {
     std::vector<Tensor> gradients(inputs.size());

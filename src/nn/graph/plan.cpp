@@ -37,7 +37,7 @@ struct ProbeInput {
 struct Probed {
   Shape output;
   double kept = 0;
-  double least = 0;  // if it is recomputed
+  double least = 0;  // numbers saved if it is recomputed
 };
 
 /// Counts the saved numbers, except for tensors of the batch, which exist anyway.
@@ -82,7 +82,7 @@ Probed probe(const PartMaker& make, const ModuleName& name, const std::vector<Pr
   return probed;
 }
 
-/// Whether the pattern matches: "video.*" matches "video" and "video.cnn".
+/// Returns whether the pattern matches: "video.*" matches "video" and "video.cnn".
 bool matches(const std::string& name, const std::string& pattern) {
   return matches_pattern(name, pattern) || matches_pattern(name + ".", pattern);
 }
@@ -169,7 +169,7 @@ void Plan::add_loss(Entry entry, const Node& node) {
   shares_.add(0, 0, false);
 }
 
-/// Rejects parts that lead to no loss, which would never be trained.
+/// Rejects parts on which no loss depends, since they would never be trained.
 void Plan::refuse_unread() const {
   bool has_loss = false;
   for (const Entry& entry : entries_) {

@@ -11,8 +11,9 @@ namespace hybrid_trainer::graph {
 /// recomputed until the group's share of the possible savings is reached.
 class PartShares {
  public:
-  /// Adds an entry. `kept`: numbers that it saves for backward; `least`: if it is recomputed;
-  /// `divides`: whether it can be recomputed partially. Zeros for entries other than parts.
+  /// Adds an entry. `kept`: numbers that it saves for backward; `least`: numbers that it saves if
+  /// it is recomputed; `divides`: whether it can be recomputed partially. Zeros for entries other
+  /// than parts.
   void add(double kept, double least, bool divides) { parts_.push_back({kept, least, divides}); }
   /// Makes these parts a group with this share.
   void set_group(const std::vector<std::size_t>& parts, double share) {
@@ -24,7 +25,7 @@ class PartShares {
     groups_.resize(1);
     for (Sizes& part : parts_) part.group = 0;
   }
-  /// Returns the share by entry; `share`: for parts without a group.
+  /// Returns the share of each entry; `share` is used for parts without a group.
   std::vector<double> of_parts(double share) const;
 
  private:
@@ -51,7 +52,7 @@ struct Entry {
   std::optional<DType> dtype{};  // of a part with a separate dtype
 };
 
-/// A network's list, built: its entries and the cost of each part.
+/// The entries of a network's list, built, with the cost of each part.
 class Plan {
  public:
   /// See ModuleGraph.
@@ -60,16 +61,18 @@ class Plan {
   const std::vector<Entry>& entries() const { return entries_; }
   /// Throws ConfigError, suggesting the nearest name, if the part is unknown.
   std::size_t part_of(const std::string& name) const;
-  /// Returns by entry whether a gradient of its result is needed to train something before it.
+  /// Returns for each entry whether the gradient of its result is needed, to train the entry or an
+  /// earlier one.
   std::vector<bool> trained() const;
-  /// Returns by entry whether `last` is the entry or depends on it.
+  /// Returns for each entry whether `last` is the entry or depends on it.
   std::vector<bool> leading_to(std::size_t last) const;
-  /// Returns by entry the share that backward recomputes; `share`: for parts without another one.
+  /// Returns for each entry the share that backward recomputes; `share` is used for parts without a
+  /// separate setting.
   std::vector<double> recomputed(double share) const { return shares_.of_parts(share); }
   void set_parts(const std::vector<PartSettings>& settings);
   /// Returns the shapes that an entry reads, for one example.
   std::vector<Shape> read_shapes(const Entry& entry) const;
-  /// FLOPs of forward and backward for one example.
+  /// Returns the FLOPs of forward and backward for one example.
   double flops() const;
   double recomputed_flops(double share) const;
 
@@ -95,7 +98,7 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Dtype of an entry's computation.
+  /// Returns the dtype of an entry's computation.
   DType dtype_of(std::size_t entry) const {
     return plan_.entries()[entry].dtype.value_or(pass_.dtype);
   }
@@ -135,7 +138,7 @@ class ForwardRun final : private Run {
 
  private:
   void compute_part(std::size_t entry);
-  /// Writes the losses of a loss's rows and returns its predictions in f32.
+  /// Writes the losses of all rows of a loss entry, and returns its predictions in f32.
   Tensor compute_loss(std::size_t entry, const Tensor& losses, float gradient_scale);
   void release(const Entry& entry) {
     for (const std::size_t read : entry.reads)

@@ -18,7 +18,7 @@ const Tensor& checked(const BatchTensor& wanted, const Batch& batch, const std::
                              ", which reads it, wants ", shape.text(), " ", name_of(wanted.dtype)));
 }
 
-/// Divisor of the sum of a loss's rows.
+/// Returns the divisor of the sum of a loss's rows.
 double divisor_of(const Loss& loss, const Batch& batch) {
   return loss.counts_targets() ? batch.loss_divisor()
                                : static_cast<double>(loss.rows() * batch.size());
@@ -44,7 +44,7 @@ Run::Run(const Plan& plan, const Batch& batch, ActivationTape& tape, const Strea
 
 Run::~Run() { tape_.set_pass(pass_); }
 
-/// Gives a part the same dropout as in the whole batch.
+/// Returns the pass for a part, such that its dropout is the same as in the whole batch.
 Pass Run::pass_of(std::size_t place) const {
   const Entry& entry = plan_.entries()[place];
   Pass pass = pass_;
@@ -105,8 +105,7 @@ Tensor ForwardRun::compute_loss(std::size_t place, const Tensor& losses, float g
   const auto factor = static_cast<float>(entry.weight / divisor_of(*entry.loss, batch_));
   const bool writes = propagates(place) && gradient_scale != 0;
   Tensor x = in(DType::kF32, result);
-  if (writes &&
-      x.raw() == result.raw()) {  // x becomes its gradient, while others may read the result
+  if (writes && x.raw() == result.raw()) {  // the loss overwrites x, and others may read the result
     x = Tensor::empty_like(result, MemoryKind::kLogits, stream_);
     copy(x, result, stream_);
   }

@@ -27,7 +27,8 @@ BlockStack::Spec blocks_of(const ModuleName& name, const Stack& spec, const Laye
   return blocks;
 }
 
-/// Returns GPT-2's deviations for the width; the residual stream's variance is depth-independent.
+/// Returns GPT-2's standard deviations for the width. The variance of the residual stream does not
+/// depend on the depth.
 InitialDeviations by_width(std::int64_t width, std::int64_t layers) {
   const double matrix = 0.55 / std::sqrt(static_cast<double>(width));
   return {.matrix = matrix, .projection = matrix / std::sqrt(2.0 * static_cast<double>(layers))};

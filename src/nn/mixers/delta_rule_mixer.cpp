@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Sizes of q k v, z, b and a.
+/// Returns the numbers of rows of q k v together, z, b and a.
 std::vector<std::int64_t> parts_of(const kernels::DeltaRuleSpec& scan) {
   return {scan.columns(), scan.values(), scan.value_heads, scan.value_heads};
 }
@@ -72,8 +72,8 @@ Tensor DeltaRuleMixer::scan_step(const Tensor& states, const Tensor& convolved,
   return y;
 }
 
-/// Counts in chunks of Q = 64 tokens: K·Kᵀ, Q·Kᵀ and the products with a chunk's triangles, of
-/// which half is used, the inverse, and three products with the state.
+/// Counts for chunks of Q = 64 tokens: K·Kᵀ, Q·Kᵀ and the products with a chunk's triangles, all
+/// half used; the inverse; and three products with the state.
 double DeltaRuleMixer::scan_flops() const {
   constexpr double kChunk = 64;
   const auto keys = static_cast<double>(scan_.key_size),

@@ -96,7 +96,7 @@ void RecurrentMixer::scan_and_convolution_backward(const Tensor& dproduct, const
   if (here.dlast.rows) convolution_.remember_backward(dproduct, here.dlast.rows, stream);
 }
 
-/// Decodes many tokens of one text in chunks: its first ones, ignoring its state, or later ones.
+/// Decodes many tokens of one text in chunks. If they begin the text, its old state is ignored.
 Tensor RecurrentMixer::decode_chunked(const Tensor& product, const DecodeTexts& texts,
                                       BranchState& state, const Pass& pass, const Stream& stream) {
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
@@ -108,7 +108,7 @@ Tensor RecurrentMixer::decode_chunked(const Tensor& product, const DecodeTexts& 
   if (begins) {
     fill_zero(rows, stream);
   } else {
-    whole.positions = {};  // they belong to one document
+    whole.positions = {};  // the tokens belong to one document
   }
   const Tensor convolved = convolution_.forward(product, begins ? Tensor{} : rows, whole, stream);
   convolution_.remember(rows, product, stream);

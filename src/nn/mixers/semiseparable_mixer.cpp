@@ -10,9 +10,9 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Writes the rows of a table (positions, count) to columns [first, first + count) of `rows`, (B,
-/// T, any): row t to token t of each sequence, or by `positions`, (B, T) i32. Throws Error if the
-/// table is shorter than T.
+/// Writes the rows of a table (positions, count) to columns [first, first + count) of `rows`,
+/// (B, T, any): row t for token t of each sequence, or row positions[b, t] if `positions`, (B, T)
+/// i32, is defined. Throws Error if that is undefined and the table has fewer than T rows.
 void write_position_rows(const Tensor& rows, std::int64_t first, const Parameter& table,
                          const Tensor& positions, const Stream& stream) {
   const std::int64_t count = table.shape()[1], batch = rows.size(0), time = rows.size(1);
@@ -32,7 +32,7 @@ void write_position_rows(const Tensor& rows, std::int64_t first, const Parameter
                           count, stream);
 }
 
-/// Adds the gradient of these columns of drows to the table's gradient.
+/// Adds columns [first, first + count) of drows, the gradient of the rows, to the table's gradient.
 void add_position_gradient(Parameter& table, const Tensor& drows, std::int64_t first,
                            const Tensor& positions, const Stream& stream) {
   GradientContribution dtable(table, stream);
@@ -137,7 +137,7 @@ Tensor SemiseparableMixer::forward(const Tensor& x, const Tensor& residual, Acti
   return projection_.forward(y, residual, tape, stream);
 }
 
-/// Returns the gradient of the values as the scans read them.
+/// Returns the gradient of parts.values through the scans.
 Tensor SemiseparableMixer::dvalues(const Tensor& dlow, const Parts& parts, const Pass& pass,
                                    const Stream& stream) {
   const kernels::StateSpaceInput input{.values = parts.values, .positions = pass.positions};
@@ -172,7 +172,7 @@ Tensor SemiseparableMixer::backward(const Tensor& dy, ActivationTape& tape, cons
   return first_.backward(dproduct, tape, stream);
 }
 
-/// Stores x of the last token for the next one.
+/// Stores x of the last token, which the next token needs.
 void SemiseparableMixer::remember_value(const Tensor& kept, const Parts& parts,
                                         const Stream& stream) const {
   const Tensor rows = parts.values.as_rows();
@@ -180,7 +180,7 @@ void SemiseparableMixer::remember_value(const Tensor& kept, const Parts& parts,
                         {rows.rows(rows.size(0) - 1, rows.size(0)), 0}, scan_.values(), stream);
 }
 
-/// Decodes many tokens of one text in chunks: its first ones, or later ones.
+/// Decodes many tokens of one text in chunks; they begin the text or continue it.
 Tensor SemiseparableMixer::decode_chunked(const Tensor& product, const DecodeTexts& texts,
                                           BranchState& state, const Pass& pass,
                                           const Stream& stream) {
@@ -240,7 +240,8 @@ std::unique_ptr<BranchState> SemiseparableMixer::make_state(DecodeCapacity room,
       Shape{room.texts, scan_.heads, scan_.head_size, scan_.state_size}, dtype, stream);
 }
 
-/// By position, u·v gets the deviation 1/√rank: products of two small numbers learn slowly.
+/// Initializes tables by position such that u·v has the standard deviation 1/√rank, since products
+/// of two small numbers learn slowly.
 void SemiseparableMixer::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                                     const Stream& stream) {
   TwoProductBranch::initialize(deviations, seed, stream);

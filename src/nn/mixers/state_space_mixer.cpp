@@ -198,7 +198,7 @@ Tensor HydraMixer::scan_step(const Tensor&, const Tensor&, const Tensor&, const 
   throw_looks_ahead();
 }
 
-/// Sets "A_log" to 0: Hydra starts with one rate for all heads.
+/// Sets "A_log" to 0, so that all heads start with the same rate, as in Hydra.
 void HydraMixer::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                             const Stream& stream) {
   StateSpaceMixer::initialize(deviations, seed, stream);

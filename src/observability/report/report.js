@@ -1,9 +1,9 @@
-// Draws the report from the JSON in #data; window.report takes what comes later. Columns have one entry a point, a point being `stepsPerPoint` steps:
-//   unit (what tokens counts), stepsPerPoint, stepsInLast (of the last point, which may have fewer), step (the last one), seconds, tokens, loss, low and high (where several steps make a point), host (bytes),
-//   kinds [{name, live, peak}] (bytes), phase (of most steps), phases (that occur),
+// Draws the report from the JSON in #data. window.report receives later data. Columns have one entry per point, which stands for `stepsPerPoint` steps. Keys:
+//   unit (that tokens counts), stepsPerPoint, stepsInLast (steps of the last point, which may have fewer), step (the last step of a point), seconds, tokens, loss, low and high (if a point has several steps), host (bytes),
+//   kinds [{name, live, peak}] (bytes), phase (of most steps of a point), phases (all that occur),
 //   bands [[phase, first step, last step]], validation and predicted [[step, loss]],
-//   errors [[step, error of predicted updates as a share of the exact ones]], events [[step, phase, text]] (the last of allEvents),
-//   where a prediction was decided on [step, phase, text, decision, share of the change that was kept].
+//   errors [[step, error of predicted updates relative to the exact updates]], events [[step, phase, text]] (the last of allEvents);
+//   an event that decided on a prediction is [step, phase, text, decision, share of the change that was kept].
 'use strict';
 (() => {
   let data, count, elapsed;  // elapsed: seconds up to the end of each point
@@ -15,7 +15,7 @@
   const shown = { axis: 'step', memory: 'peak' };
   const charts = [];
 
-  // Numbers as people read them.
+  // Formats numbers for people.
   const grouped = (value) => Math.round(value).toLocaleString('en-US');
   const round = (value, digits) => (value === null || value === undefined ? '–' : value.toFixed(digits));
   function scaled(value, units, base) {
@@ -38,7 +38,7 @@
   const escaped = (text) => String(text).replace(/[&<>"']/g, (sign) => signs[sign]);
   const colourOf = (phase) => `var(--${escaped(phase)})`;
 
-  // Horizontal places: a point reaches from the end of the one before it to its own end.
+  // Horizontal extent: a point reaches from the end of the previous point to its own end.
   const ends = () => (shown.axis === 'step' ? data.step : elapsed);
   const start = () => (shown.axis === 'step' ? Math.max(0, data.step[0] - data.stepsPerPoint) : 0);
   const begin = (i) => (i > 0 ? ends()[i - 1] : start());
@@ -50,7 +50,7 @@
     }
     return low;
   }
-  // Where a step ends; on the time axis its point's time is shared among the point's steps.
+  // Returns the end of a step on the axis. On the time axis, the steps of a point share its time equally.
   function place(step) {
     if (shown.axis === 'step') return step;
     const i = pointOf(step), before = i > 0 ? data.step[i - 1] : data.step[0] - data.stepsPerPoint;
@@ -66,7 +66,7 @@
     return low > 0 && value - xs[low - 1] < xs[low] - value ? low - 1 : low;
   }
 
-  // Steps between ticks: 1, 2, 5 times a power of ten, or what clocks use.
+  // Returns the distance between ticks: 1, 2 or 5 times a power of ten, or a distance usual on clocks.
   function tickSize(span, most, clock) {
     const wanted = span / Math.max(1, most);
     if (clock) {
@@ -90,7 +90,7 @@
     return sorted.length ? sorted[Math.round(share * (sorted.length - 1))] : 0;
   }
 
-  // Exponential mean forwards and then backwards, so that it does not lag behind.
+  // Returns the exponential mean, forwards and then backwards, so that the curve does not lag.
   function smoothed(values) {
     const weight = 1 / Math.max(2, Math.min(16, values.length / 80));
     const pass = (list) => {
@@ -102,7 +102,7 @@
     };
     return pass(pass(values).reverse()).reverse();
   }
-  // Tokens or examples per second over a window of neighbouring points.
+  // Returns tokens or examples per second over a window of neighboring points.
   function meanSpeed() {
     const reach = Math.max(2, Math.round(count / 24));
     const rates = [];
@@ -117,7 +117,7 @@
     return rates;
   }
 
-  // SVG text of curves; x and y turn values into pixels.
+  // The following functions return SVG text of curves; x and y convert values to pixels.
   const at = (value) => value.toFixed(1);
   function line(xs, ys, x, y, style) {
     let path = '', pen = 'M';
@@ -128,7 +128,7 @@
     });
     return `<path d="${path}" fill="none" stroke-linejoin="round" ${style}/>`;
   }
-  // Steps from the beginning to the end of each point, between a lower and an upper height.
+  // Returns one horizontal step per point at the upper height or, with `lower`, the area between both heights.
   function stairs(lower, upper, x, y, style) {
     let out = '', back = '';
     for (let i = 0; i < count; i++) {
@@ -138,7 +138,7 @@
     }
     return `<path d="${out}${lower ? back + 'Z' : ''}" ${style}/>`;
   }
-  // A strip for each phase; behind curves also a tint.
+  // Draws a strip for each sequence of a phase, and a tint below the curves if `tint` is set.
   function bandsOf(box, x, tint) {
     return data.bands.map(([phase, first, last]) => {
       const left = x(place(first - 1)), width = Math.max(0.6, x(place(last)) - left);
@@ -170,7 +170,7 @@
       `<text x="${box.left + box.width / 2}" y="${bottom + 33}" text-anchor="middle">${name}</text>`;
   }
 
-  // What each chart shows: the range of heights, its tick labels, curves, legend and read-out.
+  // Content of each chart: range of heights, tick labels, curves, legend and read-out.
   function lossChart() {
     const mean = smoothed(data.loss);
     const late = data.validation.slice(data.validation.length >> 1).map((mark) => mark[1]);
@@ -273,7 +273,7 @@
     const chart = { id, describe, pointer: null };
     chart.draw = () => {
       const plot = (chart.plot = describe());
-      const width = Math.max(120, host.clientWidth), height = host.clientHeight;  // 0 while a page goes away
+      const width = Math.max(120, host.clientWidth), height = host.clientHeight;  // the size is 0 while the page closes
       const rows = ticks(plot.low, plot.high, (height - 44) / 34);
       const widest = Math.max(...rows.list.map((value) => String(plot.label(value, rows.size)).length), 2);
       const left = Math.round(widest * 6.6 + 12);
@@ -350,7 +350,7 @@
     });
   }
   const kinds = [['loss', lossChart], ['errors', errorChart], ['speed', speedChart], ['memory', memoryChart]];
-  // Draws what there is data for; a chart that has none yet is added when it has.
+  // Draws the charts that have data, and adds charts as soon as they have data.
   function changed() {
     measure();
     for (const element of document.querySelectorAll('.unit')) element.textContent = data.unit;

@@ -46,7 +46,7 @@ std::string percent_decoded(std::string_view text) {
 
 constexpr std::uint32_t kMaxHeader = 16384;
 constexpr std::chrono::seconds kPatience{30};
-constexpr std::chrono::seconds kCheckInterval{1};  // of a stream's connection
+constexpr std::chrono::seconds kCheckInterval{1};  // between checks of a stream's connection
 
 /// Returns whether the other side has closed the connection.
 bool is_closed(beast::tcp_stream& stream) {
@@ -192,7 +192,7 @@ class HttpServer::Engine {
     }
   }
 
-  /// Returns false if the connection ends.
+  /// Returns false if the connection must end.
   asio::awaitable<bool> reply(beast::tcp_stream& stream,
                               const http::request<http::string_body>& request) {
     HttpAnswer answer = answer_to(request);
@@ -245,7 +245,7 @@ class HttpServer::Engine {
         wrote = Clock::now();
         stream.expires_never();
       }
-      if (seen != update_count_) continue;  // changed while writing
+      if (seen != update_count_) continue;  // there were updates during the write
       timer.expires_after(kCheckInterval);
       error_code ignored;
       co_await timer.async_wait(asio::redirect_error(use_awaitable, ignored));

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 
 struct HttpRequest {
-  std::string path;  // decoded: "/run/a b/"
+  std::string path;  // decoded path: "/run/a b/"
   std::map<std::string, std::string> query;
   std::string last_event;  // the header Last-Event-ID; "" without one
 };
@@ -18,10 +18,11 @@ struct HttpRequest {
 /// Parses a request line's target, such as "/run/a%20b/?from=3".
 HttpRequest request_of(std::string_view target, std::string_view last_event);
 
-/// Returns whether a request's Host is this machine. A web page that resolves to it sends its own.
+/// Returns whether a request's Host names this machine. A web page whose host name resolves to this
+/// machine sends its own name.
 bool is_local(std::string_view host);
 
-/// Data sent to a client in pieces while it listens.
+/// Data that are sent to a client in parts while the client listens.
 class EventStream {
  public:
   virtual ~EventStream() = default;
@@ -33,7 +34,7 @@ struct HttpAnswer {
   int status = 200;
   std::string type = "text/html; charset=utf-8";
   std::string body{};
-  std::string policy{};                   // Content-Security-Policy; "": nothing may run
+  std::string policy{};                   // Content-Security-Policy; "" allows nothing
   std::string location{};                 // of a redirection
   std::unique_ptr<EventStream> events{};  // instead of type and body
 };
@@ -42,7 +43,7 @@ struct HttpAnswer {
 /// another host, so that web pages cannot read the contents.
 class HttpServer {
  public:
-  /// Comments keep a stream's connection open while there is no updates.
+  /// Interval of the comments that keep a stream's connection open while there are no updates.
   static constexpr int kSecondsBetweenComments = 15;
   static constexpr int kMaxConnections = 128;
 
@@ -53,7 +54,7 @@ class HttpServer {
   /// Serves until SIGINT, SIGTERM, SIGHUP or stop(). Calls `tick` every `interval` seconds; if it
   /// returns true, asks each stream for its updates.
   void run(double interval, const std::function<bool()>& tick);
-  /// Thread-safe.
+  /// Makes run() return. Thread-safe.
   void stop();
 
  private:

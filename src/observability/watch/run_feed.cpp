@@ -28,7 +28,7 @@ std::string state_badge(const WatchedRun& run) {
 
 std::string share_text(double share) { return concat(units::fixed(100 * share, 2), "%"); }
 
-/// "step 120 of 300 · 40 % · 1m 05s left · 12.3k tokens/s".
+/// Returns a text such as "step 120 of 300 · 40 % · 1m 05s left · 12.3k tokens/s".
 std::string progress_text(const WatchedRun& run) {
   std::string text = concat("step ", units::grouped(run.last().step));
   if (run.planned_steps() > 0)
@@ -94,7 +94,7 @@ std::string event_line(const char* what, const CurveEvent& event) {
                 html_escaped(event.text), "</span></p>\n");
 }
 
-/// Returns the last decision and the last warning, if that is different.
+/// Returns the last decision, and the last warning if that is another event.
 std::string last_events(const WatchedRun& run) {
   const auto& events = run.content().curves().events();
   if (events.empty()) return "";
@@ -157,7 +157,7 @@ std::string data_cell(const char* label, const std::string& html, const char* ki
 /// Returns the content of the page's script element.
 std::string script_of_runs() { return concat("\n", k_runs_js); }
 
-/// Differs between successive servers.
+/// Returns a text that differs between servers, also if one replaces another.
 const std::string& server_mark() {
   static const std::string mark =
       concat(::getpid(), "-", std::chrono::system_clock::now().time_since_epoch().count());
@@ -233,7 +233,7 @@ bool RunFeed::refresh() {
     messages_.clear();
   }
   const std::int64_t steps_per_point = run_.content().curves().steps_per_point();
-  if (steps_per_point != steps_per_point_) {  // pages do not merge points
+  if (steps_per_point != steps_per_point_) {  // pages cannot merge points themselves
     steps_per_point_ = steps_per_point;
     ++curves_version_;
   }

@@ -12,11 +12,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kLabelColumns = 9;  // left of the plot
+constexpr std::size_t kLabelColumns = 9;  // columns to the left of the plot
 constexpr std::size_t kMinPlotRows = 5;
 constexpr std::size_t kShownDecisions = 5;
 
-/// "██████▌   ", with eighths of a column.
+/// Returns a bar such as "██████▌   ", with a resolution of an eighth of a column.
 std::string bar(double share, std::size_t columns) {
   static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const auto eighths = static_cast<std::size_t>(
@@ -27,7 +27,7 @@ std::string bar(double share, std::size_t columns) {
   return text + std::string(columns - (eighths + 7) / 8, ' ');
 }
 
-/// Draws one run's frame into lines.
+/// Draws the frame of one run as lines of text.
 class Frame {
  public:
   Frame(const WatchedRun& run, const WindowStyle& window) : run_(run), window_(window) {}
@@ -119,7 +119,7 @@ class Frame {
     axis(curve, columns);
   }
 
-  /// Draws the phases below the curve: as colors, or as letters without colors.
+  /// Draws the phases below the curve as colors or, without colors, as letters.
   void strip(const LossCurve& curve, std::size_t columns) {
     std::vector<std::optional<Phase>> cells(columns);
     for (const PhaseRun& band : run_.content().curves().bands()) {

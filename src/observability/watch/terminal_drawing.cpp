@@ -28,7 +28,7 @@ std::size_t columns_of_character(char32_t value) {
   return std::ranges::any_of(kWide, holds) ? 2 : 1;
 }
 
-/// Bytes and columns of the longest prefix that fits.
+/// Size, in bytes and columns, of the longest prefix that fits.
 struct Fitting {
   std::size_t bytes = 0, columns = 0;
 };
@@ -93,7 +93,7 @@ BraillePlot::BraillePlot(std::size_t columns, std::size_t rows)
       dots_(rows, std::vector<unsigned>(columns)),
       cells_(rows, std::vector<std::string>(columns, " ")) {}
 
-/// Counted in dots from the bottom.
+/// Returns the height of a value, in dots from the bottom; `low` is at 0.
 std::size_t BraillePlot::height_of(double value, double low, double high) const {
   const double top = static_cast<double>(4 * rows_ - 1);
   const double share = high > low ? (value - low) / (high - low) : 0.5;

@@ -26,7 +26,7 @@ std::string cut_to(std::string_view text, std::size_t columns);
 /// A line of text in several colors, with control characters made visible.
 class StyledLine {
  public:
-  /// `color`: the number of a terminal escape sequence, such as "34"; "" for none.
+  /// `color` is the number of a terminal escape sequence, such as "34"; "" means no color.
   StyledLine& add(std::string_view text, std::string_view color = "");
   /// Appends spaces up to a column.
   StyledLine& pad_to(std::size_t column);
@@ -45,10 +45,11 @@ class StyledLine {
 /// A curve in Braille characters, each of two by four dots.
 class BraillePlot {
  public:
-  /// Sizes are in characters.
+  /// Makes an empty plot. Sizes are in characters.
   BraillePlot(std::size_t columns, std::size_t rows);
-  /// Draws a curve with a value for each column of dots, 2 × columns of them, from `low` at the
-  /// bottom to `high` at the top; values outside are drawn at the edge. Bridges absent values.
+  /// Draws a curve with one value for each of the 2 · `columns` columns of dots. `low` is at the
+  /// bottom and `high` at the top; values outside are drawn at the edge. The curve continues across
+  /// absent values.
   void draw(const std::vector<std::optional<double>>& values, double low, double high);
   /// Draws a mark over the dots, at a column of characters.
   void mark(std::size_t column, double value, double low, double high);
@@ -63,13 +64,13 @@ class BraillePlot {
   std::vector<std::vector<std::string>> cells_;
 };
 
-/// A run's curve over columns, and its range.
+/// A run's loss curve over columns, and its ranges of losses and steps.
 struct LossCurve {
-  std::vector<std::optional<double>> values;  // means of the points in each column
+  std::vector<std::optional<double>> values;  // mean of the points in each column
   double low = 0, high = 1;
-  std::int64_t first = 0, last = 0;  // steps
+  std::int64_t first = 0, last = 0;  // first and last step
 
-  /// Returns the column, of `columns`, of a step.
+  /// Returns the column of a step, if the curve has `columns` columns.
   std::size_t column(std::int64_t step, std::size_t columns) const;
 };
 

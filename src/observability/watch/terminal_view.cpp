@@ -60,7 +60,8 @@ std::string list_of(const WatchedFolder& folder, const WindowStyle& window) {
   return text;
 }
 
-/// During its lifetime, the terminal shows an alternate screen and delivers each key immediately.
+/// Makes the terminal show an alternate screen and deliver each key immediately, during the
+/// object's lifetime.
 class TerminalScreen {
  public:
   TerminalScreen() {
@@ -100,7 +101,7 @@ class TerminalScreen {
     return static_cast<bool>(std::cout);
   }
 
-  /// Waits; returns false if the user wants to leave.
+  /// Waits this number of seconds. Returns false if the user wants to leave.
   bool waits(double seconds) {
     pollfd sources[] = {{signals_.number(), POLLIN, 0}, {has_keys_ ? STDIN_FILENO : -1, POLLIN, 0}};
     if (::poll(sources, 2, narrow<int>(1000 * seconds)) <= 0) return true;

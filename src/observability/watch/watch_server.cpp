@@ -29,7 +29,7 @@ std::string number_text(double value) {
   return shortest(value);
 }
 
-/// One metric of all runs: its help, its type, and a line for each value.
+/// Text of one metric for all runs: help, type, and a line for each value.
 class Metric {
  public:
   Metric(std::string name, const char* type, const char* help)
@@ -50,8 +50,8 @@ class Metric {
 
 std::string label(const char* name, const char* value) { return concat(name, "=\"", value, "\""); }
 
-/// Returns the numbers of all runs' last steps in the text format of Prometheus, version 0.0.4.
-/// Each has a label `run`.
+/// Returns the values of all runs' last steps in the text format of Prometheus, version 0.0.4. Each
+/// value has a label `run`.
 std::string prometheus_text(const WatchedFolder& folder) {
   std::string out;
   const auto metric = [&](const char* name, const char* type, const char* help, const auto& fill) {
@@ -125,7 +125,7 @@ std::int64_t whole_number(const std::string& text, std::int64_t otherwise) {
   return end.ec == std::errc() && end.ptr == text.data() + text.size() ? value : otherwise;
 }
 
-/// A run's events for one viewer.
+/// Streams the events of a run to one viewer.
 class RunStream final : public EventStream {
  public:
   RunStream(const RunFeed& feed, FeedPosition place) : feed_(feed), place_(place) {}
@@ -165,7 +165,7 @@ class WatchServer::Routes {
   HttpServer server;
 
  private:
-  /// The list of runs for one viewer.
+  /// Streams the list of runs to one viewer.
   class ListStream final : public EventStream {
    public:
     explicit ListStream(const Routes& routes) : routes_(routes) {}

@@ -4,17 +4,17 @@
 
 namespace hybrid_trainer {
 
-/// Shows a run, or a folder of runs, to browsers on this machine. A run has `/`, a live page;
+/// Shows a run, or a folder of runs, to browsers on this machine. Paths of a run: `/`, a live page;
 /// `/events`, its steps as server-sent events; `/metrics` for Prometheus; `/summary.json`. A folder
-/// has the same for all its runs, and each run under `/run/NAME/`.
+/// has the same paths for all its runs together, and the paths of each run below `/run/NAME/`.
 class WatchServer {
  public:
-  /// Listens on 127.0.0.1; port 0 selects a free one. `folder` must outlive it. Throws InUse if the
-  /// port is taken, CannotCreate.
+  /// Listens on 127.0.0.1; port 0 selects a free one. `folder` must outlive this object. Throws
+  /// InUse if the port is in use, CannotCreate.
   WatchServer(WatchedFolder& folder, std::uint16_t port);
   ~WatchServer();
   std::uint16_t port() const;
-  /// Refreshes the folder every `interval` seconds and serves, until Ctrl-C, a signal or stop().
+  /// Serves until Ctrl-C, a signal or stop(), and refreshes the folder every `interval` seconds.
   void run(double interval);
   void stop();  // thread-safe
 

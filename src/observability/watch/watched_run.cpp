@@ -42,7 +42,8 @@ bool is_locked(const std::string& lock) {
   return false;
 }
 
-/// Returns the command line of a lock's process; "" if it has ended, or runs on another machine.
+/// Returns the command line of the process that has the lock; "" if the process has ended or runs
+/// on another machine.
 std::string command_of_holder(const std::string& lock) {
   const std::string process = process_of_lock(lock);
   if (process.empty()) return "";
@@ -54,12 +55,13 @@ std::string command_of_holder(const std::string& lock) {
   return text;
 }
 
-constexpr std::size_t kMaxBytes = std::size_t{1} << 24;  // of config.json and summary.json
-/// A run on another machine, whose lock is not visible here, counts as running until this time
-/// after its last change. If the lock's file names a process of this machine, there is no wait.
+constexpr std::size_t kMaxBytes = std::size_t{1} << 24;  // limit of config.json and summary.json
+/// Seconds after its last change for which a run on another machine, whose lock is not visible
+/// here, counts as running. If the lock's file names a process of this machine, the wait is
+/// skipped.
 constexpr double kStaleSeconds = 20;
 
-/// Returns an object; empty if the file is absent, damaged or being written.
+/// Reads a JSON object from a file; empty if the file is absent, damaged or being written.
 json::object object_in(const std::string& path, std::string& text) {
   try {
     text = read_file(path, kMaxBytes);
@@ -99,13 +101,14 @@ constexpr int kDeepest = 3;
 constexpr double kSecondsBetweenScans = 5;
 constexpr std::size_t kMaxRuns = 500;
 
-/// Returns the folder's actual name, also for "." and "runs/mine/".
+/// Returns the actual name of the folder, even if `path` is "." or "runs/mine/".
 std::string name_of_folder(const fs::path& path) {
   const fs::path clean = fs::absolute(path).lexically_normal();
   return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
 }
 
-/// Returns whether it is a run, or one that is starting: a process of this machine has its lock.
+/// Returns whether the folder contains a run, or a run that is starting, because a process of this
+/// machine has its lock.
 bool is_watchable(const RunPaths& run) {
   return run.contains_run() || (run.contains_start() && is_locked(run.lock()));
 }

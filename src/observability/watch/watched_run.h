@@ -10,7 +10,8 @@
 
 namespace hybrid_trainer {
 
-/// State of a run from its folder's files. Only reads, and only new data: trainers are unaffected.
+/// The state of a run, read from the files in its folder. Reads only new data and writes nothing,
+/// so that trainers are not disturbed.
 class WatchedRun {
  public:
   enum class Change { kNone, kState, kMore, kReset };
@@ -29,7 +30,7 @@ class WatchedRun {
   /// Returns the summary of the records so far, completed from summary.json once it exists.
   const RunSummary& summary() const { return summary_; }
   /// Returns "running", "waiting" (no step yet), "finished", "interrupted", "diverged", "failed",
-  /// or "killed" if it ended without a summary.
+  /// or "killed" if the run ended without a summary.
   const std::string& state() const { return state_; }
   bool is_active() const { return state_ == "running" || state_ == "waiting"; }
   /// Returns the command as typed, or as the system reports it; "" if neither is known.
@@ -38,10 +39,11 @@ class WatchedRun {
   std::size_t device_budget() const { return device_budget_; }   // 0: none
   const std::string& settings() const { return settings_; }      // config.json
   double done_share() const;
-  /// Estimates from the mean of the last 300 steps while the run is active.
+  /// Estimates the remaining time from the mean of the last 300 steps, if the run is active.
   std::optional<double> seconds_left() const;
-  double tokens_per_second() const;  // by the same mean
-  /// Returns the object of summary.json or, until it exists, of the records so far.
+  double tokens_per_second() const;  // from the mean of the same steps
+  /// Returns the JSON object in summary.json or, until the file exists, the summary of the records
+  /// so far.
   std::string summary_json() const;
 
  private:
@@ -61,18 +63,19 @@ class WatchedRun {
   MetricsTail tail_;
   Stamp config_stamp_, summary_stamp_;
   std::string settings_, summary_text_, state_, command_;
-  std::string end_;         // from summary.json
-  bool is_locked_ = false;  // by a process of this machine
+  std::string end_;         // how the run ended, from summary.json
+  bool is_locked_ = false;  // whether a process of this machine has the lock
   std::int64_t planned_steps_ = 0;
   std::size_t device_budget_ = 0;
   StepRecord last_;
   ReportContent content_;
-  RunSummary summary_, given_;  // given_: from the run's files other than the records
+  RunSummary summary_, given_;  // given_: values from other files than the records
   double mean_seconds_ = 0, mean_overhead_ = 0, mean_tokens_ = 0;
   std::int64_t averaged_steps_ = 0;  // steps in these means
 };
 
-/// A run's folder, or a folder of runs as made by `hybrid compare`: up to three levels deep.
+/// A run's folder, or a folder in which runs are up to three levels deep, for example one made by
+/// `hybrid compare`.
 class WatchedFolder {
  public:
   /// Throws MissingInput if the path contains no run.
@@ -80,9 +83,9 @@ class WatchedFolder {
   /// Returns whether the path itself is a run.
   bool is_run() const { return is_run_; }
   const std::string& name() const { return name_; }
-  /// Occasionally searches for new runs. The caller refreshes the runs.
+  /// Searches for new runs at intervals. The caller must refresh the runs themselves.
   void refresh();
-  /// Sorted by name. Runs are kept, even if their folders disappear.
+  /// Returns the runs, sorted by name. Runs are kept even if their folders disappear.
   const std::vector<std::unique_ptr<WatchedRun>>& runs() const { return runs_; }
 
  private:

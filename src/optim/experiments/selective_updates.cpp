@@ -169,7 +169,8 @@ void SelectiveUpdates::submit_last_forecast(const std::vector<float>&) {
   submit_gathering(false);
 }
 
-/// Until the first window has ended, the momentum replaces its mean gradient.
+/// Submits a job that copies the selected columns of the exact weights. If `selects`, first selects
+/// them by the momentum, because no window has a mean gradient yet.
 void SelectiveUpdates::submit_gathering(bool selects) {
   worker_.submit([this, selects] {
     exact_.for_each_loaded([&](ExactWeight& weight, const LoadedWeight& here) {

@@ -7,25 +7,27 @@
 
 namespace hybrid_trainer {
 
-/// A tenth of each matrix's columns (input features), at least one, and all of every other weight,
-/// with a separate optimizer on the stream's device. Columns are stored as rows: those of a matrix
-/// (R, C) are (K, R), and Muon orthogonalizes them as one matrix.
+/// The part of the weights that the device updates immediately: a tenth of each matrix's columns
+/// (input features), at least one, and all of every other weight. They have a separate optimizer on
+/// the stream's device. Columns are stored as rows: K columns of a matrix (R, C) are a tensor (K,
+/// R), which Muon orthogonalizes as one matrix.
 class SelectedColumns {
  public:
   SelectedColumns(const OptimizerConfig& config, const std::vector<ExactWeight>& weights,
                   const Stream& stream);
 
-  /// Selects the columns of weight `index` with the largest norms in x; of equal ones the first. On
-  /// the host.
+  /// Selects the columns of weight `index` with the largest norms in x. Of columns with equal
+  /// norms, prefers the first. Runs on the host.
   void select(std::size_t index, const Tensor& x, const Stream& host);
-  /// Copies values and state of the columns from a loaded weight, or back to it.
+  /// gather copies values and state of the columns from a loaded weight. scatter copies them back.
   void gather(std::size_t index, const Tensor& master, const std::vector<Tensor*>& state,
               const Stream& stream) const;
   void scatter(std::size_t index, const Tensor& master, const std::vector<Tensor*>& state,
                const Stream& stream) const;
-  /// Copies columns, values and state of `from`, from any device.
+  /// Copies columns, values and state of a weight from `from`, which may be on another device.
   void copy_from(const SelectedColumns& from, std::size_t index, const Stream& stream) const;
-  /// Makes the optimizer's update number `step` of these columns, by the whole weight's gradient.
+  /// Makes update number `step` of these columns of weight `index`. `gradient`: of the whole
+  /// weight.
   void update(std::size_t index, const Tensor& gradient, std::int64_t step, float learning_rate,
               float gradient_scale, const Stream& stream);
   /// Writes these columns to `weight` (f32 or bf16).
@@ -56,7 +58,7 @@ class SelectedColumns {
 
 /// Control experiment. The device immediately updates a tenth of each matrix's columns (those with
 /// the largest gradients) and all other kinds of weights, by the optimizer's rule. The other
-/// columns get one update per S = L steps, by their mean gradient at the last step's rate, which
+/// columns get one update per S = L steps, by their mean gradient and at the last step's rate. It
 /// arrives S steps late. Source: ZenFlow, arXiv 2505.12242, as we read it.
 ///
 /// Steps are grouped in windows of S. At the end of a window the worker makes the updates of the
@@ -64,8 +66,8 @@ class SelectedColumns {
 /// the mean gradient. Composition (w + 2)·S − 1 ends window w + 1. It takes weights, columns and
 /// their state from the end of window w and repeats the selected columns' updates since then; other
 /// compositions add their own step's update. So a newly selected column loses no gradient, and a
-/// deselected one becomes delayed again. Both sides count the steps of the selected columns' state
-/// by gradients.
+/// deselected one becomes delayed again. For the state of the selected columns, host and device
+/// count one step per gradient.
 class SelectiveUpdates final : public DelayedUpdates {
  public:
   SelectiveUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,

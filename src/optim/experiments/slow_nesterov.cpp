@@ -26,7 +26,7 @@ void SlowNesterov::begin_step(const Stream& stream) {
   ++steps_;
 }
 
-/// u' = kept·u + added·(b·u − w) + added·(w + Δ), the last term after the update.
+/// Computes u' = kept·u + added·(b·u − w) + added·(w + Δ). The last term is added after the update.
 void SlowNesterov::update_weight(std::size_t index, float learning_rate, float gradient_scale,
                                  const Stream& stream) {
   const Parameter& parameter = *parameters_[index];

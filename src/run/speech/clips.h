@@ -31,8 +31,8 @@ class ClipFeatures {
   std::int64_t bands() const { return log_mel_.mels(); }
   std::int64_t frames() const { return frames_; }  // frames in one window of the encoder
 
-  /// Computes the features of a clip, padded to one window of the encoder or, if it is longer, in
-  /// its full length. Throws as read_wav.
+  /// Computes the features of a whole clip. Pads a clip that is shorter than one window of the
+  /// encoder to one window. Throws as read_wav.
   EncodedClip of(const FilePart& clip);
   /// Writes the features of a clip that fits into one window to `to` (frames, bands).
   void write(const FilePart& clip, float* to);
@@ -45,10 +45,10 @@ class ClipFeatures {
 
 /// Makes the example of a clip: the prompt tokens of its language and of the folder's task, the
 /// transcript, and the end token. All but the first token are trained on. A text starts with a
-/// space, unless that space would be a separate token. A text with timestamps starts with one, and
-/// has neither <|notimestamps|> nor the space. Uses tokenizer, longest and control of `format`.
-/// Throws DataError if a multilingual model gets no language or an unknown one from row and folder,
-/// if timestamps are invalid, or if the text spells another special token of Whisper.
+/// space, unless that space would be a separate token. A text with timestamps starts with a
+/// timestamp, and has neither <|notimestamps|> nor the space. Uses tokenizer, longest and control
+/// of `format`. Throws DataError if neither row nor folder gives a multilingual model a known
+/// language, if timestamps are invalid, or if the text spells another special token of Whisper.
 ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
                         const SpeechTokens& tokens);
 
@@ -59,7 +59,8 @@ ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleF
                                double longest_seconds, const SpeechTokens& tokens);
 
 /// Rows with clips, one per sequence. Batches have "features" (B, frames, bands) f32 in addition to
-/// the tokens. In training, optional masks are drawn again in each epoch.
+/// the tokens. In training, the features may be masked at random positions that change in each
+/// epoch.
 class ClipExamples final : public Dataset {
  public:
   struct Settings {
@@ -68,7 +69,7 @@ class ClipExamples final : public Dataset {
     FeatureMasks feature_masks{};
     std::uint64_t seed = 0;  // of the masks
   };
-  /// `rows` are not packed. Throws DataError if there are none.
+  /// Gives each row a separate sequence. Throws DataError if there are no rows.
   ClipExamples(std::vector<ExampleRow> rows, const PackedRows::Settings& layout,
                const Settings& settings);
   std::int64_t size() const override { return rows_.size(); }

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::int32_t kMaxTimes = 1501;  // 0.00 to 30.00 s
 
-/// Language codes and names, including other names, as in the Whisper tokenizer of transformers.
+/// Language codes and names, including alternative names, as in the Whisper tokenizer of
+/// transformers.
 constexpr const char* kLanguageNames =
     "en english zh chinese de german es spanish ru russian ko korean fr french ja japanese pt "
     "portuguese tr turkish pl polish ca catalan nl dutch ar arabic sv swedish it italian id "
@@ -92,7 +93,9 @@ bool is_timestamp(std::string_view token) {
          token.find_first_not_of("0123456789.", 2) == token.size() - 2;
 }
 
-/// Reads timestamps, in the tokenizer or after its last token, and the added words after both.
+/// Finds the last timestamp and the added words. The timestamps are in the tokenizer or follow its
+/// last token. Added words are the tokens from `end` on that are neither timestamps nor special
+/// tokens.
 void read_times_and_words(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   const auto count = static_cast<std::int32_t>(tokenizer.vocabulary_size());
   tokens.times_end = tokens.first_time();
@@ -103,7 +106,7 @@ void read_times_and_words(const Tokenizer& tokenizer, SpeechTokens& tokens) {
     if (!tokens.is_time(id) && !is_special_token(tokenizer, id)) tokens.added_words.push_back(id);
 }
 
-/// Reads the default language and task, or else the forced tokens.
+/// Reads the default language and task. If both are missing, takes them from the forced tokens.
 void read_usual(SpeechTokens& tokens) {
   const GenerationKeys::Speech& speech = tokens.keys.speech;
   const auto refuse = [&](const std::string& problem) {

@@ -24,7 +24,7 @@ struct SpeechTokens {
   std::vector<std::pair<std::string, std::int32_t>> languages{};
   std::int32_t transcribe = 0, translate = 0;
   std::vector<std::int32_t> added_words{};          // ids from `end` on, ascending
-  std::optional<std::int32_t> latest_first_time{};  // maximum first time, in steps of 20 ms
+  std::optional<std::int32_t> latest_first_time{};  // largest first timestamp, in steps of 20 ms
   GenerationKeys keys{};
   /// Defaults of the folder. A given language replaces the tokens of forced_decoder_ids.
   SpeechPrompt usual{};
@@ -44,14 +44,14 @@ struct SpeechTokens {
   /// translate.
   SpeechPrompt completed(SpeechPrompt asked) const;
   /// Returns the initial tokens of a text: start, language and task for a multilingual model, and
-  /// no_timestamps unless it has timestamps.
+  /// no_timestamps unless `asked` enables timestamps.
   std::vector<std::int32_t> prompt(const SpeechPrompt& asked) const;
   /// Decodes the text tokens among `ids` to UTF-8.
   std::string text_of(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) const;
 };
 
-/// Reads them from a model's tokenizer. Throws DataError if it lacks the special tokens, or if the
-/// keys name a language or task that the model does not have.
+/// Reads the special tokens from a model's tokenizer. Throws DataError if the tokenizer lacks some
+/// of them, or if the keys name a language or task that the model does not have.
 SpeechTokens read_speech_tokens(const Tokenizer& tokenizer, const GenerationKeys& keys);
 
 }  // namespace hybrid_trainer

@@ -63,7 +63,7 @@ class WindowWriter {
     };
     return std::ranges::max_element(tokens_.languages, {}, score)->first;
   }
-  /// Returns the tokens without the final end token.
+  /// Generates the tokens of the window. Returns them without the final end token.
   std::vector<std::int32_t> write(const std::vector<std::int32_t>& prompt, bool timestamps) {
     const GenerationKeys& keys = tokens_.keys;
     const std::int64_t begun = std::ssize(prompt), context = model_.config().context;
@@ -156,7 +156,7 @@ class WindowSegments {
   std::vector<Part> parts_;
 };
 
-/// Returns the frames from `begin` on, padded with zeros after the clip's end.
+/// Returns `frames` frames from `begin` on, padded with zeros after the clip's end.
 Tensor window_of(const Tensor& features, std::int64_t begin, std::int64_t frames) {
   const Stream host(MemoryPool::create("host"));
   const std::int64_t bands = features.size(1), there = std::min(frames, features.size(0) - begin);

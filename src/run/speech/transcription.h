@@ -9,9 +9,10 @@
 namespace hybrid_trainer {
 
 /// Applies Whisper's rules for timestamps by setting the scores of invalid tokens to −∞. A text
-/// begins with a timestamp. Later ones come in pairs, except the last. None is before an earlier
-/// one. If all timestamps together are likelier than any text token, one must follow. `scores`: of
-/// the next token, for the whole vocabulary. `written`: the tokens so far without the prompt.
+/// begins with a timestamp. Later timestamps come in pairs, except the last. No timestamp is less
+/// than an earlier one. If all timestamps together are likelier than any text token, the next token
+/// must be a timestamp. `scores`: scores of the next token, for the whole vocabulary. `written`:
+/// the tokens so far without the prompt.
 void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t> written,
                            const SpeechTokens& tokens);
 
@@ -30,7 +31,7 @@ struct SpeechSegment {
 struct Transcript {
   std::string language{};  // language code; empty for a monolingual model
   std::string text{};
-  std::vector<SpeechSegment> segments{};  // one for the whole clip without timestamps
+  std::vector<SpeechSegment> segments{};  // without timestamps, one for the whole clip
   std::vector<std::int32_t> tokens{};     // generated tokens of all windows, without prompts
 };
 

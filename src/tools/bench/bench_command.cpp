@@ -39,7 +39,8 @@ boost::json::array profile_json(const BenchmarkResult& result) {
   return rows;
 }
 
-/// Prints the milliseconds of a step by kernel and part; the rest is time outside kernels.
+/// Prints the milliseconds of a step by kernel and by part of the step. The last line is the time
+/// outside of kernels.
 void print_profile(const BenchmarkResult& result) {
   const double per_step = 1e3 / result.profiled_steps, step = per_step * result.profiled_seconds;
   std::printf("\n%-14s%10s%10s%10s%10s%8s%8s\n", "ms a step", "forward", "backward", "update",
@@ -86,7 +87,7 @@ boost::json::object as_json(const BenchmarkResult& result) {
   return object;
 }
 
-/// `unit`: name of the elements of the network's batches.
+/// Prints the result. `unit`: name of the elements of the network's batches.
 void print(const BenchmarkResult& result, const char* unit) {
   std::printf(
       "%.0f %s/s: step %.1f ms = forward %.1f + backward %.1f + optimizer %.1f ms (medians)\n",
@@ -145,7 +146,7 @@ struct BenchOptions {
   ConfigArguments source;
   std::string model, precision = "fp32", optimizer, device = "auto";
   std::optional<std::int64_t> batch{};
-  std::int64_t sequence = -1;  // as given
+  std::int64_t sequence = -1;  // as given on the command line
   int steps = 10;
   std::optional<std::int64_t> tokens{};  // number of tokens to generate
   bool json = false, profile = false;
@@ -232,7 +233,7 @@ HybridTrainerConfig config_of(const BenchOptions& options) {
   return config;
 }
 
-/// Returns the configuration's value if a file or --set gives one, else `usual`.
+/// Returns `value`, the configuration's, if a file or --set gives it, else `usual`.
 std::int64_t configured(const BenchOptions& options, const std::string& key, std::int64_t value,
                         std::int64_t usual) {
   return !options.source.file.empty() || options.source.sets(key) ? value : usual;
@@ -255,7 +256,7 @@ std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerCo
                                          : ", the model's context"));
 }
 
-/// Returns the benchmark's settings, checked.
+/// Checks the options and returns the benchmark's settings.
 BenchmarkSettings settings_of(const BenchOptions& options) {
   check_generation(options);
   BenchmarkSettings settings;

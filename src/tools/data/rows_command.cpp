@@ -16,7 +16,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Reads the configuration of a run or of a folder with config.json; else the default one.
+/// Reads the configuration of a run or of a folder with config.json. Without either, returns the
+/// default configuration.
 HybridTrainerConfig config_of(const RowsRequest& requested, const ConfigArguments& source) {
   HybridTrainerConfig config;
   if (requested.is_of_run()) {

@@ -83,14 +83,15 @@ std::vector<std::int32_t> Conversation::tokens_of(const json::array& messages) c
   return tokenizer_.encode(rendered(messages), ControlText::kAsTokens);
 }
 
-/// Returns the number of system messages at the beginning.
+/// Returns the number of system messages at the beginning of the conversation.
 std::size_t Conversation::messages_of_system() const {
   std::size_t count = 0;
   while (count < messages_.size() && messages_[count].at("role") == json::value("system")) ++count;
   return count;
 }
 
-/// Returns the number of messages from the first user message to the next one; 0 if it is last.
+/// Returns the number of messages from the first user message to the next user message, or 0 if
+/// there is no next one.
 std::size_t Conversation::oldest_turn() const {
   const std::size_t first = messages_of_system();
   for (std::size_t next = first + 1; next < messages_.size(); ++next)
@@ -98,9 +99,10 @@ std::size_t Conversation::oldest_turn() const {
   return 0;
 }
 
-/// Returns the number of tokens of the system message and everything before it, measured as the
-/// common prefix with an empty user message. If the template refuses an empty message, returns the
-/// length of the tokenizer's own prefix.
+/// Returns the number of tokens up to the end of the system message, which stay in the context.
+/// Measures them as the common prefix with a conversation that continues with an empty user
+/// message. If the template refuses an empty message, returns the length of the tokenizer's own
+/// prefix.
 std::int64_t Conversation::pinned_tokens(const std::vector<std::int32_t>& tokens) const {
   const auto end = messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system());
   json::array other(messages_.begin(), end);

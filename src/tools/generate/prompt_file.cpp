@@ -65,7 +65,8 @@ void print_written(const Prompts& prompts, std::size_t i, const GeneratedText& w
   print_now(json_line(line) + "\n");
 }
 
-/// Continues the prompts one by one, reusing the cache of the common prefix with the previous one.
+/// Continues the prompts one by one. Each reuses the cache of the prefix that it shares with the
+/// previous prompt.
 void continue_one_by_one(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                          const Prompts& prompts, const Stream& stream) {
   CachedDecoder decoder(model.run.model(), model.dtype, stream);

@@ -29,7 +29,7 @@ struct SampleOptions {
   std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
   GenerationSettings generation{};
 
-  /// Returns whether an option sets the sampling.
+  /// Returns whether an option sets how tokens are sampled.
   bool draws() const { return temperature || top_k || top_p || min_p; }
 };
 
@@ -78,7 +78,7 @@ ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
                                                         : options.control_tokens);
 }
 
-/// Reports that a model wrote nothing, and how to use a chat model.
+/// Reports on standard error that a model wrote nothing, and explains how to use a chat model.
 void warn_of_empty_text(const TrainedRun& run, const std::string& folder) {
   std::cerr << "note: the model's first token was the end of the text";
   if (run.tokenizer_folder.chat().chat_template)
@@ -243,7 +243,7 @@ void check(const SampleOptions& options) {
                               "--beam searches for the most likely text and does not sample");
 }
 
-/// Applies the options to the generation settings.
+/// Applies the options of the command line to the generation settings.
 void take_options(SampleOptions& options) {
   GenerationSettings& settings = options.generation;
   const auto take = [](auto& to, const auto& given) {
@@ -257,7 +257,8 @@ void take_options(SampleOptions& options) {
   take(settings.sampling.repetition_penalty, options.repetition_penalty);
 }
 
-/// Returns "temperature 0.6, top-p 0.9": settings that are not defaults and not from an option.
+/// Returns the settings that are not defaults and were not set by an option, as text: "temperature
+/// 0.6, top-p 0.9".
 std::string unusual(const SamplingSettings& settings, const SampleOptions& options) {
   const SamplingSettings usual;
   std::vector<std::string> texts;
@@ -303,7 +304,7 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
   check(settings);
 }
 
-/// Prints the likeliest texts, of an encoder-decoder or by beam search.
+/// Prints the likeliest texts, from an encoder-decoder or by beam search.
 void search(const WritingModel& model, const SampleOptions& options, const GenerationKeys& keys,
             const Stream& stream) {
   SourceSampling requested{.sources = {options.prompt},

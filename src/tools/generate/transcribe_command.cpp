@@ -48,7 +48,7 @@ CommandSyntax transcribe_syntax(TranscribeOptions& options) {
   return syntax;
 }
 
-/// Returns "12.30".
+/// Returns the seconds as text: "12.30".
 std::string time_text(double seconds) { return units::fixed(seconds, 2); }
 
 void print(const Transcript& transcript, const TranscribeOptions& options) {

@@ -9,8 +9,9 @@
 
 namespace hybrid_trainer {
 
-/// Returns the end tokens of a model folder: eos_token_id of generation_config.json and
-/// config.json, eos_token of tokenizer_config.json or special_tokens_map.json. Throws DataError.
+/// Returns the end tokens of a model folder. They are in eos_token_id of generation_config.json and
+/// config.json, and in eos_token of tokenizer_config.json or special_tokens_map.json. Throws
+/// DataError.
 std::vector<std::int32_t> end_tokens_in(const ModelFolder& folder, const Tokenizer& tokenizer);
 
 /// A conversation with a model, formatted by the chat template of its folder.
@@ -28,8 +29,8 @@ class Conversation {
   void add_system(const std::string& text);
   /// Generates the model's answer, passes it to `write` as it is generated, and adds it to the
   /// conversation. If the conversation exceeds the context, drops the oldest turns until half of
-  /// the context is free, keeps the system message and reports this on standard error. Throws
-  /// DataError instead if settings.overflow is kError.
+  /// the context is free, and reports this on standard error; the system message is kept. If
+  /// settings.overflow is kError, throws DataError instead.
   GenerationResult answer(const std::function<void(std::string_view)>& write);
 
  private:
@@ -55,15 +56,16 @@ struct PromptFile {
   std::string path;
   ControlText control = ControlText::kAsTokens;
   GenerationSettings generation{};
-  /// Texts generated at a time. With 1, prompts reuse the cached prefix of the previous one.
+  /// Number of texts generated at a time. With 1, each prompt reuses the cached prefix of the
+  /// previous one.
   std::int64_t batch = 1;
 };
 
-/// Returns the lines of a prompt file. Throws MissingInput, DataError if it has none.
+/// Returns the lines of a prompt file. Throws MissingInput, or DataError if the file has no lines.
 std::vector<std::string> prompt_lines(const std::string& file);
 
-/// Prints a JSON object for each prompt, in order, after checking all prompts. `draft` may be null.
-/// Throws DataError if a prompt is refused.
+/// Checks all prompts, then prints a JSON object for each, in order. `draft` may be null. Throws
+/// DataError if a prompt is refused.
 void continue_prompts(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                       const Stream& stream);
 

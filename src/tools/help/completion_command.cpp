@@ -30,7 +30,7 @@ void add_keys(const FieldNode& group, const std::string& before, std::vector<Con
   }
 }
 
-/// Returns all keys in order, without lists of groups.
+/// Returns all keys in order, except lists of groups.
 std::vector<ConfigKey> config_keys() {
   const HybridTrainerConfig config;
   std::vector<ConfigKey> keys;

@@ -31,7 +31,7 @@ std::string whole_first_sentence(const std::string& help) {
   return end == std::string::npos ? help : help.substr(0, end + 1);
 }
 
-/// Adds the keys that answer the question, in the order of the tree.
+/// Adds the keys that belong to the question, in the order of the tree.
 void collect_rows(Question question, const FieldNode& group, const std::string& path,
                   std::vector<Row>& rows) {
   for (const FieldNode& field : group.fields) {
@@ -48,8 +48,8 @@ std::vector<Row> rows_of(Question question, const FieldNode& tree) {
   return rows;
 }
 
-/// Returns the keys that most users need, grouped by question: one key per line, with the config's
-/// value and the first sentence of its help.
+/// Returns the keys that most users need, grouped by question. Each line has a key, its value in
+/// the config and the first sentence of its help.
 std::string essential_text(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text;
@@ -66,7 +66,7 @@ std::string essential_text(const HybridTrainerConfig& config) {
          "\nChange a key with --set KEY=VALUE; `hybrid config --markdown` explains all keys.\n";
 }
 
-/// Returns the same keys as Markdown tables for docs/CONFIG.md.
+/// Returns the keys of essential_text as Markdown tables for docs/CONFIG.md.
 std::string essential_markdown(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text =
@@ -83,7 +83,7 @@ std::string essential_markdown(const HybridTrainerConfig& config) {
   return text;
 }
 
-/// Returns a Markdown table of each family's keys in `model`.
+/// Returns a Markdown table with the keys in `model` that each family uses.
 std::string families_markdown() {
   const ModelConfig model;
   const FieldNode tree = field_tree(model);

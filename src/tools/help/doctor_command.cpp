@@ -32,7 +32,7 @@ struct CudaDeviceDiagnosis {
   double fp32_flops_per_second = 0;
   double bf16_flops_per_second = 0;
   double copy_bytes_per_second = 0;
-  std::string problem;  // why it could not be measured, or ""
+  std::string problem;  // why the device could not be measured, or ""
 };
 
 /// Report of `hybrid doctor` on CUDA.
@@ -137,8 +137,8 @@ boost::json::object as_json(const CudaDiagnosis& found) {
           {"libraries", libraries}};
 }
 
-/// Measures the link between ranks that a launcher started; rank 0 prints it. Returns the exit
-/// code. Throws as start_launched_rank.
+/// Measures the link between ranks that a launcher started; rank 0 prints the result. Returns the
+/// exit code. Throws as start_launched_rank.
 int diagnose_ranks(const LaunchedRank& launched, bool json) {
   JobSecret secret(launched.rank,
                    secret_of_launcher([](const char* name) { return std::getenv(name); }), {});

@@ -25,7 +25,7 @@ std::string plain(const std::string& text) {
       safe += one;
     }
   }
-  // troff takes such lines for requests.
+  // troff takes lines that begin with these characters for requests.
   std::istringstream lines(safe);
   std::string out;
   for (std::string line; std::getline(lines, line);) {

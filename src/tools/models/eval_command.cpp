@@ -33,13 +33,13 @@ struct EvalOptions {
   bool json = false;
 };
 
-/// Results of one model on each question, scored in two ways.
+/// Results of one model on each question: whether its answer is right, scored in two ways.
 struct Answers {
   std::vector<double> by_sum, by_bytes;  // 1 or 0
   boost::json::array each{};             // details of each question
 };
 
-/// Results of one model and its chance level.
+/// Answers of one model, and its chance level.
 struct ModelAnswers {
   std::string folder;
   std::int64_t step = 0;  // of a run
@@ -153,13 +153,13 @@ void print_json(const ModelAnswers& model, const ModelAnswers* base) {
   std::cout << json_line(object) << "\n";
 }
 
-/// Returns "62.0 % ± 4.9".
+/// Returns the share with its standard error: "62.0 % ± 4.9".
 std::string share_text(const Share& share) {
   return concat(units::fixed(100 * share.mean, 1), " %",
                 share.error ? concat(" ± ", units::fixed(100 * *share.error, 1)) : "");
 }
 
-/// Returns "+12.0 (+3.1 to +20.9)".
+/// Returns the difference with its interval: "+12.0 (+3.1 to +20.9)".
 std::string difference_text(const Interval& interval) {
   const auto with_sign = [](double value) {
     return concat(value >= 0 ? "+" : "", units::fixed(100 * value, 1));
@@ -178,7 +178,7 @@ TableLine line_of(const ModelAnswers& model) {
           share_text(share_of(model.answers.by_sum)), share_text(share_of(model.answers.by_bytes))};
 }
 
-/// Pads by characters: "±" has two bytes.
+/// Pads the text to `width` characters; "±" has two bytes.
 std::string padded_columns(const std::string& text, std::size_t width) {
   const auto characters = static_cast<std::size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -210,9 +210,10 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
             << "\n";
 }
 
-/// Prints how often the model, and the one to compare with, gives the right choice of a question
-/// the highest likelihood: by the sum of its tokens' log-probabilities, and by that sum per byte of
-/// text. Throws as WritingModel and read_choice_questions.
+/// Prints how often the model gives the highest likelihood to the right choice of a question, and
+/// also for the model to compare with, if any. The likelihood is measured by the sum of a choice's
+/// log-probabilities, and by this sum per byte of text. Throws as WritingModel and
+/// read_choice_questions.
 void evaluate_choices(const EvalOptions& requested, const Stream& stream) {
   const ModelAnswers model =
       answers_of(requested, requested.model, run_weights(requested.weights), stream);

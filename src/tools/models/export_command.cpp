@@ -22,22 +22,22 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Writes a file next to a GGUF file from which Ollama creates a model: `Modelfile`, or
-/// `NAME.Modelfile` for `NAME.gguf` if another model's Modelfile exists.
+/// Writes a file next to a GGUF file, from which Ollama creates a model. The name is `Modelfile`,
+/// or `NAME.Modelfile` for `NAME.gguf` if another model's Modelfile exists.
 class Modelfile {
  public:
   /// Throws CannotCreate if both names are taken.
   explicit Modelfile(const std::filesystem::path& gguf);
 
-  /// Writes FROM, and if Ollama can express the run's chat template, TEMPLATE and PARAMETER stop.
-  /// Reports the result in one line on standard error. Throws IoError.
+  /// Writes FROM. If Ollama can express the run's chat template, also writes TEMPLATE and PARAMETER
+  /// stop. Reports the result in one line on standard error. Throws IoError.
   void write(const TrainedRun& run) const;
 
  private:
   std::filesystem::path gguf_, path_;
 };
 
-/// Returns the text in quotes, in triple quotes if it has quotes or several lines.
+/// Returns the text in quotes, or in triple quotes if it contains quotes or several lines.
 std::string quoted(const std::string& text) {
   const bool is_plain = text.find_first_of("\"\n") == std::string::npos;
   const char* quotes = is_plain ? "\"" : "\"\"\"";
@@ -172,7 +172,8 @@ TrainedRun open_for_merge(const ExportOptions& requested, const Stream& stream) 
                           run_weights(requested.weights), "fp32");
 }
 
-/// Returns "22 tensors in q8_0, 13 tensors in f32", and why types differ from the requested one.
+/// Returns "22 tensors in q8_0, 13 tensors in f32". If some types differ from the requested one,
+/// adds the reason.
 std::string output_types_text(const GgufExport& written) {
   std::string text;
   for (const auto& [type, count] : written.types)

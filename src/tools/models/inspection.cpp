@@ -98,8 +98,8 @@ std::string table_text(const json::array& rows, const std::string& indent) {
   return lines;
 }
 
-/// Formats an object as lines "key value": nested objects are indented, arrays of objects have one
-/// per line. Numbers whose key ends in "bytes" get a unit.
+/// Formats an object as lines "key value". Nested objects are indented, and arrays of objects have
+/// a line per object. Numbers whose key ends in "bytes" get a unit.
 std::string json_as_text(const json::object& object, const std::string& indent = "") {
   std::size_t width = 0;
   for (const auto& [key, value] : object) {
@@ -138,8 +138,8 @@ json::value shown(const std::vector<T>& values) {
   return json::object{{"length", values.size()}, {"first", std::move(first)}};
 }
 
-/// Describes a GGUF file ("gguf"): its metadata, with the length and first elements of arrays, and
-/// its tensors. Throws DataError if it is damaged.
+/// Describes a GGUF file ("gguf"): its tensors and its metadata. Arrays in the metadata are
+/// described by their length and first elements. Throws DataError if the file is damaged.
 json::object inspect_gguf(const std::filesystem::path& path) {
   const GgufFile file(path);
   json::object values;
@@ -232,7 +232,7 @@ json::object inspect_data(const fs::path& path) {
           {"documents", info->documents}};
 }
 
-/// Describes a model folder's tokenizer, or why it cannot be read; null if there is none.
+/// Describes a model folder's tokenizer, or why it cannot be read. Returns null if there is none.
 json::value tokenizer_in(const ModelFolder& folder) {
   if (!contains_tokenizer(folder.path())) return nullptr;
   try {
@@ -244,7 +244,7 @@ json::value tokenizer_in(const ModelFolder& folder) {
   }
 }
 
-/// Adds the model according to a folder's config.json, or why it cannot be used.
+/// Adds the model that a folder's config.json describes, or why it cannot be used.
 void describe_model(json::object& found, const ModelFolder& folder) {
   try {
     const ModelConfig model = read_hugging_face_model_config(folder, 0);
@@ -331,7 +331,8 @@ json::object inspect_checkpoint(const fs::path& path) {
           {"files", std::move(files)}};
 }
 
-/// Lists a folder's checkpoints by step, from their manifests; null values for a damaged one.
+/// Lists a folder's checkpoints by step, from their manifests. A damaged checkpoint has null
+/// values.
 json::array checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code absent;
@@ -486,7 +487,8 @@ Inspection inspect_digest(const fs::path& path) {
   return {pretty_json(found), std::move(text)};
 }
 
-/// Throws MissingInput, or DataError if the folder is not a run.
+/// Returns the paths of the run in a folder. Throws MissingInput, or DataError if the folder is not
+/// a run.
 static RunPaths run_at(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   RunPaths run{path.string()};

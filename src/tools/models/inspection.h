@@ -8,19 +8,19 @@ namespace hybrid_trainer {
 /// Contents of a path, as JSON and as text.
 struct Inspection {
   std::string json;  // one object; "kind" determines the other keys
-  std::string text;  // the same as text, ending in a newline
+  std::string text;  // for people; ends in a newline
 };
 
 /// Describes a run ("run"), a checkpoint ("checkpoint"), a data folder ("data"), a Hugging Face
 /// folder ("hugging_face"), a safetensors file ("safetensors"), a llama.cpp file ("gguf"), a token
 /// shard ("token_shard") or the oom.json of a run that ran out of memory ("out_of_memory").
-/// Verifies the checksums of a checkpoint and reads the tokens of a shard. Read-only. Throws
+/// Verifies the checksums of a checkpoint and reads the tokens of a shard. Changes no files. Throws
 /// MissingInput, or DataError if the path is none of these or damaged.
 Inspection inspect(const std::filesystem::path& path);
 
 /// Returns checksums of a checkpoint's tensors ("digest"): one per tensor and, in the last line of
-/// the text, one over all. Throws MissingInput, or DataError if `path` is not a checkpoint or is
-/// damaged.
+/// the text, one of all tensors. Throws MissingInput, or DataError if `path` is not a checkpoint or
+/// is damaged.
 Inspection inspect_digest(const std::filesystem::path& path);
 
 /// Describes how the routers distributed the tokens of a run's last step over experts ("experts").

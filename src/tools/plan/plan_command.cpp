@@ -36,7 +36,7 @@ struct PlanRequest {
   std::string device_budget, host_budget, link;
   std::int64_t tokens_per_step = 0;
   std::int64_t devices = 1;
-  std::optional<int> zero;  // none: from the configuration
+  std::optional<int> zero;  // none: the configuration's value
   bool json = false;
 };
 
@@ -62,7 +62,8 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
 
 constexpr std::int64_t kMaxRanks = 64;  // limited because each rank is simulated
 
-/// Returns whether only `hybrid finetune` trains the model, because it takes more than text.
+/// Returns whether `hybrid finetune` is the only command that trains the model, because it takes
+/// more than text.
 bool only_supports_fine_tuning(const ModelFolder& folder) {
   const ModelConfig model = read_hugging_face_model_config(folder, 0);
   return find_family(model.family).purpose.task.empty() || model.encoder.layers > 0;
@@ -100,7 +101,7 @@ HybridTrainerConfig config_of(PlanRequest& requested) {
   return config;
 }
 
-/// The device to plan for. A device that this machine lacks is planned by its budget.
+/// The device to plan for. For a device that this machine lacks, the plan uses the given budget.
 struct PlannedDevice {
   Device device;
   std::vector<std::string> notes;
@@ -128,15 +129,17 @@ PlannedDevice planned_device(const PlanRequest& requested, HybridTrainerConfig& 
           false};
 }
 
-/// Returns CUDA's share of memory. The free memory of a local device excludes the context.
+/// Returns CUDA's share of the device memory. The free memory of a local device already excludes
+/// CUDA's context.
 std::optional<CudaShare> cuda_share(const PlanRequest& requested, const PlannedDevice& planned) {
   const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
   if (!is_cuda) return {};
   return CudaShare{kDeviceMargin, requested.device_budget.empty() ? 0 : kDeviceContext};
 }
 
-/// Returns the budgets of the run itself: --device-budget, the size of the device memory, less
-/// CUDA's share; without a budget for a local CUDA device, its free memory less that share.
+/// Returns the budgets of the run itself. The device budget is --device-budget, the size of the
+/// device memory, minus CUDA's share. Without a budget, it is the free memory of the local CUDA
+/// device minus that share.
 MemoryBudgets budgets_of_run(const PlanRequest& requested, const PlannedDevice& planned,
                              MemoryBudgets budgets) {
   if (const auto cuda = cuda_share(requested, planned); cuda && !requested.device_budget.empty())

@@ -57,7 +57,7 @@ void print_times(const RankStepTime& time, const MemorySize& rate) {
       brief(time.sending).c_str(), rate.text().c_str());
 }
 
-/// Returns 0.5, or the text if it is not a number.
+/// Returns the number that the text spells, such as 0.5, or else the text itself.
 json::value value_of(const std::string& text) {
   boost::system::error_code problem;
   json::value value = json::parse(text, problem);
@@ -98,7 +98,7 @@ void print_placements(const MemoryPlan& plan) {
   }
 }
 
-/// Columns of the table of parts, with the memory kinds that each sums up.
+/// Columns of the table of parts. Each is the sum of some kinds of memory.
 const std::vector<std::pair<const char*, std::vector<MemoryKind>>>& part_columns() {
   static const std::vector<std::pair<const char*, std::vector<MemoryKind>>> columns{
       {"weights", {MemoryKind::kParameters, MemoryKind::kMasterWeights}},
@@ -153,7 +153,7 @@ std::string step_text(const HybridTrainerConfig& config) {
   return parts == 1 ? size : concat(parts, " micro-batches of ", size);
 }
 
-/// Prints the device memory; on CUDA the sum with CUDA's share.
+/// Prints the device memory of the run. On CUDA, prints its sum with CUDA's share and then both.
 void print_device_memory(const char* name, std::size_t bytes,
                          const std::optional<std::size_t>& budget,
                          const std::optional<CudaShare>& cuda) {

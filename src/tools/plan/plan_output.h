@@ -21,9 +21,9 @@ struct RankPlan {
   std::optional<CudaShare> cuda{};
 };
 
-/// Prints the memory of a rank of `hybrid COMMAND --ranks N`, the bytes that it sends and, if a
-/// link is given, the time per step over it. Returns the exit code. Throws UsageError for an
-/// invalid link.
+/// Prints the memory of a rank of `hybrid COMMAND --ranks N` and the bytes that it sends. If a link
+/// is given, also prints the time per step over the link. Returns the exit code. Throws UsageError
+/// for an invalid link.
 int plan_ranks(const RankPlan& requested, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget);
 

@@ -29,14 +29,14 @@ struct FineTuning : TrainingOptions {
   std::optional<double> beta{}, epochs{};
 };
 
-// Without --epochs, a run has one epoch if that makes kEnoughSteps; else at most kMaxEpochs, or
-// more if these make fewer than kMinSteps.
+// A run without --epochs has one epoch if that is at least kEnoughSteps. Otherwise it has at most
+// kMaxEpochs, or more if these are fewer than kMinSteps.
 constexpr std::int64_t kEnoughSteps = 60, kMinSteps = 30, kMaxEpochs = 5;
 
 /// Learning rates for preference pairs; the rates of plain fine-tuning are too high.
 constexpr double kPreferenceRate = 1e-6, kPreferenceRateOfAdapters = 2e-5;
 
-/// Size of the examples: rows, packed into `sequences`, of which a step takes `batch`.
+/// Size of the examples: rows, which are packed into `sequences`. A step takes `batch` sequences.
 struct EpochLength {
   std::int64_t rows = 0, sequences = 0, batch = 1;
   std::int64_t steps(double epochs) const {
@@ -52,7 +52,7 @@ struct EpochLength {
 };
 
 /// Reduces the batch to the number of sequences, because a step with duplicates computes them
-/// twice; each of `ranks` gets the same number. Returns a note if the batch changes.
+/// twice. Each of `ranks` ranks gets the same number. Returns a note if the batch changes, else "".
 std::string fit_batch(HybridTrainerConfig& config, std::int64_t sequences, int ranks) {
   const std::int64_t of_rank = (sequences + ranks - 1) / ranks;
   if (config.effective_batch() <= of_rank * ranks) return "";
@@ -70,8 +70,8 @@ bool resumes_a_run(const FineTuning& requested) {
   return requested.resume && RunPaths{requested.run}.contains_run();
 }
 
-/// Reduces the batch size for a small file, if neither batch size nor steps are set, so that
-/// `epochs` make kMinSteps. Then fits the batch.
+/// Reduces the batch size for a small file, so that the run's epochs have kMinSteps, if neither
+/// batch size nor steps are set. Then fits the batch.
 EpochLength fitted_length(const FineTuning& requested, std::int64_t rows, std::int64_t sequences,
                           TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
@@ -87,7 +87,8 @@ EpochLength fitted_length(const FineTuning& requested, std::int64_t rows, std::i
   return {rows, sequences, config.effective_batch()};
 }
 
-/// Sets the steps of a new run, and adds a note on the choices for a small file.
+/// Sets the number of steps of a new run. If it chose the number of epochs for a small file, adds a
+/// note.
 void set_steps(const FineTuning& requested, const EpochLength& length,
                TrainingRunSettings& settings) {
   const std::int64_t epochs = length.epochs();
@@ -141,8 +142,8 @@ void set_objective(const FineTuning& requested, HybridTrainerConfig& config) {
         config.has_adapters() ? kPreferenceRateOfAdapters : kPreferenceRate;
 }
 
-/// Returns the configuration of a resumed run, which keeps its method. Its own configuration, data
-/// and model replace missing options.
+/// Returns the configuration of a resumed run, which keeps its method. For options that are
+/// missing, uses the run's own configuration, data and model.
 HybridTrainerConfig config_of_resumed(FineTuning& requested, const RunPaths& paths) {
   const HybridTrainerConfig begun = config_of_run(paths);
   check_resumed_options(requested, begun);
@@ -160,7 +161,7 @@ HybridTrainerConfig config_of_resumed(FineTuning& requested, const RunPaths& pat
   return build_config(requested.source);
 }
 
-/// Returns --method or the default.
+/// Returns --method or the default. Throws UsageError for the method `full` with --adapter.
 std::string method_of(const FineTuning& requested) {
   if (requested.adapter.empty()) return requested.method.empty() ? "full" : requested.method;
   if (requested.method == "full")
@@ -261,7 +262,7 @@ void set_phases(const FineTuning& requested, HybridTrainerConfig& config) {
     config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
 }
 
-/// Reads the rows of a run into `read`, and fits the lengths of a new run to them.
+/// Reads the rows of a run into `read`. For a new run, fits the sequence lengths to them.
 EpochLength rows_of_epoch(const FineTuning& requested, TrainingRunSettings& settings,
                           ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
@@ -279,11 +280,12 @@ EpochLength rows_of_epoch(const FineTuning& requested, TrainingRunSettings& sett
   }
   const bool may_grow = config.data.sequence_length > longest ||
                         (files.source && files.source->longest > longest_source);
-  if (!may_grow) read.examples = examples;  // else truncated rows would be longer now
+  if (!may_grow) read.examples = examples;  // else truncated rows must be read again
   return {std::ssize(data.train), packed_sequences(data, files, config)};
 }
 
-/// Chooses lengths, batch and steps from the examples, unless set. `read` receives them.
+/// Chooses sequence lengths, batch and number of steps from the examples, unless they are set.
+/// Stores the examples in `read`.
 void choose_sizes(const FineTuning& requested, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
   const bool resumes = resumes_a_run(requested),

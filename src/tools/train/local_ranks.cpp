@@ -20,7 +20,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr auto kUntilKilled = std::chrono::seconds(5);
-/// Signals within this time count as one, as in Interruption.
+/// Signals within this time count as one request, as in Interruption.
 constexpr auto kOneRequest = std::chrono::seconds(1);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
 
@@ -46,7 +46,8 @@ class SignalRecorder {
       sigaction(kStopSignals[i], &before_[i], nullptr);
   }
   SignalRecorder(const SignalRecorder&) = delete;
-  /// Returns a signal since the last call, except one within kOneRequest of the previous one.
+  /// Returns a signal that arrived since the last call, or none. Ignores a signal within
+  /// kOneRequest of the previous one.
   std::optional<int> next() {
     const int signal = std::exchange(signal_to_pass_on, 0);
     if (signal == 0 || (last_ && Clock::now() - *last_ < kOneRequest)) return {};
@@ -109,8 +110,8 @@ class LocalRanks {
  private:
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
-  /// Starts a rank in a separate process group, so that Ctrl-C reaches it only through this
-  /// process. It ends with this process.
+  /// Starts a rank in a separate process group, so that Ctrl-C reaches the rank only through this
+  /// process. The rank ends when this process ends.
   void start(const Variables& variables) {
     std::vector<std::string> environment;
     for (const auto& [name, value] : variables) environment.push_back(concat(name, "=", value));
@@ -157,7 +158,7 @@ class LocalRanks {
   SignalRecorder signals_;
   std::vector<pid_t> running_;
   std::optional<Clock::time_point> kills_at_;
-  bool stop_requested_ = false;  // to stop
+  bool stop_requested_ = false;  // the ranks were asked to stop
   int exit_code_ = 0;
 };
 

@@ -28,7 +28,8 @@ bool may_be_one_model(const ModelFolder& a, const ModelFolder& b) {
   }
 }
 
-/// Checks that adapter settings in `source` match the folder, except those that the run may choose.
+/// Throws UsageError if adapter settings in `source` differ from the folder's, except for the
+/// settings that the run may choose.
 void check_same_adapters(const LoraConfig& requested, const LoraConfig& in_folder,
                          const std::string& folder, const std::string& command,
                          const ConfigArguments& source) {
@@ -45,7 +46,8 @@ void check_same_adapters(const LoraConfig& requested, const LoraConfig& in_folde
   }
 }
 
-/// `before`: empty if the run started without one.
+/// Throws UsageError if the option names another folder than `before`, which is empty if the run
+/// started without one.
 void check_same_input(const TrainingOptions& given, const std::string& option,
                       const std::string& folder, const fs::path& before) {
   if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;

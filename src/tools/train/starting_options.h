@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Common options of `hybrid train` and `hybrid finetune`; "" if not given.
+/// Common options of `hybrid train` and `hybrid finetune`. An option is "" if it is not given.
 struct TrainingOptions {
   std::string command, model_option;  // "train", "--init-from"; "finetune", "--model"
   ConfigArguments source{};
@@ -20,19 +20,19 @@ struct TrainingOptions {
 /// Adds --run, --resume, --ranks, --tensorboard, --device, --export and --json.
 void add_training_options(po::options_description& options, TrainingOptions& requested);
 
-/// Returns the settings of a run with this configuration, explicitly set keys `set_keys`, already
-/// opened inputs `read`, and the options for adapters and device from the command line `arguments`.
-/// Throws UsageError if the options contradict the adapters' folder, DataError if the adapter is
-/// for another model.
+/// Returns the settings of a run with this configuration. `set_keys`: explicitly set keys. `read`:
+/// inputs that are already open. Takes the options for adapters and device from `requested`, and
+/// the command line from `arguments`. Throws UsageError if the options contradict the adapters'
+/// folder, DataError if the adapter is for another model.
 TrainingRunSettings settings_of(const TrainingOptions& requested,
                                 const std::vector<std::string>& arguments,
                                 const HybridTrainerConfig& config,
                                 const std::vector<std::string>& set_keys,
                                 const std::shared_ptr<const ReadInputs>& read);
 
-/// Checks the options of a resumed run against its files. Throws UsageError if one names another
-/// model or adapter than the run started with, MissingInput if the run's data is gone and no option
-/// gives its new path. The base of adapters may have moved.
+/// Checks the options of a resumed run against its files. Throws UsageError if an option names
+/// another model or adapter than the run started with. Throws MissingInput if the run's data is
+/// gone and no option gives its new path. The base of adapters may have moved.
 void check_resumed_options(const TrainingOptions& given, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

@@ -82,7 +82,7 @@ void print_end(const RunSummary& summary, const std::string& run) {
     std::cerr << "\n  asynchronous updates: " << late.steps
               << " steps, relative error of their predictions "
               << text_or_not_measured(late.mean_error());
-    if (late.worker_seconds > 0) {  // else only waits for other ranks
+    if (late.worker_seconds > 0) {  // 0: only waits for other ranks
       std::cerr << "; the worker took " << brief(late.worker_seconds) << " s, steps waited "
                 << brief(late.wait_seconds) << " s for it";
     }

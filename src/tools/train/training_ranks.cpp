@@ -30,7 +30,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Describes the checkpoint to resume from. There may be no time to load checkpoints.
+/// Describes the checkpoint to resume from. Does not load checkpoints, because there may be no time
+/// for that.
 std::string resume_hint(const RunPaths& run) {
   try {
     if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
@@ -40,7 +41,7 @@ std::string resume_hint(const RunPaths& run) {
   return "there is no good checkpoint, so --resume starts from the beginning";
 }
 
-/// Writes summary.json for a run that can no longer write its own.
+/// Writes summary.json for a run that can no longer write it.
 void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& line) try {
   replace_file(
       run.summary(),
@@ -62,7 +63,8 @@ void record_rank_loss(const TrainingRunSettings& settings, const std::string& li
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
-/// Records why this rank gave up, before it ends the others; nothing if it was not in the run.
+/// Records why this rank gave up, before it ends the other ranks. Does nothing if the rank had not
+/// started in the run.
 void record_failure(const TrainingRunSettings& settings, const std::string& reason) {
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
@@ -76,12 +78,12 @@ void record_failure(const TrainingRunSettings& settings, const std::string& reas
 
 /// Time for rank 0 to report an error of all ranks and to end, before another rank ends the job.
 constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
-/// Time for the same before ranks have connected.
+/// Time for rank 0 to do so before ranks have connected.
 constexpr auto kTimeOfStart = std::chrono::seconds(5);
 /// Time for the watch to report a lost rank, which ends the process.
 constexpr auto kTimeOfWatch = std::chrono::seconds(2);
 
-/// Waits for rank 0 to end the job if it has the error, too: its launcher then stops this rank.
+/// Waits for rank 0 to end the job if it has the error, too. Its launcher then stops this rank.
 void wait_for_rank_0_to_end(const Interruption& interruption) {
   if (interruption.requested()) return;  // requested before the error
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
@@ -120,7 +122,8 @@ void check_backend_is(const std::string& name, const HybridTrainerConfig& config
                             "srun --mpi=pmix uses mpi")});
 }
 
-/// Returns the rank, if not 0. Errors in a launcher's variables are reported elsewhere.
+/// Returns the rank of this process, or none for rank 0. Errors in a launcher's variables are
+/// reported elsewhere.
 std::optional<std::string> later_rank() {
   std::string rank = "0";
   try {
@@ -205,7 +208,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
   }
 }
 
-/// Starts the ranks. Errors before they connect are not reported here.
+/// Starts the ranks. Errors of the ranks before they connect are not reported here.
 int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
   check_ranks(settings.config, local_ranks_);  // before starting thousands of processes for nothing
   return run_local_ranks(own_command_, local_ranks_);

@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// Ranks of a training command: from a launcher's variables, or none.
+/// Ranks of a training command: from a launcher's variables, started by --ranks, or none.
 class TrainingRanks {
  public:
   /// `local_ranks`: --ranks N of `hybrid COMMAND ARGUMENTS`. If it is above 1 and this process is
@@ -20,9 +20,10 @@ class TrainingRanks {
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                 std::optional<int> local_ranks, const HybridTrainerConfig& config);
 
-  /// Trains with `settings`, which each rank may first `complete` once the ranks are connected; the
-  /// lead then calls `report`. Returns the exit code. An error on rank 0 is rethrown and ends the
-  /// job with its process; an error on only another rank ends the job naming that rank.
+  /// Trains with `settings`. Once the ranks are connected, each rank calls `complete`, if given,
+  /// which may change its settings. After training, the lead calls `report`. Returns the exit code.
+  /// An error on rank 0 is rethrown and ends the job with its process. An error on only another
+  /// rank ends the job, with a message that names the rank.
   int run(TrainingRunSettings settings, const std::function<int(const TrainingRunResult&)>& report,
           const std::function<void(TrainingRunSettings&)>& complete = {}) const;
 
@@ -37,16 +38,16 @@ class TrainingRanks {
   Device device_;
   bool is_single_rank_ = false;           // --ranks 1
   int local_ranks_ = 0;                   // number that run() starts
-  std::vector<std::string> own_command_;  // command of each
+  std::vector<std::string> own_command_;  // command of each rank that run() starts
 };
 
-/// Runs a command that trains over ranks, so that an error before they connect, which usually stops
-/// all of them, is reported once: by rank 0, and by another rank, with its number, only if it is
-/// still running some seconds later.
+/// Runs a command that trains over ranks. An error before the ranks connect usually stops all of
+/// them, but is reported only once: by rank 0. Another rank reports it, with its number, only if it
+/// is still running some seconds later.
 int report_errors_once(const std::function<int()>& command);
 
-/// Returns whether to resume a run: if `asked`, or if the launcher has restarted the job, which
-/// rank 0 reports on standard error.
+/// Returns whether to resume a run: if `asked`, or if the launcher has restarted the job. Rank 0
+/// reports such a restart on standard error.
 bool resumes(bool asked);
 
 }  // namespace hybrid_trainer

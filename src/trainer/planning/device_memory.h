@@ -5,9 +5,9 @@
 
 namespace hybrid_trainer {
 
-/// CUDA device memory that plans leave free in addition to the run's own. When free bytes are read,
-/// the device's context (0.3 to 0.6 GB) and the kernels of two small products are loaded already.
-/// Estimated memory that is allocated later:
+/// CUDA device memory that plans leave free, for memory that the run's own plan does not include.
+/// The device's context (0.3 to 0.6 GB) and the kernels of two small products are loaded already
+/// when the number of free bytes is read. These are allocated later, with estimated sizes:
 ///   - cuBLASLt kernels that larger products load at their first run: 0.1 to 0.5 GB
 ///   - this program's own kernels, loaded at their first launch: 0.05 GB
 ///   - NCCL's buffers, if there are several ranks: 0.1 to 0.4 GB
@@ -21,18 +21,18 @@ inline constexpr std::size_t kDeviceContext = std::size_t{1} << 29;
 /// less the margin. Loads the product library first. Throws DeviceError, OutOfMemory.
 std::size_t plannable_device_bytes(Device device);
 
-/// Returns a warning if a budget leaves less than the margin of the CUDA device's free memory;
-/// empty otherwise, without a budget, and on other devices.
+/// Returns a warning if a budget leaves less of the CUDA device's free memory than the margin.
+/// Returns an empty text otherwise, without a budget, and on other devices.
 std::string margin_warning(const std::optional<std::size_t>& budget, Device device);
 
 /// Loads the product library, with algorithms for `run`, before device memory is reserved. Does
 /// nothing on the CPU. Throws DeviceError, OutOfMemory.
 void prepare_device(const Stream& stream, const kernels::ProductRun& run = {});
 
-/// Reserves the simulated memory need of the config's run as one slab of the stream's pool on CUDA,
-/// so that the first step cannot fail for a foreseeable reason. Does nothing on the CPU. Throws
-/// OutOfMemory if there is not enough, or if a run without a budget would leave less than half the
-/// margin; `hint` is the advice in its message.
+/// Simulates the memory need of the config's run and reserves it on CUDA as one slab of the
+/// stream's pool, so that the first step cannot fail for a foreseeable reason. Does nothing on the
+/// CPU. Throws OutOfMemory if there is not enough, or if a run without a budget would leave less
+/// than half the margin; `hint` is the advice in its message.
 void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stream,
                            const std::string& hint,
                            const ModelRegistry& registry = model_families(),

@@ -10,14 +10,15 @@
 
 namespace hybrid_trainer {
 
-/// Returns the device memory that each option of the config saves: the simulated peaks without only
-/// that option, less those of the run. Options with the same effect each appear to save little,
-/// since the other remains. `rank`: the rank to simulate.
+/// Returns the device memory that each option of the config saves: the simulated peaks of a run
+/// without this option, minus the peaks of the run. If two options have the same effect, each
+/// appears to save little, because the other one remains. `rank`: the rank to simulate.
 std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, Device device,
                                            const ModelRegistry& registry = model_families(),
                                            const SimulatedRank& rank = {});
 
-/// Device memory of one part of a model during updates: each kind's peak, at different moments.
+/// Device memory of one part of a model during updates: the peak of each kind of memory. Peaks of
+/// different kinds may occur at different moments.
 struct PartMemory {
   std::string part;  // first word of its weights' names, such as "video"; "" for the rest
   std::array<std::size_t, kMemoryKinds> by_kind{};

@@ -17,8 +17,9 @@ namespace {
 using Simulate =
     std::function<MemoryNeed(const HybridTrainerConfig& config, SimulatedPhases phases)>;
 
-/// Returns the largest data.batch_size that fits the device's budget. `need`: at the current batch
-/// size. Bytes are linear in the number of examples, except for rounding of blocks.
+/// Returns the largest data.batch_size that fits the device's budget. `need`: memory need at the
+/// current batch size. Except for the rounding of blocks, bytes are linear in the number of
+/// examples.
 std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
                            const MemoryBudgets& budgets, const Simulate& simulate) {
   const auto fits = [&](std::int64_t size) {
@@ -43,13 +44,15 @@ std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
   return largest;
 }
 
-/// One setting that a plan may choose: its values from the fastest to the least memory.
+/// One setting that a plan may choose. Its values are ordered from the fastest to the one that
+/// takes the least memory.
 struct Dimension {
   std::vector<std::string> values;
   std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
   /// Index of the config's own value, or of the next one that takes less memory.
   std::size_t first = 0;
-  /// Whether each value takes less device memory than the previous one, for any other settings.
+  /// Whether each value takes less device memory than the previous one, whatever the other settings
+  /// are.
   bool saves_always = true;
 };
 
@@ -57,7 +60,8 @@ std::size_t position_of(const std::vector<std::string>& values, const std::strin
   return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-/// Halves batches and accumulates, with the same examples per step.
+/// Returns the setting that splits batches into more micro-batches, with the same examples per
+/// step.
 Dimension micro_batches(const HybridTrainerConfig& config) {
   Dimension dimension{{}, [](HybridTrainerConfig& changed, const std::string& value) {
                         const std::int64_t factor = std::stoll(value);
@@ -70,7 +74,7 @@ Dimension micro_batches(const HybridTrainerConfig& config) {
   return dimension;
 }
 
-/// A key of the memory group whose value is a name.
+/// Returns the setting for a key of the memory group whose value is a name.
 Dimension of_names(std::string MemoryConfig::*key, const std::vector<std::string>& names,
                    const MemoryConfig& given) {
   return {names,
@@ -91,7 +95,8 @@ Dimension recomputed_share(const MemoryConfig& given) {
   return dimension;
 }
 
-/// A key with a number of bits, which `fewer` may replace; this changes the run's bits.
+/// Returns the setting for a key whose value is a number of bits. A plan may replace the given
+/// number by one of `fewer`, which changes the results of the run.
 Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> fewer,
                      std::int64_t& (*key)(HybridTrainerConfig& config)) {
   Dimension dimension{{std::to_string(given)},
@@ -104,7 +109,8 @@ Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> few
   return dimension;
 }
 
-/// Location of masters and state under delayed updates, in place of the usual locations.
+/// Returns the setting for the location of master weights and state with delayed updates. It
+/// replaces the usual location settings.
 Dimension exact_state(const HybridTrainerConfig& given) {
   return {exact_state_names(),
           [](HybridTrainerConfig& changed, const std::string& value) {
@@ -164,8 +170,8 @@ std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool wi
   return dimensions;
 }
 
-/// Returns the settings that a plan may choose; `with_files`: files are allowed locations. Omits
-/// unsupported values, such as fewer bits for an optimizer without them.
+/// Returns the settings that a plan may choose. `with_files`: whether files are allowed locations.
+/// Omits unsupported values, such as fewer bits for an optimizer that does not support them.
 std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files,
                                      const ModelRegistry& registry) {
   std::vector<Dimension> dimensions = all_dimensions(config, with_files);
@@ -199,7 +205,7 @@ std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
 /// The index of a value in each dimension.
 using Choice = std::vector<std::size_t>;
 
-/// Returns all choices, starting with the dimensions' first values.
+/// Returns all combinations of values, from the `first` value of each dimension on.
 std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
   std::vector<Choice> all{{}};
   for (const Dimension& dimension : dimensions) {
@@ -230,13 +236,14 @@ class PlanTrials {
     return left;
   }
   void exclude(std::size_t tried) { is_excluded_[tried] = true; }
-  /// Excludes a choice that is too large for the device, and those that save no more.
+  /// Excludes a choice that is too large for the device, and all choices that do not save more than
+  /// it.
   void exceeds_device(std::size_t tried) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
       if (saves_at_most(choices_[i], choices_[tried])) is_excluded_[i] = true;
   }
-  /// Excludes a choice that fits the device but not the rest, and those that only move more from
-  /// the device to the host.
+  /// Excludes all choices that differ from the tried one only by moving more from the device to the
+  /// host. For a choice that fits the device but exceeds other budgets.
   void exclude_exceeding_rest(std::size_t tried) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
       if (only_moves_to_host(choices_[tried], choices_[i])) is_excluded_[i] = true;
@@ -266,7 +273,7 @@ std::size_t excess_over(std::size_t bytes, const std::optional<std::size_t>& bud
   return budget && bytes > *budget ? bytes - *budget : 0;
 }
 
-/// Whether a run behaves the same with both, unless it hits a limit.
+/// Returns whether a run behaves the same with both configurations, unless it hits a limit.
 bool is_same_but_for_limits(MemoryConfig one, const MemoryConfig& other) {
   one.device_budget = other.device_budget;
   one.host_budget = other.host_budget;
@@ -292,7 +299,7 @@ class Planner {
  private:
   HybridTrainerConfig with(const Choice& choice) const;
   MemoryNeed simulate(HybridTrainerConfig config, SimulatedPhases phases) const;
-  /// Whether SimulatedPhases::kUpdates would omit predictions.
+  /// Returns whether the run predicts, so that SimulatedPhases::kUpdates would omit a part of it.
   bool predicts() const { return config_.phases.max_predict_steps > 0; }
   bool cannot_fit();
   std::size_t missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
@@ -370,7 +377,8 @@ std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choi
   }
 }
 
-/// Returns farthest(), with the smallest micro-batches and recomputed share: either may add some.
+/// Returns the choice with the least device memory: farthest(), but with the micro-batches and the
+/// recomputed share that need the least, because farther values of these two can need more.
 const Choice& Planner::smallest_on_device() {
   if (smallest_) return *smallest_;
   const Choice last = farthest();
@@ -423,7 +431,7 @@ std::size_t resting_bytes(const MemoryNeed& need) {
   return bytes;
 }
 
-/// Whether no choice fits, as far as can be determined without trying all of them.
+/// Returns whether no choice fits, as far as can be determined without trying all of them.
 bool Planner::cannot_fit() {
   const auto is_too_large = [&](const MemoryNeed& need) {
     return excess_over(need.device_bytes, budgets_.device) > 0 ||
@@ -438,7 +446,7 @@ bool Planner::cannot_fit() {
          is_too_large(simulate(with(smallest_on_device()), SimulatedPhases::kUpdates));
 }
 
-/// Whether a part has no settings, which the configuration would reject.
+/// Returns whether a part has no settings. The configuration would reject such a part.
 bool has_no_settings(const PartConfig& part) {
   return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
 }

@@ -15,7 +15,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Larger than any device, in one piece, so that the extent is the size of the slab needed.
+/// Bytes reserved in simulated pools: one slab that is larger than any device, so that the pool's
+/// extent is the size of the slab that the run needs.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
 /// Returns the longest prediction in steps.
@@ -25,7 +26,8 @@ std::int64_t longest_prediction(const HybridTrainerConfig& config) {
   return std::min(config.phases.max_predict_steps, config.training.steps - before - 1);
 }
 
-/// Shortens the phases to the fewest steps with the same peaks, except for batches of predictions.
+/// Reduces the phases to the fewest steps that have the same peaks, except for the batches of
+/// predictions.
 PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases phases) {
   PhaseConfig short_phases = config.phases;
   short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
@@ -50,10 +52,11 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
           .learning_rate_finder = finder};
 }
 
-/// Shortens repetitions. Schedule stages take no more than the rest of the run. From the second
-/// micro-batch on, each takes the same memory, except for the loader's batches and the sums of
-/// micro-batches, which are added separately. Local steps are reduced likewise, leaving enough for
-/// the same number of pending exchanges.
+/// Returns the config with fewer repetitions and the same memory. Schedule stages are removed,
+/// because they take no more memory than the rest of the run. Micro-batches after the first few are
+/// removed, because from the second one on each takes the same memory; the loader's batches and the
+/// sums of micro-batches are added separately. Local steps are reduced to as many as the pending
+/// exchanges need.
 HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
   constexpr std::int64_t kMax = 3;
   config.stages.clear();
@@ -71,7 +74,7 @@ void include_larger(BytesByKind& most, const BytesByKind& other) {
   std::ranges::transform(most, other, most.begin(), std::ranges::max);
 }
 
-/// Returns the live bytes, or the peak of kinds that are not live.
+/// Returns the live bytes of each kind, or the bytes in `most` for kinds that are not live.
 BytesByKind live_or_peak_bytes(const MemoryUse& use, const BytesByKind& most) {
   BytesByKind bytes = use.live;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
@@ -84,7 +87,7 @@ void include_larger(PhaseMemory& taken, const PhaseMemory& other) {
   include_larger(taken.by_kind, other.by_kind);
 }
 
-/// Takes the larger peaks.
+/// Raises the peaks in `need` to those in `other` if these are larger.
 void include_larger(MemoryNeed& need, const MemoryNeed& other) {
   need.device_bytes = std::max(need.device_bytes, other.device_bytes);
   need.host_bytes = std::max(need.host_bytes, other.host_bytes);
@@ -132,7 +135,8 @@ class SimulatedRun {
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
-        // The second update reads ahead the first one's tensors, and weights rounded by a phase.
+        // A second update reads tensors ahead in the order of the first one, including weights that
+        // the phase has rounded.
         const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file") ||
                            config_.distributed.zero == 3;
         const int updates = twice ? 2 : 1;
@@ -183,7 +187,8 @@ class SimulatedRun {
     scripted_.compute_with(config_.gradient_accumulation.micro_batches, config_.data.batch_size);
   }
 
-  /// Allocates the sums of micro-batches that the simulated ones do not leave.
+  /// Allocates the partial sums of micro-batches that are missing because fewer micro-batches are
+  /// simulated.
   void set_partial_sums(std::int64_t micro_batches) {
     if (stream_.device().type != DeviceType::kCpu || config_.memory.gradient_bits != 32) return;
     std::int64_t elements = 0;
@@ -203,7 +208,8 @@ class SimulatedRun {
     account(phase);
   }
 
-  /// Ends a step: counts its memory for its phase, and a phase transition for the phase before.
+  /// Ends a step: counts its memory for its phase, and the memory of a phase transition for the
+  /// phase before.
   void account(Phase phase) {
     if (const auto border = trainable_.take_phase_entry_use()) add(*border, last_phase_);
     add(stream_.pool()->use(), phase);
@@ -223,7 +229,7 @@ class SimulatedRun {
     need_.device_bytes = std::max(need_.device_bytes, use.peak_total);
   }
 
-  /// First sends the weights of the last step, as a run does.
+  /// Runs a step. First sends the weights of the last step, as a run does.
   PhaseOutcome step(PhaseMachine& machine) {
     trainable_.send_weights();
     return machine.step(whole_);
@@ -249,8 +255,9 @@ class SimulatedRun {
     for (int i = 0; i < 2; ++i) account(step(machine).phase);
   }
 
-  /// Simulates the reference's forward passes over pairs of answers, one sequence at a time, before
-  /// the trainer allocates; empty if the objective needs no reference.
+  /// Simulates the forward passes of the reference model over pairs of answers, one sequence at a
+  /// time, before the trainer allocates memory. Returns no memory if the objective needs no
+  /// reference model.
   PhaseMemory reference_phase() {
     if (config_.objective != "dpo") return {};
     const PhasePrecision precision(config_.mixed_precision, config_.model.width, stream_.device());
@@ -266,7 +273,7 @@ class SimulatedRun {
     return {.peak_bytes = use.peak_total, .by_kind = use.peak};
   }
 
-  /// Evaluates one window, the smallest part.
+  /// Simulates evaluation of one window, the smallest unit of evaluation.
   void evaluate() {
     {
       const Batch window = windows_.examples(0, 1);

@@ -30,7 +30,8 @@ class SimulatedTrainable::Kept final : public Rollback {
     others_.clear();
     kept_ = 0;
   }
-  /// Also keeps this step's share of the batches of steps that are not simulated.
+  /// Keeps the batch of this step, and copies of it in place of the batches of steps that are not
+  /// simulated.
   Batch keep_batch(const Batch& batch) override {
     const std::int64_t before = predicted_ * kept_ / simulated_,
                        now = predicted_ * ++kept_ / simulated_;
@@ -120,8 +121,9 @@ std::vector<Tensor> SimulatedTrainable::other_losses(const Batch& batch) const {
   return losses;
 }
 
-/// Correct measures the predicted point first. On a part of a batch, the learning rate finder
-/// expects the loss to fall.
+/// Returns a scripted loss. Correct measures the predicted point first, then the snapshot. If
+/// `examples` is only a part of the batch, the learning rate finder is probing and expects the loss
+/// to fall.
 double SimulatedTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) {
   const bool is_whole = examples == batch.size();
   const std::vector<Tensor> losses = is_whole ? other_losses(batch) : std::vector<Tensor>();

@@ -13,15 +13,16 @@ class SimulatedTrainable final : public Trainable {
   /// `model` must outlive it, on a simulated device.
   explicit SimulatedTrainable(ModelTrainable& model);
   ~SimulatedTrainable() override;
-  /// Computes with only this number of micro-batches; the losses of the others are allocated.
+  /// Computes only this number of micro-batches, and only allocates the losses of the others.
   void compute_with(std::int64_t micro_batches, std::int64_t size) {
     micro_batch_ = size;
     examples_ = micro_batches * size;
   }
-  /// Simulates a prediction of `predicted` steps in `simulated` steps, keeping all of its batches.
+  /// Simulates a prediction of `predicted` steps in only `simulated` steps, but keeps all of its
+  /// batches.
   void keep_batches_of(std::int64_t predicted, std::int64_t simulated);
-  /// During a gradient, allocates `count` sums of micro-batches of `elements` each in the memory of
-  /// `home`, in addition to the simulated ones.
+  /// Sets the memory to allocate during a gradient in addition to that of the simulated
+  /// micro-batches: `count` partial sums of `elements` elements each, in the memory of `home`.
   void set_partial_sums(int count, std::int64_t elements, const Stream& home) {
     partials_ = {count, elements, &home};
   }

@@ -22,7 +22,7 @@ double live(const MemoryNeed& need, MemoryKind kind) {
 /// Bytes per f32 weight that an update reads and writes: the weight, its gradient and its state.
 constexpr double kUpdateBytes = 12;
 
-/// Time of an 8-bit update relative to a 32-bit one on the CPU.
+/// Returns the time of an 8-bit update relative to a 32-bit one on the CPU.
 double eight_bit_update() { return instruction_set() == InstructionSet::kAvx512 ? 1.6 : 2.6; }
 
 /// Time of rounding activations to 8 bits and back, relative to copying them.
@@ -31,7 +31,8 @@ constexpr double kRounding = 1.5;
 /// Share of a block's activations that are results of element-wise operations.
 constexpr double kRebuiltElementwise = 0.4;
 
-/// Share of forward in a step: backward has two products for each of forward.
+/// Share of forward in the time of a pass, because backward has two products for each one of
+/// forward.
 constexpr double kForwardShare = 1.0 / 3;
 
 double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::size_t last) {
@@ -41,7 +42,7 @@ double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::
   return elements * static_cast<double>(size_of(DType::kF32));
 }
 
-/// Returns the time that transfers exceed the available time by.
+/// Returns the time by which transfers exceed the available time.
 double beyond(double sending, double time) { return std::max(0.0, sending - time); }
 
 }  // namespace
@@ -83,7 +84,8 @@ double StepCost::weight_transfers(const MemoryConfig& memory, double passes) con
   return seconds;
 }
 
-/// Returns the share of sequences of `time` tokens whose forward is repeated, in segments.
+/// Returns the share of segments whose forward is repeated in backward, for sequences of `time`
+/// tokens.
 double StepCost::recomputation(const MemoryConfig& memory, std::int64_t time) const {
   const std::int64_t segment = model_->segment_for(memory.segment_length, time);
   if (segment == 0) return 0;

@@ -8,36 +8,38 @@
 
 namespace hybrid_trainer {
 
-/// Returns the config without anything but the gradient in a step, to measure it.
+/// Returns a config for measuring the gradient: settings of everything else in a step are removed.
 HybridTrainerConfig gradient_only(HybridTrainerConfig config);
 
-/// Returns the seconds of a batch's gradient in the precision of Full: the median of five runs, or
-/// of those that start within 0.3 seconds, after one warm-up run.
+/// Returns the seconds of a batch's gradient in the precision of Full, as the median of five runs
+/// or, if these take long, of the runs that start within 0.3 seconds. One warm-up run comes first.
 double measure_gradient(Network& network, const HybridTrainerConfig& config, const Batch& batch,
                         const Stream& stream);
 
 /// Estimates the seconds per step of a config from a machine's rates: products, update, and the
-/// options of the `memory` group. For comparisons only: assumes that nothing hides transfers.
+/// options of the `memory` group. For comparisons only, because it assumes that nothing hides
+/// transfers.
 class StepCost {
  public:
   /// `as_given`: the config's memory need without options that move its activations.
   StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
            const StepRates& rates, const ModelRegistry& registry);
   double seconds(const HybridTrainerConfig& config) const;
-  /// The update's share of seconds.
+  /// Returns the seconds of the update alone.
   double update_seconds(const HybridTrainerConfig& config) const;
 
  private:
   /// Returns the network with the config's settings of parts.
   Network& network_of(const HybridTrainerConfig& config) const;
   double recomputation(const MemoryConfig& memory, std::int64_t time) const;
-  /// Seconds of forward, backward, and recomputation.
+  /// Returns the seconds of forward, backward, and recomputation.
   double products(const HybridTrainerConfig& config) const;
   double state_bytes(const HybridTrainerConfig& config) const {
     return state_bytes_ * static_cast<double>(config.optimizer.state_bits) / state_bits_;
   }
   double placements(const HybridTrainerConfig& config) const;
-  /// Seconds for moving bytes to `placement` ("device", "host", "file"); `back` for returning them.
+  /// there returns the seconds for moving bytes to `placement` ("device", "host", "file"). back
+  /// returns the seconds for moving them back.
   double there(double bytes, const std::string& placement) const {
     if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
     return placement == "file" ? bytes / rates_.write_bytes_per_second : 0;
@@ -47,7 +49,7 @@ class StepCost {
     return placement == "file" ? bytes / rates_.read_bytes_per_second : 0;
   }
 
-  /// Seconds for transferring offloaded weights, for `passes` over them and an update.
+  /// Returns the seconds for transferring offloaded weights, for `passes` over them and an update.
   double weight_transfers(const MemoryConfig& memory, double passes) const;
 
   StepRates rates_;
@@ -70,11 +72,15 @@ struct RankStepTime {
   double seconds() const { return computing + exposed; }
 };
 
-/// Estimates the step for ranks as fast as this machine and links with this number of bytes per
-/// second. Without distributed.overlap all transfers are exposed. Otherwise they overlap: with zero
-/// 0 and 1, gradients with the last backward pass; with 2, with all of them; with 1 and 2, weights
-/// with the next forward pass; with 3, all transfers with both. The groups of weights that backward
-/// completes last and that forward reads first are always exposed.
+/// Estimates the seconds of a step, for ranks as fast as this machine and links with this number of
+/// bytes per second. Without distributed.overlap, all transfers are exposed. With it, transfers
+/// overlap with computation, depending on distributed.zero:
+///   0 and 1: gradients with the last backward pass
+///   2: gradients with all passes after the first forward pass
+///   1 and 2: weights with the next forward pass
+///   3: all transfers with all passes
+/// The group of weights that backward completes last and that forward reads first is always
+/// exposed.
 RankStepTime estimate_rank_step(const HybridTrainerConfig& config, Device device, int ranks,
                                 const StepTransfer& transfer, const StepRates& rates,
                                 double link_bytes_per_second,

@@ -60,7 +60,8 @@ struct TimedWork {
   TimedWork less(const TimedWork& other) const {
     return {flops - other.flops, seconds - other.seconds};
   }
-  /// Whether its rate is close enough to the total rate; otherwise another program disturbed it.
+  /// Returns whether its rate is close enough to the total rate. If not, another program disturbed
+  /// it.
   bool is_plausible(const TimedWork& all) const {
     constexpr double kMax = 4;
     return flops > 0 && seconds > 0 && rate() < kMax * all.rate() && kMax * rate() > all.rate();
@@ -97,10 +98,11 @@ TimedWork measure(const HybridTrainerConfig& config, const ModelConfig& model,
   return {network->step_flops(batch), measure_gradient(*network, sample, batch, stream)};
 }
 
-/// Measures the FLOPs per second of forward and backward for a network of several parts that is not
-/// a language model. Runs few examples with stacks of one and of two blocks: the difference is one
-/// block's time, the rest is for convolutions and all else. Combines both by their shares of the
-/// network's FLOPs. Wide or long networks are measured narrower and shorter.
+/// Measures the FLOPs per second of forward and backward, for a network of several parts that is
+/// not a language model. Runs few examples with stacks of one and of two blocks. The difference is
+/// the time of one block, and the rest is the time of everything else, such as convolutions. The
+/// result combines both by their shares of the network's FLOPs. Wide or long networks are measured
+/// narrower and shorter.
 double measure_network_flops(const HybridTrainerConfig& config, const Stream& stream,
                              const ModelRegistry& registry) {
   const ModelFamily& family = find_family(config.model.family, registry);
@@ -205,7 +207,7 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
   return model->flops_of(shape) / measure_gradient(*model, sample, batch, stream);
 }
 
-/// Measures file transfers in the form that tensors use.
+/// Measures the rates of writing and reading tensors in files.
 void measure_files(StepRates& rates, const std::string& folder) {
   constexpr auto kBytes = static_cast<std::int64_t>(kCopiedBytes);
   const Stream host(make_device_pool()), file(make_file_pool({}, folder, "memory.folder"));

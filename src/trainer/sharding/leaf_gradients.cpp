@@ -96,7 +96,7 @@ void LocalGradients::add(const Parameter& parameter) {
   }
   const Tensor gradient = held_.at(&parameter);
   held_.erase(&parameter);
-  // The leaf completes as many halves as its index has trailing ones.
+  // The leaf completes a subtree for each trailing one of its index.
   for (int halves = std::countr_one(static_cast<std::uint64_t>(leaf_)); halves > 0; --halves)
     add_partial(gradient, partials);
   if (home_.pool() == stream_.pool()) {

@@ -11,8 +11,8 @@
 
 namespace hybrid_trainer {
 
-/// Actions of all ranks, at the end of a step, after one of them ran out of memory. If ranks
-/// differ, the largest value applies.
+/// Action of all ranks at the end of a step, after one of them ran out of memory. If the requests
+/// of ranks differ, the largest value applies.
 enum class StepRetry : char {
   kNone,    // memory was sufficient
   kSame,    // repeat: the rank has freed memory
@@ -35,18 +35,20 @@ class LeafGradients : public GradientSink {
     const auto own = leaves_of_rank(leaves, ranks_.rank()).size();
     return static_cast<double>(own) / static_cast<double>(leaves);
   }
-  /// Returns how many micro-batches every rank computes. Can exceed its own number if ranks wait
-  /// for each other in each round; the extra ones do not count.
+  /// Returns the number of micro-batches that every rank computes. If ranks wait for each other in
+  /// each round, it may exceed the number of this rank's micro-batches; the extra ones do not
+  /// count.
   virtual std::int64_t rounds(std::int64_t leaves) const = 0;
-  /// Begins micro-batch number `leaf` of `leaves`, or one that does not count. If called again
-  /// before end_leaf, the sum does not count until free(): the remaining messages are still sent,
-  /// but those already sent are not repeated. Throws OutOfMemory.
+  /// Begins micro-batch number `leaf` of `leaves`. Without `leaf`, its gradient does not count. If
+  /// called again before end_leaf, the whole sum does not count until free(): the remaining
+  /// messages are still sent, but messages that were already sent are not repeated. Throws
+  /// OutOfMemory.
   virtual void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) = 0;
   /// Ends the micro-batch. Throws Error if a parameter got no gradient on one of several ranks.
   virtual void end_leaf() = 0;
   /// Makes gradient() the sum over all micro-batches of all ranks. Collective.
   virtual void reduce(std::int64_t leaves) = 0;
-  /// Completes pending communication instead of reduce if the sum does not count.
+  /// Completes pending communication. Must be called in place of reduce if the sum does not count.
   virtual void drain() {}
   /// Drops all gradients.
   virtual void free() = 0;
@@ -68,7 +70,8 @@ class LeafGradients : public GradientSink {
 /// one micro-batch on the device.
 class LocalGradients final : public LeafGradients {
  public:
-  /// All must outlive this object. `total` gets each weight's gradient as of one micro-batch.
+  /// All must outlive this object. `total` receives the complete gradient of each weight, as if
+  /// there were only one micro-batch.
   LocalGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
                  GradientSink& total, const Stream& home, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
@@ -95,18 +98,20 @@ class LocalGradients final : public LeafGradients {
   std::int64_t leaf_ = 0, leaves_ = 1;
   std::unordered_map<const Parameter*, Tensor> held_;  // of this micro-batch, unless it is the last
   std::unordered_map<const Parameter*, std::vector<Tensor>> partials_;  // nodes so far, at home
-  /// Summed when the next gradient begins: ready must not throw, since a destructor calls it.
+  /// Weights with complete gradients. Their gradients are added to the sums when the next gradient
+  /// begins, and not in ready, which a destructor calls and which must not throw.
   std::vector<const Parameter*> complete_;
   std::unordered_set<const Parameter*> written_;  // by any micro-batch
 };
 
 /// Each rank computes contiguous micro-batches and sums their gradients locally. In the backward
-/// pass of its last one, ranks sum buckets of parameters as gradients complete. A micro-batch's
-/// gradient is one f32 tensor of all parameters; the total replaces the first of them.
+/// pass of its last micro-batch, ranks sum buckets of parameters as gradients complete. A
+/// micro-batch's gradient is one f32 tensor of all parameters; the total replaces the gradient of
+/// the first micro-batch.
 class OrderedGradients final : public LeafGradients, public GradientSums {
  public:
-  /// All must outlive this object; `parameters` are the trainable ones. With `parts`, a rank keeps
-  /// only the sum of its own shards, and buckets are the groups of `parts`; otherwise a bucket has
+  /// All must outlive this object. `parameters`: the trainable ones. With `parts`, a rank keeps
+  /// only the sum of its own shards, and buckets are the groups of `parts`. Otherwise, a bucket has
   /// at least `bucket_bytes`.
   OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
                    const WeightParts* parts, std::int64_t bucket_bytes, const Stream& stream);
@@ -139,7 +144,7 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   struct Bucket {
     Shard elements;
     std::vector<Shard> shards;                // of `elements`, by rank
-    std::int64_t own_first;                   // offset of its shard in this rank's values
+    std::int64_t own_first;                   // offset of this rank's shard in its values
     std::size_t parameters = 0, missing = 0;  // missing: without a complete gradient
   };
   void make_bucket(const WeightGroup& group);
@@ -156,11 +161,12 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   std::vector<Bucket> buckets_;                   // in the order of backward
   std::unordered_map<const Parameter*, std::size_t> bucket_of_;
   OrderedSum sum_;
-  std::int64_t leaf_ = 0, leaves_ = 1;  // the current one, and their number
-  bool is_last_ = false;  // the last of this rank, which is combined with other ranks'
+  std::int64_t leaf_ = 0, leaves_ = 1;  // current micro-batch, and number of micro-batches
+  bool is_last_ = false;  // whether it is this rank's last, which is combined with other ranks'
   bool keeps_local_ = false;
-  /// First bucket that has not begun. Begins when the next gradient is written: ready must not
-  /// throw, since a destructor calls it. In order, so that all ranks begin the same.
+  /// First bucket whose sum has not begun. Sums begin when the next gradient is written, and not in
+  /// ready, which a destructor calls and which must not throw. They begin in order, so that all
+  /// ranks begin the same sums.
   std::size_t next_ = 0;
   std::vector<std::shared_ptr<OrderedReduction>> reductions_;  // pending
   CollectiveTicket last_begun_ = 0;
@@ -169,8 +175,8 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
 
 /// Rank j mod R computes micro-batch j. During its backward pass, complete gradients are sent to
 /// the owners of their shards, a bucket at a time, and freed. So a rank stores sums of its own
-/// shards, the current bucket, and pending ones. Ranks without a micro-batch in the last round
-/// recompute their last one and send nothing, because each bucket is collective.
+/// shards, the current bucket, and pending buckets. Ranks without a micro-batch in the last round
+/// recompute their last one and send no data, because each bucket is a collective.
 class ScatteredGradients final : public LeafGradients {
  public:
   /// `parts` must outlive this object. A bucket is sent once it has `bucket_bytes`.

@@ -10,8 +10,8 @@
 
 namespace hybrid_trainer {
 
-/// Wraps a run's communicator so that transfers overlap with computation: on a CPU in a thread,
-/// optionally over a simulated link; on CUDA in a separate stream.
+/// Wraps a run's communicator so that transfers overlap with computation: on a CPU they run in a
+/// thread and optionally over a simulated link, and on CUDA in a separate stream.
 class RankLinks {
  public:
   /// `ranks` must outlive this object.
@@ -29,7 +29,7 @@ struct SlowRank {
   double ratio = 1;  // its compute time relative to the mean of the others
 };
 
-/// Compute time of ranks per step, excluding waits, as reported by all ranks.
+/// Compute time of each rank per step, without its waits, as reported by all ranks.
 class StragglerDetector {
  public:
   /// Adds the seconds of one step, by rank, unless any is 0 (unknown).

@@ -39,7 +39,8 @@ void ScatteredGradients::begin_leaf(std::optional<std::int64_t>, std::int64_t le
   sent_ = 0;
 }
 
-/// Sends a full bucket before the next gradient: ready must not throw, since a destructor calls it.
+/// Sends a full bucket before the next gradient is written, and not in ready, which a destructor
+/// calls and which must not throw.
 Tensor ScatteredGradients::memory_for(const Parameter& parameter, bool, DType, const Stream&) {
   if (bytes_ >= bucket_bytes_) end_bucket();
   Tensor& gradient = held_[&parameter];
@@ -69,7 +70,7 @@ std::vector<std::int64_t> ScatteredGradients::elements_by_rank() const {
   return counts;
 }
 
-/// Concatenates the ranks' parts, in order of rank.
+/// Concatenates the parts of the bucket's gradients, in order of the rank that owns them.
 Tensor ScatteredGradients::pack(std::int64_t elements) const {
   const Tensor packed = Tensor::empty({elements}, DType::kF32, MemoryKind::kWorkspace, stream_);
   std::int64_t at = 0;
@@ -86,7 +87,8 @@ Tensor ScatteredGradients::pack(std::int64_t elements) const {
   return packed;
 }
 
-/// A bucket has the same parameters in each micro-batch.
+/// Adds the sum of the bucket and the places of its parameters, in the first micro-batch only,
+/// because a bucket has the same parameters in each.
 void ScatteredGradients::place_bucket() {
   if (sums_.size() != buckets_ || !counts_) return;
   std::int64_t first = 0;
@@ -135,7 +137,7 @@ void ScatteredGradients::send_bucket() {
   ++sent_;
 }
 
-/// Adds one leaf after the other and frees its memory.
+/// Adds the oldest arrival to the sums, one leaf after the other, and frees its memory.
 void ScatteredGradients::add_oldest_arrival() {
   const Arrival arrival = std::move(arrivals_.front());
   arrivals_.pop_front();

@@ -4,7 +4,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Shards of V's columns, mirrored: a rank with one more column of U has one fewer of V.
+/// Returns the shards of V's columns. Their sizes are in reverse order, so that a rank with one
+/// more column of U has one fewer of V.
 std::vector<Shard> mirrored_shards(const std::vector<Shard>& shards) {
   std::vector<Shard> mirrored;
   std::int64_t first = 0;
@@ -15,7 +16,7 @@ std::vector<Shard> mirrored_shards(const std::vector<Shard>& shards) {
   return mirrored;
 }
 
-/// Shards of a factor's rows whose sizes differ by at most one.
+/// Returns shards of a factor's rows, of sizes that differ by at most one.
 std::vector<Shard> even_shards(std::int64_t rank, int ranks) {
   if (rank < ranks)
     throw Error(ExitCode::kConfig,

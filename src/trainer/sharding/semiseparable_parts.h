@@ -5,10 +5,11 @@
 
 namespace hybrid_trainer {
 
-/// A matrix T + U·Vᵀ with sharded factors. Each rank stores T and its own columns of U and V, with
-/// equal totals, give or take one column of each. Columns are gathered for one product at a time,
-/// with the bits of a single rank. Since T is replicated, two ranks save less than half each: for N
-/// = 2,048 and r = 11 in f32, a rank stores 1/1.79.
+/// A matrix T + U·Vᵀ with sharded factors. Each rank stores T and its own columns of U and V. The
+/// number of columns of each factor differs between ranks by at most one. Columns are gathered for
+/// one product at a time, with results that are bit-identical to those of a single rank. Since T is
+/// replicated, two ranks save less than half of the memory: for N = 2,048 and r = 11 in f32, each
+/// stores 1/1.79 of it.
 class SemiseparableParts {
  public:
   /// Copies the rank's columns. `ranks` must outlive it. Throws Error for more ranks than columns.
@@ -20,8 +21,8 @@ class SemiseparableParts {
   /// Computes kernels::semiseparable_forward for each rank's own rows. Collective.
   void forward(const Tensor& y, const Tensor& x, kernels::Transpose transpose,
                const Stream& stream) const;
-  /// Computes kernels::semiseparable_backward; u and v of `gradients` are this rank's columns,
-  /// summed over its own rows. Collective.
+  /// Computes kernels::semiseparable_backward. u and v of `gradients` are the gradients of this
+  /// rank's columns, summed only over this rank's rows. Collective.
   void backward(const kernels::SemiseparableGradients& gradients, const Tensor& dy, const Tensor& x,
                 const Stream& stream) const;
   /// Returns this rank's columns of U and of V.

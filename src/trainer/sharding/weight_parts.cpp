@@ -21,13 +21,14 @@ std::int64_t nearest_cut(std::int64_t element, std::int64_t unit, std::int64_t e
   return element - below < above - element ? below : above;
 }
 
-/// Iterates over the cuts of a group.
+/// Finds the cuts of a group, from the first to the last.
 class GroupCutter {
  public:
   GroupCutter(const WeightGroup& group, const std::vector<Parameter*>& weights,
               const std::vector<std::int64_t>& units)
       : weights_(weights), units_(units), last_(group.last), weight_(group.first) {}
-  /// Cuts near `wanted` elements from the group's start, which must not precede the last cut.
+  /// Returns a cut near `wanted` elements from the group's start. `wanted` must not precede the
+  /// last cut.
   WeightCut cut_near(std::int64_t wanted) {
     while (weight_ < last_ && before_ + weights_[weight_]->elements() <= wanted)
       before_ += weights_[weight_++]->elements();
@@ -54,7 +55,8 @@ std::int64_t elements_of(const WeightGroup& group, const std::vector<Parameter*>
   return sum;
 }
 
-/// Returns each rank's elements including the group; `parts`: before it.
+/// Splits the group over ranks. Returns the number of elements of each rank up to the end of the
+/// group; `parts`: up to its start.
 std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units,
                                     std::vector<std::int64_t> parts) {
@@ -81,7 +83,8 @@ std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parame
   return parts;
 }
 
-/// Whether the longest new part exceeds the mean by at most a quarter, up to rounding of cuts.
+/// Returns whether the longest new part exceeds the mean by at most a quarter, up to rounding of
+/// cuts.
 bool are_about_equal(const std::vector<std::int64_t>& before,
                      const std::vector<std::int64_t>& after) {
   std::int64_t longest = 0, sum = 0;
@@ -96,8 +99,8 @@ Tensor cut(const Tensor& whole, const Shard& part, const Shape& shape) {
   return whole.view({whole.elements()}).rows(part.first, part.last).view(shape);
 }
 
-/// This rank's part of a replicated weight, in the memory of the whole weight, which receives other
-/// ranks' changes.
+/// This rank's part of a replicated weight. It uses the memory of the whole weight, which receives
+/// other ranks' changes.
 class PartInPlace final : public WeightStorage {
  public:
   PartInPlace(WeightArrivals& arrivals, std::size_t weight, const Shard& part, const Shape& shape)
@@ -122,9 +125,9 @@ class PartInPlace final : public WeightStorage {
   Shape shape_;
 };
 
-/// A sharded weight: each rank has its shard `mine`. Acquiring it is collective and gathers all
-/// shards until it is released; changes to the gathered values are lost. It has no masters
-/// (master_in_place).
+/// A sharded weight: each rank has its shard `mine`. Acquiring the weight is collective, and
+/// gathers all shards until the weight is released. Changes to the gathered values are lost. It has
+/// no master weights (master_in_place).
 class GatheredWeight final : public WeightStorage {
  public:
   GatheredWeight(const Shape& shape, Parameter& mine, std::vector<Shard> parts,
@@ -159,7 +162,7 @@ class GatheredWeight final : public WeightStorage {
   std::array<HeldValues, 2> gathered_;  // in f32, and the compute copy
 };
 
-/// Copies a part of a weight, masters and compute copy, into separate memory.
+/// Copies master weights and compute copy of a part of a weight into separate memory.
 std::unique_ptr<WeightStorage> make_part_storage(Parameter& whole, const Shard& part,
                                                  const Shape& shape, const Stream& stream) {
   const MemoryLabel label(whole.name());
@@ -168,7 +171,8 @@ std::unique_ptr<WeightStorage> make_part_storage(Parameter& whole, const Shard& 
   return std::make_unique<ResidentWeight>(master);
 }
 
-/// A whole weight keeps its shape, which updates need; an empty part its number of dimensions.
+/// Returns the shape of a part. A whole weight keeps its shape, because updates need it. An empty
+/// part keeps the number of dimensions. Other parts are vectors.
 Shape shape_of_part(const Parameter& weight, const Shard& part) {
   if (part.elements() == weight.elements()) return weight.shape();
   Shape shape{part.elements()};

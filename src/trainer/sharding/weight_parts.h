@@ -20,15 +20,16 @@ struct WeightCut {
   bool operator==(const WeightCut&) const = default;
 };
 
-/// Consecutive weights [first, last) that ranks communicate together, and their split into a part
-/// per rank: ranks + 1 cuts, from the first to the end. No cuts if the weights are replicated.
+/// Consecutive weights [first, last) that ranks communicate together. `cuts` are the boundaries of
+/// the ranks' parts: ranks + 1 cuts, from the start of the group to its end. No cuts if the group
+/// is not split.
 struct WeightGroup {
   std::size_t first = 0, last = 0;
   std::vector<WeightCut> cuts{};
 };
 
-/// Groups weights to at least `bytes` of f32 values each, except the last group. The last weights
-/// come first, in the order of backward.
+/// Groups weights so that each group except the last has at least `bytes` of f32 values. The last
+/// weights come first, in the order of backward.
 std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, std::int64_t bytes);
 
 /// Returns distributed.bucket_bytes, or its default for these weights.
@@ -36,9 +37,9 @@ std::int64_t bucket_bytes_for(const std::vector<Parameter*>& weights,
                               const DistributedConfig& config);
 
 /// Splits groups over ranks, at multiples of `units` elements (see cut_units). Totals over all
-/// groups so far are as equal as possible: later groups compensate imbalance. A group that cannot
-/// be split about equally, because weights stay whole, is merged with the next, so that no rank's
-/// link carries all of it.
+/// groups so far are as equal as possible, because later groups compensate imbalance. A group is
+/// merged with the next one if it cannot be split about equally because weights stay whole.
+/// Otherwise, the link of a single rank would carry all of it.
 std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
                                     const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units, int ranks);
@@ -48,21 +49,24 @@ std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
 /// skip a gather when memory is short, because a gather is collective.
 class WeightGathers {
  public:
-  /// Gathers up to `bytes_ahead` ahead of their use; 0 disables it. `ranks` must outlive it.
+  /// Gathers up to `bytes_ahead` bytes of weights ahead of their use; 0 disables this. `ranks` must
+  /// outlive this object.
   WeightGathers(Communicator& ranks, std::size_t bytes_ahead)
       : ranks_(ranks), bytes_ahead_(bytes_ahead) {}
-  /// Adds a weight and returns its index. `parts`: the ranks' shards. `mine` must outlive it.
+  /// Adds a weight and returns its index. `parts`: the ranks' shards. `mine` must outlive this
+  /// object.
   std::size_t add(const Shape& shape, const Parameter& mine, std::vector<Shard> parts);
 
   /// Returns the whole weight for one use. Collective; blocks on a CPU.
   Tensor take(std::size_t weight, DType dtype, const Stream& stream);
-  /// Begins the pass of a micro-batch; `has_next_pass`, with the same weights. Uses outside a
-  /// pass, as in evaluations, are not gathered ahead.
+  /// Begins the pass of a micro-batch. `has_next_pass`: whether a pass with the same weights
+  /// follows. Uses outside a pass, as in evaluations, are not gathered ahead.
   void begin_pass(bool has_next_pass);
-  /// Repeats the uses since the last begin_pass or end_pass, whose results do not count: weights
-  /// that were gathered since are zeros and are not gathered again.
+  /// Must be called before the uses since the last begin_pass or end_pass are repeated with results
+  /// that do not count. Weights that were gathered since then are not gathered again but replaced
+  /// by zeros.
   void repeat();
-  /// Ends the pass and drops gathers ahead, because weights or their dtypes change.
+  /// Ends the pass and drops weights gathered ahead, because weights or their dtypes change.
   void end_pass(const Stream& stream);
 
  private:
@@ -100,14 +104,15 @@ class WeightGathers {
 
 class WeightParts;
 
-/// Replicated weights of which each rank updates its shards: receives the other ranks' updates
-/// while this rank continues. Using a weight waits for its group (WeightGroup). Groups are sent one
+/// Receives other ranks' updates of replicated weights while this rank continues, if each rank
+/// updates only its shards. Using a weight waits for its group (WeightGroup). Groups are sent one
 /// after the other, in the order of use, through one bucket of memory. Unlike a Prefetcher, it
 /// keeps the data, and all ranks send the same groups in the same order.
 class WeightArrivals {
  public:
-  /// Manages the weights of `parts`. `background` overlaps transfers, by replacing each weight's
-  /// storage for the lifetime of this object; otherwise send waits for them.
+  /// Manages the weights of `parts`. With `background`, transfers overlap with computation, and the
+  /// storage of each weight is replaced for the lifetime of this object. Otherwise, send waits for
+  /// the transfers.
   WeightArrivals(const WeightParts& parts, std::int64_t bucket_bytes, bool background,
                  const Stream& stream);
   /// Waits for pending transfers, except during an exception.
@@ -119,7 +124,7 @@ class WeightArrivals {
   void masters_changed();
   /// Starts sending changes. Collective, unless nothing has changed.
   void send();
-  /// Waits until masters and compute copy of a whole weight are up to date; sends first if
+  /// Waits until master weights and compute copy of a whole weight are up to date. Sends first if
   /// necessary. Blocks on a CPU.
   void wait_for(std::size_t weight);
   /// Returns the weight's underlying storage.
@@ -129,7 +134,7 @@ class WeightArrivals {
 
  private:
   class ArrivingWeight;
-  /// Tensors owned by a transfer: pieces of masters, and the bucket.
+  /// Tensors owned by a transfer: pieces of master weights, and the bucket.
   struct Piece {
     Tensor to, from;
   };
@@ -160,10 +165,11 @@ class WeightArrivals {
 
 /// Sharing of weights between ranks.
 struct WeightSharing {
-  /// True shards weights and gathers each one for every use. False replicates weights on all ranks.
+  /// If true, weights are sharded, and each one is gathered for every use. If false, weights are
+  /// replicated on all ranks.
   bool shards = false;
-  /// Overlaps transfers of changed, replicated weights with computation until a weight is used. The
-  /// weights must stay on the device.
+  /// If true, transfers of changed, replicated weights overlap with computation until a weight is
+  /// used. The weights must stay on the device.
   bool background = false;
   /// Minimum bytes of weights that are sent together.
   std::int64_t bucket_bytes = 0;
@@ -174,7 +180,8 @@ struct WeightSharing {
 /// work on its own shard of each weight.
 class WeightParts {
  public:
-  /// All must outlive it. If `shards`: collective, and frees other ranks' shards of the masters.
+  /// All must outlive this object. If `sharing.shards`, frees other ranks' shards of the master
+  /// weights, and is collective.
   WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
               Communicator& ranks, const WeightSharing& sharing, const Stream& stream);
   /// Returns this rank's part of each weight, in order, with its name and role. Parts owned by
@@ -184,16 +191,19 @@ class WeightParts {
   /// Returns a rank's elements of a weight.
   Shard of(std::size_t weight, int rank) const;
   Shard mine(std::size_t weight) const { return of(weight, ranks_.rank()); }
-  /// Groups in the order of group_weights, with cuts.
+  /// Returns the groups in the order of group_weights, with their cuts.
   const std::vector<WeightGroup>& groups() const { return groups_; }
   std::size_t group_of(std::size_t weight) const { return group_of_[weight]; }
   Communicator& ranks() const { return ranks_; }
 
-  /// Reports changed masters on all ranks. Refreshes compute copies of sharded weights.
+  /// Must be called after master weights have changed on all ranks. Refreshes compute copies of
+  /// sharded weights.
   void masters_changed(const Stream& stream);
-  /// Starts sending the changes to all ranks; earlier uses of a weight do so too. Collective.
+  /// Starts sending the changes to all ranks, unless the use of a weight has already started this.
+  /// Collective.
   void send_changes();
-  /// Begins a micro-batch's forward and backward pass; `has_next_pass` in this step.
+  /// Begins the forward and backward pass of a micro-batch. `has_next_pass`: whether another one
+  /// follows in this step.
   void begin_pass(bool has_next_pass) { gathers_.begin_pass(has_next_pass); }
   /// Begins a forward-only pass.
   void begin_forward(const Stream& stream) { gathers_.end_pass(stream); }

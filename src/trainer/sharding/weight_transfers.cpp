@@ -12,7 +12,7 @@ std::size_t WeightGathers::add(const Shape& shape, const Parameter& mine,
   return sources_.size() - 1;
 }
 
-/// Copies this rank's shard immediately, so that it may change afterwards.
+/// Begins a gather. Copies this rank's shard immediately, so that it may change afterwards.
 WeightGathers::Gather WeightGathers::begin(const Use& use, const Stream& stream) const {
   const Source& source = sources_[use.weight];
   const MemoryLabel label(source.mine->name());
@@ -256,7 +256,7 @@ void WeightArrivals::begin(std::size_t group) {
       stream_);
 }
 
-/// Makes the transfer of elements `of_each` of each rank's shard, if they exist.
+/// Returns the transfer of elements `of_each` of each rank's shard, as far as they exist.
 WeightArrivals::Round WeightArrivals::make_round(std::size_t group, const Shard& of_each) const {
   Round round;
   std::int64_t first = 0;  // offset in the bucket

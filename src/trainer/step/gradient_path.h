@@ -15,7 +15,7 @@ struct PendingGradient {
   std::vector<Tensor> losses;          // (1) f64 each, by micro-batch
   std::vector<Tensor> squares;         // (1) f64 each: sums of squares of all gradients
   std::vector<Parameter*> written;     // parameters that got a gradient
-  StepRetry retry = StepRetry::kNone;  // otherwise the results do not count
+  StepRetry retry = StepRetry::kNone;  // unless kNone, the results do not count
 };
 
 /// Recording of a step's passes. Must be dropped before weights or gradients move.
@@ -35,7 +35,7 @@ struct GradientParts {
   const Stream& stream;
 };
 
-/// Computation of a step's gradient: where micro-batches write their gradients, the order of
+/// Computes the gradient of a step. A path determines the memory of gradients, the order of
 /// summation, and the result for norm and update. make_gradient_path chooses one.
 class GradientPath {
  public:
@@ -62,14 +62,15 @@ class GradientPath {
   virtual ImmediateUpdates* immediate() { return nullptr; }
 
  protected:
-  /// Adds the sums of squares of all gradients, and the parameters that have one.
+  /// Adds to `pending` the sums of squares of all gradients, and the parameters that have a
+  /// gradient.
   void measure(PendingGradient& pending, const Stream& stream) const;
 
   const GradientParts parts_;
 };
 
-/// Makes the configured path: kept, consumed or bf16 gradients; a tree of micro-batches, whose
-/// results do not depend on the number of ranks; or a sharded tree.
+/// Makes the configured path. Gradients are kept, consumed or rounded to bf16; or micro-batches are
+/// summed as a tree, so that results do not depend on the number of ranks; or that tree is sharded.
 std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& config,
                                                  const GradientParts& parts);
 
@@ -86,7 +87,8 @@ class AccumulatedGradients : public GradientPath {
   virtual GradientSink& sink() = 0;
   /// Returns whether a complete gradient leaves the device before the next one is complete.
   virtual bool is_consumed() const { return false; }
-  /// Called if another path computes the attempt and writes only its sum to sink().
+  /// Called before another path computes the gradient and writes only the sum of micro-batches to
+  /// sink().
   virtual void begin_elsewhere() = 0;
 
  private:

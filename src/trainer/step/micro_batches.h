@@ -25,13 +25,13 @@ class MicroBatches {
   /// `stages` must outlive this object.
   MicroBatches(const HybridTrainerConfig& config, const Stages& stages);
 
-  /// Switches to the phase's number and resets this rank's own factor.
+  /// Switches to the number of micro-batches of the phase, and resets this rank's own factor.
   void enter(Phase phase) {
     phase_ = phase;
     own_factor_ = 1;
   }
-  /// Returns the number for this batch. A smaller batch of a stage has the fewest micro-batches
-  /// that are no larger than in the largest batch.
+  /// Returns the number of micro-batches of this batch. A smaller batch of a stage has as few
+  /// micro-batches as possible, but none that is larger than in the largest batch.
   std::int64_t of(const Batch& batch) const { return of(batch, own_factor_ * count()); }
   /// Returns the micro-batch with this index.
   Batch part(const Batch& batch, std::int64_t index) const;
@@ -43,18 +43,19 @@ class MicroBatches {
   /// Halves the batch's micro-batches from now on, on all ranks or only on this one (`alone`).
   void halve(const Batch& batch, bool alone);
 
-  /// Saves the numbers and resets this rank's own factor, which a resumed run does not know.
+  /// Saves the numbers of micro-batches. Resets this rank's own factor, which a resumed run does
+  /// not know.
   void save(State& state);
-  /// Loads a checkpoint's numbers, so that results do not depend on when a run was stopped. If the
-  /// budget has grown, each phase tries the configured number again, and `report` gets one message.
-  /// Numbers found without a budget stay, because the memory use of other programs must not affect
-  /// results.
+  /// Loads the numbers of micro-batches from a checkpoint, so that results do not depend on when a
+  /// run was stopped. If the budget has grown, each phase tries the configured number again, and
+  /// `report` gets one message. Numbers that were found without a budget stay, because the memory
+  /// use of other programs must not affect results.
   void load(const State& state, const std::function<void(const std::string&)>& report);
 
  private:
   std::int64_t of(const Batch& batch, std::int64_t largest_count) const;
   std::optional<std::int64_t> halved(const Batch& batch) const;
-  /// Count of a batch of the largest size, on all ranks.
+  /// Returns the number of micro-batches of a batch of the largest size, on all ranks.
   std::int64_t count() const { return counts_[static_cast<std::size_t>(phase_)]; }
 
   const std::vector<Stage>& stages_;
@@ -84,14 +85,15 @@ class MemoryRetry {
   /// Returns the strongest request of all ranks. Collective; blocks.
   StepRetry wait_for_common_retry(StepRetry here) const;
 
-  /// Returns the examples to compute of a micro-batch. After a shortage on this rank, one example
-  /// is enough: results do not count, but the rank must take part in all collectives.
+  /// Returns the examples of a micro-batch that must be computed. After a shortage on this rank,
+  /// one example is enough, because results do not count but the rank must take part in all
+  /// collectives.
   static Batch computed_part(const Batch& part, StepRetry retry) {
     return retry == StepRetry::kNone ? part : part.examples(0, 1);
   }
-  /// Handles a shortage in a micro-batch: it and the rest of the step are computed on one example,
-  /// and `retry` informs the other ranks at the end. Rethrows `error`, the current exception, if
-  /// that does not help.
+  /// Handles a shortage of memory in a micro-batch. The rank computes this micro-batch and the rest
+  /// of the step on one example, and `retry` informs the other ranks at the end. Rethrows `error`,
+  /// the current exception, if that does not help.
   void reduce_memory(const Batch& batch, const OutOfMemory& error, StepRetry& retry,
                      Optimizer& optimizer);
 
@@ -105,8 +107,8 @@ class MemoryRetry {
   const bool keeps_shares_when_halved_;
 };
 
-/// Gradients that are used only for the update: each updates its weight once complete and is then
-/// freed. No weight is updated after a non-finite gradient or loss.
+/// Gradients that are used only for the update: each gradient updates its weight once it is
+/// complete, and is then freed. No weight is updated after a non-finite gradient or loss.
 class ImmediateUpdates final : public GradientSink {
  public:
   /// All must outlive this object.
@@ -149,8 +151,8 @@ class MicroBatchPass {
   /// All must outlive this object. Dropout depends on the step count of `rates`.
   MicroBatchPass(LossModel& model, const HybridTrainerConfig& config, const LearningRates& rates,
                  const StepScales& scales, MemoryPlaces& places, const Stream& stream);
-  /// Sets the dtype of activations, products and the weight copies they read. `may_record`: passes
-  /// may be recorded and replayed (training.cuda_graphs).
+  /// Sets the dtype of activations, products and the weight copies that they read. `may_record`:
+  /// passes may be recorded and replayed (training.cuda_graphs).
   void compute_in(DType dtype, bool may_record);
   /// Returns whether passes are recorded; false while a profile times each kernel.
   bool records() const;
@@ -163,13 +165,13 @@ class MicroBatchPass {
     std::int64_t index, count;
     bool is_of_step = true;  // false: computed only for its collectives
   };
-  /// Begins a step's gradient: clears router counts and fp8 magnitudes.
+  /// Begins the gradient of a step: clears router counts, preference statistics and fp8 magnitudes.
   void begin_gradient() const;
   /// Enqueues forward and backward of a micro-batch; gradients go to the parameters' sink.
-  /// `updates`, if given, observes the loss in between. Returns the loss, (1) f64.
+  /// `updates`, if given, observes the loss after forward. Returns the loss, (1) f64.
   Tensor enqueue(const Batch& part, const MicroBatch& place, const Stream& stream,
                  ImmediateUpdates* updates = nullptr) const;
-  /// Returns how often backward of a micro-batch contributes to each gradient.
+  /// Returns the number of times that backward of a micro-batch adds to each gradient.
   std::int64_t contributions(const Batch& part) const;
   /// Makes the next batch begin with the final states of the last one.
   void commit_states() {
@@ -179,7 +181,8 @@ class MicroBatchPass {
   RowStates* states() const { return states_.get(); }
   /// Enqueues forward only, without dropout. Returns its loss, (1) f64.
   Tensor enqueue_forward(const Batch& part) const;
-  /// Returns the mean of losses; the last one has `last_share` times as many examples. Blocks.
+  /// Returns the mean of losses over all examples. The last loss has `last_share` times as many
+  /// examples as each of the others. Blocks.
   double wait_for_mean_of(const std::vector<Tensor>& losses, double last_share = 1) const;
 
  private:

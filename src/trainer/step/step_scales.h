@@ -24,13 +24,15 @@ class LearningRates {
   /// Sets the number of completed steps.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   std::int64_t steps_done() const { return steps_done_; }
-  /// Sets a factor of the schedule's rates, initially 1: from the finder, and from roll backs.
+  /// Sets a factor of the schedule's rates, initially 1: one is found by the learning-rate finder,
+  /// the other set by roll backs.
   void set_found_factor(double factor) { found_factor_ = factor; }
   void set_rate_factor(double factor) { rate_factor_ = factor; }
 
   /// Returns the rate of the next step.
   double rate() const { return rate_at(steps_done_); }
-  /// Returns one rate per step of delay, starting `first` steps after the next one.
+  /// Returns the learning rates of consecutive steps, one per step of delay. The first is for
+  /// `first` steps after the next step.
   std::vector<float> rates_from(std::int64_t first) const;
   /// Returns the run's progress for optimizers.
   RunProgress progress() const { return {steps_done_ + 1, steps_, scheduled(steps_done_ + 1)}; }
@@ -55,9 +57,10 @@ class LossScale {
   explicit LossScale(const MixedPrecisionConfig& config)
       : value_(config.loss_scale), growth_steps_(config.loss_scale_growth_steps) {}
   double value() const { return static_cast<double>(value_); }
-  /// Number of steps whose gradient overflowed.
+  /// Returns the number of steps whose gradient overflowed.
   std::int64_t overflows() const { return overflows_; }
-  /// Halves the factor after an overflow. Returns false if it is 1: scaling is not the cause.
+  /// Halves the factor after an overflow. Returns false if it is already 1, because then scaling is
+  /// not the cause.
   bool halve();
   /// Counts a finite gradient. Returns true if the factor was doubled.
   bool add_finite_step();
@@ -90,7 +93,8 @@ class StepScales {
   GradientMeasurement measure(double loss, double norm);
   /// Returns the factor that limits the last gradient's norm to optimizer.clip_norm.
   float clip_scale() const;
-  /// Returns that factor for the stored, scaled gradient.
+  /// Returns the factor for the update by the stored gradient: clip_scale(), divided by the
+  /// gradient's loss scale.
   float update_scale() const { return clip_scale() / static_cast<float>(gradient_loss_scale_); }
   /// Returns the divisor of slopes along the last gradient.
   double gradient_loss_scale() const { return gradient_loss_scale_; }

@@ -54,7 +54,8 @@ class TreeGradients : public GradientPath {
   bool is_single(const Batch& batch) const {
     return single_ != nullptr && parts_.micro_batches.of(batch) == 1;
   }
-  /// Micro-batch of `leaves`; counted if it is this rank's in the round.
+  /// Micro-batch number `index` of `leaves`. `counted` has its number if it is this rank's in the
+  /// round; otherwise its gradient does not count.
   struct Leaf {
     std::optional<std::int64_t> counted;
     std::int64_t index, leaves;
@@ -124,7 +125,8 @@ void TreeGradients::reduce(std::int64_t leaves, const std::unordered_set<Paramet
   finish(pending, stream);
 }
 
-/// After the sum, gradients are of this rank's shards of the weights.
+/// Path with sharded gradients: after the sum, a rank has only the gradients of its shards of the
+/// weights.
 class ShardedGradients final : public TreeGradients {
  public:
   explicit ShardedGradients(const GradientParts& parts) : TreeGradients(parts, nullptr) {}

@@ -1,5 +1,5 @@
-// Follows a run by the server's events: messages are lines of metrics.jsonl, `reset` holds all curves anew, `parts` HTML by
-// the ids of elements.
+// Follows a run by server-sent events: each message is a line of metrics.jsonl, `reset` contains all curves, and `parts` contains HTML,
+// keyed by the ids of elements.
 'use strict';
 (() => {
   const kMostEvents = 300;
@@ -33,7 +33,7 @@
     return data.kinds;
   }
 
-  // A point of its own, or a part of the last one where a point has several steps.
+  // Adds a record as a new point, or to the last point if points have several steps.
   function addPoint(data, record) {
     const kinds = kindsOf(data, record), end = data.step.length - 1;
     if (end >= 0 && data.stepsInLast < data.stepsPerPoint) {
@@ -112,12 +112,12 @@
       pending = [];
       window.report.take(next.curves);
       if (!isOther) return;
-      source.close();  // what it asks for when it connects again is of the records before
+      source.close();  // if it reconnected, it would ask for steps after the previous records
       connect();
     });
     source.onerror = () => {
       connection.hidden = false;
-      if (source.readyState !== EventSource.CLOSED) return;  // it tries again by itself
+      if (source.readyState !== EventSource.CLOSED) return;  // it reconnects automatically
       setTimeout(connect, 2000);
     };
   }

@@ -1,4 +1,4 @@
-// Keeps the table of runs up to date by the server's events.
+// Updates the table of runs by server-sent events.
 'use strict';
 (() => {
   const connection = document.getElementById('connection');
