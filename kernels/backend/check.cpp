@@ -5,7 +5,8 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 /// Returns whether kernels on `device` may take a tensor on `of_tensor`. A simulated device also
-/// accepts a real device's tensors, because it reads no memory: recordings are measured with them.
+/// accepts tensors of the device that it simulates, because it reads no memory. Recording uses this
+/// to measure the memory of work on real tensors.
 bool reaches(Device device, Device of_tensor) {
   return device == of_tensor ||
          (device.simulated && device.type == of_tensor.type && device.index == of_tensor.index);

@@ -120,7 +120,8 @@ constexpr const std::array<float, 16>& four_bit_values(FourBitType type) {
   return type == FourBitType::kNormal ? kFourBitValues : kFourBitFloats;
 }
 
-/// Values of the levels, ascending, to be multiplied by the scale: a dynamic tree of seven decades.
+/// Values that the bytes in FourBitTensors::levels represent, ascending: a dynamic tree of seven
+/// decades. A block's magnitude is such a value times the scale, plus the offset.
 extern const std::array<float, 256> kFourBitLevels;
 
 struct FourBitTensors {

@@ -63,8 +63,8 @@ void AsynchronousOptimizer::load(const State& state) {
   optimizer_.load_delayed(state, engine_.rates_from(0), engine_.stream());
 }
 
-/// The asynchronous optimizer: Predict's steps equal Full's, but their exact updates are delayed.
-/// Predict ends early if the prediction error is too large.
+/// The asynchronous optimizer. A step of Predict computes a gradient as in Full, but does not wait
+/// for its exact update. Predict ends early if the prediction error is too large.
 class AsynchronousOptimizerMethod final : public Method {
  public:
   using Method::Method;

@@ -62,7 +62,7 @@ Content content_of(const RunPaths& paths) {
   return first_file(paths.root).empty() ? Content::kNothing : Content::kOther;
 }
 
-/// Contents of a lock's file: the process that took it, in digits, followed by its mark.
+/// Contents of a lock file: the process id in decimal digits, and the process's temporary_mark().
 struct LockHolder {
   std::string process, mark;
 };

@@ -35,7 +35,7 @@ class NetworkData {
   virtual std::string checksum() const { return ""; }
   /// Returns the examples per epoch; 0 for data drawn from the seed.
   virtual std::int64_t examples() const { return 0; }
-  /// Describes how the data was interpreted. `config` is completed.
+  /// Describes how the data was interpreted. `config` must come from completed().
   virtual DataFacts contents(const HybridTrainerConfig& /*config*/) const { return {}; }
   /// Describes one example: the line or row `number` of a file, from 1, or the array element
   /// `number`. Throws DataError if there is no such example.

@@ -165,8 +165,8 @@ json::value settings_in(const FolderFiles& folder, const char* name) {
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 
-/// Returns the tokenizer.json of a byte-level BPE with GPT-2's words. `end_of_text` becomes
-/// special.
+/// Returns the tokenizer.json of a byte-level BPE that splits text into words as GPT-2 does.
+/// `end_of_text`: id of the special token "<|endoftext|>", if there is one.
 json::object gpt2_pipeline(json::object vocab, json::array merges,
                            std::optional<std::int64_t> end_of_text, bool adds_prefix_space) {
   TokenizerJson file{.pre_tokenizer = byte_level(adds_prefix_space, true),

@@ -41,8 +41,8 @@ struct AdapterFolder {
   /// Settings of all adapters: the largest rank, and targets as names.
   LoraConfig config;
   std::string base;  // base_model_name_or_path; may be empty
-  /// Weights changed other than by adapters of linear maps, by their names in the base's folder:
-  /// fully trained weights (modules_to_save), and the adapted head and token table.
+  /// Names in the base's folder of weights that the adapter changes in addition to linear maps:
+  /// fully trained weights (modules_to_save), and the head and token table if they have adapters.
   std::vector<std::string> extra_weights{};
   bool unties_head = false;     // the base's tied head becomes a separate weight
   std::int64_t vocabulary = 0;  // rows of a replaced token table; 0: none

@@ -282,8 +282,8 @@ void check_whole(const GgufFile& file) {
                            "them first: llama-gguf-split --merge FIRST.gguf WHOLE.gguf"));
   const std::string type = file.text("general.type").value_or("model");
   if (type != "model")
-    throw DataError(concat(file.path().string(), ": holds no model but what it calls \"", type,
-                           "\" (general.type); give the model's own file"));
+    throw DataError(concat(file.path().string(), ": general.type is \"", type,
+                           "\", want \"model\"; give the model's own file"));
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ inline void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer
                       origin, base_config);
 }
 
-/// Throws DataError if a folder cannot express such a model, for example one of our own families.
+/// Throws DataError if the model cannot be stored as a Hugging Face folder, for example because
+/// transformers does not have its family.
 void check_hugging_face_export(const ModelConfig& model,
                                const ModelRegistry& registry = model_families());
 

@@ -146,7 +146,7 @@ void bart_collect_problems(const ModelConfig& config, std::vector<std::string>& 
   const std::int64_t context = encoder.context > 0 ? encoder.context : config.context;
   if (encoder.source_length > context)
     problems.push_back(concat("model.encoder.source_length: got ", encoder.source_length,
-                              ", and the encoder's context is ", context));
+                              ", want at most the encoder's context, ", context));
 }
 
 std::vector<ModelPreset> bart_presets() {
