@@ -6,16 +6,14 @@
 
 namespace hybrid_trainer {
 
-/// Level of device memory use. The levels after kNormal begin at 0.90, 0.92, 0.95 and 0.97 of the
-/// budget.
+/// Level of device memory use. Levels after kNormal start at 0.90, 0.92, 0.95, 0.97 of the budget.
 enum class MemoryStatus { kNormal, kTarget, kWarning, kCritical, kEmergency };
 const char* name_of(MemoryStatus status);
 
 struct MemoryReading {
   MemoryStatus status = MemoryStatus::kNormal;
   double share = 0;  // peak of the step as a share of the budget
-  /// Predicted peak of the phase after 100 more steps, on a scale from 0 at the target to 1 at the
-  /// budget.
+  /// Predicted peak of the phase after 100 more steps; 0 at the target, 1 at the budget.
   double risk = 0;
   bool leaks = false;  // live memory after a step grew in each recent step of the phase
   /// Largest micro-batch, in examples and at least 1, with which no phase so far exceeds the

@@ -7,9 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// A weight whose FP32 master copy and compute copy are in host memory or in a file. acquire loads
-/// a copy into the stream's memory, and release writes changes back. If a write fails, later calls
-/// of acquire and master_in_place throw its error.
+/// A weight whose FP32 master copy and compute copy are in host memory or a file. acquire loads a
+/// copy into the stream's memory; release writes it back. If that fails, later calls throw.
 class OffloadedWeight final : public WeightStorage {
  public:
   /// `master` is f32 and in its primary location. The compute copy is made in the same pool.
@@ -35,13 +34,11 @@ class OffloadedWeight final : public WeightStorage {
 };
 
 /// Moves each weight of the model to its placement in `map`. Vectors go to the device; weights
-/// without master copies are not moved. On a CPU, weights in a file will be read ahead of their
-/// use. Blocks.
+/// without master copies stay. On a CPU, weights in a file will be read ahead of their use. Blocks.
 void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places);
 
-/// Stores gradients on the device only while backward adds to them. A complete gradient moves to
-/// the pool of `home`. The update reads it from there once the norm of all gradients is known, and
-/// whether they are finite.
+/// Stores gradients on the device only while backward adds to them. Complete gradients move to the
+/// pool of `home`. The update reads them once the norm of all is known, and whether it is finite.
 class ConsumedGradients final : public GradientSink {
  public:
   /// `home` and `stream` must outlive this object.

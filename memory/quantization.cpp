@@ -39,7 +39,6 @@ constexpr std::array<float, kCount - 1> middles_of(const std::array<float, kCoun
   return middles;
 }
 
-/// A code table in ascending order.
 struct FourBitOrder {
   std::array<std::uint8_t, 16> codes{};  // ascending by value; of equal values the lower code
   std::array<float, 15> middles{};
@@ -61,9 +60,8 @@ constexpr FourBitOrder order_of(const std::array<float, 16>& values) {
   return order;
 }
 
-/// Divides each number by the largest magnitude of its block, calls encode(i, x) with the results,
-/// and returns the magnitudes. Like bitsandbytes' reference code, multiplies a full block by the
-/// reciprocal but divides a shorter one.
+/// Divides each number by the largest magnitude of its block, calls encode(i, x), and returns the
+/// magnitudes. Like bitsandbytes, multiplies full blocks by the reciprocal but divides others.
 template <class Encode>
 std::vector<float> encode_blocks(const float* values, std::int64_t count, std::int64_t size,
                                  const Encode& encode) {

@@ -5,9 +5,8 @@
 namespace hybrid_trainer {
 
 /// Quantizes `values`, f32 (rows, columns) on the host, to 8 bits
-/// (kernels/quantized/quantization.h). Codes are round(x · (127 / magnitude)) with ties to even;
-/// the magnitude of a row is its largest absolute value. A row of zeros stays zero. The results are
-/// in the pool of `home`.
+/// (kernels/quantized/quantization.h) in the pool of `home`. Codes are round(x · (127 / magnitude))
+/// with ties to even; the magnitude is a row's largest absolute value. A row of zeros stays zero.
 kernels::EightBitTensors quantize_eight_bit(const Tensor& values, const Stream& home);
 
 /// Quantizes `values`, f32 on the host, to 4 bits with quantized magnitudes

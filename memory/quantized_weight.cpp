@@ -68,8 +68,7 @@ void dequantize(const Tensor& values, const BlockTensors& from, const Stream& st
   kernels::dequantize_blocks(values, {bytes, from.format}, stream);
 }
 
-/// Returns the GGUF blocks of a part if they are in host memory and the stream is on a CPU, else
-/// null.
+/// Returns a part's GGUF blocks if they are in host memory and the stream is on a CPU, else null.
 const BlockTensors* blocks_of(const QuantizedRows& part, const Stream& stream) {
   const auto* const blocks = std::get_if<BlockTensors>(&part.tensors);
   const bool is_present = blocks != nullptr && stream.device().type == DeviceType::kCpu &&

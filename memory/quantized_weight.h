@@ -8,9 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// A weight that never changes, stored in a single format. Acquiring it makes no copy if the dtype
-/// is the stored one and the device stores it. Otherwise it makes a temporary copy in the
-/// workspace. There is no master copy: master_in_place() is undefined.
+/// A weight that never changes, stored in one format. Acquiring it copies nothing if the device
+/// stores it in that dtype, else makes a temporary copy in the workspace. It has no master copy.
 class FrozenWeight : public WeightStorage {
  public:
   Tensor acquire(DType dtype, const Stream& stream) final;
@@ -37,8 +36,7 @@ class FrozenWeight : public WeightStorage {
 /// A frozen weight in f32 or bf16.
 class FrozenRealWeight final : public FrozenWeight {
  public:
-  /// Rounds `values`, f32 on the host or simulated, to `dtype` and stores them in the pool of
-  /// `home`.
+  /// Stores `values`, f32 on the host or simulated, rounded to `dtype` in the pool of `home`.
   FrozenRealWeight(const Tensor& values, DType dtype, const Stream& home);
 
  private:
@@ -74,11 +72,9 @@ class QuantizedWeight final : public FrozenWeight {
   /// device, or blocks of a GGUF file on a CPU with rounded inputs. Otherwise returns false.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
-  /// Sets how blocks of a GGUF file are multiplied. True rounds the inputs to 8 bits, as llama.cpp
-  /// does. False dequantizes the blocks.
+  /// True rounds inputs of GGUF blocks to 8 bits, like llama.cpp; false dequantizes the blocks.
   void round_inputs(bool rounds) override { rounds_inputs_ = rounds; }
-  /// Looks up rows in blocks of a GGUF file, if all have the same format and are on a CPU.
-  /// Otherwise returns false.
+  /// Looks up rows in GGUF blocks on a CPU. Returns false for other storage or several formats.
   bool look_up(const Tensor& y, const Tensor& indices, const Stream& stream) override;
 
  private:

@@ -15,8 +15,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Smaller blocks are not locked: they share pages with other blocks, so unlocking one would unlock
-/// the others.
+/// Smaller blocks are not locked: unlocking one would unlock others that share its pages.
 constexpr std::size_t kMinLockedBytes = 4096;
 
 void lock_pages(const Tensor& tensor) {
@@ -39,8 +38,7 @@ double seconds_of(const Work& work) {
   return seconds_since(begin);
 }
 
-/// Runs `work` in another thread, with the CUDA device of this thread. The future returns the
-/// result of `work`, its seconds.
+/// Runs `work` in another thread, on this thread's CUDA device. The future returns its seconds.
 template <class Work>
 std::future<double> run_in_background(const Work& work) {
   return start_thread([&] {

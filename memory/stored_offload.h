@@ -11,8 +11,7 @@ namespace hybrid_trainer {
 class ContentStore {
  public:
   virtual ~ContentStore() = default;
-  /// Copies the contents of all slots in stream order. Throws OutOfMemory or IoError; nothing is
-  /// then stored.
+  /// Copies all slots in stream order. Throws OutOfMemory or IoError, and then stores nothing.
   virtual void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) = 0;
   /// Writes the contents to tensors of the same shapes, from any thread. Throws IoError.
   virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) = 0;
@@ -20,9 +19,8 @@ class ContentStore {
   virtual bool blocks(const Stream& stream) const {
     return stream.device().type == DeviceType::kCpu && !stream.device().simulated;
   }
-  /// Allocates host memory for the contents of a slow medium. Returns false if the medium is not
-  /// slow or there is no memory. After true, stage fills the memory from any thread, and write_to
-  /// reads from it.
+  /// Allocates host memory for the contents of a slow medium. Returns false if it is not slow or
+  /// there is no memory. Otherwise stage fills it from any thread, and write_to reads from it.
   virtual bool begin_staging() { return false; }
   /// Fills the staging memory. If that fails, write_to reads from the slow medium.
   virtual void stage() {}

@@ -9,8 +9,7 @@ namespace hybrid_trainer {
 struct TapeStorage {
   const Stream& home;      // provides the pool; must outlive the tape
   std::int64_t bits = 32;  // maximum number of bits per value of a lossy activation: 32, 16 or 8
-  /// True if `home` is a file. On a CPU, transfers of one activation then overlap with the
-  /// computation of others.
+  /// True if `home` is a file. On a CPU, transfers then overlap with computation.
   bool slow = false;
 };
 

@@ -5,20 +5,17 @@
 
 namespace hybrid_trainer {
 
-/// Exponential moving average of weights over updates, for evaluation and export. It has less noise
-/// than the weights and does not change them. Stores one f32 tensor per weight, of
-/// MemoryKind::kSnapshot. Adds only every kth update, k = half-life/16, so that an average in slow
-/// memory is rarely transferred. The factors sum to 1 from the first update on.
+/// Exponential moving average of weights over updates, for evaluation and export, with less noise
+/// than the weights. Stores one f32 tensor per weight, of MemoryKind::kSnapshot. Adds every kth
+/// update, k = half-life/16, to transfer an average in slow memory rarely. The factors sum to 1.
 class WeightAverage {
  public:
-  /// `half_life` is in updates; 0 disables the average. The average is stored in the pool of
-  /// `home`.
+  /// `half_life` is in updates; 0 disables the average. `home` provides the memory.
   WeightAverage(double half_life, const Stream& home);
   /// Adds the weights after an update. The first call may throw OutOfMemory.
   void add(const std::vector<Parameter*>& parameters, const Stream& stream);
   bool exists() const { return !mean_.empty(); }
-  /// Adds length·directions to the average, after a prediction moved the weights by the same
-  /// amount.
+  /// Adds length·directions to the average, after a prediction moved the weights by it.
   void follow(const std::vector<Tensor>& directions, double length, const Stream& stream);
   /// Swaps FP32 master weights and averages. Compute copies of the weights do not change. A second
   /// call restores the bits. Uses as much device memory as one weight.

@@ -96,8 +96,7 @@ struct AttentionSizes {
     const int found = next * pattern.block;
     return found < key ? key : found < end ? found : end;
   }
-  /// Returns whether the pattern includes the pair of a query and a key. Used for tiles within one
-  /// block of the pattern.
+  /// Returns whether the pattern includes a query and a key, in tiles within one of its blocks.
   __device__ bool attends_tile(unsigned int item, int query, int key) const {
     if (!pattern.is_on()) return true;
     return pattern.attends(head_of(item), query / pattern.block, key / pattern.block);
@@ -114,8 +113,7 @@ struct AttentionSizes {
     return sinks == nullptr ? -INFINITY : sinks[item % static_cast<unsigned int>(heads)];
   }
 
-  /// queries_at returns the offset of row 0 of an item's queries in qkv and dqkv; keys_at returns
-  /// the offset of row 0 of its keys.
+  /// Return the offset in qkv and dqkv of row 0 of an item's queries, or of its keys.
   __device__ std::int64_t queries_at(std::int64_t item) const {
     return item / heads * length * stride + item % heads * head_size;
   }
@@ -141,8 +139,7 @@ struct OperandSizes : AttentionSizes {
         key_stride(stride),
         bias(spec.bias ? spec.bias.data<float>() : nullptr),
         distances(spec.bias ? spec.bias.size(1) : 0) {}
-  /// Cross-attention: queries q attend to the first `counts` keys and values of another sequence,
-  /// kv.
+  /// Cross-attention: queries q attend to the first `counts` keys and values of sequences in kv.
   OperandSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
       : AttentionSizes(q, Tensor(), spec),
         key_length(kv.size(1)),
@@ -183,7 +180,6 @@ void check_head_size(const char* kernel, std::int64_t head_size);
 /// exponent), dscore = weight·(dweight − correction), and the first key that the query attends to.
 /// Arrays have shape (items, padded length); queries from `length` on get weight 0.
 struct QueryTerms {
-  /// Returns the terms of an item.
   __device__ QueryTerms of(std::int64_t item) const {
     const std::int64_t at = item * padded;
     return {exponents + at, corrections + at, first_keys == nullptr ? nullptr : first_keys + at,
@@ -216,8 +212,7 @@ struct HeadRows {
   std::int64_t stride;
 };
 
-/// Rows of queries and rows of keys with values, or their gradients. In self-attention both are
-/// qkv.
+/// Rows of queries, and of keys with values, or their gradients; both are qkv in self-attention.
 struct AttentionOperands {
   const Tensor &queries, &keys;
 };
@@ -230,8 +225,7 @@ void general_attention_backward(const AttentionOperands& gradients, const Tensor
                                 const QueryTerms& terms, const AttentionOperands& from,
                                 const OperandSizes& sizes, const Stream& stream);
 
-/// Forward and backward attention on tensor cores. Requires bf16, head size 64, 128 or 256, and all
-/// tensors 16-byte aligned.
+/// Attention on tensor cores. Requires bf16, head size 64, 128 or 256, and 16-byte aligned tensors.
 void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                    const AttentionSizes& sizes, const Stream& stream);
 void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,

@@ -91,8 +91,7 @@ inline void differentiate_capped_f32_row(float* weights, float* dweights, std::i
   differentiate_f32_row(weights, dweights, visible, keys, log_sum_exp, 0, scale);
 }
 
-/// Computes the weights of a block into scratch.weights and `scale` times the gradients of its
-/// scores into scratch.dweights.
+/// Sets scratch.weights to a block's weights, and scratch.dweights to scale · its score gradients.
 inline void differentiate_block(const HeadGradients& head, const BackwardScratch& scratch,
                                 const float* corrections, const float* log_sum_exp,
                                 std::int64_t item, const ScoreBlock& block, float scale,
@@ -123,10 +122,9 @@ inline void differentiate_block(const HeadGradients& head, const BackwardScratch
   }
 }
 
-/// Adds the contributions of one block of queries. Blocks are processed from the last to the first.
-/// If nothing masks keys, the last block attends to all of them, so for the first of the heads that
-/// share keys it overwrites the gradients of keys and values. Otherwise these sums begin with
-/// zeros.
+/// Adds the contributions of a query block. Blocks are processed from the last to the first. If
+/// nothing masks keys, the last block attends to all of them, so for the first of the heads that
+/// share keys it overwrites the gradients of keys and values. Otherwise these sums begin at 0.
 inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
                            const float* corrections, const float* log_sum_exp, std::int64_t item,
                            std::int64_t first_query, std::int64_t queries,
@@ -152,8 +150,7 @@ inline float dot(const T* x, const T* y, std::int64_t count) {
   return sum;
 }
 
-/// Returns the rows in which a head's gradient is summed: the given rows if they are f32, else
-/// scratch.
+/// Returns the rows in which a head's gradient is summed: `rows` if they are f32, else scratch.
 inline HeadSums sum_rows(float* rows, std::int64_t stride, std::int64_t, float*) {
   return {rows, stride};
 }

@@ -46,8 +46,7 @@ struct AttentionSizes {
         bias(spec.bias ? spec.bias.data<float>() : nullptr),
         distances(spec.bias ? spec.bias.size(1) : 0),
         positions(places ? places.data<std::int32_t>() : nullptr) {}
-  /// Cross-attention: queries q attend to the first `counts` keys and values of another sequence,
-  /// kv.
+  /// Cross-attention: queries q attend to the first `counts` keys and values of sequences in kv.
   AttentionSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
       : batch(q.size(0)),
         length(q.size(1)),
@@ -117,8 +116,7 @@ struct AttentionSizes {
   std::int32_t block_of(std::int64_t row) const {
     return static_cast<std::int32_t>(row / pattern.block);
   }
-  /// Returns the first pattern block from `block` on that one of an item's queries [first, last]
-  /// attends to.
+  /// Returns the first pattern block from `block` on that any of queries [first, last] attends to.
   std::int32_t next_block(std::int64_t item, std::int64_t first, std::int64_t last,
                           std::int32_t block) const {
     std::int32_t next = BlockPattern::kNone;
@@ -338,8 +336,6 @@ inline void gather_from_queries(const HeadSums& rows, const float* weights, cons
 
 }  // namespace hybrid_trainer::kernels::cpu
 
-/// Attention with separate rows of queries and of keys with values. In self-attention both are qkv.
-
 namespace hybrid_trainer::kernels::cpu {
 
 template <class T>
@@ -347,7 +343,7 @@ struct AttentionRows {
   T *queries, *keys;
 };
 
-/// Tensors with the rows of queries and of keys, or their gradients.
+/// Rows of queries, and of keys with values, or their gradients; both are qkv in self-attention.
 struct AttentionOperands {
   template <class T>
   AttentionRows<T> rows() const {

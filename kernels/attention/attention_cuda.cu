@@ -283,8 +283,7 @@ struct BiasTensors {
   OperandSizes sizes;
 };
 
-/// Returns the gradient of the score of a query and a key. Lanes share the sum over the head's
-/// channels.
+/// Returns the gradient of a score. Lanes share the sum over the channels of the head.
 template <class T>
 __device__ float score_gradient(const BiasTensors<T>& tensors, std::int64_t item, int query,
                                 int key, unsigned int lane) {

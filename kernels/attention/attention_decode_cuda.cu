@@ -43,8 +43,7 @@ struct DecodeSizes {
   __device__ std::int64_t first_key(std::int64_t position) const {
     return window > 0 && window <= position ? position - window + 1 : 0;
   }
-  /// Returns the keys of a part that the query at `position` attends to. The range is empty if
-  /// `last` is less than `first`.
+  /// Returns the keys of a part that the query at `position` attends to; none if last < first.
   __device__ KeyRange keys_of(std::int64_t part, std::int64_t position) const {
     const std::int64_t begin = part * kPartKeys, end = begin + kPartKeys;
     const std::int64_t seen = first_key(position);
@@ -111,8 +110,7 @@ struct DecodeSums {
   float output[kElements] = {};
 };
 
-/// Reads kPacks packs, each `stride` elements after the previous one. Elements from `end` on become
-/// zeros.
+/// Reads kPacks packs, one every `stride` elements. Elements from `end` on become zeros.
 template <int kPack, int kPacks, class T>
 __device__ void load_packs(float (&to)[kPack * kPacks], const T* from, int stride, int end) {
 #pragma unroll
@@ -161,8 +159,7 @@ __device__ inline float end_decode(float output, float total, float highest, flo
   return output / (total + exp2f(sink - highest));
 }
 
-/// Combines the sums of all groups. Writes them to y if `part` is negative, otherwise to the sums
-/// of that part.
+/// Combines the groups' sums. Writes them to y if `part` is negative, otherwise to the part's sums.
 template <class T>
 __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf of_groups,
                                int groups, float sink) {

@@ -64,8 +64,7 @@ struct RunningSoftmax {
   float total;
 };
 
-/// Replaces a query's scores by weights, which are 0 for keys from `visible` on. Rescales the
-/// previous sums.
+/// Replaces a query's scores by weights, 0 for keys from `visible` on. Rescales previous sums.
 inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, float* output,
                       std::int64_t head_size, RunningSoftmax& softmax) {
   float highest = softmax.highest;
@@ -89,8 +88,7 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
   softmax = {highest, total};
 }
 
-/// Computes attention of a block of queries into scratch.output, which must still be divided by the
-/// totals.
+/// Computes attention of a query block in scratch.output, still to be divided by the totals.
 inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t item,
                    std::int64_t first_query, std::int64_t queries, const HeadRows& query,
                    const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {

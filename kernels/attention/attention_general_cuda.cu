@@ -57,8 +57,7 @@ __device__ void load_tile(float* tile, HeadRows<T> rows, std::int64_t first, std
   }
 }
 
-/// Writes the thread's rows of `values`, each multiplied by its factor. The thread's columns are 64
-/// g + 4 u + j.
+/// Writes the thread's rows of `values` times their factors, in the columns 64 g + 4 u + j.
 template <int kR, int kHead, class T>
 __device__ void store_rows(HeadRows<T> rows, const float (&values)[kR][kHead / kSide],
                            const float (&factors)[kR], std::int64_t first, std::int64_t count,
@@ -124,9 +123,8 @@ __device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
   }
 }
 
-/// Sets bit kR·i + j if the pattern masks the thread's pair (row v·kR + i, column u + 16 j). Rows
-/// are queries and columns are keys, or vice versa if kKeys. Sets no bits if each tile is within
-/// one block of the pattern.
+/// Sets bit kR·i + j if the pattern masks the pair (row v·kR + i, column u + 16 j). Rows are
+/// queries and columns are keys; vice versa if kKeys. Sets none if tiles are within pattern blocks.
 template <bool kKeys, int kR>
 __device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
                                      std::int64_t first_column, const OperandSizes& sizes) {
@@ -210,8 +208,7 @@ struct Softmax {
   float total[kR];    // over the thread's own keys
 };
 
-/// Replaces scores by weights 2^(score − highest), which are 0 for masked keys. Rescales previous
-/// sums.
+/// Replaces scores by weights 2^(score − highest), 0 for masked keys. Rescales previous sums.
 template <MaskKind kMaskKind, int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
                       std::int64_t item, std::int64_t first_query, std::int64_t first_key,
@@ -343,12 +340,9 @@ void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
 namespace {
 
 // One kernel computes both halves of the gradients. A block owns rows of one side and iterates over
-// the tiles of the other. Either it owns keys and values, and sums dkey and dvalue over the queries
-// of all heads that share them, or it owns queries and dy, and sums dquery over the keys. In both
-// cases
-//   scores = own[0] · streamed[0]ᵀ, dweights = own[1] · streamed[1]ᵀ,
-// the gradient of own[0] is dscores · streamed[0], and the gradient of the values is weights ·
-// streamed[1].
+// tiles of the other. It owns either keys and values, and sums dkey and dvalue over the queries of
+// all heads that share them, or queries and dy, and sums dquery over the keys. In both cases
+// the gradient of own[0] is dscores · streamed[0], and dvalue is weights · streamed[1].
 enum class Owns { kKeys, kQueries };
 
 template <int kHead>

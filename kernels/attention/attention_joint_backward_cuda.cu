@@ -10,12 +10,10 @@ namespace {
 // Computes five products instead of the seven of the two kernels in attention_tensor_core_cuda.cu.
 // A block iterates over the key blocks of one head and, for each, over the query tiles of all heads
 // that share the keys. It computes scores and dweights once, and sums dkey and dvalue in registers.
-// It adds dscores · keys to the tile's dquery, which is f32 and stored in a slot of the workspace
-// that no other block uses. A thread reads and writes only its part of a slot, so these sums need
-// neither barriers nor atomics. They are added over keys in ascending order, as in the other
-// kernels, and have the same bits. The first key block that contributes to a tile reads nothing;
-// the last one writes bf16 to the result.
-//
+// It adds dscores · keys to the tile's f32 dquery, in a slot of the workspace that only this block
+// uses. A thread accesses only its part of a slot, so these sums need neither barriers nor atomics.
+// They are added over keys in ascending order and have the same bits as in the other kernels. The
+// first key block that contributes to a tile reads nothing; the last one writes bf16 to the result.
 // Why 255 registers: the sums of a warp's 32 keys take 128. With 16 keys per warp each right
 // operand would be read for half as many rows. A tile of 64 queries and 128 keys would then take
 // 2,944 clocks of shared memory (128 B each) instead of 2,304, for 1,280 multiply_adds, which take
@@ -150,8 +148,7 @@ struct JointWork {
   std::int64_t item, queries_at, keys_at, y_at;
 };
 
-/// Returns the number of floats in a block's slot: the gradients of all queries that share a key
-/// head.
+/// Returns the number of floats in a slot: the gradients of all queries that share a key head.
 __host__ __device__ inline std::int64_t slot_floats(const AttentionSizes& sizes) {
   return sizes.group * sizes.blocks(kStreamed) * kStreamed * kHead;
 }

@@ -18,8 +18,7 @@ constexpr int kChunk = 8;  // elements in 16 bytes
 __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 
-/// Hyperbolic tangent with an error of at most 5e-7. Uses two special functions instead of tanhf's
-/// branches.
+/// Hyperbolic tangent, error at most 5e-7. Uses two special functions instead of tanhf's branches.
 __device__ inline float fast_tanh(float x) {
   return 1.0f - __fdividef(2.0f, 1.0f + fast_exp2(2 * kLog2E * x));
 }
@@ -203,8 +202,7 @@ __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead 
   }
 }
 
-/// Which side of the scores is in a warp's rows, and which gradients the warp sums. The other side
-/// is streamed.
+/// Side of the scores in a warp's rows, and the gradients that it sums. The other side is streamed.
 enum class Owns { kQueries, kKeys, kValues, kKeysAndValues };
 constexpr bool owns_keys(Owns what) { return what != Owns::kQueries; }
 

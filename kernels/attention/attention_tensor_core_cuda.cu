@@ -125,8 +125,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
 
   const int block_end = static_cast<int>(
       first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
-  // Returns the next tile of keys from `key` on that a query of the block attends to. A pattern's
-  // blocks are whole tiles.
+  // Returns the next tile from `key` on with an attended key. Pattern blocks are whole tiles.
   const auto next_tile = [&](int key) {
     if (kPlain || key >= block_end) return key;
     const int head = sizes.head_of(blockIdx.x / blocks);
@@ -221,10 +220,9 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 namespace {
 
 // One kernel computes both halves of the gradients, as in attention_general_cuda.cu: a block owns
-// keys and values and iterates over queries and dy, or vice versa. The streamed tiles are
-// double-buffered: the next ones are loaded while the current ones are used. For heads of 256 the
-// registers can hold the sums of only one gradient, so keys and values take a pass each, with 8
-// products in total instead of 7.
+// keys and values and iterates over queries and dy, or vice versa. Streamed tiles are
+// double-buffered. For heads of 256 the registers can hold the sums of only one gradient, so keys
+// and values take a pass each, with 8 products in total instead of 7.
 
 /// Use of a thread's registers.
 template <Owns kOwns, int kHead>
@@ -296,8 +294,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   } else if constexpr (!kPlain) {
     first_streamed = terms.first_keys[first_own] / kStreamed * kStreamed;
   }
-  // Returns the pattern's next streamed tile from `first` on. The pattern's blocks consist of whole
-  // tiles.
+  // Returns the pattern's next streamed tile from `first` on. Pattern blocks are whole tiles.
   const auto next_tile = [&](int first, int member) {
     if (kPlain || first >= end) return first;
     const int head = sizes.head_of(item + member);

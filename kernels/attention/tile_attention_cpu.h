@@ -85,8 +85,7 @@ namespace hybrid_trainer::kernels::cpu {
 bool fits_tiles(const AttentionSizes& sizes, DType dtype);
 
 /// Implement forward_attention and backward_attention on matrix tiles (AMX) or vectors of bf16
-/// pairs. Products are bf16 with sums in f32; weights are rounded to bf16. One thread computes each
-/// head.
+/// pairs. Products are bf16 with f32 sums; weights are rounded to bf16. One thread computes a head.
 void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,
                                 const AttentionOperands& from, const AttentionSizes& sizes,
                                 const Stream& stream);
@@ -120,8 +119,7 @@ inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const Atten
 }
 
 /// Calls visit(begin, end) for each run of key panels in [from, end) that the pattern includes for
-/// the query panel at `query`. The pattern's blocks are whole panels. Without a pattern, calls it
-/// once for all keys.
+/// the query panel at `query`; without a pattern, once for all. Pattern blocks are whole panels.
 template <class Visit>
 inline void for_visible_keys(std::int64_t item, std::int64_t query, std::int64_t from,
                              std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
@@ -132,8 +130,7 @@ inline void for_visible_keys(std::int64_t item, std::int64_t query, std::int64_t
   }
 }
 
-/// Calls visit(begin, end) for each run of query panels in [from, end) that attend to the key panel
-/// at `key`.
+/// Calls visit(begin, end) for runs of query panels in [from, end) that attend to the panel `key`.
 template <class Visit>
 inline void for_attending_queries(std::int64_t item, std::int64_t key, std::int64_t from,
                                   std::int64_t end, const AttentionSizes& sizes,
@@ -150,8 +147,7 @@ inline void for_attending_queries(std::int64_t item, std::int64_t key, std::int6
   }
 }
 
-/// Copies `count` rows of one head, `size` numbers each, contiguously. Adds rows of zeros up to
-/// `padded` rows.
+/// Copies `count` rows of `size` numbers contiguously. Adds rows of zeros up to `padded` rows.
 inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride, std::int64_t count,
                       std::int64_t padded, std::int64_t size) {
   for (std::int64_t t = 0; t < count; ++t) std::copy_n(rows + t * stride, size, to + t * size);

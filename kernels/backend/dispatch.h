@@ -66,11 +66,10 @@ void dispatch_to_cuda(const KernelCall& call, Work work,
 }
 
 /// Calls the function of the backend that runs the stream's work, with the arguments and the
-/// stream. If the stream has a profile, the call is counted as `work`. kernels/generated/x.h
-/// declares both functions with the signature of the contract in x.h. HT_WITH_CUDA is set for this
-/// layer's sources only; without it `on_cuda` is never called and need not exist. On a simulated
-/// device each backend allocates its workspace and runs nothing: on_cuda skips its launches, on_cpu
-/// returns after allocating.
+/// stream. If the stream has a profile, counts the call as `work`. kernels/generated/x.h declares
+/// both functions with the signature of the contract in x.h. HT_WITH_CUDA is set for this layer's
+/// sources only; without it `on_cuda` is never called and need not exist. On a simulated device
+/// on_cuda skips its launches and on_cpu returns after allocating its workspace.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
   if (call.device.type != DeviceType::kCpu)

@@ -1,5 +1,4 @@
-// Conversion of f32 or bf16 elements from and to floats, and elementwise kernels with one thread
-// per pack.
+// Converts f32 or bf16 elements from and to floats, and runs one thread per pack of elements.
 
 #pragma once
 
@@ -86,7 +85,6 @@ __device__ inline float silu_derivative(float x) {
   return s * (1.0f + x * (1.0f - s));
 }
 
-/// log(1 + e^x).
 __device__ inline float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 
 template <int N, class Body>
@@ -99,9 +97,8 @@ __global__ void for_packs_kernel(Body body, std::int64_t elements) {
   for (; i < elements; ++i) body.template at<1>(i);
 }
 
-/// Enqueues body.at<N>(i) for each pack [i, i + N) of the elements, and body.at<1>(i) for each
-/// remaining element. If one of `begins`, the arrays that the body uses, is not aligned, enqueues
-/// body.at<1>(i) for all elements.
+/// Enqueues body.at<N>(i) for each pack [i, i + N) of elements and body.at<1>(i) for each other
+/// one, or for all elements if one of `begins`, the arrays that the body uses, is not aligned.
 template <int N, class Body, class... Pointers>
 void for_packs(const Stream& stream, const char* name, std::int64_t elements, const Body& body,
                Pointers... begins) {

@@ -1,6 +1,5 @@
-// Kernel launches and dynamic shared memory, included by every kernel file. In builds without nvcc,
-// another header of this name, earlier on the include path, provides the same functions and the
-// names of CUDA C++.
+// Kernel launches and dynamic shared memory, included by every kernel file. Without nvcc, another
+// header of this name, earlier on the include path, provides these functions and CUDA C++'s names.
 
 #pragma once
 

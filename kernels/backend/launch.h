@@ -35,8 +35,7 @@ class LaunchCheck {
   LaunchCheck(const char* name, const Stream& stream);
   /// If launches block, waits for the kernel and throws DeviceError if it fails.
   void wait() const;
-  /// Throws the DeviceError of a launch that returned an error, or OutOfMemory if the device has no
-  /// memory to load the kernel.
+  /// Throws a failed launch's DeviceError, or OutOfMemory if the device cannot load the kernel.
   [[noreturn]] void report(const Grid& grid, const std::string& answer, bool lacks_memory) const;
 
  private:

@@ -45,8 +45,7 @@ double best_seconds(const Stream& stream, int runs, const Work& work) {
   return best;
 }
 
-/// Returns random numbers in (-1, 1). Zeros would draw less power, so that the clock rate could be
-/// higher.
+/// Returns random numbers in (-1, 1). Zeros would draw less power and could raise the clock rate.
 Tensor noise(const Shape& shape, DType dtype, const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers =

@@ -31,10 +31,9 @@ struct ProductRun {
   bool resumes = false;  // reuses stored selections, even if they were never timed
 };
 
-/// Runs two small products on the stream's device and waits for them, so that the memory of the
-/// libraries is allocated before memory is planned. Later products select their algorithms for
-/// `run`. Does nothing on a CPU. Throws DeviceError, or OutOfMemory if the device does not have
-/// enough memory.
+/// Runs two small products on the stream's device and waits for them, so that the libraries' memory
+/// is allocated before memory is planned. Later products select their algorithms for `run`. Does
+/// nothing on a CPU. Throws DeviceError, or OutOfMemory if device memory is insufficient.
 void prepare_products(const ProductRun& run, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

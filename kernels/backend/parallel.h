@@ -92,9 +92,8 @@ void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const
   });
 }
 
-/// Calls body(begin, end) for contiguous parts of n elements. Parts begin at whole vectors, because
-/// a loop may round the elements beyond its last whole vector differently. Therefore an element's
-/// bits do not depend on the number of threads.
+/// Calls body(begin, end) for contiguous parts of n elements that begin at whole vectors. Thus bits
+/// do not depend on the number of threads, although loops may round a remainder differently.
 template <class Body>
 void parallel_for(std::int64_t n, const Body& body) {
   constexpr std::int64_t kVectorElements = 64;  // at least an unrolled vector of any type
@@ -107,9 +106,8 @@ void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) 
   parallel_parts(n, min_rows_per_thread(row_elements), 1, body);
 }
 
-/// Calls body(worker, item) for each item, on the next free one of threads() workers. Use it for
-/// items that take unequal times. Results must not depend on the worker, which only identifies
-/// scratch space.
+/// Calls body(worker, item) for each item, on the next free one of threads() workers. Suits items
+/// of unequal times. Results must not depend on the worker, which only identifies scratch space.
 template <class Body>
 void parallel_items(std::int64_t count, const Body& body) {
   const InstructionSet set = instruction_set();
@@ -117,8 +115,7 @@ void parallel_items(std::int64_t count, const Body& body) {
             [&](std::int64_t worker, std::int64_t item) { run_on(set, body, worker, item); });
 }
 
-/// Allocates cache-line-aligned arrays from a worker's scratch. If `base` is null, only counts
-/// their size.
+/// Allocates cache-line-aligned arrays from scratch memory. If `base` is null, only counts bytes.
 class ScratchArena {
  public:
   explicit ScratchArena(float* base) : base_(base) {}

@@ -13,8 +13,7 @@ constexpr int kSortWarps = 8;
 constexpr int kSortStrips = 8;  // of 32 items, processed by each warp one after the other
 constexpr int kSortTile = kSortWarps * kSortStrips * kWarp;
 
-/// Items to sort. If `positions` is null, the position of item i is i, and keys outside [0, bound)
-/// become `bound`.
+/// Items to sort. Null `positions` are 0, 1, …, and keys outside [0, bound) become `bound`.
 struct SortItems {
   const std::int32_t* keys;
   const std::int32_t* positions;
@@ -30,8 +29,7 @@ struct SortItems {
   }
 };
 
-/// Returns a mask of the lanes of the warp that have the same digit. `holds` is false for a lane
-/// without an item.
+/// Returns a mask of the warp's lanes with the same digit. `holds`: whether the lane has an item.
 __device__ inline unsigned int lanes_of_digit(int digit, bool holds) {
   unsigned int lanes = __ballot_sync(kAllLanes, holds);
   for (int bit = 0; bit < kDigitBits; ++bit) {
@@ -82,9 +80,8 @@ static __global__ void histogram_kernel(std::int32_t* counts, SortItems items, i
   counts[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = sum;
 }
 
-/// Replaces counts[digit, tile] by the number of items that have a smaller digit, or have this
-/// digit and are in an earlier tile. Uses one block of 1024 threads; each warp processes the rows
-/// of its digits.
+/// Replaces counts[digit, tile] by the number of items with a smaller digit, or with this digit in
+/// an earlier tile. Uses one block of 1024 threads; each warp processes the rows of its digits.
 static __global__ void scan_kernel(std::int32_t* counts, std::int64_t tiles) {
   __shared__ int of_digit[kDigits];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -32,8 +32,7 @@ __device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
   return value;
 }
 
-/// Returns the sum of the values of the lanes before this one. Sets `total` to the sum over all
-/// lanes.
+/// Returns the sum of the values of the lanes before this one. Sets `total` to all lanes' sum.
 __device__ inline int sum_before(int value, int& total) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int sum = value;

@@ -31,25 +31,22 @@ __device__ inline void multiply_add(float (&sums)[4], const std::uint32_t (&left
 }
 
 /// Reads four 8x8 matrices of 2-byte elements from shared memory. Lanes 8i to 8i + 7 pass the
-/// addresses of matrix i's rows, which must be 16-byte aligned. to[i] receives elements 2t, 2t + 1
-/// of row g of matrix i.
+/// addresses of matrix i's rows, 16-byte aligned. to[i] receives elements 2t, 2t + 1 of its row g.
 __device__ inline void load_matrices(std::uint32_t (&to)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(row));
 }
 
-/// Reads the transposed matrices: to[i] receives element g of rows 2t and 2t + 1. See
-/// load_matrices.
+/// Reads transposed matrices (see load_matrices): to[i] receives element g of rows 2t and 2t + 1.
 __device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(row));
 }
 
-/// Starts to copy 16 bytes from global to shared memory; both addresses must be 16-byte aligned. If
-/// not `valid`, writes zeros and reads nothing. The copy is complete when wait_for_copies has
-/// returned for its group.
+/// Starts to copy 16 bytes from global to shared memory, both 16-byte aligned. If not `valid`,
+/// writes zeros and reads nothing. Complete when wait_for_copies has returned for its group.
 __device__ inline void copy_async(SharedAddress to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to),
                "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)

@@ -35,10 +35,9 @@ inline void store(BFloat16* y, float value) {
 }
 
 /// e^x with a relative error below 2e-7 for |x| <= 87.3. Beyond that, returns the value at the
-/// nearer end of the range. NaN stays NaN. Splits x = n·ln 2 + r with |r| <= ln 2 / 2, and computes
-/// e^r by the polynomial of Cephes' expf. Clamps x in its integer representation, because the
-/// compiler would turn two float comparisons into branches, and the branches into many masked
-/// instructions.
+/// nearer end. NaN stays NaN. Splits x = n·ln 2 + r with |r| <= ln 2 / 2, and computes e^r by the
+/// polynomial of Cephes' expf. Clamps x in its integer representation, because the compiler would
+/// turn two float comparisons into branches, and the branches into many masked instructions.
 inline float exponential(float x) {
   constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kInfinity =

@@ -164,8 +164,7 @@ class BlockGradients {
 #pragma omp simd
     for (std::int64_t c = 0; c < count_; ++c) to[c] += dsum[c] * load(x + c);
   }
-  /// Returns the gradient of row t, to which later tokens may still add. A ring of kMaxTaps such
-  /// rows is kept.
+  /// Returns row t's gradient, to which later tokens may add. A ring of kMaxTaps such rows is kept.
   float* open_row(std::int64_t t) { return open_[(t + kMaxTaps) % kMaxTaps]; }
   void add_to_row(std::int64_t t, std::int64_t tap, const float* dsum) {
     float* const to = open_row(t);

@@ -1,7 +1,6 @@
-// Convolution along the tokens. Memory-bound: each token's channel is read and written once. That
-// is 4 bytes in bf16 and 8 in f32 forward, at 2·K operations, and 6 and 12 bytes backward (x and dy
-// read, dx written), at 7·K operations. A 1,024-token row of 1,792 channels in bf16 takes 7.3 MB,
-// 2.4 µs at 3 TB/s.
+// Convolution along the tokens. Memory-bound: each token's channel is read and written once, which
+// is 4 bytes in bf16 and 8 in f32 forward, at 2·K operations, and 6 and 12 backward (x and dy read,
+// dx written), at 7·K. A 1,024-token row of 1,792 channels in bf16 takes 7.3 MB, 2.4 µs at 3 TB/s.
 
 #include <algorithm>
 
@@ -24,8 +23,7 @@ struct ConvolutionSizes {
   std::int64_t runs, packs;
 
   __device__ int rows_before() const { return taps - 1 - ahead; }
-  /// Returns the offset of a sequence's rows in the tensor `before`, or of a text's rows in
-  /// `state`.
+  /// Returns the offset of a sequence's rows in tensor `before`, or of a text's rows in `state`.
   __device__ std::int64_t before_at(std::int64_t sequence, std::int64_t channel) const {
     return sequence * rows_before() * channels + channel;
   }
@@ -94,8 +92,7 @@ struct TapWeights {
   }
 };
 
-/// Returns a bit mask of the taps that read a row. If fewer than kTaps taps are used, they are the
-/// last ones.
+/// Returns a bit mask of the taps that read a row. If fewer than kTaps are used, they are the last.
 template <int kTaps>
 __device__ unsigned int taps_read(const ConvolutionSizes& sizes, std::int64_t at,
                                   std::int64_t token) {
@@ -318,8 +315,7 @@ bool columns_fit(const ConvolutionSizes& sizes, Pointers... begins) {
          packs_aligned(begins...);
 }
 
-/// Sums the lines (runs, C·K) of dweight and (runs, C) of dbias. Either may be undefined if it is
-/// not wanted.
+/// Sums the lines (runs, C·K) of dweight and (runs, C) of dbias. Skips undefined gradients.
 void sum_lines(const Tensor& dweight, const Tensor& dbias, const float* of_weight,
                const float* of_bias, std::int64_t lines, GradientMode mode, const Stream& stream) {
   const bool adds = mode == GradientMode::kAccumulate;

@@ -72,8 +72,7 @@ class WindowTiles {
 /// Returns whether convolutions of bf16 multiply pairs; if not, they convert to f32.
 bool multiplies_pairs();
 
-/// Tap of a window in one dimension: its `offset` from the window's first place, and its `index` in
-/// the kernel.
+/// A window's tap in one dimension: its `offset` from the first place, and `index` in the kernel.
 struct SlidingTap {
   std::int64_t offset, index;
 };

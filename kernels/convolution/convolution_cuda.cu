@@ -1,7 +1,6 @@
 // Convolutions as products of gathered patches, in chunks that fit a workspace. For each chunk one
-// pass writes the patches (taps·C numbers per window), and a product reads them. If there are
-// groups, one thread computes each output instead, because such convolutions, in particular
-// depthwise ones, are memory-bound.
+// pass writes the patches (taps·C numbers per window), and a product reads them. Convolutions with
+// groups, in particular depthwise ones, are memory-bound: one thread computes each output.
 
 #include <algorithm>
 
@@ -18,8 +17,7 @@ namespace {
 
 constexpr std::int64_t kPatchBytes = 64 << 20;  // per chunk
 
-/// A chunk of the windows, [first, end), counted over all examples. Each window has a row of
-/// patches.
+/// Windows [first, end), counted over all examples. Each window has a row of patches.
 struct WindowChunk {
   std::int64_t first, end;
 };

@@ -182,8 +182,7 @@ class WeightGradient {
       return (slab_rows_ - 1) * of_.stride[1] + (of_.kernel[1] - 1) * of_.dilation[1] + 1;
     };
     wide_ = (slab_windows_ - 1) * of_.stride[2] + (of_.kernel[2] - 1) * of_.dilation[2] + 1;
-    // Includes the words that the second element of a pair reads beyond the last
-    // window.
+    // Includes the words that the second element of a pair reads beyond the last window.
     line_words_ = (wide_ + of_.stride[2]) * inputs_;
     while (slab_rows_ > 1 && high() * line_words_ > kLineWords) --slab_rows_;
     high_ = high();
@@ -332,8 +331,7 @@ class WeightGradient {
                     .b = gradients.first,
                     .b_step = gradients.step,
                     .adds = true};
-    // Words that are contiguous in x: the words of all taps, or of one tap if the window is
-    // dilated.
+    // Words contiguous in x: the words of all taps, or of one tap if the window is dilated.
     const bool joined = of_.dilation[2] == 1;
     const std::int64_t together = joined ? row_depth_ : inputs_;
     const std::int64_t parts = ceiling(together, tiles_.max_rows());

@@ -17,8 +17,7 @@ constexpr std::int64_t kMinWindows = 24;       // minimum windows of a row in a 
 constexpr std::int64_t kEnoughItems = 16;      // enough for any number of threads
 
 /// Part of x that a thread reads at a time: the places read by windows in a range of the second and
-/// of the third dimension, at one window of the first dimension. Indexed by (tap of the first
-/// dimension, row, place, word).
+/// third dimension, at one window of the first. Indexed by (tap of the first, row, place, word).
 struct Slab {
   std::int64_t rows, windows;  // maximum windows of the second and the third dimension
   std::int64_t high, wide;     // places that these windows read
@@ -95,8 +94,6 @@ class PackedWeights {
   }
 
  private:
-  /// Packs a panel's weights. The weights of a word are adjacent, and words are in the order of the
-  /// runs.
   void pack_panel(std::int64_t group, std::int64_t panel) const {
     visit_real(of_.dtype, [&](auto real) {
       using T = decltype(real);
@@ -172,8 +169,7 @@ class PackedWeights {
   Tensor weights_;
 };
 
-/// Returns whether the number of channels is odd and small. Floats are then cheaper than pairs with
-/// a zero for the missing channel.
+/// Returns whether channels are few and odd: floats are then cheaper than pairs with a zero.
 bool is_odd_and_small(const SlidingProduct& product) {
   return product.inputs % 2 == 1 && product.inputs < 8;
 }

@@ -32,8 +32,7 @@ struct SpatialWindow {
     return out[0] * out[1] * out[2];
   }  // windows of an example
   constexpr std::int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
-  /// Returns whether each window reads exactly one place, and each place is read by exactly one
-  /// window.
+  /// Returns whether each window reads one place, and each place is read by one window.
   bool is_pointwise() const {
     for (int i = 0; i < 3; ++i)
       if (kernel[i] != 1 || stride[i] != 1 || padding[i] != 0) return false;
@@ -93,8 +92,6 @@ constexpr void for_joined(const SpatialWindow& of, const Place& at, const Visit&
   });
 }
 
-// Used by every backend: constexpr functions also compile as device code.
-
 /// Sizes of an upsampling in three dimensions. If x has fewer, the first ones have one place.
 struct UpsampledSizes {
   std::int64_t batch, channels;
@@ -114,8 +111,7 @@ struct UpsampledSizes {
   constexpr std::int64_t outputs() const { return out(0) * out(1) * out(2); }
 };
 
-/// The two places of x in one dimension from which a place of y is interpolated, and the weight of
-/// each.
+/// The two places of x in one dimension that interpolate a place of y, and their weights.
 struct UpsampledPlace {
   std::int64_t low, high;
   float share_low, share_high;
@@ -124,8 +120,7 @@ struct UpsampledPlace {
 constexpr UpsampledPlace upsampled_place(const UpsampledSizes& of, int i, std::int64_t at) {
   const std::int64_t factor = of.factor[i];
   if (!of.linear || factor == 1) return {at / factor, at / factor, 1.0f, 0.0f};
-  // Counts in half places of y, in which the middle of y's place is 2·at + 1 and the middle of x's
-  // first place is factor.
+  // Counts in half places of y: y's place has its middle at 2·at + 1, x's first place at factor.
   const std::int64_t halves = 2 * at + 1 - factor;
   if (halves <= 0) return {0, 0, 1.0f, 0.0f};
   const std::int64_t low = halves / (2 * factor);

@@ -150,7 +150,6 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Ac
 
 namespace {
 
-/// of the generator, drawn together
 template <Gate kGate>
 inline float gate_value(float g) {
   return kGate == Gate::kSilu ? g * sigmoid(g) : g * gelu_gate(g);
@@ -202,8 +201,7 @@ void gated_rows_backward(T* out, const T* gradient, const T* in, std::int64_t ro
 constexpr std::int64_t kBlocks = 64;          // of random numbers, generated together
 constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in these blocks
 
-/// Generates random numbers [4·first, 4·first + kDrawn) with philox, one round at a time for all
-/// blocks.
+/// Generates philox numbers [4·first, 4·first + kDrawn), one round at a time for all blocks.
 inline void draw(std::uint32_t* words, const RandomKey& key, std::uint64_t first) {
   std::uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
   for (std::int64_t i = 0; i < kBlocks; ++i) {

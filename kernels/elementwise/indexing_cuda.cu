@@ -192,9 +192,8 @@ __global__ void embedding_forward_kernel(T* y, const std::int32_t* tokens, std::
 }
 
 // ---- Gradient of the token table. Rows of dy are sorted by token and divided into segments, whose
-// length does not depend on the tokens. A token's rows within one segment are summed into the
-// table. If a token's rows cross a segment boundary, its partial sums go to extra rows, which are
-// added in order afterwards.
+// length does not depend on tokens. A token's rows within one segment are summed into the table. If
+// they cross a segment boundary, partial sums go to extra rows, which are added later in order.
 
 struct SegmentRows {
   const std::int32_t* tokens;     // sorted
@@ -228,10 +227,9 @@ struct TokenTable {
   }
 };
 
-/// Sums the rows of each token in a segment, into the table or into `parts` if they cross a segment
-/// boundary. Row 2·segment of `parts` is for the token that continues from the previous segment,
-/// row 2·segment + 1 for the token that continues in the next one. Grid: segments, columns /
-/// (threads · N).
+/// Sums each token's rows in a segment into the table, or into `parts` if they cross a segment
+/// boundary. Row 2·segment of `parts` is for the token continued from the previous segment, row
+/// 2·segment + 1 for the one that continues in the next. Grid: segments, columns / (threads · N).
 template <class T, int N>
 __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows rows, const T* dy) {
   __shared__ std::int32_t tokens[kSegmentRows];

@@ -42,8 +42,7 @@ __device__ void load_partial(float (&to)[N], const T* from, std::int64_t i, std:
   }
 }
 
-/// Each thread adds the same elements whether arrays are aligned or not, so that the sum is the
-/// same.
+/// Threads add the same elements whether arrays are aligned or not, so that sums are the same.
 template <class T>
 __global__ void sum_chunks_kernel(Pairs pairs) {
   constexpr int N = kPackSize<T>;
@@ -92,8 +91,7 @@ void launch_pairs(const Pairs& pairs, DType dtype, const Stream& stream) {
 
 /// result = the sum over all pairs, divided by `divisor`. Uses one launch per kMaxPairs pairs of
 /// one dtype, and one that adds the sums of the chunks. If `y` is empty, sums x. Stores the chunks'
-/// sums in `given` (f64, with room for at least as many chunks), or in a workspace if it is
-/// undefined.
+/// sums in `given` (f64, with room for all chunks), or in a workspace if it is undefined.
 void add_up(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
             const Tensor& given, double divisor, const Stream& stream) {
   std::int64_t chunks = 0;

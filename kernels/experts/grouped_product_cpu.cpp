@@ -13,11 +13,9 @@ namespace {
 /// Block size of a product. It depends neither on the number of threads nor on the number of groups
 /// in a call, so that these do not change the bits.
 constexpr std::int64_t kBlockRows = 256, kBlockColumns = 128;
-/// Columns per block for the gradient of x. In its product the columns are contiguous in the
-/// weights.
+/// Columns per block for the gradient of x, whose product has columns contiguous in the weights.
 constexpr std::int64_t kWideColumns = 256;
-/// Weight gradients with more elements are written bypassing the caches, because nothing reads them
-/// until the end of the step.
+/// Weight gradients with more elements bypass the caches: they are not read before the step ends.
 constexpr std::int64_t kStreamedElements = 1 << 18;
 static_assert(kBlockRows <= kMaxBlockSide && kWideColumns <= kMaxBlockSide);
 
@@ -45,8 +43,7 @@ struct MatrixBlock {
   std::int64_t row, rows, column, columns;  // of C; row 0 may be the group's first row
 };
 
-/// Returns the blocks of the products C of all matrices. C has rows_of(matrix) rows and `columns`
-/// columns.
+/// Returns the blocks of all matrices' products C, each (rows_of(matrix), columns).
 template <class RowsOf>
 std::vector<MatrixBlock> blocks_of(std::size_t matrices, std::int64_t columns,
                                    const RowsOf& rows_of,

@@ -34,8 +34,7 @@ struct BiasSums {
   float* dbiases[kMaxMatrices] = {};
 };
 
-/// Each warp reads adjacent packs; the warps of a block take turns at the rows of a group. Grid:
-/// columns / (32·N), groups.
+/// Warps read adjacent packs, and take turns at a group's rows. Grid: columns / (32·N), groups.
 template <class T, int N>
 __global__ void grouped_bias_kernel(const BiasSums<T> of) {
   constexpr int kTile = kWarp * N;

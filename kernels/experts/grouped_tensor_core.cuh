@@ -55,8 +55,7 @@ struct GroupedOutput {
   }
 };
 
-/// Product of one tile, without tensor cores unless it is specialized. Requires kBytes of dynamic
-/// shared memory.
+/// Product of a tile, without tensor cores unless specialized, in kBytes of dynamic shared memory.
 template <class T, bool kLeftAlong, bool kRightAlong>
 class GroupedTile {
  public:
@@ -93,16 +92,15 @@ class GroupedTile {
 };
 
 /// Each warp computes 64 rows and columns. Slices of both operands arrive in a ring of buffers
-/// while earlier ones are multiplied.
-///
-/// On an H100, mma.sync reaches 620 of 989 TFLOP/s (Luo et al. 2024): one m16n8k16 takes a
-/// multiprocessor 1.6 cycles, and a slice, which has 512 of them, 820 cycles. In this time 24 KiB
-/// are read from L2, or 30 bytes per cycle. L2's 5.5 TB/s are 24 bytes per cycle for each
-/// multiprocessor, which allows 500 TFLOP/s; tiles of 128 columns would need 40 bytes per cycle.
-/// For groups of 128 rows, DRAM's 3.0 TB/s limits any kernel. Each matrix is read once, which is 2
-/// bytes for 256 operations and allows 384 TFLOP/s. The matrix's f32 gradient is written once,
-/// which is 4 bytes for the same operations and allows 192 TFLOP/s. From 330 rows on, L2 is the
-/// limit. A multiprocessor has 72 KiB in flight; 18 KiB suffice to hide DRAM's latency of 0.8 µs.
+/// while earlier ones are multiplied. On an H100, mma.sync reaches 620 of 989 TFLOP/s (Luo et al.
+/// 2024): one m16n8k16 takes a multiprocessor 1.6 cycles, and a slice, which has 512 of them, 820
+/// cycles. In this time L2 delivers 24 KiB, or 30 bytes per cycle. L2's 5.5 TB/s are 24 bytes per
+/// cycle for each multiprocessor, which allows 500 TFLOP/s; tiles of 128 columns would need 40
+/// bytes per cycle. For groups of 128 rows, DRAM's 3.0 TB/s limits any kernel. Each matrix is read
+/// once, which is 2 bytes for 256 operations and allows 384 TFLOP/s. Its f32 gradient is written
+/// once, which is 4 bytes for the same operations and allows 192 TFLOP/s. From 330 rows on, L2 is
+/// the limit. A multiprocessor has 72 KiB in flight; 18 KiB suffice to hide DRAM's latency of 0.8
+/// µs.
 template <bool kLeftAlong, bool kRightAlong>
 class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
  public:
@@ -200,8 +198,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     __device__ explicit Slices(const Operand& from)
         : begin_(kAlong ? from.at(line(), chunk() * kChunk) : from.at(chunk() * kChunk, line())),
           step_(static_cast<unsigned int>(kStep * from.stride)) {}
-    /// Starts to copy a slice. Writes zeros outside the operand's rows or columns, and beyond the
-    /// depth.
+    /// Starts to copy a slice. Writes zeros outside the operand and beyond the depth.
     __device__ void copy(BFloat16* to, const Operand& from, int slice, int depth) const {
       const int deep = depth - slice * kSlice;
       const int elements = (kAlong ? deep : from.count) - chunk() * kChunk;

@@ -52,8 +52,7 @@ struct CombinedRows {
   int chosen;
 };
 
-/// One warp per token and 32 packs of its columns; each lane takes one pack. Grid: tokens, columns
-/// / (32·N).
+/// One warp per token and 32 packs of columns, one per lane. Grid: tokens, columns / (32·N).
 template <class T, int N>
 __global__ void combine_rows_kernel(const CombinedRows<T> of) {
   const std::int64_t token = row_of_warp();

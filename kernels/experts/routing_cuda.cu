@@ -13,8 +13,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Logits in f32 or bf16. One kernel reads both dtypes, since logits are few compared to the routed
-/// rows.
+/// Logits in f32 or bf16. One kernel reads both, since logits are few compared to the routed rows.
 class TokenLogits {
  public:
   explicit TokenLogits(const Tensor& logits)
@@ -48,7 +47,6 @@ __device__ T* memory_of_warp(int elements) {
   return dynamic_shared<T>() + warp_of_token() * elements;
 }
 
-/// Softmax of a token's logits.
 struct TokenSoftmax {
   float most, sum;
   __device__ float of(float logit) const { return expf(logit - most) / sum; }
@@ -69,8 +67,7 @@ __device__ inline TokenSoftmax softmax_of_token(const TokenLogits& logits, std::
   return softmax_by_warp(logits.experts(), [&](int e) { return logits.at(token, e); });
 }
 
-/// Sigmoid without approximation, since weights are divided by sums of these. The one in
-/// elements.cuh is accurate to 1e-6.
+/// Sigmoid, more accurate than in elements.cuh (1e-6), since weights are divided by sums of these.
 __device__ inline float exact_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 constexpr int kTokens = 4;  // per block, one warp each
@@ -89,8 +86,7 @@ __device__ float score_of(std::uint32_t key) {
   return std::bit_cast<float>(key >> 31 != 0 ? key & 0x7FFFFFFFu : ~key);
 }
 
-/// Returns the index of the largest key, or of the first one if several are equal. All lanes of the
-/// warp must call it.
+/// Returns the index of the first of the largest keys. All lanes of the warp must call it.
 __device__ int best_of(const std::uint32_t* keys, int count) {
   std::uint32_t most = 0;
   int at = count;

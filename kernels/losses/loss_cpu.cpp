@@ -85,8 +85,7 @@ PairsOfSequence pairs_in(const PreferenceTensors& t, std::int64_t sequence) {
           length};
 }
 
-/// Computes the losses, sums and weights of a sequence's pairs. Adds the pairs to `measures` if it
-/// is not null.
+/// Computes losses, sums and weights of a sequence's pairs. Adds pairs to `measures` unless null.
 void measure_pairs(const PairsOfSequence& of, const PreferenceForm& form, double* measures) {
   std::vector<double> tokens(static_cast<std::size_t>(of.length));
   std::vector<double> weight_of_half(tokens.size());

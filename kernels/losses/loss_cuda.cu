@@ -46,9 +46,8 @@ __device__ int in_vocabulary(std::int64_t column, std::int64_t vocabulary) {
   return left >= N ? N : left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// Uses one block per row. Writes gradients if `gradient_scale` is not 0. If `kKept`, the block
-/// first copies the row to shared memory, so that device memory is read only once. Each thread
-/// reads only the elements that it copied.
+/// Uses one block per row. Writes gradients if `gradient_scale` is not 0. If `kKept`, first copies
+/// the row to shared memory, so that device memory is read once. Threads read only their copies.
 template <class T, int N, bool kKept, bool kSmoothed>
 __global__ void __launch_bounds__(1024)
     softmax_cross_entropy_kernel(float* losses, T* logits, const std::int32_t* targets,
@@ -235,8 +234,7 @@ struct PairPointers {
   int length;
 };
 
-/// Returns the sum of log-probabilities, the number of targets and the reference of half `half`,
-/// the same in each thread.
+/// Returns a half's log-probability sum, number of targets and reference, the same in each thread.
 __device__ PairHalf half_of(const PairPointers& of, std::int64_t at, int half) {
   double sum = 0, tokens = 0;
   for (int t = static_cast<int>(threadIdx.x); t < of.length; t += static_cast<int>(blockDim.x)) {

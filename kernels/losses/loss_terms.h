@@ -35,13 +35,11 @@ constexpr LossAndSlope smooth_distance(float d, float beta) {
 
 constexpr int kBoxNumbers = 4, kFirstClass = 1 + kBoxNumbers;  // columns of a grid cell
 
-/// log(1 + e^x).
 HT_TERM float log_of_one_plus_power(float x) {
   return (x > 0 ? x : 0.0f) + log1pf(expf(-fabsf(x)));
 }
 
-/// Returns the cross entropy of logits. If `writes`, replaces the logits by their gradient times
-/// `scale`.
+/// Returns the cross entropy. If `writes`, replaces the logits by their gradient times `scale`.
 HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wanted, bool writes,
                          float scale) {
   float highest = logits[0], sum = 0;
@@ -87,13 +85,11 @@ struct PairHalf {
   double sum, tokens, reference;
 };
 
-/// Loss of a pair, its derivatives with respect to the losses of each text's targets, and the
-/// rewards.
+/// Loss of a pair, its derivatives by the losses of each text's targets, and the rewards.
 struct PairOutcome {
   double loss, chosen_weight, rejected_weight, chosen_reward, rejected_reward;
 };
 
-/// log σ(x).
 HT_TERM double log_sigmoid(double x) { return x < 0 ? x - log1p(exp(x)) : -log1p(exp(-x)); }
 
 HT_TERM double sigmoid_of(double x) { return exp(log_sigmoid(x)); }

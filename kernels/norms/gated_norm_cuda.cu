@@ -97,8 +97,7 @@ struct GatedRow {
   float rstd, mean;  // mean: of gradient·weight·value, times rstd
 };
 
-/// Loads the gradient of normalized·weight. If the norm comes first, this is dy times the gate's
-/// silu.
+/// Loads the gradient of normalized·weight: if the norm comes first, dy times the gate's silu.
 template <class T, int N>
 __device__ void load_gradient(float (&gradient)[N], const T* dy, const GatedPack<T, N>& pack,
                               bool norm_first) {
@@ -150,9 +149,8 @@ __device__ void write_gradients(float (&share)[N], const GatedGradients<T>& to,
   store_pack(to.dgate + gate_at, dgate);
 }
 
-/// Teams iterate over rows of a group. Grid: blocks, groups. Each thread sums its columns, P packs,
-/// in registers, or in the block's line if P is 0. Dynamic shared memory: a line of floats per
-/// team.
+/// Teams iterate over a group's rows. Grid: blocks, groups. Threads sum their columns, P packs, in
+/// registers, or in the block's line if P is 0. Dynamic shared memory: a line of floats per team.
 template <class T, int N, int P>
 __global__ void __launch_bounds__(kTeamThreads)
     gated_norm_backward_kernel(GatedGradients<T> to, GatedTensors<T> tensors, GatedSizes sizes,

@@ -11,8 +11,7 @@ namespace {
 /// Maximum elements summed in float; the sums of chunks are added in double.
 constexpr std::int64_t kChunkElements = 16 << 10;
 
-/// The places of an example, divided into chunks of equal size. The division depends only on the
-/// sizes.
+/// The places of an example in chunks of equal size. The division depends only on the sizes.
 struct PlaceChunks {
   explicit PlaceChunks(const Tensor& x, std::int64_t groups_)
       : batch(x.size(0)),
@@ -55,8 +54,7 @@ inline double sum_of(const float* line, std::int64_t count) {
   return sum;
 }
 
-/// Computes a chunk's moments by group; distances are from the mean rounded to float. `line` has
-/// 2·C floats.
+/// Computes a chunk's moments by group, around the mean rounded to float. `line`: 2·C floats.
 template <class T>
 inline void chunk_moments(GroupMoments* moments, float* line, const T* x, std::int64_t rows,
                           const PlaceChunks& of) {
@@ -86,8 +84,7 @@ void for_place_chunks(const PlaceChunks& of, const Body& body) {
   });
 }
 
-/// Statistics of an example's groups, repeated for each channel: means, then inverse standard
-/// deviations.
+/// Statistics of an example's groups for each channel: means, then inverse standard deviations.
 struct ChannelStatistics {
   float* values;  // 2·C per example
   std::int64_t channels;

@@ -66,8 +66,7 @@ __global__ void group_norm_forward_kernel(T* y, float* mean, float* rstd, const 
   }
 }
 
-/// Each lane takes a channel; warps take turns at the places of a chunk. Grid: channels / 32,
-/// chunks, examples.
+/// Lanes take channels; warps take turns at places. Grid: channels / 32, chunks, examples.
 template <class T>
 __global__ void group_norm_sums_kernel(double* sums, const T* dy, const T* x, const float* mean,
                                        const float* rstd, GroupSizes of) {

@@ -42,9 +42,8 @@ struct NormBackward {
   bool accumulate;
 };
 
-/// Returns the number of blocks for rows of `columns` columns. Each block writes a line of sums.
-/// All blocks fit on a device of 108 multiprocessors at the same time, and their copies saturate
-/// its memory bus.
+/// Returns the number of blocks for rows of `columns` columns; each writes a line of sums. All fit
+/// on a device of 108 multiprocessors at the same time, and their copies saturate its memory bus.
 template <class T>
 std::int64_t norm_backward_blocks(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t kThreads = 65536;  // in all blocks together

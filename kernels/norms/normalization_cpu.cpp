@@ -79,8 +79,7 @@ inline void rms_forward_row(T* y, const T* x, const float* weight, float factor,
   }
 }
 
-/// Computes dx of one row, and adds to the share's dweight. dx may alias dy. `offset` is added to
-/// each weight.
+/// Computes dx of a row and adds to dweight. dx may alias dy. `offset` is added to each weight.
 template <class T>
 inline void rms_backward_row(T* dx, const T* dy, const T* x, const float* weight, float offset,
                              float rstd, bool accumulate, float* dweight, std::int64_t columns) {

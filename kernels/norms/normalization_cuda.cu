@@ -9,8 +9,7 @@ namespace {
 
 constexpr int kWarpsPerBlock = 4;
 
-/// One row, distributed over the lanes of a warp. Each lane keeps K packs of N elements in
-/// registers.
+/// A row, distributed over a warp. Each lane keeps K packs of N elements in registers.
 template <class T, int N, int K>
 class Row {
  public:
@@ -150,8 +149,7 @@ __global__ void layer_norm_backward_any_kernel(NormBackward<T> at) {
   }
 }
 
-/// dweight and dbias = or += the sums over all lines. Uses 32 columns per block, 32 threads per
-/// column.
+/// dweight and dbias = or += the sums over all lines. Blocks have 32 columns of 32 threads each.
 __global__ void add_lines_kernel(float* dweight, float* dbias, const float* lines,
                                  std::int64_t count, std::int64_t columns, bool accumulate) {
   __shared__ float of_group[kWarp][kWarp + 1];

@@ -85,8 +85,7 @@ class Lock {
   int file_;
 };
 
-/// Writes a new file and renames it to `path`, so that readers see either the old or the new
-/// content. Returns false if it fails.
+/// Replaces a file by renaming a new one: readers see the old or the new. Returns false on failure.
 bool replace(const fs::path& path, const std::string& text) {
   std::string fresh = path.native() + ".XXXXXX";
   const int file = mkostemp(fresh.data(), O_CLOEXEC);

@@ -43,8 +43,7 @@ namespace {
 
 constexpr std::int64_t kNoiseElements = 1 << 18;
 
-/// Returns random numbers in (-1, 1). Zeros would draw less power, so that the clock rate would
-/// differ.
+/// Returns random numbers in (-1, 1). Zeros would draw less power and change the clock rate.
 Tensor make_noise(const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers = Tensor::empty({kNoiseElements}, DType::kF32, MemoryKind::kWorkspace, host);
@@ -241,8 +240,7 @@ AlgorithmBits AlgorithmChooser::measure_and_store(const Product& product, const 
   return candidates.front();
 }
 
-/// Stores the algorithm in the run's folder. Returns the algorithm that is valid from now on:
-/// another rank's, if that was stored first.
+/// Stores an algorithm in the run's folder. Returns it, or another rank's if that was stored first.
 AlgorithmBits AlgorithmChooser::store_in_run(const std::string& kind, const AlgorithmBits& bits) {
   const auto old = of_run_.find(kind);
   if (old != of_run_.end() && old->second == bits) return bits;

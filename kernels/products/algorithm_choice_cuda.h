@@ -37,10 +37,9 @@ struct StoredAlgorithms {
 StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner& owner);
 
 /// Adds the algorithm of one kind to the folder's file for this owner. Returns the algorithm that
-/// is valid from now on. This is another process's, if that was stored first, unless it equals
-/// `useless`, which is replaced. Processes wait for each other, and readers see either the old or
-/// the new file. Returns nullopt if it cannot be stored, for example on a full disk; callers then
-/// continue without the cache.
+/// is valid from now on: another process's, if stored first, unless it equals `useless`, which is
+/// replaced. Processes wait for each other, and readers see either the old or the new file. Returns
+/// nullopt if it cannot be stored, for example on a full disk; callers then use no cache.
 std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,
                                              const std::string& kind, const AlgorithmBits& bits,
                                              const AlgorithmBits* useless = nullptr);
@@ -66,8 +65,7 @@ std::optional<std::size_t> fastest_of(std::size_t count,
 /// selection in a folder for all later runs, because another algorithm would change the last bits.
 /// Uses the library's own choice if timing or storing is impossible. An algorithm that could not be
 /// timed is stored with this fact: later new runs time it again, and resumed runs keep it. A run
-/// also stores its algorithms in its own folder and reads them when it resumes, whatever the cache
-/// contains.
+/// also stores its algorithms in its folder. A resumed run reads them first.
 class AlgorithmChooser {
  public:
   struct Settings {

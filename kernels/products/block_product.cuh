@@ -1,7 +1,6 @@
-// Products of small matrices by one block of threads, with operands that are computed as they are
-// read. A product has 64 rows, 64 or 32 columns, and any depth. In f32, threads multiply without
-// tensor cores. In bf16, operands are rounded to bf16 and multiplied on tensor cores. Sums are f32,
-// added in the order of depth.
+// Products of small matrices by one block of threads, with operands computed as they are read. A
+// product has 64 rows, 64 or 32 columns, and any depth. Threads multiply f32 without tensor cores;
+// operands in bf16 are rounded and multiplied on tensor cores. Sums are f32 in the order of depth.
 
 #pragma once
 
@@ -15,11 +14,10 @@ constexpr int kProductThreads = 128;
 constexpr int kProductBlocks = 4;  // minimum per multiprocessor: 128 registers per thread
 
 /// An operand. at(outer, depth) returns an element; outer is a row of the left operand or a column
-/// of the right one. kAlong is whether adjacent elements in memory are along the depth. `at`
-/// returns 0 outside the matrix and is not called beyond the depth. `at` may provide pair(line,
-/// element), which returns two adjacent elements in bf16. A line is a row or column if kAlong,
-/// otherwise a position in the depth. `pair` also returns 0 outside the matrix, and is called up to
-/// the next multiple of 16 of the depth.
+/// of the right one. kAlong is whether memory is contiguous along the depth. `at` returns 0 outside
+/// the matrix and is not called beyond the depth. `at` may provide pair(line, element), which
+/// returns two adjacent elements in bf16. A line is a row or column if kAlong, otherwise a position
+/// in the depth. `pair` also returns 0 outside, and is called up to the depth rounded up to 16.
 template <bool kAlong, class At>
 struct ProductOperand {
   At at;
@@ -108,9 +106,8 @@ class BlockProduct {
   float sums_[kRows * kColumns];
 };
 
-/// Each warp computes 16 rows and all columns. Chunk c of eight elements of a slice's line is
-/// stored at c ^ (line % 8), so that load_matrices uses each bank once. A line is a row or column
-/// if adjacent elements are along the depth, otherwise a position in the depth.
+/// Each warp computes 16 rows and all columns. Chunk c of eight elements of a slice's line (see
+/// ProductOperand) is stored at c ^ (line % 8), so that load_matrices uses each bank once.
 template <int kWidth>
 class BlockProduct<BFloat16, kWidth> {
  public:

@@ -113,8 +113,7 @@ void multiply_converted(const ProductBlock& block, float* scratch) {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
-/// Location of an operand's elements, or of pairs of them: element (r, k) is at first + r·row +
-/// k·step bytes.
+/// Location of an operand's elements or pairs: (r, k) is at first + r·row + k·step bytes.
 struct RowsInPlace {
   const char* first;
   std::int64_t row, step;
@@ -143,8 +142,7 @@ class PrefetchedLines {
   std::int64_t row_bytes_ = 0, lines_ = 1, all_ = 0, part_ = 0, at_ = 0;
 };
 
-/// sums = or += the product of kRows rows and a panel of 32 columns, which are f32, or pairs of
-/// bf16 along k.
+/// sums = or += kRows rows times a panel of 32 columns, in f32 or in pairs of bf16 along k.
 template <int kRows, bool kPairs>
 inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a, const void* b,
                           std::int64_t steps, Sum sum, PrefetchedLines& ahead) {
@@ -291,9 +289,8 @@ class VectorBlock {
   static constexpr std::int64_t kElements = 4 / static_cast<std::int64_t>(sizeof(T));  // per word
   static constexpr bool kPairs = kElements == 2;
   static constexpr std::int64_t kBytes = sizeof(T);
-  /// Returns the number of words between consecutive rows. Padding avoids that the same positions
-  /// in neighboring rows map to the same cache set, as in a matrix whose number of columns is a
-  /// power of two.
+  /// Returns the number of words between rows. Padding prevents equal positions in neighboring rows
+  /// from mapping to one cache set, as with a power-of-two number of columns.
   std::int64_t row_words() const { return steps_ + kRowPadding; }
 
   static void pack_transposed(float* to, const T* from, std::int64_t stride, std::int64_t panels,
@@ -349,8 +346,7 @@ class VectorBlock {
   std::int64_t steps_ = 0;
 };
 
-/// Computes a block of bf16. Operands are packed for a part of k at a time, in the layout of matrix
-/// tiles.
+/// Computes a block of bf16. Packs operands for a part of k at a time, in the layout of tiles.
 class PackedBlock {
  public:
   PackedBlock(const ProductBlock& block, float* scratch)
@@ -360,8 +356,7 @@ class PackedBlock {
         right_(left_ + kOperand),
         edge_(right_ + kOperand) {}
 
-  /// Calls multiply(sums, stride, rows of A, number of rows, panel of B, depth, sum) for each
-  /// panel.
+  /// Calls multiply(sums, stride, rows of A, row count, panel of B, depth, sum) for each panel.
   template <class Multiply>
   void run(const Multiply& multiply) {
     for (std::int64_t k = 0; k < block_.k; k += kBlockDepth) {

@@ -34,8 +34,7 @@ struct CublasLt {
   decltype(cublasLtMatmulAlgoCheck)* check_algorithm;
   decltype(cublasLtMatmul)* multiply;
 
-  /// Throws DeviceError with the call and its result, or OutOfMemory if `device` cannot load the
-  /// library's kernels.
+  /// Throws DeviceError with call and result, or OutOfMemory if `device` cannot load the kernels.
   void check(cublasStatus_t answer, const char* call, std::optional<int> device = {}) const;
 };
 
@@ -308,8 +307,7 @@ class Multiplier {
     const ProductKind kind(product);
     const auto found = plans_.find(kind);
     if (found != plans_.end()) return found->second;
-    // Created first, so that the memory of this plan's trial is free again when the next plan needs
-    // memory.
+    // Created first, so that its trial's memory is free again when the next plan needs memory.
     ProductPlan* const plain_plan =
         product.epilogue == Epilogue::kRowSums ? &plan_for(without_sums(product), stream) : nullptr;
     ProductPlan plan(product);

@@ -15,8 +15,7 @@ struct BlockRows {
   int count;
   std::int64_t rank;
   std::int64_t first_row[DiagonalBlocks::kMax], rows[DiagonalBlocks::kMax];
-  /// Returns the block that contains a row of the stacked matrix. Replaces `row` by the row within
-  /// the block.
+  /// Returns the block that contains a row of the stacked matrix. Makes `row` relative to it.
   __device__ int find(std::int64_t& row) const {
     int block = 0;
     while (row >= rows[block]) row -= rows[block++];

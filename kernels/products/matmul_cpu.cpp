@@ -64,8 +64,7 @@ ProductKind kind_of(const Tensor& c, const Tensor& a, Transpose transpose_a,
           .threads = threads()};
 }
 
-/// Returns whether to use a prepared product instead of converting to f32. This requires bf16
-/// inputs and a CPU that supports bf16.
+/// Returns whether to use a prepared product instead of f32: for bf16 inputs that the CPU supports.
 bool use_prepared(const ProductKind& kind) {
   return kind.inputs == DType::kBF16 && multiplies_bfloat16();
 }

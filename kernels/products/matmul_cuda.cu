@@ -113,7 +113,6 @@ __global__ void add_bias_kernel(T* y, const T* bias, std::int64_t elements, std:
   store_pack(y + at, values);
 }
 
-/// Adds bias to each row of y.
 void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
@@ -125,8 +124,7 @@ void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   });
 }
 
-/// Computes the product. Other kernels compute the parts that the library does not support, which
-/// may be the whole product.
+/// Computes the product. Other kernels compute parts, or all, that the library does not support.
 void multiply(const Product& product, const Stream& stream) {
   if (simulated(stream)) {
     const Tensor workspace = empty_workspace(kMaxWorkspaceBytes, DType::kU8, stream);

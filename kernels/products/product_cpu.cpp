@@ -25,9 +25,8 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
   return {{rows, columns}, dnnl_type(dtype), strides};
 }
 
-/// Returns whether repacking B costs less than it gains. As measured, this is so if A is transposed
-/// (dw: B is the small operand) or if k is very long (dx of the head). Otherwise reading B in place
-/// is nearly as fast.
+/// Returns whether repacking B is worth its cost, as measured: if A is transposed (dw: B is small)
+/// or if k is very long (dx of the head). Otherwise reading B in place is nearly as fast.
 bool packs(const ProductKind& kind) {
   constexpr std::int64_t kLong = 8192;
   return kind.transpose_a == Transpose::kYes || kind.k >= kLong;
@@ -120,8 +119,7 @@ class PreparedProduct {
   dnnl::memory as_given_;  // B; empty if it is read in place
 };
 
-/// All state of oneDNN between calls; each calling thread has its own. Stores how to compute, not
-/// values.
+/// All state of oneDNN between calls, but no values. Each calling thread has its own.
 struct PreparedProducts {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream queue{engine};
@@ -159,8 +157,7 @@ std::int64_t part_count(const StridedProduct& p) {
   return std::clamp<std::int64_t>(most, 1, threads());
 }
 
-/// Returns the part of the product for rows or columns [begin, end) of C, whichever dimension is
-/// longer.
+/// Returns the part for rows or columns [begin, end) of C, whichever dimension is longer.
 StridedProduct part_of(const StridedProduct& whole, std::int64_t begin, std::int64_t end) {
   StridedProduct part = whole;
   if (whole.m >= whole.n) {

@@ -26,8 +26,7 @@ struct StridedProduct {
   bool accumulate = false;
 };
 void multiply(const StridedProduct& product);
-/// Multiplies on the calling thread only, which must be executing a task. Any thread gives the same
-/// bits.
+/// Multiplies on the calling thread, which must be executing a task. Any thread gives equal bits.
 void multiply_alone(const StridedProduct& product);
 
 /// Key of a prepared product.
@@ -63,7 +62,6 @@ void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, con
 void skinny_gemm(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                  const Tensor& residual, bool accumulate, const Stream& stream);
 
-/// Operands of skinny_rows.
 struct SkinnyRows {
   Tensor y, x, w, bias{}, residual{};
   bool accumulate = false;
@@ -82,8 +80,7 @@ bool fits_tiles(const ProductKind& kind);
 void multiply_by_tiles(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
 /// A block of a product: C (m, n) = op(A) (m, k) · op(B) (k, n) [+ bias] [+ C], on row-major arrays
-/// with strides. Sums are f32. All arrays have one dtype, except that C may be f32 if the operands
-/// are bf16.
+/// with strides. Sums are f32. All arrays have one dtype, but C may be f32 if operands are bf16.
 struct ProductBlock {
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;

@@ -40,9 +40,8 @@ struct Product {
   std::int64_t k() const { return a.size(transpose_a == Transpose::kNo ? 1 : 0); }
 };
 
-/// Enqueues the product; equal inputs give bit-identical results. Returns false, without any
-/// effect, if the library has no kernel for it. Throws DeviceError, or OutOfMemory if the device
-/// has no memory for the library's kernels.
+/// Enqueues the product; equal inputs give equal bits. Returns false, without any effect, if the
+/// library has no kernel for it. Throws DeviceError, or OutOfMemory if its kernels do not fit.
 [[nodiscard]] bool try_multiply(const Product& product, const Stream& stream);
 
 /// Enqueues a product without bias and epilogue, of any sizes, for which the library has no kernel.
@@ -66,9 +65,8 @@ struct ProductKind {
   DType inputs, output;
   bool adds, has_bias, has_aux;
   Epilogue epilogue;
-  /// Alignments of A, B, C, addend, bias and aux, in bytes, limited to 256, the alignment of every
-  /// block of device memory. Therefore positions in a pool change neither the selected kernel nor
-  /// the last bits.
+  /// Alignments of A, B, C, addend, bias and aux in bytes, limited to 256, which all blocks have.
+  /// Thus positions in a pool change neither the selected kernel nor the last bits.
   std::array<int, 6> alignments;
 };
 

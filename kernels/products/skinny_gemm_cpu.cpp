@@ -8,9 +8,8 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Returns x in f32, in the order that products need. For f32 weights, x is unchanged. For bf16
-/// weights, each row has the even elements first, then the odd ones, because one shift and one mask
-/// convert two adjacent bf16 to floats.
+/// Returns x in f32, in the order that products need: unchanged for f32 weights; for bf16, each
+/// row's even elements, then the odd ones, because a shift and a mask convert two adjacent bf16.
 const float* arrange(const float* x, std::int64_t, std::int64_t, float*) { return x; }
 const float* arrange(const BFloat16* x, std::int64_t rows, std::int64_t columns, float* arranged) {
   const std::int64_t pairs = columns / 2;
@@ -89,9 +88,8 @@ inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&
   }
 }
 
-/// Calls write(row, output, sum) for all rows of x and outputs [begin, end), in blocks of kRows
-/// rows and kOutputs outputs. A block reads whole rows of w. A block that would not be full repeats
-/// its last row or output.
+/// Calls write(row, output, sum) for all rows of x and outputs [begin, end), in blocks of kRows by
+/// kOutputs. A block reads whole rows of w; a partial block repeats its last row or output.
 template <int kLanes, int kRows, int kOutputs, class T, class Write>
 inline void multiply_blocks(const float* x, std::int64_t rows, const T* w, std::int64_t begin,
                             std::int64_t end, std::int64_t columns, const Write& write) {
@@ -144,8 +142,7 @@ inline void multiply_outputs(const FewRows<In, Out>& of, std::int64_t begin, std
     store(of.to + at,
           sum + (of.shift ? of.shift[output] : 0.0f) + (of.added ? load(of.added + at) : 0.0f));
   };
-  // If there is only one row, reading one line of w at a time is fastest: 75 GB/s against 60 for
-  // four.
+  // For one row, reading one line of w at a time is fastest: 75 GB/s against 60 for four.
   if (of.rows == 1) {
     multiply_blocks<kLanes, 1, 1>(of.from, of.rows, of.weight, begin, end, of.columns, write);
   } else {

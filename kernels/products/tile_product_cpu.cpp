@@ -20,8 +20,7 @@ constexpr std::int64_t kStreamedBF16Bytes = std::int64_t{16} << 20;
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t to) { return (count + to - 1) / to * to; }
 
-/// Returns the largest multiple of 32, up to n, that fits in kPackedBytes; at least 256 unless n is
-/// less.
+/// Returns the largest multiple of 32 up to n that fits in kPackedBytes, but at least min(n, 256).
 std::int64_t fitting(std::int64_t n, std::int64_t bytes_each) {
   return std::min(n, std::max<std::int64_t>(256, kPackedBytes / bytes_each / 32 * 32));
 }
@@ -73,8 +72,7 @@ class TileProduct {
   static Tensor bf16_workspace(std::int64_t elements, const Stream& stream) {
     return empty_workspace((elements + 1) / 2, DType::kF32, stream);
   }
-  /// Returns the number of rows of a block. Smaller if otherwise there would not be several blocks
-  /// per thread.
+  /// Returns the number of rows of a block, few enough for several blocks per thread.
   static std::int64_t block_rows(const ProductKind& kind, std::int64_t rows, std::int64_t columns) {
     std::int64_t size = kMaxBlockRows;
     const auto blocks = [&] {

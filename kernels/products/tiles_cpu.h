@@ -8,13 +8,11 @@
 
 #include "hybrid_trainer/core/dtype.h"
 
-/// Matrix tiles of the CPU (AMX): eight registers of 16 rows of 64 bytes, and c += a·b of bf16
-/// pairs summed in f32. Requires multiplies_tiles(). Source: Intel Architecture Instruction Set
-/// Extensions Programming Reference, chapter 3.
-///
-/// A tile of A is 16 rows of 32 elements along k. A tile of B is 16 rows, each a pair of k for 16
-/// columns: (b[2p][j], b[2p + 1][j]). A panel is two adjacent tiles, 32 rows of A or 32 columns of
-/// B, over any number of k; packed, its tiles are consecutive.
+/// Matrix tiles of the CPU (AMX): eight registers of 16 x 64 bytes, and c += a·b of bf16 pairs with
+/// f32 sums. Requires multiplies_tiles(). Source: Intel Architecture Instruction Set Extensions
+/// Programming Reference, chapter 3. A tile of A is 16 rows of 32 elements along k. One of B is 16
+/// rows, each a pair of k for 16 columns: (b[2p][j], b[2p + 1][j]). A panel is two adjacent tiles,
+/// 32 rows of A or 32 columns of B, over any k; packed, its tiles are consecutive.
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")

@@ -16,8 +16,7 @@ void row_norms(const Tensor& norms, const Tensor& x, const Stream& stream);
 void magnitude_factors(const Tensor& factors, const Tensor& magnitudes, const Tensor& norms,
                        const DiagonalBlocks& blocks, const Stream& stream);
 
-/// stacked = or += wide / norms, for the rows in blocks. If norms is undefined, divides by 1.
-/// Shapes as above.
+/// stacked = or += wide / norms, for rows in blocks; undefined norms count as 1. Shapes as above.
 void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
                  const DiagonalBlocks& blocks, GradientMode mode, const Stream& stream);
 

@@ -6,11 +6,10 @@
 #include "hybrid_trainer/core/tensor.h"
 #include "kernels/quantized/weight_blocks.h"
 
-// Definitions shared by the products of block-quantized weights on all instruction sets. A chunk is
-// 64 codes, from two blocks or from a quarter of a superblock. Codes are multiplied as unsigned
-// numbers, and the contribution of their offset is subtracted. Each of a chunk's 16 lanes is an
-// integer sum of four products, and is added to a separate f32 sum. Therefore the bits depend only
-// on the numbers.
+// Definitions for products of block-quantized weights on all instruction sets. A chunk is 64 codes,
+// from two blocks or from a quarter of a superblock. Codes are multiplied as unsigned numbers, and
+// the contribution of their offset is subtracted. Each of a chunk's 16 lanes is an integer sum of
+// four products, added to a separate f32 sum. Therefore the bits depend only on the numbers.
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -30,8 +29,7 @@ constexpr bool has_min(BlockFormat format) {
          format == BlockFormat::kQ4_K || format == BlockFormat::kQ5_K;
 }
 
-/// bits_at returns the offset in a block of the fifth bits of 5-bit codes, or -1 if there are none;
-/// codes_at returns the offset of the codes.
+/// Return the offsets in a block of the fifth bits of 5-bit codes (-1: none), and of the codes.
 constexpr std::int64_t bits_at(BlockFormat format) {
   return format == BlockFormat::kQ5_0 ? 2 : format == BlockFormat::kQ5_1 ? 4 : -1;
 }
@@ -89,9 +87,8 @@ struct LastPair {
   explicit LastPair(const std::uint8_t* block) { std::memcpy(bytes, block, kBytes<kFormat>); }
 };
 
-/// Rows of x, rounded to 8 bits as a format of weights requires: in blocks of 32 with scale and sum
-/// in f16, or in blocks of 256 with an f32 scale. A block with a NaN or an infinity gets the scale
-/// NaN.
+/// Rows of x, rounded to 8 bits as a weight format requires: in blocks of 32 with scale and sum in
+/// f16, or of 256 with an f32 scale. A block with a NaN or an infinity gets the scale NaN.
 class RoundedInputs {
  public:
   /// x: (N, inputs) f32 or bf16. Allocates workspace; on a simulated device does nothing else.

@@ -10,8 +10,7 @@
 
 namespace hybrid_trainer::kernels::cpu::avx2 {
 
-/// Chunk contains the first 32 and the last 32 codes of a chunk; Sums contains the sums of its
-/// lanes.
+/// Chunk contains the first and the last 32 codes of a chunk; Sums contains its lanes' sums.
 struct Chunk {
   __m256i first, last;
 };
@@ -39,8 +38,7 @@ struct Sums {
                           _mm256_set1_epi8(16));
 }
 
-/// Returns the codes of a pair of blocks. They are signed if the format is Q8_0, otherwise
-/// unsigned.
+/// Returns the codes of a pair of blocks, signed if the format is Q8_0, otherwise unsigned.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline Chunk pair_codes(const std::uint8_t* first, const std::uint8_t* second) {
   const std::uint8_t *const a = first + codes_at(kFormat), *const b = second + codes_at(kFormat);

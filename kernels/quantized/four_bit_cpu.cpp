@@ -42,8 +42,7 @@ constexpr std::int64_t padded(std::int64_t inputs) {
 }
 
 /// Converts x to f32 and pads each row with zeros. The elements for a register of codes are stored
-/// in this order: those that multiply the words' lowest half bytes, then those for the next half
-/// bytes.
+/// in this order: first for the words' lowest half bytes, then for the next half bytes.
 template <int kLanes, class T>
 void arrange_words(const T* x, std::int64_t rows, std::int64_t inputs, float* arranged) {
   for (std::int64_t n = 0; n < rows; ++n) {
@@ -101,8 +100,7 @@ struct CodeTable {
   }
 };
 
-/// Sets `sizes` to the magnitude of the block of each lane of a register, starting with `block`; 0
-/// beyond the row.
+/// Sets `sizes` to the magnitude of each lane's block, from `block` on; 0 beyond the row.
 template <int kLanes, class Floats>
 inline void sizes_of_lanes(Floats& sizes, const FourBitProduct& of, std::int64_t block,
                            std::int64_t blocks_left) {
@@ -117,8 +115,7 @@ inline void sizes_of_lanes(Floats& sizes, const FourBitProduct& of, std::int64_t
   }
 }
 
-/// sums = the products of a row of w and kRows rows of x. Lanes are added in order, so that bits
-/// depend only on kLanes.
+/// sums = a row of w times kRows rows of x. Lanes are added in order: bits depend only on kLanes.
 template <int kLanes, int kRows>
 inline void multiply_row(float (&sums)[kRows], const float* const (&x)[kRows],
                          const FourBitProduct& of, const CodeTable<kLanes>& table,

@@ -129,8 +129,7 @@ struct FourBitProduct {
   std::int64_t columns;  // of y
 };
 
-/// Values of kOutputs rows of w, starting with `first`, at inputs from i on. Rows beyond the last
-/// one repeat it.
+/// Values of kOutputs rows of w from `first` on, at inputs from i on. Rows past the last repeat it.
 struct FourBitWeights {
   float values[kOutputs][kCodesAtOnce];
   float magnitudes[kOutputs];

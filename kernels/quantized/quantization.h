@@ -18,9 +18,8 @@ constexpr std::int64_t quantization_blocks(std::int64_t elements) {
   return (elements + kQuantizationBlock - 1) / kQuantizationBlock;
 }
 
-/// The values in [-1, 1] that the bytes represent, to be multiplied by the scale. They form a
-/// dynamic tree of seven decades, each with twice as many values as the next lower one. Byte 0
-/// represents 0 in both maps.
+/// Values in [-1, 1] of the bytes, to be multiplied by the scale: a dynamic tree of seven decades,
+/// each with twice as many values as the next lower one. Byte 0 represents 0 in both maps.
 enum class QuantizationMap {
   kSigned,   // for first moments: errors up to 0.71 % of the scale, below a tenth of it 0.15 %, ...
   kUnsigned  // for second moments, which are not negative: half the error
@@ -80,21 +79,18 @@ struct MicroScalingTensors {
   static MicroScalingTensors empty(std::int64_t rows, std::int64_t columns, const Stream& stream);
 };
 
-/// values = the code's value · 2^(exponent − 127), exact from 2^-126 on. values: (rows, columns)
-/// f32 or bf16.
+/// values (rows, columns) = code value · 2^(exponent − 127), exact from 2^-126 on, in f32 or bf16.
 void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& from,
                               const Stream& stream);
 
-// Numbers quantized to 4 bits in the format of bitsandbytes: blocks of 64 with one magnitude each.
-// The magnitudes are f32 (0.563 bytes per number), or quantized to one byte each plus an offset, in
-// blocks of 256 with one f32 scale (0.516 bytes per number). Source: Dettmers et al. 2023, "QLoRA",
-// sections 3 and 4.
+// Numbers quantized to 4 bits in bitsandbytes' format: blocks of 64 with one magnitude each, which
+// is f32 (0.563 bytes per number), or quantized to one byte plus an offset, in blocks of 256 with
+// one f32 scale (0.516 bytes per number). Source: Dettmers et al. 2023, "QLoRA", sections 3 and 4.
 
 constexpr std::int64_t kFourBitBlock = 64, kFourBitLevelBlock = 256;
 
-/// Values of the codes, to be multiplied by the block's magnitude. kNormal: NormalFloat 4, equally
-/// likely values of a normal distribution. kFloat: 4-bit floating point (a sign, two exponent bits,
-/// one fraction bit).
+/// Code values, to be multiplied by the block's magnitude. kNormal: NormalFloat 4, equally likely
+/// values of a normal distribution. kFloat: floating point (sign, 2 exponent bits, 1 fraction bit).
 enum class FourBitType { kNormal, kFloat };
 constexpr std::array<float, 16> kFourBitValues{-1.0f,
                                                -0.6961928009986877f,

@@ -9,8 +9,7 @@ namespace hybrid_trainer::kernels {
 constexpr int kCodes = 256;
 constexpr int kDecades = 7;
 
-/// tree_width returns the number of bits of a map's tree. zero_place returns the index of 0 among
-/// all values of the map in ascending order.
+/// Return the number of bits of a map's tree, and the index of 0 among all its ascending values.
 constexpr int tree_width(QuantizationMap map) { return map == QuantizationMap::kSigned ? 7 : 8; }
 constexpr int zero_place(QuantizationMap map) { return map == QuantizationMap::kSigned ? 127 : 0; }
 /// Returns the bits in the tree of the value that is `steps_from_zero` steps above 0. The tree has
@@ -104,9 +103,8 @@ constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
   return table;
 }
 
-/// Returns the bits in the tree, as a real number, for a magnitude from 0 to 1. Each decade is a
-/// line, which is steeper than the line of the next higher decade. Therefore the result is the
-/// minimum over all lines.
+/// Returns the bits in the tree, as a real number, for a magnitude from 0 to 1: the minimum over
+/// the decades' lines, because each is steeper than the line of the next higher decade.
 template <int kWidth, int kZeros = kDecades - 1>
 constexpr float bits_near(float magnitude) {
   constexpr float kIntervals = 1 << (kWidth - 1 - kZeros);

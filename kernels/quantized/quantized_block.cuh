@@ -14,8 +14,7 @@ namespace hybrid_trainer::kernels::cuda {
 constexpr int kPerLane = kQuantizationBlock / kWarp;
 constexpr int kQuantizingThreads = 256;
 constexpr int kQuantizingWarps = kQuantizingThreads / kWarp;
-/// Maximum blocks of threads. Enough for any device; with more, reading the tables would take
-/// noticeable time.
+/// Maximum thread blocks, enough for any device. With more, reading the tables would take long.
 constexpr std::int64_t kMaxQuantizingBlocks = 4096;
 
 namespace {
@@ -56,8 +55,7 @@ __device__ int pack_begin(int pack) {
   return (pack * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
 }
 
-/// Loads the lane's elements of a block with `count` elements, which must be 256 if N > 1. Elements
-/// beyond become 0.
+/// Loads the lane's elements of a block of `count`, 256 if N > 1. Elements beyond become 0.
 template <int N, class T>
 __device__ void load_lane(float (&to)[kPerLane], const T* from, int count) {
   for (int pack = 0; pack < kPerLane / N; ++pack) {
@@ -105,8 +103,7 @@ __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   return largest < kMinNormal ? 0.0f : std::bit_cast<float>(largest);
 }
 
-/// Writes the scale and the codes, which are all 0 if the scale is 0 or NaN. All lanes must call
-/// it.
+/// Writes the scale and the codes, all 0 if the scale is 0 or NaN. All lanes must call it.
 template <int N, QuantizationMap kMap>
 __device__ void encode_lane(std::uint8_t* codes, float* scale_to, const float (&x)[kPerLane],
                             int count, const SharedTable<kMap>& table) {

@@ -41,9 +41,8 @@ template <QuantizationMap kMap>
 constexpr int kFixedBits = 15;
 constexpr int kNear = 4;  // 2^-13; errors are below 2^-14
 
-/// Arrays indexed by the decade of a magnitude, starting with the lowest; index 7 is for magnitudes
-/// near 1. `line` maps magnitudes to places times 2^15, plus kNear. `ends` has the bits of the last
-/// magnitude of each decade.
+/// Arrays indexed by a magnitude's decade, lowest first; index 7 is for magnitudes near 1. `line`
+/// maps magnitudes to places · 2^15 + kNear. `ends` has the bits of each decade's last magnitude.
 struct PlaceLines {
   DecadeLines line;
   alignas(32) std::int32_t ends[kDecades + 1] = {};
@@ -96,8 +95,7 @@ template <QuantizationMap kMap>
                       _mm256_permutevar8x32_ps(_mm256_load_ps(kLines.line.starts), decade)));
 }
 
-/// Writes 32 codes. Returns true if a number is so near a bound that rounding errors may have
-/// decided its code.
+/// Writes 32 codes. Returns true if rounding errors near a bound may have decided one of them.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline bool encode_thirty_two(std::uint8_t* codes, const float* x,
                                                                 float inverse_reach) {
@@ -133,8 +131,7 @@ template <QuantizationMap kMap>
 template <QuantizationMap kMap>
 inline constexpr QuantizationTable kTable = make_quantization_table(kMap);
 
-/// Calls body(block, first element, number of elements) for each block of an array of `elements`
-/// elements.
+/// Calls body(block, first element, element count) for each block of an array of `elements`.
 template <class Body>
 void for_quantized_blocks(std::int64_t elements, const Body& body) {
   parallel_rows(quantization_blocks(elements), kQuantizationBlock,

@@ -41,8 +41,7 @@ using cpu::half_at, cpu::load_bits;
 unsigned low(std::byte both) { return std::to_integer<unsigned>(both) & 15; }
 unsigned high(std::byte both) { return std::to_integer<unsigned>(both) >> 4; }
 
-/// Calls f(place, code) for each 4-bit code of a block. The first half of the block is in the low
-/// bits.
+/// Calls f(place, code) for each 4-bit code of a block, whose first half is in the low bits.
 template <class F>
 void for_each_nibble(const std::byte* codes, const F& f) {
   for (std::size_t i = 0; i < kBlock / 2; ++i) {
@@ -95,8 +94,7 @@ struct ScaleAndMin {
   float scale, least;
 };
 
-/// Returns scale and minimum of part `j` of the eight parts of a superblock. They have six bits
-/// each, packed in twelve bytes.
+/// Returns scale and minimum of part `j` of a superblock's eight, six bits each in twelve bytes.
 ScaleAndMin part_of(const std::byte* from, std::size_t j) {
   const auto packed = [&](std::size_t i) { return std::to_integer<unsigned>(from[4 + i]); };
   const unsigned scale = j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;

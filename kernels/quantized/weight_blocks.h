@@ -26,8 +26,7 @@ constexpr BlockSize block_size(BlockFormat format) {
   return kSizes[static_cast<int>(format)];
 }
 
-/// Returns the scale of an MXFP4 block, half of 2^(exponent − 127), because codes are in units of
-/// 1/2.
+/// Returns an MXFP4 block's scale, half of 2^(exponent − 127), because codes are in units of 1/2.
 constexpr float micro_scale(std::uint8_t exponent) {
   return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);
 }
@@ -59,12 +58,11 @@ struct BlockRows {
 };
 
 /// y = x·wᵀ + bias + residual, computed as in llama.cpp: x is rounded to 8 bits in blocks of the
-/// same size as in w, codes are multiplied as integers, and the sums of blocks are scaled and added
-/// in f32. w: consecutive rows that cover all outputs. x: (N, inputs), whole blocks; y: (N,
-/// outputs); bias: (outputs) f32 or undefined; residual: (N, outputs) or undefined (may be y). x,
-/// residual and y have one dtype, f32 or bf16. The bits of a row of y do not depend on other rows,
-/// the instruction set, or the threads. The row is NaN if x's row has a NaN or an infinity. CPU
-/// only. Throws ShapeMismatch.
+/// same size as in w, codes are multiplied as integers, and sums of blocks are scaled and added in
+/// f32. w: rows that cover all outputs in order. x: (N, inputs), whole blocks; y: (N, outputs);
+/// bias: (outputs) f32 or undefined; residual: (N, outputs) or undefined (may be y). x, residual
+/// and y have one dtype, f32 or bf16. Other rows, the instruction set and threads do not change a
+/// row's bits. A row is NaN if x's row has a NaN or an infinity. CPU only. Throws ShapeMismatch.
 void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w,
                   const Tensor& bias, const Tensor& residual, const Stream& stream);
 

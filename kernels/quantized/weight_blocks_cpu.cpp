@@ -8,7 +8,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Writes one row.
 template <class T>
 void decode_row(T* to, const std::byte* from, std::int64_t columns, BlockFormat format) {
   if constexpr (std::is_same_v<T, float>) {

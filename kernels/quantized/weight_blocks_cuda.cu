@@ -12,8 +12,7 @@ __device__ float half_at(const std::uint8_t* from) {
   return from_half_bits(static_cast<std::uint16_t>(from[0] | from[1] << 8));
 }
 
-/// Returns code i of a block of 32 4-bit codes. The first half of the block is in the lower half of
-/// the bytes.
+/// Returns code i of a block of 32 4-bit codes, whose first half is in the bytes' lower halves.
 __device__ int nibble(const std::uint8_t* codes, int i) {
   return i < 16 ? codes[i] & 15 : codes[i - 16] >> 4;
 }

@@ -156,8 +156,7 @@ __device__ TokenRows<T> outputs_of(const T* matrix, const DeltaSizes& sizes,
 }
 
 /// Inputs of the passes over chunks, all f32: factors (B·T, 2·K); scores (2, B·K·chunks, 64, 64),
-/// which are ⟨q_i, k_j⟩ and ⟨k_i, k_j⟩, multiplied by the factors of queries and keys; and inverses
-/// (B·V·chunks, 64, 64), which are M⁻¹.
+/// ⟨q_i, k_j⟩ and ⟨k_i, k_j⟩ times the factors; and inverses M⁻¹ (B·V·chunks, 64, 64).
 struct DeltaChunks {
   DeltaChunks(const DeltaSizes& sizes, const Stream& stream);
   Tensor factors, scores, inverses;

@@ -5,8 +5,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Scratch memory of a worker, for a chunk, and for the results of the forward sweep by chunk and
-/// member.
+/// A worker's scratch: for a chunk, and for the forward sweep's results by chunk and member.
 struct DeltaRuleBackwardScratch {
   DeltaRuleBackwardScratch(float* base, const DeltaRuleSizes& sizes)
       : cutter(base), chunk(cutter, sizes) {
@@ -159,8 +158,7 @@ class DeltaRuleBackward {
     multiply_transposed(scratch_.rows, inverse(at, member), scratch_.ddeltas, {rows, size, rows});
   }
 
-  /// Computes dM = −dR·δᵀ and dP = dy·δᵀ on the lower triangles. From these, computes the gradients
-  /// of K·Kᵀ, Q·Kᵀ and L.
+  /// Computes lower triangles dM = −dR·δᵀ and dP = dy·δᵀ, then the gradients of K·Kᵀ, Q·Kᵀ and L.
   void differentiate_scores(const float* delta) {
     const std::int64_t rows = chunk_.rows();
     multiply_by_transposed(scratch_.dscores, scratch_.rows, delta,
@@ -216,8 +214,7 @@ class DeltaRuleBackward {
     }
   }
 
-  /// Adds the contributions through the state to the gradients of keys and queries. Then replaces
-  /// dS' by dS.
+  /// Adds contributions through the state to the gradients of keys and queries. Replaces dS' by dS.
   void differentiate_state(std::int64_t at, std::int64_t member) {
     const std::int64_t rows = chunk_.rows(), keys = sizes_.key_size, values = sizes_.value_size;
     const float* const before = state(at, member);

@@ -53,8 +53,7 @@ __global__ void __launch_bounds__(kProductThreads, 3)
   product.each([&](int s, int i, int j, float) { of_item[i * kChunkTokens + j] = sums[s]; });
 }
 
-/// Computes the gradients of queries or keys times their factors, for 64 columns of a chunk of a
-/// head.
+/// Computes the gradients of queries or keys times their factors, for 64 columns of a chunk.
 template <class T>
 class DeltaKeyGradients {
  public:
@@ -213,8 +212,7 @@ void compute_key_gradients(const Tensor& dqkv, const DeltaBackward& passed, cons
 
 namespace {
 
-/// Arrays of DeltaChunks and DeltaBackward, and the gradients to compute. Null gradients are not
-/// computed.
+/// Arrays of DeltaChunks and DeltaBackward, and the gradients to compute, which may be null.
 template <class T>
 struct DeltaGradientTensors {
   const T* dy;
@@ -405,8 +403,7 @@ class DeltaGateGradients {
                  }),
                  sizes_.key_size);
   }
-  /// Adds the terms of each token's contributions from the state before and to the state after the
-  /// chunk.
+  /// Adds the terms of contributions from the state before the chunk and to the state after it.
   __device__ void add_states(int first) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens_, key_head_);
     const TokenRows<T> dy = rows_of(to_.dy),

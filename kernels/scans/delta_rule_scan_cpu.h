@@ -30,8 +30,7 @@ struct ChunkDecay {
   float from_start[kDeltaChunk];     // e^{c_i}: share of the state before the chunk in row i
   float to_end[kDeltaChunk];  // e^{c_last − c_j}: share of row j in the state after the chunk
   float whole() const { return from_start[rows - 1]; }
-  /// Returns whether the row begins with a zero state. This is so at the start of a document and
-  /// after a decay to 0.
+  /// Returns whether the row begins with a zero state: at a document's start or after a decay to 0.
   bool resets(std::int64_t row) const { return begins[row] == row; }
   /// Returns the first row of the chunk that row i depends on.
   std::int64_t first(std::int64_t row) const { return std::max(begins[row], 0); }
@@ -189,8 +188,7 @@ inline float query_scale(std::int64_t key_size) {
   return 1.0f / std::sqrt(static_cast<float>(key_size));
 }
 
-/// Scratch memory of a chunk. If a chunk has n < kDeltaChunk tokens, shapes have n in place of
-/// kDeltaChunk.
+/// Scratch memory of a chunk. With n < kDeltaChunk tokens, shapes have n in place of kDeltaChunk.
 struct DeltaRuleScratch {
   DeltaRuleScratch(ScratchArena& cutter, const DeltaRuleSizes& sizes) {
     keys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
@@ -229,8 +227,7 @@ class DeltaRuleChunk {
   const float* queries() const { return scratch_.keys + rows_ * sizes_.key_size; }
   const float* query_scores() const { return scratch_.scores + rows_ * rows_; }
 
-  /// Reads and normalizes the keys, and computes their scores. If `with_queries`, does the same for
-  /// queries.
+  /// Reads and normalizes keys and, if `with_queries`, queries, and computes their scores.
   void read_keys(std::int64_t chunk, bool with_queries) {
     first_ = chunk * kDeltaChunk;
     rows_ = std::min(kDeltaChunk, sizes_.length - first_);

@@ -3,12 +3,11 @@
 // MFLOP; a value head writes 16 kB of its inverse, at 0.13 MFLOP. This is memory-bound, about 20 ns
 // of a whole H100 per chunk and head.
 //
-// Then the state passes through the chunks, independently for each of the state's columns. A block
-// keeps 64 or 32 columns of a head in shared memory. For each chunk and D_k 128, it multiplies 4.5
-// MFLOP on 80 kB, most of it from the L2 cache. Therefore a block is limited by its multiprocessor:
-// about 4 µs per chunk in bf16, 20 µs in f32. The time stays the same up to one head per
-// multiprocessor. A step reads and writes the state, 8·D_k·D_v bytes per head: 32 heads of 128 take
-// 4.2 MB, 1.4 µs at 3 TB/s.
+// Then the state passes through the chunks, independently for each of its columns. A block keeps 64
+// or 32 columns of a head in shared memory. For each chunk and D_k 128, it multiplies 4.5 MFLOP on
+// 80 kB, mostly from the L2 cache. Its multiprocessor is the limit: about 4 µs per chunk in bf16,
+// 20 µs in f32. The time stays the same up to one head per multiprocessor. A step reads and writes
+// the state, 8·D_k·D_v bytes per head: 32 heads of 128 take 4.2 MB, 1.4 µs at 3 TB/s.
 
 #include "kernels/scans/delta_rule_scan.cuh"
 
@@ -340,8 +339,7 @@ struct DeltaStep {
   const std::int32_t* texts;
 };
 
-/// Returns the sum over the block's warps for each lane, in each warp. All threads of the block
-/// must call it.
+/// Returns each lane's sum over the block's warps, in each warp. All threads must call it.
 __device__ inline float sum_over_warps(float value, float (&of_warp)[kStepWarps][kStepColumns]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;

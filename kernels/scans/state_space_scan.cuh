@@ -140,9 +140,8 @@ __device__ TokenRows<T> queries_of(const T* values, const ScanSizes& sizes, cons
           sizes.state_size};
 }
 
-/// Results of forward that backward needs, f32: scores (B·G·chunks, 64, 64) of C and B; states
-/// (B·H·chunks, P, N) before each chunk; and totals (B·H·chunks), the share of this state that
-/// remains after the chunk.
+/// Forward results for backward, f32: scores (B·G·chunks, 64, 64) of C and B; states (B·H·chunks,
+/// P, N) before each chunk; and totals (B·H·chunks), the share of this state that remains after it.
 struct ScanStates {
   ScanStates(const ScanSizes& sizes, const Stream& stream);
   Tensor scores, states, totals;

@@ -52,8 +52,7 @@ struct KeyGradients {
   float* scores;          // of C·Bᵀ
 };
 
-/// Terms of the gradients of a chunk's tokens for one head. A flow is ⟨dy_i, contribution of x_j to
-/// y_i⟩.
+/// Gradient terms of a chunk's tokens for one head. A flow is ⟨dy_i, contribution of x_j to y_i⟩.
 struct TokenFlows {
   float within[kChunk] = {};  // Σ over later tokens of dy·(contribution of x_j) / Δ_j
   float in[kChunk] = {};      // ⟨dy_i, contribution of the state before the chunk⟩
@@ -62,8 +61,7 @@ struct TokenFlows {
   float whole = 0;            // e^c·⟨dstate, state⟩
 };
 
-/// products = dy·valuesᵀ of a head and chunk. Entries beyond the diagonal's tile are left
-/// undefined.
+/// products = dy·valuesᵀ of a head and chunk. Entries beyond the diagonal's tile are undefined.
 template <int kLanes>
 inline void multiply_pairs(float* products, const BackwardScanScratch& scratch,
                            std::int64_t panels) {
@@ -180,8 +178,7 @@ inline void step_back_state(float* dstate, float* dy, const float* queries, cons
                       {queries, 1, depth}, {dy, kPanelColumns}, kChunk);
 }
 
-/// Returns ⟨x, y⟩ over all rows of panels. Adds parts in double, so that a long f32 sum does not
-/// lose precision.
+/// Returns ⟨x, y⟩ over all rows of panels. Adds parts in double, so that long sums stay precise.
 inline double dot_of_panels(const float* x, const float* y, std::int64_t count) {
   constexpr std::int64_t kPart = 8 * kPanelColumns;
   double all = 0;
@@ -316,8 +313,7 @@ struct BackwardScan {
   ScanHeadSums* sums;  // (batch, heads)
 };
 
-/// Computes the gradients of a block of heads of a sequence. Adds the gradients of the group's keys
-/// to `of_keys`.
+/// Computes the gradients of a block of heads. Adds the group's key gradients to `of_keys`.
 template <int kLanes>
 inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
                                 const HeadBlock& block, float* of_keys,
@@ -393,15 +389,13 @@ void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums
   finish(gradients.step_bias, &ScanHeadSums::step_bias);
 }
 
-/// Returns the number of tasks per group of a sequence, which gives all threads work. Each task has
-/// separate sums.
+/// Returns the number of tasks per group of a sequence, enough for all threads, with separate sums.
 std::int64_t shares_of_group(const ScanSizes& sizes) {
   const std::int64_t wanted = (2 * threads() + sizes.groups() - 1) / sizes.groups();
   return std::clamp<std::int64_t>(wanted, 1, sizes.blocks_of_group);
 }
 
-/// Runs the tasks. `keys` has gradients of keys and queries for each task, or for each worker if a
-/// group is one task.
+/// Runs the tasks. `keys` has key and query gradients per task, or per worker if `shares` is 1.
 void run_backward_scan(const BackwardScan& scan, std::int64_t shares, const Tensor& scratch,
                        std::int64_t of_worker, const Tensor& keys) {
   const ScanSizes& sizes = scan.reader.sizes;

@@ -167,8 +167,7 @@ inline std::int64_t rounded_to(std::int64_t count, std::int64_t unit) {
 /// Returns e^log for log <= 0, or 0 if the result is subnormal.
 inline float decay_of(float log) { return log < -87.0f ? 0.0f : exponential(log); }
 
-/// log(1 + e^x) with a relative error of 3e-7, computed as max(x, 0) + 2·artanh(z/(2 + z)) with z =
-/// e^−|x|.
+/// log(1 + e^x) with a relative error of 3e-7: max(x, 0) + 2·artanh(z/(2 + z)) with z = e^−|x|.
 inline float softplus(float x) {
   const float z = exponential(-std::fabs(x)), s = z / (2.0f + z), square = s * s;
   float series = 1.0f / 15;
@@ -240,9 +239,8 @@ struct HeadDecay {
   float whole() const { return from_start[kChunk - 1]; }
 };
 
-/// l[i, j] = e^(a_(j+1) + … + a_i) for j <= i, followed by zeros up to the next multiple of 16. The
-/// exponents are summed separately for each pair, so that large sums do not reduce precision. If
-/// `shifted`, the diagonal is 0.
+/// l[i, j] = e^(a_(j+1) + … + a_i) for j <= i, then zeros up to a multiple of 16. Exponents are
+/// summed separately for each pair, so that large sums stay precise. If `shifted`, l[i, i] is 0.
 inline void fill_decay_matrix(float* l, const HeadDecay& decay, bool shifted) {
   float sums[kChunk];
   std::fill_n(sums, kChunk, -std::numeric_limits<float>::infinity());
@@ -461,8 +459,7 @@ inline void advance_state(float* state, float* values, const float* keys, const 
                       {values, kPanelColumns}, kChunk);
 }
 
-/// Reads a state (P, N) as transposed panels (depth, kPanelColumns). If `from` is null, writes
-/// zeros.
+/// Reads a state (P, N) as transposed panels (depth, kPanelColumns); zeros if `from` is null.
 inline void read_state(float* to, const float* from, const ScanSizes& sizes) {
   std::fill_n(to, sizes.state_elements(), 0.0f);
   if (from == nullptr) return;
@@ -481,8 +478,7 @@ inline void write_state(float* to, const float* from, const ScanSizes& sizes) {
   }
 }
 
-/// C·Bᵀ for each group and chunk, (groups, chunks, kChunk, kChunk). Computed once for all heads of
-/// a group.
+/// C·Bᵀ of each group's chunks, (groups, chunks, kChunk, kChunk), computed once for all its heads.
 class ChunkScores {
  public:
   ChunkScores(const ScanSizes& sizes, const Stream& stream)

@@ -37,8 +37,7 @@ struct TokenChunk {
   std::int64_t length, place, first_row;
 };
 
-/// Columns [first, first + size) of a matrix, in the rows of a chunk's tokens. Elements outside are
-/// 0.
+/// Columns [first, first + size) of a matrix, for a chunk's tokens. Elements outside are 0.
 template <class T>
 struct TokenRows {
   __device__ TokenRows(const T* matrix, const TokenChunk& chunk, std::int64_t columns,
@@ -72,8 +71,7 @@ struct TokenRows {
   bool even;
 };
 
-/// Operand whose depth is the columns. Tokens are the rows of the left operand, or the columns of
-/// the right one.
+/// Operand whose depth is the columns. Tokens are the left operand's rows or the right's columns.
 template <class T>
 struct RowsAlong {
   TokenRows<T> rows;
@@ -155,8 +153,7 @@ struct ChunkDecay {
     if (i <= last) rest[i] = exists && i >= begin[last] ? left(last, i) : 0.0f;
     __syncthreads();
   }
-  /// Returns the share of token j that remains at token i, for j <= i, or for j < i if `shifted`;
-  /// otherwise 0.
+  /// Returns token j's share that remains at token i, for j <= i (j < i if `shifted`); otherwise 0.
   __device__ float between(int i, int j, bool shifted) const {
     return j >= begin[i] && (shifted ? j < i : j <= i) ? left(i, j) : 0.0f;
   }
@@ -189,8 +186,7 @@ struct ExponentParts {
   }
 };
 
-/// Returns the sum of the products of the elements of two states, in each thread. All threads of
-/// the block must call it.
+/// Returns the dot product of two states in each thread. All threads of the block must call it.
 __device__ inline float dot_states(const float* x, const float* y, std::int64_t elements) {
   float sum = 0;
   for (std::int64_t i = threadIdx.x; i < elements; i += blockDim.x) sum += x[i] * y[i];

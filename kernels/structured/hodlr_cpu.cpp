@@ -21,8 +21,7 @@ inline HodlrMap values_of(const DiagonalBlock& leaf) {
   return {leaf.values.data(), leaf.size, leaf.size};
 }
 
-/// Approximates a block of a matrix as a growing sum of crosses, each of which is a row and a
-/// column of the residual.
+/// Approximates a block by a growing sum of crosses, each a row and a column of the residual.
 class CrossApproximation {
  public:
   CrossApproximation(const LowRankBlock& place, const MatrixEntry& entry)
@@ -85,8 +84,7 @@ class CrossApproximation {
     vs_.push_back(std::move(v));
     return size > tolerance * std::sqrt(norm_squared_) ? next : find_residual_row(tolerance);
   }
-  /// Checks a few random rows and columns. Returns a row with a larger error than `tolerance`, or
-  /// -1 if there is none.
+  /// Checks some random rows and columns. Returns a row whose error exceeds `tolerance`, else -1.
   std::int64_t find_residual_row(double tolerance) {
     constexpr std::uint64_t kDrawn = 4;
     const double most = tolerance * std::sqrt(norm_squared_);

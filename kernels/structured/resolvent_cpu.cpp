@@ -83,8 +83,7 @@ struct ResolventTask {
   }
   Real* kept(std::int64_t token) const { return scratch + token * 4 * kLanes; }
 
-  /// Sets pivot = s − k/pivot. If `sum` is not null, also sets sum = (sum + q)·k/pivot² with the
-  /// previous pivot.
+  /// Sets pivot = s − k/pivot and, if not null, sum = (sum + q)·k/pivot² with the previous pivot.
   void advance(Lanes& pivot, const Lanes& s, std::int64_t joint, Lanes* sum, const Lanes& q) const {
     if (begins(joint)) {
       pivot = s;
@@ -114,8 +113,7 @@ struct ResolventTask {
     }
   }
 
-  /// Computes the pivots from the last token on. If there is a gradient, also computes the sums
-  /// over later tokens.
+  /// Computes pivots from the last token on and, for a gradient, the sums over later tokens.
   void compute_pivots() const {
     Lanes rho, s, q, later;
     for (std::int64_t i = tokens - 1; i >= 0; --i) {

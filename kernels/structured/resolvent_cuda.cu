@@ -70,8 +70,7 @@ struct Chains {
     const Real v = value(element);
     return {(v > limit ? limit : v < -limit ? -limit : v) + shift - z_re, -z_im};
   }
-  /// Returns b·c between tokens token − 1 and token, or 0 at the start of a document and at the
-  /// ends of the sequence.
+  /// Returns b·c between token − 1 and token; 0 at a document's start and at the sequence's ends.
   __device__ Real joined(std::int64_t sequence, std::int64_t token, std::int64_t m) const {
     if (token == 0 || token == tokens) return 0;
     if (positions != nullptr && positions[sequence * tokens + token] == 0) return 0;
@@ -184,9 +183,8 @@ __device__ inline Places places_of_thread(std::int64_t tokens) {
   return {begin < tokens ? begin : tokens, begin + each < tokens ? begin + each : tokens};
 }
 
-/// Computes the pivots of a chain from both ends. Each thread composes the maps of its places, the
-/// block scans these maps, and each thread then iterates over its places, starting with the pivot
-/// before them.
+/// Computes a chain's pivots from both ends. Each thread composes the maps of its places, the block
+/// scans these maps, and each thread iterates over its places from the pivot before them.
 template <class Real, class T>
 __global__ void pivots_kernel(Chains<Real, T> chains) {
   __shared__ Moebius<Real> shared[kScanThreads];

@@ -21,8 +21,7 @@ inline void load_vector(ColumnVector& vector, const float* from) {
 }
 
 /// H or Hᵀ in vectors of 16 columns, padded with zeros. For each vector, `in` has the vectors of
-/// V's columns; `out` has c[n − 1], a[n], b[n] and the vectors of U's columns. A tile of rows reads
-/// each of the two arrays as one stream.
+/// V's columns; `out` has c[n − 1], a[n], b[n] and the vectors of U's. A tile of rows streams both.
 struct PackedSemiseparable {
   std::int64_t size, rank;
   float *in, *out;
@@ -123,8 +122,7 @@ inline void store_partial(BFloat16* to, const ColumnVector& vector, std::int64_t
   for (std::int64_t i = 0; i < kColumnLanes; ++i) store(to + i, lanes[i]);
 }
 
-/// Computes kVectors vectors of each row of y, which have `count` columns, starting with vector
-/// `first`.
+/// Computes kVectors vectors of each row of y, which has `count` columns, from vector `first` on.
 template <int kRows, int kVectors, class T>
 inline void expand_some(T* y, const float* sums, const float* padded, std::int64_t first,
                         std::int64_t count, const PackedSemiseparable& h) {
@@ -212,8 +210,7 @@ void pack(const PackedSemiseparable& packed, const Semiseparable& h, bool transp
   }
 }
 
-/// Computes y = H·x and sums = Vᵀ·x, or if transposed y = Hᵀ·x and sums = Uᵀ·x. If y is undefined,
-/// computes only sums.
+/// Computes y = H·x (if defined) and sums = Vᵀ·x, or if transposed y = Hᵀ·x and sums = Uᵀ·x.
 void multiply_semiseparable(const Tensor& y, const Tensor& sums, const Tensor& x,
                             const Semiseparable& h, Transpose transpose, const Stream& stream) {
   PackedSemiseparable packed{h.size(), h.rank(), nullptr, nullptr};

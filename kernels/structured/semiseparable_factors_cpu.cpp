@@ -179,8 +179,7 @@ struct ShiftedChain {
       rho[i] = i == n - 1 ? s[i] : s[i] - above[i] * below[i] / rho[i + 1];
   }
   std::complex<double> diagonal(std::int64_t i) const { return 1.0 / (delta[i] + rho[i] - s[i]); }
-  /// Replaces each column x of the right-hand sides by (T − z)⁻¹·x, or by (Tᵀ − z)⁻¹·x if
-  /// transposed.
+  /// Replaces each column x by (T − z)⁻¹·x, or by (Tᵀ − z)⁻¹·x if transposed.
   void solve(ComplexMatrix& x, Transpose transpose) const {
     const bool transposed = transpose == Transpose::kYes;
     const Eigen::VectorXd &upper = transposed ? below : above, &lower = transposed ? above : below;

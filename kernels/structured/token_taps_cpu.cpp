@@ -123,8 +123,7 @@ struct TapGradients {
   void write(std::int64_t at) const {
     for (std::int64_t h = 0; h < heads; ++h) write(at, h);
   }
-  /// Writes the gradients of a row and a head: taps from the rows that this row reads, x from the
-  /// rows that read this row.
+  /// Writes a row's gradients for a head: taps from rows that it reads, x from rows that read it.
   void write(std::int64_t at, std::int64_t head) const {
     const std::int64_t channels = width / heads, first = head * channels;
     const T* const own = dy + at * width + first;

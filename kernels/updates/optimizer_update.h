@@ -32,8 +32,7 @@ struct AdamWUpdate {
   Tensor w, m, v, g, compute_copy;
   AdamWSettings settings;
 };
-/// Equals adamw_update for each of the updates, with the same bits. CUDA updates dozens of tensors
-/// in one launch.
+/// Equals adamw_update for each update, with the same bits. CUDA updates dozens in one launch.
 void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream);
 
 /// direction = −lr·m̂/(√v̂ + ε): the AdamW step without a new gradient and without decay.
@@ -48,9 +47,8 @@ struct QuantizedMoments {
   Tensor v_codes, v_scales;
 };
 
-/// adamw_update and adamw_direction on quantized moments. Dequantizes the moments, updates them in
-/// f32, updates the weights with the unrounded moments, and quantizes the moments again, in one
-/// pass over memory.
+/// adamw_update and adamw_direction on quantized moments, in one pass over memory: dequantizes
+/// them, updates them in f32, updates the weights with the unrounded moments, and quantizes again.
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
                        const Tensor& compute_copy, const AdamWSettings& settings,
                        const Stream& stream);
@@ -90,8 +88,7 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
 /// because orthogonalizing the remains of old gradients would move an idle matrix by whole steps.
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
                    float momentum, float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u, with decay_factor = 1 − lr·decay. Refreshes `compute_copy`
-/// unless it is undefined.
+/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay. Refreshes a defined compute_copy.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream);
 

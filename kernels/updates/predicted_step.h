@@ -10,8 +10,7 @@ namespace hybrid_trainer::kernels {
 // Predictions of updates on every backend: kernel arguments passed by value, and constexpr
 // functions, which also compile as device code.
 
-/// Pointers of the gradients in flight; null beyond `count`, and for rows and columns that are
-/// undefined.
+/// Pointers of the gradients in flight; null beyond `count`, and for undefined rows and columns.
 struct InFlight {
   explicit InFlight(std::span<const GradientInFlight> gradients) {
     for (const GradientInFlight& one : gradients) {
@@ -28,8 +27,7 @@ struct InFlight {
   int count = 0;
 };
 
-/// Pointers of the starting momentum: `values` if it is f32, `codes` and `scales` if it is
-/// quantized. The others are null.
+/// Pointers of the starting momentum: `values` if f32, else `codes` and `scales`. Others are null.
 struct MomentumStart {
   explicit MomentumStart(const StartingMomentum& m)
       : scales(static_cast<const float*>(m.scales.raw())) {

@@ -15,8 +15,7 @@ constexpr std::size_t kMaxInFlight = 8;
 
 /// Computes the means of (scale·x)² over the rows (R) and over the columns (C). If `squares` is
 /// false, computes the means of x and ignores scale. Treats x as a matrix (R, C) of rows of its
-/// last dimension; a vector is (1, C). rows, columns, x: f32. Bits depend on the same quantities as
-/// in adafactor_update.
+/// last dimension; a vector is (1, C). rows, columns, x: f32. Bits vary as in adafactor_update.
 void row_and_column_means(const Tensor& rows, const Tensor& columns, const Tensor& x, float scale,
                           bool squares, const Stream& stream);
 
@@ -36,9 +35,8 @@ struct StartingMomentum {
 };
 
 /// Predicts weights under AdamW. The sum is over the gradients, oldest first, with i from 1:
-///   w = base·(Π kept_i if decays_base) + Σ_i change_i·Π_{k>i} kept_k,  kept_i = 1 −
-///   lr_i·weight_decay
-///   m = β1·m + (1−β1)·s_i·g_i;  v = β2·v + (1−β2)·q_i
+///   w = base·(Π kept_i if decays_base) + Σ_i change_i·Π_{k>i} kept_k,
+///   kept_i = 1 − lr_i·weight_decay,  m = β1·m + (1−β1)·s_i·g_i,  v = β2·v + (1−β2)·q_i,
 ///   change_i = −lr_i·(m / (1−β1^(t+i))) / (√(v / (1−β2^(t+i))) + ε)
 /// m starts as the momentum `m`. v starts as a second moment factored into rows and columns, v_rc =
 /// rows_r·columns_c / (mean(rows) + 1e-30). q_i is (s_i·g_i)² or, if the gradient has rows and
@@ -60,8 +58,7 @@ void predicted_lion(const Tensor& w, const Tensor& base, const StartingMomentum&
 
 /// squares[i] = ‖G_i‖² for the Nesterov momentum of the gradients in flight only: d_i = β·d_(i−1) +
 /// s_i·g_i from d_0 = 0, G_i = s_i·g_i + β·d_i. squares: (L) f64 for L gradients, which must have
-/// one shape. Sums in double; bits depend on the same quantities as in adafactor_update. Does
-/// nothing without gradients.
+/// one shape. Sums in double; bits vary as in adafactor_update. Does nothing without gradients.
 void in_flight_squares(const Tensor& squares, std::span<const GradientInFlight> gradients,
                        float momentum, const Stream& stream);
 

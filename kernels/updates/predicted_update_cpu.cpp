@@ -35,8 +35,7 @@ void for_pieces(std::int64_t elements, std::int64_t columns, const Body& body) {
   });
 }
 
-/// Calls body(std::make_index_sequence<count>()). With a constant count, values stay in registers
-/// between steps.
+/// Calls body(std::make_index_sequence<count>()): constant counts let values stay in registers.
 template <std::size_t N = 0, class Body>
 void with_indices(int count, const Body& body) {
   if (count == static_cast<int>(N)) return body(std::make_index_sequence<N>());
@@ -166,8 +165,7 @@ struct MuonPrediction {
   float factors[kMaxInFlight];
 };
 
-/// Returns the sum of the squares of the Nesterov momentum of n elements. Advances d by one
-/// gradient.
+/// Returns the sum of squares of n elements' Nesterov momentum. Advances d by one gradient.
 double add_squares(float* d, const float* gradient, float scale, int n, InFlightMomentum next) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)

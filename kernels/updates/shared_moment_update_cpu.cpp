@@ -7,8 +7,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// weights[i] = next(weights[i], i) for n elements. Also writes the weights to `copies` unless it
-/// is null.
+/// weights[i] = next(weights[i], i) for n elements, also written to `copies` unless it is null.
 template <class Next>
 void write_weights(float* weights, BFloat16* copies, std::int64_t n, const Next& next) {
 #pragma omp simd
@@ -36,8 +35,7 @@ struct FactoredRows {
   std::int64_t columns;
   float scale;
 
-  /// Adds the squares of rows [begin, end) to `line`, and updates the moments of these rows with
-  /// their means.
+  /// Adds squares of rows [begin, end) to `line` and updates the rows' moments with their means.
   void gather(float* line, std::int64_t begin, std::int64_t end, float decay) const {
     add_rows(
         line, gradients, columns, begin, end, [=, this](float g) { return squared(g * scale); },

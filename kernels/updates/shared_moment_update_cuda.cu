@@ -76,8 +76,7 @@ struct RowMoment {
   }
 };
 
-/// Updates the moments of the columns from sums over the columns, and replaces the sums by
-/// 1/√moment.
+/// Updates the columns' moments from sums over the columns. Replaces the sums by 1/√moment.
 struct ColumnMoment {
   float* columns;
   float* sums;  // then 1/√columns

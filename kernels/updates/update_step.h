@@ -9,8 +9,7 @@ namespace hybrid_trainer::kernels {
 
 // Bit-identical on every backend: constexpr functions also compile as device code.
 
-/// Returns 32 random bits for an element: a stateless hash of a key for tensor and step, and the
-/// element.
+/// Returns 32 random bits: a stateless hash of the element and of a key for tensor and step.
 constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
   std::uint32_t x = static_cast<std::uint32_t>(element) ^ key;
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
@@ -18,10 +17,9 @@ constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
   return x ^ (x >> 16);
 }
 
-/// Rounds x to bf16. Rounds up with a probability equal to the relative distance from the next
-/// lower number, so that sums of many small changes keep their mean. Infinities and NaNs are
-/// preserved. `random` has 16 random bits. Source: Zamirai et al. 2020, "Revisiting BFloat16
-/// training".
+/// Rounds x to bf16, up with a probability equal to the relative distance from the next lower
+/// number, so that sums of many small changes keep their mean. Preserves infinities and NaNs.
+/// `random` has 16 random bits. Source: Zamirai et al. 2020, "Revisiting BFloat16 training".
 constexpr BFloat16 round_stochastically(float x, std::uint32_t random) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t special = x != x ? bits | 0x00400000u : bits;
@@ -46,8 +44,6 @@ constexpr float clipped_rate(float learning_rate, double mean_square) {
   const float size = static_cast<float>(std::sqrt(mean_square));
   return size > 1.0f ? learning_rate / size : learning_rate;
 }
-
-// Steps used by every backend; constexpr functions also compile as device code.
 
 /// Returns a·b + c. On CUDA, rounds once: otherwise the compiler would fuse different products in
 /// different kernels, and a weight's bits would depend on the kernel that updates it.

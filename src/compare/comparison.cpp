@@ -26,8 +26,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// Displays progress: one line with run number, variant, budget, seed, swept value, step, loss and
-/// time left, and one line for each finished run. Estimates the time left from the steps of this
-/// process.
+/// time left, estimated from the steps of this process, and one line for each finished run.
 class ComparisonProgress {
  public:
   /// `out` must outlive the object. `steps` is the total of all runs.
@@ -186,7 +185,6 @@ std::int64_t all_steps(const ComparisonSpec& spec) {
                    : steps;
 }
 
-/// Executes all runs of a spec, one after the other.
 class Comparison {
  public:
   Comparison(const ComparisonSettings& settings, const ComparisonSpec& spec,
@@ -233,8 +231,7 @@ bool Comparison::run_sweeps() {
   return true;
 }
 
-/// Runs each budget and seed. Alternates between the variants, so that a machine that slows down
-/// affects all of them.
+/// Runs each budget and seed, alternating between variants so that a slowdown affects all.
 bool Comparison::run_measured() {
   std::size_t most = 0;
   for (const ComparisonVariant& variant : spec_.variants)

@@ -201,8 +201,7 @@ std::string verdict(const ComparisonResult& result) {
   return out + "</ul>\n";
 }
 
-/// Returns the table of variants: their results at the target or, without a target, at the largest
-/// budget.
+/// Returns the table of variants: results at the target or, without one, at the largest budget.
 std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out =

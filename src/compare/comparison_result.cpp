@@ -22,7 +22,6 @@ bool lacks(const ComparisonVariant& variant, const std::string& place) {
 
 constexpr std::size_t kClaimSeeds = 3;
 
-/// Returns the reasons against a claim about the variant.
 std::vector<std::string> claim_objections(const VariantResult& variant,
                                           const ComparisonVariant& from,
                                           const ComparisonSpec& spec) {

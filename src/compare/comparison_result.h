@@ -6,7 +6,6 @@
 
 namespace hybrid_trainer {
 
-/// Result of one run.
 struct RunOutcome {
   RunPoint point;
   std::string folder;          // relative to the comparison's: "runs/muon/600-steps-seed-0"

@@ -43,7 +43,6 @@ class SpecProblems {
   std::vector<std::string> problems_;
 };
 
-/// Returns a value for a message.
 std::string in_brief(const json::value& value) {
   const std::string text = json_line(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
@@ -95,7 +94,6 @@ std::vector<std::int64_t> SpecProblems::whole_numbers(const json::object& object
 
 constexpr const char* kLearningRate = "optimizer.learning_rate";
 
-/// Returns the problems with the spec's ranks.
 std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec,
                                              const ComparisonVariant& variant,
                                              const HybridTrainerConfig& config) {

@@ -26,8 +26,7 @@ struct RunPoint {
   std::string name() const;
 };
 
-/// Timing runs: in each round one run of each variant, after all other runs. Only timing runs
-/// measure step times.
+/// Timing runs, one of each variant in each round, after all other runs. Only these time steps.
 struct ComparisonTiming {
   std::int64_t steps = 0, rounds = 0;
 };
@@ -53,8 +52,7 @@ struct ComparisonSpec {
     return std::ranges::any_of(
         variants, [](const ComparisonVariant& variant) { return variant.config.masks(); });
   }
-  /// Returns the smallest seed without a measured run. Only the trials of the sweep and the timing
-  /// runs use it.
+  /// Returns the smallest seed without a measured run. Only sweep trials and timing runs use it.
   std::int64_t sweep_seed() const;
   HybridTrainerConfig config_of(const ComparisonVariant& variant, const RunPoint& point) const;
   /// Returns a program's arguments for a run with its files in `output`.

@@ -73,8 +73,7 @@ class SpawnSettings {
   posix_spawnattr_t attributes;
 };
 
-/// Waits for a process and returns its wait status. After a stop request, signals the process
-/// group.
+/// Waits for a process and returns its status. After a stop request, signals the process group.
 int wait_for(pid_t process, const Interruption& interruption) {
   std::optional<Clock::time_point> asked;
   for (int status = 0;;) {
@@ -158,8 +157,7 @@ std::optional<double> charged_cost(const json::value& summary) {
   return std::isnan(cost) ? std::nullopt : std::optional(cost);
 }
 
-/// Returns the charged cost of all steps in FLOPs: the cost of each step times the FLOPs of a Full
-/// step on a batch of the same shape.
+/// Returns the charged FLOPs of all steps: each cost times a Full step's FLOPs on the same shape.
 double charged_flops(const HybridTrainerConfig& config, const std::string& metrics) {
   const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
   const auto model = make_network(config.model, 0, nowhere);

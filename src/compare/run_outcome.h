@@ -16,9 +16,8 @@ struct ProgramCall {
 };
 
 /// Runs a program without a shell, in a separate process group and with empty standard input, and
-/// waits for it. Returns "" if the program ended with exit status 0, else how it ended or why it
-/// did not start. A stop request ends the program: with SIGTERM, and after five seconds with
-/// SIGKILL. Throws IoError.
+/// waits for it. Returns "" if its exit status was 0, else how it ended or why it did not start. A
+/// stop request ends it with SIGTERM, and after five seconds with SIGKILL. Throws IoError.
 std::string run_program(const ProgramCall& call, const Interruption& interruption);
 
 /// A line {"step", "tokens", "seconds", "validation_loss"} of a program, optionally with "flops".
@@ -29,7 +28,6 @@ struct ProgramLine {
   std::optional<double> flops;
 };
 
-/// Standard output of a program.
 struct ProgramOutput {
   std::vector<ProgramLine> lines;
   std::int64_t junk_lines = 0;  // other lines

@@ -107,11 +107,9 @@ class Arena final : public BlockStore {
   std::map<Address, Address> slab_of_used_;
 };
 
-/// Allocator of file ranges. Uses the smallest gap that fits, else the end of the file, so that the
-/// file is never longer than at its peak.
+/// Allocates file ranges: from the smallest gap that fits, else at the end, to keep the file short.
 class FileRanges {
  public:
-  /// Returns the offset of the new range.
   off_t take(off_t bytes) {
     auto best = gaps_.end();
     for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
@@ -150,7 +148,6 @@ class FileRanges {
     }
   }
 
-  /// Returns the end of the last range in use.
   off_t end() const { return end_; }
 
  private:

@@ -22,9 +22,9 @@ struct CudaProperties {
 };
 
 /// The CUDA runtime calls of this project. The build links one implementation: NVIDIA's runtime or
-/// none. Asynchronous calls return immediately. Calls throw DeviceError, or OutOfMemory if the device
-/// is out of memory; noexcept calls return nullptr or nothing. A thread must have selected a device
-/// before it makes a call without a device argument; otherwise CUDA would open a context on cuda:0.
+/// none. Asynchronous calls return immediately. Calls throw DeviceError, or OutOfMemory if memory
+/// is short; noexcept calls return nullptr or nothing. A thread must select a device before it
+/// makes a call without a device argument; otherwise CUDA would open a context on cuda:0.
 class CudaRuntime {
  public:
   virtual ~CudaRuntime() = default;
@@ -104,13 +104,11 @@ class CallerDevice {
   int index_ = CudaRuntime::current_device();
 };
 
-/// Returns whether the device has less than 256 MiB free; false if unknown. A failure of a library
-/// is then reported as a lack of memory, because libraries that cannot load their kernels do not
-/// always say so.
+/// Returns whether the device has less than 256 MiB free; false if unknown. A library's failure is
+/// then reported as a lack of memory, because libraries that cannot load kernels may not say so.
 bool is_short_of_device_memory(int device) noexcept;
 
-/// Throws OutOfMemory for an allocation outside the pools, such as a library's kernels. `what` names
-/// the call and its result.
+/// Throws OutOfMemory for memory outside the pools, such as a library's kernels. `what`: the call.
 [[noreturn]] void throw_out_of_device_memory(const std::string& what, int device);
 
 }  // namespace hybrid_trainer

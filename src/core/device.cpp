@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::string_view kCudaPrefix = "cuda:";
 
-/// Parses N of "cuda:N".
 std::optional<int> cuda_index(const std::string& name) {
   if (!name.starts_with(kCudaPrefix)) return {};
   int index = 0;

@@ -24,7 +24,6 @@ std::string loader_message() {
   return message;
 }
 
-/// Returns the path of a loaded library.
 std::string path_of(void* handle, const std::string& asked) {
   link_map* map = nullptr;
   const bool known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] != '\0';
@@ -55,8 +54,7 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return found;
 }
 
-/// Adds the existing folders `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib, which the
-/// Python packages of NVIDIA install.
+/// Adds the folders `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib of NVIDIA's wheels.
 void add_wheels(std::vector<std::string>& folders, const fs::path& prefix) {
   for (const fs::path& version : folders_in(prefix / "lib")) {
     if (!version.filename().native().starts_with("python3")) continue;

@@ -19,17 +19,14 @@ struct WantedLibrary {
 class SharedLibrary {
  public:
   SharedLibrary() = default;
-  /// Loads the first file that opens, on the loader's search path or in a folder. Does not throw: see
-  /// opened() and problem().
+  /// Loads the first file that opens, on the loader's search path or in a folder. Never throws.
   static SharedLibrary try_open(const WantedLibrary& wanted);
-  /// Loads a library in the same way as try_open. Throws DeviceError with the problem if no file
-  /// can be opened.
+  /// Loads a library like try_open, but throws DeviceError with the problem if no file opens.
   static SharedLibrary open(const WantedLibrary& wanted);
 
   bool opened() const { return handle_ != nullptr; }
   const std::string& path() const { return path_; }  // path of the loaded file
-  /// Returns one line with the names and folders tried, the error of each and the remedy; empty if
-  /// the library is open.
+  /// Returns one line with the names and folders tried, their errors and the remedy; empty if open.
   const std::string& problem() const { return problem_; }
 
   /// Returns the function of that name, or nullptr.
@@ -68,19 +65,15 @@ struct CudaLibrary {
   std::string problem;  // reason and remedy if it cannot be used, else empty
 };
 
-/// Describes the installed cuBLASLt, cuDNN, NCCL and NVML. Opens each briefly. Needs no device.
-/// Never throws.
+/// Opens and describes the installed cuBLASLt, cuDNN, NCCL and NVML. Needs no device. Never throws.
 std::vector<CudaLibrary> find_cuda_libraries();
 
-/// Returns the description of cuBLASLt.
 WantedLibrary cublaslt_library();
-/// Returns the description of NCCL. The oldest supported version is 22700 (2.27.0), the first for
-/// CUDA 13.
+/// Describes NCCL. The oldest supported version is 22700 (2.27.0), the first for CUDA 13.
 WantedLibrary nccl_library();
 inline constexpr int kMinNcclVersion = 22700;
 
-/// Returns folders of NVIDIA libraries outside the loader's search path: CUDA_HOME, /usr/local/cuda and
-/// the Python packages nvidia-*.
+/// Returns the folders of NVIDIA libraries in CUDA_HOME, /usr/local/cuda and Python's nvidia-*.
 std::vector<std::string> cuda_library_folders();
 
 /// Constants of a library that is loaded on demand.

@@ -76,8 +76,7 @@ InstructionSet best_instruction_set() {
   return InstructionSet::kBaseline;
 }
 
-/// Sets oneDNN's limit of instruction sets unless the user has set it. Has no effect after oneDNN
-/// is initialized.
+/// Limits oneDNN's instruction sets unless the user has. Has no effect once oneDNN is initialized.
 void limit_onednn(InstructionSet set) {
   if (!onednn_limit_of_user().empty()) return;
   const char* const name = set == InstructionSet::kAvx512 ? "AVX512_CORE_BF16"

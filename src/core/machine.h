@@ -29,17 +29,15 @@ MachineMemory machine_memory(const std::filesystem::path& root = "/");
 enum class InstructionSet { kBaseline, kAvx2, kAvx512 };
 const char* name_of(InstructionSet set);
 
-/// Returns the best instruction set of the CPU, limited by the environment variable HYBRID_MAX_ISA:
-/// baseline, avx2 or avx512, which excludes AMX. The variable also limits oneDNN unless
-/// ONEDNN_MAX_CPU_ISA is set.
+/// Returns the CPU's best instruction set, limited by the environment variable HYBRID_MAX_ISA:
+/// baseline, avx2 or avx512 (without AMX). It also limits oneDNN unless ONEDNN_MAX_CPU_ISA is set.
 InstructionSet instruction_set();
 
-/// Returns whether BF16 products are faster than FP32. This requires that instruction_set() is
-/// kAvx512, that oneDNN's limits permit BF16, and either usable AMX or, on a CPU without AMX,
-/// AVX-512 BF16.
+/// Returns whether BF16 products are faster than FP32. Requires that instruction_set() is kAvx512,
+/// that oneDNN's limits permit BF16, and usable AMX or, on a CPU without AMX, AVX-512 BF16.
 bool multiplies_bfloat16();
 
-/// Returns whether the CPU has AMX for BF16, the system permits it and HYBRID_MAX_ISA does not exclude it.
+/// Returns whether the CPU has AMX for BF16 and the system and HYBRID_MAX_ISA permit it.
 bool multiplies_tiles();
 
 /// Results of the three functions above.
@@ -72,16 +70,15 @@ ProcessorInfo processor_info();
 /// example `docker run --cpus 1.5`), or nullopt. Reads /proc and /sys/fs/cgroup below `root`.
 std::optional<double> processor_quota(const std::filesystem::path& root = "/");
 
-/// Returns the host name.
 std::string host_name();
 
-/// Sets the number of threads of kernels and matrix products started by the calling thread. Results are
-/// bit-identical for equal numbers of threads. 0 means default_threads(processes). Throws ConfigError
+/// Sets the number of threads of kernels and matrix products that the calling thread starts. Equal
+/// numbers give bit-identical results. 0 means default_threads(processes). Throws ConfigError
 /// unless the number is between 1 and usable_threads().
 void set_threads(std::int64_t count, int processes = 1);
 /// Sets the number of threads to default_threads(), or fewer if OpenMP provides fewer.
 void set_default_threads();
-/// Returns the number of threads of the calling thread, by default the number of set_default_threads().
+/// Returns the number of threads of the calling thread, by default as in set_default_threads().
 int threads();
 /// Returns the number of threads per process if `processes` share the machine: the usable cores,
 /// limited to the quota rounded up, divided by `processes`, and at most OMP_NUM_THREADS.

@@ -30,8 +30,7 @@ void* take_aligned(std::size_t bytes) noexcept {
                                                                                          : nullptr;
 }
 
-/// Process memory. Large blocks are separate mappings, so that freeing them returns the memory to
-/// the system.
+/// Process memory. Large blocks are separate mappings, whose freed memory returns to the system.
 class SystemMemory final : public MemorySource {
  public:
   void* take(std::size_t bytes) noexcept override {
@@ -59,8 +58,7 @@ class SystemMemory final : public MemorySource {
   Device device() const override { return {}; }
 };
 
-/// A file for direct I/O (O_DIRECT) in whole, aligned pages. The system keeps mappings of the file
-/// coherent with it. Thread-safe.
+/// A file for direct I/O (O_DIRECT) in aligned pages, coherent with its mappings. Thread-safe.
 class DirectFile {
  public:
   static constexpr std::size_t kPage = 4096;
@@ -142,14 +140,13 @@ bool take_space(int file, off_t at, off_t bytes) {
   return problem == 0;
 }
 
-/// Frees the disk space of a range, if the file system supports that. Otherwise the space is
-/// occupied until the file closes.
+/// Frees the disk space of a range. If the file system cannot, closing the file frees it.
 void free_space(int file, off_t at, off_t bytes) {
   if (fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes) != 0) errno = 0;
 }
 
-/// Mapped ranges of one unlinked file. Disk space is reserved at allocation, so that a full disk fails
-/// there and not at a later access. Freed ranges are reused. Large copies use direct I/O.
+/// Mapped ranges of one unlinked file. Disk space is reserved at allocation, so that a full disk
+/// fails there and not at a later access. Freed ranges are reused. Large copies use direct I/O.
 class FileMemory final : public MemorySource {
  public:
   explicit FileMemory(int file) : file_(file), direct_(file) {}

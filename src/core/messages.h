@@ -10,7 +10,6 @@
 
 namespace hybrid_trainer::units {
 
-/// Format numbers for people.
 std::string fixed(double value, int decimals);  // "3.142"
 std::string count(double value);                // "950", "12.3k", "1.24M"
 std::string grouped(std::int64_t value);        // "1,234,567"
@@ -22,28 +21,23 @@ std::string duration(double seconds);           // "48s", "3m 05s", "2h 14m", "3
 
 namespace hybrid_trainer {
 
-/// Returns the candidate with the smallest edit distance to `name`, or "" if every distance exceeds
-/// half its length.
+/// Returns the candidate nearest to `name`, or "" if every edit distance exceeds half its length.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-/// Returns "; did you mean X?" with the nearest candidate or, if none is similar, "; valid: A, B,
-/// C".
+/// Returns "; did you mean X?" with the nearest candidate or, if none is similar, "; valid: A, B".
 std::string name_hint(std::string_view name, const std::vector<std::string>& candidates);
 
 /// Quotes `word` for a shell if necessary. Used for commands that messages and files suggest.
 std::string shell_word(const std::string& word);
 
-/// Quotes `path` for a shell. A path that begins with a hyphen gets "./" in front, so that programs
-/// do not read it as an option.
+/// Quotes `path` for a shell. Adds "./" before a leading hyphen, which would begin an option.
 std::string shell_path(const std::filesystem::path& path);
 
-/// Prints "warning: WHERE: WHAT" on standard error, about something that is ignored or skipped. A
-/// process prints each WHAT only once, regardless of WHERE, because a run contains copies of the
-/// model's files.
+/// Prints "warning: WHERE: WHAT" on standard error, about something that is ignored or skipped.
+/// Prints each WHAT only once per process, because a run contains copies of the model's files.
 void warn(const std::string& where, const std::string& what);
 
-/// Redirects warnings; null discards them, as on all ranks but the first. Resets the record of printed
-/// warnings.
+/// Redirects warnings and forgets which were printed; null discards them, as on ranks above 0.
 void send_warnings_to(std::ostream* out);
 
 }  // namespace hybrid_trainer

@@ -19,9 +19,8 @@ enum class Copies {
 /// of their use. Tensors acquired together form a group. While a group is in use, one thread reads
 /// the group that followed it last time, and another writes back the modified previous group.
 ///
-/// Memory is allocated and freed in the caller's thread, so that its use depends only on the order
-/// of calls and not on the speed of the disk. After a disk error, all calls except `release` and
-/// `forget` throw it.
+/// Memory is allocated and freed in the caller's thread, so that its use does not depend on the
+/// speed of the disk. After a disk error, all calls except `release` and `forget` throw it.
 class Prefetcher {
  public:
   explicit Prefetcher(Copies copies = Copies::kInBackground)
@@ -36,8 +35,7 @@ class Prefetcher {
   /// Waits until all modified copies are written back. The caller may access the original tensors
   /// until the next acquire. Throws IoError.
   void drain();
-  /// Waits like drain, and ends the learned sequence: the last group does not determine the next
-  /// one.
+  /// Waits like drain, and ends the learned sequence: no successor of the last group is learned.
   void begin_pass();
   /// Forgets `home`. Must be called before its memory is freed.
   void forget(const Tensor& home) noexcept;

@@ -10,8 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Maximum number of registered paths. A forked child has no paths, because it must not remove its
-/// parent's.
+/// Maximum number of registered paths. A forked child has none: it must not remove its parent's.
 constexpr int kMaxPaths = 16;
 std::atomic<char*> paths[kMaxPaths];
 std::atomic<pid_t> owner = 0;

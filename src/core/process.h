@@ -5,17 +5,15 @@
 
 namespace hybrid_trainer {
 
-/// Makes SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGPIPE remove temporary paths and end the process.
-/// This includes process 1 of a container, for which signals have no default actions. Signals that
-/// were ignored at the start stay ignored, except SIGINT and SIGTERM in process 1. Call it from the
-/// main thread.
+/// Makes SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGPIPE remove temporary paths and end the process,
+/// also as process 1 of a container, for which signals have no default actions. Signals ignored at
+/// the start stay ignored, except SIGINT and SIGTERM in process 1. Call it from the main thread.
 void end_on_signals();
 
 /// Removes temporary paths and ends the process, without destructors. Safe in a signal handler.
 [[noreturn]] void end_process(int exit_code);
 
-/// During its lifetime, registers a file or an empty folder that end_process, exit() and fatal
-/// signals remove.
+/// Lets end_process, exit() and fatal signals remove a file or an empty folder during its lifetime.
 class TemporaryPath {
  public:
   explicit TemporaryPath(const std::filesystem::path& path);
@@ -27,8 +25,7 @@ class TemporaryPath {
   int place_ = -1;
 };
 
-/// Counts units of work of this process (kernels, file chunks, lines of examples), so that a watchdog
-/// thread can detect a stall.
+/// Counts units of work (kernels, file chunks, lines), so that a watchdog can detect a stall.
 void count_progress() noexcept;
 std::uint64_t progress_so_far() noexcept;
 

@@ -69,8 +69,7 @@ class KernelTimer {
   Clock::time_point begin_;
 };
 
-/// Attributes the time of its scope, and the kernels in it, to a step part. The time of a nested
-/// scope counts only for the nested one.
+/// Attributes the time and the kernels of its scope, except in nested scopes, to a step part.
 class StepPartTimer {
  public:
   StepPartTimer(const Stream& stream, StepPart part);

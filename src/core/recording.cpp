@@ -10,8 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Size of a simulated slab: larger than the memory of any device, so that one slab contains
-/// everything.
+/// Size of a simulated slab: larger than any device's memory, so that one slab contains everything.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
 /// Smallest block of a slab pool. It is used if the work needs no memory.
@@ -44,8 +43,7 @@ std::size_t bytes_of(Device device, const std::function<void(const Stream&)>& en
   return simulated.pool()->use().extent;
 }
 
-/// Ends a failed capture. Ignores errors, because CUDA may report the capture as invalid and the
-/// caller already has the cause.
+/// Ends a failed capture. Ignores errors, such as an invalid capture: the caller has the cause.
 void give_up_capture(CudaRuntime& runtime, const Stream& stream) {
   try {
     runtime.destroy(runtime.end_capture(stream.native()));

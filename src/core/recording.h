@@ -14,17 +14,15 @@ class Recording {
  public:
   Recording() = default;
   /// Records the work that `enqueue` enqueues on the stream passed to it, without running it. Calls
-  /// `enqueue` twice, first on a simulated device to measure its memory. The memory then becomes
-  /// one block of MemoryKind::kActivations from the pool of `stream`. Tensors created by `enqueue`
-  /// are in that block and contain the results of the last replay. `enqueue` must not block. Throws
-  /// OutOfMemory, DeviceError.
+  /// `enqueue`, which must not block, twice, first on a simulated device to measure its memory.
+  /// This memory becomes one block of MemoryKind::kActivations from the pool of `stream`. Tensors
+  /// created by `enqueue` contain the results of the last replay. Throws OutOfMemory, DeviceError.
   Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue);
   ~Recording();
   Recording(Recording&& other) noexcept;
   Recording& operator=(Recording&& other) noexcept;
 
   explicit operator bool() const { return graph_ != nullptr; }
-  /// Enqueues the recorded work on `stream`.
   void replay(const Stream& stream) const;
 
  private:
@@ -32,8 +30,7 @@ class Recording {
   CUgraphExec_st* graph_ = nullptr;
 };
 
-/// Invalidates all recordings, after memory that they read has moved or changed. Every
-/// BatchRecording then records again.
+/// Makes every BatchRecording record again, after memory that it reads has moved or changed.
 void invalidate_recordings() noexcept;
 /// Returns the number of invalidations.
 std::uint64_t recording_generation() noexcept;

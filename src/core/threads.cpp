@@ -54,7 +54,6 @@ std::atomic<bool> library_computes = false;
 /// Whether this thread runs a task or belongs to the team.
 thread_local bool is_in_task = false;
 
-/// Marks the calling thread as running tasks.
 class TaskScope {
  public:
   TaskScope() {
@@ -76,8 +75,7 @@ class TaskScope {
   const int threads_ = threads();
 };
 
-/// Numbers of iterations for which a thread spins, and then yields (about a millisecond), before it
-/// sleeps. Waking an idle core is slow.
+/// Iterations of spinning, then yielding (about 1 ms), before a thread sleeps: waking it is slow.
 struct SpinPolicy {
   int spins = 1000;
   int yields = 2000;
@@ -162,8 +160,7 @@ void ThreadTeam::start(int helpers) {
   }
 }
 
-/// Runs tasks until none are left. All tasks before a failed one have been taken, so the failing
-/// task with the smallest i always runs.
+/// Runs tasks until none are left. Takes them in order, so the first failing one always runs.
 void ThreadTeam::take_tasks(int worker) {
   std::int64_t i = next_++;
   try {

@@ -31,8 +31,7 @@ auto start_thread(const Start& start) {
 void require_more_threads(int count);
 
 /// Requests time slices of 0.1 ms for the calling thread, which mostly waits, so that it preempts
-/// compute threads on its core as soon as it has work. Effective on Linux 6.12 and later (EEVDF).
-/// Returns false if the system refuses.
+/// compute threads when it has work. Returns false if refused. Effective since Linux 6.12 (EEVDF).
 bool use_short_time_slices() noexcept;
 
 /// Runs task(worker, i) for each i in [0, count) and returns when all are done. Uses threads()
@@ -87,8 +86,7 @@ void run_each(std::int64_t count, std::int64_t at_once, const Body& body) {
 /// A thread that runs jobs in FIFO order on the CUDA device of the thread that submitted the first.
 class BackgroundWorker {
  public:
-  /// Products in jobs use `threads` threads. Without `background`, jobs run in the submitting
-  /// thread.
+  /// Products in jobs use `threads` threads. Without `background`, jobs run in the caller.
   BackgroundWorker(int threads, bool background) : threads_(threads), background_(background) {}
   ~BackgroundWorker() { stop(); }
   BackgroundWorker(const BackgroundWorker&) = delete;

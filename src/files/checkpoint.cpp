@@ -37,8 +37,7 @@ std::string outcome_of(const std::function<std::string()>& attempt) {
 
 constexpr char kFileLine = 'f', kTensorLine = 't';
 
-/// Adds the range described by a line "t DTYPE ELEMENTS RANK SIZE... NAME", whose "t" is already
-/// read.
+/// Adds the range in a line "t DTYPE ELEMENTS RANK SIZE... NAME", whose "t" is already read.
 void add_stored_range(CheckpointInfo& checkpoint, std::istream& line, const std::string& file) {
   int dtype = 0, rank = 0;
   std::int64_t elements = 0;
@@ -88,7 +87,6 @@ FileDigest write_tensors(const std::string& path, std::vector<NamedTensor> tenso
   return digest;
 }
 
-/// Writes the ranges of one of several ranks to one file.
 CheckpointInfo write_ranges(const std::string& folder, const CheckpointShare& share, int rank) {
   const std::string file = rank_file_name(rank);
   CheckpointInfo written;

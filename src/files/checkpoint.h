@@ -67,8 +67,7 @@ struct CheckpointInfo {
 
 struct SavedCheckpoint {
   std::string path;
-  /// Failures after the checkpoint was safe: older checkpoints or leftovers that could not be
-  /// removed.
+  /// Failures once the checkpoint was safe: old checkpoints or leftovers could not be removed.
   std::vector<std::string> warnings;
 };
 
@@ -92,12 +91,11 @@ struct CheckpointShare {
 /// one. Afterwards removes expired checkpoints and the leftovers of killed processes; if that
 /// fails, the next save tries again. Only one process, or the ranks of one job, may save to a
 /// folder at a time. Throws IoError, for example if the disk is full. Then nothing of the new
-/// checkpoint remains, or all of it if only the last fsync failed. The other checkpoints remain,
-/// and training may continue.
+/// checkpoint remains, or all of it if only the last fsync failed. Training may then continue.
 ///
 /// With several ranks, this is a collective: each rank writes a separate file, and rank 0 writes
 /// the manifest once all files are written. If a rank cannot write, all throw an IoError that names
-/// the rank. All return the same path; only rank 0 returns the warnings.
+/// it. All return the same path; only rank 0 returns the warnings.
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
                                 const CheckpointShare& share, const CheckpointSaveOptions& options,
                                 const CheckpointRanks& ranks = {});
@@ -114,10 +112,8 @@ std::vector<std::int64_t> steps_of_checkpoints(const std::string& folder,
 /// there is none, DataError if it is damaged.
 CheckpointInfo find_checkpoint(const std::string& folder, std::int64_t step);
 
-/// Removes leftovers of killed processes in `folder`.
 void remove_checkpoint_leftovers(const std::string& folder);
 
-/// Greater than every step.
 inline constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
 
 struct FoundCheckpoint {
@@ -152,16 +148,14 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint, int rank, int ra
 /// Returns the tensors of a checkpoint by name, written by any number of ranks. Throws DataError.
 std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint);
 
-/// Name prefix of the routers' state other than weights. This state is whole and equal on all
-/// ranks.
+/// Name prefix of the routers' state other than weights, which is whole and equal on all ranks.
 inline constexpr const char* kRoutingState = "routing.";
 
 enum class CheckpointPart { kAll, kWeights, kAverage, kNumbers };
 
 /// Loads a verified checkpoint into new tensors from the stream's pool. kWeights loads only the
-/// tensors "model.", "snapshot." and "routing."; a checkpoint taken in Predict has a snapshot,
-/// which contains the accepted weights. kAverage loads only the tensors "average." and "routing.",
-/// kNumbers none.
+/// tensors "model.", "snapshot." (the accepted weights of a checkpoint taken in Predict) and
+/// "routing."; kAverage loads only "average." and "routing.", kNumbers none.
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
 

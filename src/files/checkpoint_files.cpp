@@ -63,8 +63,7 @@ std::optional<Shape> shape_of(const json::array& sizes) {
   return shape;
 }
 
-/// Reads a tensor's entry in the manifest. Throws DataError if ranges omit an element or overlap,
-/// or if a file name is invalid.
+/// Reads a tensor's manifest entry. Throws DataError for gaps, overlaps and invalid file names.
 StoredTensor tensor_of(const std::string& name, const json::object& object,
                        const std::map<std::string, FileDigest>& files) {
   const auto fail = [&](const auto&... what) {
@@ -122,8 +121,7 @@ CheckpointInfo info_of(const json::object& root) {
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they are");
 
-/// First byte of the State's bytes, as in cereal's portable archives. The value 1 means that
-/// numbers are little-endian.
+/// First byte of the State's bytes, as in cereal's portable archives: 1 means little-endian.
 constexpr char kLittleEndian = 1;
 
 class StateWriter {

@@ -24,14 +24,12 @@ std::int64_t step_of_checkpoint_name(const std::string& name);
 inline constexpr const char* kTemporary = ".tmp-";
 inline constexpr const char* kTrash = ".trash-";
 
-/// Returns the steps of the folder's checkpoints, newest first; none if the folder does not exist.
-/// Throws IoError if it cannot be listed.
+/// Returns the steps of checkpoints, newest first; none without the folder. Throws IoError.
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
 
-/// Removes the leftovers of killed processes, and the checkpoints up to `step` that `options` do
-/// not keep. The checkpoint of `step` must be safe. Keeps checkpoints of later steps, which belong
-/// to another run or are damaged. Adds failures to `warnings`, because they must not end the
-/// training.
+/// Removes the leftovers of killed processes, and the checkpoints up to `step`, which must be safe,
+/// that `options` do not keep. Keeps checkpoints of later steps, which belong to another run or are
+/// damaged. Adds failures to `warnings`, because they must not end the training.
 void clean_up_checkpoints(const std::string& folder, std::int64_t step,
                           const CheckpointSaveOptions& options, std::vector<std::string>& warnings);
 

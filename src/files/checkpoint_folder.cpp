@@ -13,7 +13,6 @@ namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
 
-/// Returns the names in a folder. Throws IoError.
 std::vector<std::string> names_in(const std::string& folder) try {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -23,8 +22,7 @@ std::vector<std::string> names_in(const std::string& folder) try {
   throw IoError(concat(folder, ": cannot list it: ", problem.code().message()));
 }
 
-/// Moves the checkpoints of `steps` to the trash. Throws IoError if one could not be moved, after
-/// moving all others.
+/// Moves checkpoints to the trash. Throws IoError after moving all that it can.
 void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& steps) {
   std::string problem;
   for (const std::int64_t step : steps) {
@@ -35,9 +33,8 @@ void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& s
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// Moves the checkpoints up to `step` to the trash, except the ones that `options` keep.
-/// Checkpoints of later steps, which belong to another run or are damaged, stay. Throws IoError if
-/// one could not be moved, after moving all others.
+/// Moves the checkpoints up to `step` to the trash, except the ones that `options` keep. Leaves
+/// later ones, which belong to another run or are damaged. Throws like move_to_trash.
 void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found > step; });
@@ -50,8 +47,7 @@ void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOp
   move_to_trash(folder, steps);
 }
 
-/// Removes the leftovers of killed processes. Throws IoError if something could not be removed,
-/// after removing everything else.
+/// Removes the leftovers of killed processes. Throws IoError after removing all that it can.
 void remove_leftovers(const std::string& folder) {
   std::string problem;
   for (const std::string& name : names_in(folder)) {

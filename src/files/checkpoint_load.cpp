@@ -9,8 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Reads tensors from a checkpoint's files. Opens each file at its first use. The checkpoint's info
-/// must outlive this.
+/// Reads tensors from the files of `checkpoint`, opened at first use. It must outlive this.
 class CheckpointTensors {
  public:
   explicit CheckpointTensors(const CheckpointInfo& checkpoint) : checkpoint_(checkpoint) {}
@@ -47,8 +46,7 @@ struct DigestedTensor {
   std::string described;  // dtype and shape
 };
 
-/// Returns a tensor's contribution. Reads the tensor in parts, so that a large one is never in
-/// memory as a whole.
+/// Returns a tensor's contribution. Reads it in parts, so that a large one need not fit in memory.
 DigestedTensor digest_of_tensor(CheckpointTensors& tensors, const std::string& name,
                                 const StoredTensor& stored, const Stream& stream) {
   constexpr std::int64_t kPieceElements = std::int64_t{1} << 21;
@@ -182,8 +180,7 @@ std::string damage_of_file(const CheckpointInfo& checkpoint, const std::string& 
   }
 }
 
-/// Assigns each file to the rank that verifies it. The next largest file goes to the rank with the
-/// least to read.
+/// Assigns files to the ranks that verify them, the largest first, each to the least loaded rank.
 std::map<std::string, int> verifiers(const CheckpointInfo& checkpoint, int ranks) {
   std::vector<std::pair<std::size_t, std::string>> files;
   for (const auto& [name, digest] : checkpoint.files) files.emplace_back(digest.bytes, name);

@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Value of one field of a config struct; std::monostate for a group of fields. Enums are stored as
-/// names, a MemorySize as text.
+/// A field's value: enums are stored as names, a MemorySize as text, groups as std::monostate.
 using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<double>>;
 
@@ -32,8 +31,7 @@ struct FieldNode {
   bool is_named = false;          // a list of named elements, which JSON stores by name
   std::vector<FieldNode> elements;
   std::function<void()> clear;  // removes all elements of the list
-  /// Appends an element and returns it. Uses `name` if the list is named. Write the element before
-  /// appending the next one.
+  /// Appends an element, named `name` if the list is named. Write it before appending another.
   std::function<FieldNode(const std::string& name)> append;
 
   KeyOwner owner = KeyOwner::kOwn;
@@ -188,19 +186,16 @@ FieldNode field_tree(T& config) {
 std::string fields_json(const FieldNode& root);
 /// Returns a human-readable value: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
-/// Returns the value of a field as text. For a list, returns its elements, [{match: embedding,
-/// name: sgd}].
+/// Returns the value of a field, or the elements of a list, [{match: embedding, name: sgd}].
 std::string field_text(const FieldNode& field);
 /// Returns a JSON Schema (draft 2020-12) with types, defaults, ranges, choices and help; allows no
 /// other keys except "$schema".
 std::string fields_schema(const FieldNode& root);
 /// Returns the element of a named list that `rest` refers to, "NAME.KEY"; null if there is none.
 const FieldNode* named_element(const FieldNode& list, const std::string& rest);
-/// Returns the field at a path such as "optimizer.name" or "parts.video.*.recompute"; null if there
-/// is none.
+/// Returns the field at a path such as "optimizer.name" or "parts.video.*.recompute", or null.
 const FieldNode* field_at(const FieldNode& root, const std::string& path);
-/// Returns Markdown tables "key, default, allowed, meaning", one per group. Includes keys of
-/// related structs (KeyOwner::kRelated).
+/// Returns Markdown tables "key, default, allowed, meaning" by group, with KeyOwner::kRelated keys.
 std::string fields_markdown(const FieldNode& root);
 /// Writes the values of a JSON file into the struct; fields without a key keep their values. Safe
 /// for untrusted files. Throws MissingInput, or one ConfigError with every problem as "file:line:
@@ -208,8 +203,7 @@ std::string fields_markdown(const FieldNode& root);
 void read_fields(const FieldNode& root, const std::string& file);
 /// Reads fields like read_fields, but from a text. `name` is the name of the text in messages.
 void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
-/// Writes one value in the form of `--set path=text`: a number, true or false, a text, or a list
-/// [0.9, 0.95]. Throws ConfigError.
+/// Sets a field as --set does: a number, a boolean, a text or [0.9, 0.95]. Throws ConfigError.
 void set_field(const FieldNode& root, const std::string& path, const std::string& text);
 
 template <FieldStruct T>

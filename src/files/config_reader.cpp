@@ -215,7 +215,6 @@ std::string assign(const FieldNode& field, const std::string& path, const json::
   return problem;
 }
 
-/// One file being read into a struct.
 struct FileReading {
   const FieldNode& root;
   const JsonKeys& keys;

@@ -104,7 +104,6 @@ void add_properties(json::object& schema, const FieldNode& group) {
   schema["properties"] = std::move(properties);
 }
 
-/// Adds type, default and allowed values for one alternative of FieldValue.
 struct AddType {
   json::object& schema;
   const FieldNode& field;

@@ -9,9 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// Forwards bytes, except that control characters, such as those that begin terminal escape
-/// sequences, become U+FFFD. Tabs, line feeds, and carriage returns before line feeds are kept.
-/// Bytes that are not UTF-8 also become U+FFFD.
+/// Forwards bytes. Control characters, which begin terminal escape sequences, become U+FFFD, except
+/// tabs, line feeds, and carriage returns before them. Bytes that are not UTF-8 also become U+FFFD.
 class PrintableBuffer final : public std::streambuf {
  public:
   explicit PrintableBuffer(std::streambuf& to) : to_(to) {}
@@ -46,8 +45,7 @@ class PrintableTerminal {
   PrintableBuffer printable_;
 };
 
-/// Prints this program's own terminal output unchanged, such as colors and returns to the start of
-/// the line.
+/// Prints this program's own terminal output, such as colors and carriage returns, unchanged.
 void print_trusted(std::ostream& stream, std::string_view bytes);
 
 /// Returns whether a descriptor is a terminal that supports carriage returns and escape sequences.
@@ -65,9 +63,8 @@ std::string html_escaped(std::string_view text);
 /// Returns `page` with every {{name}} replaced by its part, in one pass.
 std::string filled_page(std::string_view page, const std::map<std::string, std::string>& parts);
 
-/// Returns the Content-Security-Policy of a page whose only script is `script`, the content of its
-/// one script element. An empty `script` means a page without scripts. Event handlers in HTML do
-/// not run.
+/// Returns the Content-Security-Policy of a page whose only script element contains `script`, or
+/// that has no script if `script` is empty. Event handlers in HTML do not run.
 std::string content_policy(std::string_view script);
 
 }  // namespace hybrid_trainer

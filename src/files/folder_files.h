@@ -10,8 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// Files of a folder, by name. Reads each at most once, at its first use; copies share the
-/// contents. Not thread-safe.
+/// Files of a folder, by name. Reads each once, at its first use; copies share it. Not thread-safe.
 class FolderFiles {
  public:
   FolderFiles(std::filesystem::path folder)  // NOLINT: a path is a folder of which nothing was read

@@ -71,15 +71,13 @@ constexpr const char* kTokenizerConfigKeys =
     "verbose vocab_file";
 
 /// LoraConfig: keys for an adapter's origin and its training in other programs. target_parameters
-/// has no effect if it matches nothing; otherwise the file has separate tensors, which no model
-/// here supports.
+/// has no effect if it matches nothing; otherwise the file has separate tensors, which are refused.
 constexpr const char* kAdapterKeys =
     "auto_mapping ensure_weight_tying eva_config inference_mode loftq_config megatron_core "
     "peft_version qalora_group_size revision runtime_config target_parameters unsloth_fixed "
     "unsloth_version";
 
-/// LLM_KV of llama.cpp: keys for sizes known from tensors, settings of absent experts, and the
-/// origin of the weights.
+/// LLM_KV of llama.cpp: sizes given by tensors, settings of absent experts, origin of the weights.
 constexpr const char* kGgufKeys =
     "block_count context_length embedding_length embedding_length_out expert_count "
     "expert_feed_forward_length expert_gating_func expert_group_count expert_group_used_count "

@@ -24,8 +24,7 @@ struct UnreadKeys {
 };
 
 /// Classifies the members of `object` that are not in `read`. Treats null as absent, and omits keys
-/// that are known to have no effect here. src/files/foreign_files.cpp lists the keys that change
-/// results and the keys without effect.
+/// without effect here. src/files/foreign_files.cpp lists these and the keys that change results.
 UnreadKeys sort_unread_keys(const boost::json::object& object, ForeignFile file,
                             const std::set<std::string>& read);
 
@@ -44,11 +43,10 @@ struct NamedTemplate {
   std::string place;  // for messages
 };
 
-/// Finds the chat templates among a tokenizer's files like transformers. chat_template.jinja is the
-/// template "default", and additional_chat_templates/NAME.jinja is NAME. After them come the
-/// templates in tokenizer_config.json's chat_template, which is a text or a list of {name,
-/// template}. `folder` is for messages. Throws DataError if there are templates and none is
-/// "default".
+/// Finds the chat templates among a tokenizer's files like transformers: chat_template.jinja is
+/// "default", additional_chat_templates/NAME.jinja is NAME, and then come the templates in
+/// tokenizer_config.json's chat_template, which is a text or a list of {name, template}. `folder`
+/// is for messages. Throws DataError if there are templates and none is "default".
 std::vector<NamedTemplate> named_templates(const std::map<std::string, std::string>& files,
                                            const std::string& folder);
 

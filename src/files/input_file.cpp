@@ -42,8 +42,7 @@ void allow_more_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// Opens a file for reading. Returns -1 and sets errno on failure. Uses O_NONBLOCK, because opening
-/// a pipe must not wait for its writer.
+/// Opens a file, without waiting for the writer of a pipe. Returns -1 and sets errno on failure.
 int open_for_reading(const std::filesystem::path& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   const int file = ::open(path.c_str(), kFlags);

@@ -150,7 +150,6 @@ class Handler {
   bool number_too_large_ = false;
 };
 
-/// Returns the problem at the parser's position.
 std::string problem_at(std::string_view rest, const Handler& handler,
                        const json::error_code& error) {
   if (handler.number_too_large()) return "number too large";

@@ -33,8 +33,7 @@ struct JsonKeys {
 };
 
 /// Parses untrusted text: no comments, valid UTF-8 only, bounded size and depth, no duplicate key
-/// in an object, numbers read exactly, numbers too large for a double rejected. Throws DataError
-/// "name:line:column: problem".
+/// in an object, exact numbers in the range of a double. Throws DataError "name:line:column: …".
 json::value parse_json_text(std::string_view text, const std::string& name,
                             const JsonLimits& limits = {});
 
@@ -66,16 +65,13 @@ std::optional<double> number_of(const json::value& value);
 json::value named_float(double number);
 
 /// Formats a value with two spaces per level and arrays of plain values on one line. Doubles have
-/// the shortest form that reads back the same; NaN and infinities become null. Invalid UTF-8 bytes
-/// become U+FFFD.
+/// the shortest exact form; NaN and infinities become null. Invalid UTF-8 becomes U+FFFD.
 std::string pretty_json(const json::value& value);
 
-/// Formats like pretty_json, but with ".0" after whole doubles, for readers that take 3 for an
-/// integer.
+/// Formats like pretty_json, but with ".0" after whole doubles, which some readers need.
 std::string typed_pretty_json(const json::value& value);
 
-/// Formats a value on one line. Doubles have the shortest form that reads back the same, NaN and
-/// infinities become null, and strings are as in json_string.
+/// Formats a value on one line, with doubles as in pretty_json and strings as in json_string.
 std::string json_line(const json::value& value);
 
 /// Return the value, or null for an absent number or an empty text.

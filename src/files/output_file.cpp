@@ -30,8 +30,7 @@ std::string boot() {
   return id.empty() ? "0" : id.substr(0, id.find('-'));
 }
 
-/// Returns the process namespace. Process ids are unique only within a namespace, and containers
-/// have separate ones.
+/// Returns the process namespace, in which process ids are unique; containers have separate ones.
 std::string name_space() {
   std::error_code error;
   const std::string link = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
@@ -60,8 +59,7 @@ Maker maker_of(std::string_view mark) {
   return maker;
 }
 
-/// Renames `from` to `to` if `to` does not exist. On failure, returns false with the reason in
-/// errno; EEXIST means that `to` exists.
+/// Renames `from` to an absent `to`. On failure, returns false with errno: EEXIST if `to` exists.
 bool rename_if_absent(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno != EINVAL && errno != ENOSYS) return false;
@@ -107,9 +105,8 @@ fs::path sibling(const fs::path& path, const char* what) {
 
 constexpr const char *kPartial = ".partial-", *kOld = ".old-";
 
-/// Removes leftovers next to `path` from processes that were ended by a signal or a power cut:
-/// partial folders, and replaced folders if the new one is in place. Keeps files that another host
-/// may be writing.
+/// Removes leftovers next to `path` of processes ended by a signal or a power cut: partial folders,
+/// and replaced ones if the new one is in place. Keeps files that another host may be writing.
 void remove_leftover(const fs::path& path) {
   const std::string hidden = concat(".", path.filename().string());
   std::error_code unreadable;
@@ -211,8 +208,7 @@ void OutputFile::write_at_start(const void* data, std::size_t bytes) {
   write(data, bytes);
 }
 
-/// Writes the contents to disk in parts, so that a slow disk shows progress, instead of only
-/// waiting in fsync. Leaves the report of failures to fsync.
+/// Writes the contents in parts, so that a slow disk shows progress. fsync then reports failures.
 void OutputFile::write_out() const {
   const ::off_t end = ::lseek(file_.number(), 0, SEEK_END);
   const auto most = static_cast<::off_t>(kMaxBytesAtOnce);

@@ -6,8 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns a unique, unpredictable suffix for a temporary name: host, boot, process namespace,
-/// process and a random number.
+/// Returns an unpredictable suffix for a temporary name: host, boot, namespace, process, random.
 std::string temporary_mark();
 
 /// Returns whether the process that made the mark has certainly ended. Returns false if that is
@@ -24,19 +23,16 @@ void make_folders(const std::filesystem::path& path);
 /// Makes everything below the folder durable. Throws IoError.
 void sync_tree(const std::filesystem::path& path);
 
-/// Renames the finished folder `from` to `to`. If `to` exists, swaps the two folders. If the file
-/// system cannot swap, moves the old folder to `aside`. On error, returns false, with errno set and
-/// nothing changed.
+/// Renames the finished folder `from` to `to`. If `to` exists, swaps the two or, if the file system
+/// cannot, moves the old one to `aside`. On error, returns false with errno and changes nothing.
 bool exchange_folder(const std::filesystem::path& from, const std::filesystem::path& to,
                      const std::filesystem::path& aside);
 
-/// A file being written. Every failure throws an IoError, or CannotCreate if the file cannot be
-/// created. Its message names the file or, if given, `called`, the file that will be replaced. The
-/// contents are reliable only once the file is closed.
+/// A file being written, reliable only once it is closed. Failures throw IoError, or CannotCreate
+/// if it cannot be created, and name the file or `called`, the file that will be replaced.
 class OutputFile {
  public:
   enum class Existing { kEmpty, kRefuse };  // for an existing file; kRefuse also refuses links
-  /// Creates `path`, or empties it.
   explicit OutputFile(const std::filesystem::path& path, Existing existing = Existing::kEmpty)
       : OutputFile(path, existing, path) {}
   /// `mode`: permissions of a new file, less the umask.
@@ -44,10 +40,8 @@ class OutputFile {
              unsigned mode = 0666);
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  /// Overwrites the first bytes.
   void write_at_start(const void* data, std::size_t bytes);
   void close() { file_.close(path_); }
-  /// Calls fsync and closes the file.
   void sync_and_close();
 
  private:
@@ -64,7 +58,6 @@ void write_file(const std::filesystem::path& path, std::string_view text);
 /// Readers see the old file or the new one, even after a crash. Throws IoError (a full disk, for
 /// example) and then keeps the old file, or the new one if only the last fsync failed.
 void replace_file(const std::filesystem::path& path, std::string_view text);
-/// Replaces a file by the output of `write`.
 void replace_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
 /// Writes a new file, which appears whole or not at all. If `path` exists when the new file is
 /// complete, leaves it unchanged and throws CannotCreate. Otherwise like replace_file.
@@ -90,8 +83,7 @@ class OutputFolder {
   /// their commit. Throws CannotCreate if the folder cannot be created, and as require_free.
   const std::filesystem::path& create();
   /// Makes the folder durable under its name. At any time, either the old or the new folder is
-  /// complete. Throws CannotCreate if something that may not be replaced has appeared at `path`,
-  /// IoError.
+  /// complete. Throws IoError, or CannotCreate if `path` now has contents that may not be replaced.
   void commit();
 
  private:

@@ -129,7 +129,6 @@ struct ElementConversion {
   std::size_t from_bytes = 0;  // per element in the file
 };
 
-/// IEEE 754 half precision.
 struct Float16 {
   std::uint16_t bits = 0;
 };
@@ -192,8 +191,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr std::size_t kLengthBytes = 8;
 
-/// Throws DataError for a Git LFS pointer file, which is often used instead of the weights by
-/// mistake.
+/// Throws DataError for a Git LFS pointer file, often used by mistake instead of the weights.
 void refuse_git_lfs_pointer(const InputFile& file) {
   constexpr std::string_view kPointer = "version https://git-lfs";
   if (file.bytes() < kPointer.size()) return;
@@ -206,7 +204,6 @@ void refuse_git_lfs_pointer(const InputFile& file) {
   }
 }
 
-/// Reads and checks the header length N.
 std::size_t header_bytes(const InputFile& file) {
   const std::string& path = file.path().native();
   const std::size_t size = file.bytes();

@@ -37,21 +37,18 @@ class SafetensorsFile {
   /// Returns the header's description of a tensor. Throws DataError suggesting the nearest name.
   const SafetensorsEntry& entry(const std::string& name) const;
 
-  /// Replaces the prefix `from` by `to` in the names of tensors, except if the new name is taken.
-  /// Returns whether a name has changed.
+  /// Replaces the prefix `from` of names by `to` unless that is taken. Returns whether any changed.
   bool rename(const std::string& from, const std::string& to);
 
   /// Reads a tensor into one of the same shape. Copies the elements if the dtypes are equal.
   /// Otherwise converts F32, BF16, F16, F64 and I64 to F32 or BF16, and I64 to I32 if every value
   /// fits. Throws DataError for other shapes or dtypes, IoError.
   void read(const std::string& name, const Tensor& into) const;
-  /// Reads part number `part` of a tensor that consists of several equal parts. Each part has the
-  /// same number of elements as `into`, whose shape may differ. Converts like read. Throws
-  /// DataError if the tensor is too short.
+  /// Reads part number `part` of a tensor that consists of equal parts, each with as many elements
+  /// as `into`. Converts like read. Throws DataError if the tensor is too short.
   void read_part(const std::string& name, std::int64_t part, const Tensor& into) const;
-  /// Reads consecutive elements in row-major order into `into`, beginning with element `first`.
-  /// `into` must have the file's dtype. Throws DataError if the tensor has another dtype or is too
-  /// short, IoError.
+  /// Reads consecutive elements in row-major order, from `first` on, into `into`, which must have
+  /// the file's dtype. Throws DataError for another dtype or if the tensor is too short, IoError.
   void read_elements(const std::string& name, std::int64_t first, const Tensor& into) const;
   /// Reads `bytes` of the tensor from `begin` on. Throws DataError if it does not exist, IoError.
   void read_bytes(const std::string& name, std::size_t begin, void* to, std::size_t bytes) const {
@@ -94,7 +91,6 @@ FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> t
 
 class OutputFile;
 
-/// The contents of the JSON header of a safetensors file.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  // sorted by offset
   std::map<std::string, std::string> metadata;

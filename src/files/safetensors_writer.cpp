@@ -10,7 +10,6 @@ namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-/// A tensor of the file to write.
 struct Piece {
   SafetensorsEntry entry;
   std::size_t element_bytes;
@@ -48,8 +47,7 @@ Piece piece_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
       .entry = entry, .element_bytes = elements == 0 ? 1 : entry.bytes / elements, .file = &file};
 }
 
-/// Returns whether `a` is before `b` in the file. Tensors with larger elements come first, so that
-/// every tensor is aligned; then the order is by name.
+/// Orders tensors by element size, largest first, so that all are aligned, and then by name.
 bool comes_before(const Piece& a, const Piece& b) {
   return a.element_bytes != b.element_bytes ? a.element_bytes > b.element_bytes
                                             : a.entry.name < b.entry.name;

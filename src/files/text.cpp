@@ -120,8 +120,7 @@ void append_decomposed(utf8proc_int32_t character, utf8proc_option_t options, Ch
   to.resize(before + static_cast<std::size_t>(count));
 }
 
-/// Sorts consecutive marks by class in O(n log n), because utf8proc_decompose swaps neighbors in
-/// quadratic time.
+/// Sorts marks by class in O(n log n); utf8proc_decompose's swaps of neighbors are quadratic.
 void sort_marks(Characters& characters) {
   const auto mark_class = [](utf8proc_int32_t character) {
     return utf8proc_get_property(character)->combining_class;
@@ -138,8 +137,7 @@ void sort_marks(Characters& characters) {
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
 constexpr char32_t kUnreadable = 0xFFFD;
 
-/// A format other than plain text, recognized by its first bytes. The words FILE and FILE.txt in
-/// `hint` stand for the path.
+/// A format other than plain text, by its first bytes. FILE and FILE.txt in `hint` are the path.
 struct Container {
   std::string_view begin;
   const char* what;

@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Longest prefix of a character in UTF-8 (RFC 3629: no overlong forms, no surrogates, at most
-/// U+10FFFF).
+/// Longest prefix of a UTF-8 character (RFC 3629: shortest form, no surrogates, up to U+10FFFF).
 struct Utf8Prefix {
   std::size_t bytes = 0;   // bytes of the prefix; 1 if no character begins here
   std::size_t length = 0;  // bytes of the whole character; 0 if none begins here
@@ -38,8 +37,7 @@ std::string well_formed_utf8(std::string_view text);
 /// Returns the number of bytes from `position` to the first valid code point, or the end.
 std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position);
 
-/// Unicode's normalization forms of composed characters: C, or KC, which also replaces compatible
-/// characters, for example ﬁ by fi.
+/// Unicode's normalization forms C and KC, which also replaces compatible characters (ﬁ by fi).
 enum class UnicodeForm { kC, kKC };
 
 /// Normalizes UTF-8 text. Takes O(n log n) time for any number of consecutive marks.
@@ -53,12 +51,10 @@ std::string_view trimmed(std::string_view text);
 /// Byte-order mark of a UTF-8 file that was saved on Windows.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-/// Throws DataError if `begin`, the first bytes of `path`, shows that it is not plain text:
-/// compressed data, a table, an archive, a Git LFS pointer, UTF-32. The message names the format
-/// and how to get the text.
+/// Throws DataError if `begin`, the first bytes of `path`, shows another format than plain text:
+/// compressed data, a table, an archive, a Git LFS pointer, UTF-32. Says how to get the text.
 void refuse_container(std::string_view begin, const std::filesystem::path& path);
-/// Calls refuse_container with the first bytes of the file at `path`. Use it for formats that no
-/// other reader supports.
+/// Calls refuse_container with the file's first bytes, for formats that no other reader supports.
 void refuse_container(const std::filesystem::path& path);
 
 /// Returns whether the bytes begin with the byte-order mark of UTF-16.

@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Changes the scores of a text's next token. A score of −∞ forbids a token. The text includes its
-/// prefix.
+/// Changes scores of a text's next token; −∞ forbids a token. The text includes its prefix.
 using ScoreRule = std::function<void(std::span<float> scores, std::span<const std::int32_t> text)>;
 
 /// Condition for continuing a search that has enough finished texts.
@@ -62,7 +61,6 @@ struct Seq2SeqSettings {
   BeamSettings search{};
   TokenConstraints rules{};
 
-  /// Sets the longest length of a text, including its start.
   void set_longest(std::int64_t tokens) { search.longest = rules.longest = tokens; }
 };
 

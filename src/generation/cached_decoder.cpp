@@ -44,9 +44,8 @@ std::vector<std::int32_t> without(std::span<const std::int32_t> text, std::int64
 
 constexpr std::int64_t kLongPart = 16;  // shortest part that is worth a copy of the state
 
-/// Returns the number of texts that fit in three quarters of the system's available memory. Limits
-/// texts on the CPU, whose pool can allocate more memory than exists. `make_one` makes a decoder
-/// for one text.
+/// Returns how many texts fit in three quarters of the available memory. Limits texts on the CPU,
+/// whose pool can allocate more memory than exists. `make_one` makes a decoder for one text.
 template <class MakeOne>
 std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
   const std::size_t available = machine_memory().available_bytes / 4 * 3;
@@ -125,8 +124,7 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   if (parts.drafted == 0 && tokens.size(1) > kLongPart) keep();
 }
 
-/// Keeps a copy of a state that cannot return to any token, for rejected drafts and shorter common
-/// prefixes.
+/// Keeps a copy of a state that cannot go back, for rejected drafts and shorter common prefixes.
 void CachedDecoder::keep() {
   const bool is_of_use = state_->can_keep() && !state_->can_rewind();
   if (is_of_use && state_->position() > 0) state_->keep(stream_);

@@ -37,7 +37,6 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pa
   }
 }
 
-/// Result of one batch.
 struct BatchLoss {
   double sum = 0, tokens = 0;
   PreferenceLoss::Measures preference{};

@@ -28,8 +28,7 @@ struct EvaluationShare {
   int index = 0, count = 1;
   /// Gathers the text of each rank, by index. Collective; called once.
   std::function<std::vector<std::string>(std::string_view)> gather{};
-  /// Whether passes are collective, so that each rank makes the same number of passes, on whole
-  /// batches.
+  /// Whether passes are collective, so that all ranks make equally many passes, on whole batches.
   bool in_step = false;
 };
 

@@ -6,8 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// Ends a stream of text before the first stop string. Holds back text that may begin a stop
-/// string.
+/// Ends a stream of text before the first stop string. Holds back text that may begin one.
 class StopStrings {
  public:
   /// Throws UsageError if a string is empty.

@@ -31,8 +31,7 @@ double sum_of_weights(const std::vector<Candidate>& candidates) {
   return sum;
 }
 
-/// Returns the most likely candidates in descending order, until there are `count` of them or their
-/// weights reach `weight`.
+/// Returns the likeliest candidates in descending order, up to `count` or a total of `weight`.
 std::vector<Candidate> take_likeliest(std::vector<Candidate> heap, std::size_t count,
                                       double weight) {
   std::make_heap(heap.begin(), heap.end(), less_likely);

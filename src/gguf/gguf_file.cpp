@@ -70,8 +70,7 @@ std::vector<T> array_value(const GgufFile& file, const std::string& key, const c
   refuse_kind(file, key, wanted);
 }
 
-/// Reads a GGUF file's header from the start, and never beyond the file's end. Throws DataError for
-/// contents outside the file.
+/// Reads a GGUF file's header, never beyond the file's end. Throws DataError for contents outside.
 class GgufHeaderReader {
  public:
   explicit GgufHeaderReader(const InputFile& file) : file_(file) {}
@@ -84,7 +83,6 @@ class GgufHeaderReader {
     read(&value, sizeof(T), what);
     return value;
   }
-  /// Reads a text of at most `most` bytes.
   std::string text(std::size_t most, const char* what);
   /// Reads a count of elements of at least `least` bytes each.
   std::uint64_t count(std::size_t least, const char* what);

@@ -12,8 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// Types of tensors, with ggml's numbers. All except f32, f16 and bf16 store blocks of a row's
-/// elements.
+/// Types of tensors, with ggml's numbers. All except f32, f16 and bf16 store blocks of a row.
 enum class GgufType : std::uint32_t {
   kF32 = 0,
   kF16 = 1,

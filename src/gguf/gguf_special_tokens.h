@@ -15,8 +15,7 @@ struct GgufSpecialTokens {
     std::string text{};
   };
   std::vector<Token> tokens{};
-  /// Tokens at which llama.cpp ends an answer, in order: tokens that keys name, and tokens with
-  /// common names.
+  /// Tokens at which llama.cpp ends an answer, in order: named by keys, then by common names.
   std::vector<std::int64_t> ends{};
 
   /// Returns the token with this role, or null if the file names none.

@@ -196,7 +196,6 @@ std::string text_of(const ExampleRows& examples, const RowCounts& counts, const 
                 units::fixed(100 * packing.fill, 1), " % filled");
 }
 
-/// Reports the detected format of the examples.
 void report_format(const ExampleRows& examples, const std::string& name,
                    const MessageHandler& report) {
   report(concat(name, ": ", examples.form()));

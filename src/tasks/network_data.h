@@ -19,12 +19,10 @@ class NetworkData {
   virtual ~NetworkData() = default;
   /// Returns a description for display: "drawn from the seed: falling bodies, 16 frames each".
   virtual std::string description() const = 0;
-  /// Returns the training examples.
   virtual DatasetPart training(const HybridTrainerConfig& config) const = 0;
   /// Returns the validation examples, disjoint from `training`.
   virtual DatasetPart validation(const HybridTrainerConfig& config) const = 0;
-  /// Returns the lowest mean loss that any network can reach on examples like
-  /// `validation`, if it can be computed.
+  /// Returns the lowest mean loss possible on examples like `validation`, if it can be computed.
   virtual std::optional<double> best_loss(const HybridTrainerConfig& /*config*/) const {
     return {};
   }
@@ -51,7 +49,6 @@ class NetworkData {
   virtual void write_files(const std::filesystem::path& /*run*/) const {}
 };
 
-/// Arguments to open a network's data.
 struct NetworkDataSource {
   const HybridTrainerConfig& config;
   std::filesystem::path data{};        // --data, or empty
@@ -95,8 +92,7 @@ std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const B
                                         const std::vector<IntegerRange>& ranges = {});
 
 /// Opens images with classes for a ViT. Throws UsageError without a row file; MissingInput;
-/// DataError if no row is usable or the model's folder processes images to another size than the
-/// model takes.
+/// DataError if no row is usable or the model's folder processes images to another size.
 std::unique_ptr<NetworkData> open_pictures(const NetworkDataSource& source);
 
 /// Opens windows of the table source.data, with the columns of data.columns. Throws UsageError

@@ -206,7 +206,6 @@ class NetworkTask final : public Task {
   std::optional<ModelFolder> base_;  // model with the initial weights
 };
 
-/// An interval of shares.
 struct ShareInterval {
   double low = 0, high = 0;
 };

@@ -125,7 +125,6 @@ void read_classes(const fs::path& folder, const std::function<void(const FilePar
   read.checksum = checksum_of(names);
 }
 
-/// Returns some of the names for a message.
 std::string names_of_classes(const std::vector<ClassLabel>& classes) {
   constexpr std::size_t kShown = 8;
   std::vector<std::string> names;

@@ -44,8 +44,7 @@ struct PictureRows : ReadRows {
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
                               const std::function<void(const FilePart&)>& check);
 
-/// Returns the class of a label, by name or number. Throws DataError unless exactly one class
-/// matches.
+/// Returns the class of a label, by name or number. Throws DataError unless exactly one matches.
 std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
 /// Returns the number that a label is or spells.
@@ -55,8 +54,7 @@ std::optional<std::int64_t> number_of(const PictureLabel& label);
 /// number has no name, or shares its name with another class.
 bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
-/// Returns a warning about names that differ only in blanks, case, leading zeros or Unicode form;
-/// "" if none do.
+/// Returns a warning about names that differ only in blanks, case, zeros or Unicode form, or "".
 std::string similar_classes_warning(const std::vector<ClassLabel>& classes);
 
 /// Returns the classes of rows for a new model: names in sorted order, or numbers up to the largest

@@ -8,7 +8,6 @@
 
 namespace hybrid_trainer {
 
-/// Result of a command.
 struct Findings {
   std::string text;          // for display, without a final newline
   boost::json::object json;  // for programs
@@ -40,8 +39,7 @@ struct RowsRequest {
   bool is_of_run() const { return !model.empty() && RunPaths{model.string()}.contains_run(); }
 };
 
-/// How to train and evaluate a kind of model, a language model or another network, and how to show
-/// its data.
+/// How to train and evaluate language models or other networks, and how to show their data.
 struct TaskKind {
   const char* unit;   // training unit: "tokens", "examples"
   bool in_sequences;  // a batch consists of sequences of units

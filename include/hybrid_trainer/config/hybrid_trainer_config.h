@@ -35,11 +35,9 @@ struct PartConfig {
   std::optional<std::int64_t> state_bits{};
 
   static constexpr auto kName = &PartConfig::pattern;
-  /// Returns whether the part's weights get adapters.
   bool is_adapted() const { return lora.value_or(0) > 0; }
   /// Returns whether the part's own weights are frozen.
   bool freezes() const { return is_adapted() || base.has_value(); }
-  /// Returns whether the part overrides keys of the group `optimizer`.
   bool has_optimizer() const { return optimizer || learning_rate || weight_decay || state_bits; }
   /// Returns whether the settings change the part's computation (see PartSettings).
   bool computes() const { return recompute || precision; }
@@ -198,30 +196,25 @@ struct HybridTrainerConfig {
   bool masks() const { return objective == "masked"; }
   /// Returns whether the loss compares pairs of answers.
   bool prefers() const { return objective == "dpo" || objective == "orpo"; }
-  /// Returns the number of token ids that the data may use: all, but a masked model reserves the
-  /// last one for the mask.
+  /// Returns the number of token ids for data: a masked model reserves the last one for the mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
-  /// Returns the mask settings if the objective is `masked`, else none. `words` is the size of the
-  /// data's vocabulary, if known. Random replacements have ids below `words` and within the model's
-  /// vocabulary.
+  /// Returns the mask settings of the objective `masked`, else none. `words` is the data's
+  /// vocabulary size, if known. Random replacements are below it and in the model's vocabulary.
   std::optional<MaskSettings> masking(std::optional<std::int64_t> words) const {
     if (!masks()) return {};
     const std::int64_t known = std::min(words.value_or(data_vocabulary()), data_vocabulary());
     return MaskSettings{mask_share, static_cast<std::int32_t>(data_vocabulary()),
                         static_cast<std::int32_t>(known)};
   }
-  /// Returns the device memory limit of a run; none without a limit.
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
-  /// Returns the placement of the optimizer state between updates, taking optimizer.paged into
-  /// account.
+  /// Returns the optimizer state's placement between updates, considering optimizer.paged.
   std::string optimizer_state_home() const;
   /// Returns whether a phase of the run, or a stage, uses this precision.
   bool computes_in(const std::string& precision) const;
-  /// Returns whether backward updates each weight as soon as its gradient is complete. Requires consumed
-  /// gradients, and no clipping, skipped updates (as in fp16) or predictions.
+  /// Returns whether backward updates each weight as soon as its gradient is complete. Requires
+  /// consumed gradients, and no clipping, skipped updates (as in fp16) or predictions.
   bool updates_at_once() const;
-  /// Returns whether checkpoint.every_minutes applies, which requires that results do not depend on
-  /// which steps are saved.
+  /// Returns whether checkpoint.every_minutes applies: results must not depend on the saved steps.
   bool saves_by_time() const;
 
   /// Returns every problem of every field as "path: got X, want Y"; empty if the config is valid.

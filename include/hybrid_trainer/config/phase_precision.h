@@ -20,9 +20,8 @@ struct AutomaticPrecision {
   std::string reason;  // for the user, on one line
 };
 
-/// Returns bf16 on CUDA. On a CPU, returns bf16 if the CPU has bf16 products and the model is at
-/// least 64 wide, else fp32. Depends only on the machine and the width of the model's matrices, not
-/// on a time measurement.
+/// Returns bf16 on CUDA, and on a CPU with bf16 products if the model is at least 64 wide, else
+/// fp32. Depends only on the machine and the width of the model's matrices, not on measured times.
 AutomaticPrecision automatic_precision(std::int64_t width, Device device);
 
 /// Precision of each phase, with every "auto" resolved. Saved, so that resumed runs do not change.

@@ -115,8 +115,7 @@ const std::vector<std::string>& precision_names();  // "fp32", "bf16", "fp16", "
 
 /// Precision of activations and products in each phase. Master weights and sums are always fp32.
 /// "auto" is bf16 if that is faster (automatic_precision), else fp32. The default of Correct is
-/// fp32, because Correct is short and decides whether a prediction is kept. JSON group
-/// `mixed_precision`.
+/// fp32, because Correct is short and decides on predictions. JSON group `mixed_precision`.
 struct MixedPrecisionConfig {
   std::string warmup = "auto";
   std::string full = "auto";
@@ -159,10 +158,9 @@ struct MixedPrecisionConfig {
 
 const std::vector<std::string>& stage_precision_names();  // "fp32", "bf16", "fp16", "fp8"
 
-/// Schedule stage at the start of a run, with a different batch, precision or Muon period, for
-/// example with short sequences or small batches. Missing fields are inherited from the
-/// configuration. After the last stage, the run uses the configuration's own batches. No stage may
-/// have larger ones. JSON list `stages`.
+/// Stage at the start of a run, with a different batch, precision or Muon period, such as short
+/// sequences. Missing fields are inherited from the configuration. Its batches are used after the
+/// last stage, and no stage may have larger ones. JSON list `stages`.
 struct StageConfig {
   double until = 0.5;
   std::optional<std::int64_t> sequence_length{};

@@ -8,18 +8,17 @@
 
 namespace hybrid_trainer {
 
-/// One batch of training data: named tensors of any dtype whose dimension 0 is the batch. The dataset
-/// and the model agree on the names.
+/// One batch of training data: named tensors of any dtype whose dimension 0 is the batch. The
+/// dataset and the model agree on the names.
 class Batch {
  public:
   Batch() = default;
-  /// `tokens_per_example` is 1 if an example is not a sequence. Throws Error if the tensors differ in
-  /// their number of examples.
+  /// `tokens_per_example` is 1 if an example is not a sequence. Throws Error if the tensors differ
+  /// in their number of examples.
   explicit Batch(std::vector<NamedTensor> tensors, std::int64_t tokens_per_example = 1);
 
-  /// Returns the tensor of this name. Throws Error, listing the names of the batch, if there is none.
+  /// Returns the tensor of this name. Throws Error, listing the batch's names, if there is none.
   const Tensor& at(std::string_view name) const;
-  /// Returns the tensor of this name, or null.
   const Tensor* find(std::string_view name) const;
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
 
@@ -31,15 +30,12 @@ class Batch {
   std::int64_t tokens() const { return size() * tokens_per_example_; }
 
   /// Returns the number of tokens that contribute to the loss; 0 means all. A micro-batch has its
-  /// share of the batch's number, so that the mean over equal micro-batches is the mean over the
-  /// batch.
+  /// share of the batch's number, so that the mean over equal micro-batches is the batch's mean.
   double targets() const { return targets_; }
   void set_targets(double count) { targets_ = count; }
-  /// Returns whether the sequence in each row continues the sequence in the same row of the
-  /// previous batch.
+  /// Returns whether each row continues the sequence of the same row in the previous batch.
   bool continues() const { return continues_; }
   void set_continues(bool continues) { continues_ = continues; }
-  /// Returns the divisor of the summed loss.
   double loss_divisor() const {
     return targets_ > 0 ? targets_ : static_cast<double>(size() * tokens_per_example_);
   }
@@ -58,8 +54,7 @@ class Batch {
   }
   /// Returns a view of the examples [begin, end).
   Batch examples(std::int64_t begin, std::int64_t end) const;
-  /// Returns whether both batches have the same number of targets, and tensors with the same names,
-  /// shapes and dtypes.
+  /// Returns whether both batches have equally many targets and the same names, shapes and dtypes.
   bool is_like(const Batch& other) const;
 
  private:
@@ -72,9 +67,9 @@ class Batch {
 /// Target id that the loss ignores.
 inline constexpr std::int32_t kNoTarget = -1;
 
-/// Makes a language-modeling batch: "tokens" and "targets" (B, T) i32; targets are the tokens shifted
-/// by one. Packed sequences also have "positions" (B, T) i32, the index of each token in its document,
-/// and may contain kNoTarget. Padded sequences also have "is_token" (B, T) i32, 0 for padding.
+/// Makes a language-modeling batch: "tokens" and "targets" (B, T) i32; targets are shifted by one.
+/// Packed sequences have "positions" (B, T) i32, each token's index in its document, and may
+/// contain kNoTarget. Padded sequences also have "is_token" (B, T) i32, 0 for padding.
 inline Batch token_batch(Tensor tokens, Tensor targets, Tensor positions = {}) {
   const std::int64_t length = tokens.size(1);
   std::vector<NamedTensor> tensors{{"tokens", std::move(tokens)}, {"targets", std::move(targets)}};
@@ -88,9 +83,8 @@ inline Batch empty_token_batch(const Shape& shape, bool has_positions, const Str
   return token_batch(tensor(), tensor(), has_positions ? tensor() : Tensor());
 }
 
-/// Makes an uninitialized batch of padded sequences. With `has_pairs`, it also has "halves" and
-/// "references": for each token, its half of the preference pair and its log-probability under the
-/// reference model.
+/// Makes an uninitialized batch of padded sequences. With `has_pairs`, it has "halves" and
+/// "references": each token's half of the pair and its reference log-probability.
 inline Batch empty_row_batch(const Shape& shape, bool has_pairs, const Stream& stream) {
   const Batch batch = empty_token_batch(shape, true, stream);
   std::vector<NamedTensor> tensors = batch.tensors();

@@ -10,8 +10,8 @@ enum class DeviceType { kCpu, kCuda };
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int index = 0;  // of the CUDA device, as `hybrid doctor` numbers them
-  /// A simulated device allocates addresses without memory and runs no kernels, to measure the memory
-  /// of a step in advance. It makes the same choices as the real device; every read returns zero.
+  /// A simulated device allocates addresses without memory and runs no kernels, to measure a step's
+  /// memory in advance. It makes the same choices as a real device; every read returns zero.
   bool simulated = false;
   bool operator==(const Device&) const = default;
 };
@@ -24,10 +24,9 @@ std::string hardware_name_of(Device device);
 /// Returns whether `name` is "cpu", "cuda", "cuda:N" or "auto", regardless of the machine.
 bool is_device_name(const std::string& name);
 
-/// Parses "cpu", "cuda", "cuda:N" or "auto" (CUDA if the build and the machine support it, else the
-/// CPU). Without N, the device number is `unnamed` modulo the number of devices. Throws ConfigError
-/// for any other name. Throws DeviceError, which names the missing part and the remedy, if there is
-/// no such device.
+/// Parses "cpu", "cuda", "cuda:N" or "auto" (CUDA if build and machine support it, else the CPU).
+/// Without N, the device number is `unnamed` modulo the number of devices. Throws ConfigError for
+/// other names, and DeviceError naming the missing part and a remedy if there is no such device.
 Device find_device(const std::string& name, int unnamed = 0);
 
 }  // namespace hybrid_trainer

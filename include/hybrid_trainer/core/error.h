@@ -19,14 +19,12 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
-/// Joins the parts with a separator.
 std::string join(const std::vector<std::string>& parts, const char* separator = ", ");
 
 /// Formats a measurement with five significant digits.
 std::string brief(double value);
 
-/// Process exit codes. The numbers follow sysexits.h, except kMemory, kDiverged and kInterrupted,
-/// which it lacks.
+/// Process exit codes, as in sysexits.h except for kMemory, kDiverged and kInterrupted.
 enum class ExitCode : int {
   kSuccess = 0,
   kUsage = 64,         // the command line is wrong
@@ -43,8 +41,7 @@ enum class ExitCode : int {
   kInterrupted = 130,  // stopped by Ctrl-C or SIGTERM after saving
 };
 
-/// Base class of all errors of this project. Messages state the value found, the value expected and
-/// the fix.
+/// Base class of all errors. Messages state the value found, the value expected and the fix.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -124,8 +121,7 @@ class OutOfMemory : public Error {
         shortage_(std::move(shortage)) {}
   std::size_t requested_bytes() const { return requested_bytes_; }
   std::size_t available_bytes() const { return available_bytes_; }
-  /// Returns the contents of the pool at the failed allocation (core/memory_pool.h); null if no
-  /// pool was involved.
+  /// Returns the pool's contents at the failed allocation (core/memory_pool.h); null without one.
   const std::shared_ptr<const MemoryShortage>& shortage() const { return shortage_; }
 
  private:

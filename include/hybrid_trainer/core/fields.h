@@ -22,8 +22,7 @@ struct MemorySize {
 
   /// Returns nullopt for invalid text or more than 2^62 bytes.
   static std::optional<MemorySize> parse(std::string_view text);
-  /// Returns whether the text has a unit or is 0. Callers check this because a bare "16" more
-  /// likely means GiB than bytes.
+  /// Returns whether the text has a unit or is 0: a bare "16" probably means GiB instead of bytes.
   static bool has_unit(std::string_view text);
   /// Returns the bytes, or nullopt if unset.
   std::optional<std::size_t> limit() const {
@@ -88,16 +87,14 @@ enum class OnResume {
   kStays,       // the run keeps the saved value and ignores the new one
 };
 
-/// Model family that a key belongs to, relative to the family of the struct that contains it. One
-/// struct has the keys of all families.
+/// Model family of a key, relative to its struct's family. One struct has the keys of all families.
 enum class KeyOwner {
   kOwn,      // the family of the struct
   kRelated,  // a related family: documented but not written
   kOther,    // another family: only read, so that its value can be checked
 };
 
-/// A letter in a text such as "mma", and the word that replaces it in a JSON list such as
-/// ["mamba2", "mamba2", "attention"].
+/// A letter of a text such as "ma", and its word in a JSON list such as ["mamba2", "attention"].
 struct LetterWord {
   char letter;
   std::string word;
@@ -116,11 +113,11 @@ enum class Question { kNone, kModel, kData, kLength, kSpeed, kMemory };
 ///               .on_resume(OnResume::kMayChange)
 ///               .needs("schedule.name", {"wsd"}));
 ///   }
-/// and JSON, command line, validation, warnings, help and docs/CONFIG.md derive from it. T is bool, an
-/// integer, double, std::string, MemorySize, std::vector<double>, an enum with enum_names(), a struct
-/// with visit_fields, a std::vector of structs of scalars, or a std::optional of a scalar, whose key is
-/// optional. A vector whose structs have a member pointer kName is a JSON object keyed by that member,
-/// which visit_fields omits.
+/// and JSON, command line, validation, warnings, help and docs/CONFIG.md derive from it. T is bool,
+/// an integer, double, std::string, MemorySize, std::vector<double>, an enum with enum_names(), a
+/// struct with visit_fields, a std::vector of structs of scalars, or a std::optional of a scalar,
+/// whose key is optional. A vector whose structs have a member pointer kName is a JSON object keyed
+/// by that member, which visit_fields omits.
 template <class T>
 struct Field {
   const char* name;
@@ -178,8 +175,7 @@ Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>
 Field(const char*, T&, const char*, Range, std::vector<std::string>) -> Field<T>;
 
-/// An enum with config names: `enum_names(E)` returns the names in order of value as a
-/// const std::vector<std::string>&.
+/// An enum whose names enum_names(E) returns in value order as const std::vector<std::string>&.
 template <class T>
 concept NamedEnum = std::is_enum_v<T> && requires(T value) {
   enum_names(value);
@@ -218,7 +214,6 @@ std::string range_problem(const std::string& path, double value, const Range& ra
 std::string choice_problem(const std::string& path, const std::string& value,
                            const std::vector<std::string>& choices);
 
-/// Returns the `name` of every row of a table.
 template <class Rows>
 std::vector<std::string> names_of(Rows&& rows) {
   std::vector<std::string> names;
@@ -241,8 +236,7 @@ void collect_value_problems(const std::string& at, const Value& value, const Ran
                             const std::vector<std::string>& choices,
                             std::vector<std::string>& problems);
 
-/// Appends the problems of all fields of `config` as "path: got VALUE, want RANGE", with names
-/// prefixed by `path`.
+/// Appends the fields' problems as "path: got VALUE, want RANGE", with names prefixed by `path`.
 template <FieldStruct T>
 void collect_range_problems(const T& config, const std::string& path,
                             std::vector<std::string>& problems);

@@ -65,34 +65,30 @@ class MemorySource {
  public:
   virtual ~MemorySource() = default;
   /// Allocates at least `bytes`. Host blocks are aligned to kCacheLine, from 4 KiB on to 4 KiB, and
-  /// from 2 MiB on to 2 MiB; device blocks are aligned to 256 bytes. Returns nullptr if out of
-  /// memory.
+  /// from 2 MiB on to 2 MiB; device blocks to 256 bytes. Returns nullptr if out of memory.
   virtual void* take(std::size_t bytes) noexcept = 0;
   virtual void give(void* data, std::size_t bytes) noexcept = 0;
-  /// Device of the memory.
   virtual Device device() const = 0;
   /// Returns whether CUDA copies to and from the memory are asynchronous.
   virtual bool pinned() const { return false; }
-  /// Copies between this memory and other host memory, bypassing the page cache. Returns false without
-  /// copying if a plain copy is as good. Thread-safe. Throws IoError.
+  /// Copies between this memory and other host memory, bypassing the page cache. Returns false
+  /// without copying if a plain copy is as good. Thread-safe. Throws IoError.
   virtual bool copy_out(void*, const void* /*own*/, std::size_t) { return false; }
   virtual bool copy_in(void* /*own*/, const void*, std::size_t) { return false; }
-  /// Returns whether allocation is slow or blocks the device, so that pools should allocate large slabs.
+  /// Returns whether allocation is slow or blocks the device, so pools should allocate large slabs.
   virtual bool prefers_slabs() const { return false; }
-  /// Returns whether each block must be allocated separately in its exact size and freed immediately, so that
-  /// a memory checker finds out-of-bounds accesses and uses after free.
+  /// Returns whether each block must be allocated separately in its exact size and freed
+  /// immediately, so that a memory checker finds out-of-bounds accesses and uses after free.
   virtual bool separates_blocks() const { return false; }
 };
 
 /// Returns a source of process memory. Blocks of 2 MiB and more are separate mappings.
 std::unique_ptr<MemorySource> system_memory();
-/// Returns a source of memory-mapped blocks of an unlinked file in `folder`. The system removes the
-/// file when the process ends. Each block reserves its disk space; aligned copies of 256 KiB and
-/// more use direct I/O if the file system supports it. Throws CannotCreate naming `key`, the config
-/// key of the folder.
+/// Returns a source of memory-mapped blocks of an unlinked file in `folder`. The file is removed
+/// when the process ends. Blocks reserve their disk space; aligned copies from 256 KiB on use
+/// direct I/O if the file system can. Throws CannotCreate naming `key`, the folder's config key.
 std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key);
-/// Returns a source of page-locked host memory, at most `limit_bytes`. Throws DeviceError without
-/// CUDA.
+/// Returns a source of pinned host memory, at most `limit_bytes`. Throws DeviceError without CUDA.
 std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes);
 /// Returns a source of addresses without memory, with the block sizes of the real device. `pinned`
 /// simulates the host memory of a machine with a CUDA device.
@@ -169,10 +165,10 @@ class Buffer {
   std::size_t slot_ = 0;  // slot of the block in the pool's records
 };
 
-/// A memory pool that counts bytes by kind, reuses freed blocks and can enforce a budget. On the CPU,
-/// "device memory" and the "host memory" used for offloading are two such pools. Blocks are aligned to
-/// 64 bytes; from 4 KiB on to 4 KiB, with sizes rounded up to whole pages; from 2 MiB on to 2 MiB. If
-/// the source prefers slabs, the pool splits slabs into blocks and coalesces freed ones. Thread-safe.
+/// A memory pool that counts bytes by kind, reuses freed blocks and can enforce a budget. On the
+/// CPU, "device memory" and the "host memory" for offloading are two pools. Blocks are aligned to
+/// 64 bytes; from 4 KiB on to 4 KiB, with sizes rounded up to whole pages; from 2 MiB on to 2 MiB.
+/// If the source prefers slabs, slabs are split into blocks and freed ones coalesced. Thread-safe.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// Live and cached bytes never exceed `budget_bytes`; nullopt means no limit.
@@ -194,8 +190,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   void reset_peaks();
   /// Returns cached blocks to the system, except slabs, since freeing them would block the device.
   void trim();
-  /// If the source prefers slabs, allocates one of at least this size, so that later allocations up to
-  /// that size do not reach the system. Throws OutOfMemory, naming `purpose`.
+  /// If the source prefers slabs, allocates one of at least this size, so that later allocations up
+  /// to that size do not reach the system. Throws OutOfMemory, naming `purpose`.
   void reserve(std::size_t bytes, const char* purpose);
   /// See MemorySource::copy_in. `block` points into a block of this pool.
   bool copy_in(void* block, const void* from, std::size_t bytes) const {

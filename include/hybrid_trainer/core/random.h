@@ -60,10 +60,9 @@ inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::ui
 /// Returns standard normal number i of the key (Box–Muller).
 float random_normal(const RandomKey& key, std::uint64_t i);
 
-/// Returns the position of element i in a random permutation of [0, count). Uses a Feistel network
-/// over an even number of bits, the smallest that can represent all positions, and repeats it until
-/// the result is below `count`: on average less than four times. Source: Black and Rogaway 2002,
-/// "Ciphers with arbitrary finite domains".
+/// Returns element i's position in a random permutation of [0, count). Repeats a Feistel network
+/// over the smallest even number of bits for `count` until the result is in range: on average less
+/// than four times. Source: Black & Rogaway 2002, "Ciphers with arbitrary finite domains".
 std::uint64_t random_permuted(const RandomKey& key, std::uint64_t i, std::uint64_t count);
 
 }  // namespace hybrid_trainer

@@ -24,8 +24,7 @@ struct State {
   const Tensor& tensor(const std::string& name) const;
 };
 
-/// Name prefix of batches in a run's state, saved for a prediction that awaits its decision. All ranks
-/// save the same batches.
+/// Name prefix of the batches saved for an undecided prediction. All ranks save the same batches.
 inline constexpr const char* kSavedBatches = "phases.batch";
 
 }  // namespace hybrid_trainer

@@ -10,17 +10,16 @@ namespace hybrid_trainer {
 class Event;
 class Profile;
 
-/// An ordered queue of work on one device and the pool for its tensors. Move-only. On the CPU, calls
-/// complete before they return. On CUDA, calls enqueue work; one stream runs in order, and events order
-/// work between streams. The pool reuses freed memory immediately: a tensor may be freed while work of
-/// the pool's stream still uses it, but not while another stream does.
+/// An ordered queue of work on one device and the pool for its tensors. Move-only. On the CPU,
+/// calls complete before they return. On CUDA, calls enqueue work; one stream runs in order, and
+/// events order work between streams. The pool reuses freed memory immediately: a tensor may be
+/// freed while work of the pool's stream still uses it, but not while another stream does.
 class Stream {
  public:
   /// Makes a stream on the device of the pool. Throws DeviceError.
   explicit Stream(std::shared_ptr<MemoryPool> pool);
   ~Stream();
-  /// Shares the queue of another stream, with a separate pool on the same device. `queue` must outlive
-  /// this stream.
+  /// Shares the queue of `queue`, which must outlive this stream; the pool is on the same device.
   Stream(const Stream& queue, std::shared_ptr<MemoryPool> pool);
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;
@@ -36,8 +35,7 @@ class Stream {
   /// Returns 4 KiB of pinned memory for small copies to and from the host; nullptr except on CUDA.
   void* mailbox() const { return mailbox_; }
   static constexpr std::size_t kMailboxBytes = 4096;
-  /// Profiles later work on the stream (src/core/profile.h); nullptr stops profiling. The profile must
-  /// outlive the work.
+  /// Profiles later work, which `profile` must outlive; nullptr stops it (src/core/profile.h).
   void set_profile(Profile* profile) { profile_ = profile; }
   Profile* profile() const { return profile_; }
 

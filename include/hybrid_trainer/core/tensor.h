@@ -40,17 +40,15 @@ class Tensor {
   /// Counts the whole block under another kind.
   void set_kind(MemoryKind kind) const { buffer_->set_kind(kind); }
   MemoryKind kind() const { return buffer_ ? buffer_->kind() : MemoryKind::kWorkspace; }
-  /// Returns the pool of the elements; null for an undefined tensor.
   std::shared_ptr<MemoryPool> pool() const { return buffer_ ? buffer_->pool() : nullptr; }
-  /// Returns the device of the elements; the CPU for an undefined tensor.
   Device device() const { return buffer_ ? buffer_->device() : Device{}; }
   /// Returns whether CUDA copies to and from the tensor are asynchronous.
   bool pinned() const { return buffer_ && buffer_->pinned(); }
 
   /// Returns a view with another shape. Throws ShapeMismatch if the number of elements differs.
   Tensor view(const Shape& shape) const;
-  /// Returns a matrix view that joins all dimensions but the last, which must not be 0. An undefined
-  /// tensor stays undefined.
+  /// Returns a matrix view that joins all dimensions but the last, which must not be 0. An
+  /// undefined tensor stays undefined.
   Tensor as_rows() const;
   /// Returns a view of the rows [begin, end) of dimension 0.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
@@ -85,9 +83,9 @@ class TensorIdentity {
   std::size_t bytes_;
 };
 
-/// Copies elements in stream order between tensors of equal shape and dtype, on one device or between a
-/// CUDA device and pinned host memory. Keep both unchanged until the copy is done. Throws Error if only
-/// a blocking copy is possible.
+/// Copies elements in stream order between tensors of equal shape and dtype, on one device or
+/// between a CUDA device and pinned host memory. Keep both unchanged until the copy is done. Throws
+/// Error if only a blocking copy is possible.
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream);
 /// Copies between any two memories; blocks until the copy is done.
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream);
@@ -98,8 +96,7 @@ void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream&
 void copy_in_this_thread(const Tensor& destination, const Tensor& source);
 void fill_zero(const Tensor& tensor, const Stream& stream);
 
-/// Returns the tensor if it is in host memory, else a host copy. Blocks until all enqueued work of the
-/// stream is done.
+/// Returns the tensor itself or a copy in host memory. Blocks until the stream's work is done.
 Tensor wait_for_host(const Tensor& tensor, const Stream& stream);
 /// Returns the tensor if it is on the stream's device, else a copy of the same kind on that device.
 Tensor wait_for_device(const Tensor& tensor, const Stream& stream);
@@ -109,18 +106,16 @@ class Prefetcher;
 /// How a computation accesses a tensor.
 enum class Use { kRead, kWrite, kChange };
 
-/// Provides a tensor in the stream's pool for one computation: either the tensor itself, or a copy
-/// of the same MemoryKind. The destructor writes a modified copy back. Copies are in stream order;
-/// on CUDA, copies of pageable memory block. An undefined tensor stays undefined. Constructor and
-/// destructor may throw IoError.
+/// Provides a tensor in the stream's pool: itself or a copy of the same MemoryKind, which the
+/// destructor writes back if modified. Copies are in stream order; on CUDA, copies of pageable
+/// memory block. An undefined tensor stays undefined. Constructor and destructor may throw IoError.
 class StagedTensor {
  public:
   /// Copies the tensor if it is not on the stream's device.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream)
       : StagedTensor(tensor, use, stream, tensor.device().type != stream.device().type) {}
-  /// Copies the tensor if `needs_copy` is set. With a prefetcher, the prefetcher makes the copy and
-  /// writes it back, and the destructor does not throw: a later call of the prefetcher throws the
-  /// error of the write.
+  /// Copies the tensor if `needs_copy` is set. A prefetcher makes the copy and writes it back; the
+  /// destructor then does not throw: a later call of the prefetcher throws the write's error.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool needs_copy,
                Prefetcher* prefetcher = nullptr);
   ~StagedTensor() noexcept(false);

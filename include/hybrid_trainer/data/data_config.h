@@ -19,8 +19,7 @@ struct MaskSettings {
   std::int32_t words = 0;  // size of the data's vocabulary
 };
 
-/// Returns the number of chosen tokens of a sequence. It is constant, so that all parts of a batch
-/// have equal weight.
+/// Returns the number of chosen tokens per sequence, constant so that batch parts weigh the same.
 std::int64_t masked_tokens(double share, std::int64_t length);
 
 /// Settings that determine how training examples are made from the data. JSON group `data`.

@@ -40,8 +40,7 @@ class ExampleMemory {
   /// Return an empty span if the batch has no tensor of this name.
   std::span<float> floats(std::string_view name) const { return part<float>(name); }
   std::span<std::int32_t> labels(std::string_view name) const { return part<std::int32_t>(name); }
-  /// Adds to the number of targets, which divides the batch's loss. If it is never called for a
-  /// batch, all tokens of the batch count.
+  /// Adds to the number of targets that divides the batch's loss. Without a call, all tokens count.
   void add_targets(std::int64_t count) const {
     batch_->set_targets(batch_->targets() + static_cast<double>(count));
   }
@@ -71,8 +70,7 @@ class Dataset {
   virtual Batch empty_batch(std::int64_t examples, const Stream& stream) const = 0;
   /// Writes an example. Thread-safe. Throws DataError, or IoError if the example cannot be read.
   virtual void write(std::int64_t number, const ExampleMemory& memory) const = 0;
-  /// Returns whether a batch may have rows without an example, for which `write` is called with
-  /// kPadding.
+  /// Returns whether a batch may have rows without an example, which `write` gets as kPadding.
   virtual bool pads() const { return false; }
   /// Returns the third word of the random keys that shuffle epochs.
   virtual std::uint64_t order_key() const { return 0; }
@@ -98,8 +96,7 @@ struct DatasetPart {
 
 /// Endless training batches. Each epoch visits each example once, in a new permutation. If a
 /// dataset that pads has fewer examples than a batch, each batch is an epoch, and its remaining
-/// rows are padding. Examples of an endless dataset come in the order of their numbers. The
-/// contents of batch i depend only on i.
+/// rows are padding. An endless dataset keeps its order. The contents of batch i depend only on i.
 class ShuffledBatches {
  public:
   struct Settings {
@@ -109,18 +106,16 @@ class ShuffledBatches {
     /// Shapes of the first batches of a run. In a stage with sequences of T / n tokens, each
     /// sequence of T tokens is split into n pieces, which n consecutive batches use.
     std::vector<BatchStage> stages{};
-    /// Replaces shuffling. Each row of a batch reads a separate part of the dataset in order.
-    /// Examples that do not fill all rows are unused.
+    /// Replaces shuffling: each row reads its part of the dataset in order; a remainder is unused.
     bool rows_continue = false;
   };
-  /// Throws DataError if rows_continue is set and the part has fewer examples than a batch has rows.
+  /// Throws DataError if rows_continue is set and the part has fewer examples than a batch.
   ShuffledBatches(DatasetPart part, const Settings& settings);
   /// Allocates memory for any of the batches from the stream's pool. Throws OutOfMemory.
   Batch empty_batch(const Stream& stream) const {
     return part_.dataset->empty_batch(settings_.batch_size, stream);
   }
-  /// Returns the number of complete epochs in the first `batches` batches; 0 if epochs are not
-  /// counted.
+  /// Returns how many epochs the first `batches` batches complete; 0 if epochs are not counted.
   std::int64_t epochs_in(std::int64_t batches) const;
   /// Writes batch `index` to `memory`, a batch of empty_batch, and returns it. A smaller batch is
   /// returned as a view of a part of `memory`. Thread-safe. Throws Error if the sequence length of
@@ -161,9 +156,8 @@ class OrderedBatches {
   Batch memory_;
 };
 
-/// Loads an endless sequence of training batches. The position of the loader is the number of
-/// batches taken from it. A background thread fills the next prefetch_depth batches while one is in
-/// use.
+/// Loads an endless sequence of training batches. The loader's position is the number of batches
+/// taken from it. A background thread fills the next prefetch_depth batches while one is in use.
 class BatchLoader {
  public:
   /// Allocates prefetch_depth + 1 empty batches from the stream's pool, and nothing later.
@@ -172,8 +166,7 @@ class BatchLoader {
 
   /// Returns the next batch; its memory is valid until the next call of next().
   Batch next();
-  /// Sets the number of batches taken. The next batch equals the batch at this position of an
-  /// uninterrupted run.
+  /// Sets the number of batches taken. The next batch is then as in an uninterrupted run.
   void seek(std::int64_t batch_index);
   const ShuffledBatches& source() const { return source_; }
 

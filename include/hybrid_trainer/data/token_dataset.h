@@ -48,8 +48,7 @@ class TokenShard {
   const std::filesystem::path& path() const { return file_.path(); }
   /// Copies the tokens [start, start + out.size()). Throws IoError, also if the file was truncated.
   void read(std::int64_t start, std::span<std::int32_t> out) const;
-  /// Reads and checks all tokens. Throws DataError with file, position and value of the first token
-  /// that is out of range.
+  /// Checks all tokens. Throws DataError with file, position and value of the first invalid one.
   void check_tokens(std::int64_t vocabulary_size) const;
 
  private:
@@ -74,13 +73,11 @@ struct DataInfo {
 };
 /// Writes data.json. Throws IoError.
 void write_data_info(const DataInfo& info, const std::filesystem::path& folder);
-/// Reads data.json. Returns none if it is absent. Throws MissingInput if there is no folder, and
-/// DataError.
+/// Reads data.json, if there is one. Throws MissingInput if there is no folder, and DataError.
 std::optional<DataInfo> read_data_info(const std::filesystem::path& folder);
 
 /// Tokens of one split of a data folder, in all its shards sorted by name. A folder without
-/// data.json must contain token files with "train" or "val" in their names, as in llm.c. A name
-/// that contains both is an error.
+/// data.json must contain token files with either "train" or "val" in their names, as in llm.c.
 class TokenDataset {
  public:
   /// Checks that every token is below `vocabulary_size` and the vocabulary size in data.json, if
@@ -89,8 +86,7 @@ class TokenDataset {
                std::optional<std::int64_t> vocabulary_size = {});
 
   std::int64_t tokens() const { return starts_.back(); }
-  /// Returns the vocabulary size from data.json, or else the constructor's argument; none if both
-  /// are unknown.
+  /// Returns the size in data.json, or else the constructor's argument; none if both are unknown.
   std::optional<std::int64_t> vocabulary_size() const { return vocabulary_size_; }
   const std::optional<DataInfo>& info() const { return info_; }
   const std::filesystem::path& folder() const { return folder_; }
@@ -125,9 +121,8 @@ class TokenWindows final : public Dataset {
   /// Divides N tokens into floor((N - T) / T) windows with shifts, which fit at every shift (at
   /// least 1 window), or floor((N - 1) / T) without. Throws DataError if N < T + 1.
   TokenWindows(const TokenDataset& tokens, const Settings& settings);
-  /// Makes windows without shifts, and a shorter one at the end, so that each token except the
-  /// first is a target once. A split shorter than a window becomes one window. Throws DataError if
-  /// the split has fewer than 2 tokens.
+  /// Makes windows without shifts and a shorter last one, which may be the only one, so that each
+  /// token except the first is a target once. Throws DataError for fewer than 2 tokens.
   static std::shared_ptr<const TokenWindows> for_evaluation(
       const TokenDataset& tokens, std::int64_t sequence_length,
       const std::optional<MaskSettings>& masks = {});

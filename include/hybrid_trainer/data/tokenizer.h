@@ -39,8 +39,7 @@ inline constexpr std::array kTokenizerFiles{"tokenizer.json",
                                             "generation_config.json"};
 using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
 
-/// Converts texts to token ids 0 … vocabulary_size - 1 and back. Texts are bytes, not necessarily
-/// UTF-8. Kinds:
+/// Converts texts (any bytes) to token ids 0 … vocabulary_size - 1 and back. Kinds:
 ///   bytes       the 256 byte values
 ///   characters  the distinct code points of a corpus in ascending order, then its bytes that are
 ///               not UTF-8
@@ -63,8 +62,7 @@ class Tokenizer {
   /// Returns the minimum number of rows of a model's embedding table. Only special tokens may have
   /// ids from this number on.
   virtual std::int64_t min_table_rows() const { return vocabulary_size(); }
-  /// Returns the id of the token that separates documents, if there is one. Only BPE tokenizers may
-  /// have one.
+  /// Returns the id of the token that separates documents, if any. Only BPE tokenizers have one.
   std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
   /// Returns whether a document that does not begin with a space is encoded as if it did, like a
   /// Hugging Face BPE with add_prefix_space. Its decoded text then begins with that space.
@@ -85,8 +83,7 @@ class Tokenizer {
                              ControlText control = ControlText::kAsText) const = 0;
   std::vector<std::int32_t> encode(std::string_view text,
                                    ControlText control = ControlText::kAsText) const;
-  /// Returns the ids of a document. They begin with template_start unless the text itself spells
-  /// these tokens.
+  /// Returns a document's ids, which begin with template_start unless the text spells these tokens.
   std::vector<std::int32_t> encode_document(std::string_view text, ControlText control) const;
   /// Returns the text of a document's tokens, with special tokens spelled out. The text of
   /// byte-level tokens may not be UTF-8; "ByteFallback" bytes that form no character become U+FFFD.
@@ -130,11 +127,9 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 /// Writes the files to a folder, which is created if necessary. Throws IoError.
 void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder);
-/// Returns whether the path is a folder with the files of a tokenizer, valid or not, or a GGUF
-/// file.
+/// Returns whether the path is a folder with a tokenizer's files, valid or not, or a GGUF file.
 bool contains_tokenizer(const std::filesystem::path& folder);
-/// Returns an error message for a folder without a tokenizer, with the folder's contents and a
-/// remedy.
+/// Returns an error message for a folder without a tokenizer, with its contents and a remedy.
 std::string missing_tokenizer_message(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

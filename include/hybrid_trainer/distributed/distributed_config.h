@@ -18,15 +18,13 @@ struct DistributedConfig {
   std::int64_t simulated_latency_microseconds = 0;
   std::string backend = "auto";
 
-  /// Returns `bucket_bytes`. If it is 0, returns 1/32 of the weights' bytes, between 1 MiB and 4
-  /// MiB: the last bucket overlaps with nothing, so it should be small, but each bucket has a fixed
-  /// cost.
+  /// Returns `bucket_bytes` or, if it is 0, 1/32 of the weights' bytes, between 1 MiB and 4 MiB:
+  /// the last bucket overlaps nothing, so it should be small, but each has a fixed cost.
   std::int64_t bucket_bytes_for(std::int64_t weight_bytes) const {
     constexpr std::int64_t kMin = 1 << 20, kMax = 4 << 20;
     return bucket_bytes > 0 ? bucket_bytes : std::clamp(weight_bytes / 32, kMin, kMax);
   }
-  /// Returns whether ranks compare their weights after this step. Never with zero 3, because then
-  /// no weight is on two ranks.
+  /// Returns whether ranks compare weights after this step; with zero 3, no weight is on two ranks.
   bool compares_weights(std::int64_t step, bool saves) const {
     return zero < 3 && (saves || (check_weights_every > 0 && step % check_weights_every == 0));
   }

@@ -30,11 +30,9 @@ struct RunPaths {
   bool contains_start() const;
 };
 
-/// Returns the id, in digits, of the process that last locked a run; "" if the lock's file does not
-/// contain it.
+/// Returns the id, in digits, of the process that last locked a run; "" if the file lacks it.
 std::string process_of_lock(const std::string& lock);
-/// Returns whether the process that last locked a run has certainly ended; false if unknown, for
-/// example on another machine.
+/// Returns whether the lock's last process has ended; false if unknown, as on another machine.
 bool holder_has_exited(const std::string& lock);
 
 /// Returns the paths of an existing run, for reading. Throws MissingInput if there is none.
@@ -42,9 +40,8 @@ RunPaths existing_run(const std::string& root);
 
 enum class RunMode { kNew, kResume };
 
-/// A run's folder, which is created if missing and locked during the object's lifetime. If nothing
-/// was written into the folder, the destructor removes a new folder, and leaves an existing one
-/// empty as before. Move-only.
+/// A run's folder, created if missing, and locked by this object. If nothing was written into it,
+/// the destructor removes a new folder and leaves an existing one empty. Move-only.
 class RunDirectory {
  public:
   /// Throws InUse, which names the process that has the lock. Throws CannotCreate if the folder

@@ -8,9 +8,8 @@ namespace hybrid_trainer {
 /// Copies tokens from a host array to the stream's device, as i32.
 Tensor device_tokens(std::span<const std::int32_t> tokens, const Shape& shape,
                      const Stream& stream);
-/// Returns the values as f32 on the device of `host`: copies in the pool of `host` (see
-/// make_host_pool), or `values` itself if no copy is needed. Blocks. A pinned pool that reuses
-/// memory avoids locking pages for each token.
+/// Returns `values` as f32 on the device of `host`, if necessary as a copy in its pool (see
+/// make_host_pool). Blocks. A pinned pool that reuses memory avoids locking pages for each token.
 Tensor host_f32(const Tensor& values, const Stream& host, const Stream& stream);
 
 /// Selects the visible part of a text that outgrows the context: the first tokens, which are pinned
@@ -68,11 +67,10 @@ class CachedDecoder {
     std::int64_t drafted = 0;  // number of drafted tokens at the end of the text
     std::int64_t pinned = 0;   // number of tokens at the beginning that are never dropped
   };
-  /// Processes a whole, nonempty text. Reuses the state of the prefix that it shares with the
-  /// previous text. Afterwards, logits(i) returns the logits after the text without its last
-  /// `drafted` − i tokens, for i from 0 to drafted. Drafted tokens cost little if reading the
-  /// weights limits the speed. On the CPU, logits of drafted tokens are bit-identical to processing
-  /// the tokens one by one. Throws OutOfMemory.
+  /// Processes a whole, nonempty text. Reuses the state of the prefix shared with the previous
+  /// text. Then logits(i) returns the logits after the text without its last `drafted` − i tokens,
+  /// 0 <= i <= drafted. Drafted tokens cost little if reading the weights limits the speed. On the
+  /// CPU, logits are bit-identical to processing the tokens one by one. Throws OutOfMemory.
   void see(std::span<const std::int32_t> text, const Parts& parts);
   void see(std::span<const std::int32_t> text) { see(text, Parts{}); }
   /// Returns one value per token of the vocabulary, valid until the next call of see.
@@ -102,8 +100,7 @@ class CachedDecoder {
 };
 
 /// Computes logits of several growing texts of different lengths. One pass over the weights adds a
-/// token to each text. A ContextWindow shortens texts that outgrow the context, as in
-/// CachedDecoder.
+/// token to each. A ContextWindow shortens texts that outgrow the context, as in CachedDecoder.
 class BatchDecoder {
  public:
   struct Next {
@@ -112,23 +109,20 @@ class BatchDecoder {
   };
 
   /// Allocates the memory of all texts. `room.tokens` is the maximum length of a text, limited to
-  /// the context. `dtype` is used for activations, products and caches. `model` and `stream` must
-  /// outlive this object. Throws OutOfMemory.
+  /// the context. Other arguments: see CachedDecoder. Throws OutOfMemory.
   BatchDecoder(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream);
 
   std::int64_t rows() const { return std::ssize(rows_); }
   /// Replaces the row's text with a whole text, not empty, whose first `pinned` tokens are never
   /// dropped. Throws Error for an invalid row or an empty text.
   void begin(std::int64_t row, std::span<const std::int32_t> text, std::int64_t pinned = 0);
-  /// Adds one token to the text of each given row. On the CPU the logits are bit-identical to
-  /// decoding each text alone. Throws Error, before it adds any token, if a row is invalid, has no
-  /// text or occurs twice.
+  /// Adds one token to each given row's text. On the CPU logits are bit-identical to separate
+  /// decoding. Throws Error before it adds any if a row is invalid, has no text or occurs twice.
   void add(std::span<const Next> tokens);
   /// Continues each row i from the state of row parents[i]; all parents must have the same length.
   /// Throws Error if the model's state does not support it.
   void branch(std::span<const std::int64_t> parents);
-  /// Returns the logits of the row's next token: one value per token of the vocabulary, valid until
-  /// the row changes.
+  /// Returns the logits of the row's next token, a value per token id, valid until the row changes.
   std::span<const float> logits(std::int64_t row) const {
     const Tensor& all = rows_[static_cast<std::size_t>(row)].logits;
     return {all.data<float>(), static_cast<std::size_t>(vocabulary())};

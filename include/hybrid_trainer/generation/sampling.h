@@ -22,12 +22,11 @@ struct SamplingSettings {
 /// Throws UsageError that names every setting out of range, if there is any.
 void check(const SamplingSettings& settings);
 
-/// Samples a token from logits (V). Of equally good tokens, the one with the smallest id wins.
-/// `text` is the text so far; its tokens must be below V. The result depends only on the arguments:
-/// each token has a random number from (seed, position, token), so that models with similar logits
-/// mostly sample the same token, as speculative decoding requires. Throws DataError if a logit is
-/// NaN or +infinity. Source: the Gumbel-max trick, here with exponential times (Maddison et al.
-/// 2014, "A* sampling").
+/// Samples a token from logits (V). Of equally good tokens, the smallest id wins. `text` is the
+/// text so far, with tokens below V. The result depends only on the arguments: each token has a
+/// random number from (seed, position, token), so that models with similar logits mostly sample the
+/// same token, as speculative decoding requires. Throws DataError if a logit is NaN or +infinity.
+/// Source: the Gumbel-max trick, here with exponential times (Maddison et al. 2014, "A* sampling").
 std::int32_t sample_token(std::span<const float> logits, const SamplingSettings& settings,
                           std::uint64_t position, std::span<const std::int32_t> text = {});
 
@@ -51,8 +50,7 @@ struct TokenConstraints {
     return first || last || !suppressed.empty() || !suppressed_first.empty() ||
            repetition_penalty != 1 || least > 0 || min_new_tokens > 0 || no_repeat_ngram > 0;
   }
-  /// Sets the scores of forbidden tokens to −∞. If a token is forced, its score becomes 0 and all
-  /// others −∞.
+  /// Sets the scores of forbidden tokens to −∞; a forced token gets 0 and all others −∞.
   void apply(std::span<float> scores, std::span<const std::int32_t> text) const;
 };
 

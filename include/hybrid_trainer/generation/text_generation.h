@@ -38,11 +38,10 @@ class DraftLength {
 
 /// Speculative decoding: a small model drafts tokens, the main model processes them together, and a
 /// drafted token is accepted if the main model samples the same one. Tokens depend only on logits,
-/// seed and position, so drafts never change the text; good drafts make it faster. DraftLength
-/// chooses the number of drafted tokens unless it is given. Source: Leviathan et al. 2023, "Fast
-/// inference from transformers via speculative decoding"; sampling with the same random numbers in
-/// both models: Daliri et al. 2024, "Coupling without communication and drafter-invariant
-/// speculative decoding".
+/// seed and position, so drafts change only the speed. DraftLength chooses the number of drafted
+/// tokens unless it is given. Source: Leviathan et al. 2023, "Fast inference from transformers via
+/// speculative decoding"; sampling with the same random numbers in both models: Daliri et al. 2024,
+/// "Coupling without communication and drafter-invariant speculative decoding".
 class DraftModel {
  public:
   /// `model` must have the main model's tokens. `model` and `stream` must outlive this object.
@@ -70,8 +69,7 @@ class DraftModel {
 /// Splits a stream of bytes into pieces of whole UTF-8 characters. Invalid bytes become U+FFFD.
 class Utf8Assembler {
  public:
-  /// Returns the characters that these bytes complete. Keeps an incomplete character for the next
-  /// call.
+  /// Returns the characters that these bytes complete. Keeps an incomplete one for the next call.
   std::string add(std::string_view bytes);
   /// Returns U+FFFD if the text ends within a character.
   std::string rest();
@@ -108,9 +106,8 @@ struct GenerationResult {
   }
 };
 
-/// Tokenizes a prompt (see Tokenizer::encode_document). An empty prompt without a template becomes
-/// the end-of-text token or, if the tokenizer has none, a newline. Throws DataError if the
-/// tokenizer lacks a character.
+/// Tokenizes a prompt (Tokenizer::encode_document). An empty one without a template becomes
+/// end_of_text() or, if there is none, a newline. Throws DataError for unsupported characters.
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt,
                                         ControlText control = ControlText::kAsTokens);
 

@@ -45,8 +45,7 @@ struct BlockPattern {
   }
 
  private:
-  /// Returns the block selected from a part of the `others` blocks between the global and local
-  /// ones.
+  /// Returns the block selected from a part of the `others` blocks between global and local ones.
   constexpr std::int32_t drawn_of(std::int32_t head, std::int32_t i, std::int32_t part,
                                   std::int32_t others) const {
     const std::int32_t begin = (part * others + random - 1) / random,
@@ -80,16 +79,15 @@ struct RotatedHeads {
 
 /// Rotates the first R channels of the leading heads of each row of x in place (RoPE). Pairs
 /// channel u of the first half of R with v of the second: (u, v) becomes (u·c − v·s, v·c + u·s)
-/// with cosine c and sine s of the row's position. kBackward uses −s; applied to the output's
-/// gradient, it gives the gradient of x. x: (B, T, any) f32 or bf16; positions: (B, T) i32, or
-/// undefined for first_position, first_position + 1, …; table: (max T, R) f32, cosines in the first
-/// half of a row, sines in the second. Computes in f32 and rounds once. Source: Su et al. 2021, in
-/// the pairing of transformers.
+/// with cosine c and sine s of the row's position. kBackward uses −s, to turn the output's gradient
+/// into x's gradient. x: (B, T, any) f32 or bf16; positions: (B, T) i32, or undefined for
+/// first_position, first_position + 1, …; table: (max T, R) f32, a row's cosines, then its sines.
+/// Computes in f32 and rounds once. Source: Su et al. 2021, in the pairing of transformers.
 void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64_t first_position,
             const Tensor& positions, Rotation rotation, const Stream& stream);
 
-/// Attention settings: H query heads and K key/value heads, with query head h reading key/value head
-/// ⌊h/(H/K)⌋ (Ainslie et al. 2023, "GQA"), the mask, and the transformation of scores.
+/// Attention settings: H query heads and K key/value heads, with query head h reading key/value
+/// head ⌊h/(H/K)⌋ (Ainslie et al. 2023, "GQA"), the mask, and the transformation of scores.
 struct AttentionSpec {
   AttentionSpec(int all) : queries(all), keys(all) {}  // H = K
   AttentionSpec(int query_heads, int kv_heads) : queries(query_heads), keys(kv_heads) {}
@@ -101,17 +99,16 @@ struct AttentionSpec {
   /// Queries also attend to later keys, within a window of the same size.
   bool bidirectional = false;
   BlockPattern pattern{};  // further restricts the keys; causal only
-  /// Attention sinks (H) f32: e^sink is added to each query's sum of e^score, like a key with value 0
-  /// (gpt-oss). Undefined: none.
+  /// Attention sinks (H) f32: e^sink is added to each query's sum of e^score, like a key with value
+  /// 0 (gpt-oss). Undefined: none.
   Tensor sinks{};
   AttentionSpec with_sinks(const Tensor& values) const {
     AttentionSpec spec = *this;
     spec.sinks = values;
     return spec;
   }
-  /// Relative position bias (H, 2·R − 1) f32, R >= T: element R − 1 + j − i is added to the scaled score
-  /// of query i and key j, before the cap (Raffel et al. 2020, "T5"). Undefined: none. Not supported by
-  /// cross attention.
+  /// Relative bias (H, 2·R − 1) f32, R >= T: adds element R − 1 + j − i to query i's scaled score
+  /// for key j, before the cap (Raffel et al. 2020). Undefined: none. Self-attention only.
   Tensor bias{};
   AttentionSpec with_bias(const Tensor& values) const {
     AttentionSpec spec = *this;
@@ -140,21 +137,20 @@ double visible_keys(const AttentionSpec& spec, std::int64_t time);
 void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                        const Tensor& positions, AttentionSpec spec, const Stream& stream);
 
-/// dqkv = the gradient of qkv. dy, y: shaped like y of forward; log_sum_exp: from forward. Recomputes
-/// the attention weights block by block. Sums in a fixed order. Source: Dao et al. 2022, algorithm 4.
+/// dqkv = the gradient of qkv. dy, y: like forward's y; log_sum_exp: from forward. Recomputes
+/// attention weights by block. Sums in a fixed order. Source: Dao et al. 2022, algorithm 4.
 void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
                         AttentionSpec spec, const Stream& stream);
 
-/// dsinks (+)= the gradient of spec.sinks, (H) f32: −Σ e^(sink − log_sum_exp)·⟨dy, y⟩ per head, summed
-/// over sequences and queries in a fixed order. Other arguments: see attention_backward.
+/// dsinks (+)= the gradient of spec.sinks, (H) f32: −Σ e^(sink − log_sum_exp)·⟨dy, y⟩ per head,
+/// summed over sequences and queries in a fixed order. Other arguments: see attention_backward.
 void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
                               const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
                               const Stream& stream);
 
-/// dbias (+)= the gradient of spec.bias, (H, 2·R − 1) f32: gradients of scores summed along diagonals in
-/// a fixed order. Recomputes the scores; needs B·H·(2·R − 1) floats of workspace. Other arguments: see
-/// attention_backward.
+/// dbias (+)= the gradient of spec.bias: the scores' gradients summed along diagonals in a fixed
+/// order. Recomputes the scores; needs B·H·(2·R − 1) floats of workspace. See attention_backward.
 void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tensor& dy,
                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                              const Tensor& positions, AttentionSpec spec, const Stream& stream);
@@ -178,16 +174,15 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
 /// array is stored. q: (B, T, H·head_size) f32 or bf16. kv: (B, S, 2·K·head_size); a row contains
 /// all keys, then all values, head k at k·head_size. lengths: (B) i32, number of keys per example,
 /// or undefined for S each. Throws ShapeMismatch if a length is not in [0, S]; CUDA does not check
-/// this. A query without keys yields 0. y: shaped like q. log_sum_exp: (B, H, T) f32, for backward;
-/// undefined if it is not wanted. spec: only heads, scale and cap; throws Error for windows,
-/// patterns and sinks. Supports any T, S and head size; CUDA throws Error for head sizes above 256.
-/// Accumulates in f32.
+/// this. A query without keys yields 0. y: shaped like q. log_sum_exp: see attention_forward. spec:
+/// only heads, scale and cap; throws Error for windows, patterns and sinks. Supports any T, S and
+/// head size; CUDA throws Error for head sizes above 256. Accumulates in f32.
 void cross_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
                              const Tensor& kv, const Tensor& lengths, AttentionSpec spec,
                              const Stream& stream);
 
-/// dq, dkv = the gradients of q and kv, 0 for keys beyond an example's length. dy, y: shaped like y of
-/// forward; log_sum_exp: from forward. Sums in a fixed order.
+/// dq, dkv = the gradients of q and kv, 0 for keys beyond an example's length. dy, y: shaped like y
+/// of forward; log_sum_exp: from forward. Sums in a fixed order.
 void cross_attention_backward(const Tensor& dq, const Tensor& dkv, const Tensor& dy,
                               const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
                               const Tensor& kv, const Tensor& lengths, AttentionSpec spec,

@@ -40,7 +40,6 @@ Shape window_outputs(const Shape& x, const Window& window, std::int64_t channels
 void convolution_forward(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
                          const Window& window, std::int64_t groups, const Stream& stream);
 
-/// dx = the gradient of x.
 void convolution_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& weight,
                                 const Window& window, std::int64_t groups, const Stream& stream);
 
@@ -49,8 +48,8 @@ void convolution_backward_weight(const Tensor& dweight, const Tensor& dy, const 
                                  const Window& window, std::int64_t groups, GradientMode mode,
                                  const Stream& stream);
 
-// Average and max pooling over one to three spatial dimensions, channels last. x: (B, D1..Dn, C), y:
-// (B, O1..On, C) (see window_outputs), f32 or bf16, of one dtype. Padding is at most half the kernel.
+// Mean and max pooling over one to three spatial dimensions, channels last. x: (B, D1..Dn, C), y:
+// (B, O1..On, C) (window_outputs), f32 or bf16, of one dtype. Padding is at most half the kernel.
 
 /// Divisor of average pooling.
 enum class Divisor {
@@ -78,8 +77,8 @@ enum class Interpolation {
   kLinear,   // PyTorch's align_corners=False
 };
 
-/// y = x upsampled by integer `factors` >= 1. x: (B, D1..Dn, C), n from 1 to 3; y: (B, f1·D1..fn·Dn, C),
-/// f32 or bf16, of one dtype. Accumulates in f32.
+/// y = x upsampled by integer `factors` >= 1. x: (B, D1..Dn, C), n from 1 to 3; y: (B,
+/// f1·D1..fn·Dn, C), f32 or bf16, of one dtype. Accumulates in f32.
 void upsampling_forward(const Tensor& y, const Tensor& x, const SpatialSizes& factors,
                         Interpolation interpolation, const Stream& stream);
 /// dx = the gradient of x, overwritten.
@@ -95,31 +94,30 @@ struct ConvolutionSpec {
 };
 inline constexpr std::int64_t kMaxTaps = 16;
 
-/// Depthwise convolution along tokens: y[t, c] = silu(bias[c] + Σ_τ weight[c, τ]·
-/// x[t − K + 1 + ahead + τ, first + c]). x: (B, T, any), read in columns [first, first + C); y:
-/// (B, T, C); both f32 or bf16, of one dtype. weight: (C, K) f32, K at most kMaxTaps; bias: (C) f32 or
-/// undefined. before: (B, K − 1 − ahead, C) of x's dtype, the rows before the first; undefined: zeros.
+/// Depthwise convolution along tokens: y[t, c] = silu(bias[c] + Σ_τ weight[c, τ]· x[t − K + 1 +
+/// ahead + τ, first + c]). x: (B, T, any), read in columns [first, first + C); y: (B, T, C); both
+/// f32 or bf16, of one dtype. weight: (C, K) f32, K at most kMaxTaps; bias: (C) f32 or undefined.
+/// before: (B, K − 1 − ahead, C) of x's dtype, the rows before the first; undefined: zeros.
 /// positions: (B, T) i32, the index of each token in its document; undefined: one document per
-/// sequence. A tap reads only tokens of its document, which extends into `before` if the position of
-/// the first token is not 0. Accumulates in f32.
+/// sequence. A tap reads only tokens of its document, which extends into `before` if the position
+/// of the first token is not 0. Accumulates in f32.
 void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t first,
                                 const Tensor& weight, const Tensor& bias, const Tensor& before,
                                 const Tensor& positions, ConvolutionSpec spec,
                                 const Stream& stream);
 
-/// Writes the gradient of x's columns [first, first + C) to the same columns of dx, and leaves its
-/// other columns unchanged. Writes the gradients of weight and bias to dweight and dbias, or adds
-/// them (`mode`), in f32 and in a fixed order. Writes the gradient of `before` to dbefore. dweight,
-/// dbias and dbefore may be undefined if they are not wanted. Recomputes the sum before SiLU.
+/// Writes the gradient of x's columns [first, first + C) to these columns of dx; others are
+/// unchanged. dweight, dbias (+)= the gradients of weight and bias, in f32 and in a fixed order;
+/// dbefore = the gradient of `before`; each may be undefined. Recomputes the sum before SiLU.
 void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                                  GradientMode mode, const Tensor& dbefore, const Tensor& dy,
                                  const Tensor& x, std::int64_t first, const Tensor& weight,
                                  const Tensor& bias, const Tensor& before, const Tensor& positions,
                                  ConvolutionSpec spec, const Stream& stream);
 
-/// Causal decoding step for one token of each of N texts. x: (N, any), y: (N, C), state: (texts, K − 1,
-/// C) of x's dtype, the last rows of each text, which the call advances. texts: (N) i32, each text at
-/// most once (unchecked). The bits of a row do not depend on other rows.
+/// Causal decoding step for one token of each of N texts. x: (N, any), y: (N, C), state: (texts, K
+/// − 1, C) of x's dtype, the last rows of each text, which the call advances. texts: (N) i32, each
+/// text at most once (unchecked). The bits of a row do not depend on other rows.
 void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor& x,
                              std::int64_t first, const Tensor& weight, const Tensor& bias,
                              const Tensor& texts, ConvolutionSpec spec, const Stream& stream);

@@ -9,8 +9,7 @@ namespace hybrid_trainer::kernels {
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
 /// y = a·x. May alias. f32 or bf16.
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
-/// y = x/(√squares + floor). The kernel reads `squares`, (1) f64 on the stream's device, when it runs.
-/// May alias. f32.
+/// y = x/(√squares + floor). f32, may alias. `squares`: (1) f64 on the device, read by the kernel.
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
                const Stream& stream);
 /// y = from + a·direction; y may alias either. f32 or bf16.
@@ -54,8 +53,7 @@ struct DropoutNumbers {
   RandomKey key{};
   /// Index of the random number of x's first element; above 0 for a part of a larger tensor.
   std::uint64_t first = 0;
-  /// (2) i32 on the stream's device, low word first, or undefined. Replaces key.step; the kernel
-  /// reads it when it runs.
+  /// (2) i32 on the device, low word first, read by the kernel in place of key.step; or undefined.
   Tensor step_words{};
   /// Row r of x is row n of the larger tensor: n = rows[r], or r if `rows` is undefined. If run >
   /// 0, it is row n / run · stride + n % run instead.
@@ -82,16 +80,14 @@ void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind,
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ActivationKind kind,
                          const Stream& stream);
 
-/// Clamped gate of gpt-oss: y = (up' + 1)·gate'·σ(sharpness·gate') with gate' = min(gate, limit) and up'
-/// = up clamped to ±limit. Source: OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model card", and its
-/// reference program.
+/// Clamped gate: y = (up' + 1)·gate'·σ(sharpness·gate'), gate' = min(gate, limit), up' = up clamped
+/// to ±limit. Source: OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model card" and program.
 struct ClampedGate {
   float limit = 7;
   float sharpness = 1.702f;
 };
 
-/// Computes y = gate(x). x: (N, 2·F), with F gates, then F ups in each row; y: (N, F); f32 or bf16.
-/// NaN stays NaN.
+/// y = gate(x). x: (N, 2·F), F gates, then F ups per row; y: (N, F); f32 or bf16. NaN stays NaN.
 void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
                           const Stream& stream);
 /// dx = the gradient of x, 0 for clamped elements; may alias x.

@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Rows sorted by group, for example by expert (see Routing). Matrix i of a call applies to the rows
-/// [offsets[first + i], offsets[first + i + 1]). Other rows are not accessed.
+/// Rows sorted by group, for example by expert (see Routing). Matrix i of a call applies to the
+/// rows [offsets[first + i], offsets[first + i + 1]). Other rows are not accessed.
 struct GroupedRows {
   Tensor offsets;          // (groups + 1) i32, on the stream's device
   std::int64_t first = 0;  // group of the call's first matrix
@@ -16,16 +16,14 @@ struct GroupedRows {
 
 // Results are bit-identical for any division of the groups among calls.
 
-/// y = x·wᵀ + bias for the rows of each group; kAccumulate adds to y. x: (R, I), y: (R, O), w: one
-/// (O, I) per group; f32 or bf16, of one dtype. biases: one (O) f32 per group, or empty.
-/// Accumulates in f32. On the CPU, if a group has at most kFewRows rows, the bits of a row do not
-/// depend on other rows.
+/// y (+)= x·wᵀ + bias in each group. x: (R, I), y: (R, O), w: one (O, I) per group; f32 or bf16, of
+/// one dtype. biases: one (O) f32 per group, or empty. Accumulates in f32. On the CPU, if a group
+/// has at most kFewRows rows, the bits of a row do not depend on other rows.
 void grouped_forward(const Tensor& y, const Tensor& x, const GroupedRows& rows,
                      std::span<const Tensor> w, std::span<const Tensor> biases, GradientMode mode,
                      const Stream& stream);
 
-/// dx = dy·w for the rows of each group; kAccumulate adds to dx. dy: (R, O); w: one (O, I) per
-/// group; dx: (R, I); all of one dtype.
+/// dx (+)= dy·w in each group. dy: (R, O); w: one (O, I) per group; dx: (R, I); all of one dtype.
 void grouped_backward_input(const Tensor& dx, const Tensor& dy, const GroupedRows& rows,
                             std::span<const Tensor> w, GradientMode mode, const Stream& stream);
 
@@ -58,8 +56,8 @@ struct RoutingSpec {
   RoutingRule rule = RoutingRule::kSoftmaxOfChosen;
   float scale = 1;         // of the weights
   bool normalized = true;  // see kSigmoid
-  /// kSigmoid selects experts from the best `chosen_groups` of `groups` equal groups. The score of a
-  /// group is the sum of its two best experts.
+  /// kSigmoid selects experts from the best `chosen_groups` of `groups` equal groups. The score of
+  /// a group is the sum of its two best experts.
   std::int64_t groups = 1, chosen_groups = 1;
 };
 
@@ -74,14 +72,12 @@ struct Routing {
   /// (N) i32, 0 for padding, which is routed but excluded from losses, statistics and flips.
   /// Undefined if there is no padding. route() does not write it.
   Tensor is_token{};
-  /// Makes a routing with uninitialized tensors.
   static Routing empty(std::int64_t tokens, const RoutingSpec& spec, const Stream& stream);
 };
 
-/// Fills a routing. logits: (N, E) f32 or bf16. selection_bias: (E) f32, added to the scores for the
-/// selection but not to the weights, or undefined. Softmax in f32. NaN logits make weights NaN; indices
-/// stay in bounds. Sources: Shazeer et al. 2017; kSigmoid and the bias: DeepSeek-AI 2024,
-/// "DeepSeek-V3", section 2.1.2.
+/// Fills a routing. logits: (N, E) f32 or bf16. selection_bias: (E) f32 or undefined, added to the
+/// scores only for the selection. Softmax in f32. NaN logits give NaN weights and valid indices.
+/// Sources: Shazeer et al. 2017; kSigmoid and bias: DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2.
 void route(const Routing& routing, const Tensor& logits, const Tensor& selection_bias,
            const RoutingSpec& spec, const Stream& stream);
 
@@ -109,9 +105,8 @@ inline constexpr std::int64_t routing_numbers(std::int64_t experts) { return 2 *
 void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing& routing,
                         const Stream& stream);
 
-/// bias_e += rate·sign(mean load − load of expert e), f32 (E). The loads are the first E numbers of each
-/// row of `counts`, f64 (ranks, at least E), summed over its rows. Source: Wang et al. 2024,
-/// arXiv 2408.15664.
+/// bias_e += rate·sign(mean load − load of expert e), f32 (E). Loads are the first E columns of
+/// `counts`, f64 (ranks, >= E), summed over rows. Source: Wang et al. 2024, arXiv 2408.15664.
 void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate,
                          const Stream& stream);
 
@@ -125,8 +120,8 @@ void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing,
                    const Stream& stream);
 
 /// y[t] = residual[t] + Σ_j weights[t, j]·rows[places[t, j]], summed in f32 in the order of j.
-/// weights: (N, k) f32, or undefined for 1; residual: (N, C) or undefined, may be y. y: (N, C), rows:
-/// (R, C), f32 or bf16.
+/// weights: (N, k) f32, or undefined for 1; residual: (N, C) or undefined, may be y. y: (N, C),
+/// rows: (R, C), f32 or bf16.
 void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                   const Tensor& residual, const Routing& routing, const Stream& stream);
 

@@ -36,9 +36,9 @@ struct DiagonalBlock {
 /// depend on the number of threads. Source: Ambikasaran and Darve 2013.
 class Hodlr {
  public:
-  /// Reads O(N·r·log N) entries by adaptive cross approximation, checks random rows and columns, and
-  /// truncates each block by its singular values. May miss isolated entries among zeros. Throws Error if
-  /// size, leaf or tolerance is not positive or an entry is not finite.
+  /// Reads O(N·r·log N) entries by adaptive cross approximation, checks random rows and columns,
+  /// and truncates each block by its singular values. May miss isolated entries among zeros. Throws
+  /// Error if size, leaf or tolerance is not positive or an entry is not finite.
   Hodlr(std::int64_t size, const MatrixEntry& entry, const HodlrSpec& spec = {});
 
   std::int64_t size() const { return size_; }
@@ -46,8 +46,7 @@ class Hodlr {
   std::size_t bytes() const;        // of all numbers
   std::size_t dense_bytes() const;  // of N² f64
 
-  /// Computes y = A·x, or Aᵀ·x, for one or more consecutive vectors of N numbers. Throws
-  /// ShapeMismatch.
+  /// Writes A·x or Aᵀ·x to y for one or more consecutive vectors of N. Throws ShapeMismatch.
   void multiply(std::span<double> y, std::span<const double> x, Transpose transpose) const;
   /// Returns the gradients of all numbers that A stores, in the layout of A, for y = A·x with
   /// gradient dy. The gradient of x is multiply(dy, kYes).

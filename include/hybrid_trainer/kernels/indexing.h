@@ -17,8 +17,7 @@ void copy_columns(const Columns& to, const Columns& from, std::int64_t count, co
 /// Adds the first `count` columns of `from` to `to`. f32 or bf16; see copy_columns.
 void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream);
 
-/// y = x·σ(gate). x, y: (N, C), may alias; gate: C columns of a matrix of N rows; f32 or bf16, of one
-/// dtype.
+/// y = x·σ(gate). x, y: (N, C), may alias; gate: C columns of N rows; f32 or bf16, of one dtype.
 void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,
                           const Stream& stream);
 /// dx, dgate = the gradients of x and gate. dx may alias dy. Other columns of the matrix in dgate
@@ -27,16 +26,15 @@ void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor&
                            const Tensor& x, const Columns& gate, const Stream& stream);
 
 /// y[b, t] = token_table[tokens[b, t]] + position_table[first_position + t].
-/// tokens: (B, T) i32. token_table: (V, C); position_table: (max T, C), or undefined for no positions;
-/// y: (B, T, C), all of one dtype. Throws DataError naming the first token outside [0, V).
+/// tokens: (B, T) i32. token_table: (V, C); position_table: (max T, C), or undefined; y: (B, T, C),
+/// all of one dtype. Throws DataError naming the first token outside [0, V).
 void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
                        const Tensor& position_table, std::int64_t first_position,
                        const Stream& stream);
 
-/// Adds dy[b, t] to dtoken_table[tokens[b, t]], and the sum over b of dy[b, t] to
-/// dposition_table[t] unless that is undefined. kOverwrite clears a table first. The tables are
-/// f32; dy is f32 or bf16. Adds in the order of the tokens, so that equal inputs give bit-identical
-/// results.
+/// Adds dy[b, t] to dtoken_table[tokens[b, t]], and Σ_b dy[b, t] to dposition_table[t] unless that
+/// is undefined. kOverwrite clears a table first. The tables are f32; dy is f32 or bf16. Adds in
+/// the order of the tokens, so that equal inputs give bit-identical results.
 void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
                         const Tensor& tokens, const Stream& stream);
@@ -45,8 +43,8 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
 /// (unchecked).
 void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indices,
                     const Stream& stream);
-/// x[r, indices[k]] = columns[k, r]; other columns are unchanged. Indices must be distinct. x: f32 or
-/// bf16; other arguments: see gather_columns.
+/// x[r, indices[k]] = columns[k, r]; other columns are unchanged. Indices must be distinct. x: f32
+/// or bf16; other arguments: see gather_columns.
 void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices,
                      const Stream& stream);
 

@@ -5,10 +5,10 @@
 namespace hybrid_trainer::kernels {
 
 /// losses[n] = −log softmax(logits[n])[targets[n]] over the first `vocabulary` columns. If
-/// `gradient_scale` is not 0, replaces logits by their gradient (softmax − onehot)·gradient_scale, 0 in
-/// padding columns. logits: (N, padded vocabulary) f32 or bf16. targets: (N) i32 in [0, vocabulary), or
-/// kNoTarget for loss and gradient 0; other values throw DataError on the CPU and make the loss NaN on
-/// CUDA. losses: (N) f32. Accumulates in f32.
+/// `gradient_scale` is not 0, replaces logits by their gradient (softmax − onehot)·gradient_scale,
+/// 0 in padding columns. logits: (N, padded vocabulary) f32 or bf16. targets: (N) i32 in [0,
+/// vocabulary), or kNoTarget for loss and gradient 0; other values throw DataError on the CPU and
+/// make the loss NaN on CUDA. losses: (N) f32. Accumulates in f32.
 void softmax_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                            std::int64_t vocabulary, float gradient_scale, const Stream& stream);
 
@@ -18,10 +18,9 @@ struct SmoothedTargets {
   float smoothing = 0;  // ε, at least 0 and below 1
 };
 
-/// softmax_cross_entropy with label smoothing, equal to PyTorch's label_smoothing: losses[n] =
-/// (1 − ε)·loss of the target + ε·mean loss of all columns of the vocabulary; the gradient is
-/// (softmax − (1 − ε)·onehot − ε/vocabulary)·gradient_scale. With ε = 0 the results are
-/// bit-identical to softmax_cross_entropy.
+/// softmax_cross_entropy with PyTorch's label_smoothing: losses[n] = (1 − ε)·loss of the target +
+/// ε·mean loss of all columns of the vocabulary; the gradient is (softmax − (1 − ε)·onehot −
+/// ε/vocabulary)·gradient_scale. With ε = 0 the results are bit-identical to softmax_cross_entropy.
 void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                             const SmoothedTargets& spec, float gradient_scale,
                             const Stream& stream);
@@ -48,14 +47,14 @@ struct GridLossSpec {
   float beta = 1;  // of the box loss, > 0
 };
 
-/// Detection loss of each grid cell. A cell has an object of class classes[n] at boxes[n], or none if
-/// classes[n] is kNoTarget. x: (N, 5 + classes) f32; a row contains the objectness logit, four box
-/// coordinates and the class logits. losses[n], f32, is the binary cross entropy of the objectness
-/// (PyTorch's binary_cross_entropy_with_logits with pos_weight); cells with an object add box_weight
-/// times the sum over coordinates of d²/(2·beta) if |d| < beta, else |d| − beta/2, and class_weight times
-/// the cross entropy of the class. If `gradient_scale` is not 0, replaces x by its scaled gradient.
-/// classes: (N) i32, kNoTarget or in [0, classes); other values throw DataError on the CPU and make the
-/// loss NaN on CUDA. boxes: (N, 4) f32.
+/// Detection loss of each grid cell. A cell has an object of class classes[n] at boxes[n], or none
+/// if classes[n] is kNoTarget. x: (N, 5 + classes) f32; a row contains the objectness logit, four
+/// box coordinates and the class logits. losses[n], f32, is the binary cross entropy of the
+/// objectness (PyTorch's binary_cross_entropy_with_logits with pos_weight); cells with an object
+/// add box_weight times the sum over coordinates of d²/(2·beta) if |d| < beta, else |d| − beta/2,
+/// and class_weight times the cross entropy of the class. If `gradient_scale` is not 0, replaces x
+/// by its scaled gradient. classes: (N) i32, kNoTarget or in [0, classes); other values throw
+/// DataError on the CPU and make the loss NaN on CUDA. boxes: (N, 4) f32.
 void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, const Tensor& boxes,
                const GridLossSpec& spec, float gradient_scale, const Stream& stream);
 
@@ -74,14 +73,13 @@ struct PreferenceForm {
 /// pairs. A reward is β·(log p − ref), or β·m for kOrpo.
 inline constexpr std::int64_t kPreferenceMeasures = 4;
 
-/// Tensors of preference_loss for B sequences of length T that contain pairs of texts. `halves`
-/// (B, T) i32 assigns each target to a text: 2·i is the chosen text of the sequence's pair i, 2·i +
-/// 1 the rejected one, −1 none. `losses` (B, T) f32: −log p of the targets. `references` (B, T)
-/// f32: at index h the reference log p of half h; ignored by kOrpo. Outputs: `pair_losses` (B, T)
-/// f32, at index i the loss of pair i, else 0; `weights` (B, T) f32, the derivative of the summed
-/// pair losses with respect to each target's loss, 0 outside of pairs; `sums` (B, T) f64, at index
-/// h the log p of half h, else 0. `measures`, (kPreferenceMeasures) f64 or undefined, is added to.
-/// Sums in f64, in a fixed order.
+/// Tensors of preference_loss for B sequences of length T that contain pairs of texts. `halves` (B,
+/// T) i32 assigns each target to a text: 2·i is the chosen text of pair i, 2·i + 1 the rejected
+/// one, −1 none. `losses` (B, T) f32: −log p of the targets. `references` (B, T) f32: at index h
+/// the reference log p of half h; ignored by kOrpo. Outputs: `pair_losses` (B, T) f32, at index i
+/// the loss of pair i, else 0; `weights` (B, T) f32, derivatives of the summed pair losses by each
+/// target's loss, 0 outside pairs; `sums` (B, T) f64, at index h the log p of half h, else 0.
+/// `measures`, (kPreferenceMeasures) f64 or undefined, is added to. Sums in f64, in a fixed order.
 struct PreferenceTensors {
   Tensor losses, halves, references;            // read
   Tensor pair_losses, weights, sums, measures;  // written

@@ -10,28 +10,25 @@ enum class Transpose { kNo, kYes };
 /// Selects whether a result overwrites the output or is added to it.
 enum class GradientMode { kOverwrite, kAccumulate };
 
-/// C = op(A)·op(B), or C += op(A)·op(B).
-/// op(A): (M, K), op(B): (K, N), C: (M, N); f32 or bf16, A and B of one dtype; C of the same dtype,
-/// or f32 for bf16 inputs. Accumulates in f32. On a CPU without bf16 products, bf16 inputs are first
-/// converted to f32 in the workspace. Throws ShapeMismatch.
+/// C (+)= op(A)·op(B). op(A): (M, K), op(B): (K, N), C: (M, N); f32 or bf16, A and B of one dtype;
+/// C of the same dtype, or f32 for bf16 inputs. Accumulates in f32. On a CPU without bf16 products,
+/// bf16 inputs are first converted to f32 in the workspace. Throws ShapeMismatch.
 void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
             Transpose transpose_b, GradientMode mode, const Stream& stream);
 
-/// Maximum rows of x for which the CPU kernel reads each row of w from memory once. Up to this size the
-/// bits of a row of x·wᵀ do not depend on other rows.
+/// Maximum rows of x for which the CPU kernel reads each row of w from memory once. Up to this size
+/// the bits of a row of x·wᵀ do not depend on other rows.
 inline constexpr std::int64_t kFewRows = 16;
 
 /// y = x·wᵀ + bias + residual.
-/// x: (N, I), I >= 1, w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined (may be y),
-/// y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
+/// x: (N, I), I >= 1, w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined (may be
+/// y), y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream);
 
 /// pre_activation = x·wᵀ + bias, active = gelu(pre_activation). x: (N, I); w: (O, I); bias: (O) f32
-/// or undefined; active: (N, O); pre_activation: (N, O), or undefined if it is not wanted. All
-/// except bias have the same dtype, f32 or bf16. CUDA applies GELU before rounding to
-/// `pre_activation`.
-/// Throws ShapeMismatch.
+/// or undefined; active: (N, O); pre_activation: (N, O) or undefined. All but bias have one dtype,
+/// f32 or bf16. CUDA applies GELU before rounding to `pre_activation`. Throws ShapeMismatch.
 void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
                          const Tensor& w, const Tensor& bias, const Stream& stream);
 
@@ -51,8 +48,8 @@ void linear_backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x,
 /// dbias (+)= column sums of dy. dy: (N, O), dbias: (O) f32. Sums in a fixed order.
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream);
 
-/// linear_backward_weight and bias_backward in one call. CUDA reads dy once for both if f32 gradients are
-/// overwritten and cuBLASLt has a fast kernel.
+/// linear_backward_weight and bias_backward in one call. CUDA reads dy once for both if f32
+/// gradients are overwritten and cuBLASLt has a fast kernel.
 void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
                                 const Tensor& x, GradientMode mode, const Stream& stream);
 

@@ -12,8 +12,7 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
                         const Tensor& weight, const Tensor& bias, float epsilon,
                         const Stream& stream);
 
-/// Writes the gradient of x to dx, or adds it (`input_mode`), for example to the gradient of the
-/// residual stream. Writes the gradients of weight and bias to dweight and dbias, or adds them
+/// dx (+)= the gradient of x (`input_mode`). dweight, dbias (+)= the gradients of weight and bias
 /// (`parameter_mode`), summed in a fixed order.
 void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
                          const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
@@ -28,8 +27,7 @@ struct RmsNormSpec {
 /// RMS norm of each row: y = x/√(mean of x² + epsilon)·gain. x, y: (N, C) f32 or bf16. weight: (C)
 /// f32. rstd: (N) f32, for backward; undefined if it is not wanted. Accumulates in f32. Source:
 /// Zhang & Sennrich 2019, eq. 4. The quotient is rounded to y's dtype before the multiplication by
-/// weight, but not before the multiplication by 1 + weight, like in transformers' LlamaRMSNorm and
-/// Gemma2RMSNorm.
+/// weight, but not by 1 + weight, like in transformers' LlamaRMSNorm and Gemma2RMSNorm.
 void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                       RmsNormSpec spec, const Stream& stream);
 
@@ -45,13 +43,13 @@ struct HeadRange {
   std::int64_t count;
 };
 
-/// Applies rms_norm_forward in place to each of these heads of x. x: (B, T, any) f32 or bf16. weight:
-/// (head size) f32.
+/// Applies rms_norm_forward in place to each of these heads of x. x: (B, T, any) f32 or bf16.
+/// weight: (head size) f32.
 void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weight,
                             RmsNormSpec spec, const Stream& stream);
 
-/// Replaces the output gradients in dx by the gradients of x in these heads. x is the input of forward.
-/// dweight: see layer_norm_backward.
+/// Replaces the output gradients in dx by the gradients of x in these heads. x is the input of
+/// forward. dweight: see layer_norm_backward.
 void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMode parameter_mode,
                              const Tensor& x, HeadRange heads, const Tensor& weight,
                              RmsNormSpec spec, const Stream& stream);
@@ -62,11 +60,11 @@ struct GatedNormSpec {
   bool norm_first = false;  // norm(x)·silu(gate) instead of norm(x·silu(gate))
 };
 
-/// Gated RMS norm: y = norm(x·silu(gate)), or norm(x)·silu(gate) if `norm_first`; norm(v) = v/√(mean of
-/// v² + epsilon)·weight over each group of C/groups columns. x, y: (N, C); gate: (N, any), read in
-/// columns [first, first + C); all f32 or bf16, of one dtype. weight: (C) f32, or (C/groups) shared by
-/// all groups. Accumulates in f32; the quotient is rounded to x's dtype before multiplication by weight,
-/// like transformers' Mamba2 and Qwen3-Next. Source: Dao & Gu 2024, figure 6.
+/// Gated RMS norm: y = norm(x·silu(gate)), or norm(x)·silu(gate) if `norm_first`; norm(v) =
+/// v/√(mean of v² + epsilon)·weight over groups of C/groups columns. x, y: (N, C); gate: (N, any),
+/// read in columns [first, first + C); of one dtype, f32 or bf16. weight: (C) f32, or (C/groups)
+/// shared by groups. Accumulates in f32; the quotient is rounded to x's dtype before the product
+/// with weight, as in transformers' Mamba2, Qwen3-Next. Source: Dao & Gu 2024, figure 6.
 void gated_norm_forward(const Tensor& y, const Tensor& x, const Tensor& gate, std::int64_t first,
                         const Tensor& weight, GatedNormSpec spec, const Stream& stream);
 

@@ -15,8 +15,8 @@ constexpr std::int64_t dot_chunks(std::int64_t elements) {
   return (elements + kDotChunk - 1) / kDotChunk;
 }
 
-/// results[c] = sum of x[i]·y[i] over chunk c. results: (dot_chunks(elements)) f64; x, y: f32 or bf16, of
-/// one shape and dtype.
+/// results[c] = sum of x[i]·y[i] over chunk c. results: (dot_chunks(elements)) f64; x, y: f32 or
+/// bf16, of one shape and dtype.
 void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const Stream& stream);
 /// result = sum over all k and i of x[k][i]·y[k][i]. Each pair has one shape and dtype, f32 or
 /// bf16. On the CPU the chunk sums of a pair (chunk_dots) are added in order, then the pairs.

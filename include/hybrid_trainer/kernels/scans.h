@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Sizes of a state-space scan: H heads of P channels; each group of H/G consecutive heads shares keys B
-/// and queries C of N numbers.
+/// Sizes of a state-space scan: H heads of P channels; each group of H/G consecutive heads shares
+/// keys B and queries C of N numbers.
 struct StateSpaceSpec {
   std::int64_t heads = 1;       // H
   std::int64_t head_size = 0;   // P
@@ -31,8 +31,7 @@ struct StateSpaceDecay {
 /// Inputs of a state-space scan over B sequences of T tokens.
 struct StateSpaceInput {
   Tensor values{};  // (B, T, columns()) f32 or bf16: x (H·P), B (G·N), C (G·N) of each token
-  /// (B, T, any) of the dtype of `values`; the last H columns are step_t. Undefined if Δ = 1 (see
-  /// StateSpaceDecay).
+  /// (B, T, any) of values' dtype; the last H columns are step_t. Undefined if Δ = 1.
   Tensor steps{};
   Tensor skip{};         // "D", (H) f32 or undefined: y += D·x
   Tensor first_state{};  // (B, H, P, N) f32, or undefined: zeros
@@ -61,17 +60,16 @@ struct StateSpaceGradients {
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Computes exact gradients from dy (shaped like y) and dlast_state (shaped like last_state, or
-/// undefined for zeros). Recomputes the states between chunks. Sums over tokens and heads in a
-/// fixed order.
+/// Computes gradients from dy (shaped like y) and dlast_state (like last_state, or undefined for
+/// zeros). Recomputes the states between chunks. Sums over tokens and heads in a fixed order.
 void state_space_scan_backward(const StateSpaceGradients& gradients, const Tensor& dy,
                                const Tensor& dlast_state, const StateSpaceInput& input,
                                const StateSpaceDecay& decay, const StateSpaceSpec& spec,
                                const Stream& stream);
 
-/// Decoding step for one token of each of N texts. values: (N, columns()), steps: (N, any) or undefined,
-/// y: (N, H·P). state: (texts, H, P, N) f32, updated by the token. texts: (N) i32, each text at most once
-/// (unchecked). The bits of a row do not depend on other rows.
+/// Decoding step for one token of each of N texts. values: (N, columns()), steps: (N, any) or
+/// undefined, y: (N, H·P). state: (texts, H, P, N) f32, updated by the token. texts: (N) i32, each
+/// text at most once (unchecked). The bits of a row do not depend on other rows.
 void state_space_scan_step(const Tensor& y, const Tensor& state, const Tensor& values,
                            const Tensor& steps, const Tensor& skip, const StateSpaceDecay& decay,
                            const Tensor& texts, const StateSpaceSpec& spec, const Stream& stream);
@@ -102,10 +100,9 @@ struct DeltaRuleInput {
 ///   q = q/√(|q|² + 1e-6)/√D_k, k = k/√(|k|² + 1e-6), β_t = σ(b_t),
 ///   g_t = −exp(log_rate)·softplus(a_t + step_bias),
 ///   S ← e^{g_t}·S;  S ← S + k_t·(β_t·(v_t − Sᵀ·k_t))ᵀ;  y_t = Sᵀ·q_t.
-/// y: (B, T, V·D_v) of the input's dtype. last_state: (B, V, D_k, D_v) f32, S after the last token;
-/// undefined if it is not wanted. Sums and states are f32; T >= 1. If e^{g_t} underflows to 0 in
-/// f32 (g_t < −87.3), the state becomes 0 and a_t has no gradient. Source: Yang et al. 2024, "Gated
-/// Delta Networks", section 3.3.
+/// y: (B, T, V·D_v) of the input's dtype. last_state: (B, V, D_k, D_v) f32, S after the last token,
+/// or undefined. Sums and S are f32; T >= 1. If e^{g_t} underflows in f32 (g_t < −87.3), S becomes
+/// 0 and a_t has no gradient. Source: Yang et al. 2024, "Gated Delta Networks", section 3.3.
 void delta_rule_scan_forward(const Tensor& y, const Tensor& last_state, const DeltaRuleInput& input,
                              const DeltaRuleSpec& spec, const Stream& stream);
 
@@ -126,9 +123,9 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
                               const Tensor& dlast_state, const DeltaRuleInput& input,
                               const DeltaRuleSpec& spec, const Stream& stream);
 
-/// Decoding step for one token of each of N texts. qkv: (N, columns()), gates: (N, any), y: (N, V·D_v).
-/// state: (texts, V, D_k, D_v) f32, updated by the token. texts: (N) i32, each text at most once
-/// (unchecked). The bits of a row do not depend on other rows.
+/// Decoding step for one token of each of N texts. qkv: (N, columns()), gates: (N, any), y: (N,
+/// V·D_v). state: (texts, V, D_k, D_v) f32, updated by the token. texts: (N) i32, each text at most
+/// once (unchecked). The bits of a row do not depend on other rows.
 void delta_rule_scan_step(const Tensor& y, const Tensor& state, const Tensor& qkv,
                           const Tensor& gates, const Tensor& log_rate, const Tensor& step_bias,
                           const Tensor& texts, const DeltaRuleSpec& spec, const Stream& stream);

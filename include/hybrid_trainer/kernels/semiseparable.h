@@ -8,8 +8,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Semiseparable matrix H = T + U·Vᵀ, (N, N), with tridiagonal T, stored in 3·N − 2 + 2·N·r
-/// numbers.
+/// Semiseparable (N, N) matrix H = T + U·Vᵀ with tridiagonal T, stored in 3·N − 2 + 2·N·r numbers.
 struct Semiseparable {
   Tensor diagonal{};  // a, (N) f32
   Tensor above{};     // b, (N − 1) f32: T[i, i + 1]
@@ -28,8 +27,7 @@ struct Semiseparable {
 void semiseparable_forward(const Tensor& y, const Tensor& x, const Semiseparable& h,
                            Transpose transpose, const Stream& stream);
 
-/// Gradients of y = H·x; each may be undefined if it is not wanted. U and V have f32 gradients for
-/// any factor dtype.
+/// Gradients of y = H·x; each may be undefined. U and V have f32 gradients for any factor dtype.
 struct SemiseparableGradients {
   Tensor x{};                                     // (B, N); overwritten
   Tensor diagonal{}, above{}, below{}, u{}, v{};  // f32, (+)= according to `mode`
@@ -44,8 +42,8 @@ void semiseparable_backward(const SemiseparableGradients& gradients, const Tenso
 
 /// Returns max(1, ⌈log₂ size⌉).
 std::int64_t default_rank(std::int64_t size);
-/// Returns the ranks of a progressive truncation: ⌈log₂ size⌉, then repeatedly ⌈log₂⌉ of the previous
-/// rank down to 1. Their sum is at most `size`.
+/// Returns the ranks of a progressive truncation: ⌈log₂ size⌉, then repeatedly ⌈log₂⌉ of the
+/// previous rank down to 1. Their sum is at most `size`.
 std::vector<std::int64_t> level_ranks(std::int64_t size);
 
 /// Storage type of the factors; T is f32.
@@ -66,11 +64,11 @@ struct Factorization {
   std::vector<double> errors;  // at index k the Frobenius norm of the error of rank k, 0 to rank
 };
 
-/// Factors a matrix: T is its three diagonals, U·Vᵀ a low-rank approximation of the rest by a randomized
-/// range finder. U includes the singular values, which are in descending order. matrix: (N, N) f32 or
-/// f64. Errors are exact: the last is computed from the matrix, the others from the singular values.
-/// O(N²·(rank + extra)). Throws Error if the rank is negative or larger than N. Source: Halko, Martinsson
-/// and Tropp 2011, algorithms 4.4 and 5.1.
+/// Factors a matrix: T is its three diagonals, U·Vᵀ a low-rank approximation of the rest by a
+/// randomized range finder. U includes the singular values, which are in descending order. matrix:
+/// (N, N) f32 or f64. Errors are exact: the last is computed from the matrix, the others from the
+/// singular values. O(N²·(rank + extra)). Throws Error if the rank is negative or larger than N.
+/// Source: Halko, Martinsson and Tropp 2011, algorithms 4.4 and 5.1.
 Factorization factorize(const Tensor& matrix, const FactorizationSpec& spec, const Stream& stream);
 
 /// Returns a view of the first `rank` columns of U and V. Throws Error if there are fewer.
@@ -78,8 +76,7 @@ Semiseparable truncated(const Semiseparable& h, std::int64_t rank);
 /// Converts f32 factors to another type, rounding to nearest; shares T.
 Semiseparable with_factors(const Semiseparable& h, FactorType type, const Stream& stream);
 
-/// Returns the diagonal of (T + U·Vᵀ − z·I)⁻¹ by Woodbury's formula in O(N·r² + r³), in f64. Throws
-/// Error if z is real.
+/// Returns the diagonal of (H − z·I)⁻¹ in O(N·r² + r³) (Woodbury). Throws Error if z is real.
 std::vector<std::complex<double>> semiseparable_resolvent(const Semiseparable& h,
                                                           std::complex<double> z,
                                                           const Stream& stream);

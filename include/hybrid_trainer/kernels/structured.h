@@ -25,10 +25,9 @@ struct ResolventInput {
   std::int64_t first = 0;
 };
 
-/// g = the diagonal of (T − z·I)⁻¹ in O(N). g: (B, N, 2·M) of v's dtype, real parts of all M, then
-/// imaginary parts. Eliminates from both ends; pivots are bounded away from 0 if b·c >= 0, so that no
-/// logarithm is needed and nothing overflows at any N. Accumulates in f32, or f64 if v is f64. Throws
-/// Error if z is real.
+/// g = the diagonal of (T − z·I)⁻¹ in O(N). g: (B, N, 2·M) of v's dtype, M real, then M imaginary
+/// parts. Eliminates from both ends; pivots are bounded away from 0 if b·c >= 0, so nothing
+/// overflows at any N. Accumulates in f32, or f64 if v is f64. Throws Error if z is real.
 void resolvent_forward(const Tensor& g, const ResolventInput& input, const ResolventSpec& spec,
                        const Stream& stream);
 
@@ -47,8 +46,7 @@ void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
                         const ResolventInput& input, const ResolventSpec& spec,
                         const Stream& stream);
 
-/// Sizes of token taps: H heads of P channels. The taps of a token are the weights of its own value
-/// and of its neighbors' values.
+/// Sizes of token taps, the weights of a token's and its neighbors' values: H heads of P channels.
 struct TokenTapsSpec {
   std::int64_t heads = 1;                              // H
   bool ahead = false;                                  // also a tap on the next token
@@ -68,8 +66,8 @@ struct TokenTapsInput {
                        // document; forward only
 };
 
-/// y[t] = (low + more)[t]/n_t + Σ_τ taps[t, τ]·x[t + τ − 1] in each head. y: shaped like low, may be low.
-/// All f32 or bf16, of one dtype; accumulates in f32.
+/// y[t] = (low + more)[t]/n_t + Σ_τ taps[t, τ]·x[t + τ − 1] in each head. y: shaped like low, may
+/// be low. All f32 or bf16, of one dtype; accumulates in f32.
 void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const TokenTapsSpec& spec,
                         const Stream& stream);
 
@@ -80,9 +78,9 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
                          const Tensor& dy, const TokenTapsInput& input, const TokenTapsSpec& spec,
                          const Stream& stream);
 
-/// Decoding step for one token of each of N texts, without `ahead`. y, low: (N, H·P). state: (texts, 1,
-/// H·P), the last x of each text, replaced by the new one. positions, texts: (N) i32, each text at most
-/// once (unchecked). The bits of a row do not depend on other rows.
+/// Decoding step for one token of each of N texts, without `ahead`. y, low: (N, H·P). state:
+/// (texts, 1, H·P), the last x of each text, replaced by the new one. positions, texts: (N) i32,
+/// each text at most once (unchecked). The bits of a row do not depend on other rows.
 void token_taps_step(const Tensor& y, const Tensor& low, const Tensor& state, const Columns& x,
                      const Columns& taps, const Tensor& positions, const Tensor& texts,
                      const TokenTapsSpec& spec, const Stream& stream);

@@ -53,7 +53,6 @@ class MemoryPlaces {
   const Stream& at(const std::string& placement);
   /// See DeviceMap::overflow.
   const Stream& overflow() { return at(overflow_); }
-  /// Returns the memory use of the file.
   MemoryUse file_use() const;
 
  private:

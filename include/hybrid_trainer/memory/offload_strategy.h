@@ -48,10 +48,9 @@ struct OffloadUse {
 };
 
 /// Offloads tensors while a phase does not need them, and restores them. Slots of offloaded tensors
-/// are undefined, and their device memory is free. Call it from one thread. It uses at most one
-/// background thread, which ends with the restore or the strategy. On CUDA, copies to and from
-/// pinned memory run on a separate stream, ordered by events, and no call waits for the device. The
-/// base class leaves everything in place.
+/// are undefined and use no device memory. Call it from one thread. It starts at most one thread,
+/// which ends with the restore or the strategy. On CUDA, copies of pinned memory run on a separate
+/// stream, ordered by events, and no call waits for the device. The base class does nothing.
 class OffloadStrategy {
  public:
   virtual ~OffloadStrategy() = default;
@@ -62,8 +61,7 @@ class OffloadStrategy {
   virtual MoveOutResult move_out(std::vector<OffloadSlot> /*slots*/, const Stream& /*stream*/) {
     return {};
   }
-  /// Frees the memory of slots whose copies have finished. Slots whose copies finish within
-  /// move_out are already free.
+  /// Frees the memory of slots whose copies have finished, unless move_out has already freed it.
   virtual void release_moved_out() {}
   /// Starts to read the contents from a file into host memory, and returns without waiting. Uses no
   /// device memory. Has no effect if there is no file or no room in host memory, if the slots are
@@ -73,9 +71,8 @@ class OffloadStrategy {
   /// No effect if the slots are resident or returning, or if async_restore is off.
   virtual void begin_return() {}
   /// Blocks until every slot is resident, in new memory of its MemoryKind from the stream of
-  /// move_out. Work that is enqueued on that stream later may use the slots. Restores synchronously
-  /// if begin_return was not called. Throws OutOfMemory or IoError; the contents then stay
-  /// offloaded, and another call retries.
+  /// move_out. Later work on that stream may use them. Restores synchronously without begin_return.
+  /// Throws OutOfMemory or IoError; the contents then stay offloaded, and another call retries.
   virtual void wait_until_restored() {}
   const OffloadUse& use() const { return use_; }
   /// Returns the accuracy of the contents after a restore. After kZeros, the caller must also reset

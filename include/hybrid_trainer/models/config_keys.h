@@ -15,8 +15,7 @@ class ConfigReader;
 /// A value in config.json.
 using ConfigValue = std::variant<bool, std::int64_t, double, std::string, std::nullptr_t>;
 
-/// The config.json of a Hugging Face folder, for reading or writing. A family lists its keys once
-/// for both, in writing order:
+/// Reads or writes a Hugging Face config.json. A family lists its keys once, in writing order:
 ///   void my_keys(ConfigKeys& keys, ModelConfig& model) {
 ///     keys.member("num_hidden_layers", model.layers);
 ///     keys.member("rms_norm_eps", model.norm_epsilon, 1e-6);
@@ -38,11 +37,9 @@ class ConfigKeys {
   /// Reads or writes a member x stored as 1/x or 1/√x; 1 if the key is absent.
   void reciprocal(const std::string& key, double& value);
   void reciprocal_root(const std::string& key, double& value);
-  /// Reads or writes a member: √width if the key is true, else 1. Throws DataError for other
-  /// values.
+  /// Reads or writes a member: √width if the key is true, else 1. Throws DataError on other values.
   void root_of_width(const std::string& key, double& value, std::int64_t width);
-  /// Rejects a file whose key has none of these values. Accepts an absent key. Writes the first
-  /// value after all other keys.
+  /// Rejects a file unless the key is absent or has one of these values. Writes the first one last.
   void fixed(const std::string& key, const std::vector<ConfigValue>& values);
   /// Rejects a file unless the key is absent, null or has this value. Writes null.
   void derived(const std::string& key, const ConfigValue& value);

@@ -11,9 +11,8 @@
 
 namespace hybrid_trainer {
 
-/// Returns the standard deviations of GPT-2's initialization, based on config.initializer_range. If
-/// that is not set, they are based on 0.02, times √(768/width) for matrices other than the tables
-/// if the width is below 768.
+/// Returns the standard deviations of GPT-2's initialization, based on config.initializer_range or,
+/// if it is not set, on 0.02, times √(768/width) for matrices other than tables below width 768.
 InitialDeviations default_deviations(const ModelConfig& config);
 
 class EncoderOutput;
@@ -26,8 +25,7 @@ using EncoderMaker =
 /// Architecture of a decoder, in addition to the sizes in its ModelConfig.
 struct DecoderSpec {
   ResidualSpec residual;
-  /// Kinds of layers by letter, and the pattern: a string of letters that is repeated over the
-  /// layers.
+  /// Kinds of layers by letter, and the pattern: a string of letters repeated over the layers.
   std::map<char, LayerSpec> kinds;
   std::string pattern;
   std::int64_t positions = 0;  // rows of the position table; 0: branches encode positions
@@ -68,8 +66,7 @@ void collect_pattern_problems(const std::string& key, const std::string& pattern
 /// Sets the config's block pattern of attention, if it has one.
 void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 
-/// Adds the problems of a config's attention_pattern, also if it is combined with a window or used
-/// in an encoder.
+/// Adds problems of a config's attention_pattern, including its use with a window or in an encoder.
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, position table unless branches encode positions, residual blocks,

@@ -36,15 +36,13 @@ struct LoraConfig {
   /// Not a key: the GGUF file whose quantized blocks are kept if base is "file". The code that
   /// opens the file sets this, so that memory is planned with the types of its blocks.
   std::string file{};
-  /// Not a key: true if a PEFT folder replaces the token table and head, with a different number of
-  /// tokens.
+  /// Not a key: true if a PEFT folder replaces token table and head with another number of tokens.
   bool replaces_tables = false;
 
   bool is_on() const { return rank > 0; }
   /// Returns the scale of B·A in an adapter of this rank.
   double scale_of(std::int64_t of_rank) const;
-  /// Returns the rank of the adapters of each expert if tokens are routed to `chosen` of `count`
-  /// experts.
+  /// Returns the rank of an expert's adapters if tokens go to `chosen` of `count` experts.
   std::int64_t rank_of_experts(std::int64_t chosen, std::int64_t count) const;
   std::vector<std::string> target_names() const;
 

@@ -179,8 +179,7 @@ struct StateSpaceConfig {
 struct SemiseparableConfig {
   std::int64_t rank = 8;
   std::int64_t potentials = 8;
-  // BK core: z in (T − z·I)⁻¹ is i·imaginary. The smaller it is, the longer is the range of a
-  // token.
+  // BK core: z in (T − z·I)⁻¹ is i·imaginary. The smaller it is, the longer is a token's range.
   double imaginary = 1;
   double limit = 3;  // BK core: potentials are clamped to [−limit, limit]
 
@@ -282,8 +281,7 @@ struct ModelConfig {
   SeriesConfig series{};
   VisionConfig vision{};
 
-  /// Returns whether the family, or only other families, have the key. An unknown family has all
-  /// keys.
+  /// Returns whether the family, or only other families, have a key; an unknown one has all keys.
   KeyOwner owner_of(std::string_view key) const;
 
   template <class Self, class Visitor>

@@ -32,8 +32,7 @@ struct HuggingFaceLayout {
   std::function<void(ConfigKeys& keys, ModelConfig& model)> keys{};
   /// The tensor that a "lm_head.weight" in the files must equal; empty if the head is untied.
   std::string tied_head;
-  /// Other names in files of the tensor that `tied_head` names; tensors with these names must equal
-  /// it too.
+  /// Other names in files of the tensor that `tied_head` names; these tensors must equal it too.
   std::vector<std::string> copies_of_table{};
   /// Suffixes of tensors in files that the model computes itself (masks) and ignores.
   std::vector<std::string> ignored{};
@@ -140,8 +139,7 @@ ModelConfig resolved_model_config(const ModelConfig& config,
 std::unique_ptr<Network> make_network(const ModelConfig& config, std::uint64_t seed,
                                       const Stream& stream,
                                       const ModelRegistry& registry = model_families());
-/// Makes the language model of the resolved config. Throws ConfigError, also if the family makes
-/// other networks, and OutOfMemory.
+/// Makes the config's language model (see make_network). Throws ConfigError for other networks.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
                                           const Stream& stream,
                                           const ModelRegistry& registry = model_families());

@@ -33,8 +33,7 @@ struct Pass {
   /// Tokens per segment, for models that support segments (LossModel::supports_segments); 0: whole
   /// sequences. Only few segments' activations exist at a time (see kept_segments).
   std::int64_t segment = 0;
-  /// Number of segments at the end of a sequence that keep their activations; backward recomputes
-  /// the others.
+  /// Number of a sequence's last segments that keep activations; backward recomputes the others.
   std::int64_t kept_segments = 1;
   /// Label smoothing ε of cross entropies (see kernels::SmoothedTargets). Ignored by preference
   /// losses and by networks that set their own ε.
@@ -45,8 +44,7 @@ struct Pass {
   float gradient_scale = 1;
   /// True if routers collect statistics (RoutingCount).
   bool counts = false;
-  /// If not null, sequences start from these states, and their final states are stored for the next
-  /// batch.
+  /// If not null, sequences start from these states and store their final ones for the next batch.
   RowStates* states = nullptr;
   /// If not null, the pass processes one segment, and branches exchange state through it.
   SegmentCarry* carry = nullptr;
@@ -91,8 +89,7 @@ class ActivationTape {
   explicit ActivationTape(const Pass& pass) : pass_(pass) {}
   virtual ~ActivationTape() = default;
   const Pass& pass() const { return pass_; }
-  /// Sets the pass of the modules that run next, in forward or backward. Parts of a network may
-  /// have different settings.
+  /// Sets the pass of the modules that run next. Parts of a network may have different settings.
   void set_pass(Pass pass) { pass_ = std::move(pass); }
   /// Sets Pass::positions and is_token of the modules that run next, in forward or backward.
   void set_positions(Tensor positions, Tensor is_token = {}) {
@@ -119,8 +116,7 @@ class ActivationTape {
   }
   /// Saves an activation. A tensor that is saved several times while it exists is stored once.
   virtual void save(Activation activation, const Stream& stream) = 0;
-  /// Returns the activation saved last and removes it. The last module that takes a tensor may
-  /// overwrite it.
+  /// Removes and returns the activation saved last. The last module that takes it may overwrite it.
   virtual Tensor take(const Stream& stream) = 0;
   /// Saves only the shape, for modules whose backward needs nothing else of their input.
   virtual void save_shape(const Shape&) {}

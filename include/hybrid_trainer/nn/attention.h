@@ -67,15 +67,13 @@ class HeadPreparation {
     std::shared_ptr<RotaryTable> rotary{};
   };
   HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Returns whether forward does more than rotate. If not, backward only inverts the rotation and
-  /// needs no input of forward.
+  /// Returns whether forward does more than rotate. If not, backward does not need forward's input.
   bool changes() const { return norms_ || limit_ > 0; }
   /// Null without rotary embedding.
   RotaryTable* rotary() const { return rotary_.get(); }
   /// Returns whether rotation depends only on a token's position; true without rotary embedding.
   bool is_relative() const { return rotary_ == nullptr || rotary_->is_relative(); }
-  /// Returns the angles for sequences that end at position `end`; undefined without rotary
-  /// embedding.
+  /// Returns angles for sequences that end at position `end`; undefined without rotary embedding.
   RotaryTable::Angles angles(std::int64_t end, const Pass& pass, const Stream& stream) const {
     if (rotary_ == nullptr) return {};
     return rotary_->of_sequences(end, static_cast<bool>(pass.positions), stream);
@@ -83,8 +81,7 @@ class HeadPreparation {
   /// Processes qkv (B, T, …) in place; its rows are all queries, then all keys, then all values.
   void forward(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                const Stream& stream);
-  /// Replaces dqkv, the gradient of the results, with the gradient of forward's input. `from` is
-  /// that input, which is read only if changes().
+  /// Replaces dqkv with the gradient of forward's input `from`, which is read only if changes().
   void backward(const Tensor& dqkv, const Tensor& from, const RotaryTable::Angles& angles,
                 const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) {
@@ -108,22 +105,19 @@ class CarriedKeys {
   CarriedKeys(const kernels::AttentionSpec& heads, std::int64_t head_size)
       : heads_(heads), head_size_(head_size) {}
 
-  /// Returns the number of earlier tokens that the pass's segment attends to; 0 outside segmented
-  /// passes.
+  /// Returns the number of earlier tokens that the segment attends to; 0 outside segmented passes.
   std::int64_t before(const Pass& pass) const;
   /// Returns (B, before + T, columns): the carried rows, with zero queries, followed by qkv (B, T,
   /// columns). Stores the rows that the next segment needs if the pass's carry asks for them.
   Tensor joined(const Tensor& qkv, const Pass& pass, const Stream& stream) const;
   /// Returns the pass with the positions of the joined rows, if it has positions.
   Pass joined(const Pass& pass, std::int64_t time, const Stream& stream) const;
-  /// Returns an exclusive upper bound of the positions by which the joined rows of `time` tokens
-  /// are rotated.
+  /// Returns an exclusive upper bound of the rotary positions of the joined rows of `time` tokens.
   std::int64_t positions_end(const Pass& pass, std::int64_t time) const {
     if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
     return before(pass) + time;
   }
-  /// Returns x (B, T, columns), preceded by a zero row for each carried token. `own` removes the
-  /// rows of the carried tokens.
+  /// Returns x (B, T, columns) after a zero row for each carried token; `own` removes these rows.
   Tensor after_zero_rows(const Tensor& x, const Pass& pass, const Stream& stream) const;
   Tensor own(const Tensor& joined, const Pass& pass, const Stream& stream) const;
   /// Returns the gradient of qkv, given the gradient of the joined rows. Adds the next segment's
@@ -144,10 +138,9 @@ class CarriedKeys {
 /// Multi-head self-attention, causal or bidirectional: y = residual + c_proj(attention(c_attn(x)));
 /// the rows of c_attn are all queries, all keys, all values. Optional steps, in this order: a
 /// causal convolution over all of them, "<name>.conv.weight" (rows of c_attn, taps); norms of each
-/// head's query and key with gains "<name>.q_norm.weight" and "<name>.k_norm.weight"; rotation.
-/// Gates, whose rows of c_attn follow the queries, multiply each number of the heads' output by a
-/// sigmoid. With sinks, "<name>.sinks" (heads), initially 0, each softmax may assign part of its
-/// weight to no key.
+/// head's query and key (HeadNorms); rotation. Gates, whose rows of c_attn follow the queries,
+/// multiply each number of the heads' output by a sigmoid. With sinks, "<name>.sinks" (heads),
+/// initially 0, each softmax may assign part of its weight to no key.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -211,7 +204,6 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     if (gate_) return gate_->without_gates(product, stream);
     return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
   }
-  /// Acquires the sinks; empty without sinks.
   Weight held_sinks(const Stream& stream) const {
     return sinks_ ? sinks_->acquire_master(stream) : Weight();
   }
@@ -231,7 +223,6 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   /// Returns joined's result, normed and rotated. Leaves `product` unchanged unless `in_place`.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
-  /// Returns the rotary angles for sequences of `time` positions.
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream) {
     return preparation_.angles(carried_.positions_end(pass, time), pass, stream);
   }

@@ -13,8 +13,7 @@ namespace hybrid_trainer {
 /// these layers have run backward.
 class EncoderOutput {
  public:
-  /// Replaces the values (B, S, C) and drops the gradient. `lengths`: (B) i32, valid tokens per
-  /// row; undefined means all.
+  /// Sets values (B, S, C) and drops the gradient. `lengths`: (B) i32, or undefined for S each.
   void set(Tensor values, Tensor lengths = {}) {
     values_ = std::move(values);
     lengths_ = std::move(lengths);
@@ -31,14 +30,12 @@ class EncoderOutput {
   /// Returns whether the gradient is needed; for example, it is not if the encoder is frozen.
   bool requires_gradient() const { return requires_gradient_; }
   void set_requires_gradient(bool wanted) { requires_gradient_ = wanted; }
-  /// Adds a layer's gradient, which has the shape of the values. The tensor of the first call
-  /// becomes the sum.
+  /// Adds a layer's gradient, shaped like the values. The first call's tensor becomes the sum.
   void add_gradient(const Tensor& part, const Stream& stream);
   /// Returns the sum of the gradients, in the dtype of activations; undefined if there is none.
   Tensor take_gradient() { return std::exchange(gradient_, {}); }
 
-  /// Returns the number of consecutive texts, such as beams, that share a row of values in
-  /// generation.
+  /// Returns the number of consecutive texts, such as beams, that generate from one row of values.
   std::int64_t texts_per_source() const { return texts_per_source_; }
   void set_texts_per_source(std::int64_t texts) {
     require(texts >= 1, "encoder output: each source wants 1 text or more");

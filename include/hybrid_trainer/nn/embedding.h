@@ -16,12 +16,10 @@ class Embedding {
     double factor = 1;  // scales the sum; rounded to the dtype of the sum
     /// True if the factor scales only the token rows.
     bool scales_only_tokens = false;
-    /// Number of unused rows at the beginning of the position table: position t has row
-    /// first_position + t.
+    /// Number of unused first rows of the position table: position t has row first_position + t.
     std::int64_t first_position = 0;
     ModuleName positions_name{"wpe.weight"};
-    /// Token table shared with another embedding; both contribute to its gradient. Null: makes a
-    /// new table.
+    /// Token table shared with another embedding; both add to its gradient. Null: makes a new one.
     std::shared_ptr<Parameter> tokens{};
   };
 

@@ -17,9 +17,8 @@ struct RowsByGroup {
 };
 
 /// Linear maps of one shape, one per group of rows: y = x·w_gᵀ + b_g, plus adapters. Consecutive
-/// weights that stay on the device share one kernel call. Others are acquired one at a time in the
-/// order of the groups, even for groups without rows, so that all ranks acquire and complete the
-/// same weights.
+/// weights on the device share a kernel call. Others are acquired one at a time in the order of the
+/// groups, even for groups without rows, so that all ranks acquire and complete the same weights.
 class GroupedLinear {
  public:
   explicit GroupedLinear(std::vector<Linear> linears) : linears_(std::move(linears)) {}
@@ -102,7 +101,6 @@ class RoutedExperts final : public Rebuilder {
   /// Maps x (…, C). `wanted`: see GroupedLinear.
   Tensor forward(const Tensor& x, const Tensor& residual, GroupedLinear::GroupSelection wanted,
                  ActivationTape& tape, const Stream& stream);
-  /// Returns the gradient of x.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream);
   /// Recomputes f(gate)·up from gate and up.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
@@ -113,8 +111,7 @@ class RoutedExperts final : public Rebuilder {
   void visit_linears(const LinearVisitor& visit);
   /// Returns the statistics of backward passes and the routing flips of forward passes.
   RoutingCount& count() { return count_; }
-  /// Returns the bias that is added to the router's scores to select experts, (E) f32; undefined if
-  /// unused.
+  /// Returns the bias added to the router's scores to select experts, (E) f32; undefined if unused.
   const Tensor& selection_bias() const { return selection_bias_; }
   float bias_rate() const { return spec_.bias_rate; }
   Linear& router() { return router_; }

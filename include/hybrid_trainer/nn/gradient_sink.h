@@ -15,9 +15,8 @@ class Parameter;
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// Returns the memory of the parameter's gradient, which stays the same throughout a step;
-  /// undefined if there is none now. It is f32 in the parameter's shape unless the sink documents
-  /// otherwise.
+  /// Returns the parameter's gradient memory, which stays the same throughout a step; undefined if
+  /// there is none. It is f32 in the parameter's shape unless the sink documents otherwise.
   virtual Tensor gradient(const Parameter& parameter) const = 0;
   /// Returns the memory to write the next contribution to, in f32 or in the dtype that its module
   /// `writes`. If `adds`, the module adds the contribution to the earlier ones.
@@ -65,8 +64,7 @@ class GradientContribution {
   /// Returns the gradient's memory, or scratch memory if no gradient is wanted, for a kernel that
   /// always writes several gradients.
   Tensor gradient_or_scratch() const;
-  /// Returns the mode of the next write: kOverwrite for the first write of a step, else
-  /// kAccumulate.
+  /// Returns the mode of the next write: kOverwrite for a step's first write, else kAccumulate.
   kernels::GradientMode next_mode();
 
  private:

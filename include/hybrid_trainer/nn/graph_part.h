@@ -40,8 +40,7 @@ class Part {
   }
   /// Returns whether the part follows Pass::recompute itself; else it is recomputed as a whole.
   virtual bool recomputes_itself() const { return false; }
-  /// Returns patterns of the names of the part's weights, in order of use; by default one that
-  /// matches all.
+  /// Returns patterns of the part's weight names, in order of use; by default one that matches all.
   virtual std::vector<std::string> patterns(const std::string& name) const { return {name + ".*"}; }
 };
 
@@ -85,8 +84,7 @@ class Loss {
         0;  // if not 0, replaces x with the gradient of the summed losses, times this
     float label_smoothing = 0;  // Pass::label_smoothing; used only by cross entropies
   };
-  /// Computes the losses of the predictions x, f32, and writes them to `losses`, (rows of all
-  /// examples) f32.
+  /// Writes the losses of the predictions x, f32, to `losses`, (rows of all examples) f32.
   virtual void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
                        const LossOptions& options, const Stream& stream) const = 0;
   /// Returns measures of the predictions other than the loss; names begin with `name` and a dot. x,
@@ -96,8 +94,7 @@ class Loss {
                                         const Tensor& losses) const = 0;
 };
 
-/// Makes a loss for predictions of this shape, with a first dimension of 1, and the named targets.
-/// Throws ShapeMismatch.
+/// Makes a loss for predictions (1, …) of this shape and the named targets. Throws ShapeMismatch.
 using LossMaker = std::function<std::unique_ptr<Loss>(const Shape& predictions,
                                                       const std::vector<std::string>& targets)>;
 

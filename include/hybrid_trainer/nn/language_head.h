@@ -11,10 +11,9 @@ namespace hybrid_trainer {
 /// tape.keeps(), computes each chunk's gradient during forward.
 class LanguageHead {
  public:
-  /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding and ignored. `cap`:
-  /// soft cap c of the logits, c·tanh(z/c); 0: none. `scale`: of the logits before the cap; if not
-  /// 1, x is scaled in place. `bias`: (padded vocabulary, 1), added to the logits, not trained; or
-  /// null.
+  /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding. `cap`: soft cap c of
+  /// the logits, c·tanh(z/c); 0: none. `scale`: of the logits before the cap; if not 1, x is scaled
+  /// in place. `bias`: (padded vocabulary, 1), added to the logits, not trained; or null.
   LanguageHead(Parameter& table, std::int64_t vocabulary, float cap = 0, float scale = 1,
                Parameter* bias = nullptr)
       : table_(table), vocabulary_(vocabulary), cap_(cap), scale_(scale), bias_(bias) {}
@@ -23,13 +22,11 @@ class LanguageHead {
   /// writes the table's gradient and saves dx, both multiplied by `gradient_scale`.
   Tensor loss(const Tensor& x, const Tensor& targets, double divisor, float gradient_scale,
               ActivationTape& tape, const Stream& stream);
-  /// Does the first part of loss(): writes each row's undivided loss to `losses`, (N) f32. mean()
-  /// does the rest.
+  /// Writes each row's undivided loss to `losses`, (N) f32: loss() without its last part, mean().
   void losses(const Tensor& losses, const Tensor& x, const Tensor& targets, double divisor,
               float gradient_scale, ActivationTape& tape, const Stream& stream);
-  /// Returns the summed losses of the pairs of answers in the batch's "halves", divided by the
-  /// batch's divisor, as (1) f64. Row weights depend on all losses, so the logits are computed
-  /// twice unless one chunk contains them.
+  /// Returns the summed losses of the pairs in the batch's "halves", divided by its divisor, as (1)
+  /// f64. Row weights depend on all losses, so logits of several chunks are computed twice.
   Tensor preference(const Tensor& x, const Batch& batch, PreferenceLoss& preference,
                     float gradient_scale, ActivationTape& tape, const Stream& stream);
   /// Returns the mean that loss() would return, given the losses of all rows.
@@ -43,7 +40,6 @@ class LanguageHead {
   class Chunks;
   Parameter& table_;
   std::int64_t vocabulary_;
-  /// Acquires the bias; empty without one.
   Weight held_bias(const Stream& stream) const {
     return bias_ ? bias_->acquire_master(stream) : Weight{};
   }

@@ -40,14 +40,12 @@ class LowRankAdapter {
                  std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
   /// Adds scale·B·A·dropout(x) to y (N, outputs), for x (N, inputs).
   void add_to(const Tensor& y, const Tensor& x, const Pass& pass, const Stream& stream);
-  /// Adds scale·B·A to w (outputs, inputs) f32. If decomposed, then scales the rows of w to their
-  /// magnitudes.
+  /// Adds scale·B·A to w (outputs, inputs) f32; if decomposed, scales the rows to their magnitudes.
   void merge_into(const Tensor& w, const Stream& stream);
   bool decomposes() const { return magnitude_.has_value(); }
   /// Sets the magnitudes to the norms of the weight's rows.
   void start_magnitudes(const Parameter& weight, const Stream& stream);
-  /// The factor m/n and the norm n of each output; m/n is 1 for outputs without an adapter. Needs W
-  /// in f32.
+  /// Factor m/n and norm n of each output; m/n is 1 for outputs without an adapter. Needs W in f32.
   struct RowFactors {
     Tensor factors, norms;
   };
@@ -161,15 +159,13 @@ class Linear final : public Module {
   const Parameter& weight() const { return weight_; }
   /// Counts two operations per weight and product; a frozen weight has no product for its gradient.
   TokenFlops flops() const;
-  /// Sets the modules that the map consists of in a Hugging Face folder, and their rows.
-  /// `transposed`: weights are stored as (inputs, outputs); `orders`: row orders of the first
-  /// modules.
+  /// Sets the map's modules in a Hugging Face folder, and their rows. `transposed`: weights are
+  /// stored as (inputs, outputs); `orders`: row orders of the first modules.
   void set_in_files(const std::vector<std::string>& modules, const std::vector<std::int64_t>& rows,
                     bool transposed, const std::vector<RowGroups>& orders = {});
   /// Null without a bias.
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
-  /// Acquires the bias for a product, with zeros for outputs without a bias; empty if no output has
-  /// one.
+  /// Acquires the bias for a product, with zeros for outputs without one; empty if none has one.
   Weight acquire_bias(const Stream& stream) const;
   /// Attaches an adapter for the outputs that `parts` cover.
   void set_adapter(std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);

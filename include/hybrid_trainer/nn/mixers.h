@@ -18,14 +18,12 @@ inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   return values * (kChunk + 4 * state) + static_cast<double>(scan.groups) * kChunk * state;
 }
 
-/// FLOPs of a scan's backward per FLOP of its forward: two gradients per product, and the states
-/// are recomputed.
+/// FLOPs of a scan's backward per forward FLOP: two gradients per product, and recomputed states.
 inline constexpr double kScanBackward = 2.6;
 
-/// A mixer that processes tokens by a recurrence: y = residual + c_proj(norm(scan(conv(p)), z)); p,
-/// the gate z and the other inputs of the scan are columns of c_in(x). A text's state has a
-/// constant size. The scan's output is stored for backward or recomputed (Rebuild::kAttended);
-/// convolution and norm are always recomputed.
+/// A recurrent mixer: y = residual + c_proj(norm(scan(conv(p)), z)); p, the gate z and other inputs
+/// of the scan are columns of c_in(x). A text's state has a constant size. The scan's output is
+/// stored or recomputed (Rebuild::kAttended); convolution and norm are always recomputed.
 class RecurrentMixer : public TwoProductBranch, public Rebuilder {
  public:
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -71,8 +69,7 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   };
   virtual Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
                       const Pass& pass, const Stream& stream) = 0;
-  /// Writes the columns of dproduct that the scan reads in `product`, and the gradients of the
-  /// scan's parameters. Returns dconvolved.
+  /// Writes the scan's columns of dproduct and its parameters' gradients. Returns dconvolved.
   virtual Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
                                const Tensor& product, const StateGradients& states,
                                const Pass& pass, const Stream& stream) = 0;
@@ -246,8 +243,7 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
   /// Throws Error, since later tokens would change earlier outputs.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  /// Counts one quotient and one product of complex numbers per pivot, and some more in the
-  /// adjoint.
+  /// Counts a complex quotient and product per pivot, and some more in the adjoint.
   TokenFlops flops(std::int64_t) const override {
     return flops_with(40 * static_cast<double>(potentials_), 2.5);
   }
@@ -293,8 +289,7 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override {
     return multiplied(parts_of(source, pass.positions, stream), {}, pass, stream);
   }
-  /// Decodes x, (1, T, C) for one text or (B, 1, C) for several. `state` comes from make_state.
-  /// Throws Error if bidirectional.
+  /// Decodes x (see RecurrentMixer::decode). Throws Error if bidirectional.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   /// Null if bidirectional.
@@ -319,8 +314,7 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
     kernels::Columns taps;
   };
   Parts parts_of(const Tensor& product, const Tensor& positions, const Stream& stream);
-  /// States before and after the tokens in generation. first_state and value are undefined if there
-  /// are none, last_state if it is not wanted.
+  /// Generation states before and after the tokens; undefined if there are none or not wanted.
   struct BoundaryStates {
     Tensor first_state{}, last_state{};  // of the scan
     Tensor value{};                      // (1, 1, H·P), x before the first token

@@ -8,14 +8,12 @@ namespace hybrid_trainer {
 class Linear;
 using LinearVisitor = std::function<void(Linear&)>;
 
-/// A differentiable function with parameters and an explicit backward. Forward saves on the tape
-/// the tensors that backward takes from it.
+/// A differentiable function with parameters; forward saves tensors on the tape for its backward.
 class Module {
  public:
   virtual ~Module() = default;
   virtual Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) = 0;
-  /// Returns the gradient of x, and contributes the gradients of the parameters
-  /// (GradientContribution).
+  /// Returns the gradient of x and contributes the parameters' gradients (GradientContribution).
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
   /// Runs backward without computing the gradient of x, for inputs such as data.
   virtual void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
@@ -45,9 +43,8 @@ class Norm : public Module {
                               ActivationTape& tape, const Stream& stream) = 0;
 };
 
-/// Activation checkpointing: saves only the module's input, and backward reruns forward.
-/// Bit-identical, for one more forward pass. Source: Chen et al. 2016, "Training deep nets with
-/// sublinear memory cost".
+/// Activation checkpointing: saves only the input, and backward reruns forward. Bit-identical.
+/// Source: Chen et al. 2016, "Training deep nets with sublinear memory cost".
 class CheckpointedModule final : public Module {
  public:
   explicit CheckpointedModule(Module& module) : module_(module) {}

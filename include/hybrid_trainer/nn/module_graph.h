@@ -7,9 +7,8 @@
 #include "hybrid_trainer/nn/positional_encoding.h"
 #include "hybrid_trainer/nn/residual_block.h"
 
-/// Builds a network from a list of entries: tensors of the batch, parts that read these or the
-/// results of earlier parts, and losses. Shapes exclude the batch dimension; channels come last.
-/// Parameters are named "<part>.…".
+/// Builds a network from entries: batch tensors, parts that read these or results of earlier parts,
+/// and losses. Shapes exclude the batch; channels come last. Parameters are named "<part>.…".
 
 namespace hybrid_trainer::graph {
 
@@ -62,8 +61,7 @@ struct Transformer {
 /// Pre-norm transformer. Weights "<name>.h.0.attn.…", "cross", "mlp", and "<name>.relative.weight".
 Node transformer(const ModuleName& name, const std::string& reads, const Transformer& spec);
 
-/// Sizes and tensors from which a LayerMaker makes the branches of a layer of width C. Branches may
-/// attend to `source`.
+/// Sizes and tensors for a LayerMaker's branches of width C, which may attend to `source`.
 struct LayerInputs {
   std::int64_t width, tokens;               // C, N
   std::shared_ptr<EncoderOutput> source{};  // or null
@@ -101,8 +99,7 @@ struct ConvolutionSpec {
 };
 /// Convolution over the one to three spatial dimensions of the input.
 ModuleMaker convolution(const ConvolutionSpec& spec);
-/// Returns a window of odd `size` in each dimension, centered on each position, or on every
-/// `stride`th one.
+/// Returns a window of odd `size` in each dimension, centered on every `stride`th position.
 kernels::Window around(std::int64_t size, const kernels::SpatialSizes& stride = {1, 1, 1});
 ModuleMaker group_norm(std::int64_t groups, float epsilon = 1e-5f);
 ModuleMaker norm(const NormSpec& spec = {});
@@ -144,12 +141,10 @@ struct CrossEntropy {
   /// Divides by the batch's number of valid targets (Batch::targets) instead of all targets.
   bool counts_targets = false;
 };
-/// Cross entropy of logits over classes (K) or tokens (N, K) with `targets` i32, in which kNoTarget
-/// is ignored. Measures: accuracy.
+/// Cross entropy of logits (K) or (N, K) with i32 `targets`; ignores kNoTarget. Measures: accuracy.
 Node cross_entropy(const std::string& name, const std::string& logits, const std::string& targets,
                    const CrossEntropy& spec = {});
-/// Mean of (x − y)² with `targets` f32. Measures: absolute_error, squared_error, target,
-/// target_square.
+/// Mean (x − y)², f32 `targets`. Measures: absolute_error, squared_error, target, target_square.
 Node squared_error(const std::string& name, const std::string& predictions,
                    const std::string& targets, double weight = 1);
 /// Huber loss: d²/2 if |d| ≤ delta, else delta·(|d| − delta/2).
@@ -179,9 +174,8 @@ class Plan;
 }
 
 /// A network built from a list of graph::Node: forward runs in the list's order, backward in
-/// reverse. The gradients of a result that several parts read are summed in a fixed order. The loss
-/// is the weighted sum of the losses in the list. The batch's tensors have the shapes in the list,
-/// for any number of examples.
+/// reverse. The gradients of a result that several parts read are summed in a fixed order. The
+/// batch's tensors have the shapes in the list, for any number of examples.
 class ModuleGraph final : public Network {
  public:
   /// Initializes weights from `seed`. Throws ConfigError if the list refers to an unknown entry,

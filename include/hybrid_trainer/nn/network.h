@@ -36,8 +36,7 @@ class PreferenceLoss {
   void clear(const Stream& stream);
   /// Returns the measures and resets them. Blocks.
   Measures take(const Stream& stream);
-  /// Returns the log-likelihoods of the halves of the last batch, (B, T) f64 on the stream's
-  /// device.
+  /// Returns the log-likelihoods of the last batch's halves, (B, T) f64 on the stream's device.
   const Tensor& sums() const { return sums_; }
 
  private:
@@ -72,13 +71,11 @@ class LossModel {
   /// Returns Pass::segment for sequences of `time` tokens, given memory.segment_length `wanted`. If
   /// that is 0, segments only long sequences of models with state. Returns 0 for whole sequences.
   std::int64_t segment_for(std::int64_t wanted, std::int64_t time) const;
-  /// Returns the number of times that backward contributes to each gradient, for this
-  /// Pass::segment.
+  /// Returns how often backward contributes to each gradient, for this Pass::segment.
   virtual std::int64_t contributions(const Batch& /*batch*/, std::int64_t /*segment*/) const {
     return 1;
   }
-  /// Returns the number of weights without padding; by default counts all that visit_parameters
-  /// visits.
+  /// Returns the number of weights without padding; by default all that visit_parameters visits.
   virtual std::int64_t parameter_count();
   /// Returns the FLOPs of forward and backward for the batch. By default counts two per weight and
   /// token in forward, two in backward, and two more in backward for trained weights.
@@ -110,8 +107,7 @@ struct PartSettings {
   std::optional<DType> dtype{};
 };
 
-/// A quality measure other than the loss, such as accuracy: the mean is sum/count, and values of
-/// several batches are added.
+/// A quality measure such as accuracy. The mean is sum/count; values of several batches are added.
 struct Measure {
   std::string name;  // "events.accuracy"
   double sum = 0, count = 0;

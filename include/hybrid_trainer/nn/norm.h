@@ -73,10 +73,9 @@ struct NormSpec {
 std::unique_ptr<Norm> make_norm(const ModuleName& name, std::int64_t width, const NormSpec& spec,
                                 const Stream& stream);
 
-/// Group normalization of (B, D1..Dn, C): normalizes each example over all positions and the
-/// channels of a group. Each channel has a gain, "<name>.weight" (initially 1), and a "<name>.bias"
-/// (initially 0). `epsilon` is added to the variance. Throws ShapeMismatch if the groups do not
-/// divide C.
+/// Group normalization of (B, D1..Dn, C): normalizes each example over all positions and a group's
+/// channels. Each channel has a gain, "<name>.weight" (initially 1), and a "<name>.bias" (initially
+/// 0). `epsilon` is added to the variance. Throws ShapeMismatch unless the groups divide C.
 class GroupNorm final : public Module, public Rebuilder {
  public:
   struct Spec {

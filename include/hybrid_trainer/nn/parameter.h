@@ -19,8 +19,7 @@ struct RowGroups {
   std::int64_t rows_of_group() const {
     return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   }
-  /// Calls visit(row here, row in the file, count) for runs of rows that are contiguous in both
-  /// orders.
+  /// Calls visit(row here, row in the file, count) for runs of rows contiguous in both orders.
   template <class Visit>
   void for_each_run(const Visit& visit) const {
     std::int64_t here = 0, of_group = 0;
@@ -131,7 +130,6 @@ class Parameter {
   Tensor master_in_place() const { return storage_->master_in_place(); }
   const WeightStorage& storage() const { return *storage_; }
   WeightStorage& storage() { return *storage_; }
-  /// Replaces the storage of the values.
   void set_storage(std::unique_ptr<WeightStorage> storage) { storage_ = std::move(storage); }
   /// Swaps the storage temporarily; `storage` receives the previous one.
   void exchange_storage(std::unique_ptr<WeightStorage>& storage) { storage_.swap(storage); }
@@ -165,11 +163,9 @@ class Parameter {
     sink_ = nullptr;
     contributed_ = 0;
   }
-  /// Marks the gradient as complete after a replay wrote it. The sink is not notified; its recorded
-  /// work is part of the replay.
+  /// Marks the gradient as written by a replay, which includes the sink's work; does not notify it.
   void mark_gradient_replayed() { contributed_ = expected_; }
-  /// Returns the gradient of this step, f32 unless its sink rounds it; undefined if nothing was
-  /// written or it was freed.
+  /// Returns this step's gradient, f32 unless the sink rounds it; undefined if unwritten or freed.
   Tensor gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
   /// Returns whether the gradient's memory exists; it then stays in place throughout the step.
   bool has_gradient_memory() const { return sink_ != nullptr && sink_->gradient(*this).defined(); }

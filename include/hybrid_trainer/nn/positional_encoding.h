@@ -83,9 +83,8 @@ class RotaryTable {
   /// Reads the document lengths of a batch (B, T) if angles depend on them: if the scaling is
   /// dynamic, and T is longer than the original context. In that case waits for the positions.
   void read_documents(const Tensor& positions, const Stream& stream);
-  /// Returns angles for sequences of `length` positions. If these contain several documents, their
-  /// positions must have been passed to read_documents last, and each document is rotated as if it
-  /// were the only one.
+  /// Returns angles for sequences of `length` positions. If these contain several documents, call
+  /// read_documents with their positions first; each document is rotated separately.
   Angles of_sequences(std::int64_t length, bool has_documents, const Stream& stream);
   /// Returns angles for decoding: row t < `positions` belongs to a sequence of t + 1 tokens.
   Angles by_step(std::int64_t positions, const Stream& stream);
@@ -126,8 +125,7 @@ struct RelativeBuckets {
 };
 
 /// Learned relative position bias (Raffel et al. 2020, "T5"): one number per head and bucket,
-/// "<name>.weight" (heads, buckets), initially 0. Layers that share it add the same numbers, and
-/// their gradients are summed.
+/// "<name>.weight" (heads, buckets), initially 0. Layers may share it; their gradients are summed.
 class RelativeBias {
  public:
   struct Spec {

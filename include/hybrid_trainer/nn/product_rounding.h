@@ -13,15 +13,13 @@ namespace hybrid_trainer {
 enum class Operand { kInput, kWeight, kGradient };
 inline constexpr std::size_t kOperands = 3;
 
-/// History of the largest magnitudes of tensors in the last kUpdates updates, from which FP8 scales
-/// are computed (delayed scaling).
+/// Largest magnitudes of tensors in the last kUpdates updates, for FP8 scales (delayed scaling).
 class MagnitudeHistory {
  public:
   static constexpr std::size_t kUpdates = 16;
 
   explicit MagnitudeHistory(std::size_t tensors);
-  /// Allocates the device memory on the first call. `host`: for copies of the magnitudes in host
-  /// memory.
+  /// Allocates device memory on the first call. `host`: for host copies of the magnitudes.
   void allocate(const Stream& stream, const Stream& host);
   /// Returns the largest magnitude of the recorded updates, (1) f32; 0 before the first.
   Tensor expected(std::size_t tensor) const {
@@ -63,8 +61,7 @@ class ProductRounding {
   /// Returns x rounded, in new memory. Training passes update the history.
   Tensor rounded(const Tensor& x, Operand operand, const Parameter& weight, const Pass& pass,
                  const Stream& stream) const;
-  /// Rounds a product to half precision, in which large numbers become infinite; does nothing in
-  /// FP8, whose results have more bits.
+  /// Rounds a product to half precision, with infinities for large numbers; does nothing in FP8.
   void round_result(const Tensor& y, const Stream& stream) const;
   bool rounds_results() const { return form_ == ProductForm::kFp16; }
   MagnitudeHistory& history() { return history_; }

@@ -28,8 +28,7 @@ struct ResidualSpec {
   bool post_norm = false;  // norms follow the sums; branches then have no last_norm
 };
 
-/// Numbers that a block keeps at each level of recomputation: the levels of Rebuild, then the level
-/// that keeps only the block's input.
+/// Numbers kept by a block at each level of Rebuild, then at the level that keeps only its input.
 using BlockKept = std::array<double, kRebuilds + 1>;
 
 /// A block of residual branches, with norms before the branches or after the sums (post-norm).
@@ -51,7 +50,6 @@ class ResidualBlock final : public Module {
   void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     for (const Part& part : parts_) part.branch->initialize(deviations, seed, stream);
   }
-  /// See ResidualBranch.
   bool supports_segments() const;
   bool carries_state() const;
   TokenFlops flops(std::int64_t time) const;

@@ -29,18 +29,15 @@ struct BranchState {
   virtual ~BranchState() = default;
   /// Grows to `tokens` tokens per text, preserving the contents.
   virtual void grow(std::int64_t tokens, const Stream& stream) = 0;
-  /// Returns whether a text can return to any earlier token. A recurrent state can only restart or
-  /// restore a copy.
+  /// Returns whether a text can return to any earlier token, not only restart or restore a copy.
   virtual bool can_rewind() const { return true; }
   /// Returns whether a text can return to its position at the last call of keep.
   virtual bool can_keep() const { return can_rewind(); }
-  /// Saves a copy of a text's state, if needed to return to it. Replaces the previous copy. Throws
-  /// OutOfMemory.
+  /// Replaces the saved copy of a text's state, if it needs one to return. Throws OutOfMemory.
   virtual void keep(std::int64_t /*text*/, const Stream&) {}
   /// Restores the text's kept state.
   virtual void restore(std::int64_t /*text*/, const Stream&) {}
-  /// Continues each text i from text parents[i], which has `tokens` tokens. Throws Error if
-  /// unsupported.
+  /// Continues each text i from parents[i], which has `tokens` tokens. Throws Error if unsupported.
   virtual void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
                       const Stream& stream);
   /// Returns whether decoding can be recorded (see Recording) and replayed: it never blocks, and
@@ -70,8 +67,7 @@ struct DecodeTexts {
 using KeptNumbers = std::array<double, kRebuilds>;
 
 /// A residual branch of a block: y = residual + f(x), x and y (B, T, C). The last product adds the
-/// residual, which saves a pass over memory. Objects shared by several branches, such as rotary
-/// tables, are in their specs.
+/// residual, which saves a pass over memory. Specs contain shared objects, such as rotary tables.
 class ResidualBranch {
  public:
   virtual ~ResidualBranch() = default;
@@ -96,7 +92,6 @@ class ResidualBranch {
   virtual bool supports_segments() const { return false; }
   /// Returns whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
-  /// Initializes the weights from the seed.
   virtual void initialize(const InitialDeviations& deviations, std::uint64_t seed,
                           const Stream& stream) = 0;
   /// Returns the FLOPs per token of sequences of `time` tokens.
@@ -147,8 +142,7 @@ class TwoProductBranch : public ResidualBranch {
   TokenFlops flops_with(double of_f, double backward) const {
     return first_.flops() + projection_.flops() + TokenFlops{of_f, backward * of_f, of_f};
   }
-  /// Sets the names and row orders in files. `rows`: number of rows of each part, unless
-  /// files.orders has them.
+  /// Sets names and row orders in files. `rows`: rows of each part, unless files.orders has them.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
 

@@ -51,7 +51,7 @@ class SegmentCarry {
   std::vector<State> last_states() const;
   /// Saves the segment's initial states for take_first_states.
   void save_first_states(ActivationTape& tape, const Stream& stream) const;
-  /// Begins backward with the last segment. previous_segment passes the gradients to the previous one.
+  /// Begins backward with the last segment. previous_segment passes gradients to the one before.
   void begin_backward() { end(); }
   void take_first_states(ActivationTape& tape, const Stream& stream);
   void previous_segment() {
@@ -68,8 +68,7 @@ class SegmentCarry {
 };
 
 /// Final states of a batch's sequences, without gradients. Sequences of the next batch that
-/// continue the same texts start from them. Each branch has one state, in tensors with a row per
-/// sequence.
+/// continue the same texts start from them. Each branch has one state, with a row per sequence.
 class RowStates {
  public:
   /// Sets the number of sequences in a batch.
@@ -97,8 +96,7 @@ class SegmentSteps {
  public:
   /// Runs forward up to the input x of the head.
   virtual Tensor hidden(const Batch& segment, ActivationTape& tape, const Stream& stream) = 0;
-  /// Computes the undivided losses of the tokens from x, which may be overwritten, and writes them
-  /// to of_rows, (B·T) f32.
+  /// Writes the tokens' undivided losses to of_rows, (B·T) f32. May overwrite x.
   virtual void losses(const Tensor& of_rows, const Tensor& x, const Batch& segment,
                       float gradient_scale, ActivationTape& tape, const Stream& stream) = 0;
   virtual void backward_from_losses(const Batch& segment, ActivationTape& tape,
@@ -111,15 +109,13 @@ class SegmentSteps {
 /// Processes sequences in segments of Pass::segment tokens: forward computes the loss and keeps
 /// each segment's initial state on the tape; backward runs from the last segment to the first. The
 /// last Pass::kept_segments keep their activations, the others are recomputed. Gradients are exact,
-/// except that they do not flow back into the previous batch if sequences continue its states
-/// (Pass::states).
+/// except that they do not flow into a previous batch (Pass::states).
 class SegmentedPass {
  public:
   /// Returns the mean loss, (1) f64; if Pass::loss_may_wait, backward writes its value.
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  SegmentSteps& steps, const Stream& stream);
-  /// Runs the heads of all segments in backward order, so that the bits do not depend on the number
-  /// of segments that keep their activations.
+  /// Runs all segments' heads in backward order, so that bits do not depend on Pass::kept_segments.
   void backward(const Batch& batch, ActivationTape& tape, SegmentSteps& steps,
                 const Stream& stream);
 

@@ -19,17 +19,14 @@ class TokenConvolution {
   };
 
   TokenConvolution(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Maps x (B, T, any) to (B, T, channels). before: (B, taps − 1, channels), earlier rows, or
-  /// undefined.
+  /// Maps x (B, T, any) to (B, T, channels). before: (B, taps − 1, channels), or undefined.
   Tensor forward(const Tensor& x, const Tensor& before, const Pass& pass, const Stream& stream);
-  /// Writes columns [first, first + channels) of dx, the parameters' gradients, and dbefore if it
-  /// is defined.
+  /// Writes columns [first, first + channels) of dx, parameter gradients, and dbefore if defined.
   void backward(const Tensor& dx, const Tensor& dbefore, const Tensor& dy, const Tensor& x,
                 const Tensor& before, const Pass& pass, const Stream& stream);
   /// Adds drows, the gradient of the rows that `remember` stores for each sequence, to dx.
   void remember_backward(const Tensor& dx, const Tensor& drows, const Stream& stream) const;
-  /// Decodes one token of each text. x: (N, any), state: (texts, taps − 1, channels), texts: (N)
-  /// i32. Returns (N, channels).
+  /// Returns (N, channels) for one token per text. x: (N, any), state: state_shape, texts: (N) i32.
   Tensor step(const Tensor& state, const Tensor& x, const Tensor& texts, const Stream& stream);
   /// Decodes the next tokens, (1, T, any) of one text or (B, 1, any) of several; `states`, of
   /// state_shape, contains the texts' last rows.

@@ -11,9 +11,8 @@ namespace hybrid_trainer {
 class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
-  /// Returns the values for work that is enqueued on `stream` before release: the FP32 master
-  /// weights, or the bf16 compute copy. Throws Error if there is no copy in this dtype. `use` of
-  /// release states whether the values changed.
+  /// Returns the FP32 master weights or the bf16 compute copy, for work enqueued on `stream` before
+  /// release, whose `use` states whether they changed. Throws Error if this dtype has no copy.
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
   virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
   /// Computes y = x·wᵀ + bias + residual (see kernels::linear_forward) directly from the stored
@@ -22,8 +21,7 @@ class WeightStorage {
                         const Tensor& /*residual*/, const Stream&) {
     return false;
   }
-  /// Sets whether `multiply` may round its operands for speed: used in generation, not when
-  /// measuring a loss. Initially off.
+  /// Sets whether `multiply` may round operands for speed: only in generation. Initially off.
   virtual void round_inputs(bool /*rounds*/) {}
   /// Sets y[n] to row indices[n] of the weight directly from the stored form. Returns false and
   /// does nothing if that would not be faster. y: (N, columns), indices: (N) i32.
@@ -31,11 +29,9 @@ class WeightStorage {
     return false;
   }
   /// Returns the FP32 master weights in place, for copies while they are not acquired. After
-  /// writing to them, call refresh_compute_copy. Undefined for a frozen weight without master
-  /// weights.
+  /// writing, call refresh_compute_copy. Undefined for a frozen weight without master weights.
   virtual Tensor master_in_place() const = 0;
-  /// Sets the dtype that products read. bf16 adds a compute copy, rounded from the FP32 master
-  /// weights; f32 frees it.
+  /// Sets the dtype that products read. bf16 adds a rounded compute copy; f32 frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
   /// Returns the fixed address of the values that acquire returns; null if acquire moves them or
@@ -137,8 +133,7 @@ class LiveWeight final : public WeightStorage {
   /// `master`: f32, in any location. Copies it to the device immediately, in f32.
   LiveWeight(Tensor master, const Stream& stream);
   /// If the live values are bf16, acquires f32 as a temporary, whose changes are lost: a copy of
-  /// the master weights if the live values are the rounded master weights, else the widened live
-  /// values.
+  /// the master weights if the live values are rounded from these, else the widened live values.
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use, const Stream&) noexcept override {
     if (dtype != live_.dtype()) widened_.release();
@@ -156,8 +151,7 @@ class LiveWeight final : public WeightStorage {
   /// Values that products read, f32 or bf16; their owner writes them.
   const Tensor& live() const { return live_; }
   void set_exact(bool exact) { is_exact_ = exact; }
-  /// Copies master weights that are loaded already to the live values: the rows of `masters`, from
-  /// row `first_row` on.
+  /// Copies loaded master weights, rows of `masters` from `first_row` on, to the live values.
   void refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row = 0);
 
  private:

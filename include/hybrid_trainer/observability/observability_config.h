@@ -4,8 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// Optional outputs of a run, in addition to metrics.jsonl, summary and report. JSON group
-/// `observability`.
+/// Outputs of a run in addition to metrics.jsonl, summary and report. JSON group `observability`.
 struct ObservabilityConfig {
   bool tensorboard = false;
   std::int64_t answers = 3;

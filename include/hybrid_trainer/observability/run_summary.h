@@ -13,8 +13,7 @@ struct PhaseUse {
   std::int64_t steps = 0;
   StepRecord sum;   // all steps as one, with the peak of each memory kind over the steps
   double cost = 0;  // in Full steps
-  /// Peak of total device memory, from the end of the entry into the phase to the end of the entry
-  /// into the next one.
+  /// Peak device memory between the ends of the entries into the phase and into the next one.
   std::size_t peak_bytes = 0;
   std::string precision;
 };
@@ -69,9 +68,8 @@ struct RunSummary {
     double restore_seconds = 0;
     double waited_seconds = 0;  // part of restore_seconds for which steps waited
   } offload;
-  /// Steps with pending exact updates and their prediction errors, over the whole run; and, since
-  /// the program began, the waits for these updates and the worker's time. Absent without delayed
-  /// updates.
+  /// Steps with pending exact updates and their prediction errors, over the run; and, since the
+  /// program began, the waits for them and the worker's time. Absent without delayed updates.
   struct Speculation {
     std::int64_t steps = 0, waits = 0;
     std::int64_t errors = 0;  // number of errors in error_sum
@@ -100,8 +98,7 @@ struct RunSummary {
     std::int64_t zero = 0;
     std::string backend;
     std::uint64_t bytes_sent = 0;
-    /// Seconds for which the rank waited for other ranks or their messages; not measured on CUDA
-    /// devices.
+    /// Seconds of waiting for other ranks or their messages; not measured on CUDA devices.
     std::optional<double> exposed_seconds{};
     /// The simulated link, such as "125MB a second, 50 us a call"; empty if there is none.
     std::string simulated_link{};
@@ -115,8 +112,7 @@ struct RunSummary {
 
   /// Adds a step. On resume, first add the records in metrics.jsonl.
   void add(const StepRecord& record);
-  /// Returns the extra cost of predictions over the same number of plain training steps, in Full
-  /// steps; negative if they saved cost.
+  /// Returns the cost of predictions minus the cost of equally many plain steps, in Full steps.
   double prediction_cost() const;
   std::int64_t& count(Recovery kind) { return recoveries[static_cast<std::size_t>(kind)]; }
   std::int64_t count(Recovery kind) const { return recoveries[static_cast<std::size_t>(kind)]; }

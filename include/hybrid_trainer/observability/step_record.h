@@ -5,8 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// Distribution of a step's tokens over experts; one value per layer with experts, in order. With
-/// several ranks, for this rank's tokens.
+/// Distribution of this rank's tokens over experts; one value per layer with experts, in order.
 struct ExpertLoads {
   /// Tokens of the busiest and the idlest expert, relative to the mean; 1 is even.
   std::vector<double> most, least;
@@ -66,8 +65,7 @@ struct StepRecord {
   double overhead_seconds = 0;
   double tokens_per_second = 0;
   MemoryUse device_memory;  // memory at the end of the step, and peaks since its beginning
-  /// Peak of total device memory during a phase transition in this step; 0 if none. The other peaks
-  /// are measured after it.
+  /// Peak device memory during a phase transition, which other peaks exclude; 0 without one.
   std::size_t phase_entry_peak_bytes = 0;
   std::string memory_status;  // "normal" to "emergency"
   double memory_share = 0;    // peak use as a share of the device budget; 0 without a budget
@@ -79,8 +77,7 @@ struct StepRecord {
   std::optional<double> predicted_loss;  // expected `loss`
   /// Estimated probability that the predicted direction lowers the loss, in [0, 1].
   std::optional<double> confidence;
-  /// Source and length of the prediction, in Predict and in the step of its decision; "" and absent
-  /// elsewhere.
+  /// Source and length of the prediction in Predict and at its decision; "" and absent elsewhere.
   std::string predictor;
   std::optional<std::int64_t> planned_steps;
   /// Gate's estimate, in Full, of the loss saved by predictions so far, minus the loss that Full
@@ -101,8 +98,7 @@ struct StepRecord {
   std::optional<double> loss_scale;
   std::int64_t overflows = 0;
   /// Slowest rank over about ten steps, such as "2 on HOST", and the ratio of its compute time to
-  /// the other ranks' mean. "" and absent if no rank is 10 % slower than the others or if times are
-  /// not exchanged.
+  /// the other ranks' mean. "" and absent unless times are exchanged and a rank is 10 % slower.
   std::string slowest_rank;
   std::optional<double> slowest_rank_ratio;
   ExpertLoads experts;  // empty if no router ran
@@ -110,16 +106,13 @@ struct StepRecord {
   /// other phases and without trainable routers.
   std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
-  /// Preference training (objective dpo or orpo): means over the step's pairs of the rewards of
-  /// both answers, of their difference, and of how often it is positive. The last two are also
-  /// computed over an evaluation.
+  /// Preference training (dpo or orpo): the step's mean rewards of both answers, their mean
+  /// difference, and how often it is positive. The last two are also computed over an evaluation.
   std::optional<double> reward_chosen, reward_rejected, reward_margin, preference_accuracy,
       validation_reward_margin, validation_preference_accuracy;
-  /// Share of the predicted change that was kept: 1 accepted, 0 reverted, between them shrunk. Set
-  /// in the step of a decision.
+  /// Share of the predicted change that a decision kept: 1 accepted, 0 reverted, else shrunk.
   std::optional<double> kept_fraction;
-  /// Most severe action after a problem in the step; kRollBack and its event are in the first
-  /// record after the roll back.
+  /// Most severe action after a problem; kRollBack and its event are in the first record after it.
   Recovery recovery = Recovery::kContinue;
   double cost = 0;  // cost of the step, in Full steps
   /// Reason for a change of phase or weights: "accepted: ...", "reverted: ...", or "".

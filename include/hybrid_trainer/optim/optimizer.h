@@ -6,12 +6,10 @@ namespace hybrid_trainer {
 
 /// Returns partial sums of squares of all gradients that were written: first one sum for each
 /// gradient on another device, in parameter order, then one for all gradients on the stream's
-/// device. The total of the sums is the squared global norm. Shapes: (1) f64 each, on the stream's
-/// device.
+/// device. Their total is the squared global norm. Shapes: (1) f64 each, on the stream's device.
 std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
                                          const Stream& stream);
-/// Returns the L2 norm from `square_sums`; not finite if an element of a gradient is not finite.
-/// Blocks.
+/// Returns the L2 norm from `square_sums`; not finite if a gradient is not finite. Blocks.
 double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream);
 
 /// Returns the factor that scales gradients of this norm to a norm of at most `clip_norm`. Returns
@@ -29,8 +27,7 @@ enum class StateRole {
   kSlowMomentum         // mean of weight updates
 };
 
-/// Identifies a tensor of the state. The name is for files and reports only
-/// ("h.0.attn.c_attn.weight.m").
+/// Identifies a state tensor. The name is for files and reports only ("h.0.attn.c_attn.weight.m").
 struct StateLabel {
   const Parameter* parameter;
   StateRole role;
@@ -52,9 +49,8 @@ class Optimizer {
   using NumberVisitor = std::function<void(const std::string& name, double& value)>;
 
   virtual ~Optimizer() = default;
-  /// Updates all parameters that have a gradient, with the given learning rate. Gradients are first
-  /// multiplied by `gradient_scale` (clipping). Refreshes the compute copies of the weights.
-  /// Allocates nothing.
+  /// Updates all parameters that have a gradient, which is first multiplied by `gradient_scale`
+  /// (clipping). Refreshes the compute copies. Allocates nothing.
   void step(float learning_rate, float gradient_scale, const Stream& stream);
   /// Splits a step for callers that load one weight at a time: call begin_step, then update_weight
   /// once per parameter index in any order, then end_step. A parameter without a gradient is
@@ -66,9 +62,8 @@ class Optimizer {
   /// Calls update_weight for each parameter; weights on the device may share kernel launches.
   virtual void update_weights(float learning_rate, float gradient_scale, const Stream& stream);
   virtual void end_step(const Stream&) {}
-  /// Writes to directions[i] the change that a step with a zero gradient and no weight decay would
-  /// make to parameter i, from the moments only (momentum coasting). Shapes: f32, in the
-  /// parameters' shapes and order. Changes no state.
+  /// Writes to directions[i], f32 in parameter i's shape, its change by a step with zero gradient
+  /// and no weight decay, from the moments only (momentum coasting). Changes no state.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
   /// Visits each state tensor, always in the same order. The visitor may replace the tensor; the

@@ -16,8 +16,7 @@ const char* optimizer_name_help();
 /// Requires an optimizer, of the run or of a group, that reads this key of OptimizerConfig.
 KeyNeed optimizer_that_reads(const std::string& key);
 
-/// Settings of weights that are updated differently. Missing fields are inherited from `optimizer`.
-/// JSON list `optimizer.groups`.
+/// Different settings of some weights; missing ones are inherited. JSON list `optimizer.groups`.
 struct OptimizerGroupConfig {
   std::string match{};
   std::optional<std::string> name{};

@@ -12,20 +12,17 @@ struct SpeculationSettings {
   std::int64_t lag = 1;                     // delay L in steps, 1 to 8
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
-  /// Bits of gradients. With 16, gradients are bf16 (nn/gradient_sink.h). Pending gradients and
-  /// forecasts are then bf16 too, and are stored with the exact state. 16 requires lag 1 and
-  /// device_side anticipated or none.
+  /// Bits of gradients; 16: bf16 (nn/gradient_sink.h), also for pending gradients and forecasts,
+  /// which are stored with the exact state. 16 requires lag 1 and device_side anticipated or none.
   std::int64_t gradient_bits = 32;
-  /// Maximum number of elements of an AdamW weight that are loaded at a time, if gradients are
-  /// bf16.
+  /// Maximum number of an AdamW weight's elements loaded at a time, if gradients are bf16.
   std::int64_t piece_elements = 1 << 20;
 };
 
 /// Inputs of one asynchronous step.
 struct DelayedStep {
-  /// False skips the update for this gradient: all pending updates arrive, live weights become
-  /// exact, and the delay starts again. With "selective", false only leaves the gradient out of the
-  /// window.
+  /// False skips this gradient's update: all pending updates arrive, live weights become exact, and
+  /// the delay restarts. With "selective", false only leaves the gradient out of the window.
   bool finite = true;
   float learning_rate = 0;
   float gradient_scale = 1;         // factor on the gradient, for clipping
@@ -60,8 +57,7 @@ struct SpeculationUse {
 /// "SpecTrain"; the rules are in update_predictor.h.
 class SpeculativeOptimizer : public Optimizer {
  public:
-  /// Sets the lag to L from the next step on. `rates`: learning rates of the next L updates. No
-  /// effect if the lag is already L.
+  /// Sets the lag to L from the next step on, if it is not L. `rates`: rates of the next L updates.
   virtual void begin_lag(const std::vector<float>& rates, const Stream& stream) = 0;
   virtual bool is_delayed() const = 0;
   /// Sends the current gradients as a pending update and composes live weights for the next step.
@@ -74,16 +70,14 @@ class SpeculativeOptimizer : public Optimizer {
   /// Saves pending updates as "speculation.…": views that stay valid until the next step. Call it
   /// after visit_state, which waits for the worker.
   virtual void save_delayed(State& state) const = 0;
-  /// Resumes from a state of save_delayed, after master weights and optimizer state are loaded.
-  /// `rates`: see begin_lag.
+  /// Resumes from save_delayed once weights and optimizer state are loaded. `rates`: see begin_lag.
   virtual void load_delayed(const State& state, const std::vector<float>& rates,
                             const Stream& stream) = 0;
 };
 
 /// Makes an optimizer and gives each parameter LiveWeight storage. Master weights and state are
 /// stored in the pool of `home`, which must outlive the optimizer. Gradients and forecasts in
-/// flight are stored in `host`, or in the pool of `home` if they are bf16. Throws ConfigError,
-/// OutOfMemory.
+/// flight are stored in `host`, or in `home` if they are bf16. Throws ConfigError, OutOfMemory.
 std::unique_ptr<SpeculativeOptimizer> make_speculative_optimizer(
     const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
     const SpeculationSettings& settings, const Stream& device,

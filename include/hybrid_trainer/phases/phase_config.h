@@ -4,8 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// Accepted values of SkipBackwardConfig::predictor: "momentum", "linear", "two_timescale",
-/// "merged", "random", "zero".
+/// Accepted predictors: "momentum", "linear", "two_timescale", "merged", "random", "zero".
 const std::vector<std::string>& predictor_names();
 
 /// Predictor and length of a prediction. JSON list `phases.skip_backward.variants`.
@@ -113,9 +112,8 @@ const std::vector<std::string>& device_side_names();
 /// Accepted locations of the exact state: "host", "file".
 const std::vector<std::string>& exact_state_names();
 
-/// Settings of the asynchronous optimizer: FP32 master weights and optimizer state are offloaded in
-/// all phases. In Predict, updates overlap with the computation, and the device predicts pending
-/// updates.
+/// The asynchronous optimizer: FP32 master weights and optimizer state are offloaded in all phases.
+/// In Predict, updates overlap with the computation, and the device predicts pending updates.
 struct AsynchronousOptimizerConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
@@ -193,8 +191,7 @@ struct LocalSgdConfig {
   std::int64_t fragments = 1;
   std::int64_t exchange_bits = 32;
   double outer_momentum = 0.9;
-  /// Constant: learning rate of the outer optimizer, which applies the ranks' mean weight delta
-  /// after an exchange.
+  /// Constant: learning rate at which the ranks' mean weight delta is applied after an exchange.
   double outer_learning_rate = 0.7;
 
   template <class Self, class Visitor>
@@ -225,8 +222,7 @@ struct LocalSgdConfig {
 struct MethodTraits {
   /// Predict makes forward passes along a predicted direction, and Correct decides on it.
   bool skips_backward = false;
-  /// FP32 master weights and optimizer state are offloaded, and updates overlap with the
-  /// computation.
+  /// FP32 master weights and optimizer state are offloaded, and updates overlap with computation.
   bool delays_updates = false;
   /// In Predict, a rank continues before other ranks' messages arrive.
   bool runs_ahead_of_ranks = false;
@@ -236,9 +232,8 @@ struct MethodTraits {
   std::int64_t steps_to_fill_memory = 0;
 };
 
-/// Returns the methods of Predict: "skip_backward", "asynchronous_optimizer",
-/// "asynchronous_gradients" and "local_sgd". Each has a group of its name in PhaseConfig and a row
-/// in the table of methods.
+/// Methods of Predict: "skip_backward", "asynchronous_optimizer", "asynchronous_gradients" and
+/// "local_sgd". Each names a group of PhaseConfig and a row of the method table.
 const std::vector<std::string>& method_names();
 
 /// Sequence of the phases, and the method of Predict. JSON group `phases`.
@@ -263,7 +258,6 @@ struct PhaseConfig {
 
   /// Returns settings with short predictions and frequent checks on more batches.
   static PhaseConfig conservative();
-  /// Returns the defaults.
   static PhaseConfig balanced() { return {}; }
   /// Returns settings with long predictions, micro-corrections and a larger share of probes.
   static PhaseConfig aggressive();

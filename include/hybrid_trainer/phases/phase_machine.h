@@ -82,8 +82,7 @@ class PhaseMachine {
     std::int64_t steps = 0;  // length of the run; its last step decides on a prediction; 0: no end
     LearningRateFinderConfig learning_rate_finder{};
     std::int64_t ramp_steps = 0;  // first steps of the run, while the schedule's rate rises
-    /// Makes a predictor at the start and after each reset; by default the one that
-    /// phases.skip_backward.predictor names.
+    /// Makes a predictor at the start and after each reset; by default the configured one.
     std::function<std::unique_ptr<Predictor>(const SkipBackwardConfig&)> make_predictor =
         hybrid_trainer::make_predictor;
     /// Table in which phases.method is looked up; null means all methods.
@@ -97,8 +96,7 @@ class PhaseMachine {
   PhaseMachine& operator=(PhaseMachine&&) noexcept;
 
   /// Runs one step. Throws Diverged after more than max_skipped_updates skipped updates in a row,
-  /// or if an action of the config ends the run. The weights are then as after the last good
-  /// update.
+  /// or if a configured action ends the run. The weights are then as after the last good update.
   PhaseOutcome step(const Batch& batch);
   /// Runs one step and fills `outcome` even if the step throws. If outcome.recovery is kRollBack,
   /// the step made no update, and the caller must roll back.
@@ -111,8 +109,7 @@ class PhaseMachine {
   const PhaseStatistics& statistics() const;
   /// Returns whether the last update, if any, had no warning.
   bool is_healthy() const;
-  /// Prevents further predictions. A prediction in progress is still decided on. Saved states
-  /// include this.
+  /// Prevents predictions, also in saved states. A prediction in progress is still decided on.
   void disable_prediction();
 
   /// Waits for pending gradients of other ranks and makes the weights exact; Predict then

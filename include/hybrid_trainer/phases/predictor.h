@@ -19,16 +19,14 @@ enum class Readiness {
 class Predictor {
  public:
   virtual ~Predictor() = default;
-  /// Called after each update with a computed (not a predicted) gradient, when the weights are
-  /// updated.
+  /// Called after each update with a computed (not predicted) gradient, with updated weights.
   virtual void observe(Trainable&) {}
   virtual Readiness readiness() const = 0;
   /// Writes the expected weight change of the next step: one f32 tensor per weight, in the weight's
   /// shape. Called only if the predictor is ready, before the gradient of that step is known.
   virtual void write_directions(Trainable& model, const std::vector<Tensor>& directions) = 0;
   /// Called after the decision on a prediction that moved the weights by length·directions;
-  /// `length` is 0 if it was undone. The predictor must move its record of earlier weights
-  /// accordingly, or drop the record.
+  /// `length` is 0 if it was undone. Must move or drop the record of earlier weights accordingly.
   virtual void follow(Trainable&, const std::vector<Tensor>& /*directions*/, double /*length*/) {}
   virtual void save(State&) const {}
   virtual void load(const State&, Trainable&) {}

@@ -30,9 +30,8 @@ class Rollback {
   /// Restores the copy bit for bit, any number of times.
   virtual void restore_snapshot() = 0;
   virtual void drop_snapshot() = 0;
-  /// Copies a step's batch and keeps the copy until the prediction is decided on. The copy is
-  /// stored with the snapshot, so a step on this batch has as much device memory as any other step.
-  /// Blocks.
+  /// Copies a step's batch and keeps the copy with the snapshot until the prediction is decided on,
+  /// so a step on this batch has as much device memory as any other. Blocks.
   virtual Batch keep_batch(const Batch& batch) = 0;
   /// Copies a kept batch to memory that a step can read. Blocks.
   virtual Batch fetch_batch(const Batch& kept) = 0;
@@ -41,8 +40,7 @@ class Rollback {
   virtual void rewind(std::int64_t steps) = 0;
 };
 
-/// The weights, and directions in the weights' shapes. Lists have one f32 tensor per weight, in
-/// fixed order.
+/// Weights, and directions in their shapes. Lists have one f32 tensor per weight, in fixed order.
 class WeightSpace {
  public:
   virtual ~WeightSpace() = default;
@@ -50,8 +48,7 @@ class WeightSpace {
   virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
   /// Returns tensors for directions that only the calls below use; they may be on the host.
   virtual std::vector<Tensor> empty_directions() = 0;
-  /// Computes direction = Σ factors[i]·of[i]. Tensors come from empty_like_weights or
-  /// empty_directions; `direction` may be of[0].
+  /// direction = Σ factors[i]·of[i]; may be of[0]. Tensors: empty_like_weights or empty_directions.
   virtual void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
                                const std::vector<float>& factors) = 0;
   /// Copies the FP32 master weights to `to`.
@@ -82,8 +79,7 @@ class Trainable {
  public:
   virtual ~Trainable() = default;
   /// Sets the phase's precision and memory. Entering Predict frees gradients and offloads unneeded
-  /// tensors, which are restored before their next use. Called on every phase change, before the
-  /// first step and after a resume.
+  /// tensors until their next use. Called on each phase change, at the start and after a resume.
   virtual void enter_phase(Phase phase) = 0;
   /// Starts to load offloaded optimizer state into host memory. Called in Predict, at most once.
   virtual void begin_restore() = 0;

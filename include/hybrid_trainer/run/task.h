@@ -26,11 +26,9 @@ class Task {
   /// Completes the configuration from the data and the machine; returns it unchanged by default.
   /// Throws ConfigError if they are incompatible. Called once, before all other functions.
   virtual HybridTrainerConfig completed(HybridTrainerConfig config) { return config; }
-  /// Makes the model with its initial weights, which are stored in `places` according to the
-  /// configuration. Throws OutOfMemory.
+  /// Makes the model, with initial weights in `places` as configured. Throws OutOfMemory.
   virtual std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
                                                 MemoryPlaces& places) = 0;
-  /// Returns the training examples.
   virtual DatasetPart training(const HybridTrainerConfig& config) const = 0;
   /// Returns the examples for the validation loss.
   virtual DatasetPart validation(const HybridTrainerConfig& config) const = 0;
@@ -44,15 +42,13 @@ class Task {
   /// Throws DataError if the resumed `run` was trained on other data.
   virtual void check_same(const RunPaths& /*run*/) const {}
   /// Writes config.json and the other files that make the run usable without its data to `own`, the
-  /// folder of this rank. `run` is the folder of the whole run. `resumes` is whether the run
-  /// resumes. Throws IoError.
+  /// folder of this rank. `run` is the folder of the whole run. Throws IoError.
   virtual void write_files(const RunPaths& own, const RunPaths& run,
                            const HybridTrainerConfig& config, bool resumes) const;
   /// Returns the settings of data, model and batches to show before the first step.
   virtual std::vector<NamedText> settings(const HybridTrainerConfig& config,
                                           LossModel& model) const;
-  /// Returns notes to show before the first step. `begins` is whether the model has the initial
-  /// weights of make_model.
+  /// Returns notes to show before the first step. `begins`: the model has make_model's weights.
   virtual std::vector<std::string> notes(bool /*begins*/) const { return {}; }
   /// Arguments of `prepare`.
   struct RunStart {
@@ -67,8 +63,7 @@ class Task {
   /// Computes what the batches need from the initial model, before any batch is read and before the
   /// trainer allocates memory. All ranks call it.
   virtual void prepare(const RunStart& /*start*/) {}
-  /// Returns a sample of the trained model's output for the report, or "" if the model writes no
-  /// text.
+  /// Returns a sample of the trained model's output for the report, or "" if it writes no text.
   virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
   /// Returns the trained model's answers to prompts of its validation data, each with the answer
   /// from the time of `prepare`. Empty if the data have no prompts.

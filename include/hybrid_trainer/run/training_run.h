@@ -19,8 +19,7 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& settings);
 /// Settings of one training run.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
-  /// Data of a language model: a folder written by `hybrid prepare`, shards of llm.c, or a file of
-  /// examples.
+  /// Data of a language model: a folder of `hybrid prepare`, llm.c shards, or a file of examples.
   std::filesystem::path data{};
   /// A separate file of validation examples, if `data` is a file of examples.
   std::filesystem::path validation{};
@@ -40,10 +39,8 @@ struct TrainingRunSettings {
   std::vector<std::string> notes{};          // shown before the first step
   std::vector<std::string> explicit_keys{};  // keys that are reported if they have no effect
   bool quiet = false;  // print only warnings and notes to the console, no progress
-  /// Registry that checks the group `model`. An empty registry disables the check, for tasks with
-  /// their own model.
+  /// Registry that checks the group `model`; an empty one does not, for tasks with other models.
   const ModelRegistry* registry = &model_families();
-  /// Makes the task.
   std::function<std::unique_ptr<Task>(const TrainingRunSettings&)> task = language_task;
   std::function<void(const StepRecord&)> on_step = {};  // called after each step
   /// Source of stop requests; null uses Ctrl-C and SIGTERM during the run.

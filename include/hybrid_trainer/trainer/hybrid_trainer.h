@@ -43,14 +43,12 @@ class LossJudge {
  public:
   explicit LossJudge(const HybridTrainerConfig& config);
   bool is_on() const { return keep_ > 0 || patience_ > 0; }
-  /// Returns whether to evaluate after a step. An evaluation that is `due` while weights are predicted is
-  /// postponed to the first step with exact weights.
+  /// Returns whether to evaluate after a step. An evaluation that is `due` while weights are
+  /// predicted is postponed to the first step with exact weights.
   bool evaluates(bool due, bool are_predicted);
-  /// Records the validation loss after `step`. Returns true if the step's checkpoint must be saved
-  /// and kept.
+  /// Records a validation loss after `step`. Returns whether to save and keep its checkpoint.
   bool judge(std::int64_t step, double loss);
-  /// Returns the checkpoints with the lowest losses, lowest first. Of checkpoints with equal
-  /// losses, the earlier comes first.
+  /// Returns the checkpoints with the lowest losses, sorted by loss, then by step.
   const std::vector<BestCheckpoint>& best() const { return best_; }
   /// Returns the checkpoint with the lowest loss, if any.
   std::optional<BestCheckpoint> lowest() const {
@@ -58,8 +56,7 @@ class LossJudge {
   }
   /// Forgets a step whose checkpoint could not be saved.
   void forget(std::int64_t step);
-  /// Forgets the checkpoints of all steps that are not in `steps`. Returns whether one of the best
-  /// was forgotten.
+  /// Forgets checkpoints of steps outside `steps`. Returns whether one of the best was forgotten.
   bool keep_only(const std::vector<std::int64_t>& steps);
   /// Stores the current best checkpoints together with the newest of `return_points`, the steps
   /// that a roll back may return to. Forgets entries of steps that are no longer return points.
@@ -140,9 +137,8 @@ class HybridTrainer {
   HybridTrainer(HybridTrainer&&) = delete;
 
   /// Runs one step of the current phase on one batch, which may be in host memory. If
-  /// progress().rollback_pending is set afterwards, no update was made and the caller must call
-  /// roll_back. Throws DivergedStep if loss or gradients remain non-finite, or if the config ends
-  /// the run. Blocks.
+  /// progress().rollback_pending is set afterwards, no update was made; call roll_back. Throws
+  /// DivergedStep if loss or gradients remain non-finite, or if the config ends the run. Blocks.
   StepRecord step(const Batch& batch);
   /// Delays publishing of sharded weights (DistributedConfig::zero 1 and 2). By default, a step
   /// ends by starting to send its weight changes to all ranks. With true, they are not sent until
@@ -161,43 +157,37 @@ class HybridTrainer {
   const TrainerProgress& progress() const { return progress_; }
   /// Returns the precision of each phase, with every "auto" resolved.
   const PhasePrecision& precision() const;
-  /// Adds the trainer's own statistics to a run's summary: predictions, roll backs, and waits for
-  /// offload and pending updates.
+  /// Adds statistics of predictions, roll backs, and waits for offload and pending updates.
   void add_use_to(RunSummary& summary) const;
-  /// Calls `callback` with exact weights in place of predicted ones, which may differ between
-  /// ranks. Call it between two steps.
+  /// Calls `callback` with exact weights; predicted ones may differ by rank. Call it between steps.
   void with_exact(const std::function<void()>& callback);
-  /// Calls `callback` while the model has the mean of the weights (training.average_weights), if
-  /// there is one, in place of the weights. Call it between two steps, when no prediction awaits
-  /// its decision.
+  /// Calls `callback` while the model has the mean weights (training.average_weights), if there is
+  /// one, in place of the weights. Call it between two steps without an undecided prediction.
   void with_average(const std::function<void()>& callback);
-  /// Sets the listeners. `on_event` is called with one line for each phase change, decision and
-  /// warning. `on_warning` is called only with warnings, which are also in the `event` of the next
-  /// record.
+  /// Sets the listeners. `on_event` gets one line for each phase change, decision and warning.
+  /// `on_warning` gets only warnings, which are also in the `event` of the next record.
   void listen(std::function<void(const std::string&)> on_event,
               std::function<void(const std::string&)> on_warning = {});
 
-  /// Votes without waiting: `requests_stop` is sent with this rank's next message. Returns whether a vote to
-  /// stop has arrived from any rank, the same on all ranks. If no messages between ranks are
-  /// pending, does not vote and returns none.
+  /// Votes without waiting: `requests_stop` is sent with this rank's next message. Returns whether
+  /// a vote to stop has arrived from any rank, the same on all ranks. If no messages between ranks
+  /// are pending, does not vote and returns none.
   std::optional<bool> vote_to_stop(bool requests_stop);
   /// Waits for pending messages between ranks in Predict, so that all ranks have the same state, as
   /// a checkpoint requires; save calls it first. Predict then restarts. If the pending results end
   /// the run, throws Diverged with the weights of the last good update; they may also request a
   /// roll back. Call it at the same steps on all ranks.
   void drain();
-  /// Commits a checkpoint below `folder` (see src/files/checkpoint.h) and returns its path.
-  /// roll_back uses only kResumeAndRollBack checkpoints, so it does not depend on when a run was
-  /// stopped. In a run that may roll back, the newest checkpoint.keep of these are kept, and also
-  /// the newest of all. Only warns if old ones cannot be removed. Throws IoError; training can
-  /// continue. Each rank writes its shards and its share of the replicated state. If one rank
-  /// fails, all throw.
+  /// Commits a checkpoint below `folder` (src/files/checkpoint.h) and returns its path. roll_back
+  /// uses only kResumeAndRollBack checkpoints, so it does not depend on when a run stopped. In a
+  /// run that may roll back, the newest checkpoint.keep of these are kept, and the newest of all.
+  /// Only warns if old ones cannot be removed. Throws IoError; training can continue. Each rank
+  /// writes its shards and its share of the replicated state. If one rank fails, all throw.
   std::string save(const std::string& folder,
                    CheckpointUse use = CheckpointUse::kResumeAndRollBack);
   /// Resumes from the newest intact checkpoint below `folder`, bit for bit; returns false if there
-  /// is none. Reports damaged checkpoints, and settings that differ from the checkpoint's, to the
-  /// listener. Throws ConfigError if a setting that the saved state depends on differs, DataError
-  /// if all checkpoints are damaged.
+  /// is none. Reports damaged checkpoints and different settings to the listener. Throws
+  /// ConfigError if the saved state depends on such a setting, DataError if all are damaged.
   bool resume(const std::string& folder);
   /// Rolls back after the step `failed` has set progress().rollback_pending. Loads the newest
   /// intact kResumeAndRollBack checkpoint below `folder`. If the run has failed no later than

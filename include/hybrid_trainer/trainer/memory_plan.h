@@ -63,10 +63,9 @@ std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 bool recomputes_parts(const HybridTrainerConfig& config);
 
 /// Returns the fastest settings of the `memory` group and of micro-batches that fit the budgets,
-/// out of all valid combinations that need at most the memory of the given config.
-/// memory.allow_lossy adds settings that change results. Files are used only if `rates` includes
-/// file rates. Of equally fast plans, the one with the fewest options wins. Allocates none of the
-/// planned memory.
+/// among all valid combinations that need at most the given config's memory. memory.allow_lossy
+/// adds settings that change results. Uses files only if `rates` has file rates. Of equally fast
+/// plans, the one with the fewest options wins. Allocates none of this memory.
 MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
                        const MemoryBudgets& budgets, const StepRates& rates,
                        const ModelRegistry& registry = model_families());
@@ -77,8 +76,7 @@ bool supports_segments(const HybridTrainerConfig& config,
                        const ModelRegistry& registry = model_families());
 
 /// Resolves memory.device_map "auto". Places embeddings, blocks and head, in the order of a pass,
-/// on the device up to its budget, then on the host up to its budget, and the rest in a file. Does
-/// not change other maps.
+/// on the device, then the host, up to their budgets, and the rest in a file. Keeps other maps.
 HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device device,
                                     const MemoryBudgets& budgets, const ModelRegistry& registry);
 

@@ -44,8 +44,7 @@ enum class SimulatedPhases {
   kFirstUpdate,  // only of Warmup: fastest, a lower bound of kUpdates
 };
 
-/// Selects a rank of a run that several ranks share according to config.distributed. The default is
-/// a run in a single process.
+/// Selects a rank of a run with several ranks (config.distributed); by default a single process.
 struct SimulatedRank {
   int rank = 0, ranks = 1;
 };

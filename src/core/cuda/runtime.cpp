@@ -23,8 +23,8 @@ std::string failure_of_work() {
   return answer == cudaSuccess ? "" : text_of(answer);
 }
 
-/// Clears the error and throws DeviceError with the call, its arguments and its result, or OutOfMemory
-/// if the device is out of memory.
+/// Clears the error and throws DeviceError with the call, its arguments and its result, or
+/// OutOfMemory if the device is out of memory.
 void check(cudaError_t answer, const char* call, const std::string& asked = "") {
   if (answer == cudaSuccess) return;
   const std::string what = concat(call, asked.empty() ? "" : " (" + asked + ")");
@@ -58,7 +58,6 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-/// Formats a device id as "GPU-" and 32 hexadecimal digits.
 std::string uuid_text(const cudaUUID_t& uuid) {
   constexpr const char* kDigits = "0123456789abcdef";
   std::string text = "GPU-";

@@ -7,9 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// Returns the weight of each frequency k · 40 Hz in each band: (mels, 201). The bands are
-/// triangles of equal area on Slaney's mel scale, which is linear up to 1 kHz and logarithmic
-/// above.
+/// Returns the weight of each frequency k · 40 Hz in each band: (mels, 201). Bands are triangles of
+/// equal area on Slaney's mel scale, which is linear up to 1 kHz and logarithmic above.
 std::vector<double> mel_filters(std::int64_t mels);
 
 /// Hop from one frame of features to the next, in samples: 10 ms.

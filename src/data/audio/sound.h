@@ -65,8 +65,7 @@ class Resampling {
   std::vector<float> filter_;  // (to, taps)
 };
 
-/// Reads WAV files of any rate and resamples them to 16,000 samples per second. Caches the filters.
-/// Not thread-safe.
+/// Reads WAV files and resamples them to 16 kHz. Caches the filters. Not thread-safe.
 class SpeechReader {
  public:
   /// Returns the resampled sound of a file. Throws like read_wav.

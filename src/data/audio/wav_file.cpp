@@ -133,7 +133,6 @@ std::uint64_t little_endian(std::string_view bytes, std::size_t at, int count) {
   return value;
 }
 
-/// Reads a file's chunks.
 class WavHeaderReader {
  public:
   explicit WavHeaderReader(const InputFile& file) : file_(file) {}
@@ -258,7 +257,6 @@ class WavHeaderReader {
   WavForm form_;
 };
 
-/// Returns the form of an open WAV file. Throws DataError, IoError.
 WavForm wav_form_of(const InputFile& file) { return WavHeaderReader(file).read(); }
 
 template <class T>

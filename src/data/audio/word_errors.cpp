@@ -52,8 +52,7 @@ Characters without_brackets(const Characters& text, std::u32string_view opening,
   return left;
 }
 
-/// Returns whether a character separates words. Marks are vowels in many scripts, so a mark
-/// separates words only if no letter precedes it.
+/// Returns whether a character separates words. A mark after a letter does not: it may be a vowel.
 bool separates_words(char32_t character, bool is_in_word) {
   if (character <= U' ' || character == 0x85) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
@@ -90,8 +89,7 @@ Words words_of(std::string_view normal) {
   return words;
 }
 
-/// Edit distances between all prefixes of two texts. Stores each as the difference from the
-/// distance with one word less of the first text.
+/// Edit distances between all prefixes of two texts, stored as differences along the first text.
 class Distances {
  public:
   Distances(const Words& reference, const Words& hypothesis)

@@ -6,7 +6,6 @@
 
 namespace hybrid_trainer {
 
-/// Word errors of a transcript compared to a reference.
 struct WordErrors {
   std::int64_t words = 0;  // in the reference
   std::int64_t substitutions = 0, deletions = 0, insertions = 0;

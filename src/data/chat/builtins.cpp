@@ -17,7 +17,6 @@ struct Operands {
   bool are_whole = true;
 };
 
-/// Returns both operands as numbers, or nullopt if one of them is not a number.
 std::optional<Operands> numbers_in(const Value& left, const Value& right) {
   Operands operands;
   const Value* values[2] = {&left, &right};

@@ -41,8 +41,7 @@ bool is_python_name(std::string_view name);
 const Dict* entries_of(const Value& value);
 /// Returns the item of a dict under a text, or of a list at an index; null if there is none.
 const Value* item_in(const Value& owner, const Value& key);
-/// Returns value.name, or Undefined. Throws Problem if Python has this attribute and it is not
-/// supported.
+/// Returns value.name, or Undefined. Throws Problem for an attribute that only Python supports.
 Value attribute_of(const Value& value, const std::string& name);
 /// Returns value[key], or Undefined.
 Value item_of(const Value& value, const Value& key);

@@ -16,8 +16,7 @@ struct RenderedChat {
     std::size_t begin = 0, end = 0;
     bool operator==(const Span&) const = default;
   };
-  /// Text that an iteration of a loop wrote for one of `messages`: the loop's item, or a message
-  /// that the iteration looked up.
+  /// Text written by a loop's iteration for one of `messages`: its item, or one it looked up.
   struct Part {
     std::size_t message = 0;
     Span span;
@@ -27,14 +26,12 @@ struct RenderedChat {
   std::vector<Part> parts;      // none empty; parts of inner loops come before outer ones
 };
 
-/// A Hugging Face chat template: the subset of Jinja used by such templates, with the settings of
-/// transformers (trim_blocks, lstrip_blocks, loop controls, `generation`, its tojson). The output
-/// equals jinja2's byte for byte; docs/FINETUNING_DATA.md lists the subset.
-/// All const methods are thread-safe.
+/// A Hugging Face chat template: the subset of Jinja in docs/FINETUNING_DATA.md, with the settings
+/// of transformers (trim_blocks, lstrip_blocks, loop controls, `generation`, its tojson). The
+/// output equals jinja2's byte for byte. All const methods are thread-safe.
 class ChatTemplate {
  public:
-  /// Parses a template. Throws DataError "name:line: problem", also for each construct outside the
-  /// subset.
+  /// Parses a template. Throws DataError "name:line: problem", also for unsupported constructs.
   ChatTemplate(const std::string& source, std::string name);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
@@ -45,12 +42,9 @@ class ChatTemplate {
   /// "name:line: …" if the template raises an exception, or Python would refuse an operation.
   RenderedChat render(const boost::json::object& variables, std::time_t now) const;
 
-  /// Returns whether the template has a `generation` block.
   bool marks_generation() const;
-  /// Returns whether the template uses the date.
   bool reads_date() const;
-  /// Returns whether the template's source contains this word: as a name, attribute or key, or
-  /// within a text.
+  /// Returns whether the template's source has this word as a name or key or within a text.
   bool mentions(std::string_view word) const;
 
  private:
@@ -81,12 +75,11 @@ struct ChatFiles {
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const FolderFiles& folder);
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const GgufFile& file);
 
-/// Reads the chat settings of a folder or a GGUF file. A folder's template is in
-/// chat_template.jinja, or else in chat_template of tokenizer_config.json: a text, or a list of
-/// {name, template}. As in transformers, a list's "default" is used, and its "tool_use" for chats
-/// with tools, and files additional_chat_templates/NAME.jinja take precedence over the list. A GGUF
-/// file's templates are in tokenizer.chat_template and tokenizer.chat_template.tool_use. Throws
-/// MissingInput if there is no folder, DataError.
+/// Reads the chat settings of a folder or a GGUF file. A folder's template is chat_template.jinja
+/// or, if absent, chat_template of tokenizer_config.json: a text, or a list with "default" and, for
+/// chats with tools, "tool_use". As in transformers, additional_chat_templates/NAME.jinja takes
+/// precedence over the list. A GGUF file's templates are in tokenizer.chat_template and
+/// tokenizer.chat_template.tool_use. Throws MissingInput if there is no folder, DataError.
 ChatFiles read_chat_files(const FolderFiles& folder);
 ChatFiles read_chat_files(const GgufFile& file);
 

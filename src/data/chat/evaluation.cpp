@@ -87,7 +87,6 @@ class Evaluation final : private ExpressionEvaluation {
     return statement.bodies[i];
   }
 
-  /// Returns the output of the statements.
   std::string captured(const Statements& statements) {
     std::string before = std::exchange(rendered_.text, {});
     ++captures_;
@@ -96,15 +95,13 @@ class Evaluation final : private ExpressionEvaluation {
     return std::exchange(rendered_.text, std::move(before));
   }
 
-  /// Applies the filters of a block to its text, which replaces the literal in the innermost
-  /// filter.
+  /// Applies a block's filters to its text, which replaces the literal in the innermost filter.
   Value filtered_block(const Expression& filter) {
     if (filter.kind == NodeKind::kLiteral) return block_text_;
     return filtered(filtered_block(filter.items[0]), filter);
   }
 
-  /// Prepares a scope for an iteration of a loop. Reuses the previous scope if nothing refers to
-  /// it.
+  /// Prepares a scope for an iteration of a loop. Reuses the last one if nothing refers to it.
   void renew(ScopePointer& scope) {
     if (scope == nullptr || scope.use_count() > 1 || scope->holds_macro) {
       scope = variables_.new_scope();

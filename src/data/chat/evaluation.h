@@ -10,9 +10,8 @@
 
 namespace hybrid_trainer::jinja {
 
-/// Limits the computation and memory of one rendering, so that every template ends soon. The limits
-/// grow with the inputs. They count operations and bytes, not time, so that a chat is always
-/// rendered or always refused.
+/// Limits the computation and memory of one rendering. The limits grow with the inputs. They count
+/// operations and bytes, not time, so that a chat is always rendered or always refused.
 class EvaluationBudget {
  public:
   explicit EvaluationBudget(std::size_t input_bytes);
@@ -64,7 +63,6 @@ class Variables {
 
   const ScopePointer& scope() const { return scope_; }
   ScopePointer new_scope() const { return std::make_shared<Scope>(Scope{{}, scope_}); }
-  /// Runs the body within the scope.
   template <class Body>
   void in_scope(ScopePointer scope, Body&& body) {
     struct Back {
@@ -140,11 +138,9 @@ class PlainValues {
   PlainValues(Variables& variables, MessageParts& parts, EvaluationBudget& budget)
       : variables_(variables), parts_(parts), budget_(budget) {}
 
-  /// Returns a pointer to the existing value of a plain expression; null if there is none, or the
-  /// value must be computed.
+  /// Returns a pointer to the value of a plain expression, or null if it must be computed.
   const Value* find(const Expression& node);
-  /// Returns `value` after counting the cost of searching its keys, which is higher for a large
-  /// dict.
+  /// Returns `value` after counting the cost of searching its keys, higher for a large dict.
   const Value& searched(const Value& value);
 
  private:
@@ -216,8 +212,7 @@ class ExpressionEvaluation {
   std::deque<Dict> namespaces_;
 };
 
-/// Runs the statements of a template. Throws Problem, after setting `line` to the line of the
-/// error.
+/// Runs a template's statements. Throws Problem, with `line` set to the line of the error.
 RenderedChat render(const ParsedTemplate& parsed, Dict variables, std::time_t now, int& line);
 
 }  // namespace hybrid_trainer::jinja

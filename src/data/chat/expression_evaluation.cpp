@@ -11,8 +11,7 @@ namespace {
 
 using NodeKind = Expression::Kind;
 
-/// Limits of operations. A common template takes a few hundred per message, a quadratic one a few
-/// hundred per pair of messages.
+/// Limits of operations. Common templates take a few hundred per message, or pair of messages.
 constexpr std::size_t kOperations = 5'000'000, kOperationsPerByte = 50;
 /// Limits of the bytes of all texts and lists made during a rendering.
 constexpr std::size_t kMadeBytes = std::size_t{64} << 20, kMadePerByte = 1024;
@@ -39,8 +38,7 @@ bool is_unsupported_name(std::string_view name) {
   return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
 }
 
-/// A dict made of keys and values. As in Python, a repeated key keeps its first position and its
-/// last value.
+/// A dict of keys and values. As in Python, repeated keys keep the first place and last value.
 class Entries {
  public:
   void put(std::string key, Value value) {
@@ -318,7 +316,6 @@ Arguments ExpressionEvaluation::arguments(const Expression& node, const Signatur
   return values;
 }
 
-/// Counts the cost of an operation that reads all of its operands.
 void ExpressionEvaluation::charge_operands(const Value& value, std::span<const Value> arguments) {
   std::size_t bytes = extent_of(value).bytes;
   for (const Value& argument : arguments) bytes += extent_of(argument).bytes;

@@ -28,7 +28,6 @@ class TokenReader {
   void step_back() { --at_; }
   bool at_operator(std::string_view text) const { return token().is(Token::Kind::kOperator, text); }
   bool at_name(std::string_view text) const { return token().is(Token::Kind::kName, text); }
-  /// Skips the operator if it is next.
   bool take_operator(std::string_view text) { return at_operator(text) && ++at_ > 0; }
   bool take_name(std::string_view text) { return at_name(text) && ++at_ > 0; }
   void expect_operator(std::string_view text);
@@ -136,8 +135,7 @@ class OperandParser : protected TokenReader {
   NameIds numbers_;
 };
 
-/// Parses expressions by precedence; base of the statements' parser. Source: jinja2 3.1.6,
-/// parser.py.
+/// Parses expressions by precedence; base of statements' parser. Source: jinja2 3.1.6, parser.py.
 class ExpressionParser : protected OperandParser {
  protected:
   using OperandParser::OperandParser;

@@ -66,8 +66,7 @@ class Path {
   List keys_;
 };
 
-/// Checks that a filter or test passed as an argument exists and accepts this number of arguments,
-/// and returns its name.
+/// Checks that the filter or test `name` exists and accepts this number of arguments; returns it.
 const std::string& checked(const Value& name, std::span<const Signature> table,
                            std::size_t arguments) {
   const auto* text = name.if_is<std::string>();

@@ -21,8 +21,7 @@ bool is_space(std::string_view text) { return leading_space(text) == text.size()
 /// Maximum number of tokens. The longest template in use has about 5,000.
 constexpr std::size_t kMaxTokens = 100'000;
 
-/// Converts line ends to "
-/// " and removes a final one.
+/// Converts line ends to "\n" and removes a final one.
 std::string with_plain_line_ends(std::string_view source) {
   std::string text = replaced(replaced(source, "\r\n", "\n", -1), "\r", "\n", -1);
   if (text.ends_with('\n')) text.pop_back();
@@ -94,8 +93,7 @@ class Lexer {
     pass(tag - at_);
   }
 
-  /// Skips white space after a block or a comment: all of it for the sign -, none for +, otherwise
-  /// one line end.
+  /// Skips all white space after a block or comment for the sign -, none for +, else a line end.
   void skip_past(char sign) {
     if (sign == '-') {
       skip_space();

@@ -28,8 +28,7 @@ const char* condition_of(Place place) {
   return "true";
 }
 
-/// Returns the Go source of a text between actions. Escapes "{{", which Go would read as the start
-/// of an action.
+/// Returns the Go source of a text between actions. Escapes "{{", which would begin an action.
 std::string literal(std::string_view plain) {
   std::string text = jinja::replaced(plain, "{{", R"({{ "{{" }})", -1);
   if (text.ends_with('{')) text.replace(text.size() - 1, 1, R"({{ "{" }})");  // before an action
@@ -135,8 +134,7 @@ class FolderTemplate {
     takes_parts_ = requires_content_parts(chat, kSomeDay);
   }
 
-  /// Returns the rendered messages without the BOS text that the runner adds. Throws DataError if
-  /// the template refuses the messages.
+  /// Returns the rendered messages without the runner's BOS text. Throws DataError on refusal.
   std::string write(const Messages& messages, bool asks, std::time_t now = kSomeDay,
                     const json::value& tools = nullptr) const {
     json::object variables{{"tools", tools}, {"documents", nullptr}};
@@ -182,8 +180,7 @@ class FolderTemplate {
   bool takes_parts_ = false;
 };
 
-/// Returns the texts around the messages' contents. Throws DataError unless each occurs once, in
-/// order.
+/// Returns the texts around the contents. Throws DataError unless each occurs once, in order.
 std::vector<std::string> around(const std::string& text, const Messages& messages) {
   std::vector<std::string> pieces;
   std::size_t from = 0;
@@ -217,8 +214,7 @@ class Derivation {
   }
   const GoTemplate& result() const { return result_; }
   bool accepts_system() const { return accepts_system_; }
-  /// Returns the end of an assistant's turn or, if that is empty, the start of the user's next
-  /// turn.
+  /// Returns the end of an assistant's turn or, if empty, the start of the user's next turn.
   std::string stop() const {
     const std::string_view end = trimmed(after_assistant_);
     return std::string(end.empty() ? trimmed(before_user_) : end);

@@ -35,7 +35,6 @@ struct GoMessage {
 
 /// Returns the source text for Go. Escapes texts that Go would read as actions.
 std::string text_of(const GoTemplate& source);
-/// Returns Go's output for the messages.
 std::string render(const GoTemplate& source, const std::vector<GoMessage>& messages);
 
 /// A chat template for Ollama's Modelfile.
@@ -46,11 +45,10 @@ struct OllamaTemplate {
   std::size_t compared = 0;          // conversations for which both templates give the same output
 };
 
-/// Derives a template from the folder's chat template. Renders conversations of marker words, uses
-/// the text around each word as the form of its role, and compares both templates on at least eight
-/// conversations. Leaves out `runner_bos`, the text that the runner adds before each prompt, or "".
-/// Keeps white space around a message, which most chat templates strip. Throws DataError with one
-/// line on why the template cannot be expressed.
+/// Derives a template from the folder's chat template. Renders conversations of marker words, takes
+/// the text around each as the form of its role, and compares both templates on at least eight
+/// conversations. Leaves out `runner_bos`, the text that the runner adds before each prompt. Keeps
+/// white space around messages, which most templates strip. Throws DataError with the reason.
 OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& runner_bos);
 
 }  // namespace hybrid_trainer

@@ -52,8 +52,7 @@ class StatementParser final : private ExpressionParser {
  private:
   using Names = std::initializer_list<std::string_view>;
 
-  /// Parses statements up to the end, or up to a block that begins with one of the names `ends`.
-  /// Then that name is the next token.
+  /// Parses statements up to the end or a block named in `ends`. That name is then the next token.
   Statements statements(Names ends) {
     if (++depth_ > kMaxStatementDepth)
       fail(token().line, "statements are nested more than ", kMaxStatementDepth,
@@ -81,8 +80,7 @@ class StatementParser final : private ExpressionParser {
     return body;
   }
 
-  /// Parses the rest of this block's tag, then statements up to a block that begins with one of
-  /// `ends`.
+  /// Parses the rest of this block's tag, then statements up to a block named in `ends`.
   Statements body(Names ends) {
     expect(TokenKind::kBlockEnd);
     return statements(ends);
@@ -175,7 +173,6 @@ class StatementParser final : private ExpressionParser {
     refused_names_ = outside;
   }
 
-  /// Parses a body whose output is captured.
   Statements captured_body(Names ends) {
     const int loops = std::exchange(loops_, 0);
     ++captures_;

@@ -31,9 +31,8 @@ struct Token {
   }
 };
 
-/// Splits a template into tokens, of which the last is kEnd. Drops comments, and white space
-/// according to trim_blocks, lstrip_blocks and the signs in tags. Source: jinja2 3.1.6, lexer.py.
-/// Throws DataError "name:line: …".
+/// Splits a template into tokens, ending with kEnd. Drops comments, and white space according to
+/// trim_blocks, lstrip_blocks and tags' signs. Source: jinja2 3.1.6, lexer.py. Throws DataError.
 std::vector<Token> tokens_of(std::string_view source, const std::string& name);
 
 /// Numbers of the names in a template.
@@ -75,8 +74,7 @@ struct Expression {
   int height = 1;  // of its subtree
   /// Number of a name in the template.
   int name = -1;
-  /// Whether this is a literal, a name, or an attribute or item of plain expressions. Evaluating
-  /// such an expression runs no macro.
+  /// Whether this is a literal, a name, or an attribute or item of plain ones; runs no macro.
   bool is_plain = false;
   /// Signature of the callee of a filter, a test, or a function or method call.
   const Signature* signature = nullptr;
@@ -118,8 +116,7 @@ struct ParsedTemplate {
   bool reads_date = false;
 };
 
-/// Parses a template. Throws DataError "name:line: …" if it is invalid or has constructs outside
-/// the subset.
+/// Parses a template. Throws DataError "name:line: …" for invalid or unsupported constructs.
 ParsedTemplate parse_template(std::string_view source, const std::string& name);
 
 }  // namespace hybrid_trainer::jinja

@@ -40,8 +40,7 @@ std::string escape(const char* format, unsigned value) {
   return buffer.data();
 }
 
-/// A value as a number. True and False are numbers, as in Python; other values set is_number to
-/// false.
+/// A value as a number. True and False are numbers, as in Python; other values clear is_number.
 struct Number {
   bool is_number = false, is_float = false;
   std::int64_t whole = 0;

@@ -18,7 +18,6 @@ namespace hybrid_trainer::jinja {
 bool is_python_space(char32_t character);
 /// Returns the number of bytes of white space at the start.
 std::size_t leading_space(std::string_view text);
-/// Returns the character that begins at a byte.
 std::string_view character_at(std::string_view text, std::size_t at);
 /// Returns the byte that is `characters` characters after `byte`, or before it if negative.
 std::size_t moved(std::string_view text, std::size_t byte, std::int64_t characters);
@@ -40,11 +39,9 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
                      std::int64_t limit);
 
 enum class Case { kUpper, kLower, kCapitalized, kTitle };
-/// Converts the case. Throws Problem for a letter outside ASCII, because its other case depends on
-/// the Unicode version.
+/// Converts the case. Throws Problem for non-ASCII letters, whose case varies by Unicode version.
 std::string in_case(std::string_view text, Case wanted);
 
-/// Returns the start of a text, for messages.
 std::string shortened(std::string_view text, std::size_t bytes = 80);
 /// Returns Python's repr() of a float.
 std::string float_text(double value);
@@ -121,8 +118,7 @@ struct Value {
   }
 };
 
-/// Makes a list. Like the next two functions, throws Problem if the value would exceed the limits
-/// of size or depth.
+/// Makes a list. Like the next two, throws Problem if it would exceed the limits of size or depth.
 Value list_of(List items);
 Value tuple_of(List items);
 Value dict_of(Dict entries);
@@ -152,13 +148,11 @@ std::string json_of(const Value& value, const JsonStyle& style);
 std::string type_of(const Value& value);
 /// Throws Problem naming the variable if the value is undefined.
 void require_defined(const Value& value);
-/// Returns the elements that a loop over the value visits: the keys of a dict, the characters of a
-/// text.
+/// Returns the elements that a loop visits: the keys of a dict, the characters of a text.
 std::shared_ptr<const List> elements_of(const Value& value);
 std::int64_t length_of(const Value& value);
 /// Returns the value of a key, or null if there is no such key.
 const Value* find(const Dict& dict, std::string_view key);
-/// Returns the result of `item in container`.
 bool contains(const Value& container, const Value& item);
 /// Returns the result of a comparison, such as left == right or left not in right.
 bool holds(const Value& left, const std::string& operation, const Value& right);

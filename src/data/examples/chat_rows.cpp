@@ -32,8 +32,7 @@ bool holds(const Span& outer, const Span& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-/// Returns the location of each of `count` messages; none for a message with no or several
-/// locations.
+/// Returns the location of each of `count` messages, or none unless it has exactly one.
 std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t count) {
   std::vector<std::optional<Span>> wholes(count);
   std::vector<bool> has_several(count, false);
@@ -64,8 +63,7 @@ std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t cou
   return places;
 }
 
-/// Maximum number of messages in a chat whose answers are located by rendering prefixes of the
-/// chat.
+/// Maximum number of messages in a chat whose answers are located by rendering its prefixes.
 constexpr std::size_t kMaxPrefixes = 100;
 
 /// Mark that replaces a text, to test whether the template writes that text.
@@ -257,9 +255,8 @@ class AnswerFinder {
     if (is_here) span.end += end_before_others_->size();
   }
 
-  /// Returns the number of bytes of a message's text that belong to its generation prompt: up to
-  /// the end of the complete prompt, or else the tokens that both have in common. Returns none if
-  /// the prompt is unknown.
+  /// Returns the number of bytes of a message that belong to its generation prompt: up to the end
+  /// of the prompt, or else the tokens that both have in common. None if the prompt is unknown.
   std::optional<std::size_t> header_length(std::size_t i, const Span& span) {
     const auto prompt = prompts_.before(i);
     if (!prompt) return {};

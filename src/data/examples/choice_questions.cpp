@@ -47,8 +47,7 @@ std::size_t index_of_number(const json::value& answer, std::size_t count) {
                          count - 1, ", or the letter or the text of a choice"));
 }
 
-/// Returns the index of the right choice: "answer" is this index, or the text or letter of a
-/// choice.
+/// Returns the index of the right choice: "answer" is the index, or a choice's text or letter.
 std::size_t answer_of(const json::object& object, const std::vector<std::string>& choices) {
   const json::value& answer = member(object, "answer");
   if (!answer.is_string()) return index_of_number(answer, choices.size());
@@ -158,7 +157,6 @@ class QuestionReader {
   std::int64_t joined_words_ = 0;
 };
 
-/// Returns a message with the first refused lines.
 std::string rejected_lines_error(const ReadRows& read, const std::filesystem::path& path) {
   constexpr std::size_t kShown = 5;
   std::string text;

@@ -91,8 +91,7 @@ std::string omitted_keys_note(const std::map<std::string, std::int64_t>& omitted
                 ", whole or in part; it is not learned");
 }
 
-/// Returns a note that begins with 'the role "x" is' or 'the roles "x", "y" are' and ends with
-/// `rest`; "" without roles.
+/// Returns a note 'the role "x" is' or 'the roles "x", "y" are' + `rest`; "" without roles.
 std::string roles_note(const std::set<std::string>& roles, const char* rest) {
   if (roles.empty()) return "";
   std::vector<std::string> names;

@@ -38,8 +38,7 @@ struct ExampleRow {
   /// Encoder input; empty for a decoder-only row.
   std::vector<std::int32_t> source{};
   std::int64_t source_left_out = 0;  // truncated tokens of the source
-  /// Returns the number of places that the row takes in a sequence. The last token of each of its
-  /// texts takes none.
+  /// Returns the row's places in a sequence: all tokens except the last of each text.
   std::int64_t places() const {
     return static_cast<std::int64_t>(tokens.size()) - (rejected_at > 0 ? 2 : 1);
   }
@@ -82,8 +81,7 @@ struct ExampleRows : ReadRows {
   std::string form() const;
   /// Returns one line per kind of text that is not trained on, except refusals.
   std::vector<std::string> notes() const;
-  /// Returns a warning that files with mostly refused lines cannot be used; "" if fewer are
-  /// refused.
+  /// Returns a warning that files with mostly refused lines are unusable; "" if fewer are refused.
   std::string mostly_rejected_warning() const;
 };
 
@@ -107,8 +105,7 @@ struct ExampleFormat {
   /// Size of the model's vocabulary, 0 if unknown. A row with a token outside of it is refused.
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;  // maximum tokens of a sequence, 0 if unknown
-  /// Whether text that spells a special token becomes the token, in texts, prompts and completions.
-  /// In chats it always does.
+  /// Whether text that spells a special token becomes the token. In chats it always does.
   ControlText control = ControlText::kAsTokens;
   ColumnNames columns{};                 // used to read the examples
   std::string called{};                  // name of the file in messages; empty: its path
@@ -117,8 +114,7 @@ struct ExampleFormat {
   std::optional<SourceFormat> source{};  // for an encoder-decoder
 };
 
-/// Returns "3 sources are longer than 64 tokens, …" with the number of truncated sources and lost
-/// tokens; empty if none is truncated.
+/// Returns "3 sources are longer than 64 tokens, …" with the lost tokens; "" if none is truncated.
 std::string cut_sources_note(std::initializer_list<const std::vector<ExampleRow>*> rows,
                              std::int64_t longest);
 
@@ -144,16 +140,14 @@ std::string cut_sources_note(std::initializer_list<const std::vector<ExampleRow>
 /// format.columns has a name that no example has; IoError.
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
 
-/// Returns "3 rows are longer than 64 tokens, …" with the number of truncated rows and lost tokens;
-/// empty if none is truncated. `length` is the length of a sequence. `hint` is the setting that
-/// increases it, or kContextIsFull.
+/// Returns "3 rows are longer than 64 tokens, …" with the lost tokens; "" if none is truncated.
+/// `length` is a sequence's length, and `hint` the setting that increases it, or kContextIsFull.
 std::string cut_rows_note(std::initializer_list<const std::vector<ExampleRow>*> rows,
                           std::int64_t length, const std::string& hint);
 
 /// Returns whether the token is special: text that spells it becomes the token only if special
 /// tokens are enabled.
 bool is_special_token(const Tokenizer& tokenizer, std::int32_t id);
-/// Returns whether the token is only white space.
 bool is_blank_token(const Tokenizer& tokenizer, std::int32_t id);
 
 /// Returns the tokens that end targets (ExampleRow::end_token), in ascending order. Leaves out

@@ -11,7 +11,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns whether a text between special tokens is the name of a role.
 bool is_name_of_role(std::string text) {
   static const std::set<std::string> roles{
       "system",    "user", "assistant", "human",   "model",       "gpt",        "bot",

@@ -279,8 +279,7 @@ class RowReader {
     read_messages("completion", "assistant");
   }
 
-  /// Reads messages. Puts the row's system text before them, unless they begin with a system
-  /// message.
+  /// Reads messages after the row's system text, unless they begin with a system message.
   void read_after_system(const char* key, const char* role = nullptr) {
     const json::value* system = row_member("system");
     const std::string instructions = system == nullptr ? "" : text_in_row(*system, "system");

@@ -42,8 +42,7 @@ bool is_message_key(std::string_view key);
 /// Serializes like Python's json.dumps.
 std::string json_text(const boost::json::value& value);
 
-/// Returns the text of a value; numbers and Booleans become JSON text. Throws DataError, naming
-/// `key`, for other values.
+/// Returns a text, or a number or Boolean as JSON text. Throws DataError naming `key` otherwise.
 std::string text_in_row(const boost::json::value& value, std::string_view key);
 
 /// Returns the function of a tool or tool call: the member "function", or the object itself.
@@ -55,8 +54,7 @@ inline const boost::json::object& function_of(const boost::json::object& call) {
 /// Throws DataError for an integer beyond 64 bits, which no template would write unchanged.
 void check_integers(const boost::json::value& value, const WideIntegers& wide);
 
-/// Normalizes a list of tools, or a text with such a list in JSON. Returns null if there are no
-/// tools. Throws DataError.
+/// Normalizes a list of tools, or its JSON text. Returns null without tools. Throws DataError.
 boost::json::value normal_tools(const boost::json::value* given);
 
 /// An example in a common format: a text, or a chat.
@@ -72,8 +70,7 @@ struct NormalRow {
   };
   std::vector<OptionalText> optional_texts;
   std::set<std::string> original_roles{};  // mapped to other roles because of capitals or synonyms
-  /// Number of messages in the prompt, if a chat consists of a prompt and a completion. All
-  /// messages of the completion are targets.
+  /// Number of prompt messages in a chat of prompt and completion; the completion's are targets.
   std::size_t prompt_messages = 0;
   boost::json::object variables;  // tools, documents and other template variables of the row
   std::set<std::string> used;     // members of kContextKeys that the chat uses

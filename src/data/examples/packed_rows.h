@@ -9,8 +9,7 @@
 namespace hybrid_trainer {
 
 /// Returns the items of each bin, packed by best-fit decreasing: the longest first, each into the
-/// fullest bin with room, or a new one. Equal lengths keep their order. No length may exceed the
-/// capacity.
+/// fullest bin with room, or a new one. Equal lengths keep their order. Each item must fit a bin.
 std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
                                                           std::int64_t capacity);
 
@@ -35,9 +34,7 @@ class PackedRows final : public Dataset {
   PackedRows(std::vector<ExampleRow> rows, const Settings& settings);
 
   const std::vector<ExampleRow>& rows() const { return rows_; }
-  /// Returns whether the rows are preference pairs.
   bool has_pairs() const { return rows_.front().rejected_at > 0; }
-  /// Returns whether the rows have encoder sources.
   bool has_sources() const { return !rows_.front().source.empty(); }
   /// Returns the share of all places in sequences that rows fill.
   double fill() const;
@@ -50,9 +47,8 @@ class PackedRows final : public Dataset {
   Batch empty_batch(std::int64_t sequences, const Stream& stream) const override;
   /// Writes a sequence. A row of n tokens takes n − 1 places, one for each token except the last.
   /// The target of a token is the next token if that is trained on, else kNoTarget. Positions start
-  /// at 0 with each text, and again at the padding. Both texts of a pair are in the same sequence;
-  /// the batch then has "halves" and "references" (kernels/loss.h), and its targets count pairs.
-  /// Sources have separate rows.
+  /// at 0 with each text, and again at the padding. Both texts of a pair are in one sequence; the
+  /// batch then has "halves" and "references" (kernels/loss.h), and its targets count pairs.
   void write(std::int64_t sequence, const ExampleMemory& memory) const override;
   bool pads() const override { return true; }
   std::uint64_t order_key() const override { return 0x726F77730000u; }  // "rows"

@@ -9,7 +9,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns a list of messages from a list or a single message.
 json::array as_messages(const json::value& value) {
   return value.is_array() ? value.get_array() : json::array{value};
 }

@@ -39,8 +39,7 @@ class RowTokens {
  public:
   explicit RowTokens(const ExampleFormat& format) : format_(format) {}
 
-  /// Encodes a text that continues `before`. Targets are the tokens of the text, up to the end of
-  /// the document.
+  /// Encodes a text that continues `before`. Its tokens up to the end of the document are targets.
   void learn_text(const std::string& before, const std::string& text) {
     const std::string end = end_of_text();
     if (format_.control == ControlText::kAsTokens) {
@@ -81,7 +80,6 @@ class RowTokens {
     row_.end_token = end_token_in(1, row_.tokens.size());
   }
 
-  /// Returns whether the text has special tokens, like an already rendered chat.
   bool contains_special_tokens(std::string_view text) const {
     return std::ranges::any_of(
         encoded(text), [&](std::int32_t id) { return is_special_token(format_.tokenizer, id); });
@@ -123,7 +121,6 @@ class RowTokens {
     return end.empty() && id ? std::string(format_.tokenizer.token_bytes(*id)) : end;
   }
 
-  /// Encodes a text that is not a chat.
   Tokens encoded_document(std::string_view text) const {
     return format_.tokenizer.encode_document(text, format_.control);
   }
@@ -133,8 +130,7 @@ class RowTokens {
               row_.is_target.begin() + static_cast<std::ptrdiff_t>(last), true);
   }
 
-  /// Returns the first of the special tokens at the end of an answer. White space may separate
-  /// them.
+  /// Returns the first of an answer's final special tokens, which white space may separate.
   std::optional<std::int32_t> end_token_in(std::size_t first, std::size_t last) const {
     std::optional<std::int32_t> end;
     for (std::size_t i = last; i-- > first;) {
@@ -195,7 +191,6 @@ std::string_view role_in(const json::value& message) {
   return message.get_object().at("role").get_string();
 }
 
-/// Returns whether a target message is completely empty.
 bool is_empty_answer(const json::object& message) {
   for (const char* key : {"tool_calls", "reasoning_content", "tool_plan", "refusal"})
     if (message.contains(key)) return false;
@@ -359,7 +354,6 @@ ExampleRow RowMaker::make_source_row(const NormalRow& row) const {
   return std::move(tokens).run();
 }
 
-/// Returns whether the row's template contains the word.
 bool RowMaker::is_named_in_template(const NormalRow& row, const std::string& key) {
   const bool has_tools = row.variables.at("tools").is_array();
   const auto [entry, is_new] = named_in_template_[has_tools ? 1 : 0].try_emplace(key);
@@ -367,7 +361,6 @@ bool RowMaker::is_named_in_template(const NormalRow& row, const std::string& key
   return entry->second;
 }
 
-/// Records the unused members of a row.
 void RowMaker::record_unused(const json::object& example, const Names& used) {
   for (const auto& [name, value] : example) {
     const std::string key(name);
@@ -409,8 +402,7 @@ void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) 
   }
 }
 
-/// Returns whether the template reads a key of message i. Tests only the first message of each role
-/// that has the key.
+/// Returns whether the template reads a key of message i, tested only once for each role.
 bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& key) {
   if (!is_named_in_template(row, key)) return false;
   const std::string place = concat(role_in(row.messages[i]), " ", key);

@@ -26,8 +26,7 @@ class TokenOffsets {
   TokenOffsets(std::string_view text, std::span<const std::int32_t> tokens,
                const Tokenizer& tokenizer);
 
-  /// Returns the tokens [first, last) that cover the bytes from `begin` to `end` and no others.
-  /// None if that cannot be determined.
+  /// Returns the tokens [first, last) that exactly cover [begin, end), or none if undetermined.
   std::optional<std::pair<std::size_t, std::size_t>> within(std::size_t begin, std::size_t end);
 
  private:
@@ -46,7 +45,6 @@ const ChatTemplate& template_of(const ExampleFormat& format, const boost::json::
 /// Renders messages. Throws DataError if the template refuses them.
 RenderedChat rendered(const ExampleFormat& format, const boost::json::object& variables,
                       boost::json::array messages, bool add_generation_prompt);
-/// Returns the first `count` messages of a row.
 boost::json::array first_messages(const NormalRow& row, std::size_t count);
 
 /// Finds generation prompts: text that the template writes to request a message of a row.
@@ -86,11 +84,10 @@ struct FoundAnswers {
 FoundAnswers find_answers(const ExampleFormat& format, const NormalRow& row, RenderedChat chat);
 
 /// Renders chats by a model folder's template and finds the answers, the assistant's messages, in
-/// the text of the whole chat, in linear time.
-/// An answer is the template's output for its message up to the end of the turn, without the
-/// beginning that it has in common with the generation prompt. If a template has `generation`
-/// blocks, these are the answers. An answer is left out if the template does not write it or its
-/// tool calls, or writes it in several places.
+/// the text of the whole chat, in linear time. An answer is the template's output for its message
+/// up to the end of the turn, without the beginning that it has in common with the generation
+/// prompt. If a template has `generation` blocks, these are the answers. An answer is left out if
+/// the template does not write it or its tool calls, or writes it in several places.
 class ChatRows {
  public:
   explicit ChatRows(const ExampleFormat& format);
@@ -98,9 +95,8 @@ class ChatRows {
   /// Returns the message form that the template expects.
   const MessageForm& form() const { return form_; }
 
-  /// Renders `row`, which is `example` in the form form(). If the template refuses the row or does
-  /// not write its tool calls, tries the other forms. Throws DataError if the template refuses all
-  /// forms.
+  /// Renders `row`, which is `example` in the form form(). If the template refuses the row or omits
+  /// its tool calls, tries the other forms. Throws DataError if the template refuses all forms.
   RenderedRow render(const boost::json::object& example, const NormalRow& row) const;
 
  private:

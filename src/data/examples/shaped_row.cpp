@@ -132,7 +132,6 @@ class ShapeReader {
     return text_in_row(value, key);
   }
 
-  /// Returns the text of a key, or "".
   std::string text_under(const char* key) {
     const json::value* const value = take(key);
     return value == nullptr ? "" : text_of(*value, key);

@@ -42,12 +42,11 @@ std::string columns_of(const RowReading& reading, std::string_view column);
 /// Returns the value of a key, or null if it is absent, null or an empty list.
 const boost::json::value* held(const boost::json::object& row, const char* key);
 
-/// Determines the shape of an example and converts it. "messages" or "conversations" that do not
-/// end with an answer are the prompt of a "completion" in the same row. Alpaca's and Dolly's rows
-/// become messages if there is a chat template, else a prompt with its parts on separate lines.
-/// Numbers and Booleans in place of a text become their JSON text. `wide` has the wide integers of
-/// the row's line. Throws DataError if the example has no shape or several, or if both halves of a
-/// preference are equal.
+/// Determines the shape of an example and converts it. "messages" or "conversations" without a
+/// final answer are the prompt of a "completion" in the same row. Alpaca's and Dolly's rows become
+/// messages if there is a chat template, else a prompt with its parts on separate lines. Numbers
+/// and Booleans become texts of JSON. `wide` has the wide integers of the row's line. Throws
+/// DataError if the example has no shape or several, or if both halves of a preference are equal.
 ShapedRow shaped_row(boost::json::object example, const RowReading& reading,
                      const WideIntegers& wide = {});
 
@@ -63,8 +62,7 @@ struct Preference {
 };
 
 /// Makes "prompt" with "completion" for both halves. Without a prompt, uses the common beginning of
-/// both answers. If chats repeat the prompt, it is kept once; other chats continue it. Throws
-/// DataError.
+/// both answers. Chats repeat the prompt, which is kept once, or continue it. Throws DataError.
 ShapedRow preference_row(const Preference& given);
 
 }  // namespace hybrid_trainer

@@ -114,8 +114,7 @@ class JpegReader {
     jpeg->err->format_message(jpeg, message);
     reader.problem_ = message;
   }
-  /// Refuses files with many passes: a small file may have so many passes over a large picture that
-  /// decoding takes hours.
+  /// Refuses files with many passes: a small file may have so many that decoding takes hours.
   static void on_progress(j_common_ptr jpeg) {
     constexpr int kMaxPasses = 500;
     const auto* decompressor = reinterpret_cast<j_decompress_ptr>(jpeg);

@@ -45,8 +45,7 @@ std::string quoted_piece(std::string_view piece) {
   return "'" + text + "'";
 }
 
-/// Parses the text of a header as written by Python: {'descr': '<f4', 'fortran_order': False,
-/// 'shape': (2, 3), }
+/// Parses a header as Python writes it: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class NpyHeaderReader {
  public:
   NpyHeaderReader(std::string_view text, const std::filesystem::path& path)

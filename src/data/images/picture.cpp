@@ -65,8 +65,7 @@ Kernel kernel_of(PictureFilter filter) {
   return {1, [](double x) { return std::max(0.0, 1 - std::abs(x)); }};
 }
 
-/// Source pixels along one dimension that contribute to a result pixel, and their weights times
-/// 2^22.
+/// Source pixels along one dimension that contribute to a pixel, and their weights times 2^22.
 struct Share {
   std::int64_t first = 0;
   std::vector<int> weights{};

@@ -23,10 +23,9 @@ PictureKind read_picture_kind(const FilePart& path);
 PictureForm read_picture_form(const FilePart& path);
 
 /// Reads a picture like PIL's convert("RGB"): replaces palette indices by colors, repeats a single
-/// color three times, and discards transparency. Applies the EXIF orientation. Arrays contain
-/// integers from 0 to 255, or fractions from 0 to 1, which are rounded to 8 bits. Throws like
-/// read_picture_form, and DataError if the pixels are damaged, truncated, 16-bit with a single
-/// color, or out of range.
+/// color three times, and discards transparency. Applies the EXIF orientation. Arrays have integers
+/// from 0 to 255, or fractions from 0 to 1, rounded to 8 bits. Throws like read_picture_form, and
+/// DataError if pixels are damaged, truncated, 16-bit with a single color, or out of range.
 Picture read_picture(const FilePart& path);
 
 }  // namespace hybrid_trainer

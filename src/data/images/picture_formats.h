@@ -10,8 +10,7 @@ inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
 /// Throws DataError if a picture has no pixels or more than kMaxPixels.
 void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path);
-/// Checks the size like check_picture_size. Also throws DataError if a file of `bytes` bytes claims
-/// far more pixels than real pictures have.
+/// Throws like check_picture_size, also if `bytes` bytes claim far more pixels than real pictures.
 void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t bytes,
                            const std::string& path);
 

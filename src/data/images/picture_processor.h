@@ -25,9 +25,8 @@ struct PictureSteps {
   std::string json() const;
 };
 
-/// Reads a folder's preprocessor_config.json as written by ViTImageProcessor and
-/// DeiTImageProcessor. Throws MissingInput if there is none; DataError if it describes another
-/// processor or has an invalid value.
+/// Reads a folder's preprocessor_config.json as ViTImageProcessor and DeiTImageProcessor write it.
+/// Throws MissingInput; DataError if it describes another processor or has an invalid value.
 PictureSteps read_picture_steps(const std::filesystem::path& folder);
 
 /// Converts pictures to pixel values, bit-identical to transformers with PIL. Thread-safe.
@@ -42,14 +41,12 @@ class PictureProcessor {
   /// Returns the number of values per picture.
   std::int64_t values() const { return height_ * width_ * kColors; }
 
-  /// Throws like read_picture_form. Also throws DataError if the file is an array (3, height,
-  /// width) of floats, or a picture that the steps do not resize or crop, with another size than
-  /// the model's.
+  /// Throws like read_picture_form, and DataError if the file is an array (3, height, width) of
+  /// floats, or a picture that the steps do not resize or crop, with another size than the model's.
   void check(const FilePart& path) const;
   /// Writes pixel values (height, width, 3) of a file. Takes an array of floats (3, height, width)
   /// of the model's size as pixel values without conversion. Throws like read_picture.
   void write(const FilePart& path, std::span<float> to, bool mirrors = false) const;
-  /// Converts a picture in memory.
   void write(const Picture& picture, std::span<float> to) const;
 
  private:

@@ -24,12 +24,10 @@ std::string_view take_bytes(std::string_view& bytes, std::uint64_t count);
 std::uint32_t take_u32(std::string_view& bytes);
 std::uint64_t take_varint(std::string_view& bytes);
 
-/// Unpacks number i of `width` ≤ 64 bits. Numbers are packed lowest bits first; missing bytes are
-/// zeros.
+/// Unpacks number i of `width` ≤ 64 bits, packed lowest bits first; missing bytes are zeros.
 std::uint64_t unpacked(std::string_view packed, std::uint64_t i, int width);
 
-/// Reads numbers in parquet's RLE encoding: runs of one repeated number, or of packed numbers in
-/// groups of eight.
+/// Reads parquet's RLE encoding: runs of one number, or of packed numbers in groups of eight.
 class RunReader {
  public:
   RunReader() = default;

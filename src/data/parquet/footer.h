@@ -32,8 +32,7 @@ struct ColumnChunk {
   std::uint64_t begin = 0, end = 0;  // in the file
 };
 
-/// Metadata at the end of a parquet file. Keeps the metadata of row groups as bytes, so that memory
-/// is bounded by their size.
+/// Metadata at the end of a parquet file. Keeps row groups' metadata as bytes, to bound memory.
 class Footer {
  public:
   /// `bytes` must outlive this; pages end before `pages_end`. Throws DataError.

@@ -61,8 +61,7 @@ void decompress_snappy(std::string_view in, std::size_t size, std::string& out) 
   if (!snappy::RawUncompress(in.data(), in.size(), out.data())) refuse_page("snappy");
 }
 
-/// Decompresses in one call, because a stream would allocate a window of the size that the data
-/// claim.
+/// Decompresses in one call, because a stream would allocate a window of the claimed size.
 void decompress_zstd(std::string_view in, std::size_t size, std::string& out) {
   out.clear();
   for (std::size_t room = std::max(kMinRoom, 4 * in.size());; room *= 4) {

@@ -246,7 +246,6 @@ void LeafReader::begin_values(const Page& page, std::string_view values) {
 constexpr std::string_view kParquetMark = "PAR1", kEncryptedMark = "PARE";
 constexpr std::size_t kTail = 8;  // the footer's length and the mark
 
-/// Returns the bytes of the footer. Throws DataError.
 std::string read_footer(const InputFile& file) {
   if (file.bytes() < kParquetMark.size() + kTail)
     throw DataError("is not a parquet file: it is too short");

@@ -24,8 +24,7 @@ struct ParquetNode {
   std::size_t leaf = 0;  // index of the first supported leaf at or below this node
   std::size_t leaves = 1;
   std::vector<ParquetNode> children{};  // a list's only element, a map's key and value
-  /// Why the node is not supported: "of type INT96"; "" if it is supported. `children` has only
-  /// supported nodes.
+  /// Why the node is not supported, "of type INT96", or "". `children` has only supported nodes.
   std::string problem{};
 };
 
@@ -68,12 +67,10 @@ class ParquetLeaf {
   virtual ~ParquetLeaf() = default;
   /// Returns whether there are no more places.
   virtual bool at_end() = 0;
-  /// Returns the repetition level of the next place, and definition() its definition level. Both
-  /// throw DataError at the end.
+  /// Return the next place's repetition and definition levels. Throw DataError at the end.
   virtual int repetition() = 0;
   virtual int definition() = 0;
-  /// Moves past the next place. If its definition level is the leaf's largest, sets `value` and
-  /// returns true.
+  /// Moves past the next place. At the largest definition level, sets `value` and returns true.
   virtual bool take(ParquetValue& value) = 0;
 };
 

@@ -13,8 +13,7 @@ class ThriftEnds : public DataError {
   ThriftEnds() : DataError("its metadata end early") {}
 };
 
-/// Reads structs in thrift's compact protocol. Texts point into the bytes. Throws ThriftEnds, or
-/// DataError if the bytes are invalid.
+/// Reads structs in thrift's compact protocol. Texts are views. Throws ThriftEnds or DataError.
 class ThriftReader {
  public:
   enum Type {
@@ -35,8 +34,7 @@ class ThriftReader {
   explicit ThriftReader(std::string_view bytes) : bytes_(bytes) {}
   std::size_t position() const { return at_; }
 
-  /// Calls f(id, type) for each field of a struct. f reads the value, or returns false so that it
-  /// is skipped.
+  /// Calls f(id, type) for each field of a struct. f reads the value or, to skip it, returns false.
   template <class F>
   void read_struct(const F& f) {
     for (int id = 0;;) {

@@ -29,7 +29,6 @@ enum Encoding {
   kSplit = 9
 };
 
-/// Returns the bytes of a number.
 std::size_t width_of(ParquetType type) {
   return type == ParquetType::kInt32 || type == ParquetType::kFloat ? 4 : 8;
 }
@@ -151,8 +150,7 @@ class DeltaLengthTexts final : public ValueReader {
   std::string_view rest_;
 };
 
-/// Reads texts that are stored as the length of the prefix shared with the previous text, then the
-/// rest.
+/// Reads texts stored as the length of the prefix shared with the previous one, then the rest.
 class DeltaTexts final : public ValueReader {
  public:
   DeltaTexts(std::string_view bytes, std::uint64_t size)
@@ -172,8 +170,7 @@ class DeltaTexts final : public ValueReader {
   std::string text_;
 };
 
-/// Reads numbers that are stored as the first bytes of all numbers, then the second bytes, and so
-/// on.
+/// Reads numbers stored as the first bytes of all, then the second bytes of all, and so on.
 class SplitNumbers final : public ValueReader {
  public:
   SplitNumbers(std::string_view bytes, const ParquetColumn& column)

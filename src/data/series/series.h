@@ -9,8 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Parses a finite number such as "-1.5e3", optionally with spaces around it. Returns none for
-/// other text.
+/// Parses a finite number such as "-1.5e3", with optional spaces around it; none for other text.
 std::optional<double> plain_number(const std::string& text);
 
 /// Roles of a table's columns: inputs, target, series and time.
@@ -80,8 +79,7 @@ struct SeriesWindows {
   std::vector<bool> training_rows;
 };
 
-/// Returns the windows of a table. `held_out` may be 1. Throws DataError if no window fits in a
-/// split that needs one.
+/// Returns a table's windows; `held_out` may be 1. Throws DataError if a needed split has none.
 SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double held_out);
 
 /// Dataset of a table's windows: "kinematics" (B, T, inputs) and "value" (B, 1), the target of the

@@ -50,7 +50,6 @@ std::optional<double> number_in_cell(const json::value& cell) {
   return std::nullopt;
 }
 
-/// Returns the text of a cell for a message.
 std::string cell_text(const json::value& cell) {
   constexpr std::size_t kMax = 60;
   const std::string text = json_line(cell);
@@ -247,7 +246,6 @@ class SeriesReader {
       first_ = concat(path.string(), ": ", form.unit(), " ", refused->first, ": ", refused->second);
   }
 
-  /// Returns the table of `path`.
   SeriesTable take(const std::filesystem::path& path) {
     if (2 * left_out_ >= seen_ && left_out_ > 0) throw DataError(first_);
     if (left_out_ > 0)

@@ -37,8 +37,7 @@ class RandomDraws {
 /// Adds uniform noise in [−most, most), with 16 bits, to each value.
 void add_uniform_noise(std::span<float> values, float most, const RandomKey& key);
 
-/// Returns the label or, with probability `noise`, one of the other labels in [0, labels), which
-/// are equally likely.
+/// Returns the label or, with probability `noise`, a random other label in [0, labels).
 std::int64_t noisy_label(std::int64_t label, std::int64_t labels, double noise, RandomDraws& draws);
 
 /// Returns the entropy of a noisy label given the true one, in nats: −(1−ε)·ln(1−ε) − ε·ln(ε/(K−1))

@@ -112,8 +112,7 @@ void write_kinematics(std::span<float> values, std::int64_t channels, bool fast,
   add_uniform_noise(values, 0.2f, noise);
 }
 
-/// Writes numbers. Bits 0 and 1 of the region are the signs of the first two; the others are
-/// random.
+/// Writes numbers, with bits 0 and 1 of the region as signs of the first two; others are random.
 void write_geo(std::span<float> numbers, std::int64_t region, const RandomKey& key) {
   RandomDraws draws(key);
   for (std::size_t i = 0; i < numbers.size(); ++i) {

@@ -68,7 +68,6 @@ std::vector<Member> members_of(std::string_view object) {
   }
 }
 
-/// Returns the name in a key's quotes.
 std::string_view name_of(std::string_view key) { return key.substr(1, key.size() - 2); }
 
 using Names = std::vector<std::string>;
@@ -129,8 +128,7 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
   }
 }
 
-/// Returns the position after the closing brace of the object that begins at `begin`, or npos if
-/// there is none.
+/// Returns the position after the object that begins at `begin`, or npos if it does not end.
 std::size_t end_of_object(std::string_view text, std::size_t begin) {
   std::size_t at = begin + 1;
   while (at < text.size() && text[at] != '}') {
@@ -160,8 +158,7 @@ std::vector<JsonRow> objects_of(std::string_view content) {
   }
 }
 
-/// Returns pandas' name of a table's orientation, if a file's one object is a table that is not
-/// stored as rows; otherwise "".
+/// Returns pandas' name of a table's orientation, or "" for other files and tables of rows.
 std::string orientation_of(const std::vector<Member>& members) {
   const auto is_number = [](std::string_view name) {
     return !name.empty() && name.find_first_not_of("0123456789") == name.npos;

@@ -17,8 +17,7 @@ struct RowBudget {
   std::size_t values = 0, bytes = 0;
 };
 
-/// Limits the bytes of all rows, because dictionaries and runs expand and a reader may keep all
-/// rows.
+/// Limits the bytes of all rows: dictionaries and runs expand, and a reader may keep all rows.
 class TableBudget {
  public:
   explicit TableBudget(const ParquetFile& file)

@@ -18,8 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns whether a file with this name describes a data set of another program instead of
-/// containing rows.
+/// Returns whether a file of this name describes another program's data set and has no rows.
 bool describes_a_data_set(const std::string& name) {
   static constexpr std::array kNames{"dataset_info.json", "dataset_infos.json", "dataset_dict.json",
                                      "state.json"};

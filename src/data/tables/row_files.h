@@ -7,7 +7,6 @@
 
 namespace hybrid_trainer {
 
-/// Returns the extension in lower case.
 std::string ending_of(const std::filesystem::path& path);
 
 /// Returns whether the name ends in .jsonl, .ndjson, .json, .csv, .tsv or .parquet.
@@ -27,13 +26,11 @@ enum class RowSplit { kTrain, kValidation, kTest };
 std::vector<std::filesystem::path> row_files(const std::filesystem::path& path,
                                              RowSplit split = RowSplit::kTrain);
 
-/// Returns a note that names a folder's files in splits other than `read` and its files without
-/// rows; "" if there are none.
+/// Returns a note on a folder's files in other splits than `read` or without rows, else "".
 std::string unread_files_note(const std::filesystem::path& path,
                               std::initializer_list<RowSplit> read);
 
-/// Returns a warning that names the validation and test files next to training files of the same
-/// folder; "" if there are none.
+/// Returns a warning that names validation and test files next to training files, else "".
 std::string mixed_splits_warning(const std::vector<std::filesystem::path>& files);
 
 /// Returns the value under this name in a row; null if it is absent or null.
@@ -56,8 +53,7 @@ class FilesInRows {
  public:
   /// Returns the file that a row has under `name`. The value is a path relative to `folder`, or the
   /// file's bytes, each directly or as "path" or "bytes" of an object. `place` is the row's
-  /// location, "row 3 of a.parquet", for messages about such bytes. Throws DataError if there is no
-  /// file, IoError.
+  /// location, "row 3 of a.parquet", for messages. Throws DataError if there is no file, IoError.
   FilePart file(const boost::json::object& row, std::string_view name, const RowFileWords& words,
                 const std::filesystem::path& folder, const std::string& place);
 

@@ -100,8 +100,7 @@ bool is_byte_token(const std::string& token) {
   return token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
 }
 
-/// Reads the text of ids that the vocabulary does not use, and which tokens are special, added,
-/// bytes or unknown.
+/// Reads texts of ids not in the vocabulary, and which tokens are special, added, bytes, unknown.
 void read_added(const Tokenizer& tokenizer, const JsonPlace& root, const std::string& unknown,
                 BpeDescription& found) {
   const std::map<std::string, bool> added = added_tokens(tokenizer.files(), root);

@@ -11,8 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// A merge of the neighboring tokens `left` and `right` to `joined`. Its rank is its index in the
-/// list.
+/// A merge of neighboring tokens `left` and `right` to `joined`. Its rank is its index in the list.
 struct BpeMerge {
   std::int32_t left = 0;
   std::int32_t right = 0;
@@ -81,11 +80,9 @@ class WordModel {
   bool ignores_merges() const { return vocabulary_.ignores_merges; }
   /// Returns the token that equals a whole word; none unless ignores_merges().
   std::optional<std::int32_t> whole_word(std::string_view word) const;
-  /// Appends the initial symbols of a word. Throws DataError if it needs an unk_token that has no
-  /// id.
+  /// Appends a word's initial symbols. Throws DataError if it needs an unk_token without an id.
   void append_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;
-  /// Returns whether a word may be divided between two characters, because no merge and nothing
-  /// else can join them.
+  /// Returns whether a word may be divided between two characters, because nothing joins them.
   bool may_divide(std::string_view before, std::string_view after) const;
 
  private:

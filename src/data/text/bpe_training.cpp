@@ -203,8 +203,7 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   for (std::int32_t i = 0; i < word.size; ++i, ++out) {
     const bool matches = i + 1 < word.size && symbol[i] == pair.left && symbol[i + 1] == pair.right;
     if (matches) {
-      // Replaces the pairs on both sides. The next iteration may change the pair on the right
-      // again.
+      // Replaces the pairs on both sides. The next iteration may change the right one again.
       if (out > 0) {
         lower(symbol[out - 1], pair.left);
         add_pair(symbol[out - 1], joined, word.count, index);
@@ -238,8 +237,7 @@ namespace {
 
 /// Maximum bytes of a counted word. Longer words are counted in parts.
 constexpr std::size_t kLongestPart = 256;
-/// Minimum count of a merged pair. A token for a pair that occurs once would only memorize the
-/// corpus.
+/// Minimum count of a merged pair. A token for one occurrence would only memorize the corpus.
 constexpr std::int64_t kSmallestCount = 2;
 
 BpeModel model_of_bytes() {

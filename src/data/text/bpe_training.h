@@ -17,12 +17,10 @@ class WordCounts {
   std::int64_t words() const { return static_cast<std::int64_t>(entries_.size()); }
   /// Returns the weight of all words: their text plus a constant per word.
   std::size_t weight() const { return text_.size() + kWordWeight * entries_.size(); }
-  /// Drops the rarest words until weight() <= `limit`. Of equally rare words, drops the highest
-  /// hashes first. The choice depends only on words and counts. Returns the number of dropped
-  /// words.
+  /// Drops the rarest words until weight() <= `limit`, of equally rare ones the highest hashes
+  /// first. The choice depends only on words and counts. Returns the number of dropped words.
   std::int64_t drop_rarest(std::size_t limit);
 
-  /// Calls f(word, count) for every word.
   template <class F>
   void for_each(const F& f) const {
     for (const Entry& entry : entries_) f(text_of(entry), entry.count);

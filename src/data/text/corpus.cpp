@@ -30,7 +30,6 @@ bool may_be_text(const std::filesystem::path& path) {
 
 constexpr std::size_t kProbedBytes = 8192;
 
-/// Returns the first bytes of a file.
 std::string start_of(const fs::path& path) {
   std::string start(kProbedBytes, '\0');
   std::ifstream file(path, std::ios::binary);

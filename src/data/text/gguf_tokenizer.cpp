@@ -83,7 +83,6 @@ json::object replace(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", json::object{{"String", from}}}, {"content", to}};
 }
 
-/// Returns the pre-tokenizer of a byte-level BPE.
 json::object pre_tokenizer_of(const NamedWords& words) {
   if (words.pattern != WordPattern::kGpt2)
     return sequence(
@@ -100,8 +99,7 @@ json::object pre_tokenizer_of(const NamedWords& words) {
                               byte_level(false, true)});
 }
 
-/// Derives merges from scores: for each token, by descending score, all ways to split it into two
-/// other tokens.
+/// Derives merges from scores: for each token, by descending score, all splits into two tokens.
 class ScoredMerges {
  public:
   ScoredMerges(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& uses,

@@ -94,8 +94,7 @@ void check_output(const fs::path& path, const PrepareSettings& settings) try {
                             "\": cannot access it: ", error.code().message()));
 }
 
-/// Makes or loads the tokenizer. Trains on all text, including validation, so that every character
-/// has a token.
+/// Makes or loads the tokenizer. Training reads validation text too, to have all its characters.
 std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const Corpus& corpus,
                                           const Progress& progress, PrepareResult& result) {
   if (settings.tokenizer == "bytes") return make_byte_tokenizer();
@@ -120,8 +119,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const
   return std::move(trained.tokenizer);
 }
 
-/// Encodes splits. Each call of encode writes the shards of one split and returns the number of
-/// tokens.
+/// Encodes splits. Each call of encode writes a split's shards and returns the number of tokens.
 class SplitEncoder {
  public:
   SplitEncoder(const Tokenizer& tokenizer, std::vector<std::int32_t> separator, ControlText control)
@@ -170,8 +168,7 @@ class SplitEncoder {
   std::int64_t divided_bytes_ = 0;
 };
 
-/// Returns the tokens before each document: the end-of-text token for the previous document, then
-/// the start of the tokenizer's template.
+/// Returns the tokens before each document: an end-of-text token and the template's start.
 std::vector<std::int32_t> separator_of(const Tokenizer& tokenizer, std::size_t documents) {
   std::vector<std::int32_t> ids;
   if (documents > 1 && tokenizer.end_of_text()) ids.push_back(*tokenizer.end_of_text());

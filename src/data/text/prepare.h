@@ -36,9 +36,8 @@ struct Corpus {
 /// a named file always, and a file in a folder unless it is binary. A file that is found again,
 /// even by another spelling or a link, counts once, so that it is in only one split. Does not
 /// follow links to folders inside a folder. With `tables`, the rows of tables are separate
-/// documents. Throws MissingInput naming an input that does not exist, or DataError if there is no
-/// text, or if the first bytes of a named file show that it is not plain text (compressed, UTF-16,
-/// …).
+/// documents. Throws MissingInput naming a missing input, or DataError if there is no text, or if
+/// the first bytes of a named file show that it is not plain text (compressed, UTF-16, …).
 Corpus find_corpus(const std::vector<std::filesystem::path>& inputs, TableTexts* tables = nullptr);
 
 struct CorpusSplit {
@@ -70,9 +69,8 @@ class TableTexts {
   explicit TableTexts(Settings settings) : settings_(std::move(settings)) {}
 
   /// Adds the rows of a file, skipping rows without a text. Returns false if the name is not a
-  /// table's. Also returns false if a .json or .csv file has no such column and none was requested,
-  /// because the file itself is then text. Throws DataError if it is damaged or lacks the column,
-  /// IoError.
+  /// table's, or if a .json or .csv file, which then is text, has no such column and none was
+  /// requested. Throws DataError if it is damaged or lacks the column, IoError.
   bool add(const std::filesystem::path& path, std::vector<TextPiece>& documents);
   /// Returns whether `path` is the file that the texts are written to.
   bool is_own(const std::filesystem::path& path) const {
@@ -80,7 +78,6 @@ class TableTexts {
   }
   /// Flushes the added texts.
   void finish();
-  /// Removes the file.
   void remove();
   const SkippedRows& left_out() const { return left_out_; }
 
@@ -104,9 +101,8 @@ struct TextSegment {
 };
 
 /// Reads pieces in order as segments of about `segment_bytes`. Cuts a document only at positions
-/// that `cut` returns, like Tokenizer::last_split_point, so that the segments have the same tokens
-/// as the document. A text of kLongestSegment bytes without such a position is cut between any two
-/// characters.
+/// that `cut` returns, like Tokenizer::last_split_point, so that the segments have the document's
+/// tokens. A text of kLongestSegment bytes without such a position is cut between any characters.
 class SegmentReader {
  public:
   using Cut = std::function<std::size_t(std::string_view text, std::size_t first)>;

@@ -38,9 +38,8 @@ struct PiecePlace {
   bool begins() const { return !(at_start && continues); }
 };
 
-/// Splits a text into matches and the parts between them, and joins or removes parts according to
-/// `behavior`. `matches` are pairs of begin and end, in order, without overlap. No part of the
-/// result is empty.
+/// Splits a text at `matches`, pairs of begin and end, in order and without overlap. Joins or
+/// removes parts according to `behavior`. No part of the result is empty.
 std::vector<std::string_view> split_parts(
     std::string_view text, const std::vector<std::pair<std::size_t, std::size_t>>& matches,
     SplitBehavior behavior, bool inverted);
@@ -78,8 +77,7 @@ class TextPipeline {
     }
   }
 
-  /// Whether a text may be cut between two neighboring characters, as far as the pipeline is
-  /// concerned.
+  /// Whether the pipeline permits cutting a text between two neighboring characters.
   enum class Cut { kYes, kNo, kAtModelSplits };
   Cut may_cut(char32_t before, char32_t after) const;
   /// Returns the character that replaces a blank. Returns a blank if there is no such character.

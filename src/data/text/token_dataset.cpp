@@ -71,8 +71,7 @@ struct PlacedToken {
   std::int64_t id;
 };
 
-/// Finds the first of `count` tokens with an id of at least `limit`. The branch-free inner loop
-/// vectorizes.
+/// Finds the first of `count` tokens with an id ≥ `limit`. The branch-free inner loop vectorizes.
 template <class Id>
 std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t count,
                                           std::int64_t limit) {

@@ -10,16 +10,14 @@
 
 namespace hybrid_trainer {
 
-/// Returns GPT-2's printable code point of each byte: bytes 33–126, 161–172 and 174–255 map to
-/// themselves, the others to 256, 257, … in ascending order. Source: openai/gpt-2, encoder.py,
-/// bytes_to_unicode.
+/// Returns GPT-2's printable code point of each byte: bytes 33–126, 161–172 and 174–255 themselves,
+/// the others 256, 257, … in ascending order. Source: openai/gpt-2, encoder.py, bytes_to_unicode.
 std::array<char32_t, 256> byte_symbols();
 
 /// Returns all bytes in ascending order of their symbols: the first 256 tokens of GPT-2.
 std::array<std::uint8_t, 256> bytes_by_symbol();
 
-/// Converts bytes to symbols in UTF-8, and back; to_bytes returns none for texts with other
-/// characters.
+/// Converts bytes to symbols in UTF-8, and back; to_bytes returns none for other characters.
 class ByteSymbolCoder {
  public:
   ByteSymbolCoder();
@@ -54,8 +52,7 @@ struct DecoderStep {
 /// bytes that are not UTF-8 instead of U+FFFD.
 std::string decoded(std::vector<std::string> parts, const std::vector<DecoderStep>& steps);
 
-/// Returns the text of a token that follows others, without stripping. A byte token becomes its
-/// byte.
+/// Returns the text of a token that follows others, unstripped. A byte token becomes its byte.
 std::string decoded_within(const std::string& token, const std::vector<DecoderStep>& steps);
 
 }  // namespace hybrid_trainer

@@ -27,8 +27,7 @@ struct SequenceKey {
   RandomKey of(std::uint64_t purpose) const { return {seed, step, (purpose << 32) + row}; }
 };
 
-/// Masks random tokens. Their original ids become the targets; other tokens have none. Returns the
-/// number of targets.
+/// Masks random tokens and makes their original ids the targets. Returns the number of targets.
 std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
                            const MaskSettings& masks, const SequenceKey& key) {
   const std::int64_t count = masked_tokens(masks.share, std::ssize(tokens));

@@ -51,7 +51,6 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(const boost::json::value& root,
 /// Returns the two tokens of a merge of tokenizer.json's model.
 std::pair<std::string, std::string> merge_parts(const JsonPlace& merges, std::size_t i);
 
-/// Returns the step ByteLevel of a tokenizer.json.
 boost::json::object byte_level(bool adds_prefix_space, bool splits_words);
 /// Returns an element of added_tokens in tokenizer.json that matches the original text.
 boost::json::object added_token(std::int64_t id, std::string_view content, bool special);

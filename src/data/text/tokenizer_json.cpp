@@ -149,8 +149,7 @@ class PipelineReader {
     read_merges(model.at("merges"));
   }
 
-  /// Decodes the vocabulary from GPT-2's symbols for bytes. Tokens with other characters spell
-  /// nothing.
+  /// Decodes the vocabulary from GPT-2's byte symbols. Tokens with other characters spell nothing.
   void set_byte_symbols(const JsonPlace& model, bool falls_back) {
     BpeVocabulary& vocabulary = pipeline_.vocabulary;
     const ByteSymbolCoder coder;

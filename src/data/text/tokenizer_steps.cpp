@@ -60,7 +60,6 @@ class Growth {
   int steps_ = 0;
 };
 
-/// Returns one character, as a text.
 std::string character_of(const JsonPlace& place) {
   const std::string text = place.text();
   if (text.empty() || decode_utf8(text, 0).bytes != text.size()) place.fail("is not one character");

@@ -19,9 +19,8 @@ struct PreTokenizer {
 std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& place);
 PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
                                 std::optional<bool> adds_prefix_space);
-/// Reads a decoder. Without one, tokens are separated by blanks, as in Hugging Face's tokenizers.
-/// Byte-level tokens (`by_bytes`) are decoded like ByteLevel, because nothing else can turn them
-/// into text.
+/// Reads a decoder. Without one, tokens are separated by blanks, as in Hugging Face's tokenizers,
+/// except byte-level tokens (`by_bytes`), which only a ByteLevel decoder turns into text.
 std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes);
 
 /// Kind of words in a BPE.

@@ -47,8 +47,7 @@ class Scanner {
   std::uint8_t classes_ = 0;
 };
 
-/// Returns the length of a contraction at the start: 's, 't, 're, 've, 'm, 'll or 'd; 0 if there is
-/// none.
+/// Returns the length of a contraction at the start, 's, 't, 're, 've, 'm, 'll or 'd, else 0.
 std::size_t contraction(std::string_view text) {
   if (text.size() < 2 || text[0] != '\'') return 0;
   const char first = text[1], second = text.size() > 2 ? text[2] : '\0';

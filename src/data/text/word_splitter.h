@@ -41,8 +41,7 @@ class WordMatches {
  public:
   WordMatches(const CompiledExpression& expression, std::string_view text);
   ~WordMatches();
-  /// Returns begin and end of the next match, which may be empty. Throws DataError if it takes too
-  /// long.
+  /// Returns begin and end of the next match, maybe empty. Throws DataError if it takes too long.
   std::optional<std::pair<std::size_t, std::size_t>> next();
 
  private:
@@ -92,8 +91,7 @@ class WordSplitter {
   std::shared_ptr<const CompiledExpression> expression_;
 };
 
-/// Returns whether a text may be cut between these neighboring characters, so that its parts have
-/// the same words as the whole text.
+/// Returns whether a text cut between these characters has the same words as the whole text.
 bool may_cut(WordPattern pattern, char32_t before, char32_t after);
 
 /// Returns the last position between two characters for which `may_cut(before, after)` is true, at
