@@ -1,6 +1,6 @@
-// Trains a heterogeneous network in phases. A 3-D CNN encodes a video of a moving dot, and a transformer
-// encodes a slow or fast signal. A decoder attends to both and describes them, for example "quickly
-// left". A second loss predicts the number of oscillations.
+// Trains a heterogeneous network in phases. A 3-D CNN encodes a video of a moving dot, and a
+// transformer encodes a slow or fast signal. A decoder attends to both and describes them, for
+// example "quickly left". A second loss predicts the number of oscillations.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

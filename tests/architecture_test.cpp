@@ -109,8 +109,8 @@ const std::vector<SourceFile>& product_sources() {
 
 bool is_public(const SourceFile& file) { return file.path.native().starts_with("include/"); }
 
-/// "include/hybrid_trainer/nn/linear.h", "src/nn/linear.cpp" -> "nn"; "kernels/products/x_cpu.cpp" ->
-/// "kernels".
+/// "include/hybrid_trainer/nn/linear.h", "src/nn/linear.cpp" -> "nn"; "kernels/products/x_cpu.cpp"
+/// -> "kernels".
 std::string layer_of(const fs::path& path) {
   auto part = path.begin();
   if (*part == "include") ++part, ++part;

@@ -249,8 +249,8 @@ struct StreamedTerms {
   float* begin;
 };
 
-/// Location of a part of the product: the first streamed row in its tile, key 0 of the part, and the
-/// position of query 0 minus position of key 0.
+/// Location of a part of the product: the first streamed row in its tile, key 0 of the part, and
+/// the position of query 0 minus position of key 0.
 struct Place {
   int streamed, key, ahead;
 };

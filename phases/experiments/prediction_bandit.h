@@ -5,9 +5,9 @@
 
 namespace hybrid_trainer {
 
-/// Chooses the arm (predictor and horizon in config.variants) of the next prediction; the gate decides
-/// whether there is one. The reward of a prediction is its loss decrease in Correct's paired
-/// comparison (0 if reverted) per Full step of its cost.
+/// Chooses the arm (predictor and horizon in config.variants) of the next prediction; the gate
+/// decides whether there is one. The reward of a prediction is its loss decrease in Correct's
+/// paired comparison (0 if reverted) per Full step of its cost.
 ///
 /// Untried arms come first, in order; then the arm with the highest
 ///   mean reward + s·√(2·ln n / n_arm),

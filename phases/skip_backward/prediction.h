@@ -183,8 +183,8 @@ using MakePredictor = std::function<std::unique_ptr<Predictor>(const SkipBackwar
 /// The distinct predictors of a config. All observe every update and every prediction.
 class PredictorSet {
  public:
-  /// Makes the predictors of config.variants, or config.predictor. Throws ConfigError for an unknown
-  /// name.
+  /// Makes the predictors of config.variants, or config.predictor. Throws ConfigError for an
+  /// unknown name.
   PredictorSet(const SkipBackwardConfig& config, const MakePredictor& make);
   void choose(const std::string& name);
   Predictor& chosen() { return *members_[chosen_].predictor; }

@@ -1,7 +1,7 @@
 // Compares plain training with adversarial predictors over several seeds.
 // usage: adversary_benchmark [FIRST_SEED LAST_SEED STEPS [HORIZON]]
-// HORIZON is phases.skip_backward.horizon: measured (the default) or model_based. Prints one line per
-// run when it ends, then the mean over the seeds for each predictor.
+// HORIZON is phases.skip_backward.horizon: measured (the default) or model_based. Prints one line
+// per run when it ends, then the mean over the seeds for each predictor.
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// A network of unlike parts on the device: each of its kernels at shapes that follow from each other.
+// A network of unlike parts on the device: each of its kernels at shapes that follow from each
+// other.
 #include "hybrid_trainer/nn/module_graph.h"
 
 #include "hybrid_trainer/kernels/reductions.h"

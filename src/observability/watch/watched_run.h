@@ -18,8 +18,8 @@ class WatchedRun {
   using Visit = std::function<void(const StepRecord&)>;
 
   WatchedRun(const std::filesystem::path& root, std::string name);
-  /// Reads new data, and visits each new record. kReset: the run rolled back, or began or resumed at
-  /// an earlier step, and all its records were visited again. Throws IoError.
+  /// Reads new data, and visits each new record. kReset: the run rolled back, or began or resumed
+  /// at an earlier step, and all its records were visited again. Throws IoError.
   Change refresh(const Visit& visit = {});
 
   const std::string& name() const { return name_; }

@@ -15,8 +15,8 @@ PhaseConfig config_with(double trial_share) {
   return config;
 }
 
-/// An artificial run: the loss falls by `slope` per Full step, with noise. An extrapolation lowers it by
-/// `gain` immediately, of which `kept` remains, and costs as much as `cost` Full steps.
+/// An artificial run: the loss falls by `slope` per Full step, with noise. An extrapolation lowers
+/// it by `gain` immediately, of which `kept` remains, and costs as much as `cost` Full steps.
 struct MadeUpRun {
   PredictGate gate;
   double slope = 0.01, noise = 0, cost = 3;
