@@ -18,8 +18,7 @@ struct Verdict {
   bool normal() const { return signal == Signal::kNone; }
 };
 
-/// Monitors loss and gradient norm. Until `window` updates are known, it reports only non-finite
-/// values.
+/// Monitors loss and gradient norm; reports only non-finite values until it has `window` updates.
 class DivergenceMonitor {
  public:
   explicit DivergenceMonitor(const DivergenceConfig& config) : config_(config) {}

@@ -50,13 +50,11 @@ class Engine {
   virtual Optimizer& optimizer() = 0;
   /// Returns the scheduled rate of the next step.
   virtual double learning_rate() const = 0;
-  /// Returns the learning rates of consecutive steps, one per step of delay. The first is for
-  /// `first` steps after the next step.
+  /// Returns one rate per step of delay, for consecutive steps from `first` steps after the next.
   virtual std::vector<float> rates_from(std::int64_t first) const = 0;
-  /// Computes forward and backward of this rank's own micro-batches, and the sum of their gradients
-  /// in sums(). If memory is short, only this rank halves its micro-batches. Returns their mean
-  /// loss, and the norm of their contribution to the gradient of the mean over all ranks. Blocks.
-  /// Throws OutOfMemory.
+  /// Computes forward and backward of this rank's micro-batches, and the sum of their gradients in
+  /// sums(). If memory is short, halves micro-batches on this rank only. Returns their mean loss,
+  /// and the norm of their contribution to the gradient over all ranks. Blocks. Throws OutOfMemory.
   virtual GradientMeasurement wait_for_own_gradient(const Batch& batch) = 0;
   /// Returns the share of the batch's micro-batches that this rank computes, 0 to 1. Without a
   /// batch, it applies to the configured number of micro-batches.
@@ -85,15 +83,13 @@ class PendingWork {
   virtual void drop() {}
   /// Calls `use` with exact weights in place of predicted ones. Call it between two steps.
   virtual void with_exact(const std::function<void()>& use) { use(); }
-  /// Votes without waiting: `asks` is sent with this rank's next message. Returns whether a vote to
-  /// stop has arrived from any rank, the same on all ranks. If no messages between ranks are
-  /// pending, does not vote and returns none.
+  /// Sends the vote `asks` with this rank's next message. Returns, equally on all ranks, whether
+  /// any vote to stop has arrived. Returns none, without a vote, if no message is pending.
   virtual std::optional<bool> vote_to_stop(bool /*asks*/) { return {}; }
   /// Returns statistics of an asynchronous optimizer since the program began, if there is one.
   virtual std::optional<SpeculationUse> use() const { return {}; }
   virtual void save(State&) const {}
-  /// Resumes pending work after weights and optimizer state are loaded. With delayed updates, the
-  /// model must be in Predict's precision.
+  /// Resumes pending work after loading. With delayed updates, requires Predict's precision.
   virtual void load(const State&) {}
 };
 

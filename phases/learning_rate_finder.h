@@ -7,14 +7,12 @@
 namespace hybrid_trainer {
 
 /// Raises a learning rate that is too low. After every `interval` = k updates, it moves the weights
-/// further along the mean of these updates, by 1, 2, 4, … times its length, and measures the loss
-/// until it is not lower than the previous one. If the lowest loss is at α times the length, the
-/// rate is multiplied by min(largest_factor, 1 + α/k); at α = 0 it stays. Weights are restored bit
-/// for bit.
+/// further along their mean, by 1, 2, 4, … times its length, and measures the loss until it is not
+/// lower than the previous one. If the lowest loss is at α times the length, the rate is multiplied
+/// by min(largest_factor, 1 + α/k); at α = 0 it stays. Weights are restored bit for bit.
 ///
 /// Limits: it only raises the rate, so an increase due to noise stays. It searches only one line.
-/// It does not know that a decaying schedule will lower the rate later, which would allow a larger
-/// rate now.
+/// It ignores that a decaying schedule would allow a larger rate now.
 class LearningRateFinder {
  public:
   struct Setup {

@@ -41,8 +41,7 @@ Refusal refusal_of_prediction_recoveries() {
           .wanted = "another one"};
 }
 
-/// Refuses dtypes that need scales, because ranks with delayed messages cannot agree on scales or
-/// on skipped steps.
+/// Refuses dtypes that need scales: ranks with delayed messages cannot agree on scales or skips.
 std::vector<Refusal> refusals_of_scaled_products() {
   const std::string longest = "phases.max_predict_steps", wanted = "fp32 or bf16";
   return {{.keys = {"mixed_precision.predict"},

@@ -50,9 +50,8 @@ constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseCo
 
 struct PhaseParts;
 
-/// Behavior of the configured method. The phase machine chooses the phase and asks the method to
-/// run a step of it. The step adds its results to `outcome`, which already contains the phase and
-/// the cost of entering it.
+/// Behavior of the configured method. The phase machine chooses the phase, and the method runs its
+/// steps. A step adds its results to `outcome`, which already has the phase and its entry cost.
 class Method {
  public:
   explicit Method(PhaseParts& parts) : parts_(parts) {}
@@ -64,8 +63,7 @@ class Method {
   virtual void train(const Batch& batch, PhaseOutcome& outcome);
   /// Called before the first step of Predict. May turn the step into one of another phase.
   virtual void enter_predict(PhaseOutcome& outcome);
-  /// Runs a step of Predict. If it turns into a step of another phase, that step uses the batch, so
-  /// the batch must not have been used before.
+  /// Runs a step of Predict. If it turns into another phase's step, `batch` must still be unused.
   virtual void predict(const Batch& batch, PhaseOutcome& outcome) = 0;
   /// Called before the first step of Correct. By default, calls drain.
   virtual void enter_correct(PhaseOutcome& outcome);
@@ -73,7 +71,6 @@ class Method {
   virtual void correct(const Batch& batch, PhaseOutcome& outcome);
   /// Waits for pending messages between ranks, so that weights are exact and can be saved.
   virtual void drain(PhaseOutcome&) {}
-  /// Called after an update.
   virtual void observe_update(const GradientMeasurement&, PhaseOutcome&) {}
   /// Called after a step, when the next phase is known.
   virtual void report(PhaseOutcome&) {}
@@ -113,14 +110,11 @@ using Kind = KeyTest::Kind;
 
 /// Returns the refusal of 16-bit gradients by methods with synchronous updates.
 Refusal refusal_of_rounded_gradients();
-/// Returns the refusal of recoveries that need a confidence and a predictor, by methods without
-/// them.
+/// Returns the refusal of recoveries that need a confidence and a predictor.
 Refusal refusal_of_prediction_recoveries();
-/// Returns the refusals of memory options, optimizers and ranks that methods with delays between
-/// ranks have in common.
+/// Returns refusals common to methods with delays between ranks: memory, optimizers, ranks.
 std::vector<Refusal> refusals_ahead_of_ranks();
 
-/// Makes the row of the method M.
 template <class M>
 MethodRow row_of(const char* name) {
   return {name,
@@ -138,7 +132,6 @@ MethodRow asynchronous_optimizer_row();
 MethodRow asynchronous_gradients_row();
 MethodRow local_sgd_row();
 
-/// Returns all methods.
 const std::vector<MethodRow>& methods();
 
 }  // namespace hybrid_trainer

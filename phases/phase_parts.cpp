@@ -15,8 +15,7 @@ void add_event(PhaseOutcome& outcome, const std::string& text) {
 
 namespace {
 
-/// Counts a skipped update. Throws Diverged if too many updates in a row were skipped, or if the
-/// action ends the run.
+/// Counts a skipped update. Throws Diverged after too many in a row or if the action ends the run.
 void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome) {
   const std::int64_t most = parts.setup.divergence.max_skipped_updates;
   ++parts.statistics.skipped_updates;
@@ -36,8 +35,7 @@ void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome
   throw Diverged(text + "; lower optimizer.learning_rate or look into the data");
 }
 
-/// Skips an update because its gradient overflowed. This is not a failure, because the next step
-/// uses a smaller loss scale.
+/// Skips an overflowed update. It is no failure, since the next step uses a smaller loss scale.
 void skip_overflow(PhaseParts& parts, double loss_scale, PhaseOutcome& outcome,
                    const std::function<void(bool applies)>& apply) {
   parts.signal = Signal::kNone;

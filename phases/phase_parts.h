@@ -42,8 +42,7 @@ struct PhaseParts {
   bool may_leave_full() const { return config().max_predict_steps > 0 && !is_out_of_memory; }
   std::int64_t remaining_steps() const;
   void enter_model(Phase wanted);
-  /// Returns whether the last step was in Predict, so that weights may be undecided or updates
-  /// pending.
+  /// Returns whether the last step was in Predict: weights may be undecided or updates pending.
   bool is_in_predict() const { return has_entered && entered == Phase::kPredict; }
   void begin(Phase next) {
     phase = next;
@@ -52,8 +51,7 @@ struct PhaseParts {
   /// Continues the step in another phase, and keeps its cost and events so far.
   void switch_to(Phase other, PhaseOutcome& outcome);
   void disable_prediction();
-  /// Stops predicting because of `error`. With several ranks it throws instead, because one rank
-  /// must not deviate from the others.
+  /// Stops predicting because of `error`, or throws it with several ranks, which must not deviate.
   void disable_prediction(const OutOfMemory& error, PhaseOutcome& outcome);
   /// Returns the configured action for a verdict on an update or, with `in_predict`, on a loss
   /// during a prediction. An action that restricts predictions takes effect here; if predictions
@@ -65,19 +63,16 @@ struct PhaseParts {
   void load(const State& state);
 };
 
-/// Returns the error with a hint added to its message, for an error on one rank that ends the run
-/// (Trainable::is_distributed).
+/// Returns the error of one rank that ends the run (is_distributed), with a hint in its message.
 OutOfMemory with_hint(const OutOfMemory& error, const char* hint);
 
 /// Assesses the measurement, then applies its gradient, or skips the update if it is not finite or
-/// the config requires it. Also takes the other actions of the config. Sets loss, norm, updates,
-/// recovery and event of `outcome`. Throws Diverged after too many skips in a row, or if the action
-/// ends the run. `apply` replaces the model's apply_gradient and is also called for skipped
-/// updates.
+/// the config requires it. Takes the config's other actions. Sets loss, norm, updates, recovery and
+/// event of `outcome`. Throws Diverged after too many skips in a row, or if the action ends the
+/// run. `apply` replaces the model's apply_gradient and is also called for skipped updates.
 void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutcome& outcome,
             const std::function<void(bool applies)>& apply = {});
 
-/// Appends `text` to outcome.event.
 void add_event(PhaseOutcome& outcome, const std::string& text);
 
 /// Largest prediction error of updates; Predict ends early above it.

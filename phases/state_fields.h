@@ -53,8 +53,7 @@ std::vector<Tensor> load_directions(const State& state, const std::string& name,
 
 /// Saves views of the batches under `name`.
 void save_batches(State& state, const std::string& name, const std::vector<Batch>& batches);
-/// Loads saved batches and keeps them with Rollback::keep_batch. Throws DataError if one is
-/// missing.
+/// Loads saved batches, kept with Rollback::keep_batch. Throws DataError if one is missing.
 std::vector<Batch> load_batches(const State& state, const std::string& name, Trainable& model);
 
 }  // namespace hybrid_trainer

@@ -66,8 +66,7 @@ struct SourceFile {
   }
 };
 
-/// First match of a pattern in a line that contains one of the words. The words are a filter,
-/// because matching a pattern is slow.
+/// First match of a pattern in a line with one of the words, because matching patterns is slow.
 std::string found_in(const std::string& line, const std::regex& pattern,
                      std::initializer_list<const char*> words) {
   if (std::none_of(words.begin(), words.end(),
@@ -109,8 +108,7 @@ const std::vector<SourceFile>& product_sources() {
 
 bool is_public(const SourceFile& file) { return file.path.native().starts_with("include/"); }
 
-/// "include/hybrid_trainer/nn/linear.h", "src/nn/linear.cpp" -> "nn"; "kernels/products/x_cpu.cpp"
-/// -> "kernels".
+/// "include/hybrid_trainer/nn/linear.h", "src/nn/linear.cpp" -> "nn"; "kernels/x.cpp" -> "kernels".
 std::string layer_of(const fs::path& path) {
   auto part = path.begin();
   if (*part == "include") ++part, ++part;
@@ -260,8 +258,7 @@ TEST(Architecture, ThreadsAreStartedByStartThread) {
 
 bool is_experiment(const fs::path& path) { return path.parent_path().filename() == "experiments"; }
 
-/// Experiments are registered by a row in a table, and the rest of the product does not include
-/// them.
+/// Experiments are registered by a row in a table; the rest of the product does not include them.
 TEST(Architecture, OnlyRegistriesIncludeExperiments) {
   Names found;
   for (const SourceFile& file : product_sources()) {

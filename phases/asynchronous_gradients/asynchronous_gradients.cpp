@@ -35,8 +35,7 @@ constexpr const char* kClipScale = "trainer.expected_clip_scale";
 /// weights first and the gradient sum later, so a step sends the weights first.
 class AsynchronousGradients final : public PendingWork, public DelayedGradients {
  public:
-  /// The engine's optimizer updates this rank's shards if weights are sharded, otherwise all
-  /// weights. Throws OutOfMemory.
+  /// The engine's optimizer updates all weights, or this rank's shards of them. Throws OutOfMemory.
   explicit AsynchronousGradients(const PendingSetup& setup);
 
   /// A gradient with a non-finite norm is not used for prediction. Throws OutOfMemory.

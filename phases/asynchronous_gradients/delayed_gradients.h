@@ -4,8 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// Gradients of steps, to which the contributions of other ranks arrive in later steps (method
-/// asynchronous_gradients).
+/// Gradients with late contributions of other ranks (method asynchronous_gradients).
 class DelayedGradients {
  public:
   virtual ~DelayedGradients() = default;

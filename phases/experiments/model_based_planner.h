@@ -43,8 +43,7 @@ class LatentDynamics {
   std::vector<double> state() const;
   void set_state(const std::vector<double>& state);
   Eigen::VectorXd& parameters() { return parameters_; }
-  /// Returns an upper bound of the operations of a step's forward pass; training takes three times
-  /// as many per step of the window.
+  /// Returns an upper bound of a forward step's operations; training takes three times as many.
   double step_flops() const { return 2 * static_cast<double>(parameters_.size()); }
 
  private:
@@ -65,9 +64,8 @@ class LatentDynamics {
 /// The confidence that a prediction will be accepted in full is Φ(drop/spread), for the mean and
 /// the spread of the models' drops. It is calibrated by the outcomes of earlier predictions with a
 /// confidence in the same tenth. Step lengths are multiplied by the ratio of measured to simulated
-/// drop, taken from the three most similar of the last residual_store predictions.
-///
-/// Each of its floating-point operations costs model_based_cost operations of a Full step.
+/// drop, taken from the three most similar of the last residual_store predictions. Each of its
+/// floating-point operations costs model_based_cost operations of a Full step.
 class ModelBasedPlanner final : public ExtrapolationAdvisor {
  public:
   struct Plan : ExtrapolationPlan {

@@ -7,9 +7,8 @@ namespace hybrid_trainer {
 
 /// Chooses the arm (predictor and horizon in config.variants) of the next prediction; the gate
 /// decides whether there is one. The reward of a prediction is its loss decrease in Correct's
-/// paired comparison (0 if reverted) per Full step of its cost.
-///
-/// Untried arms come first, in order; then the arm with the highest
+/// paired comparison (0 if reverted) per Full step of its cost. Untried arms come first, in order;
+/// then the arm with the highest
 ///   mean reward + s·√(2·ln n / n_arm),
 /// with s the magnitude of the largest reward. All counts, sums and s decay by a tenth per
 /// prediction, because a run's progress slows. Deterministic. Source: UCB1, Auer, Cesa-Bianchi &

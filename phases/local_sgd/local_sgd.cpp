@@ -26,8 +26,7 @@ class FlatWeights {
   Shard all() const { return {0, layout_.elements()}; }
   /// Returns an f32 tensor of zeros, counted as memory of predictions.
   Tensor zeros(std::int64_t elements) const;
-  /// read copies elements of the master weights to `values`. write copies them back, and also
-  /// updates the compute copies.
+  /// read copies master weights to `values`. write copies them back and updates compute copies.
   void read(const Tensor& values, const Shard& elements) const;
   void write(const Tensor& values, const Shard& elements) const;
 
@@ -79,13 +78,12 @@ void FlatWeights::write(const Tensor& values, const Shard& elements) const {
 /// exchange weight deltas. Δ, the mean over ranks of θ − w from the common weights θ, is the
 /// gradient of Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It arrives `lag` steps after it was
 /// sent; each rank's changes since then are added on top. Source: Douillard et al. 2023, "DiLoCo",
-/// algorithm 1; source of overlapping exchanges and fragments: Douillard et al. 2025, "Streaming
-/// DiLoCo".
+/// algorithm 1; overlapping exchanges and fragments: Douillard et al. 2025, "Streaming DiLoCo".
 ///
-/// With F fragments (phases.local_sgd.fragments), each 1/F of the weights is exchanged separately
-/// every H steps, fragment f for the first time (f + 1)·H/F steps after Predict began, so the link
-/// carries at most 1/F at a time. With phases.local_sgd.exchange_bits below 32, an exchange is a
-/// QuantizedSum. At the end, the ranks have one θ again, the mean of their moments, and the largest
+/// With F fragments (phases.local_sgd.fragments), each 1/F of the weights is exchanged every H
+/// steps, fragment f for the first time (f + 1)·H/F steps after Predict began, so the link carries
+/// at most 1/F at a time. With phases.local_sgd.exchange_bits below 32, an exchange is a
+/// QuantizedSum. At the end, ranks have one θ again, the mean of their moments, and the largest
 /// step counter.
 class LocalSgd final : public PendingWork, public LocalTraining {
  public:
@@ -103,8 +101,7 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   void with_exact(const std::function<void()>& use) override;
   /// Votes are sent with each exchange.
   std::optional<bool> vote_to_stop(bool requests_stop) override;
-  /// save adds views of u to the state. load copies u from it, or sets u to 0 if the state has
-  /// none.
+  /// save adds views of u to the state. load copies u from it, or sets u to 0 if there is none.
   void save(State& state) const override;
   void load(const State& state) override;
 
@@ -161,8 +158,7 @@ LocalSgd::LocalSgd(const PendingSetup& setup)
       momentum_(weights_.zeros(sums_.elements())),
       fragments_(make_fragments()) {}
 
-/// Returns fragments of equal size. A fragment may begin within a weight, because a token table may
-/// be most of the model.
+/// Returns fragments of equal size, which may split weights: a token table may be most of a model.
 std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
   const std::int64_t steps = config_.steps, elements = sums_.elements();
   const std::int64_t count = std::min(config_.fragments, elements);
@@ -210,8 +206,7 @@ LocalStep LocalSgd::wait_for_step(const Batch& batch) {
 }
 
 /// Updates the weights by the gradient of the mean loss over this rank's micro-batches. The sum of
-/// their gradients is divided by `share`, because it is only their contribution to the mean over
-/// all ranks.
+/// their gradients is divided by `share`, because it is their part of the mean over all ranks.
 void LocalSgd::update(const GradientMeasurement& own, double share) {
   if (!own.finite()) {
     ++skipped_;
@@ -374,8 +369,7 @@ void LocalSgd::load(const State& state) {
   }
 }
 
-/// Local SGD: each rank trains independently in Predict and reports its own losses. The divergence
-/// monitor ignores these losses.
+/// Local SGD: ranks train independently in Predict; the divergence monitor ignores their losses.
 class LocalSgdMethod final : public Method {
  public:
   using Method::Method;

@@ -20,8 +20,7 @@ class LocalTraining {
   /// Runs a step with a local update, which is skipped if not finite. Blocks; waits for other ranks
   /// only if a due exchange has not arrived.
   virtual LocalStep wait_for_step(const Batch& batch) = 0;
-  /// Waits until all ranks have the same weights and optimizer state. Returns the messages about
-  /// independent steps that arrived meanwhile.
+  /// Waits until all ranks have equal weights and optimizer state. Returns messages that arrived.
   virtual LocalStep wait_for_exact_weights() = 0;
 };
 

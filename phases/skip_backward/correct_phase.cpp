@@ -54,8 +54,7 @@ double SkipBackwardMethod::probe_loss(PhaseOutcome& outcome) {
   return sum / static_cast<double>(count);
 }
 
-/// Measures the losses at the predicted point and at the snapshot. Leaves the weights at the
-/// snapshot.
+/// Measures the losses at the predicted point and at the snapshot, and leaves the weights there.
 SkipBackwardMethod::Comparison SkipBackwardMethod::compare(const GradientMeasurement& measurement,
                                                            PhaseOutcome& outcome) {
   Comparison losses;
@@ -132,8 +131,7 @@ void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutc
   }
 }
 
-/// Repeats the gradient if it overflows the loss scale of fp16, because the prediction is not the
-/// cause.
+/// Repeats the gradient if it overflows fp16's loss scale, because the prediction is not the cause.
 GradientMeasurement SkipBackwardMethod::wait_for_decision_gradient(const Batch& batch,
                                                                    PhaseOutcome& outcome) {
   for (;;) {

@@ -66,9 +66,8 @@ struct RunCosts {
   bool pays = false;      // whether predictions are measured to be ahead of Full
 };
 
-/// Influences the settings of predictions; the gate decides whether to predict. The base class
-/// chooses nothing. To add one, add a class in phases/experiments/ and a line in
-/// extrapolation_advisor.cpp.
+/// Chooses settings of predictions (the gate decides whether to predict); by default none. To add
+/// one, add a class in phases/experiments/ and a line in extrapolation_advisor.cpp.
 class ExtrapolationAdvisor {
  public:
   virtual ~ExtrapolationAdvisor() = default;
@@ -90,7 +89,6 @@ class ExtrapolationAdvisor {
   virtual void load(const State&) {}
 };
 
-/// Makes the advisors that the config uses.
 std::vector<std::unique_ptr<ExtrapolationAdvisor>> make_extrapolation_advisors(
     const PhaseConfig& config);
 

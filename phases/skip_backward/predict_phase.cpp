@@ -139,8 +139,7 @@ Verdict SkipBackwardMethod::micro_correct(const Batch& batch, PhaseOutcome& outc
   return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
 }
 
-/// Estimates the position of zero slope by the secant through the slopes at the snapshot and at the
-/// current position.
+/// Estimates the position of zero slope by a secant through the snapshot and the current position.
 void SkipBackwardMethod::take_slope(double slope, PhaseOutcome& outcome) {
   Extrapolation& extrapolation = prediction_.extrapolation;
   const double position = prediction_.line.position();

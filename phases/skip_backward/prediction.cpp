@@ -250,8 +250,7 @@ std::int64_t Prediction::slopes_needed() const {
   return std::max<std::int64_t>(2, std::min(config().confidence_window, parts.config().full_steps));
 }
 
-/// Resets the predictors if memory is too short to move their records, because partly moved records
-/// would be wrong.
+/// Resets predictors if memory is too short to move all records, since partly moved ones are wrong.
 void Prediction::follow_extrapolation() {
   if (line.position() != 0) parts.model.weights().follow(line.directions(), line.position());
   try {

@@ -12,8 +12,7 @@
 namespace hybrid_trainer {
 
 /// Confidence in the predicted direction d, from the slopes <g_t, d_t> of the last Full gradients.
-/// d_t is fixed before g_t is measured, so the noise of g_t cannot have influenced the direction
-/// that it tests.
+/// d_t is fixed before g_t is measured, so the noise of g_t cannot influence it.
 ///
 /// The slopes are samples of the loss change per predicted step. Mean over standard error is a
 /// t-statistic; the confidence is the normal probability Φ(−mean/error) that the true mean is not
@@ -38,8 +37,7 @@ class DirectionTrust {
 };
 
 /// Decides whether Predict may begin, and its length. Predict is allowed while its measured
-/// progress per cost is at least that of Full. Otherwise it is allowed only for probes, which are a
-/// small share of the steps.
+/// progress per cost is at least Full's. Otherwise only probes are, a small share of steps.
 ///
 /// The loss drop right after a prediction mostly comes from less noise in the weights, and does not
 /// last. So the gain is fitted from the losses of the Full steps around it, each on a new batch
@@ -53,10 +51,8 @@ class DirectionTrust {
 /// The length starts at trial_steps, doubles with each accepted prediction and halves with each
 /// reverted one. A probe waits until trial_share allows its length, because a few long predictions
 /// stand out from the noise better than many short ones. The first probe, and probes within half of
-/// the share, ignore the confidence.
-///
-/// Predict begins only after four Full losses since the previous one. With fewer, the previous
-/// prediction could not be judged and would never count as cost.
+/// the share, ignore the confidence. Predict begins only after four Full losses since the previous
+/// one. With fewer, the previous prediction could not be judged and would never count as cost.
 ///
 /// Step lengths follow Correct's decisions: a shrunk prediction sets the next step length, a
 /// reverted one halves it, and an accepted one doubles it, up to one predicted step. A prediction
@@ -148,16 +144,13 @@ class PredictionLine {
  public:
   /// Sets the line to the predictor's current direction. Returns false if it has none yet.
   bool compute_direction(Trainable& model, Predictor& predictor);
-  /// Returns whether the direction is finite and nonzero. The zero predictor's direction is always
-  /// valid. Blocks.
+  /// Returns whether the direction is finite and nonzero; always for the zero predictor. Blocks.
   bool wait_for_valid_direction(Trainable& model) const;
-  /// Takes the snapshot at the current weights, position 0. Requires compute_direction to have
-  /// succeeded.
+  /// Takes the snapshot at the current weights, position 0. Requires a computed direction.
   void start(Trainable& model);
   /// Returns false for the zero predictor, which moves nothing.
   bool moves() const { return !directions_.empty(); }
 
-  /// Moves the weights forward by `length`.
   void advance(Trainable& model, double length);
   /// Moves the weights to `position`, starting from the snapshot.
   void return_to(Trainable& model, double position);
@@ -183,8 +176,7 @@ using MakePredictor = std::function<std::unique_ptr<Predictor>(const SkipBackwar
 /// The distinct predictors of a config. All observe every update and every prediction.
 class PredictorSet {
  public:
-  /// Makes the predictors of config.variants, or config.predictor. Throws ConfigError for an
-  /// unknown name.
+  /// Makes config.variants' predictors, or config.predictor. Throws ConfigError for unknown names.
   PredictorSet(const SkipBackwardConfig& config, const MakePredictor& make);
   void choose(const std::string& name);
   Predictor& chosen() { return *members_[chosen_].predictor; }

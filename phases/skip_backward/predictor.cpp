@@ -12,14 +12,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Least-squares extrapolation of the recent weights.
-///
-/// Every `interval` updates it stores the weight change since the last sample. From three
-/// consecutive changes D1, D2, D3, the slope per step that best fits the four points of each weight
-/// is (0.3·D1 + 0.4·D2 + 0.3·D3)/interval. Each tensor is scaled by the share of a change that
-/// remains two intervals later, clip(<D3, D1>/<D1, D1>, 0, 1). This first-order autoregression is
-/// fitted on the path itself and is near 0 for noise. Memory: four tensors of the weights' size,
-/// allocated at the first update.
+/// Least-squares extrapolation of the recent weights. Every `interval` updates it stores the weight
+/// change since the last sample. From three consecutive changes D1, D2, D3, the slope per step that
+/// best fits the four points of each weight is (0.3·D1 + 0.4·D2 + 0.3·D3)/interval. Each tensor is
+/// scaled by the share of a change that remains two intervals later, clip(<D3, D1>/<D1, D1>, 0, 1).
+/// This first-order autoregression is fitted on the path itself and is near 0 for noise. Memory:
+/// four tensors of the weights' size, allocated at the first update.
 class LinearPredictor : public Predictor {
  public:
   explicit LinearPredictor(std::int64_t interval) : interval_(interval) {}
@@ -210,8 +208,7 @@ void MergedPredictor::load(const State& state, Trainable& model) {
 /// stored; it has the weights' size and is stored with the directions. e is updated every
 /// `interval` updates with g = exp(−interval/steps), so w − e = Σ g^j·(change over the interval j
 /// samples ago). The slow mean is w − e, divided by the sum of the factors g^j, in updates. It is
-/// exact on a straight path. Source of the two timescales: AdEMAMix, Pagliardini, Ablin & Grangier
-/// 2024.
+/// exact on a straight path. Source: AdEMAMix, Pagliardini, Ablin & Grangier 2024.
 class TwoTimescalePredictor final : public Predictor {
  public:
   TwoTimescalePredictor(std::int64_t steps, std::int64_t interval, double share)
@@ -279,9 +276,8 @@ void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& 
                                     {1, static_cast<float>(length)});
 }
 
-/// A control: the direction of each tensor is random, as long as the momentum's direction, and
-/// generated again each time. It shows how much any move of that length gains. Memory: one tensor
-/// at a time on the host.
+/// A control: each tensor's direction is random, as long as the momentum's, and drawn each time. It
+/// shows how much any move of that length gains. Memory: one tensor at a time on the host.
 class RandomPredictor final : public Predictor {
  public:
   RandomPredictor() : host_(MemoryPool::create("host")) {}

@@ -14,8 +14,7 @@ bool SkipBackwardMethod::wants_slope() const {
   return remaining <= prediction_.slopes_needed() && prediction_.allowance().open;
 }
 
-/// Measures the slope along the predicted direction. A slope of exactly 0 along a nonzero direction
-/// means that the direction is invalid.
+/// Measures the slope along the direction, which is invalid if nonzero with a slope of exactly 0.
 void SkipBackwardMethod::measure_slope(const GradientMeasurement& measurement,
                                        PhaseOutcome& outcome) {
   double slope = 0;

@@ -6,8 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// Skip-backward prediction: Predict moves the weights along a predicted direction with forward
-/// passes only, and Correct decides on the move.
+/// Skip-backward prediction: a forward-only Predict moves the weights, and Correct decides on it.
 class SkipBackwardMethod final : public Method {
  public:
   explicit SkipBackwardMethod(PhaseParts& parts) : Method(parts), prediction_(parts) {}
@@ -25,17 +24,15 @@ class SkipBackwardMethod final : public Method {
   /// begin. If memory becomes too short later, turns the step into one of Correct, which reverts.
   /// Once memory was too short, there are no further predictions.
   void enter_predict(PhaseOutcome& outcome) override;
-  /// Runs a forward pass, checks the loss and moves along the line. Every correction_interval
-  /// steps, a true gradient measures the remaining slope along the line. The loss is compared with
-  /// the first forward pass, at the snapshot.
+  /// Runs a forward pass, compares its loss with the first one's, at the snapshot, and moves along
+  /// the line. Every correction_interval steps, a true gradient measures the remaining slope.
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
   void enter_correct(PhaseOutcome& outcome) override;
   /// Decides on the prediction in the first step; all other steps are updates. After a revert it
   /// first trains on the batches of Predict, each with its original step number, and stays in
   /// Full's precision to the end of the phase. Weights are then bit-identical to a run without the
   /// prediction, unless the optimizer state was dropped. A prediction is reverted without
-  /// comparison if a loss was not finite, if the weights never moved, or if memory was too short in
-  /// Predict or for the comparison.
+  /// comparison if a loss was not finite, if the weights never moved, or if memory was too short.
   void correct(const Batch& batch, PhaseOutcome& outcome) override;
   void observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) override {
     prediction_.observe_update(measurement, outcome);

@@ -15,8 +15,7 @@ struct ConfigChanges {
   std::vector<std::string> refused;   // changes that would alter the meaning of the saved state
 };
 
-/// Compares the configurations key by key. A change is refused unless the OnResume of the key or of
-/// its group allows it.
+/// Compares configurations. Refuses a change unless the OnResume of its key or group allows it.
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now);
 
 /// Describes the jump of the learning rate when a run continues after `steps_done` steps, and the

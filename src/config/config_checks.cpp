@@ -27,8 +27,7 @@ class KeyValues {
   KeyValues(const HybridTrainerConfig& config, const std::map<std::string, std::string>& known)
       : tree_(field_tree(config)), known_(known) {}
 
-  /// Returns the values of a key; for "list[].field", one value for each element that sets the
-  /// field.
+  /// Returns the values of a key; for "list[].field", one for each element that sets the field.
   std::vector<KeyValue> at(const std::string& key) const {
     if (const auto found = known_.find(key); found != known_.end()) return {{key, found->second}};
     const std::size_t index = key.find("[].");
@@ -71,8 +70,7 @@ class KeyValues {
     });
   }
 
-  /// Returns the need's own reason or, if it has none, the values of its keys: "schedule.name is
-  /// cosine".
+  /// Returns the need's reason, or else the values of its keys: "schedule.name is cosine".
   std::string unmet_need(const KeyNeed& need) const {
     if (!need.why.empty()) return need.why;
     std::vector<std::string> texts;
@@ -217,8 +215,7 @@ void collect_device_problems(const HybridTrainerConfig& config, Problems& found)
                          name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
 }
 
-/// Adds a problem if model.experts.bias_rate is set with adapters. Adapters do not change routers,
-/// and a router's biases are not weights.
+/// Adds a problem if model.experts.bias_rate is set with adapters, which do not change routers.
 void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.model.experts.bias_rate == 0 || !config.has_adapters()) return;
   found.push_back(
@@ -226,8 +223,7 @@ void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
              ", but adapters do not change routers; want 0 and model.experts.balance_loss"));
 }
 
-/// Returns a hint: settings with the same number of examples per step and at least `ranks`
-/// micro-batches.
+/// Returns a hint: settings with the same examples per step and at least `ranks` micro-batches.
 std::string micro_batch_hint(const HybridTrainerConfig& config, int ranks) {
   const std::int64_t examples = config.data.batch_size * config.gradient_accumulation.micro_batches;
   for (std::int64_t count = ranks; count <= examples; ++count) {

@@ -35,7 +35,6 @@ std::string places_of(const std::vector<PartConfig>& parts) {
   return text;
 }
 
-/// Returns the entry of optimizer.groups for a part.
 OptimizerGroupConfig group_of(const PartConfig& part) {
   return {.match = part.pattern,
           .name = part.optimizer,

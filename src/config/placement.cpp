@@ -19,8 +19,7 @@ struct PlacementRow {
   std::vector<MemoryKind> kinds;
 };
 
-/// Returns the number of bits of the weights, or of the frozen base; 0 if the base has the formats
-/// of a GGUF file.
+/// Returns the bits of weights or frozen base; 0 if the base has the formats of a GGUF file.
 std::int64_t bits_of_weights(const Config& config) {
   if (!config.lora.is_on()) return 32;
   const std::string& base = config.lora.base;

@@ -16,8 +16,7 @@ struct Placement {
   std::vector<MemoryKind> kinds;  // kinds under which the tensors are counted
 };
 
-/// Returns one entry per kind of tensors and location in the config; weights may have several
-/// locations.
+/// Returns an entry per kind of tensors and location; weights may have several locations.
 std::vector<Placement> placements(const HybridTrainerConfig& config);
 /// Returns whether any tensors have this location.
 bool uses_place(const HybridTrainerConfig& config, const std::string& place);

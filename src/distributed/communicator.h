@@ -16,8 +16,7 @@ class RankLost : public Error {
   static constexpr ExitCode kExitCode{68};
 };
 
-/// Error: ranks called different operations, or operations with different counts, which is a bug.
-/// The message lists all calls.
+/// Error: ranks called different operations or counts, a bug. The message lists all calls.
 class CollectiveMismatch : public Error {
  public:
   explicit CollectiveMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
@@ -28,8 +27,7 @@ struct Shard {
   std::int64_t elements() const { return last - first; }
 };
 
-/// Returns a rank's shard of `elements` elements: ⌈elements/ranks⌉ each; the last shards are
-/// smaller or empty.
+/// Returns a rank's shard of ⌈elements/ranks⌉ elements; the last shards are smaller or empty.
 Shard shard_of(std::int64_t elements, int rank, int ranks);
 
 /// Tensor bytes that a rank has sent and received so far.
@@ -37,8 +35,7 @@ struct CommunicationUse {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;  // counted on CPUs only
   std::uint64_t calls = 0;
-  /// Time that the caller waited. Measured only by BackgroundCommunicator, because elsewhere
-  /// streams wait.
+  /// Time that the caller waited; only of BackgroundCommunicator, because elsewhere streams wait.
   std::optional<double> exposed_seconds{};
 };
 
@@ -46,7 +43,6 @@ class Communicator;
 
 /// Collectives that overlap with their caller's work.
 using CollectiveJob = std::function<void(Communicator&, const Stream&)>;
-/// Identifies a CollectiveJob.
 using CollectiveTicket = std::int64_t;
 
 /// The ranks of a job, from the view of one rank. All ranks must call the same collectives in the
@@ -62,8 +58,7 @@ class Communicator {
   virtual int size() const = 0;
   virtual const char* name() const = 0;  // "single", "threads", "mpi", "sockets", "nccl"
 
-  /// Concatenates the shards (shard_of) of all ranks in `values`. Any dtype. `shard` may be this
-  /// rank's part of `values`.
+  /// Concatenates all ranks' shards (shard_of) in `values`, which may contain `shard`. Any dtype.
   virtual void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) = 0;
   /// Gathers parts of different lengths in place. `values` becomes the concatenation of counts[r]
   /// elements of each rank r; this rank's part must already be in its place. Any dtype. Throws
@@ -81,21 +76,18 @@ class Communicator {
   /// Returns each rank's bytes, by rank; lengths may differ. Blocks.
   virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
   /// Ends the job for all ranks. Sends a nonempty `reason` to them. Thread ranks throw RankLost.
-  /// With Open MPI, all processes exit with RankLost's code; over TCP, only this process exits. In
-  /// both cases, the call does not return. On CUDA, first ends work that streams wait for.
-  /// Thread-safe.
+  /// With Open MPI, all processes exit with RankLost's code; over TCP, only this process exits.
+  /// Neither returns. On CUDA, first ends work that streams wait for. Thread-safe.
   virtual void abort(const std::string& reason) = 0;
 
   /// Starts `job` after the work enqueued on the stream so far, and overlaps it with the caller's
-  /// next work. All later calls come after it, so that all ranks run calls in the same order. The
-  /// job must own its data and must not allocate memory. The base class runs the job before it
-  /// returns.
+  /// next work. Later calls come after it, so that all ranks run calls in the same order. The job
+  /// must own its data and must not allocate memory. The base class runs it immediately.
   virtual CollectiveTicket begin(CollectiveJob job, const Stream& stream) {
     job(*this, stream);
     return 0;
   }
-  /// Makes the stream wait for `job` and all earlier ones; blocks on a CPU. Rethrows the job's
-  /// error.
+  /// Makes the stream wait for `job` and all earlier ones; blocks on a CPU. Rethrows job errors.
   virtual void wait_for(CollectiveTicket /*job*/, const Stream&) {}
   /// Makes pending calls in another thread, and all later calls, throw RankLost. Used after an
   /// error of this rank. Does not notify other ranks. Thread-safe.
@@ -110,8 +102,7 @@ class Communicator {
 /// Throws ShapeMismatch unless `shard` has the dtype of `values` and the size of the rank's shard.
 void check_shard(const Tensor& shard, const Tensor& values, int rank, int ranks);
 
-/// Throws ShapeMismatch unless there is one nonnegative count per rank and the tensor has enough
-/// elements.
+/// Throws ShapeMismatch without one nonnegative count per rank, or if the tensor is too small.
 void check_counts(const Tensor& tensor, const std::vector<std::int64_t>& counts, int ranks);
 
 /// A rank's description of itself before ranks use devices together.

@@ -53,8 +53,7 @@ class ExposedTime {
   const Clock::time_point begin_ = Clock::now();
 };
 
-/// Longest time between signs of progress. Waits are sliced so that a slow link does not look like
-/// a stuck rank.
+/// Longest time between signs of progress, so that a slow link does not look like a stuck rank.
 constexpr std::chrono::milliseconds kSlice{500};
 
 constexpr int kBarriers = 101, kRounds = 7;

@@ -32,8 +32,7 @@ class DecoratedCommunicator : public Communicator {
   /// `ranks` must outlive this object.
   explicit DecoratedCommunicator(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
-  /// Runs `call`, which calls `ranks`. If `stream` is not null, the call is ordered like other work
-  /// of the stream.
+  /// Runs `call`, which calls `ranks`, ordered like other work of `stream` unless that is null.
   virtual void make(const Stream* stream, const std::function<void()>& call) = 0;
 
  private:
@@ -41,8 +40,7 @@ class DecoratedCommunicator : public Communicator {
 };
 
 /// Runs jobs of `begin` in a background thread, for communicators on a CPU. Other calls wait for
-/// these jobs and run in the caller's thread. Measures the time that the caller waits:
-/// CommunicationUse::exposed_seconds.
+/// these jobs and run in the caller's thread. Measures exposed_seconds.
 class BackgroundCommunicator final : public DecoratedCommunicator {
  public:
   /// `ranks` must outlive this object. `background` false runs jobs synchronously.
@@ -64,10 +62,9 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
   BackgroundWorker worker_;
 };
 
-/// Runs jobs of `begin` on a separate CUDA stream. A job runs after the work already in the
-/// caller's stream, and overlaps with the stream's next work. Other calls on that device come after
-/// all jobs, because all ranks must run a communicator's calls in one order. Does not block. Not
-/// needed if nothing overlaps.
+/// Runs jobs of `begin` on a separate CUDA stream. A job runs after the caller's earlier work in
+/// its stream, and overlaps with the next work. Other calls on that device come after all jobs,
+/// because ranks must run all calls in one order. Does not block. Not needed if nothing overlaps.
 class SideStreamCommunicator final : public DecoratedCommunicator {
  public:
   /// `ranks` must outlive this object.

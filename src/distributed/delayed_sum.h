@@ -51,12 +51,10 @@ struct QuantizationErrors {
 /// algorithm 2; in DiLoCo: Thérien et al. 2025, "MuLoCo".
 class QuantizedSum {
  public:
-  /// `total`: this rank's values minus errors.message_error, and of the same size. run replaces
-  /// `total` by the sum. Throws OutOfMemory.
+  /// `total`: this rank's values minus errors.message_error; run overwrites it. Throws OutOfMemory.
   QuantizedSum(Tensor total, QuantizationErrors errors, const Communicator& ranks,
                const Stream& stream);
-  /// Computes the sum and updates the errors. Allocates nothing, so it may overlap with other work
-  /// (Communicator::begin). Call it once.
+  /// Computes the sum and updates the errors once. Allocates nothing, so it may overlap other work.
   void run(Communicator& ranks, const Stream& stream);
 
  private:
@@ -69,19 +67,16 @@ class QuantizedSum {
   const std::vector<std::int64_t> code_counts_, scale_counts_;  // by rank
 };
 
-/// An asynchronous sum over all ranks that overlaps with computation, together with a few scalars
-/// of each rank.
+/// An asynchronous sum over all ranks that overlaps with computation, and sums of a few scalars.
 class DelayedSum {
  public:
   DelayedSum() = default;
   /// Starts summing `mine` (f32), and keeps and overwrites its memory. Results do not depend on
-  /// when wait is called. `scalars`: this rank's scalars, the same number on each rank, or none. On
-  /// CUDA, blocks until the stream's current work is done, but does not wait for pending
-  /// communication. Throws OutOfMemory.
+  /// when wait is called. `scalars`: equally many on each rank, or none. On CUDA, blocks until the
+  /// stream's work is done, but not for communication. Throws OutOfMemory.
   DelayedSum(const Tensor& mine, const std::vector<double>& scalars, Communicator& ranks,
              const Stream& stream);
-  /// Starts a sum in which each rank gets only the sums of its own shards. Other elements do not
-  /// change.
+  /// Starts a sum in which each rank gets only its own shards' sums. Other elements do not change.
   DelayedSum(const Tensor& mine, const std::vector<SharedElements>& shared,
              const std::vector<double>& scalars, Communicator& ranks, const Stream& stream);
   /// Starts a QuantizedSum, of as many elements as `errors`.
@@ -91,8 +86,7 @@ class DelayedSum {
   Tensor wait();
   /// Returns the sum of a scalar over all ranks, after wait. On a simulated device: 0.
   double sum_of(std::size_t scalar) const;
-  /// Returns the sum of squares over all elements of the sum. Only for sums in which each rank gets
-  /// its own shards.
+  /// Returns the sum's sum of squares. Only for sums in which each rank gets its own shards.
   double sum_of_squares() const;
 
  private:

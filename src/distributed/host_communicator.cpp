@@ -79,8 +79,7 @@ void HostCommunicator::enter_and_wait(std::span<const OutgoingBytes> sent,
   ++left_;
 }
 
-/// Checks that all ranks make the same call, for collectives that have the same counts on all
-/// ranks.
+/// Checks that all ranks make the same call, for collectives with equal counts on all ranks.
 void HostCommunicator::agree(Operation operation, const Tensor& values, std::int64_t detail) {
   check_in_host_memory(values);
   const CollectiveCall call{operation, values.dtype(), detail, values.elements(), ++collectives_};

@@ -11,17 +11,15 @@ namespace hybrid_trainer {
 /// communicator is destroyed, other ranks that wait for its rank throw RankLost.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks);
 
-/// Runs `rank` in one thread per rank, and returns when all have ended. If one throws, the others
-/// are aborted and its exception is rethrown.
+/// Runs `rank` in one thread per rank, to the end. If one throws, aborts the others and rethrows.
 void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank);
 
 /// Returns whether mpirun starts ranks through a process of this name, locally or on other hosts.
 bool is_open_mpi_launcher(const std::string& process_name);
 
-/// Arranges that the launcher (this process's parent) is killed if it has not ended after
-/// `patience`, even if this process has ended by then. Otherwise, mpirun with data in flight to an
-/// unreachable host waits for the TCP timeout, about 16 min. No effect if the parent is not an Open
-/// MPI launcher.
+/// Kills the launcher (this process's parent) if it has not ended after `patience`, even if this
+/// process has ended by then. Otherwise, mpirun with data in flight to an unreachable host waits
+/// for the TCP timeout, about 16 min. No effect if the parent is not an Open MPI launcher.
 void end_launcher_after(std::chrono::milliseconds patience);
 
 /// Returns the processes that mpirun started, as ranks; without mpirun, one rank. Tensors are in
@@ -32,7 +30,6 @@ void end_launcher_after(std::chrono::milliseconds patience);
 /// not start.
 std::unique_ptr<Communicator> start_mpi_communicator();
 
-/// Rendezvous of the ranks of a job.
 struct RankRendezvous {
   int rank = 0, size = 1;
   std::string address;          // of rank 0's host, a name or a number

@@ -27,8 +27,7 @@ std::string fingerprint(const std::string& secret) {
   return secret.empty() ? "" : hex_of(hmac_sha256(secret, "hybrid: the same secret"));
 }
 
-/// Returns the secret in a regular file that only this user can read. Returns "" for other files,
-/// including symbolic links.
+/// Returns the secret in a regular file only this user can read; else "", also for symbolic links.
 std::string read_private(const std::filesystem::path& file) {
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return "";

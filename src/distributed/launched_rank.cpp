@@ -30,8 +30,7 @@ constexpr Launcher kLocal{
 /// Variables that were set by hand, or by a launcher that starts one rank per host.
 constexpr Launcher kVariables{
     "who set RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK"};
-/// SLURM_STEP_ID distinguishes a step from a batch script, which has the first two variables too,
-/// but only one process.
+/// SLURM_STEP_ID distinguishes a step from a batch script, which also has the first two variables.
 constexpr Launcher kSrun{"srun",          "SLURM_PROCID",          "SLURM_NTASKS",
                          "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID"};
 
@@ -65,8 +64,7 @@ std::optional<LaunchedRank> rank_from(const Launcher& launcher,
   const bool has_local_size = variable(launcher.local_size) != nullptr;
   found.local_size = has_local_size ? number_in(launcher.name, launcher.local_size, variable)
                                     : found.local_rank + 1;
-  // PMIX_RANK alone is not enough: child processes of an srun task, such as torchrun's, inherit the
-  // variable, but not the support.
+  // PMIX_RANK is not enough: children of an srun task inherit the variable, but not the support.
   found.supports_pmix =
       &launcher == &kMpirun || (&launcher == &kSrun && variable("PMIX_RANK") != nullptr);
   if (found.rank < found.size && found.local_rank < found.local_size) return found;
@@ -74,8 +72,7 @@ std::optional<LaunchedRank> rank_from(const Launcher& launcher,
                           found.local_rank, " of ", found.local_size, " on this host"));
 }
 
-/// Reads torchrun's variables. Without torchrun, accepts the same variables if they describe
-/// several ranks.
+/// Reads torchrun's variables; without torchrun, only if they describe several ranks.
 std::optional<LaunchedRank> rank_from_variables(const EnvironmentVariable& variable) {
   if (const auto by_torchrun = rank_from(kTorchrun, variable)) return by_torchrun;
   if (variable(kVariables.size) == nullptr) return {};

@@ -14,11 +14,10 @@ struct LaunchedRank {
   bool operator==(const LaunchedRank&) const = default;
 };
 
-/// Reads the environment variables of this process's launcher: OMPI_COMM_WORLD_… of mpirun; RANK,
-/// WORLD_SIZE … of torchrun and `hybrid --ranks`; or the variables of a Slurm step. Otherwise
-/// accepts RANK and a WORLD_SIZE above 1 from any source, with LOCAL_RANK defaulting to 0. Returns
-/// none if no such variables are set. Throws UsageError if a variable is missing or not a number,
-/// or if two disagree.
+/// Reads the variables of this process's launcher: OMPI_COMM_WORLD_… of mpirun; RANK, WORLD_SIZE …
+/// of torchrun and `hybrid --ranks`; or the variables of a Slurm step. Otherwise accepts RANK and a
+/// WORLD_SIZE above 1 from any source, with LOCAL_RANK defaulting to 0. Returns none without such
+/// variables. Throws UsageError if a variable is missing or not a number, or if two disagree.
 std::optional<LaunchedRank> launched_rank(const EnvironmentVariable& variable);
 std::optional<LaunchedRank> launched_rank();
 

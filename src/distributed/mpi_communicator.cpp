@@ -99,8 +99,7 @@ class MpiThread {
   std::jthread thread_;
 };
 
-/// Longest piece of a message. MPI counts bytes in an int, and on a slow link each piece counts as
-/// progress.
+/// Longest piece of a message: MPI counts bytes in an int, and each piece counts as progress.
 constexpr std::size_t kMaxBytes = std::size_t{1} << 26;
 /// Interval of checks for pending messages. Yielding instead would wait for compute threads on the
 /// same CPU to use up their time slices, some ms each.

@@ -11,7 +11,6 @@
 
 namespace hybrid_trainer {
 
-/// Time limits of NCCL.
 struct NcclLimits {
   std::chrono::milliseconds start{120000};       // until all ranks have connected
   std::chrono::milliseconds end{5000};           // until it has ended or aborted
@@ -48,12 +47,10 @@ class NcclLibrary {
 std::string nccl_version_text(int version);
 
 /// A rank's NCCL communicator, in non-blocking mode: no call waits inside NCCL for other ranks, so
-/// it can be aborted when one is lost. A separate thread checks for asynchronous errors of NCCL,
-/// and aborts.
+/// it can be aborted when one is lost. A thread checks for NCCL's asynchronous errors and aborts.
 class NcclRank {
  public:
-  /// Connects to the other ranks, which pass the same id, on this thread's CUDA device. Throws
-  /// DeviceError.
+  /// Connects to ranks that pass the same id, on this thread's CUDA device. Throws DeviceError.
   NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int size,
            const NcclLimits& limits);
   /// Ends normally; during an exception it aborts instead.
@@ -75,9 +72,8 @@ class NcclRank {
     check(ended);
     wait_until_taken(lock);
   }
-  /// Ends work that waits for other ranks, so that this rank's streams continue with their current
-  /// data. Later calls throw RankLost with `reason`. Returns false if NCCL has not ended it within
-  /// the limit. Thread-safe.
+  /// Ends work that waits for other ranks, so that streams continue with their current data. Later
+  /// calls throw RankLost with `reason`. Returns false if NCCL exceeds the limit. Thread-safe.
   bool abort(const std::string& reason);
   /// Waits for enqueued work and destroys NCCL's communicator; later calls throw RankLost. Returns
   /// false if NCCL reports an error or does not end within the limit.

@@ -7,9 +7,8 @@ namespace hybrid_trainer {
 /// Node of a binary summation tree. The micro-batches of a step are the leaves 0 … M − 1, and the
 /// tree depends only on M. A node of level l and index i sums the leaves [i·2^l, (i + 1)·2^l), the
 /// lower half plus the upper half. If M is not a power of two, the nodes that cover it, largest
-/// first, are added from last to first. So the sum is bit-identical whichever rank computed which
-/// node. The error grows with log M instead of M. Source: Higham 1993, "The accuracy of floating
-/// point summation", pairwise summation.
+/// first, are added from last to first. So the sum is bit-identical whichever ranks compute. The
+/// error grows with log M, not M. Source: Higham 1993, "The accuracy of floating point summation".
 struct SumNode {
   int level = 0;
   std::int64_t index = 0;
@@ -18,12 +17,10 @@ struct SumNode {
   bool operator==(const SumNode&) const = default;
 };
 
-/// Returns the largest nodes that cover leaves [first, last), in order: at most ⌊log₂M⌋ + 1 for a
-/// whole step, and at most twice as many for a part.
+/// Returns the largest nodes that cover leaves [first, last), in order: at most 2·(⌊log₂M⌋ + 1).
 std::vector<SumNode> nodes_of(std::int64_t first, std::int64_t last);
 
-/// Returns the largest number of partial sums that exist at the same time if leaves are computed in
-/// order: at most ⌈log₂M⌉.
+/// Returns the maximum of simultaneous partial sums if leaves come in order: at most ⌈log₂M⌉.
 int max_partial_sums(std::int64_t leaves);
 
 /// Returns the leaves of a rank, in contiguous ranges: [r·M/R, (r + 1)·M/R).
@@ -58,12 +55,10 @@ struct SharedElements {
 
 /// Sums leaves over all ranks. Each rank has computed its leaves_of, and gets the sum of its shard.
 /// `shards` are consecutive and cover all elements. A rank receives its shard of every node by
-/// all_to_all and adds these shards itself, in the order of the tree, so results do not depend on
-/// the number of ranks.
+/// all_to_all and adds these shards itself, in the tree's order, for any number of ranks.
 class OrderedReduction {
  public:
-  /// Allocates receive buffers for this rank's shard of all nodes. Throws Error if `mine` has other
-  /// leaves, OutOfMemory.
+  /// Allocates receive buffers for this rank's shards. Throws OutOfMemory; Error for other leaves.
   OrderedReduction(std::vector<Shard> shards, OrderedSum mine, std::int64_t leaves,
                    const Communicator& ranks, const Stream& stream);
   /// Writes this rank's shard of the sum; `shard` may share memory with `mine`. Allocates nothing,

@@ -50,8 +50,7 @@ std::string text_of(const std::array<char, kNumberBytes>& number) {
   return {number.begin(), number.end()};
 }
 
-/// Returns the HMAC of all arguments. Each part is prefixed by its length, so that different parts
-/// never form the same message.
+/// Returns the HMAC of all arguments and their lengths, so that different parts never coincide.
 Digest digest_of(const RankIdentity& mine, const char* side, const std::string& numbers, int rank,
                  const std::string& text) {
   std::string message;

@@ -50,13 +50,11 @@ using RankEndpoint = boost::asio::ip::tcp::endpoint;
 
 /// Returns an identifier of this machine, or of a container with its own network.
 std::string own_network();
-/// Returns the contact addresses of a rank that listens at this port: "PORT NETWORK ADDRESS ADDRESS
-/// …", with this machine's own_network().
+/// Returns a rank's contact addresses: "PORT NETWORK ADDRESS ADDRESS …", with own_network().
 std::string addresses_text(std::uint16_t port, const std::vector<std::string>& addresses);
 /// Returns the addresses of all interfaces of this machine, loopback first.
 std::vector<std::string> own_addresses();
-/// Parses addresses_text. Keeps loopback addresses only if the text is from this machine; otherwise
-/// any local listener could answer.
+/// Parses addresses_text, without other machines' loopback addresses: local listeners could answer.
 std::vector<RankEndpoint> endpoints_of(const std::string& addresses_text);
 
 /// Runs the task until it ends, and closes its socket at `end`. Returns the error, or "".

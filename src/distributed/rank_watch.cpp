@@ -146,8 +146,7 @@ class RankWatch::Channel {
     });
   }
 
-  /// Returns whether this process itself was suspended. If so, pending messages are read before a
-  /// rank counts as lost.
+  /// Returns whether this process was suspended, and must read messages before ranks count as lost.
   bool was_suspended() const { return Clock::now() - last_tick_ > settings_.limits.silence / 2; }
 
   /// Checks whether a rank is lost. Rank 0 checks all ranks; the others check only rank 0.

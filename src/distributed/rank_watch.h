@@ -25,9 +25,8 @@ struct RankWatchSettings {
 /// TCP connection to rank 0 for heartbeats in both directions. Rank 0 decides which rank is lost
 /// (find_lost_rank), and the others decide whether rank 0 is lost. If the launcher (this process's
 /// parent) ends, that is reported instead. The watch takes no lock of the trainer's, so it detects
-/// a rank that is stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only
-/// if all are on this machine. Both sides of a connection prove that they know the job's secret;
-/// other callers are rejected.
+/// ranks stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only if all are
+/// on this machine. Both sides of a connection must prove that they know the job's secret.
 class RankWatch {
  public:
   /// Collective. Throws DeviceError if rank 0 cannot be reached.

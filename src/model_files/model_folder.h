@@ -40,8 +40,7 @@ class ModelFolder {
 
   /// Throws as load_tokenizer.
   std::shared_ptr<const Tokenizer> tokenizer() const;
-  /// Returns the contents of the tokenizer's files, or equivalents from a GGUF file. Throws as
-  /// load_tokenizer.
+  /// Returns the tokenizer's files, or equivalents from a GGUF file. Throws as load_tokenizer.
   TokenizerFiles tokenizer_files() const;
   /// Throws as read_chat_files.
   const ChatFiles& chat() const;

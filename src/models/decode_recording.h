@@ -16,8 +16,7 @@ class DecodeRecording {
   /// Records again if the batch's shapes, `last`, or the addresses of the model's weights change.
   Tensor run(LossModel& model, std::int64_t last, const Batch& batch, const Enqueue& enqueue,
              const Stream& stream);
-  /// Drops the recording. Must be called before memory that the pass uses moves, except for
-  /// weights.
+  /// Drops the recording. Must be called before memory of the pass moves, except for weights.
   void drop() { recording_.drop(); }
 
  private:

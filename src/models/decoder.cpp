@@ -102,8 +102,7 @@ void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visi
       if (state) visit(*state);
 }
 
-/// Returns the texts and the positions of the next tokens, (2, B·T) i32: `time` tokens of one text,
-/// or one token of each text.
+/// Returns texts and positions of the next tokens, (2, B·T) i32: `time` of one text or one of each.
 Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
                  const Stream& stream) {
   const std::int64_t rows = std::ssize(texts) * time;

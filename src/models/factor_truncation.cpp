@@ -31,8 +31,7 @@ struct FactorColumns {
   void keep(std::size_t rank);
 };
 
-/// Factors V = Q·R by Gram-Schmidt, twice. V becomes Q, and U becomes U·Rᵀ, which leaves U·Vᵀ
-/// unchanged.
+/// Factors V = Q·R by Gram-Schmidt, twice. V becomes Q and U becomes U·Rᵀ, which keeps U·Vᵀ.
 void FactorColumns::orthonormalize() {
   for (std::size_t k = 0; k < v.size(); ++k) {
     for (int pass = 0; pass < 2; ++pass) {
@@ -50,8 +49,7 @@ void FactorColumns::orthonormalize() {
   }
 }
 
-/// Rotates column pairs until the columns of U are orthogonal, like those of V already are. Source:
-/// Hestenes 1958.
+/// Rotates column pairs until U's columns are orthogonal like V's. Source: Hestenes 1958.
 void FactorColumns::diagonalize() {
   constexpr int kMaxSweeps = 60;
   bool turned = true;
@@ -92,8 +90,7 @@ void FactorColumns::keep(std::size_t rank) {
   *this = std::move(sorted);
 }
 
-/// Truncates the factors of each head. `table`: (positions, 2·heads·columns) f32 on the host, V
-/// before U.
+/// Truncates each head's factors. `table`: (positions, 2·heads·columns) f32 host, V before U.
 void truncate_table(const Tensor& table, std::int64_t heads, std::int64_t rank) {
   const std::int64_t positions = table.size(0), columns = table.size(1) / (2 * heads);
   auto* const numbers = table.data<float>();

@@ -12,12 +12,10 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Suffix of the name of a module's matrix. A matrix of all experts may lack it, since it may not
-/// belong to a module.
+/// Suffix of a module's matrix name. A matrix of all experts may lack it, having no module.
 constexpr std::string_view kWeight = ".weight";
 
-/// Returns whether a target selects a module, as in PEFT: by the whole name, or by its end after a
-/// dot.
+/// Returns whether a target selects a module, as in PEFT: by its name, or its end after a dot.
 bool names(const std::string& target, const std::string& module) {
   return target == module || module.ends_with("." + target);
 }

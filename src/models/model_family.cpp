@@ -20,8 +20,7 @@ Batch LanguageModel::empty_batch(const BatchForm& form, const Stream& stream) co
 
 namespace {
 
-/// Copies context and rope_scaling if `keys` contains them. The original context defaults to the
-/// one of `model`.
+/// Copies context and rope_scaling if in `keys`. The original context defaults to `model`'s.
 void take_positions(ModelConfig& model, const ModelConfig& requested,
                     const std::vector<std::string>& keys) {
   const auto is_set = [&](const std::string& key) {

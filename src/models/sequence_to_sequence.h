@@ -29,8 +29,7 @@ class SourceEncoder {
   Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream);
   /// Runs backward for this batch's forward on this tape; may overwrite dy, its result's gradient.
   void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape, const Stream& stream);
-  /// Returns the number of tokens of each source that the decoder may read, (B) i32; undefined:
-  /// all.
+  /// Returns each source's number of tokens for the decoder, (B) i32; undefined: all.
   virtual Tensor lengths(const Batch& /*batch*/) const { return {}; }
   /// Returns whether backward has any work. With adapters only in the decoder, it has none.
   virtual bool trains() {
@@ -41,7 +40,6 @@ class SourceEncoder {
   /// Returns source tensors of zeros for `count` examples, the additional tensors of a batch.
   virtual std::vector<NamedTensor> empty_sources(std::int64_t count,
                                                  const Stream& stream) const = 0;
-  /// Initializes the weights from the seed.
   void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     initialize_begin(deviations, seed, stream);
     blocks_.initialize(deviations, seed, stream);
@@ -86,8 +84,7 @@ class SourceEncoder {
   BlockStack blocks_;
 };
 
-/// Makes a layer of the decoder with cross attention to the encoder's output `source`. `key_bias`:
-/// whether keys have a bias.
+/// Makes a decoder layer with cross attention to `source`. `key_bias`: whether keys have a bias.
 LayerSpec sequence_decoder_layer(const ModelConfig& config,
                                  const std::shared_ptr<EncoderOutput>& source, bool key_bias);
 LayerSpec sequence_encoder_layer(const ModelConfig& config, bool key_bias);
@@ -97,8 +94,7 @@ ModelConfig with_encoder_sizes(const ModelConfig& given);
 /// Adds a problem for each number of heads that does not divide the width.
 void collect_head_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
-/// Read or write the keys of config.json for the sizes of the decoder and the encoder. Families add
-/// the contexts.
+/// Read or write config.json's keys for decoder and encoder sizes. Families add the contexts.
 void sequence_decoder_keys(ConfigKeys& keys, ModelConfig& model);
 void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model);
 /// Writes the keys that are ignored in files: initialization and dropout.

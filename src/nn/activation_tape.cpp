@@ -6,8 +6,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Number of recent entries to search for a tensor. Modules that share a tensor save it within a
-/// few entries of each other.
+/// Number of recent entries to search for a tensor that modules share, since they save it nearby.
 constexpr std::ptrdiff_t kNear = 8;
 
 }  // namespace

@@ -133,8 +133,7 @@ Tensor empty_rows(const Tensor& like, std::int64_t time, std::int64_t columns,
                        stream);
 }
 
-/// Returns the rows of c_attn with a bias. Some models have no key bias, since it would shift all
-/// scores of a query equally.
+/// Returns c_attn's rows with a bias. Some models have no key bias, which would have no effect.
 BiasRows biases_of(const Attention::Spec& spec) {
   if (!spec.biases || spec.key_bias) return spec.biases;
   const std::int64_t queries = (spec.gated ? 2 : 1) * spec.heads.queries * spec.head_size,
@@ -290,8 +289,7 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
   return qkv;
 }
 
-/// Saves the product if it is normed or gated, to be prepared again in backward; otherwise saves
-/// the prepared queries, keys and values.
+/// Saves the product if it is normed or gated, else the prepared queries, keys and values.
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
   const Tensor product = first_.forward(x, tape, stream);

@@ -263,8 +263,7 @@ void RoutedExperts::gate_backward(const Tensor& wide, const Tensor& dactive,
   }
 }
 
-/// Returns ⟨dy, bias⟩ for each row: the contribution of the last product's bias to the gradient of
-/// the expert weights. Undefined without biases.
+/// Returns ⟨dy, bias⟩ per row, for the gradient of the expert weights; undefined without biases.
 Tensor RoutedExperts::gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets,
                                          const Stream& stream) {
   if (!spec_.biases) return {};

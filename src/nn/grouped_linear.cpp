@@ -138,8 +138,7 @@ class GroupedAdapters {
 
 }  // namespace
 
-/// Splits the groups into runs. Consecutive groups with together(i) form one run; each other group
-/// is a separate run.
+/// Splits the groups into runs of consecutive groups with together(i), or of one other group.
 template <class Together>
 std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) const {
   std::vector<Run> all;

@@ -30,8 +30,7 @@ struct KeyValueCache final : BranchState {
               const kernels::AttentionSpec& heads, const Stream& stream) const;
 };
 
-/// Decode state of a recurrent mixer, of constant size: the rows that its convolution reads again,
-/// and the state of its scan.
+/// Constant-size decode state of a recurrent mixer: its convolution's rows and its scan's state.
 class RecurrentState final : public BranchState {
  public:
   /// Shapes for all texts: (texts, …).
@@ -54,8 +53,7 @@ class RecurrentState final : public BranchState {
 };
 
 /// Calls step(first, end, texts) for each t < `time`, on rows [t, t + batch): one token of each
-/// text, or the next token of a single text. Each token gets the same bits as if it were decoded
-/// separately.
+/// text, or the next token of a single text. Tokens get the bits of separate decoding.
 template <class Step>
 void for_each_token(const DecodeTexts& texts, std::int64_t batch, std::int64_t time,
                     const Step& step) {

@@ -61,8 +61,7 @@ class LanguageHead::Chunks {
     }
     if (head_.cap_ > 0) kernels::cap_forward(part, part, head_.cap_, stream_);
   }
-  /// Writes the losses of the rows whose logits were computed last; if `scale` is not 0, replaces
-  /// the logits with their gradients.
+  /// Writes the losses of the last computed rows; unless `scale` is 0, gradients replace logits.
   void compute_losses(const Tensor& losses, std::int64_t begin, std::int64_t end, float scale) {
     const Tensor part = logits_.rows(0, end - begin);
     if (capped_ && scale != 0) copy(capped_.rows(0, end - begin), part, stream_);

@@ -256,8 +256,7 @@ Tensor Linear::product(const Tensor& x, const Tensor& residual, const Pass& pass
   return y;
 }
 
-/// Computes y = x·wᵀ + bias + residual or, if decomposed, only the product. The residual is added
-/// after rounding, since it has more bits.
+/// Computes y = x·wᵀ + bias + residual (added after rounding) or, if decomposed, the product.
 void Linear::multiply(const Tensor& y, const Tensor& x, const Tensor& residual, const Pass& pass,
                       const Stream& stream) {
   const Weight bias = decomposes() ? Weight{} : acquire_bias(stream);
@@ -292,8 +291,7 @@ void Linear::backward_parameters(const Tensor& dy, ActivationTape& tape, const S
   const LinearGradients gradients(*this, dy.as_rows(), x.as_rows(), tape.pass(), stream);
 }
 
-/// Returns the gradient of the product before its multiplication by the magnitudes. Recomputes this
-/// product for the gradient of the magnitudes.
+/// Returns the product's gradient before the magnitudes. Recomputes the product for their gradient.
 Tensor Linear::before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
                                  const Stream& stream) {
   const LowRankAdapter::RowFactors rows = adapter_->row_factors(weight_, stream);

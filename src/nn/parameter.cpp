@@ -16,8 +16,7 @@ Tensor make_master(const std::string& name, const Shape& shape, const Stream& st
   return Tensor::zeros(shape, DType::kF32, MemoryKind::kParameters, stream);
 }
 
-/// Calls write(values, count) to fill the parameter: in place if it is in host memory, otherwise in
-/// a host tensor that is then copied to it.
+/// Fills the parameter by write(values, count), in place or in a host tensor that is then copied.
 template <class Write>
 void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
   const Tensor value = parameter.master_in_place();

@@ -72,8 +72,7 @@ RelativeBuckets checked(const RelativeBuckets& buckets, const std::string& name)
   return buckets;
 }
 
-/// Returns whether `places` has this number of elements. A simulated pass also accepts a tensor on
-/// the real device and keeps it.
+/// Returns whether `places` has this many elements; a simulated pass also keeps a real tensor.
 bool hold(const Tensor& places, std::int64_t elements, const Stream& stream) {
   if (!places || places.elements() != elements) return false;
   const Device device = stream.device();
@@ -156,8 +155,7 @@ RotaryTable::Angles RotaryTable::by_step(std::int64_t positions, const Stream& s
   return {step_table_};
 }
 
-/// Fills `table` with at least `rows` rows: row t has the angles of position t in a sequence of
-/// length_at(t) positions.
+/// Fills at least `rows` rows of `table`: row t has position t's angles for length_at(t) positions.
 void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
                        const Stream& stream) const {
   const MemoryLabel label("rotary table");

@@ -34,8 +34,7 @@ Tensor ResidualBlock::added(const Part& part, const Tensor& x, const Tensor& y, 
   return sum;
 }
 
-/// Calls branch(its input, residual). The branch's last product adds the residual itself, unless a
-/// last norm, dropout or a factor comes first.
+/// Calls branch(its input, residual). Its last product adds the residual if nothing comes between.
 template <class Branch>
 Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape& tape,
                               const Stream& stream, const Branch& branch) {

@@ -66,8 +66,7 @@ class Curves {
   const std::vector<CurveMark>& validation() const { return validation_.kept; }
   /// Returns the latest events.
   const std::deque<CurveEvent>& events() const { return events_; }
-  /// Returns the sequences of steps in the same phase: exact if there are few, otherwise made from
-  /// points.
+  /// Returns the sequences of steps in one phase: exact if there are few, else made from points.
   std::vector<PhaseRun> bands() const;
 
  private:

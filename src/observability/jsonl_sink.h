@@ -14,10 +14,9 @@ class MetricsTail {
   enum class Change { kNone, kMore, kReset };
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
-  /// Visits each complete record added since the last call. If the file was shortened, replaced or
-  /// overwritten, for example because a run resumed or rolled back, first calls `on_reset` and then
-  /// visits all records. An absent file has no records. Throws IoError, or DataError for a line of
-  /// more than 8 MiB.
+  /// Visits complete records added since the last call. If the file was shortened, replaced or
+  /// overwritten, because a run resumed or rolled back, first calls `on_reset` and then visits all
+  /// records. An absent file has no records. Throws IoError, or DataError for a line over 8 MiB.
   Change read(const std::function<void()>& on_reset,
               const std::function<void(const StepRecord&)>& visit);
   /// Returns the offset of the end of the last line read.
@@ -33,14 +32,13 @@ class MetricsTail {
   std::timespec modified_{};
 };
 
-/// Writes metrics.jsonl: one JSON object per step, each with one write(2) to a file opened with
-/// O_APPEND. Keys: step, phase, loss, learning_rate, gradient_norm, tokens, effective_batch,
-/// micro_batches, seconds, tokens_per_second, live_bytes{kind}, peak_bytes{kind}, peak_total_bytes,
-/// phase_entry_peak_bytes, memory_status, memory_share, memory_risk, memory_leaks,
-/// recommended_micro_batch (0 without a budget), host_bytes, predicted_loss, confidence, decision
-/// ("accepted", "shrunk", "reverted"), kept_fraction, cost (in Full steps), event, warns (whether
-/// the event reports a problem), validation_loss. Absent and non-finite numbers are null; the event
-/// also names the non-finite ones.
+/// Writes metrics.jsonl: one JSON object per step, each appended by one write(2). Keys: step,
+/// phase, loss, learning_rate, gradient_norm, tokens, effective_batch, micro_batches, seconds,
+/// tokens_per_second, live_bytes{kind}, peak_bytes{kind}, peak_total_bytes, phase_entry_peak_bytes,
+/// memory_status, memory_share, memory_risk, memory_leaks, recommended_micro_batch (0 without a
+/// budget), host_bytes, predicted_loss, confidence, decision ("accepted", "shrunk", "reverted"),
+/// kept_fraction, cost (in Full steps), event, warns (if the event is a problem), validation_loss.
+/// Absent and non-finite numbers are null, the latter named in the event.
 class JsonlSink : public MetricSink {
  public:
   /// Opens the file for appending, or creates it. Throws CannotCreate.
@@ -48,8 +46,7 @@ class JsonlSink : public MetricSink {
   /// Removes records of later steps and a truncated or damaged end, so that a resumed run writes no
   /// step twice. Keeps records after a damaged line.
   void truncate_after(std::int64_t step);
-  /// Throws IoError if the line cannot be written completely. The file then ends with the previous
-  /// record.
+  /// Throws IoError if the line is not written whole; the file then ends with the previous record.
   void write(const StepRecord& record) override;
   /// Makes all records safe against power failures. Throws IoError.
   void sync();

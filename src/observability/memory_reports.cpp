@@ -40,8 +40,7 @@ class TraceFile {
 
   /// Opens the file to continue it, or creates it. Throws CannotCreate.
   explicit TraceFile(std::filesystem::path path);
-  /// Removes everything after the step, and a damaged end. Returns the slices that are open there.
-  /// Throws IoError.
+  /// Removes a damaged end and all after the step. Returns the open slices there. Throws IoError.
   Open cut_after(std::int64_t step);
   /// Returns the size of the file after the last flush or cut_after.
   std::int64_t bytes() const { return bytes_; }

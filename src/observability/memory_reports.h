@@ -15,24 +15,21 @@ class TraceFile;
 /// of Chrome's trace events, which Perfetto and chrome://tracing can open. The file has spans of
 /// phases and steps. For each pool, it has counters of live bytes by kind and a slice for each
 /// block, from the block's allocation to its release (or to the end of the recording). An instant
-/// event gives the reason for the end of a recording.
-///
-/// Each line has one event, and each step is written with one write(2). The closing bracket of the
-/// array is written at the end of the run. Neither the format nor the two viewers require it.
+/// event gives the reason for the end of a recording. Each line has one event, and each step is
+/// written with one write(2). The closing bracket of the array is written at the end of the run.
+/// Neither the format nor the two viewers require it.
 class MemoryTimeline {
  public:
   /// Writing stops when the file has this size.
   static constexpr std::int64_t kMaxBytes = std::int64_t{64} << 20;
 
-  /// Creates the file or continues it. Records the first `steps` steps of each phase. Throws
-  /// CannotCreate.
+  /// Creates or continues the file, for the first `steps` steps of each phase. Throws CannotCreate.
   MemoryTimeline(std::filesystem::path path, std::int64_t steps,
                  std::vector<std::shared_ptr<MemoryPool>> pools);
   ~MemoryTimeline();
   MemoryTimeline(const MemoryTimeline&) = delete;
   MemoryTimeline& operator=(const MemoryTimeline&) = delete;
-  /// Removes all events after the step, and a damaged end. Closes open slices. Call it once, before
-  /// the first step.
+  /// Removes a damaged end and events after the step. Closes open slices. Called before any step.
   void resume_after(std::int64_t step);
   void begin_step(Phase phase, std::int64_t step);
   /// Writes the recorded events. Throws IoError.

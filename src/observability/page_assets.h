@@ -2,8 +2,7 @@
 
 namespace hybrid_trainer {
 
-/// Files of report/ as strings, made by the build. report.cpp replaces each {{name}} in
-/// report.html.
+/// Files of report/ as strings, made by the build. report.cpp replaces {{name}} in report.html.
 extern const char k_report_html[];
 extern const char k_report_css[];
 extern const char k_report_js[];

@@ -70,8 +70,7 @@ std::string finder_text(const RunSummary& s) {
                 brief(finder.cost), " Full steps");
 }
 
-/// Returns a text such as "4 by mpi, zero 2; sent 1.2 GB, waited 3s; simulated link: 125MB a
-/// second".
+/// Returns "4 by mpi, zero 2; sent 1.2 GB, waited 3s; simulated link: 125MB a second".
 std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
   if (!ranks) return "";
   return concat(

@@ -37,8 +37,7 @@ struct PageTexts {
   std::string_view style{}, script{};  // appended to the style and script of the report
 };
 
-/// Converts a run's records to the parts of its report: curves for report.js, and HTML. Uses
-/// bounded memory for any number of records.
+/// Converts any number of a run's records to curves for report.js and HTML, in bounded memory.
 class ReportContent {
  public:
   void add(const StepRecord& record);
@@ -69,9 +68,8 @@ struct ReportInput {
   ModelTexts texts{};    // the model's outputs; empty ones are omitted
 };
 
-/// Writes report.html: one self-contained file (styles, script, data) for any browser, without a
-/// network. Downsamples curves of more than about 1,500 points by averaging. Replaces the file by a
-/// rename. Throws MissingInput, IoError.
+/// Writes report.html: one self-contained file (styles, script, data) for any browser. Averages
+/// curves down to about 1,500 points. Replaces the file by a rename. Throws MissingInput, IoError.
 void write_report(const std::filesystem::path& path, const ReportInput& input);
 
 }  // namespace hybrid_trainer

@@ -56,8 +56,7 @@ class LineWriter {
   json::object& line_;
 };
 
-/// Parses an untrusted line of metrics.jsonl. Rejects values that no training run has, so that sums
-/// and differences of records fit their types.
+/// Parses an untrusted line of metrics.jsonl. Rejects values that no run has, so that sums fit.
 class LineReader {
  public:
   explicit LineReader(const json::object& line) : line_(line) {}

@@ -163,8 +163,7 @@ class TensorBoardEvents {
   /// `begin` is the start of the run, in seconds since 1970.
   explicit TensorBoardEvents(double begin) : begin_(begin) {}
   double begin() const { return begin_; }
-  /// Returns the start of a file: its version, an event that discards everything read before, and
-  /// the run's settings as text at step 0.
+  /// Returns a file's start: version, an event that discards earlier reads, settings as text.
   std::string preface(const std::string& settings) const;
   /// Returns one event with every number of the record. Its time is the run's start plus the
   /// seconds of all records so far.
@@ -238,8 +237,7 @@ namespace {
 
 constexpr const char* kNameStart = "events.out.tfevents.";
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
-/// Seconds for which a file without steps is kept, because a TensorBoard that reads the file waits
-/// forever if it disappears.
+/// Seconds for which a file without steps is kept: TensorBoard would wait forever if it disappears.
 constexpr double kSecondsOfCutFiles = 600;
 
 double now() {
@@ -304,8 +302,7 @@ double begin_from_records(const fs::path& metrics) {
          1e-9 * static_cast<double>(found.st_mtim.tv_nsec) - seconds;
 }
 
-/// Returns a name that follows the names of `others` alphabetically, which is the order in which
-/// TensorBoard reads files.
+/// Returns a name after `others` alphabetically, which is TensorBoard's reading order.
 std::string name_after(const std::vector<EventFile>& others) {
   auto seconds = static_cast<std::int64_t>(now());
   for (const EventFile& other : others) seconds = std::max(seconds, other.made_at + 1);

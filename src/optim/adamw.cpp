@@ -9,8 +9,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns β·(1 − β^t)/(1 − β^(t+1)): the factor by which another step with the value 0 shrinks a
-/// bias-corrected mean over t > 0 steps.
+/// Returns the factor by which a value of 0 shrinks a bias-corrected mean of t > 0 values.
 double shrinkage(double beta, std::int64_t t) {
   const double steps = static_cast<double>(t);
   return beta * (1 - std::pow(beta, steps)) / (1 - std::pow(beta, steps + 1));
@@ -28,11 +27,10 @@ void add_factors(UpdateForecast& forecast, const Parameter& parameter, const Str
   forecast.columns = empty_part({columns}, stream);
 }
 
-/// Predictor for AdamW. With device_side "anticipated", `base` includes the contribution of the
-/// momentum to each pending update, with the current second moment; the device adds the
-/// contribution of the gradients in flight, with a second moment factored by rows and columns. With
-/// "sketch", `base` is the exact weight, and the device applies the whole rule, starting from an
-/// 8-bit momentum.
+/// Predictor for AdamW. With device_side "anticipated", `base` includes the momentum's contribution
+/// to each pending update, with the current second moment; the device adds the gradients in flight,
+/// with a second moment factored by rows and columns. With "sketch", `base` is the exact weight,
+/// and the device applies the whole rule, starting from an 8-bit momentum.
 class AdamWPredictor : public UpdatePredictor {
  public:
   explicit AdamWPredictor(const PredictedUpdates& updates)
@@ -235,8 +233,7 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
       fill_zero(StagedTensor(direction, Use::kWrite, stream), stream);
     return;
   }
-  // A zero gradient shrinks m̂ and v̂ by known factors. So its step equals a step with the current
-  // moments and another learning rate and epsilon.
+  // A zero gradient shrinks m̂ and v̂ by known factors, as a change of rate and epsilon would.
   const double root = std::sqrt(shrinkage(beta2_, steps_));
   kernels::AdamWSettings settings =
       this->settings(learning_rate * shrinkage(beta1_, steps_) / root);

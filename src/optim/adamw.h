@@ -8,10 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// Adam with decoupled weight decay. State: f32 moments m and v per parameter. With state_bits 16
-/// or 8, parameters of at least 4,096 elements use that width (see Moment). Source: Loshchilov &
-/// Hutter 2019, algorithm 2; 8 bits: Dettmers et al. 2022, "8-bit optimizers via block-wise
-/// quantization".
+/// Adam with decoupled weight decay. State: f32 moments m and v. With state_bits 16 or 8,
+/// parameters of at least 4,096 elements use that width. Source: Loshchilov & Hutter 2019,
+/// algorithm 2; 8 bits: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 class AdamW : public Optimizer {
  public:
   AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
@@ -48,11 +47,10 @@ class AdamW : public Optimizer {
   StateCopies copies_;
 };
 
-/// Adam-mini: AdamW with a single v, the mean squared gradient, per block of a parameter. A block
-/// is a head of queries, keys or values, an output of any other matrix, a token, or a whole vector.
-/// Learning rates that suit AdamW also suit Adam-mini. State: m in f32, and v of
-/// Parameter::blocks() elements. Source: Zhang et al. 2024, "Adam-mini: use fewer learning rates to
-/// gain more".
+/// Adam-mini: AdamW with one v, the mean squared gradient, per block of a parameter. A block is a
+/// head of queries, keys or values, an output of any other matrix, a token, or a whole vector.
+/// AdamW's learning rates also suit Adam-mini. State: m in f32, and v of Parameter::blocks()
+/// elements. Source: Zhang et al. 2024, "Adam-mini: use fewer learning rates to gain more".
 class AdamMini final : public AdamW {
  public:
   AdamMini(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,

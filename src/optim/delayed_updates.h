@@ -68,8 +68,7 @@ class DelayedUpdates : public SpeculativeOptimizer {
   static bool is_saved(const State& state);
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
-  /// Returns the gradient of a step, which may be the current one, on the device; undefined if
-  /// there is none.
+  /// Returns the gradient of a step, possibly the current one, on the device; undefined if none.
   Tensor gradient_on_device(const ExactWeight& weight, std::int64_t step,
                             const PendingUpdate& one) const;
 
@@ -104,8 +103,7 @@ struct PredictionMiss {
 };
 
 /// Delayed updates with prediction. Composition k uses the forecast made after the update by
-/// gradient k − L, or from the start of the lag. L forecasts are stored; the one for composition k
-/// has index k mod L.
+/// gradient k − L, or from the start of the lag. L forecasts are stored, at index k mod L.
 class ForecastUpdates : public DelayedUpdates {
  public:
   ForecastUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -123,8 +121,7 @@ class ForecastUpdates : public DelayedUpdates {
   void free_buffers() override;
   virtual void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
                               const LoadedWeight& here);
-  /// Makes the exact update by the gradient of `step`, measures the error of its prediction, and
-  /// writes the forecast for step + L.
+  /// Makes the exact update of `step`, measures its prediction error, and writes forecast step + L.
   virtual void update_weight_delayed(ExactWeight& weight, const LoadedWeight& here,
                                      std::int64_t step, const DelayedStep& given,
                                      const std::deque<PendingUpdate>& pending,
@@ -148,8 +145,7 @@ class ForecastUpdates : public DelayedUpdates {
   void submit_forecast(std::size_t at, std::vector<float> rates);
   void update_delayed(std::int64_t step, const DelayedStep& given,
                       const std::deque<PendingUpdate>& pending);
-  /// Returns the gradients of the pending updates, up to step `last`. The forecast that they are
-  /// combined with does not include them.
+  /// Returns gradients of pending updates up to step `last`, which the forecast does not include.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
                                                    const std::deque<PendingUpdate>& pending,
                                                    bool on_device) const;
@@ -159,11 +155,9 @@ class ForecastUpdates : public DelayedUpdates {
 };
 
 /// Updates delayed by one step, with gradients and forecasts in flight in bf16, stored with the
-/// exact state. Device and host memory keep only a weight's live values and its gradient.
-///
-/// Rounding a weight to bf16 is often a larger change than its update. So the prediction error is
-/// measured with a second, unrounded forecast from the same exact state. With many weights, each
-/// step measures an eighth of them in rotation.
+/// exact state. Device and host memory keep only a weight's live values and its gradient. Rounding
+/// to bf16 often exceeds an update, so the prediction error is measured with a second, unrounded
+/// forecast from the same exact state. With many weights, each step measures an eighth in rotation.
 class RoundedUpdates final : public ForecastUpdates {
  public:
   /// `home` must outlive it.

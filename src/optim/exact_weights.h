@@ -65,9 +65,8 @@ class GivenGradients final : public GradientSink {
   Tensor now_;
 };
 
-/// The f32 master copy of a weight, for an optimizer that updates it in place. Reports the dtype in
-/// which the device computes with the weight, since an optimizer may depend on it. A bf16 copy is
-/// scratch memory, because nothing reads it.
+/// The f32 master copy of a weight for in-place updates. Reports the device's compute dtype, on
+/// which an optimizer may depend. A bf16 copy is scratch memory, because nothing reads it.
 class ExactStorage final : public WeightStorage {
  public:
   ExactStorage(Tensor home, const LiveWeight& live) : home_(std::move(home)), live_(live) {}
@@ -110,9 +109,8 @@ struct ExactWeight {
 /// elements, or one row, and are whole pages of the bf16 copy if rows allow it.
 std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most);
 
-/// Keeps the master copy and the state of a weight in host memory for the lifetime of this object.
-/// If they are stored elsewhere, the prefetcher loads them and writes them back, and must outlive
-/// this object.
+/// Keeps a weight's master copy and state in host memory for the lifetime of this object. If they
+/// are stored elsewhere, the prefetcher loads and writes them back, and must outlive this object.
 class LoadedWeight {
  public:
   /// `prefetcher`: null if master and state are in host memory. Throws OutOfMemory, IoError.
@@ -151,8 +149,7 @@ class ExactWeights {
   std::size_t index_of(const ExactWeight& weight) const {
     return static_cast<std::size_t>(&weight - weights_.data());
   }
-  /// Visits the state of the exact optimizer. If a parameter is split into pieces, visits each of
-  /// its state tensors as a whole.
+  /// Visits the exact optimizer's state, as whole tensors also for parameters split into pieces.
   void visit_state(const Optimizer::StateVisitor& visit);
 
   /// begin_step and end_step must be called before and after the exact updates of a step.

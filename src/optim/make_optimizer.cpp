@@ -122,8 +122,7 @@ void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, flo
                                        gradient_scale, stream);
 }
 
-/// If state is transferred, updates the weights in the order of all parameters, which the transfers
-/// expect.
+/// If state is transferred, updates weights in the order of all parameters, as transfers expect.
 void GroupedOptimizer::update_weights(float learning_rate, float gradient_scale,
                                       const Stream& stream) {
   if (copies_.pages || copies_.prefetcher)

@@ -26,8 +26,7 @@ std::vector<OptimizerGroup> optimizer_groups(
     const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
     std::span<const OptimizerKind> kinds = optimizer_kinds());
 
-/// Returns the factor by which the learning rate of a group differs from the schedule's, which is
-/// for the optimizer `all`.
+/// Returns the factor of a group's learning rate relative to the schedule's, which is for `all`.
 inline double rate_factor_of(const OptimizerConfig& group, const OptimizerConfig& all) {
   return group.learning_rate == all.learning_rate ? 1.0 : group.learning_rate / all.learning_rate;
 }
@@ -71,8 +70,7 @@ class GroupedOptimizer final : public Optimizer {
 /// of MemoryKind::kOptimizerState, in the pool of `home`. If that is not the stream's pool, each
 /// parameter's state is loaded for its update and written back; with config.paged and a budget, as
 /// much of the state as fits stays on the device. Transfers overlap with the step only if the
-/// stream computes on the CPU. Throws ConfigError (with the nearest name for an unknown one),
-/// OutOfMemory.
+/// stream computes on the CPU. Throws ConfigError (with the nearest name), OutOfMemory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
                                           const Stream& home,
@@ -83,10 +81,9 @@ inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  const Stream& stream) {
   return make_optimizer(config, std::move(parameters), stream, stream);
 }
-/// Returns a unit for each parameter, in elements. A parameter can be split at multiples of its
-/// unit into parts that are updated separately with bit-identical results. The unit is the whole
-/// parameter if it cannot be split (Muon's matrices, Adafactor), and a multiple of
-/// kernels::kDotChunk otherwise.
+/// Returns a unit in elements for each parameter, which can be split at its multiples into parts
+/// with bit-identical separate updates. The unit is the whole parameter if it cannot be split
+/// (Muon's matrices, Adafactor), and a multiple of kernels::kDotChunk otherwise.
 std::vector<std::int64_t> cut_units(const OptimizerConfig& config,
                                     const std::vector<Parameter*>& parameters);
 /// Returns the floating-point operations of orthogonalization per update, averaged over steps. Uses

@@ -41,9 +41,8 @@ class MomentumOptimizer : public Optimizer {
   StateCopies copies_;
 };
 
-/// Stochastic gradient descent with heavy-ball momentum and decoupled weight decay. State: m per
-/// parameter, or nothing if the momentum is 0. Source: Sutskever et al. 2013, section 2 (momentum
-/// without the factor on the gradient).
+/// SGD with heavy-ball momentum and decoupled weight decay. State: m per parameter, or nothing
+/// without momentum. Source: Sutskever et al. 2013, section 2 (without a factor on the gradient).
 class Sgd final : public MomentumOptimizer {
  public:
   Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
@@ -58,11 +57,10 @@ class Sgd final : public MomentumOptimizer {
   const double weight_decay_;
 };
 
-/// Lion: moves each element by the learning rate, in the direction given by the sign of a mean of
-/// momentum and gradient, with decoupled weight decay. Needs a learning rate 3 to 10 times lower
-/// than AdamW's, and a decay higher by the same factor. State: m per parameter, in 16 or 8 bits
-/// with those state_bits (see Moment). Source: Chen et al. 2023, "Symbolic discovery of
-/// optimization algorithms", algorithm 2.
+/// Lion: moves each element by the learning rate, along the sign of a mean of momentum and
+/// gradient, with decoupled weight decay. Needs a learning rate 3 to 10 times lower than AdamW's,
+/// and a decay higher by the same factor. State: m per parameter (see Moment). Source: Chen et al.
+/// 2023, "Symbolic discovery of optimization algorithms", algorithm 2.
 class Lion final : public MomentumOptimizer {
  public:
   Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,

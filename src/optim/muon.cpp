@@ -156,8 +156,7 @@ Tensor Orthogonalizer::input(std::int64_t rows, std::int64_t columns) const {
   return part(input_, rows, columns);
 }
 
-/// Returns the operand that stands for `matrix` in products: its rounded copy, or in f32 the matrix
-/// itself.
+/// Returns the operand for products with `matrix`: its rounded copy, or in f32 the matrix itself.
 Tensor Orthogonalizer::factor(const Tensor& matrix, const Tensor& rounded,
                               const Stream& stream) const {
   if (!rounded) return matrix;

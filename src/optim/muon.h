@@ -49,8 +49,7 @@ class Orthogonalizer {
 
 /// Muon: moves matrices by the orthogonalized Nesterov momentum, times 0.2·√(larger side). With
 /// this scale, updates have the same root mean square as AdamW's, so that the same learning rate
-/// and weight decay suit both. State: m per parameter. Orthogonalization runs in the phase's
-/// precision, or f32 if bf16 is slower.
+/// and weight decay suit both. State: m per parameter.
 ///
 /// Whole matrices are orthogonalized every orthogonalization_period steps, counted in steps taken.
 /// In the other steps each block of rows is orthogonalized separately and scaled by its own larger
@@ -75,15 +74,13 @@ class Muon final : public MomentumOptimizer {
   std::optional<Orthogonalizer> orthogonalizer_;  // empty without a matrix
 };
 
-/// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has root mean square 1/√max(R, C), an
-/// AdamW update about 0.2.
+/// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has RMS 1/√max(R, C), AdamW's about 0.2.
 float update_scale(const Shape& shape);
 /// Returns the number of rows of a matrix that are orthogonalized together in step `step` (from 1):
 /// all rows, or those in a block. Blocks consist of rows because rows are contiguous, the rows of a
 /// head are adjacent, and the products cost least for the widest blocks.
 std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step);
-/// Returns the dtype of products: that of the phase (bf16 if weights have bf16 copies), but f32 if
-/// bf16 is slower here.
+/// Returns the phase's dtype (bf16 if weights have bf16 copies), or f32 if bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream);
 /// Calls kernels::muon_momentum with the squared norm of this gradient.
 void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,

@@ -11,8 +11,7 @@ namespace hybrid_trainer {
 class UpdatePredictor;
 struct PredictedUpdates;
 
-/// Smallest unit of a parameter that is updated as a whole. Splitting a parameter between two units
-/// gives bit-identical updates.
+/// Unit of a parameter that is updated as a whole. Splits between units give bit-identical updates.
 enum class UpdateUnit { kElement, kBlock, kWhole };
 
 /// Registry entry of an optimizer.
@@ -27,8 +26,7 @@ struct OptimizerKind {
   std::vector<std::string> keys{};
   bool has_8_bits = false;  // with OptimizerConfig::state_bits
   UpdateUnit unit = UpdateUnit::kElement;
-  /// Returns the floating-point operations of orthogonalization per update of a matrix (see
-  /// update_flops); null if there are none.
+  /// Returns floating-point operations of orthogonalization per matrix update; null if none.
   double (*flops)(const OptimizerConfig& config, const Parameter& matrix,
                   const Stream& stream) = nullptr;
   /// Makes a predictor of pending updates; null if they cannot be predicted.

@@ -21,9 +21,8 @@ class StatePages {
   /// and its update. If other memory has grown since, begin_update first frees pages.
   void begin_update(const Stream& stream);
   void end_update(const MemoryPool& device);
-  /// Returns the resident copy of `state`, and loads it first if there is room. Returns an
-  /// undefined tensor if there is neither copy nor room, or if `state` is undefined. `use`: the
-  /// planned access.
+  /// Returns the resident copy of `state`, loading it first if there is room; undefined without
+  /// copy or room, or if `state` is undefined. `use`: the planned access.
   Tensor page_of(const Tensor& state, Use use, const Stream& stream);
   /// Writes changed pages back and frees all. Returns whether there were any.
   bool leave(const Stream& stream);
@@ -44,8 +43,7 @@ class StatePages {
 /// Returns zeroed state in the parameter's shape, in the pool of `home`.
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype = DType::kF32);
 
-/// Provides device copies of offloaded state: resident pages, and a prefetcher for the rest. Either
-/// may be null.
+/// Provides device copies of offloaded state: resident pages and a prefetcher; either may be null.
 struct StateCopies {
   std::shared_ptr<StatePages> pages{};
   std::shared_ptr<Prefetcher> prefetcher{};
@@ -86,8 +84,7 @@ struct Moment {
 inline bool is_moment(StateRole role) {
   return role == StateRole::kMomentum || role == StateRole::kSecondMoment;
 }
-/// Makes a zero moment. Parameters below 4,096 elements use 32 bits. Throws Error for widths other
-/// than 8, 16, 32.
+/// Makes a zero moment; below 4,096 elements in 32 bits. Throws Error except for 8, 16 and 32 bits.
 Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const Stream& home);
 void visit_moment(const StateLabel& label, Moment& moment, const Optimizer::StateVisitor& visit);
 

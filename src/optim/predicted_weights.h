@@ -18,7 +18,6 @@ struct OwnGradient {
   float gradient_scale = 1;  // for clipping
 };
 
-/// Settings of a weight prediction.
 struct WeightPrediction {
   std::string device_side;  // phases.asynchronous_gradients.device_side
   double share = 1;         // this rank's share of all micro-batches
@@ -33,27 +32,23 @@ struct WeightPrediction {
 ///
 /// A rank computes a `share` of the micro-batches, and its own gradient O is that part of the mean.
 /// "anticipated" uses O/share, which is unbiased. Controls: "shared" uses O and (1 − share) of the
-/// momentum, with less noise but a delay; "momentum" uses the momentum only; "none" predicts no
-/// update.
+/// momentum, with less noise but a delay; "momentum" uses only that; "none" predicts nothing.
 class PredictedWeights {
  public:
   /// `optimizer`: adamw or muon for these parameters, with f32 state; all must outlive this object.
   PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
                    Optimizer& optimizer, const WeightPrediction& prediction, const Stream& stream);
-  /// Restores the exact weights, unless predicted values are in their memory; in that case, the
-  /// predicted values stay.
+  /// Restores the exact weights, unless predicted values are in their memory, which then stay.
   ~PredictedWeights();
 
   bool are_in_place() const { return !others_.empty(); }
-  /// Starts a prediction. The weights equal the exact ones until predict() is called. Throws
-  /// OutOfMemory.
+  /// Starts a prediction, with the exact weights until predict() is called. Throws OutOfMemory.
   void begin();
   /// Sets weights to the exact weights plus the predicted updates by these gradients, oldest first.
   void predict(std::span<const OwnGradient> gradients);
   /// Restores the exact weights.
   void end();
-  /// Calls `use` with the exact weights in place of the predicted ones, though possibly in other
-  /// memory than before the prediction.
+  /// Calls `use` with exact in place of predicted weights, possibly in other memory than before.
   void with_exact(const std::function<void()>& use);
   /// Swaps the exact and predicted values in memory. A second call undoes it.
   void exchange_values();

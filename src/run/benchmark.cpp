@@ -17,8 +17,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the median; for an even number of values, the upper one of the middle two. `values` must
-/// not be empty.
+/// Returns the median, or the upper one of the middle two. `values` must not be empty.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -51,8 +50,7 @@ Batch batch_for(Network& network, const BenchmarkSettings& settings, const Strea
   return batch;
 }
 
-/// Returns a configuration of plain training at a constant learning rate, so that all steps cost
-/// the same.
+/// Returns a configuration of plain training at a constant rate, so that all steps cost the same.
 HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
   HybridTrainerConfig config;
   config.model = settings.model;
@@ -100,8 +98,7 @@ class Subject {
     return seconds;
   }
 
-  /// Runs `count` more steps and times their forward pass, backward pass and optimizer separately,
-  /// waiting for each kernel.
+  /// Runs `count` more steps and times forward, backward and optimizer, waiting for each kernel.
   void time_parts(int count, BenchmarkResult& result) {
     std::vector<double> parts[kStepParts];
     stream_.set_profile(&profile_);

@@ -19,8 +19,7 @@ struct BenchmarkSettings {
 };
 
 /// Medians over the steps after the first. Forward, backward and optimizer are measured in separate
-/// steps, in which a profile waits for each kernel. Forward includes the head's gradient, which is
-/// computed chunk by chunk with the loss.
+/// steps that wait for each kernel. Forward includes the head's gradient, computed with the loss.
 struct BenchmarkResult {
   double tokens_per_second = 0;
   double step_seconds = 0;
@@ -42,8 +41,7 @@ struct BenchmarkResult {
   double profiled_seconds = 0;
 };
 
-/// Returns the dense bf16 FLOP/s in NVIDIA's data sheet of the CUDA device of this name, or 0 if it
-/// is not listed.
+/// Returns the dense bf16 FLOP/s of this CUDA device in NVIDIA's data sheet, or 0 if not listed.
 double published_bf16_rate(const std::string& device_name);
 
 /// Measures steps of HybridTrainer in plain training on random tokens, and the memory that they
@@ -68,8 +66,7 @@ struct GenerationRates {
 /// Measures cached generation as in `hybrid sample`: extends a sequence of `settings.sequence`
 /// random tokens by `tokens` more, one at a time. If `settings.batch` is above 1, alternates with a
 /// batch of that size. Uses only model, batch, sequence and precision of the settings. The model's
-/// context must have room for `settings.sequence` + `tokens` tokens. Runs on the device of
-/// `stream`.
+/// context needs room for `settings.sequence` + `tokens` tokens. Runs on `stream`'s device.
 GenerationRates run_generation_benchmark(const BenchmarkSettings& settings, std::int64_t tokens,
                                          const Stream& stream);
 

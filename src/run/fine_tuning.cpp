@@ -163,8 +163,7 @@ class FineTuning final : public LanguageTask {
             .now = files_.now,
             .end_tokens = end_tokens_};
   }
-  /// For objective dpo: loads the log-likelihoods of the reference model from the run's folder, or
-  /// computes them with the initial weights.
+  /// Loads dpo's reference log-likelihoods, or computes them with the initial weights.
   void prepare_data(const RunStart& start) override {
     if (start.config.objective != "dpo") return;
     const std::string file = reference_file(start.run);
@@ -226,8 +225,7 @@ class FineTuning final : public LanguageTask {
   }
   bool is_speech() const { return files_.max_clip_seconds > 0; }
   SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.generation); }
-  /// Returns prompts for the first clips of the validation rows, at most `most`. The text of a
-  /// prompt is the clip's name.
+  /// Returns at most `most` prompts, of the first validation clips, with the clips' names as text.
   std::vector<HeldOutPrompt> clip_prompts(std::int64_t most) const {
     std::vector<HeldOutPrompt> prompts;
     const SpeechTokens tokens = speech_tokens();
@@ -280,8 +278,7 @@ class FineTuning final : public LanguageTask {
     }
     return texts;
   }
-  /// Returns the precision in which training computes, or f32 if Warmup and Full differ.
-  /// Evaluations always compute in f32.
+  /// Returns training's precision, or f32 if Warmup and Full differ. Evaluations always use f32.
   static DType dtype_of_training(const RunStart& start) {
     const HybridTrainerConfig& config = start.config;
     const PhasePrecision precision(config.mixed_precision, config.model.width,

@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::int64_t kLongestRow = 1024;
 
-/// Returns the quantized format for qlora: the format of the weights if they are quantized already,
-/// else nf4.
+/// Returns the format for qlora: the weights' own format if it is quantized, else nf4.
 std::string quantized_base(const ModelFolder& folder) {
   if (folder.is_gguf() && is_mostly_quantized(folder.gguf())) return kFileBase;
   const std::string held = quantization_of_hugging_face(folder);
@@ -26,7 +25,6 @@ void check_name(const std::string& method) {
     throw UsageError(choice_problem("--method", method, names));
 }
 
-/// Returns whether adapters are trained on a quantized base.
 bool has_quantized_base(const HybridTrainerConfig& config) {
   if (config.lora.is_on()) return is_quantized_base(config.lora.base);
   return std::ranges::any_of(config.parts, [&](const PartConfig& part) {

@@ -23,8 +23,7 @@ HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::str
 void set_method(HybridTrainerConfig& config, const std::string& method,
                 const std::string& base_of_qlora = "nf4");
 
-/// Throws UsageError if the settings amount to another method than `method`, or if they quantize
-/// the base in another format than the folder's.
+/// Throws UsageError if settings imply another method or another format than the quantized base's.
 void check_method(const std::string& method, const HybridTrainerConfig& config,
                   const ModelFolder& folder);
 

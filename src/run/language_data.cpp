@@ -47,8 +47,7 @@ RowSplit first_split(const std::filesystem::path& path, std::initializer_list<Ro
   return RowSplit::kTrain;
 }
 
-/// Returns the rows in `read`, and adds its notes, refused lines, counts and checksums to `data`.
-/// `name` is the name of the file in messages.
+/// Returns the rows in `read` and adds its other contents to `data`. `name`: the file in messages.
 std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bool measured,
                                    ExampleData& data) {
   refuse_preferences(read, measured);

@@ -31,8 +31,7 @@ struct ExampleFiles {
   std::string called{};                // name of `examples` in messages; empty: its path
   bool pairs = false;                  // the examples are preference pairs
   bool measured = false;  // evaluation only: uses the test split of a folder with splits
-  /// Length in seconds of the longest clip that the model processes in one window, for audio
-  /// examples. 0: text only.
+  /// Seconds of the longest audio clip that the model processes in one window; 0 for text only.
   double max_clip_seconds = 0;
   /// Set if the model has an encoder of tokens.
   std::optional<SourceFormat> source{};
@@ -43,7 +42,6 @@ struct ExampleFiles {
   void set_encoder(const ModelConfig& model, const std::vector<ModelFolder>& folders);
 };
 
-/// Examples of a run.
 struct ExampleData {
   std::vector<ExampleRow> train, validation;
   bool validates_on_training_rows = false;  // validation and training rows are the same
@@ -60,9 +58,8 @@ struct ReadExamples {
   ExampleData data;
 };
 
-/// Reads a run's examples for `model`. Uses the tokenizer of the run, else of the adapter, else of
-/// the model. Collective. Throws UsageError if there is no tokenizer; otherwise as
-/// read_example_data.
+/// Reads a run's examples for `model`. Uses the run's, else the adapter's, else the model's
+/// tokenizer. Collective. Throws UsageError without a tokenizer, else as read_example_data.
 ReadExamples read_examples(const TrainingRunSettings& settings,
                            const std::optional<ModelFolder>& model);
 
@@ -75,8 +72,7 @@ struct ReadInputs {
   std::shared_ptr<const NetworkData> network{};    // null: not read
 };
 
-/// Returns whether a path is a file, or a folder that contains row files instead of tokens from
-/// `hybrid prepare`.
+/// Returns whether a path is a file, or a folder with row files, not tokens of `hybrid prepare`.
 bool may_be_examples(const std::filesystem::path& path);
 
 /// Reads the examples for sequences of config.sequence_length. Without a validation file, uses the
@@ -92,9 +88,8 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
 std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data);
 
-/// Computes the reference log-likelihoods of other pairs with the initial model of a run with
-/// objective dpo, at most `at_once` sequences per pass. Throws MissingInput or DataError if that
-/// model is missing or has changed.
+/// Computes other pairs' reference log-likelihoods with the initial model of a dpo run, at most
+/// `at_once` sequences per pass. Throws MissingInput or DataError if it is missing or changed.
 std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
                                                          const PackedRows& rows,
                                                          std::int64_t at_once,

@@ -50,8 +50,7 @@ std::string blocks_text(LossModel& model) {
                 " % of the weights in f32, because the file has no blocks for them");
 }
 
-/// Returns "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen
-/// ones in nf4".
+/// Returns "lora of rank 8, …: 0.30 M weights are trained beside frozen ones in nf4".
 std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& model) {
   if (!lora.is_on()) return has_parts ? "per part, see below" : "none";
   std::int64_t trained = 0;
@@ -99,8 +98,7 @@ std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
 
 LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
 
-/// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is not a GGUF
-/// file.
+/// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is not one.
 std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& model) {
   const auto base = base_of_run(run, model);
   if (base && base->is_gguf()) return base->string();
@@ -118,8 +116,7 @@ std::string dtype_of_export(const TrainingRunSettings& settings,
   return is_short ? "bf16" : "fp32";
 }
 
-/// Sets the data's special token ids: the base's, with the end tokens of the data that the base
-/// lacks.
+/// Sets the data's special token ids: the base's, plus end tokens of the data that the base lacks.
 void add_token_ids(RunData& data) {
   const std::string ids = token_ids_in(data.base);
   if (ids.empty()) return;
@@ -171,8 +168,7 @@ static bool changes_tokenizer(const std::optional<ModelFolder>& init_from,
   }
 }
 
-/// Generates text without a prompt. Returns "" for an encoder, without a tokenizer, or if memory is
-/// short.
+/// Generates text without a prompt; "" for an encoder, without tokenizer, or if memory is short.
 static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
                                const Stream& stream, DType dtype) {
   if (tokenizer == nullptr || model.config().bidirectional) return "";  // an encoder writes no text

@@ -10,8 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// Reads the tokenizer of the data. Called before the first step, so that a mismatch is found
-/// early. Throws DataError, MissingInput.
+/// Reads the data's tokenizer before the first step. Throws DataError (mismatch), MissingInput.
 std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
                                                    std::int64_t vocabulary);
 
@@ -41,8 +40,7 @@ class LanguageTask : public Task {
       : settings_(settings), model_(opened_model(settings, model)) {}
   /// Returns the folder with the initial weights.
   const std::optional<ModelFolder>& model_folder() const { return model_; }
-  /// Returns a precision for generating text in which frozen weights need not be converted for each
-  /// token.
+  /// Returns a precision for text in which frozen weights need no conversion for each token.
   DType dtype_of_text() const;
 
  private:
@@ -55,8 +53,7 @@ class LanguageTask : public Task {
   /// Returns null if the data have no tokenizer.
   virtual std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const = 0;
   virtual std::vector<std::string> notes_of_data() const { return {}; }
-  /// Computes values that the batches need from the base model. Called while the adapters have no
-  /// effect yet.
+  /// Computes values that batches need from the base model, while adapters have no effect yet.
   virtual void prepare_data(const RunStart& /*start*/) {}
   /// Stores the answers that the model gives before it is trained.
   virtual void answer_before(const RunStart& /*start*/) {}

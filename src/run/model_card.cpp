@@ -45,7 +45,6 @@ std::string_view without_blanks_around(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
 }
 
-/// Returns the text on one line.
 std::string line_of(const std::string& text) {
   std::string line = well_formed_utf8(text);
   for (char& c : line)

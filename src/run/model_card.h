@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Keys "license", "license_name" and "license_link" with their values. If a value is a list, its
-/// first element is used.
+/// Keys "license", "license_name" and "license_link" with values, or the first element of lists.
 using LicenseTexts = std::vector<std::pair<std::string, std::string>>;
 
 /// Reads a model's license from its card's front matter or the metadata of a GGUF file.

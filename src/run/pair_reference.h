@@ -19,15 +19,13 @@ inline std::string reference_file(const RunPaths& run) { return run.root + "/ref
 
 /// Returns a text that identifies the initial weights of a run. `adapter` may be empty.
 std::string identity_of_start(const ModelFolder& base, const std::filesystem::path& adapter);
-/// Returns the key of the reference for a run's rows: first the training rows, then the validation
-/// rows.
+/// Returns the key of the reference for a run's rows: training rows first, then validation rows.
 ReferenceKey reference_key(const ExampleData& data, std::string base);
 
 /// Writes the reference log-likelihoods of a run's pairs to `file`. Throws IoError.
 void write_reference(const std::string& file, const ReferenceKey& key,
                      const PairReferences& references);
-/// Reads a reference file. Returns none if it does not exist or is for other pairs or another base.
-/// Throws DataError if it is damaged.
+/// Reads a reference file; none if it is missing or of another key. Throws DataError if damaged.
 std::optional<PairReferences> read_reference(const std::string& file, const ReferenceKey& key);
 
 /// Computes the log-likelihoods of the answers of all rows by forward passes in `dtype`, with the

@@ -63,8 +63,7 @@ void require_plain_base(const ModelFolder& base) {
                          "cannot be merged into them; export them with --adapter"));
 }
 
-/// Computes logits of random tokens and padding. Throws DataError naming `what` if a logit is not
-/// finite.
+/// Computes logits of random tokens and padding. Throws DataError naming `what` if not finite.
 std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                                 const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
@@ -110,8 +109,7 @@ LogitChange compare_logits(const std::vector<float>& before, const std::vector<f
 }
 
 /// Merges the adapters of `run` into its base, which must be in f32, and writes the model to
-/// `output`. Compares the logits of the written model with `before`, the logits of the model as
-/// trained.
+/// `output`. Compares the written model's logits with `before`, the logits as trained.
 MergedExport write_merged(const TrainedRun& run, const std::vector<float>& before,
                           const std::filesystem::path& output, std::optional<DType> dtype,
                           const Stream& stream) {
@@ -139,8 +137,7 @@ std::string text_of_words(const Tokenizer& tokenizer) {
   return text;
 }
 
-/// Returns the number of tokens of a test text if both tokenizers encode it equally; otherwise
-/// warns and returns 0.
+/// Returns a test text's number of tokens if both encode it equally; else warns and returns 0.
 std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file) {
   const std::string text = text_of_words(tokenizer);
   const std::vector<std::int32_t> wanted = tokenizer.encode(text),

@@ -6,19 +6,16 @@
 
 namespace hybrid_trainer {
 
-/// Writes the model of a run as a Hugging Face folder, without unmerged adapters. Rounds it to
-/// `dtype`, or to export_dtype if none is given, and returns that type. Throws as
-/// export_hugging_face.
+/// Writes a run's model as a Hugging Face folder, without unmerged adapters. Rounds to `dtype`, or
+/// else export_dtype, and returns that. Throws as export_hugging_face.
 DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                    std::optional<DType> dtype, const Stream& stream);
 
-/// Writes the adapters of a run in PEFT's format for the run's base. Throws ConfigError if the run
-/// has none; CannotCreate, IoError.
+/// Writes a run's adapters in PEFT's format. Throws ConfigError without any; CannotCreate, IoError.
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream);
 
-/// Comparison of an exported model's logits with the trained model's, on random tokens. All values
-/// are 0 if the network has no logits.
+/// Difference of exported and trained model's logits on random tokens; 0 if there are no logits.
 struct LogitChange {
   double largest_logit = 0, largest_change = 0;
   std::int64_t places = 0, same_choices = 0;  // positions; positions with the same top token
@@ -52,7 +49,6 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
                               const Stream& stream);
 
-/// Result of a GGUF export.
 struct GgufExport {
   std::string type{};                           // requested
   std::map<std::string, std::int64_t> types{};  // number of tensors per type

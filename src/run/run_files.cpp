@@ -47,8 +47,7 @@ constexpr std::size_t kMaxDataBytes = 1 << 20;
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
 
-/// Loads the folder's tokenizer, if it has one. Throws DataError if the model's table has fewer
-/// rows than the tokenizer has tokens.
+/// Loads the folder's tokenizer, if any. Throws DataError if it has more tokens than the model.
 void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
   run.tokenizer_folder = folder;
   if (!contains_tokenizer(folder.path())) return;
@@ -70,8 +69,7 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
   model.tied_head = false;
 }
 
-/// Sets the vocabulary size to the adapter's, if the adapter was trained with added or removed
-/// tokens.
+/// Sets the vocabulary size to the adapter's, if that was trained with added or removed tokens.
 void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
                      const AdapterFolder& adapter, const ModelRegistry& registry) {
   ModelConfig& model = config.model;
@@ -147,8 +145,7 @@ void keep_base_config(const RunPaths& paths, const ModelFolder& base) {
   replace_file(base_config_file(paths), base.files().bytes("config.json", kMaxBaseConfigBytes));
 }
 
-/// Returns the path of the data to record in a run: only the file name if the data is in the run's
-/// folder, since that folder may move.
+/// Returns the data path to record: only the name inside the run's folder, since that may move.
 std::string place_of_data(const RunPaths& paths, const fs::path& data) {
   if (data.empty()) return "";  // generated from the seed
   const fs::path absolute = fs::absolute(data).lexically_normal();

@@ -19,9 +19,8 @@ std::string identity_of_adapter(const std::filesystem::path& folder);
 /// Records the folder of a run's frozen weights and its identity. Throws IoError.
 void write_run_base(const RunPaths& paths, const ModelFolder& folder);
 
-/// Returns the folder of the run's frozen weights: `given`, or else its recorded path. Returns none
-/// if the run has no frozen weights. Throws MissingInput if the folder is gone, DataError if it
-/// holds another model.
+/// Returns the folder of the run's frozen weights: `given`, or else its recorded path; none without
+/// frozen weights. Throws MissingInput if the folder is gone, DataError if it holds another model.
 std::optional<ModelFolder> base_of_run(const RunPaths& paths,
                                        const std::optional<ModelFolder>& given = {});
 
@@ -43,27 +42,23 @@ struct RunData {
   std::string command{};                   // command that started the run; empty: unknown
 };
 
-/// Writes the files that make a run's folder self-contained: a copy of the data's tokenizer in
-/// tokenizer/, whose generation_config.json lists the end tokens of base and data, then data.json
-/// and, last, config.json. Throws IoError.
+/// Writes the files that make a run's folder self-contained: tokenizer/, with all end tokens in its
+/// generation_config.json, then data.json and, last, config.json. Throws IoError.
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const RunData& data);
 /// Writes config.json when a run starts or resumes, and removes the old summary. Throws IoError.
 void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config);
 
-/// Read the configuration or data description that write_run_files wrote. Throw MissingInput if
-/// there is none, ConfigError, DataError.
+/// Read the files of write_run_files. Throw MissingInput if there is none, ConfigError, DataError.
 HybridTrainerConfig config_of_run(const RunPaths& paths);
 RunData data_of_run(const RunPaths& paths);
 /// Returns the run's tokenizer, or null if the data had none.
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths);
-/// Throws DataError if both tokenizers exist and differ, because the token ids in `data` would then
-/// mean other text.
+/// Throws DataError if both tokenizers exist and differ, because token ids would mean other text.
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
                           const std::filesystem::path& data);
 
-/// Returns why a run cannot resume with the data `here`, and suggests a remedy. `own` is the run's
-/// own data, and equals `here` if that file has changed. `tokens`: the old and new number of
-/// tokens, or "".
+/// Returns why a run cannot resume with the data `here`, and suggests a remedy. `own`: the run's
+/// data, equal to `here` if that file has changed. `tokens`: the old and new numbers, or "".
 std::string other_data_message(const std::filesystem::path& here, const std::filesystem::path& own,
                                const std::string& tokens);
 
@@ -103,8 +98,7 @@ GenerationKeys generation_keys_of(const TrainedRun& run);
 struct RunWeights {
   /// The weights themselves, or their average over the last updates (training.average_weights).
   enum Kind { kLast, kAverage };
-  /// The newest checkpoint, the one with the lowest validation loss (checkpoint.keep_best), or the
-  /// one of `step`.
+  /// The newest checkpoint, the best one (checkpoint.keep_best), or the one of `step`.
   enum class Checkpoint { kNewest, kBest, kStep };
   RunWeights(Kind of_kind = kLast) : kind(of_kind) {}  // NOLINT: implicit; newest checkpoint
   Kind kind;
@@ -122,9 +116,8 @@ TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stre
                             const RunWeights& weights = {},
                             const std::optional<std::string>& frozen_form = {});
 
-/// Loads the model and tokenizer of a Hugging Face folder. `form`: storage format of the weights, a
-/// value of lora.base. `home`: location of the matrices, one of placement_names(). Throws
-/// MissingInput, DataError, CannotCreate.
+/// Loads a Hugging Face folder. `form`: storage format of the weights, as lora.base. `home`:
+/// location of matrices, one of placement_names(). Throws MissingInput, DataError, CannotCreate.
 TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string& form,
                                     const Stream& stream,
                                     const ModelRegistry& registry = model_families(),

@@ -23,8 +23,7 @@ std::size_t free_device_memory(Device device) {
   return machine_memory().available_bytes;
 }
 
-/// A memory need that exceeds the memory of a CPU machine. The system would kill such a run without
-/// a message.
+/// A memory need that exceeds a CPU machine's, whose system would kill the run without a message.
 struct Excess {
   MemoryNeed need;
   std::size_t share = 0;  // memory of the machine available to each of its ranks

@@ -39,8 +39,7 @@ struct RunPosition {
   std::int64_t step = 0;
 };
 
-/// Rethrows the error, after writing its MemoryShortage, if any, to oom.json and adding the file's
-/// path to the message.
+/// Rethrows the error, after writing any MemoryShortage to oom.json and its path to the message.
 [[noreturn]] void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths,
                                       const RunPosition& moment);
 

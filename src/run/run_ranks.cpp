@@ -151,8 +151,7 @@ EvaluationResult RunRanks::evaluate(LossModel& model, const OrderedBatches& batc
                                   config.memory.segment_length);
 }
 
-/// Opens the folder. If a rank of a previous job has outlived its launcher and still uses the
-/// folder, waits for that rank.
+/// Opens the folder, after waiting for any rank of a previous job that outlived its launcher.
 static RunDirectory open_when_free(const std::string& folder) {
   constexpr std::chrono::milliseconds kLongest{15000}, kPause{50};
   for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {

@@ -49,8 +49,7 @@ class RunRanks {
   std::ostream& console(std::ostream& console, const RunPaths& own);
 
   /// Enclose the collective part of a step, so that this rank's compute time can be separated from
-  /// its waiting. end_step records the slowest rank if all ranks have reported since the previous
-  /// step.
+  /// its waiting. end_step records the slowest rank if all have reported since the previous step.
   void begin_step();
   void end_step(const HybridTrainerConfig& config, StepRecord& record);
   /// Returns whether any rank wants to stop and whether rank 0 wants to save. Also exchanges the

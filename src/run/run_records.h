@@ -27,8 +27,7 @@ class RunRecords {
   void write_tensorboard(const std::string& settings);
   void begin_step(Phase phase, std::int64_t step);
   void write(const StepRecord& record);
-  /// Writes the record of a step that ends the run. In the summary, the step counts only as a
-  /// recovery.
+  /// Writes the record of a step that ends the run; the summary counts it only as a recovery.
   void write_failed(const StepRecord& record);
   /// Removes the records of all steps after `step`.
   void rewind_to(std::int64_t step);
@@ -36,8 +35,7 @@ class RunRecords {
   void sync();
   void report(const std::string& text) { console_.report(text); }
   RunSummary& summary() { return summary_; }
-  /// Writes summary.json and report.html. If there are answers, writes answers.json and prints
-  /// them.
+  /// Writes summary.json and report.html. With answers, writes answers.json and prints them.
   void finish(const std::string& settings_text, const ModelTexts& texts);
 
  private:

@@ -17,14 +17,12 @@ struct RunContext {
   int ranks = 1;
 };
 
-/// Returns one line for each reason why explicitly set keys have no effect in this run. A line
-/// lists the names that set the keys. A name that sets several keys is reported if none of them has
-/// an effect. Ignores keys of list elements.
+/// Returns a line per reason why explicitly set keys have no effect, with the names that set them.
+/// A name that sets several keys is reported if none has an effect. Ignores keys of list elements.
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
                                         const std::vector<std::string>& names,
                                         const RunContext& run);
 
-/// Returns whether the settings resume an existing run.
 bool resumes(const TrainingRunSettings& settings);
 
 /// Completes the settings of a resumed run, whose weights come from its checkpoint or, without one,

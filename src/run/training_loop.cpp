@@ -210,8 +210,7 @@ void TrainingLoop::drain() {
   }
 }
 
-/// Exchanges the votes. If messages between ranks are pending, sends this rank's vote with the next
-/// one, so that no rank waits.
+/// Exchanges votes. If messages between ranks are pending, sends this rank's vote with the next.
 StepVote TrainingLoop::agree() {
   const StepVote here{run_.interruption.requested(), schedule_.is_due_by_time()};
   if (const auto late = run_.trainer.vote_to_stop(here.stops)) return {.stops = *late};
@@ -225,8 +224,7 @@ bool TrainingLoop::judge(const StepRecord& record) {
          judge.judge(run_.trainer.steps_done(), *record.validation_loss);
 }
 
-/// Saves a checkpoint if one is due or if it is one of the best. If the run may roll back, does so
-/// only after healthy steps.
+/// Saves a checkpoint if due or among the best; with roll backs, only after healthy steps.
 void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_due) {
   const bool may_save = !run_.config.divergence.rolls_back() || run_.trainer.machine().is_healthy();
   const bool is_best = may_save && judge(record);

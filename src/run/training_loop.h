@@ -35,8 +35,7 @@ class CheckpointSchedule {
 class RunSaving {
  public:
   RunSaving(std::string folder, const TrainingRunSettings& settings);
-  /// Saves the current step on all ranks or none. Returns false and reports once if it fails.
-  /// Collective.
+  /// Saves the step on all ranks or none. Returns false and reports once if it fails. Collective.
   bool save(HybridTrainer& trainer, RunRecords& records,
             CheckpointUse use = CheckpointUse::kResume);
   /// Saves the last step. Throws IoError naming the checkpoint that a resumed run would start from.

@@ -71,8 +71,7 @@ std::vector<std::string> split_empty_values(const std::vector<std::string>& argu
   return split;
 }
 
-/// Options of other programs and their equivalents here. If several are equivalent, the first one
-/// that the command has is suggested.
+/// Other programs' options and their equivalents here, of which the first available is suggested.
 constexpr std::pair<std::string_view, std::string_view> kOptionsOfOthers[] = {
     {"learning-rate", "--lr RATE"},
     {"learning-rate", "--set optimizer.learning_rate=RATE"},

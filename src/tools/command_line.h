@@ -10,9 +10,8 @@ namespace hybrid_trainer {
 
 namespace po = boost::program_options;
 
-/// Syntax of a sub-command. Options are declared as in Boost.Program_options, bound to the
-/// command's variables and marked with ->required() if they are mandatory. parse_command_line adds
-/// `--help`.
+/// Syntax of a sub-command. Options are declared as in Boost.Program_options, bound to variables
+/// and marked with ->required() if mandatory. parse_command_line adds `--help`.
 struct CommandSyntax {
   std::string name;         // "prepare"
   std::string usage;        // text after the name: "INPUT... --output DATA [options]"

@@ -6,9 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// Sub-commands of `hybrid`. Each takes the arguments after its name and returns the exit code of
-/// the process, or throws. Results go to standard output (one JSON object with --json), everything
-/// else to standard error.
+/// Sub-commands of `hybrid`: each takes the arguments after its name, and returns the exit code or
+/// throws. Results go to standard output (one JSON object with --json), the rest to standard error.
 int bench_command(const std::vector<std::string>& arguments);
 int chat_command(const std::vector<std::string>& arguments);
 int compare_command(const std::vector<std::string>& arguments);

@@ -30,9 +30,8 @@ void collect_changed(const FieldNode& before, const FieldNode& after, const std:
   }
 }
 
-/// Applies --set and --max-device-memory, and returns the problems. If --set names a key several
-/// times, the last value counts, but --set and --max-device-memory must give the same device
-/// budget.
+/// Applies --set and --max-device-memory, and returns problems. If --set names a key repeatedly,
+/// the last value counts, but --set and --max-device-memory must give one device budget.
 std::vector<std::string> apply_settings(HybridTrainerConfig& config,
                                         const ConfigArguments& arguments) {
   std::vector<std::string> problems;

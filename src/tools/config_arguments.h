@@ -25,17 +25,15 @@ void add_setting_options(po::options_description& options, ConfigArguments& argu
 /// Declares --tensorboard, a short form of observability.tensorboard=true.
 void add_tensorboard_option(po::options_description& options, ConfigArguments& arguments);
 
-/// Builds and validates the configuration: the defaults changed by the preset or file, or
-/// `otherwise` if neither is given, then changed by each --set in order. `before_settings` may
-/// change the configuration before the --set options apply. Throws UsageError if preset and file
-/// are both given or a setting has no "=", MissingInput, or one ConfigError with the problems of
-/// all settings and fields.
+/// Builds and validates the configuration: the preset or file, or else `otherwise`, changed by each
+/// --set in order. `before_settings` may change the configuration before the --set options apply.
+/// Throws UsageError if preset and file are both given or a setting has no "=", MissingInput, or
+/// one ConfigError with the problems of all settings and fields.
 HybridTrainerConfig build_config(
     const ConfigArguments& arguments, const HybridTrainerConfig& otherwise = HybridTrainerConfig(),
     const std::function<void(HybridTrainerConfig& config)>& before_settings = {});
 
-/// Returns the keys that --set sets, and the keys that the file sets to another value than the
-/// default.
+/// Returns the keys that --set sets, and the keys that the file sets to non-default values.
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments);
 
 /// Sets the preset's vocabulary for `command`. Throws UsageError if a language model has none.

@@ -22,8 +22,7 @@ TrainedRun open_model(const std::string& folder, const Stream& stream,
 void add_weights_option(po::options_description& options, std::string& home);
 /// Adds --precision, which open_model checks.
 void add_precision_option(po::options_description& options, std::string& precision);
-/// Sets the model's compute precision and returns it: f32 for the precisions fp32 and file, else
-/// bf16.
+/// Sets the model's compute precision and returns it: f32 for fp32 and file, else bf16.
 DType compute_in(Network& model, const std::string& precision, const Stream& stream);
 
 /// Selection of a run's weights on the command line.
@@ -36,8 +35,7 @@ struct RunWeightsOption {
 void add_run_weights_options(po::options_description& options, RunWeightsOption& requested);
 /// Throws UsageError if --checkpoint is neither "best" nor a step.
 RunWeights run_weights(const RunWeightsOption& requested);
-/// Throws UsageError if --checkpoint or --average is given for `folder`, which is not a run but
-/// `what`.
+/// Throws UsageError if --checkpoint or --average is given for `folder`, not a run but `what`.
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);
 

@@ -22,8 +22,7 @@ void add_device_option(po::options_description& options, std::string& name);
 /// Returns `name`. Throws UsageError if it is not a device name.
 const std::string& checked_device_name(const std::string& name);
 
-/// Returns the device of --device. Throws UsageError if the name is not a device name, DeviceError
-/// if this machine does not have the device.
+/// Returns --device. Throws UsageError for other names, DeviceError if this machine lacks it.
 Device device_of_option(const std::string& name);
 
 /// Declares --columns, the column names of the examples, as in data.columns.
@@ -37,8 +36,7 @@ void add_overflow_option(po::options_description& options, std::string& name);
 /// Throws UsageError if the name is not "error" or "truncate".
 ContextOverflow overflow_of_option(const std::string& name);
 
-/// Returns a warning for a truncated prompt: "the prompt has 891 tokens and the model's context
-/// 128: …".
+/// Returns a truncation warning: "the prompt has 891 tokens and the model's context 128: …".
 std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWindow& window);
 /// Returns a message that the model no longer sees the beginning of its text.
 std::string dropped_tokens_warning(std::int64_t dropped_tokens, const ContextWindow& window);

@@ -139,8 +139,7 @@ StoredExamples::StoredExamples(const std::string& run, const std::string& data, 
   }
 }
 
-/// Reuses the examples that a killed start left. Unless the run resumes, standard input must be
-/// identical to them.
+/// Reuses a killed start's examples; standard input must equal them unless the run resumes.
 void StoredExamples::reuse_leftover(const std::string& left, bool resumes) {
   if (!resumes) {
     check_launcher();

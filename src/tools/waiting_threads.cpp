@@ -16,9 +16,8 @@ constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 constexpr const char* kWaitPolicy = "OMP_WAIT_POLICY";
 constexpr const char* kSpins = "1000";  // docs/results/RESULTS-2026-11.md, "Beside other programs"
 
-/// Undoes OMP_PROC_BIND, with which OpenMP has bound this thread, and all later threads, to its
-/// first place. Allows all places again and disables binding for the restarted program. Returns
-/// false if the thread was not bound.
+/// Undoes OMP_PROC_BIND, by which OpenMP bound this and all later threads to the first place.
+/// Allows all places and disables binding for the restarted program. Returns false if not bound.
 bool unbind() {
   cpu_set_t all;
   CPU_ZERO(&all);

@@ -28,10 +28,9 @@ class RouterCopies {
   const Stream& stream_;
 };
 
-/// Balances the load of experts without an additional loss, by adjusting the biases with which
-/// routers choose experts. Uses the counts of backward passes since ExpertWatch last read them.
-/// Collective, unless `ranks` is null. Source: Wang et al. 2024, "Auxiliary-loss-free load
-/// balancing", arXiv 2408.15664.
+/// Balances experts without an additional loss, by adjusting the routers' selection biases. Uses
+/// the counts of backward passes since ExpertWatch last read them. Collective, unless `ranks` is
+/// null. Source: Wang et al. 2024, "Auxiliary-loss-free load balancing", arXiv 2408.15664.
 void move_selection_biases(LossModel& model, Communicator* ranks, const Stream& stream);
 /// Saves views of the biases.
 void save_selection_biases(LossModel& model, State& state);

@@ -18,8 +18,7 @@
 
 namespace hybrid_trainer {
 
-/// Passes on the messages of a trainer: phase changes, decisions, and warnings. Keeps the warnings
-/// for the next record.
+/// Passes on a trainer's phase changes, decisions and warnings. Keeps warnings for the next record.
 class TrainerMessages {
  public:
   using Listener = std::function<void(const std::string&)>;
@@ -30,8 +29,7 @@ class TrainerMessages {
   }
   void report(const std::string& text) const;
   void warn(const std::string& text);
-  /// reporter and warner return listeners for the trainer's parts. This object must outlive the
-  /// parts.
+  /// reporter and warner return listeners for the trainer's parts, which this object must outlive.
   Listener reporter() {
     return [this](const std::string& text) { report(text); };
   }
@@ -58,7 +56,6 @@ void TrainerMessages::warn(const std::string& text) {
 
 namespace {
 
-/// Converts a run's configuration to the setup of its phase machine.
 PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
   return {.phases = config.phases,
@@ -208,8 +205,7 @@ void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& 
   record.preference_accuracy = sums[2] / pairs;
 }
 
-/// Warns of the memory status if it is at least kWarning and worse than any before, and warns of a
-/// leak.
+/// Warns of leaks, and of a memory status of at least kWarning that is worse than any before.
 void StepRecorder::watch_memory(StepRecord& record) {
   const std::vector<Stage>& all = trainable_.stages().all();
   const std::int64_t examples =  // of the config's length

@@ -13,8 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the configured precision. For Predict, "auto" means Full's precision unless the method
-/// skips backward.
+/// Returns the precision. "auto" for Predict means Full's, unless the method skips backward.
 MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   MixedPrecisionConfig precision = config.mixed_precision;
   if (!config.phases.traits().skips_backward && precision.predict == "auto")
@@ -213,8 +212,7 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
   return measured;
 }
 
-/// Sets `loss` to the mean over all ranks. Returns the strongest request of all ranks after a
-/// shortage of memory.
+/// Sets `loss` to the mean over all ranks. Returns their strongest request after memory was short.
 StepRetry ModelTrainable::wait_for_ranks(const Batch& batch, const PendingGradient& pending,
                                          double& loss) const {
   StepRetry retry = pending.retry;
@@ -253,8 +251,7 @@ PendingGradient ModelTrainable::replay(const Batch& batch) {
   return recording_.run(batch, enqueue, stream_);
 }
 
-/// Prepares a repetition of the step on this rank only. Rethrows `error`, the current exception, if
-/// this rank cannot repeat the step by itself.
+/// Prepares to repeat the step on this rank only, or rethrows `error`, the current exception.
 void ModelTrainable::retry_locally(const Batch& batch, const OutOfMemory& error) {
   const bool involves_peers = path_->involves_peers();
   if (pass_.records() || !retry_.may_repeat_step(involves_peers)) throw;

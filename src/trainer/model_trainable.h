@@ -16,8 +16,7 @@ namespace hybrid_trainer {
 
 class ModelTrainable;
 
-/// Offloads state that a forward-only Predict does not need: the optimizer state
-/// (predict_aware_memory) and the master weights.
+/// Offloads optimizer state (predict_aware_memory) and master weights in a forward-only Predict.
 class PredictOffload {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
@@ -42,7 +41,6 @@ class PredictOffload {
   /// Must be called before a phase uses the device. Frees memory of finished copies, and in phases
   /// other than Predict starts to restore the state.
   void begin_return(Phase phase);
-  /// Waits until the state is on the device. Blocks.
   void wait_until_restored();
   /// Returns whether the state is lost (drop_and_reinitialize) and its counters restart.
   bool is_dropped() const {
@@ -198,8 +196,7 @@ class ModelTrainable final : public Trainable, public Engine {
 
   // Parts, for the trainer and each other.
   LossModel& model() { return model_; }
-  /// Returns all trainable weights in visiting order. In contrast, parameters() returns only this
-  /// rank's parts of them.
+  /// Returns all trainable weights in visiting order; parameters() returns only this rank's parts.
   const std::vector<Parameter*>& trained_weights() const { return trained_weights_; }
   /// Returns this rank's shards of the weights; null if they are replicated.
   const WeightParts* parts() const { return parts_.get(); }
@@ -212,7 +209,6 @@ class ModelTrainable final : public Trainable, public Engine {
 
   /// Sets the number of completed steps, on which the schedule and dropout depend.
   void set_steps_done(std::int64_t steps);
-  /// See Rollback.
   void rewind(std::int64_t steps);
   /// Sets the precision of activations, products and the weight copies that they read. `records`:
   /// gradients may be recorded and replayed (training.cuda_graphs).
@@ -221,8 +217,7 @@ class ModelTrainable final : public Trainable, public Engine {
   void balance_experts() { move_selection_biases(model_, ranks_, stream_); }
   /// Swaps weights and their mean; see WeightAverage.
   void exchange_average();
-  /// Calls `callback` while the weights are replaced by their mean, if there is one
-  /// (training.average_weights).
+  /// Calls `callback` with the weights replaced by their mean, if any (training.average_weights).
   void with_average(const std::function<void()>& callback);
 
   /// If a phase transition has occurred since the last call, returns the device use up to its end,
@@ -230,12 +225,10 @@ class ModelTrainable final : public Trainable, public Engine {
   std::optional<MemoryUse> take_phase_entry_use() { return std::exchange(phase_entry_use_, {}); }
 
   /// Saves views of weights, optimizer state and snapshot, if any. Restores offloaded state first;
-  /// release_after_save offloads it again. Throws Diverged if a step ended with only some weights
-  /// updated.
+  /// release_after_save offloads it again. Throws Diverged if a step updated only some weights.
   void save(State& state);
   void release_after_save() { offload_.release_after_save(); }
-  /// Loads a saved state, also between two steps of any phase except a forward-only Predict. Throws
-  /// DataError if the state is of another model.
+  /// Loads a saved state, except during a forward-only Predict. Throws DataError for another model.
   void load(const State& state);
 
  private:

@@ -8,8 +8,7 @@ namespace {
 
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 
-/// Returns the rounding of offloaded state. Scales of codes are not rounded, because they are
-/// small.
+/// Returns the rounding of offloaded state. Scales of codes stay unrounded, as they are small.
 SlotRounding rounding_of(StateRole role) {
   switch (role) {
     case StateRole::kSecondMoment:
@@ -29,8 +28,7 @@ PredictAwareMemoryConfig offload_config(const HybridTrainerConfig& config) {
   return memory;
 }
 
-/// Returns the pool for staging; null with a host budget, because that is reserved for data without
-/// another location.
+/// Returns the staging pool; null with a host budget, which is for data without another location.
 std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
                                        const MemoryPlaces& places) {
   return config.memory.host_budget.limit() ? nullptr : places.host().pool();

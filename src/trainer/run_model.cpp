@@ -64,7 +64,6 @@ class PartWeights {
   std::vector<PartConfig> parts_;
 };
 
-/// Returns examples of the names.
 std::string some_of(const std::vector<std::string>& names) {
   if (names.empty()) return "it has none";
   return concat("their names are, for example, ", names.front(), " and ", names[names.size() / 2]);
@@ -180,8 +179,7 @@ void check_forms(const ModelFolder& folder, const PartWeights& weights) {
     if (is_quantized_base(form)) frozen_format(folder, form);  // may throw
 }
 
-/// Makes the network with weights in the formats of lora.base and parts. Trained weights are stored
-/// at `home`.
+/// Makes the network with weights in the formats of lora.base and parts, trained ones at `home`.
 std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
                                      const std::optional<ModelFolder>& folder, const Stream& home,
                                      const HomeOf& home_of, const ModelRegistry& registry) {

@@ -24,7 +24,6 @@ void store_frozen(Parameter& parameter, const FolderWeight& weight, const std::s
 /// weights keep their format if only a precision is requested. Throws MissingInput, DataError.
 std::string frozen_format(const ModelFolder& folder, const std::string& asked);
 
-/// Returns the form of a batch with this number of examples.
 BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);
 
 /// Makes the model of a run in the pool of `home`, from a Hugging Face folder or initialized from

@@ -174,7 +174,6 @@ TrainerCheckpoints::TrainerCheckpoints(const HybridTrainerConfig& config, Traine
       report_(std::move(report)),
       warn_(std::move(warn)) {}
 
-/// Returns the complete state of this rank's trainer.
 State TrainerCheckpoints::state() {
   State state;
   trainable_.save(state);

@@ -21,8 +21,7 @@ CheckpointRanks checkpoint_ranks(Communicator* ranks);
 /// the replicated state. `parts`: null if everything is replicated.
 CheckpointShare own_share(State state, const WeightParts* parts, const CheckpointRanks& ranks);
 
-/// Returns a function that selects this rank's elements of a checkpoint's tensor, and their shape
-/// here. `parts` must outlive it.
+/// Returns a function that selects this rank's elements of a saved tensor. `parts` must outlive it.
 std::function<WantedElements(const std::string&, const StoredTensor&)> own_elements(
     const WeightParts& parts);
 
@@ -33,8 +32,7 @@ std::optional<BestCheckpoint> best_in(const State& state);
 class TrainerCheckpoints {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
-  /// All must outlive this object; `ranks` may be null. `report` receives messages, `warn`
-  /// warnings.
+  /// All must outlive this object; `ranks` may be null. `report` gets messages, `warn` warnings.
   TrainerCheckpoints(const HybridTrainerConfig& config, TrainerProgress& progress,
                      ModelTrainable& trainable, PhaseMachine& machine, Communicator* ranks,
                      MessageCallback report, MessageCallback warn);

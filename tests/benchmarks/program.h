@@ -11,8 +11,7 @@ namespace hybrid_trainer::benchmarks {
 /// Command line of a benchmark: "--name value" pairs and flags.
 class Options {
  public:
-  /// Throws UsageError if an argument is neither in `valued` nor in `flags`, or if its value is
-  /// missing.
+  /// Throws UsageError if an argument is not in `valued` or `flags`, or if its value is missing.
   Options(const std::vector<std::string>& arguments, const std::vector<std::string>& valued,
           const std::vector<std::string>& flags);
   bool flag(const std::string& name) const { return given_.contains(name); }
@@ -27,8 +26,7 @@ class Options {
   std::map<std::string, std::string> given_;
 };
 
-/// Runs `body` on the arguments after the program's name. Turns an error into one line and its exit
-/// code; "--help" prints `help`.
+/// Runs `body` on the arguments; turns errors into a line and exit code. "--help" prints `help`.
 int run_program(int count, char** arguments, const char* help,
                 const std::function<void(const std::vector<std::string>&)>& body);
 

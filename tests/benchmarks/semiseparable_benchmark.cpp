@@ -1,5 +1,4 @@
-// Times matrices T + U·Vᵀ, HODLR matrices and resolvents. Prints their times and their share of
-// this machine's copy rate.
+// Times matrices T + U·Vᵀ, HODLR matrices and resolvents. Prints shares of the copy rate too.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -23,8 +23,7 @@ class ComparisonResultTest : public ::testing::Test {
     spec_ = read_comparison_spec(folder_ / "spec.json");
     runs_ = {runs(0.02, 2.1, 1.9), runs(0.01, 2.0, 1.5)};
   }
-  /// Losses after 10 and 20 steps, slightly larger with each seed; 0.2 is the best rate of the
-  /// sweep.
+  /// Losses after 10 and 20 steps, slightly larger with each seed; 0.2 is the sweep's best rate.
   VariantRuns runs(double more, double after_ten, double after_twenty) {
     VariantRuns variant;
     for (const double rate : {0.1, 0.2, 0.4})
@@ -109,8 +108,7 @@ TEST_F(ComparisonResultTest, DifferentBudgetsAreComparedByTime) {
   }
   const VariantResult muon = result().variants[1];
   EXPECT_FALSE(muon.difference);
-  // Plain reaches 2 only with its larger budget. Muon needs the larger one except with seed 0:
-  // 5/20, 10/20.
+  // Plain reaches 2 only with its larger budget. Muon needs it except with seed 0: 5/20, 10/20.
   EXPECT_DOUBLE_EQ(*muon.time_ratio->values[0], 0.25);
   EXPECT_DOUBLE_EQ(*muon.time_ratio->values[1], 0.5);
   EXPECT_DOUBLE_EQ(*muon.time_ratio->values[2], 0.55);
@@ -199,8 +197,7 @@ TEST_F(ComparisonResultTest, IdenticalRunsShowNoEffect) {
 }
 
 TEST_F(ComparisonResultTest, CorrectsIntervalsForNumberOfClaims) {
-  // Differences -0.09, -0.10, -0.17: the 95 % interval excludes 0 with one claim and contains it
-  // with three.
+  // Differences -0.09, -0.10, -0.17: the 95 % interval excludes 0 with one claim, not with three.
   runs_[1].runs[1].loss = 1.81, runs_[1].runs[3].loss = 1.82, runs_[1].runs[5].loss = 1.77;
   EXPECT_NE(result().variants[1].claim, "");
   for (const char* name : {"third", "fourth"}) {

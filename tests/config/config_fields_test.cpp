@@ -16,8 +16,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Everything about a run that can differ between two configs: weights, phases, rates, memory,
-/// checkpoints, errors.
+/// Everything in which two configs' runs can differ: weights, phases, memory, checkpoints, errors.
 std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem::path& data,
                         const std::filesystem::path& run) {
   std::ostringstream text;
@@ -45,8 +44,7 @@ std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem
   return text.str();
 }
 
-/// For each field, a value that differs from tiny_config's, and the settings that it needs to take
-/// effect.
+/// For each field, a value that differs from tiny_config's, and settings with which it matters.
 const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& flips() {
   using Settings = std::vector<std::pair<std::string, std::string>>;
   static const std::map<std::string, Settings> table{

@@ -37,8 +37,7 @@ TEST(PhasePrecision, ReasonExistsOnlyForAutomaticChoice) {
   EXPECT_EQ(one.of(Phase::kCorrect), Precision{DType::kBF16});
 }
 
-/// The storage dtype holds the rounded product inputs exactly: fp16 has 11 significant bits, bf16
-/// 8.
+/// The storage dtype holds rounded product inputs exactly: fp16 has 11 significant bits, bf16 8.
 TEST(PhasePrecision, StorageDtypeFollowsProductForm) {
   const Precision half{DType::kF32, ProductForm::kFp16};
   EXPECT_EQ(precision_named("fp16", kProcessor), half);

@@ -135,8 +135,7 @@ TEST_F(StagedRun, ResumesAnywhereBitwise) {
   EXPECT_THROW(train(config, "whole", true), ConfigError);
 }
 
-/// A reverted prediction across a stage boundary is repeated with the batches of the steps that it
-/// replaced.
+/// A prediction reverted across a stage boundary is repeated with the batches that it replaced.
 TEST_F(StagedRun, RevertedPredictionsMatchPlainRun) {
   HybridTrainerConfig config = staged_config();
   config.stages[1].precision = "bf16";

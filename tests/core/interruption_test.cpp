@@ -48,8 +48,7 @@ struct End {
   std::string errors;
 };
 
-/// Sends the signals, `seconds_apart`, to a process with an Interruption. The process exits with
-/// code 0 half a second after the last one.
+/// Sends the signals to a process with an Interruption, which exits with 0 half a second later.
 End end_after(const std::vector<int>& signals, double seconds_apart, bool ends_immediately) {
   int ready[2], errors[2];
   EXPECT_EQ(pipe(ready) + pipe(errors), 0);

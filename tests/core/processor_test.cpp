@@ -19,8 +19,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Returns `answer()` from a child process that has not queried the instruction set before. Sets
-/// the variable to `max_isa`, or unsets it if null.
+/// Returns `answer()` from a new process, with the variable set to `max_isa` or, if null, unset.
 int in_child(const char* max_isa, const std::function<int()>& answer) {
   const pid_t child = fork();
   if (child == 0) {

@@ -14,8 +14,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Scheduling slice of this thread, the field after size, policy, flags, nice and priority. Older
-/// systems return 0.
+/// Scheduling slice of this thread, the field after priority; 0 on older systems.
 std::uint64_t slice() {
   std::array<char, 48> attributes{};
   if (syscall(SYS_sched_getattr, 0, attributes.data(), attributes.size(), 0) != 0) return 0;

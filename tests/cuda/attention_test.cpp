@@ -79,9 +79,8 @@ constexpr AttentionCase kTwoWayCases[] = {
     {{1, 140, 2, 8, 1},
      {.scale = 0.25f, .cap = 2, .window = 60, .document = 50, .bidirectional = true}},
     {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13, .bidirectional = true}}};
-/// Enough key heads for the kernel with one block per head on the emulated device. The lengths are
-/// around its blocks of 128 keys and tiles of 64 queries; covers grouped heads and more heads than
-/// blocks.
+/// Enough key heads for the kernel with one block per head on the emulated device. Lengths are
+/// around its blocks of 128 keys and tiles of 64 queries; covers grouped heads and excess heads.
 constexpr AttentionCase kJointCases[] = {
     {{3, 1, 1, 64}, {}},      {{1, 128, 3, 64}, {}}, {{4, 129, 1, 64}, {}},
     {{3, 200, 2, 64, 1}, {}}, {{7, 65, 1, 64}, {}},  {{3, 200, 2, 64, 1}, {.document = 37}}};

@@ -104,8 +104,7 @@ int replays_in(int wanted, const std::function<void()>& run) {
   return before < 0 ? wanted : recordings_replayed() - before;
 }
 
-/// Stores the matrices of linear layers quantized from the masters of `values`, which are in host
-/// memory.
+/// Stores linear layers' matrices quantized from the masters of `values`, which are on the host.
 void quantize(LanguageModel& model, LanguageModel& values, const Stream& home) {
   std::vector<Tensor> masters;
   values.visit_parameters([&](Parameter& p) { masters.push_back(testing::master_of(p)); });
@@ -156,8 +155,7 @@ TEST(CudaBatchDecoder, ReplayMatchesLaunchBitForBit) {
   }
 }
 
-/// Logits of a text that grows token by token beyond the initial capacity of the caches.
-/// between(step) may move weights.
+/// Logits of a text that outgrows the caches' initial capacity. between(step) may move weights.
 Logits growing_logits(LanguageModel& model, const Stream& stream,
                       const std::function<void(int)>& between) {
   CachedDecoder decoder(model, DType::kF32, stream);

@@ -8,8 +8,7 @@ namespace {
 constexpr std::int64_t kConvolutionBatch = 2,
                        kConvolutionBeyond = 8;  // columns before and after the channels
 
-/// Two sequences of T tokens. If packed, they consist of documents of 5 tokens, the first of which
-/// began 3 tokens before the sequence.
+/// Two sequences of T tokens; if packed, of documents of 5, the first begun 3 tokens before.
 struct ConvolutionCase {
   std::int64_t length, channels, taps;
   ConvolutionSpec spec = {};

@@ -4,8 +4,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Tiles of 64, 32 and 16 queries and keys; groups; lengths of part of a tile, of whole tiles and
-/// zero.
+/// Tiles of 64, 32 and 16 queries and keys; groups; lengths of partial tiles, whole tiles and zero.
 const CrossCase kCrossCases[] = {
     {.batch = 1, .queries = 1, .keys = 1, .heads = 1, .kv_heads = 1, .head_size = 1},
     {.batch = 2,

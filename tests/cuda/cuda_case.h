@@ -37,9 +37,8 @@ inline Tensors copies_to(const Tensors& tensors, const Stream& stream) {
   return copied;
 }
 
-/// Runs `kernel` on copies of the tensors on the CPU and on CUDA, there in several thread orders.
-/// Expects all tensors to be bit-identical between orders, and within `tolerance` · (1 + |value|)
-/// of the CPU's.
+/// Runs `kernel` on copies of the tensors on the CPU and, in several thread orders, on CUDA.
+/// Expects equal bits in all orders, within `tolerance` · (1 + |value|) of the CPU's.
 inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std::string& what,
                             const std::function<void(const Tensors&, const Stream&)>& kernel) {
   const Stream host = kernels::cpu_stream();
@@ -70,8 +69,7 @@ inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std:
   });
 }
 
-/// Runs `kernel` on copies of the tensors on CUDA and returns the first value of the f32 tensor
-/// `at`.
+/// Runs `kernel` on copies of the tensors on CUDA; returns the first value of the f32 tensor `at`.
 inline float first_on_cuda(const Tensors& tensors, std::size_t at,
                            const std::function<void(const Tensors&, const Stream&)>& kernel) {
   const Stream stream = cuda_stream();

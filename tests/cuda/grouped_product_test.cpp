@@ -147,8 +147,7 @@ TEST(CudaGroupedProduct, DotsMatchCpu) {
   });
 }
 
-/// Results of one call for all groups, or of one call for each group (`apart`): y, dx and each
-/// group's dw.
+/// Results of one call for all groups, or (`apart`) one for each: y, dx and each group's dw.
 Tensors results(const GroupSizes& s, DType dtype, bool apart, const Stream& host) {
   const Stream stream = cuda_stream();
   const Tensor x = copy_to(random_tensor({s.all(), s.inputs}, dtype, 1, host), stream),

@@ -6,8 +6,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Logits of each token are copied through reused memory, because pinning takes longer than
-/// copying.
+/// Each token's logits are copied through reused memory, because pinning takes longer than copying.
 TEST(CudaHostTensors, CopiesReusePinnedMemory) {
   const Stream stream = cuda_stream(), host(make_host_pool(stream.device()));
   const Tensor logits = kernels::random_tensor({3, 5'000}, DType::kBF16, 1, kernels::cpu_stream());

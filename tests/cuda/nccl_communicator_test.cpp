@@ -39,8 +39,7 @@ TEST(NcclRanks, EnqueueWithoutWaitingForPeers) {
 
 using RankBeside = std::function<void(Communicator&, const Stream&, std::promise<void>&)>;
 
-/// Runs two connected ranks that communicate in side streams. The second starts its
-/// calls when the first fulfills the promise.
+/// Runs two ranks that communicate in side streams; the second waits for the first one's promise.
 void run_beside(const RankBeside& first, const testing::RankBody& second) {
   std::promise<void> may_go_on;
   run_nccl_ranks(2, [&](Communicator& others, Device device) {

@@ -9,8 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Peaks of rank 0 of two. Expects the same peaks with overlapped communication as with the
-/// blocking communication that the planner simulates.
+/// Peaks of rank 0 of two; expects the same with overlapped and with the planner's blocking calls.
 inline PhasePeaks peaks_beside_as_at_once(const HybridTrainerConfig& config) {
   std::vector<PhasePeaks> overlapped(2), at_once(2);
   run_nccl_ranks(2, [&](Communicator& others, Device device) {

@@ -13,8 +13,7 @@ WantedLibrary tested_nccl();
 int most_nccl_ranks();
 inline constexpr const char* kTooFewDevices = "too few devices, or no NCCL";
 
-/// Runs `rank` in a thread for each rank, rank r on cuda:r. If one throws, aborts the others and
-/// rethrows the error.
+/// Runs `rank` in one thread per rank r, on cuda:r. If one throws, aborts the others and rethrows.
 void run_nccl_ranks(int ranks, const std::function<void(Communicator&, Device)>& rank,
                     const NcclLimits& limits = {});
 

@@ -23,8 +23,7 @@ void forward(const Tensors& t, const Stream& s) {
 
 TEST(CudaNormalization, ForwardMatchesCpu) {
   const Stream host = cpu_stream();
-  // Every size of a row in registers, a row of one vector load, unaligned rows and a row too large
-  // for registers.
+  // Every size of a row in registers, one vector load, unaligned rows and a row beyond registers.
   for (DType dtype : kRealTypes) {
     for (std::int64_t columns : {8, 1, 7, 256, 264, 768, 776, 1032, 2056, 1001}) {
       expect_like_cpu(forward_case(columns < 300 ? 5 : 3, columns, dtype, host),

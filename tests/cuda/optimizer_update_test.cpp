@@ -9,8 +9,7 @@ namespace {
 using Kernel = std::function<void(const Tensors&, const Stream&)>;
 
 /// Compares the kernel on {w, a, b, c, compute_copy}: f32 tensors of several sizes with and without
-/// a bf16 copy, complete and from their second element on, for which vector loads are misaligned. b
-/// is not negative.
+/// a bf16 copy, complete and from their second element on, which misaligns vector loads. b ≥ 0.
 void expect_like_cpu_everywhere(const std::string& what, const Kernel& kernel) {
   const Stream host = cpu_stream();
   for (std::int64_t n : {1, 6, 1023, 2056}) {

@@ -12,13 +12,11 @@ namespace hybrid_trainer {
 /// is "apart", allocates each tensor separately, so that overruns are detected.
 std::unique_ptr<MemorySource> test_memory();
 
-/// Calls `run` several times; an emulated device runs its threads and blocks in several orders. All
-/// calls must give bit-identical results.
+/// Calls `run` several times, emulated devices in several orders. Results must be bit-identical.
 void in_several_orders(const std::function<void()>& run);
 
 /// Sizes for effects that appear only in real steps: large kernels, several waves of blocks, split
-/// sums. GPT-2 124M with B = 64, T = 1024 on a device; tiny sizes on an emulated device, to check
-/// the tests themselves.
+/// sums. GPT-2 124M with B = 64, T = 1024 on a device; tiny sizes on an emulated device.
 struct StepSizes {
   std::int64_t batch, length;
   int heads;

@@ -16,8 +16,7 @@ Tensor scales_for(std::int64_t n, const Stream& stream) {
   return Tensor::zeros({quantization_blocks(n)}, DType::kF32, MemoryKind::kOptimizerState, stream);
 }
 
-/// Numbers of many magnitudes. If n is large enough, includes a block of zeros, one with a NaN and
-/// one with an infinity.
+/// Numbers of many magnitudes; for large n, with blocks that contain zeros, a NaN and an infinity.
 Tensor hard_numbers(std::int64_t n, QuantizationMap map, const Stream& stream) {
   const Tensor x = random_tensor({n}, DType::kF32, 7, stream);
   float* const data = x.data<float>();

@@ -7,8 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A model with matrices of more than one chunk, and one fixed precision, because "auto" differs
-/// between CPU and CUDA.
+/// A model with matrices of more than one chunk and a fixed precision: "auto" differs on CUDA.
 HybridTrainerConfig config_over_devices(std::int64_t micro_batches) {
   HybridTrainerConfig config = rank_config("adamw", micro_batches);
   config.model.width = 80;

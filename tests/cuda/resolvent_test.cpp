@@ -5,8 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Chains shorter than, as long as and longer than a block's threads, and a very long chain whose
-/// maps must not overflow.
+/// Chains shorter than, equal to and longer than a block, and a long one that must not overflow.
 TEST(CudaResolvent, MatchesCpu) {
   const Stream host = cpu_stream();
   for (const auto& [batch, tokens, matrices] : {std::array<std::int64_t, 3>{2, 300, 3},

@@ -12,8 +12,7 @@ struct RoutingCase {
   RoutingSpec spec;
 };
 
-/// One expert; every rule, also with groups of experts; pairs of several sort tiles and of two
-/// radix digits.
+/// One expert; every rule, also with groups; pairs of several sort tiles and of two radix digits.
 const RoutingCase kRoutingCases[] = {
     {3, {.experts = 1, .chosen = 1}},
     {13, {.experts = 7, .chosen = 3, .rule = RoutingRule::kSoftmax, .scale = 1.5f}},

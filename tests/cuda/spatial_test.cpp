@@ -33,8 +33,7 @@ struct SpatialCase {
   }
 };
 
-/// Channels with and without vector loads, all numbers of dimensions, strides larger than the
-/// kernel, groups.
+/// Channels with and without vector loads, all dimensions, strides above the kernel size, groups.
 const std::vector<SpatialCase> kSpatialCases{
     {{2, 3, 5, 6, 3}, {{3, 3, 3}, {1, 2, 2}, {1, 1, 1}}, 5},
     {{1, 2, 4, 3, 8}, {{2, 3, 2}, {1, 1, 1}, {1, 2, 0}, {1, 1, 2}}, 8, 1, false},
@@ -120,8 +119,7 @@ TEST(CudaSpatial, GroupNormMatchesCpu) {
       const auto vector = [&](std::uint64_t seed) {
         return random_tensor(channels, DType::kF32, seed, host);
       };
-      // Excludes groups of a single number, whose gradient is only the rounding error of a
-      // cancellation.
+      // Excludes groups of a single number, whose gradient is only a cancellation's rounding error.
       expect_like_cpu(
           {random_tensor(shape, dtype, 1, host), random_tensor(shape, dtype, 2, host),
            random_tensor(shape, dtype, 3, host), vector(4), vector(5), vector(6), vector(7),

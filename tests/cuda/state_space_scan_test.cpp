@@ -7,8 +7,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Two sequences of T tokens. If packed, they consist of documents of 45 tokens, the first of which
-/// began 20 tokens before the sequence.
+/// Two sequences of T tokens; if packed, of documents of 45, the first begun 20 tokens before.
 struct StateSpaceScanCase {
   std::int64_t length;
   StateSpaceSpec spec;

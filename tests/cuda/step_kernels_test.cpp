@@ -1,5 +1,4 @@
-// The remaining kernels at the shapes of a real step: bit-identical repetitions, and a few rows
-// compared with sums in double precision.
+// The other kernels at real shapes: bit-identical repetitions, and rows against double precision.
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/indexing.h"

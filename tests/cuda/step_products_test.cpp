@@ -1,5 +1,4 @@
-// Products at the shapes of a real step: bit-identical repetitions, and a few rows compared with
-// sums in double precision.
+// Products at real shapes: bit-identical repetitions, and a few rows against double precision.
 
 #include "hybrid_trainer/kernels/matmul.h"
 #include "tests/cuda/step_case.h"
@@ -115,8 +114,7 @@ TEST_F(CudaStepProducts, ForwardWithGeluMatchesReference) {
 }
 
 /// Forward applies GELU to the f32 sum, backward to the sum rounded to bf16. They may differ only
-/// by that rounding and their own, so that backward differentiates the function that forward
-/// computed.
+/// by that rounding and their own, so that backward differentiates forward's function.
 TEST_F(CudaStepProducts, RecomputedGeluMatchesForwardUpToRounding) {
   const Linear l = linear(4 * sizes_.channels(), sizes_.channels());
   const Tensor active = like_output(l), pre_activation = like_output(l), again = like_output(l);
@@ -173,8 +171,7 @@ TEST_F(CudaStepProducts, GeluGradientMatchesReference) {
   }
 }
 
-/// The longest sum of a step, over all tokens. If the library splits it, it must add the parts in a
-/// fixed order.
+/// The longest sum of a step, over all tokens; if split, its parts must be added in a fixed order.
 TEST_F(CudaStepProducts, WeightGradientMatchesReference) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   const auto columns = static_cast<std::size_t>(c);
@@ -197,8 +194,7 @@ TEST_F(CudaStepProducts, WeightGradientMatchesReference) {
           wanted[i] += factor * static_cast<double>(to_float(value));
         }
       }
-      // Sums of 65,536 terms have partial sums of about 85, which tensor cores do not round to
-      // nearest.
+      // Partial sums of 65,536 terms are about 85, and tensor cores do not round them to nearest.
       expect_close(found.rows(output, output + 1), wanted, 2e-3, concat("row ", output));
     }
   }

@@ -30,8 +30,7 @@ class CudaTraining : public ::testing::Test {
     return run;
   }
 
-  /// Expects steps replayed from a recording to have the bits of `launched`, a run without
-  /// recordings.
+  /// Expects steps replayed from a recording to have the bits of `launched`, which ran without one.
   void expect_recorded_like(HybridTrainerConfig config, const std::filesystem::path& launched) {
     config.training.cuda_graphs = true;
     const auto recorded = train(config, "cuda", launched.filename().string() + " recorded");

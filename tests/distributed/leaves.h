@@ -35,8 +35,7 @@ inline OrderedSum sum_of_leaves(Shard leaves, std::int64_t elements, const Strea
   return sum;
 }
 
-/// Computes the sum of all ranks' (elements) tensors: each rank reduces one shard and gathers the
-/// others.
+/// Computes the sum of all ranks' (elements) tensors: each reduces one shard and gathers the rest.
 inline void ordered_all_reduce(const Tensor& total, OrderedSum mine, std::int64_t leaves,
                                Communicator& ranks, const Stream& stream) {
   std::vector<Shard> shards = equal_shards(total.elements(), ranks.size());

@@ -100,7 +100,6 @@ TEST(RankGate, LimitsTextLength) {
   EXPECT_EQ(gate.texts(), longest.text);
 }
 
-/// The gate must also prove that it knows the secret.
 TEST(RankGate, MustProveItKnowsSecret) {
   asio::io_context context;
   auto acceptor = open_acceptor(context, ListenScope::kThisMachine, 0);

@@ -128,8 +128,7 @@ TEST(RankWatch, ReportsStuckRank) {
   }
 }
 
-/// Relays data between a rank and rank 0 until the link is cut. Afterwards both sides keep their
-/// connections but receive nothing.
+/// Relays data between a rank and rank 0 until the link is cut; then both receive nothing.
 class CutLink {
  public:
   explicit CutLink(std::uint16_t to) {

@@ -104,8 +104,7 @@ TEST(SocketRanks, RejectsWrongSecret) {
   });
 }
 
-/// Another rank looks for the secret before rank 0 has written it, and first reads the previous
-/// job's.
+/// Another rank looks for the secret before rank 0 writes it, and first reads the previous job's.
 TEST(SocketRanks, WaitsForLateSecret) {
   const std::uint16_t port = free_port();
   std::atomic<int> asked = 0;

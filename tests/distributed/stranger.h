@@ -6,10 +6,9 @@
 
 namespace hybrid_trainer::testing {
 
-/// A hostile program that disturbs a job. Until destroyed, it repeatedly connects to a port of this
-/// machine, stays silent, sends noise, disconnects in the middle, replays received bytes, and
-/// forges proofs and every kind of message with valid and invalid numbers. Keeps up to
-/// `silent_connections` silent connections open.
+/// A hostile program that disturbs a job. Until destroyed, it connects to a local port, stays
+/// silent, sends noise, disconnects, replays received bytes, and forges proofs and messages with
+/// valid and invalid numbers. Keeps up to `silent_connections` silent connections open.
 class Stranger {
  public:
   Stranger(std::uint16_t port, int silent_connections);

@@ -1,5 +1,4 @@
-// The tiles of tensor core attention are laid out so that loading matrices causes no bank
-// conflicts.
+// Tiles of tensor core attention are laid out so that loading matrices has no bank conflicts.
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend/tensor_core.cuh"

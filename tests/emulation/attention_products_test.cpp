@@ -1,5 +1,4 @@
-// Backward computes the scores once if there are many heads, and twice if there are few, to fill
-// the device.
+// Backward computes scores once if there are many heads, twice if few, to fill the device.
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend/tensor_core.cuh"

@@ -134,8 +134,7 @@ bool release_lanes(std::size_t first, std::size_t end) {
   return any;
 }
 
-/// Runs one warp as far as it gets without the others. A kernel that lacks a __syncthreads then
-/// gives different results in another order.
+/// Runs one warp as far as it gets alone, so that a missing __syncthreads changes results.
 void run_warp(unsigned int warp, const std::vector<unsigned int>& lanes) {
   const unsigned int first = warp * kLanes;
   const auto end = std::min(static_cast<unsigned int>(block->threads.size()), first + kLanes);

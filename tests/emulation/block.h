@@ -8,8 +8,7 @@
 
 namespace hybrid_trainer::emulation {
 
-/// Order in which the threads of a block, and the blocks of a launch, run. A kernel whose result
-/// depends on it has a race.
+/// Order of threads in a block and blocks in a launch. A result that depends on it is a race.
 enum class Order { kForward, kBackward, kShuffled };
 void set_order(Order order, unsigned int seed = 1);
 

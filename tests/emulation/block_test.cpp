@@ -9,8 +9,7 @@ namespace {
 
 constexpr kernels::cuda::Grid kTwoWarps{.threads = 64};
 
-/// Returns the value of the other warp that each thread reads in the first of two rounds, with or
-/// without barriers.
+/// Returns the other warp's value that each thread reads first, with or without barriers.
 std::vector<int> exchange_in(Order order, bool waits_before_reading, bool waits_after_reading) {
   static thread_local int of_warp[2];
   of_warp[0] = of_warp[1] = -1;

@@ -1,5 +1,4 @@
-// A decode that cannot be recorded is enqueued every time. A decode that has been computed is never
-// repeated.
+// A decode that cannot be recorded is enqueued every time; a computed one is never repeated.
 
 #include "src/models/decode_recording.h"
 

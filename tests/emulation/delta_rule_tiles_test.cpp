@@ -17,8 +17,7 @@ class EmulatedDeltaRule : public ::testing::Test {
     emulation::device().shared_bytes = std::size_t{227} << 10;
   }
 
-  /// Runs forward and backward with enough heads that wide tiles fill the device. Returns results
-  /// and gradients.
+  /// Returns results and gradients with enough heads that wide tiles fill the device.
   static Tensors run(std::size_t device_bytes, std::size_t* pass_bytes = nullptr) {
     emulation::device().shared_bytes = device_bytes;
     emulation::device().sees_launch = [&](const std::string& name, const cuda::Grid& grid) {

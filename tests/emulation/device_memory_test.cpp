@@ -1,5 +1,4 @@
-// Memory that a run leaves free on a CUDA device, with a product library that takes 700 MiB at its
-// first use.
+// Memory that a run leaves free on a CUDA device, for a product library of 700 MiB.
 
 #include "src/trainer/planning/device_memory.h"
 
@@ -87,8 +86,7 @@ TEST_F(DeviceMemory, LoadsLibraryBeforeReservingSlab) {
   EXPECT_EQ(shortage_of([&] { multiply(stream); }), "");
 }
 
-/// Without a margin the run would fit unchanged, but a library loaded afterwards, as most of its
-/// kernels are, would not.
+/// Without a margin the run would fit unchanged, but a library loaded afterwards would not.
 TEST_F(DeviceMemory, PlanLeavesRoomForLibrary) {
   leave(kDeviceMargin + kLibrary + need() / 2);
   ASSERT_GT(emulation::device().memory_bytes - emulation::device().taken_bytes, need());

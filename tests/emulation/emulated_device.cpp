@@ -31,8 +31,7 @@ void* reserve(std::size_t bytes) {
   return data;
 }
 
-/// Address range of all device memory, and for each unit the number of bytes that belong to a
-/// block.
+/// Address range of all device memory, and each unit's number of bytes that belong to a block.
 struct Addresses {
   unsigned char* const begin = static_cast<unsigned char*>(reserve(kDeviceAddresses));
   std::uint16_t* const valid =
@@ -74,8 +73,7 @@ void poison([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
 
 #ifdef HT_POISONED_DEVICE
 
-// The compiler must not use memcpy and memset, because the sanitizer's versions would report device
-// memory.
+// The compiler must not use memcpy and memset: the sanitizer's versions report device memory.
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
   auto* const out = static_cast<unsigned char*>(to);
   const auto* const in = static_cast<const unsigned char*>(from);
@@ -150,8 +148,7 @@ void* EmulatedDevice::take(std::size_t bytes) {
   if (at + whole(bytes) > kDeviceAddresses) return nullptr;
   unsigned char* const data = addresses().begin + at;
   first_device_address = reinterpret_cast<std::uintptr_t>(addresses().begin);
-  // NaN in every float type, to reveal reads of uninitialized memory. Filling more would only cost
-  // time.
+  // NaN in every float type, to reveal uninitialized reads; filling more would only cost time.
   fill_bytes(data, kNobodys, std::min(bytes, std::size_t{4} << 20));
   fill_bytes(data + bytes, kNobodys, kGuard);
   set_valid(at, whole(bytes), bytes);

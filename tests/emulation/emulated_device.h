@@ -31,8 +31,7 @@ struct EmulatedDevice {
   std::function<void(const std::string&, const kernels::cuda::Grid&)> sees_launch;
   int replays = 0;                // number of replayed recordings
   std::atomic<int> overruns = 0;  // blocks with writes past their end
-  /// Name of a kernel whose launch fails; "epilogue": all products with an epilogue; "product": all
-  /// products.
+  /// Kernel whose launch fails; "epilogue": all products with an epilogue; "product": all products.
   std::string refuses;
   std::string fails;            // name of a kernel that fails while it runs
   std::atomic<int> strays = 0;  // calls by threads that had not used a device
@@ -83,7 +82,6 @@ inline constexpr std::size_t kDeviceAddresses = std::size_t{16} << 30;
 /// kernels may access device memory, and only inside blocks. `does`: "reads" or "writes".
 void check_access(const void* at, std::size_t bytes, const char* does);
 
-/// Enqueues work on an emulated stream.
 void enqueue(CUstream_st* stream, std::function<void()> work);
 /// Advances the stream's clock, which its events report.
 void spend(CUstream_st* stream, double seconds);

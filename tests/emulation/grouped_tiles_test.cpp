@@ -5,8 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Tensor core instructions of one group's product, with operands that are contiguous along the
-/// depth or across it.
+/// Tensor core instructions of a group's product, with operands contiguous along depth or across.
 std::int64_t instructions(std::int64_t rows, std::int64_t size) {
   const Stream stream = cuda_stream();
   const auto zeros = [&](const Shape& shape) {

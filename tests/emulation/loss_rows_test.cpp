@@ -1,5 +1,4 @@
-// Cross-entropy reads a row of logits from device memory only once if the row fits in shared
-// memory.
+// Cross-entropy reads a row of logits only once from device memory if it fits in shared memory.
 
 #include "hybrid_trainer/kernels/loss.h"
 #include "tests/cuda/cuda_case.h"

@@ -47,8 +47,7 @@ TEST_F(EmulatedNorm, UsesOneLanePerPackOfHead) {
 }
 
 TEST_F(EmulatedNorm, BackwardBlocksFitOnDeviceAtOnce) {
-  // At 80 registers per thread, a multiprocessor has room for 768 threads; an A100 has 108
-  // multiprocessors.
+  // At 80 registers per thread, a multiprocessor has room for 768 threads; an A100 has 108.
   constexpr std::int64_t kRoom = 108 * 768;
   for (const auto& [rows, columns] : {std::pair{1100, 768}, {700, 1600}, {300, 4096}}) {
     const Tensor x = empty({rows, columns}, DType::kBF16),

@@ -1,5 +1,4 @@
-// Checked after every test of this program: no kernel writes past a tensor, and no thread calls
-// CUDA before it has used a device.
+// Checked after every test: no kernel writes past a tensor, no thread calls CUDA without a device.
 
 #include <gtest/gtest.h>
 

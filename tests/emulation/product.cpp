@@ -95,8 +95,7 @@ void finish(const Enqueued& p, std::int64_t i, float sum) {
   p.c.put(i, sum);
 }
 
-/// Index of the term that an algorithm adds in its step-th step, of k: from the front, from the
-/// back, or from an algorithm-specific start.
+/// Index of the term, of k, that an algorithm adds in a step: from front, back or its own start.
 std::size_t place_of(std::size_t step, std::size_t k, std::size_t algorithm) {
   if (algorithm == 0) return step;
   return algorithm == 1 ? k - 1 - step : (step + k * algorithm / 7) % k;
@@ -178,8 +177,7 @@ void spend_on(const Product& trial, std::size_t algorithm, const Stream& on) {
       seconds + (trial.epilogue == Epilogue::kRowSums ? emulation::device().row_sums_seconds : 0));
 }
 
-/// Chooses the algorithm for this product with the product's own chooser, but with times set by the
-/// test.
+/// Chooses the algorithm for this product with the product's chooser, but with the test's times.
 Choice choice_for(const Product& product, const Stream& stream) {
   const std::vector<double>& seconds = emulation::device().algorithm_seconds;
   if (seconds.empty()) return {};

@@ -59,8 +59,7 @@ class EventRecord {
   double seconds_ = 0;
 };
 
-/// An event. As in CUDA, a wait refers to the latest record at the time of the call, not to later
-/// ones. Thread-safe.
+/// An event. As in CUDA, a wait refers to the latest record at the time of the call. Thread-safe.
 class EventState {
  public:
   EventState();

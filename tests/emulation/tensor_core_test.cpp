@@ -72,8 +72,7 @@ struct alignas(16) Row {
   std::array<std::uint16_t, 8> elements;
 };
 
-/// Matrices whose element (row, column) of matrix i is 64 i + 8 row + column, with rows `spacing`
-/// rows apart.
+/// Matrices with element 64 i + 8 row + column of matrix i, and rows `spacing` rows apart.
 std::vector<Row> matrix_rows(int spacing) {
   std::vector<Row> rows(static_cast<std::size_t>(32 * spacing));
   for (std::size_t r = 0; r < 32; ++r) {

@@ -258,8 +258,7 @@ TEST_F(Checkpoint, AllDamagedThrowsDataError) {
   EXPECT_TRUE(contains(message, "step-0000000020"));
 }
 
-/// Damages each file with `damage(bytes, i)` for every i below its size, and expects that the
-/// damage is found.
+/// Damages each file with `damage(bytes, i)` for every i below its size; expects this to be found.
 template <class Damage>
 void expect_every_damage_found(const std::string& root, const Damage& damage) {
   for (const auto& entry : fs::directory_iterator(root + "/step-0000000020")) {

@@ -58,8 +58,7 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
     }
     return true;
   }
-  /// Expects that the newest checkpoint is one of `wanted`, bit for bit. With `or_none`, there may
-  /// be no checkpoint.
+  /// Expects the newest checkpoint to be bit for bit one of `wanted` or, with `or_none`, absent.
   void expect_newest(const std::vector<State>& wanted, bool or_none = false) {
     const FoundCheckpoint found = find_newest_checkpoint(root_);
     EXPECT_TRUE(found.warnings.empty()) << found.warnings.front();

@@ -10,8 +10,7 @@ struct Text {
   std::int64_t tokens = 0, drafted = 0;
 };
 
-/// Seconds per token: 1 without drafts, `each` more for each draft in the same pass, and `draft` to
-/// make a draft.
+/// Seconds per token: 1 without drafts, `each` more per draft in a pass, and `draft` to make one.
 struct Costs {
   double draft = 0.1, each = 0.05;
 };

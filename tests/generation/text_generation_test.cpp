@@ -22,8 +22,7 @@ class TextGeneration : public ::testing::Test {
         stream_);
   }
 
-  /// Makes `token` by far the most likely after any text: the last LayerNorm always outputs its
-  /// embedding.
+  /// Makes `token` by far the likeliest after any text: the last LayerNorm outputs its embedding.
   void always_answer(LanguageModel& model, std::int32_t token) {
     const Parameter* table = nullptr;
     model.visit_parameters([&](Parameter& p) {

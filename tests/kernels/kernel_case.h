@@ -100,8 +100,7 @@ inline void expect_same_bits(const Tensor& x, const Tensor& y) {
   EXPECT_EQ(std::memcmp(x.raw(), y.raw(), x.bytes()), 0);
 }
 
-/// Derivative of sum(weights · f(x)) with respect to each element of x, by central differences. f
-/// reads f32 tensors.
+/// Derivative of sum(weights · f(x)) by each element of x, by central differences; f reads f32.
 inline Values finite_differences(const Tensor& x, const Values& weights, double step,
                                  const std::function<Values()>& f) {
   Values result(static_cast<std::size_t>(x.elements()));

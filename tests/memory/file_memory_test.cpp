@@ -150,8 +150,7 @@ std::uintmax_t scratch_bytes(const std::filesystem::path& folder) {
   return 0;
 }
 
-/// Each step allocates blocks of different sizes, some of which outlive it. If file offsets were
-/// never reused, the file would grow with every step.
+/// Each step allocates blocks of different sizes, some of which stay. Offsets must be reused.
 TEST_F(FileMemoryTest, FileDoesNotGrowOverManySteps) {
   const Stream file(pool());
   std::vector<Tensor> kept;

@@ -57,8 +57,7 @@ TEST(FourBit, Fp4MatchesBitsandbytes) {
   }
 }
 
-/// The memory planner allocates the same sizes on simulated memory, which cannot be read or
-/// written.
+/// The memory planner allocates the same sizes on simulated memory, which has no contents.
 TEST(FourBit, SimulatedQuantizationOnlyAllocates) {
   const Stream real = test_stream(), nowhere(MemoryPool::create("plan", {}, simulated_memory({})));
   for (const auto& [from, home] : {std::pair(&real, &nowhere), std::pair(&nowhere, &real)}) {

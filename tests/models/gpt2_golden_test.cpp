@@ -60,8 +60,7 @@ TEST_P(Gpt2Golden, EveryGradientMatches) {
   EXPECT_EQ(tensors, 4 + 12 * golden_.config().layers);
 }
 
-/// Removes the middle third. The loss does not depend on the keys' bias, so its gradient is
-/// rounding error that AdamW scales up.
+/// Removes the middle third: the keys' bias has no effect, so its gradient is rounding error.
 std::vector<double> without_keys_bias(std::vector<double> values, const Parameter& parameter) {
   if (!parameter.name().ends_with("attn.c_attn.bias")) return values;
   const auto third = static_cast<std::ptrdiff_t>(values.size() / 3);

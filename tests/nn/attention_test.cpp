@@ -228,8 +228,7 @@ std::vector<double> convolved_rows(const std::vector<double>& rows,
   return sums;
 }
 
-/// One head that attends over convolved queries, keys and values. c_proj is the identity, so the
-/// output shows the attention.
+/// One head over convolved queries, keys and values. The identity as c_proj shows the attention.
 TEST(ConvolvedAttention, MatchesReferenceOverConvolvedInputs) {
   constexpr std::int64_t kTime = 7, kWidth = 4;
   const Stream stream = test_stream();

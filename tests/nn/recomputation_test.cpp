@@ -38,8 +38,7 @@ TEST(Recomputation, SelectsWholeBlocksLast) {
   EXPECT_EQ(whole(1), 4u);
 }
 
-/// Counts relative to everything except the block inputs. Only two levels of the second kind save
-/// anything.
+/// Counts relative to everything but block inputs. Only two levels of the second kind save any.
 TEST(Recomputation, WeighsBlocksByKeptActivations) {
   constexpr BlockKept kOther{7, 7, 5, 5, 1};
   constexpr std::array kMixed{kOther, kBlock, kOther, kBlock};

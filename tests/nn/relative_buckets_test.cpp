@@ -12,8 +12,7 @@ struct BucketRun {
   std::int64_t distance, bucket;
 };
 
-/// Compares with transformers' T5Attention._relative_position_bucket from −512 to 512, whose bucket
-/// changes at these distances.
+/// Compares with transformers' T5 buckets from −512 to 512, which change at these distances.
 void expect_runs(const RelativeBuckets& buckets, const std::vector<BucketRun>& runs) {
   std::size_t run = 0;
   for (std::int64_t distance = -512; distance <= 512; ++distance) {

@@ -125,8 +125,7 @@ Tensor positions_of(const std::vector<std::vector<std::int32_t>>& rows, const St
   return positions;
 }
 
-/// The angles of each document equal those of the document alone, also at the start and end of a
-/// sequence.
+/// Each document's angles equal a single document's, also at the start and end of a sequence.
 TEST(RotaryTable, DynamicAnglesMatchDocumentLength) {
   const Stream stream = test_stream();
   const RotaryScaling dynamic{.type = "dynamic", .factor = 3, .original_context = 2};

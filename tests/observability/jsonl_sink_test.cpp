@@ -250,8 +250,7 @@ TEST_F(JsonlSinkTest, DamagedLineDoesNotAffectOthers) {
   EXPECT_EQ(text_of(metrics()).find('\0'), std::string::npos);
 }
 
-/// Sums, differences and indices of records must fit their types, even in files from other
-/// programs.
+/// Sums, differences and indices of records must fit their types, even in foreign files.
 TEST_F(JsonlSinkTest, SkipsLinesWithImplausibleNumbers) {
   write_steps(1, 1);
   const std::string line = text_of(metrics());

@@ -34,8 +34,7 @@ class MemoryTimelineTest : public testing::Folder {
   static std::string text(const json::value& event, const char* key) {
     return std::string(std::string_view(event.at(key).as_string()));
   }
-  /// Expects that each slice ends once, after its start and with the same name, and that none stays
-  /// open.
+  /// Expects each slice to end once, after its start and with the same name, and none to stay open.
   static void expect_slices_close(const json::array& events) {
     std::map<std::int64_t, std::string> open;
     std::set<std::int64_t> seen;

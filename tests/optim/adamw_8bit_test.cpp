@@ -136,8 +136,7 @@ TEST(AdamW8Bit, ZeroBytesAreZeroMoments) {
   EXPECT_TRUE(testing::same_bits(master_of(used.parameter), master_of(fresh.parameter)));
 }
 
-/// Second moments far below the maximum of their block must not round to 0, or the step would be
-/// divided by epsilon alone.
+/// Second moments far below their block's maximum must not round to 0: the step would explode.
 TEST(AdamW8Bit, TinyGradientsInBlockKeepStepsSmall) {
   const Stream stream(MemoryPool::create("device"));
   Trained rounded(8, stream);

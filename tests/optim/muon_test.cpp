@@ -51,8 +51,7 @@ TEST_F(MuonOnMatrices, UpdateIsOrthogonalizedNesterovMomentum) {
   }
 }
 
-/// Reference rule: complete orthogonalization in steps 1, 4 and 7, and separately scaled row blocks
-/// in between.
+/// Reference: complete orthogonalization in steps 1, 4 and 7, separately scaled blocks between.
 TEST_F(MuonOnMatrices, OrthogonalizesBlocksBetweenFullSteps) {
   OptimizerConfig config;
   config.orthogonalization_period = 3;
@@ -132,8 +131,7 @@ TEST_F(MuonOnMatrices, MatrixWithoutGradientOnlyDecays) {
   for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_FLOAT_EQ(after[i], wanted[i]);
 }
 
-/// The schedule of complete steps depends only on the number of steps taken, and may change during
-/// training.
+/// The schedule of complete steps depends only on the steps taken, and may change in training.
 TEST_F(MuonOnMatrices, PeriodFollowsStepsTaken) {
   OptimizerConfig config;
   config.orthogonalization_period = 3;

@@ -176,8 +176,7 @@ TEST(Orthogonalizer, IgnoresLengthAndKeepsZeros) {
   }
 }
 
-/// Holds with AVX-512 for any number of threads. oneDNN's AVX2 products divide their sums among the
-/// threads.
+/// Holds with AVX-512 for any number of threads; oneDNN's AVX2 products divide sums among them.
 TEST(Orthogonalizer, IsReproducibleBitwise) {
   const int most = threads(), least = instruction_set() == InstructionSet::kAvx512 ? 1 : most;
   for (const DType products : {DType::kF32, DType::kBF16}) {

@@ -85,8 +85,7 @@ class QuadraticBowl final : public Trainable,
     require(phase_ != Phase::kPredict && !gradients_.empty(), "apply_gradient: nothing to apply");
     take_step(gradients_);
   }
-  /// Delays updates by one step: a pending update is applied with the next one, or when exact
-  /// weights are requested.
+  /// Delays updates by one step: each is applied with the next, or for exact weights.
   ArrivedUpdate wait_for_update(bool finite) override {
     require(phase_ == Phase::kPredict, "wait_for_update: in Predict");
     ArrivedUpdate arrived;

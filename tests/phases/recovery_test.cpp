@@ -42,8 +42,7 @@ struct RunWith {
   PhaseOutcome next(Wrong wrong) {
     return run.machine.step(batch_of(run.bowl, run.steps++, run.noise, wrong));
   }
-  /// Runs `steps` steps. Returns the lengths of the Predict phases and the number of steps before
-  /// the first one.
+  /// Runs `steps` steps. Returns the lengths of Predict and the number of steps before the first.
   std::pair<std::vector<int>, int> predictions(int steps) {
     std::vector<int> lengths;
     int before = 0;

@@ -100,7 +100,6 @@ TEST_F(FineTuningRun, OverRanksMatchesOneRankBitForBit) {
   }
 }
 
-/// The steps that a run has saved.
 std::vector<std::int64_t> saved_steps(const std::filesystem::path& run) {
   std::vector<std::int64_t> steps;
   for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))

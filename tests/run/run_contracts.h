@@ -57,8 +57,7 @@ class RunContracts : public ::testing::Test {
     }
     return "nothing was thrown";
   }
-  /// Expects that a run stopped after each of `steps` and resumed has the bits of an uninterrupted
-  /// one.
+  /// Expects a run stopped after each of `steps` and resumed to have an uninterrupted one's bits.
   void expect_resumes(HybridTrainerConfig config, const std::string& name,
                       const std::vector<std::int64_t>& steps) {
     config.checkpoint.every_steps = 1;

@@ -40,8 +40,7 @@ std::string told_of_change(int rank, int ranks) {
   return "";
 }
 
-/// Counts its forward passes and limits the number of examples. The loss depends on the first
-/// target.
+/// Counts its forward passes and limits the examples. The loss depends on the first target.
 class FirstTarget final : public LossModel {
  public:
   Tensor forward(const Batch& batch, float, ActivationTape&, const Stream& stream) override {
@@ -208,8 +207,7 @@ ModelRegistry families_that_tell_their_model() {
   return families;
 }
 
-/// The error of a run of three ranks after a weight of rank 1 changes in step 4, and the number of
-/// steps.
+/// Error and number of steps of a run of three ranks whose rank 1 changes a weight in step 4.
 std::pair<std::string, std::size_t> run_with_a_change(std::int64_t check_weights_every) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");

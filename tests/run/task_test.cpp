@@ -1,5 +1,4 @@
-// A task other than language modeling: a run fits a small perceptron to a function of two
-// variables.
+// A task other than language modeling: a perceptron learns a function of two variables.
 #include "hybrid_trainer/run/task.h"
 
 #include <gtest/gtest.h>

@@ -136,8 +136,7 @@ TEST_F(TrainingRunEnd, RestartsAfterKillBeforeFirstStep) {
   }
 }
 
-/// Trains in a child process. Its exit code is that of the tool, and its last error is written to
-/// `error`.
+/// Trains in a child process with the tool's exit code; its last error is written to `error`.
 pid_t train_apart(const HybridTrainerConfig& config, const std::filesystem::path& data,
                   const std::filesystem::path& run, const std::filesystem::path& error) {
   omp_pause_resource_all(omp_pause_hard);  // a child has no OpenMP threads to wait for

@@ -18,8 +18,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// A predictor that distorts the optimizer's own direction. It keeps the size of the direction,
-/// unless it distorts the size itself.
+/// Distorts the optimizer's own direction; keeps its size unless it distorts the size itself.
 class Adversary final : public Predictor {
  public:
   /// Distorts the values of one tensor of a direction; called once for each tensor.
@@ -93,8 +92,7 @@ inline const std::vector<AdversaryRow>& adversaries() {
   return rows;
 }
 
-/// Returns the configuration of a GPT-2 of 0.1 M parameters (width 64, two layers), for text of a
-/// made-up grammar.
+/// Returns the config of a GPT-2 of 0.1 M parameters (width 64, two layers) for a made-up grammar.
 inline HybridTrainerConfig adversary_config(std::uint64_t seed, std::int64_t steps) {
   HybridTrainerConfig config;
   config.model = {.layers = 2, .heads = 4, .width = 64, .context = 16};
@@ -109,8 +107,7 @@ inline HybridTrainerConfig adversary_config(std::uint64_t seed, std::int64_t ste
   return config;
 }
 
-/// Returns a batch of text in which three of four tokens follow from the two tokens before them, so
-/// that it can be learned.
+/// Returns learnable text: three of four tokens follow from the two tokens before.
 inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stream_of,
                            std::uint64_t number, const Stream& stream) {
   const std::int64_t length = config.data.sequence_length,

@@ -48,8 +48,7 @@ bool is_recording() {
 bool is_within(std::string_view path) { return path.find(fault_plan.within) != path.npos; }
 bool is_within(int file) { return fault_plan.within.empty() || is_within(path_of(file)); }
 
-/// Returns whether this is the planned call. If the plan is to run `meanwhile`, runs it and returns
-/// false.
+/// Returns whether this is the planned call; if that is to run `meanwhile`, runs it, returns false.
 template <class File>
 bool is_planned(FileCall call, File file) {
   if (!is_armed || (fault_plan.only && *fault_plan.only != call) || !is_within(file)) return false;

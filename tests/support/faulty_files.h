@@ -6,8 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// System calls that change or list files. The test program replaces them for the code under test
-/// and for the C++ library.
+/// System calls on files, which the test program replaces for the tested code and the C++ library.
 enum class FileCall { kOpen, kWrite, kSync, kClose, kRename, kMakeFolder, kRemove, kList };
 
 /// Replaces a call: kFail fails it, kKill kills the process (in the middle of a write), kPowerCut
@@ -40,8 +39,7 @@ class FileFault {
   int calls() const;
 };
 
-/// Runs `action` in a child process that stops at its file call `at`. Returns false if the child
-/// ends before that.
+/// Runs `action` in a child process that stops at file call `at`; returns false if it ends before.
 bool is_stopped(int at, FileAction stop, const std::function<void()>& action);
 
 }  // namespace hybrid_trainer

@@ -28,8 +28,7 @@ inline Tensor projection_gradient(const Shape& shape, const Stream& stream) {
   return normal_tensor(shape, 77, stream);
 }
 
-/// Initializes weights, gains and biases randomly, because special values such as 0 and 1 hide
-/// errors.
+/// Initializes weights, gains and biases randomly: special values such as 0 and 1 hide errors.
 inline void randomize(const std::function<void(const ParameterVisitor&)>& visit_parameters,
                       const Stream& stream) {
   std::uint64_t seed = 100;

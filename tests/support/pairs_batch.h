@@ -5,8 +5,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// Returns a batch of preference pairs: three sequences of 50 positions, with two, one and one
-/// pairs, and targets only in the answers.
+/// Returns three sequences of 50 positions with two, one and one pairs, targets only in answers.
 inline Batch pairs_batch(std::int64_t vocabulary, const Stream& stream) {
   const Shape shape{3, 50};
   const Tensor tokens = random_tokens(shape, vocabulary, 3, stream);

@@ -14,8 +14,7 @@ inline Tensor master_of(const Parameter& parameter) {
   return parameter.acquire_master(stream).tensor();
 }
 
-/// Allocates the gradients of a module's or model's parameters and drives the steps that write
-/// them.
+/// Allocates the gradients of a module or model and drives the steps that write them.
 class StepGradients {
  public:
   StepGradients(const std::function<void(const ParameterVisitor&)>& visit_all,

@@ -99,8 +99,7 @@ class ReversalSet final : public SyntheticSet {
   std::uint64_t seed_;
 };
 
-/// Images "infrared" (B, S, S, 1) of plumes with their "plume_boxes" and "plume_kinds" (see
-/// TridentSet).
+/// Images "infrared" (B, S, S, 1) of plumes, "plume_boxes" and "plume_kinds" (see TridentSet).
 class PlumeSet final : public SyntheticSet {
  public:
   PlumeSet(const PlumeShape& shape, std::uint64_t seed) : shape_(shape), seed_(seed) {}

@@ -46,8 +46,7 @@ std::string mount_small_disk(const std::string& folder, std::size_t bytes) {
   return mounted ? "" : std::string("no tmpfs can be mounted: ") + std::strerror(errno);
 }
 
-/// Runs `test` and ends the process. Catches all exceptions, because one that left this function
-/// would make the child run the remaining tests.
+/// Runs `test` and ends the process. Catches all exceptions, so that no other tests run.
 [[noreturn]] void run_and_exit(const std::function<void()>& test) {
   try {
     test();

@@ -1,5 +1,4 @@
-// Preloaded into ranks by check_lost_ranks.sh: a oneDNN matrix product hangs once the file
-// HT_STUCK_WHEN-RANK exists.
+// Preloaded by check_lost_ranks.sh: a oneDNN matrix product hangs once HT_STUCK_WHEN-RANK exists.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -16,8 +16,7 @@ namespace hybrid_trainer {
 /// Returns the path of a file or folder in tests/golden.
 inline std::string golden(const std::string& name) { return HT_TEST_DATA_DIR "/" + name; }
 
-/// Writes a new file, because some file systems wait for the disk when an existing file is
-/// truncated.
+/// Writes a new file: some file systems wait for the disk when an existing one is truncated.
 inline void write_text(const std::filesystem::path& path, std::string_view text) {
   std::error_code absent;
   if (std::filesystem::is_regular_file(path, absent)) std::filesystem::remove(path, absent);
@@ -66,8 +65,7 @@ inline void expect_words(const std::string& message, std::initializer_list<const
   for (const char* word : words) EXPECT_TRUE(contains(message, word));
 }
 
-/// Returns the message of the E that `action` throws. If it throws no E, fails the test and returns
-/// "".
+/// Returns the message of the E that `action` throws. Without one, fails the test and returns "".
 template <class E, class Action>
 std::string message_of(Action&& action) {
   try {

@@ -24,8 +24,7 @@ inline const std::vector<std::string>& state_families() {
   return names;
 }
 
-/// Returns the configuration of a GPT-2 of one layer and width 16 that passes through all four
-/// phases in 40 steps.
+/// Returns a config of a GPT-2 of one layer and width 16, through all four phases in 40 steps.
 HybridTrainerConfig tiny_config();
 
 /// Trains in `run`; writes the progress to `console` if given.
@@ -36,8 +35,7 @@ TrainingRunResult train_tiny(const HybridTrainerConfig& config, const std::files
 /// Returns the records of the run's metrics.jsonl.
 std::vector<StepRecord> records_of(const std::filesystem::path& run);
 
-/// Copies a run as it was after step `last`. The run must have saved a checkpoint after each of its
-/// `steps` steps.
+/// Copies a run as it was after step `last`. The run must have a checkpoint of each of its `steps`.
 void copy_up_to(const std::filesystem::path& run, const std::filesystem::path& copy,
                 std::int64_t last, std::int64_t steps);
 

@@ -13,14 +13,12 @@ class UnsyncedFiles {
   enum class Names { kKept, kLost };
   void wrote(const std::string& path);
   void created(const std::string& path);
-  /// Links a second name to the file at `path`, which a rename is about to replace. Returns the
-  /// second name, or "" if there is no such file.
+  /// Links a second name to the file at `path`, to be replaced. Returns it; "" without a file.
   std::string preserve(const std::string& path) const;
   void renamed(const std::string& from, const std::string& to, const std::string& replaced,
                bool exchanged);
   void synced(const std::string& path);
-  /// Simulates a power cut: truncates all unsynced content and, with kLost, undoes every unsynced
-  /// change of names.
+  /// Simulates a power cut: truncates unsynced content and, with kLost, undoes unsynced names.
   void lose(Names names);
 
  private:

@@ -9,8 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Writes a mono WAV file of 16-bit samples, rounded and clipped at full scale, or of 32-bit
-/// floats.
+/// Writes a mono WAV file of 16-bit samples, rounded and clipped, or of 32-bit floats.
 inline void write_wav(const std::filesystem::path& path, const Sound& sound,
                       WavSamples samples = WavSamples::kInteger16) {
   const bool floats = samples == WavSamples::kFloat32;

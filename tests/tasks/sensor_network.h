@@ -12,8 +12,7 @@ ModelFamily sensor_family();
 /// GPT-2 and sensor_family.
 const ModelRegistry& sensor_registry();
 
-/// Random signals of both sensors. The signs of the first values determine the class; a fifth of
-/// the examples have a wrong label.
+/// Random signals of both sensors, whose first signs give the class; a fifth of labels are wrong.
 const NetworkDataKinds& sensor_data();
 
 }  // namespace hybrid_trainer::testing

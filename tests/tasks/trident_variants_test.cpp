@@ -1,5 +1,4 @@
-// Ways to train a network with several sensors on one device: each takes the planned memory to the
-// byte, and learns.
+// Ways to train a network of several sensors on one device: each learns with the planned memory.
 #include <functional>
 
 #include "hybrid_trainer/core/error.h"
@@ -95,8 +94,7 @@ TEST_F(TridentVariants, UseExactlyPlannedMemoryAndLearn) {
     EXPECT_LT(peaks[name], peaks["recompute"]) << name;
 }
 
-/// A device with exactly the planned memory runs complete batches. With one byte less, the run uses
-/// smaller micro-batches.
+/// A device with exactly the planned memory runs whole batches; a byte less, smaller micro-batches.
 TEST_F(TridentVariants, RunWithinHardDeviceLimit) {
   for (const Variant& variant : variants()) {
     SCOPED_TRACE(variant.name);

@@ -5,8 +5,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// The runs of one seed diverge by chance once a jump is kept. adversary_benchmark computes means
-/// over seeds.
+/// One seed's runs diverge by chance once a jump is kept; adversary_benchmark has means over seeds.
 constexpr double kMaxOfOneSeed = 1.05;
 
 class Adversaries : public ::testing::TestWithParam<const char*> {};
@@ -30,8 +29,7 @@ TEST_P(Adversaries, RevertedRunMatchesPlainTraining) {
   EXPECT_GE(reverted, 2);
 }
 
-/// Repeating reverted steps needs no more memory than the steps themselves, so Full's micro-batches
-/// are not halved.
+/// Repeating reverted steps needs no more memory than the steps, so micro-batches are not halved.
 TEST(Adversary, RevertedRunInSameBudgetMatchesPlainTraining) {
   HybridTrainerConfig config = adversary_config(1, 100);
   config.phases.skip_backward.trial_share = 0.5;

@@ -175,8 +175,7 @@ TEST_P(LateGradientsWithZero, ResumeMatchesUninterruptedRun) {
   }
 }
 
-/// Records which collectives begin in the background, which are waited for, and the number of
-/// direct calls.
+/// Records which collectives begin in the background or are waited for, and counts direct calls.
 class SeenCalls final : public DecoratedCommunicator {
  public:
   explicit SeenCalls(Communicator& ranks) : DecoratedCommunicator(ranks) {}

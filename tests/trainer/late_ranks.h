@@ -30,8 +30,7 @@ inline void set_local_steps(PhaseConfig& phases, std::int64_t steps) {
   phases.local_sgd.steps = steps;
 }
 
-/// The outcome of all ranks. Expects the same weights and phases; losses may differ before the
-/// first exchange.
+/// The outcome of all ranks, with equal weights and phases; losses may differ until an exchange.
 inline RankOutcome common_outcome(const HybridTrainerConfig& config, int ranks) {
   const std::vector<RankOutcome> all = train_ranks(config, ranks);
   for (const RankOutcome& one : all) {
@@ -58,8 +57,7 @@ void see_steps(const HybridTrainerConfig& config, int ranks, std::int64_t steps,
   });
 }
 
-/// Returns one rank's final weights. Saves a checkpoint after `saves_after` steps or resumes from
-/// it.
+/// Returns one rank's final weights. Saves or resumes from a checkpoint after `saves_after` steps.
 inline std::vector<float> train_through(const HybridTrainerConfig& config, bool resumes,
                                         std::int64_t saves_after, const TemporaryFolder& folder,
                                         Communicator& others, Device device = {}) {

@@ -17,7 +17,6 @@ HybridTrainerConfig local_config(const std::string& optimizer = "adamw") {
   return config;
 }
 
-/// Format of the exchanges.
 struct ExchangeForm {
   std::int64_t fragments = 1, bits = 32;
 };
@@ -252,8 +251,7 @@ TEST_P(LocalStepExchanges, ResumeMatchesUninterruptedRun) {
   }
 }
 
-// With five fragments, no fragment that includes the first weight begins or ends in the step that
-// fails.
+// With five fragments, none that includes the first weight begins or ends in the failing step.
 INSTANTIATE_TEST_SUITE_P(LocalSteps, LocalStepExchanges,
                          ::testing::Values(ExchangeForm{}, ExchangeForm{5, 32}, ExchangeForm{1, 8},
                                            ExchangeForm{5, 4}),

@@ -47,8 +47,7 @@ int halve_at_blocks(const HybridTrainerConfig& config, int ranks, std::int64_t s
 
 class RankShortage : public ::testing::TestWithParam<std::int64_t> {};
 
-/// Fails allocations anywhere in forward and backward. In sums over ranks and in the update,
-/// smaller micro-batches would not help.
+/// Fails allocations anywhere in forward and backward; smaller micro-batches help only there.
 TEST_P(RankShortage, AllRanksHalveAtSameStep) {
   for (const std::int64_t step : {0, 1}) {
     EXPECT_GE(halve_at_blocks(short_config("adamw", GetParam()), 2, step, 13), 5);
@@ -117,8 +116,7 @@ std::vector<LateOutcome> train_late(const HybridTrainerConfig& config, std::size
   return outcomes;
 }
 
-/// No rank waits for it then, so it halves only its own micro-batches, and all ranks get the same
-/// results.
+/// No rank waits then: it halves only its own micro-batches, and all ranks get the same results.
 TEST(LateRankShortage, RankHalvesIndependentlyInPredict) {
   for (const std::int64_t local_steps : {0, 3}) {
     HybridTrainerConfig config = late_config();

@@ -203,8 +203,7 @@ HybridTrainerConfig nervous(Recovery on_warning) {
   return config;
 }
 
-/// The rate ends at half of the configured one, so the bits depend on the step that the run rolled
-/// back to.
+/// The rate ends at half of the configured one, so the bits depend on the step rolled back to.
 TEST_F(RollBackRun, StopDoesNotChangeRollbackStep) {
   HybridTrainerConfig config = tiny_config();
   config.phases.max_predict_steps = 0;

@@ -155,8 +155,7 @@ TEST(ScaledProducts, OverflowAtSmallestScaleEndsRun) {
   EXPECT_THROW(step(), Diverged);
 }
 
-/// If Correct's own gradient overflows at the initial scale, this does not count against the
-/// prediction.
+/// If Correct's gradient overflows at the initial scale, the prediction is not to blame.
 TEST(ScaledProducts, OverflowInCorrectIsComputedAgain) {
   HybridTrainerConfig config = overflowing_config();
   config.mixed_precision.warmup = config.mixed_precision.full = config.mixed_precision.predict =

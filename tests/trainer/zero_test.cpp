@@ -172,8 +172,7 @@ TEST(Zero, EachRankHoldsOnlyItsShare) {
   EXPECT_NEAR(share(3, MemoryKind::kParameters), 1.0 / kRanks, 0.05);
 }
 
-/// Bytes that each rank sends in a step of M micro-batches: the sums of its micro-batches except
-/// its own shard, and its shard to the others.
+/// Bytes that each rank sends in a step of M micro-batches: other ranks' sums, and its own shard.
 TEST(Zero, SentBytesMatchStage) {
   constexpr double kRanks = 2, kMicroBatches = 4;
   for (const char* const optimizer : {"adamw", "muon"}) {
@@ -194,8 +193,7 @@ TEST(Zero, SentBytesMatchStage) {
   }
 }
 
-/// Held weights are not sent along with the messages between two steps. Once released, a single
-/// rank may use them.
+/// Held weights are not sent with messages between steps. Once released, one rank may use them.
 TEST(Zero, SendsHeldWeightsOnReleaseOrNextStep) {
   HybridTrainerConfig config = cut_config("adamw", 4);
   config.distributed.zero = 1;

@@ -19,8 +19,7 @@ class ModulePattern {
  public:
   /// Throws DataError if the pattern is invalid.
   explicit ModulePattern(const std::string& pattern);
-  /// Returns whether the pattern matches the whole name (re.fullmatch). Throws DataError if
-  /// matching takes too long.
+  /// Returns whether the pattern matches the whole name. Throws DataError if this takes too long.
   bool matches(const std::string& name) const { return first_group(name).has_value(); }
   /// Returns the text that the pattern's first group matches, or "" if the pattern has no group.
   /// Returns none if the pattern does not match the whole name.
@@ -32,15 +31,13 @@ class ModulePattern {
   std::shared_ptr<const Compiled> compiled_;
 };
 
-/// Returns the number at the beginning of a text, such as a layer's index, limited to 32 bits.
-/// Returns 0 if there is none.
+/// Returns the number at the beginning of a text, limited to 32 bits; 0 if there is none.
 std::int64_t leading_number(std::string_view text);
 
 /// Limit of patterns in one key.
 inline constexpr std::size_t kMaxPatterns = 100;
 
-/// Selects modules by their names or by a pattern. A name also selects each module whose name ends
-/// with a dot and that name.
+/// Selects modules by a pattern or by names, which may follow a dot at the end of a module's name.
 struct ModuleNames {
   std::set<std::string> names{};
   std::optional<ModulePattern> pattern{};
@@ -50,12 +47,10 @@ struct ModuleNames {
   std::string name_of(const std::string& module) const;
 };
 
-/// Assigns numbers to modules by patterns. A pattern may match a module's whole name or the end of
-/// the name after a dot.
+/// Assigns numbers to modules by patterns, which may match the name or its end after a dot.
 class ModuleNumbers {
  public:
-  /// Adds a pattern. If several patterns match a module, the first one added is used. Throws
-  /// DataError.
+  /// Adds a pattern. If several match a module, the first one is used. Throws DataError.
   void add(const std::string& pattern, double number);
   double of(const std::string& module, double otherwise) const;
 
@@ -92,8 +87,7 @@ struct AdapterConfig {
   /// The following functions take names in the text model.
   bool is_target(const std::string& module) const;
   bool is_whole(const std::string& module) const;
-  /// Returns whether one of `parameters` is the name of this weight, such as "….gate.weight", or a
-  /// suffix of its name.
+  /// Returns whether one of `parameters` is this weight's name, "….gate.weight", or a suffix of it.
   bool is_parameter(const std::string& weight) const;
   std::int64_t rank_of(const std::string& module) const;
   /// Returns the scale of B·A.
@@ -105,13 +99,11 @@ inline constexpr std::string_view kInsideOuter = "model.language_model.", kAlone
 
 /// Converts a module name of a ViT folder from transformers 4,
 /// "vit.encoder.layer.0.attention.attention.query", to version 5 as PEFT uses it,
-/// "vit.layers.0.attention.q_proj". vit_name_of_folder converts it back. Other names stay
-/// unchanged.
+/// "vit.layers.0.attention.q_proj". vit_name_of_folder converts it back. Other names stay.
 std::string vit_name_of_5(const std::string& name);
 std::string vit_name_of_folder(const std::string& name);
 
-/// Reads an adapter_config.json. Throws MissingInput. Throws DataError naming every unsupported
-/// key.
+/// Reads an adapter_config.json. Throws MissingInput, or DataError naming every unsupported key.
 AdapterConfig read_adapter_config_file(const std::filesystem::path& file);
 
 }  // namespace hybrid_trainer

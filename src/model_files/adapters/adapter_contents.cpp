@@ -27,8 +27,7 @@ std::string name_among_adapters(const std::string& module) {
   return module;
 }
 
-/// Describes a part of a linear map with an adapter. Sets the members for experts if it is an
-/// expert's map.
+/// Describes a part of an adapted linear map, with the members for experts if it is an expert's.
 AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t experts) {
   const AdapterSpec& spec = linear.adapter()->spec();
   AdapterTensor tensor{.module = part.name,
@@ -118,8 +117,7 @@ std::string layer_of(const std::string& module) {
 
 bool is_b(const AdapterTensor& tensor) { return tensor.matrix == AdapterTensor::Matrix::kB; }
 
-/// Copies one expert's columns of B between `of_expert`, (rows, r), and `all`, the stacked
-/// (outputs, r·E).
+/// Copies an expert's columns of B between `of_expert` (rows, r) and stacked `all` (outputs, r·E).
 void copy_columns(const Tensor& of_expert, const Tensor& all, const AdapterTensor& tensor,
                   TargetOrder side) {
   const std::int64_t rank = of_expert.size(1);

@@ -9,8 +9,7 @@ namespace hybrid_trainer {
 /// Prefix of all tensor names in a PEFT folder.
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
 
-/// A tensor of an adapter: its name in the file, and the rows that it fills in a parameter of the
-/// model.
+/// A tensor of an adapter: its name in the file, and the rows that it fills in a parameter.
 struct AdapterTensor {
   enum class Matrix { kA, kB, kMagnitudes };
   std::string name{}, module{};
@@ -29,8 +28,7 @@ struct AdapterTensor {
   bool is_fused = false;
 };
 
-/// Returns the index of the expert that a module belongs to, 3 for "….experts.3.gate_proj"; -1 if
-/// there is none.
+/// Returns the index of a module's expert: 3 for "….experts.3.gate_proj"; -1 without an expert.
 std::int64_t expert_of(const std::string& module);
 
 std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts);
@@ -53,8 +51,7 @@ class AdapterContents {
   /// Returns the scale of B·A for stacked experts.
   double scale_of_fused(const std::string& module) const;
 
-  /// Returns the weights that the folder replaces, and the embeddings and heads to which it adds a
-  /// product.
+  /// Returns the weights that the folder replaces, and the embeddings and heads with a product.
   std::set<std::string> extra_weights() const;
   /// Returns the rows of the replaced weights.
   std::map<std::string, std::int64_t> extra_weight_rows() const;
@@ -72,8 +69,7 @@ class AdapterContents {
 
  private:
   std::int64_t rank_of_experts(const std::string& module, const SafetensorsEntry& entry) const;
-  /// Returns the parameter whose rank and scale in the configuration apply to a stacked module:
-  /// "….experts.gate_up_proj".
+  /// Returns the parameter whose rank and scale apply to stacked experts: "….experts.gate_up_proj".
   std::string parameter_of_experts(const std::string& module) const;
   void sort_tensor(const SafetensorsEntry& entry);
   void add_extra_weight(std::set<std::string>& modules, const std::string& module, const char* a,
@@ -91,9 +87,8 @@ class AdapterContents {
 };
 
 /// Adapters of all experts in a layer, stacked by PEFT: "….experts.base_layer" for gate and up,
-/// "….experts" for down. A is (E·r, inputs), one expert after another. B is (outputs, r·E); its
-/// columns are sorted by rank index, then by expert. Source: PEFT 0.21, tuners/lora/layer.py,
-/// ParamWrapper.
+/// "….experts" for down. A is (E·r, inputs), by expert. B is (outputs, r·E); its columns are sorted
+/// by rank index, then by expert. Source: PEFT 0.21, tuners/lora/layer.py, ParamWrapper.
 
 /// Names of Granite's maps in transformers 4: "….input_linear" and "….output_linear".
 

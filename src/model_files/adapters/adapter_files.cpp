@@ -18,8 +18,7 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 namespace {
 
-/// Removes "layer" from the name of Granite's router, because the router is a module in PEFT's
-/// base.
+/// Removes "layer" from the name of Granite's router, which is a module in PEFT's base.
 std::string router_over_peft(std::string name) {
   constexpr std::string_view kHere = ".router.layer";
   if (const std::size_t at = name.find(kHere); at != std::string::npos)
@@ -33,8 +32,7 @@ std::string name_over_peft(const std::string& name) {
   return router_over_peft(kAdapterPrefix + vit_name_of_5(in_base));
 }
 
-/// Removes base_layer from the name of a stacked gate and up map. PEFT omits it if the down map has
-/// no adapter.
+/// Removes base_layer from a stacked gate and up map's name. PEFT omits it without a down adapter.
 std::string name_alone(std::string name) {
   constexpr std::string_view kBoth = ".experts.base_layer.";
   const std::size_t at = name.find(kBoth);
@@ -93,8 +91,7 @@ json::array array_of(const std::set<std::string>& names) {
   return array;
 }
 
-/// Patterns of experts' modules and of PEFT's parameters for all experts, in which gate and up are
-/// combined with twice the rank.
+/// Patterns of experts' modules, and of PEFT's stacked ones with gate and up at twice the rank.
 constexpr const char *kEachExpert = ".*\\.experts\\.\\d+\\..*",
                      *kGateAndUp = ".*\\.experts\\.gate_up_proj",
                      *kDown = ".*\\.experts\\.down_proj";
@@ -114,8 +111,7 @@ json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& confi
 }
 
 /// Returns whether to write scales alpha/√r in plain LoRA's form, alpha·√r/r. This is necessary if
-/// PEFT combines an expert's gate and up into one adapter of twice the rank, which would change
-/// alpha/√r.
+/// PEFT combines an expert's gate and up into one adapter of twice the rank, which would change it.
 bool stores_plain_alpha(const AdaptedModules& adapted, const LoraConfig& config) {
   return has_root_scale(config.variant) && !adapted.of_experts.empty();
 }
@@ -132,8 +128,7 @@ json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& conf
   return {{kEachExpert, alpha}, {kGateAndUp, 2 * alpha}, {kDown, alpha}};
 }
 
-/// Returns whether the folder stores the adapted weights transposed. PEFT transposes adapters of
-/// modules, but not adapters of parameters.
+/// Returns whether adapted weights are stored transposed: PEFT does so for modules, not parameters.
 bool is_stored_transposed(Network& model) {
   bool transposed = false;
   model.visit_linears([&](Linear& linear) {
@@ -144,8 +139,7 @@ bool is_stored_transposed(Network& model) {
   return transposed;
 }
 
-/// Warns of adapters in dense layers whose names equal an expert's. PEFT looks for adapters with
-/// these names only in experts.
+/// Warns of adapters in dense layers with experts' names, which PEFT looks for only in experts.
 void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
                           const fs::path& folder) {
   if (layout.experts_are_parameters) return;

@@ -18,9 +18,8 @@ inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
 inline constexpr const char* kAdapterLabels = "id2label.json";
 
 /// Writes a folder that PEFT opens with `base`, a Hugging Face folder or name. The folder appears
-/// completely or not at all. `config`: settings of the model's adapters. Fully trained weights
-/// become modules_to_save. Warns of modules that PEFT does not support. Throws CannotCreate,
-/// IoError.
+/// completely or not at all. `config`: the adapters' settings. Fully trained weights become
+/// modules_to_save. Warns of modules that PEFT does not support. Throws CannotCreate, IoError.
 void write_adapter(Network& network, const ModelConfig& model, const LoraConfig& config,
                    const std::string& base, const std::filesystem::path& folder,
                    const Stream& stream, const ModelRegistry& registry = model_families());
@@ -30,11 +29,9 @@ inline void write_adapter(LanguageModel& model, const LoraConfig& config, const 
   write_adapter(model, model.config(), config, base, folder, stream, registry);
 }
 
-/// Returns whether the folder holds an adapter.
 bool holds_adapter(const std::filesystem::path& folder);
 
-/// Returns "; these folders in it hold adapters: …" if the folder contains PEFT's named adapters,
-/// else "".
+/// Returns "; these folders in it hold adapters: …" if it contains PEFT's named adapters, else "".
 std::string adapters_hint(const std::filesystem::path& folder);
 
 struct AdapterFolder {

@@ -36,8 +36,7 @@ std::string router_target(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
 }
 
-/// Returns the name that the folder uses for a tensor or for a router's weight, or `name` if the
-/// folder contains neither.
+/// Returns the folder's name for a tensor or router's weight, or `name` if it contains neither.
 template <class Contains>
 std::string name_there(const std::string& name, const Contains& contains) {
   if (contains(name)) return name;
@@ -119,8 +118,7 @@ FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& conte
           contents.config().scale_of(tensor.module)};
 }
 
-/// Returns whether the tensor belongs to an expert's map or a router for which the folder has no
-/// adapter.
+/// Returns whether a tensor is of an expert's map or router for which the folder has no adapter.
 bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
   if (tensor.experts == 1 && !is_router(tensor.module)) return false;
   const bool is_present =
@@ -128,8 +126,7 @@ bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
   return !is_present && fused_module_of(tensor, contents).empty();
 }
 
-/// Returns the folder's tensor, padded with zeros to the model's rank. Returns zeros if the tensor
-/// is absent (is_absent).
+/// Returns the folder's tensor, padded with zeros to the model's rank; zeros if it is_absent.
 Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents) {
   using Matrix = AdapterTensor::Matrix;
   if (tensor.matrix == Matrix::kMagnitudes)
@@ -223,8 +220,7 @@ void read_extra_weights(const AdapterContents& contents, Network& network, const
 
 }  // namespace
 
-/// Reads the class names of kAdapterLabels. Throws DataError unless the file names all numbers from
-/// 0 on.
+/// Reads the class names of kAdapterLabels. Throws DataError unless it names all numbers from 0 on.
 static std::vector<ClassLabel> labels_in(const fs::path& file) {
   std::vector<ClassLabel> labels;
   if (!fs::exists(file)) return labels;

@@ -27,8 +27,7 @@ bool is_given(const json::object& config, const char* key) {
   return !value->is_array() || !value->get_array().empty();
 }
 
-/// Throws DataError naming the first key or weight for which one rank and one scale of plain
-/// adapters do not suffice.
+/// Throws DataError naming the first key or weight that needs more than one rank and one scale.
 void check_plain(const json::object& config, const AdapterFolder& adapter,
                  const std::string& called) {
   std::string key;
@@ -40,8 +39,7 @@ void check_plain(const json::object& config, const AdapterFolder& adapter,
                          "merge the adapter instead (--merge)"));
 }
 
-/// One of the two matrices of a linear map's adapter: lora_a, (rank, inputs), or lora_b, (outputs,
-/// rank).
+/// One matrix of a linear map's adapter: lora_a, (rank, inputs), or lora_b, (outputs, rank).
 struct Matrix {
   std::string in_folder;
   GgufName name;  // for lora_b, whose rows are reordered like the base's

@@ -149,8 +149,7 @@ class ConfigOfFile {
     config_["head_dim"] = head_size_;
   }
 
-  /// Sets the keys for biases, if the family has them. Qwen 2 has none, because its class always
-  /// uses biases.
+  /// Sets the family's keys for biases. Qwen 2 has none, because its class always uses biases.
   void read_biases() {
     const bool of_queries = file_.find_tensor("blk.0.attn_q.bias") != nullptr;
     if (!family_.has("attention_bias")) return;
@@ -172,8 +171,7 @@ class ConfigOfFile {
     if (!scaling.empty()) config_["rope_scaling"] = std::move(scaling);
   }
 
-  /// Returns the rotary scaling, or an empty object if there is none. Uses llama.cpp's defaults:
-  /// linear, from the whole context.
+  /// Returns the rotary scaling, if any; by llama.cpp's defaults linear, from the whole context.
   json::object read_scaling() const {
     const std::string type = file_.text(key("rope.scaling.type")).value_or("linear");
     const double factor = number("rope.scaling.factor", number("rope.scale_linear", 0));
@@ -226,8 +224,7 @@ class ConfigOfFile {
     config_["layer_types"] = std::move(types);
   }
 
-  /// Returns whether each layer has a window. The pattern in the file is a list, or the period at
-  /// which layers with full attention repeat.
+  /// Returns whether each layer has a window, from the file's list or period of full attention.
   std::vector<bool> windows(std::int64_t layers, std::int64_t usual) const {
     const std::string name = key("attention.sliding_window_pattern");
     const GgufValue* value = file_.find(name);

@@ -16,9 +16,8 @@ boost::json::object gguf_config(const GgufFile& file);
 const GgufTensor* own_head(const GgufFile& file);
 
 /// Calls visit(parameter, weight) for each weight of the network, with the weight in a GGUF file.
-/// The names in the file follow from `model`, not from the file's own family. Skips adapters.
-/// Throws DataError if a tensor is missing, has another shape, or belongs to no part of the model;
-/// IoError.
+/// Names in the file follow from `model`, not from the file's own family. Skips adapters. Throws
+/// DataError if a tensor is missing, has another shape, or belongs to no part; IoError.
 void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfig& model,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit);
 

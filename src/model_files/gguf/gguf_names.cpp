@@ -140,8 +140,7 @@ std::optional<RotaryScaling> llama3_scaling_of(std::span<const float> divisors, 
   if (divisors.empty()) return {};
   constexpr double kClose = 1e-4;  // llama.cpp's converter computes in f32
   RotaryScaling scaling{.type = "llama3", .factor = *std::ranges::max_element(divisors)};
-  // No key stores the original context, so this tries powers of two, which include the 8192 of
-  // Llama 3.1 to 3.3.
+  // No key stores the original context, so this tries powers of two, such as Llama 3's 8192.
   for (scaling.original_context = 8; scaling.original_context <= (1 << 20);
        scaling.original_context *= 2) {
     const std::vector<float> made = llama3_divisors(2 * std::ssize(divisors), theta, scaling);

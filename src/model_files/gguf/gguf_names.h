@@ -20,19 +20,16 @@ struct GgufName {
   std::int64_t heads = 1;  // for kPairedRows
 };
 
-/// Returns the GGUF name of a folder's tensor, given without the folder's prefix. Throws DataError
-/// if it has no place in a GGUF file.
+/// Returns the GGUF name of a folder's tensor, given without prefix. Throws DataError without one.
 GgufName gguf_name(const ModelConfig& model, const std::string& in_folder);
 
-/// Convert values, f32 on the host, to or from the format of GGUF files. Return a copy, or the same
-/// tensor if nothing changes.
+/// Convert f32 host values to or from GGUF's format. Return a copy, or the same tensor if equal.
 Tensor to_gguf(const Tensor& values, const GgufName& name);
 Tensor from_gguf(const Tensor& values, const GgufName& name);
 /// Returns the file's row for a row of the folder, for kPairedRows.
 std::int64_t paired_row(std::int64_t row, std::int64_t rows, std::int64_t heads);
 
-/// Returns the divisors of the head_size / 2 frequencies for scaling of type llama3: the tensor
-/// rope_freqs.weight of a GGUF file.
+/// Returns the divisors of head_size / 2 frequencies in llama3 scaling: GGUF's rope_freqs.weight.
 std::vector<float> llama3_divisors(std::int64_t head_size, double theta,
                                    const RotaryScaling& scaling);
 

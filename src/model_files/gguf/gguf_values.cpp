@@ -86,8 +86,7 @@ void add_gemma_values(const ModelConfig& model, const std::string& name,
     values.push_back(gguf_number(name + ".final_logit_softcapping", model.logit_cap));
 }
 
-/// Returns llama.cpp's name for the way in which the tokenizer splits text into words. Throws
-/// DataError if llama.cpp has no name for it.
+/// Returns llama.cpp's name for the tokenizer's word splitting. Throws DataError if it has none.
 std::string pre_tokenizer_of(const BpeDescription& bpe) {
   switch (bpe.words) {
     case BpeWords::kGpt2: return "gpt-2";
@@ -130,8 +129,7 @@ std::string with_blanks(const std::string& text) {
   return blanks;
 }
 
-/// Returns the score of each token: minus the rank of its first merge, because llama.cpp joins the
-/// pair whose token has the largest score.
+/// Returns each token's score, minus its first merge's rank: llama.cpp joins the highest score.
 std::vector<double> scores_of(const BpeDescription& bpe) {
   std::unordered_map<std::string, std::size_t> ranks;
   for (std::size_t i = 0; i < bpe.merges.size(); ++i)
@@ -212,8 +210,7 @@ class SpecialTokens {
   void add(const std::vector<std::int64_t>& ids, const char* key) {
     if (!ids.empty()) values_.push_back(gguf_count(concat(kKeys, key), ids.front()));
   }
-  /// Adds the end tokens. llama.cpp has three keys for them, and recognizes others by their text.
-  /// Ollama reads a list.
+  /// Adds the end tokens. llama.cpp has three keys, and finds others by text; Ollama reads a list.
   void add_end_tokens() {
     std::vector<std::int64_t> ends = ids_of("eos"), unknown;
     for (const std::int64_t id : ids_under(generation_, "eos_token_id"))

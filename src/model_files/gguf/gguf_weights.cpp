@@ -84,8 +84,7 @@ class WeightInGguf final : public FolderWeight {
     check_finite(tensor, found);
     take_from_file(values, from_gguf(found, part.name), part.in_folder);
   }
-  /// Throws DataError if a dequantized value is not finite. Checks some rows at a time, so that a
-  /// large matrix is never unpacked as a whole.
+  /// Throws DataError for non-finite dequantized values. Checks few rows at a time, to save memory.
   void check_blocks(const GgufTensor& tensor, const kernels::BlockTensors& blocks) const {
     constexpr std::int64_t kElements = std::int64_t{1} << 20;
     const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1],

@@ -29,8 +29,7 @@ bool begins_with_one_of(const std::string& name, const std::vector<std::string>&
       beginnings, [&](const std::string& beginning) { return name.starts_with(beginning); });
 }
 
-/// Collects the tensors of the files from parts. A part is a whole tensor, or one of several that
-/// are stored in a common tensor.
+/// Collects the files' tensors from parts: whole tensors, or several stored in a common tensor.
 class ExportedParts {
  public:
   explicit ExportedParts(std::vector<NamedTensor>& tensors) : tensors_(tensors) {}
@@ -65,8 +64,7 @@ void append_values(ExportedParts& parts, Parameter& parameter, const OriginFolde
   }
 }
 
-/// Adds the codes of a quantized weight. Throws DataError for stacked experts in a bitsandbytes
-/// form, which cannot express them.
+/// Adds a quantized weight's codes. Throws DataError for stacked experts in a bitsandbytes form.
 void append_codes(ExportedParts& parts, const Parameter& parameter, const QuantizedWeight& weight,
                   const OriginFolder& origin, const Stream& stream) {
   const std::vector<FileTensor>& in_files = parameter.in_files();

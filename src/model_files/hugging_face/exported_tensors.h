@@ -23,8 +23,7 @@ class OriginFolder {
   const HuggingFaceLayout& layout() const { return layout_; }
   /// Returns whether the model is a part of the folder's model.
   bool is_part() const { return outer_.has_value(); }
-  /// Returns the whole config.json: the original one with `text_config` inside it, or `text_config`
-  /// alone if the model is not a part.
+  /// Returns the whole config.json: the original with `text_config` in it, or `text_config` alone.
   boost::json::object config_around(boost::json::object text_config) const;
   /// Returns the tensors of the original folder that belong to no part of the model.
   std::vector<CopiedTensor> carried() const;
@@ -46,8 +45,7 @@ Tensor rounded_to_bf16(const Tensor& values);
 /// Returns the form of the first quantized weight, a name of lora.base; empty if there is none.
 std::string quantization_of(Network& model);
 /// Returns the dtype of unquantized tensors in a quantized model: bf16 if that rounds none of the
-/// vectors, which alone are stored in f32, else f32. All these tensors have the same dtype, because
-/// transformers computes in one.
+/// f32 vectors, else f32. All have one dtype, because transformers computes in one.
 DType unquantized_dtype(Network& model, const Stream& stream);
 /// Returns the tensors for model.safetensors, rounded to `dtype` or quantized, without adapters.
 std::vector<NamedTensor> exported_tensors(Network& model, const OriginFolder& origin, DType dtype,

@@ -92,8 +92,7 @@ std::string other_weights(const fs::path& folder) {
   return found.empty() ? "" : *found.begin();
 }
 
-/// A module of an expert: its name, whether it is the expert's last map, and if not, its index
-/// among the first ones.
+/// A module of an expert: its name, and whether it is the expert's last map, or else its index.
 struct ExpertModule {
   std::string_view name;
   bool is_last;
@@ -111,8 +110,7 @@ constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
     {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"}};
 
-/// Returns the name with its suffix `end` replaced by `other`; none if it does not have this
-/// suffix.
+/// Returns the name with its suffix `end` replaced by `other`; none without this suffix.
 std::optional<std::string> with_end(const std::string& name, std::string_view end,
                                     std::string_view other) {
   if (!name.ends_with(end)) return {};

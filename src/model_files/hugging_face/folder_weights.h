@@ -29,8 +29,7 @@ class FolderWeight {
 };
 
 /// Tensors of a Hugging Face folder: model.safetensors or else the shards in
-/// model.safetensors.index.json. Keeps only headers in memory, so that a model is read tensor by
-/// tensor, from any number of files.
+/// model.safetensors.index.json. Keeps only headers in memory, to read tensor by tensor.
 class HuggingFaceWeights {
  public:
   /// Throws MissingInput if neither file exists or a shard is missing, and DataError if the index

@@ -46,8 +46,7 @@ std::vector<std::int32_t> end_tokens_of(const FolderFiles& folder, const char* n
 
 constexpr std::int64_t kMaxBeams = 64;
 
-/// Reads the values of a folder's file. If there is no folder or file, all values are absent. Null
-/// means absent.
+/// Reads a folder's file; all values are absent without it. Null means absent.
 class KeyReader {
  public:
   KeyReader(const ModelFolder* folder, const char* name) {
@@ -128,8 +127,7 @@ EarlyStopping search_end_in(const KeyReader& reader) {
   return EarlyStopping::kEnough;
 }
 
-/// Reads a list of positions and tokens, [[1, 50259], [2, null]]. The positions in the text are
-/// consecutive and begin at 1.
+/// Reads [[1, 50259], [2, null]]: positions in the text, consecutive from 1, and tokens.
 std::vector<std::optional<std::int32_t>> forced_in(const KeyReader& reader) {
   constexpr const char* kKey = "forced_decoder_ids";
   std::vector<std::optional<std::int32_t>> forced;

@@ -37,8 +37,7 @@ struct GenerationKeys {
   std::int64_t beams = 1;                  // num_beams
   double length_penalty = 1;
   EarlyStopping search_end = EarlyStopping::kGuess;  // early_stopping
-  /// Rules for the generated tokens, without the lengths and tokens that depend on the text or its
-  /// end.
+  /// Rules for the generated tokens, except lengths and tokens that depend on the text or its end.
   TokenConstraints rules{};
   std::int64_t most = 0, max_new_tokens = 0;  // max_length, max_new_tokens; 0: not given
   std::optional<bool> draws{};                // do_sample
@@ -52,8 +51,7 @@ struct GenerationKeys {
     std::string language{}, task{};                                 // in the file's notation
     bool timestamps = false;                                        // return_timestamps
     std::optional<std::int32_t> latest_first_time{};                // max_initial_timestamp_index
-    /// forced_decoder_ids: the tokens of a text from the second one on. An element is none if the
-    /// model chooses that token.
+    /// forced_decoder_ids: a text's tokens from the second one on; none if the model chooses one.
     std::vector<std::optional<std::int32_t>> forced{};
   } speech{};
 

@@ -67,8 +67,7 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return true;
 }
 
-/// Returns the nearest name, or "" if only numbers differ, because then a layer or expert is
-/// missing.
+/// Returns the nearest name; "" if only numbers differ, because a layer or expert is missing.
 std::string misspelt(const std::string& name, const std::vector<std::string>& known) {
   const auto without_numbers = [](std::string text) {
     std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
@@ -182,8 +181,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
   if (!problems.empty()) throw DataError(concat(folder, " contains another model:", problems));
 }
 
-/// Warns of heads with e^A_log beyond f32. They forget everything at each token, which is probably
-/// a fault.
+/// Warns of heads with e^A_log beyond f32: they forget all at each token, probably by mistake.
 void warn_of_endless_decay(const std::string& folder, const std::string& name,
                            const FolderWeight& weight) {
   constexpr double kMaxLogRate = 88.7;  // f32 overflows from e^88.73 on
@@ -198,8 +196,7 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
 }
 
 /// Returns whether the files have a separate head although config.json ties it. This happens after
-/// merging adapters that trained the head or the token table. transformers 5 also opens such a
-/// folder with a separate head.
+/// merging adapters that trained the head or the token table. transformers 5 also unties it.
 bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
   if (layout.tied_head.empty() || folder.is_gguf() || !folder.has_weights()) return false;
   try {

@@ -50,8 +50,7 @@ DType dtype_of_hugging_face_weights(const ModelFolder& folder);
 ModelConfig read_hugging_face_model_config(const ModelFolder& folder, double dropout,
                                            const ModelRegistry& registry = model_families());
 
-/// Reads all weights from a folder's model.safetensors or else the shards in
-/// model.safetensors.index.json; names may omit the family's prefix. Ignores masks; an
+/// Reads all weights of a folder; names may omit the family's prefix. Ignores masks; an
 /// "lm_head.weight" must equal a tied token table. Throws MissingInput, or DataError, naming
 /// missing or unknown tensors and wrong shapes; the model may then contain some of the weights. The
 /// caller must refresh compute copies.
@@ -64,13 +63,11 @@ inline void read_hugging_face_weights(const ModelFolder& folder, LanguageModel& 
   read_hugging_face_weights(folder, model, model.config(), stream, registry);
 }
 
-/// Receives one weight.
 using WeightCallback = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
 /// Source of the token table and the head: the folder, or an adapter that replaces both later.
 /// Until an adapter replaces them, they are zeros with the model's number of rows.
 enum class TokenTables { kRead, kReplaced };
-/// Reads one weight after another and passes it to `take`, so that the model's own weights need no
-/// memory.
+/// Reads weights one by one and passes them to `take`, so that the model's own need no memory.
 void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const WeightCallback& take,
                                const ModelRegistry& registry = model_families(),

@@ -14,16 +14,14 @@ namespace hybrid_trainer {
 /// rows, columns/32), u8, in place of the tensor X. They are not transposed, even if X is.
 inline constexpr const char* kMicroScalingForm = "mxfp4";
 
-/// Reads `part` of X, with its rows in the file's order. Throws DataError for other shapes, and for
-/// exponents that would give infinite numbers.
+/// Reads `part` of X in the file's row order. Throws DataError for other shapes or infinities.
 kernels::MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weights,
                                                 const std::string& name, const FileTensor& part,
                                                 std::int64_t columns, const Stream& home);
 
 /// Matrices in bitsandbytes' format in safetensors files. Formats have the names of lora.base.
 
-/// Returns the names of the additional tensors that the folder must have for the matrix `name`,
-/// X.weight, if it is quantized; else none.
+/// Returns the names of additional tensors that the matrix X.weight, `name`, has if quantized.
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form);
 

@@ -27,7 +27,6 @@ namespace {
 /// the last one, (width, inner).
 enum class ExpertPart { kGate, kUp, kDown };
 
-/// A matrix of one expert.
 struct ExpertMatrix {
   std::int64_t layer = 0, expert = 0;
   ExpertPart part = ExpertPart::kGate;
@@ -100,8 +99,7 @@ void add_noise(const Tensor& matrix, const ExpertMatrix& which, const Upcycling&
   });
 }
 
-/// Returns whether to redraw each inner column. The choice is the same for all matrices of an
-/// expert.
+/// Returns whether to redraw each inner column, equally for all matrices of an expert.
 std::vector<bool> reinitialized_columns(const ExpertMatrix& which, const Upcycling& requested,
                                         std::int64_t intermediate_size) {
   const RandomKey key = key_of(requested, which, RandomStream::kColumns);
@@ -113,8 +111,7 @@ std::vector<bool> reinitialized_columns(const ExpertMatrix& which, const Upcycli
   return drawn;
 }
 
-/// Drop-upcycling (Nakamura et al. 2025): redraws columns from a normal distribution with the
-/// matrix's mean and standard deviation.
+/// Drop-upcycling (Nakamura et al. 2025): redraws columns, normally distributed like the matrix.
 void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& requested) {
   const bool by_rows = which.part != ExpertPart::kDown;
   const std::int64_t columns = matrix.size(1);
@@ -141,8 +138,7 @@ Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
   return matrix;
 }
 
-/// Returns a new router, (experts, width). The shards of a copy have equal rows, so their logits
-/// tie and they are chosen together.
+/// Returns a new router, (experts, width), with equal rows for a copy's shards, which then tie.
 Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& requested) {
   const Tensor router = host_tensor({requested.experts, width});
   for (std::int64_t i = 0; i < router.elements(); ++i) {
@@ -247,7 +243,6 @@ ModelConfig mixture_config(const ModelConfig& dense, const MixtureFormat& mixtur
   return resolved_model_config(model, registry);
 }
 
-/// The folder of a dense model.
 struct DenseFolder {
   ModelFolder folder;
   ModelConfig model;

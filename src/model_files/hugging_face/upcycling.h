@@ -9,8 +9,7 @@ namespace hybrid_trainer {
 /// Settings for converting a dense model to a mixture of experts.
 struct Upcycling {
   std::int64_t experts = 8, chosen = 2;
-  /// Number of experts that each copy of a feed-forward branch is split into along its inner width.
-  /// Must divide experts and chosen.
+  /// Number of experts that each feed-forward copy is split into. Must divide experts and chosen.
   std::int64_t shards = 1;
   double redraw = 0;  // share of each expert's inner columns that is redrawn
   double noise = 0;   // standard deviation of added noise, relative to the matrix's

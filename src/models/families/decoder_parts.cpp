@@ -37,8 +37,7 @@ Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
   return attention;
 }
 
-/// Divides the losses' factors by the number of layers with experts, so that the losses are means
-/// over these.
+/// Divides the losses' factors by the number of layers with experts, to give means over these.
 RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
   const ExpertConfig& experts = config.experts;
   std::int64_t layers = 0;

@@ -37,8 +37,7 @@ ModelFamily series_family();
 ModelFamily vit_family();
 ModelFamily bart_family();
 
-/// Returns a network's config with this number of blocks in its one stack, for
-/// ModelFamily::with_depth.
+/// Returns a network's config with this many blocks in its one stack (ModelFamily::with_depth).
 ModelConfig with_layers(ModelConfig config, std::int64_t layers);
 
 }  // namespace hybrid_trainer

@@ -236,8 +236,7 @@ void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& 
                             " tokens has at most that rank"));
 }
 
-/// Adds a problem if tables by position would be too long, as with a context chosen for
-/// constant-size states.
+/// Adds a problem if tables by position are too long, as for a constant-size state's context.
 void collect_table_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   constexpr std::int64_t kMaxRows = 1 << 16;
   if (config.context <= kMaxRows || config.mixers.find('p') == std::string::npos) return;
@@ -269,8 +268,7 @@ void collect_attention_problems(const ModelConfig& config, std::vector<std::stri
   }
 }
 
-/// Adds a problem for partial rotation in families whose folders only describe whether heads
-/// rotate.
+/// Adds a problem for partial rotation in families whose folders only say whether heads rotate.
 void collect_rotation_problems(const HybridDecoder& kind, const ModelConfig& config,
                                std::vector<std::string>& problems) {
   if (!kind.rotates_all_or_none || config.rotary_share == 0 || config.rotary_share == 1) return;

@@ -182,8 +182,7 @@ void read_labels(ConfigReader& reader, ModelConfig& model) {
 }
 
 /// Reads image_size and patch_size, each a number or two equal ones, and the classes from id2label.
-/// If that is missing, the classes are LABEL_0 and so on, num_labels of them, or two without
-/// num_labels, as in transformers.
+/// Without it, there are num_labels (or two) classes LABEL_0, …, as in transformers.
 void read_pictures(ConfigReader& reader, ModelConfig& model) {
   read_side(reader, model.vision.image_size, "image_size", kImageSize);
   read_side(reader, model.vision.patch_size, "patch_size", kPatchSize);

@@ -7,8 +7,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Whisper's audio encoder: stem, residual blocks, norm. Batches have "features", (B, 2·context,
-/// bands) f32.
+/// Whisper's audio encoder: stem, blocks, norm. Batches have "features", (B, 2·context, bands) f32.
 class SpeechEncoder final : public SourceEncoder {
  public:
   SpeechEncoder(const Spec& spec, const Stream& stream)

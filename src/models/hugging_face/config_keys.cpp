@@ -33,8 +33,7 @@ double rounded_to_digits(double value, int digits) {
 double of_reciprocal_root(double there) { return rounded_to_digits(1 / (there * there), 14); }
 double of_reciprocal(double there) { return 1 / there; }
 
-/// Returns `there`, the number in the file, rounded to the fewest digits from which of() still
-/// gives the member's value.
+/// Returns the file's number `there`, rounded to the fewest digits that still give the member.
 double round_to_few_digits(double there, double value, double (*of)(double there)) {
   for (const int digits : {13, 15}) {
     const double few = rounded_to_digits(there, digits);

@@ -46,8 +46,7 @@ class ConfigReader {
   /// Returns the object under the key, or nullptr; reports a problem for other types except null.
   const boost::json::object* find_object(const std::string& key);
   void know(const std::string& key) { known_.insert(key); }
-  /// Adds each key that was not requested to the problems if it affects results, otherwise to the
-  /// unknown keys.
+  /// Adds each unrequested key to the problems if it affects results, else to the unknown keys.
   void sort_unread(ForeignFile file = ForeignFile::kConfig);
   void refuse(const std::string& key, const boost::json::value& value, const std::string& wanted);
   void problem(const std::string& text) { problems_ += "\n" + text; }

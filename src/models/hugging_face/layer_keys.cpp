@@ -50,8 +50,7 @@ std::string letters_of_interval(ConfigReader& reader, std::int64_t layers, char 
   return letters;
 }
 
-/// Reads the head size. Adds a problem if heads · head size differs from the inner width, which is
-/// expand · width.
+/// Reads the head size. Adds a problem if heads · head size is not the inner width, expand · width.
 void read_head_size(ConfigReader& reader, ModelConfig& model, const MambaKeys& keys) {
   std::int64_t expand = 2;
   reader.read(expand, keys.expand, 2);

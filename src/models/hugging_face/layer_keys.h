@@ -6,8 +6,7 @@ namespace hybrid_trainer {
 
 /// Groups of keys of config.json that families share, called after ConfigKeys::fit.
 
-/// Rotary embedding: writes transformers 4's rope_theta and rope_scaling, which version 5 also
-/// reads; reads version 5's rope_parameters too.
+/// Rotary embedding: writes transformers 4's rope_theta and rope_scaling; also reads version 5's.
 struct RotaryKeys {
   double theta = 1e4;  // if rope_theta is missing
   /// ModelConfig::window_rope_theta; version 5: by layer type (Gemma 3)
@@ -51,8 +50,7 @@ struct MambaKeys {
 };
 void mamba_keys(ConfigKeys& keys, ModelConfig& model, const MambaKeys& mamba);
 
-/// A mixture of experts; empty keys are unsupported. Writing throws DataError if there is no key
-/// for the model's experts.
+/// A mixture of experts. Empty keys are unsupported: writing such a model throws DataError.
 struct ExpertKeys {
   std::string count{};  // alternatives separated by '|', the first is written
   std::string intermediate_size{}, shared_width{};

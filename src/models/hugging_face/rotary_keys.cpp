@@ -22,8 +22,7 @@ void read_share(ConfigReader& reader, double* share, double missing) {
   for (const char* key : {"mrope_section", "mrope_interleaved"}) reader.know(key);
 }
 
-/// Reads rope_scaling or rope_parameters: the settings of one table, and the share of a head's
-/// channels that rotate, unless all do.
+/// Reads rope_scaling or rope_parameters: one table's settings, and the share of rotating channels.
 void read_rope(ConfigReader& reader, const json::object& object, const std::string& name,
                double& theta, RotaryScaling& scaling, std::int64_t context,
                double* share = nullptr) {

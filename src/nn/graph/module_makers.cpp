@@ -17,8 +17,7 @@ struct Ranks {
 constexpr Ranks kPlaces{3, 5, "one to three dimensions of space and channels"},
     kTokens{3, 3, "tokens and channels"};
 
-/// Returns a maker that calls make(name, input, stream) and throws ShapeMismatch for an unsupported
-/// input.
+/// Returns make(name, input, stream) as a maker that throws ShapeMismatch for unsupported inputs.
 template <class Make>
 ModuleMaker reading(const Ranks& ranks, Make make) {
   return [ranks, make = std::move(make)](const ModuleName& name, const Shape& input,

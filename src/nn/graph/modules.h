@@ -71,8 +71,7 @@ class ModuleSequence final : public Module {
 /// Returns whether the module reads i32 tokens, as a table does, and not activations.
 bool reads_tokens(const Module& module);
 
-/// Returns the FLOPs for one example with result `output`: two per matrix weight and position for
-/// each product.
+/// Returns the FLOPs per example with result `output`: two per weight and position per product.
 TokenFlops flops_of(Module& module, const Shape& output, bool requires_gradient);
 
 /// Reshapes each example. Has no parameters.

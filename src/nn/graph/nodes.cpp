@@ -39,7 +39,6 @@ Shape output_shape(const ModuleMaker& make, const ModuleName& name, const Shape&
 
 namespace {
 
-/// A part that consists of one module.
 class ModulePart final : public Part {
  public:
   explicit ModulePart(std::unique_ptr<Module> module) : module_(std::move(module)) {}

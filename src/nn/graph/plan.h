@@ -12,8 +12,7 @@ namespace hybrid_trainer::graph {
 class PartShares {
  public:
   /// Adds an entry. `kept`: numbers that it saves for backward; `least`: numbers that it saves if
-  /// it is recomputed; `divides`: whether it can be recomputed partially. Zeros for entries other
-  /// than parts.
+  /// it is recomputed; `divides`: whether it can be recomputed partially. Zeros except for parts.
   void add(double kept, double least, bool divides) { parts_.push_back({kept, least, divides}); }
   /// Makes these parts a group with this share.
   void set_group(const std::vector<std::size_t>& parts, double share) {
@@ -61,13 +60,11 @@ class Plan {
   const std::vector<Entry>& entries() const { return entries_; }
   /// Throws ConfigError, suggesting the nearest name, if the part is unknown.
   std::size_t part_of(const std::string& name) const;
-  /// Returns for each entry whether the gradient of its result is needed, to train the entry or an
-  /// earlier one.
+  /// Returns for each entry whether its result's gradient is needed, to train it or an earlier one.
   std::vector<bool> trained() const;
   /// Returns for each entry whether `last` is the entry or depends on it.
   std::vector<bool> leading_to(std::size_t last) const;
-  /// Returns for each entry the share that backward recomputes; `share` is used for parts without a
-  /// separate setting.
+  /// Returns the share of each entry that backward recomputes; `share` without a separate setting.
   std::vector<double> recomputed(double share) const { return shares_.of_parts(share); }
   void set_parts(const std::vector<PartSettings>& settings);
   /// Returns the shapes that an entry reads, for one example.

@@ -240,8 +240,7 @@ std::unique_ptr<BranchState> SemiseparableMixer::make_state(DecodeCapacity room,
       Shape{room.texts, scan_.heads, scan_.head_size, scan_.state_size}, dtype, stream);
 }
 
-/// Initializes tables by position such that u·v has the standard deviation 1/√rank, since products
-/// of two small numbers learn slowly.
+/// Initializes tables so that u·v has standard deviation 1/√rank: smaller products learn slowly.
 void SemiseparableMixer::initialize(const InitialDeviations& deviations, std::uint64_t seed,
                                     const Stream& stream) {
   TwoProductBranch::initialize(deviations, seed, stream);

@@ -18,8 +18,7 @@ struct HttpRequest {
 /// Parses a request line's target, such as "/run/a%20b/?from=3".
 HttpRequest request_of(std::string_view target, std::string_view last_event);
 
-/// Returns whether a request's Host header names this machine. Protects against DNS rebinding: a
-/// page from another host name that resolves to this machine sends that name.
+/// Returns whether a request's Host header names this machine, which prevents DNS rebinding.
 bool is_local(std::string_view host);
 
 /// Data that are sent to a client in parts while the client listens.

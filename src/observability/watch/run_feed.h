@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns HTML of a run's current state: progress, time left, phase, memory and budget, last
-/// decision, warnings.
+/// Returns HTML of a run's state: progress, time left, phase, memory, budget, decision, warnings.
 std::string live_html(const WatchedRun& run);
 
 /// Returns HTML rows of a table of runs: sparkline, phase, step, loss, with links to their pages.
@@ -28,11 +27,10 @@ struct FeedPosition {
 };
 
 /// Provides a run as server-sent events, for any number of viewers. Each step is a message; its id
-/// is the step and its data is the line of metrics.jsonl. An event `reset` contains all curves so
-/// far. Viewers receive it if they cannot continue, for example because the run rolled back. An
-/// event `parts` contains HTML, keyed by the ids of the page's elements. When the curves have
-/// become so long that adjacent points are merged, all viewers receive the remaining steps and then
-/// a `reset`.
+/// is the step and its data the line of metrics.jsonl. An event `reset` contains all curves so far.
+/// Viewers receive it if they cannot continue, for example after a roll back. An event `parts`
+/// contains HTML, keyed by the ids of the page's elements. When the curves have become so long that
+/// adjacent points are merged, all viewers receive the remaining steps and then a `reset`.
 class RunFeed {
  public:
   /// Maximum missed steps that a viewer still receives one by one.
@@ -44,8 +42,7 @@ class RunFeed {
   const WatchedRun& run() const { return run_; }
   /// Returns the whole page in its current state. Its script receives the events that follow.
   std::string page() const;
-  /// Returns the position of a viewer that has the steps up to `after` of the records of this
-  /// generation.
+  /// Returns the position of a viewer with steps up to `after` of the records of this generation.
   FeedPosition position_after(const std::string& generation, std::int64_t after) const;
   /// Returns all events that the viewer has not received, or "".
   std::string updates(FeedPosition& place) const;

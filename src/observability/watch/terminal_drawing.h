@@ -47,9 +47,8 @@ class BraillePlot {
  public:
   /// Makes an empty plot. Sizes are in characters.
   BraillePlot(std::size_t columns, std::size_t rows);
-  /// Draws a curve with one value for each of the 2 · `columns` columns of dots. `low` is at the
-  /// bottom and `high` at the top; values outside are drawn at the edge. The curve continues across
-  /// absent values.
+  /// Draws a curve of 2 · `columns` values, one per column of dots. `low` is at the bottom and
+  /// `high` at the top; values outside are at the edge. The curve continues across absent values.
   void draw(const std::vector<std::optional<double>>& values, double low, double high);
   /// Draws a mark over the dots, at a column of characters.
   void mark(std::size_t column, double value, double low, double high);

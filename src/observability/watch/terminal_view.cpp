@@ -60,8 +60,7 @@ std::string list_of(const WatchedFolder& folder, const WindowStyle& window) {
   return text;
 }
 
-/// Makes the terminal show an alternate screen and deliver each key immediately, during the
-/// object's lifetime.
+/// Makes the terminal show an alternate screen and deliver keys immediately, during its lifetime.
 class TerminalScreen {
  public:
   TerminalScreen() {

@@ -14,7 +14,6 @@ struct WindowStyle {
   static WindowStyle of(int descriptor);
 };
 
-/// Refreshes a folder and all of its runs.
 void refresh_all(WatchedFolder& folder);
 /// Returns the frame of a run, or the list of a folder's runs.
 std::string view_of(const WatchedFolder& folder, const WindowStyle& window);

@@ -50,8 +50,7 @@ class Metric {
 
 std::string label(const char* name, const char* value) { return concat(name, "=\"", value, "\""); }
 
-/// Returns the values of all runs' last steps in the text format of Prometheus, version 0.0.4. Each
-/// value has a label `run`.
+/// Returns all runs' last values in Prometheus text format 0.0.4, each with a label `run`.
 std::string prometheus_text(const WatchedFolder& folder) {
   std::string out;
   const auto metric = [&](const char* name, const char* type, const char* help, const auto& fill) {

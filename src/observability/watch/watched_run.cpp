@@ -26,8 +26,7 @@ std::string content_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Returns whether a process of this machine has the lock of a run's folder. Does not lock it,
-/// which would disturb a starting trainer.
+/// Returns whether a process of this machine locks a run's folder; does not disturb a new trainer.
 bool is_locked(const std::string& lock) {
   struct stat found {};
   if (::stat(lock.c_str(), &found) != 0) return false;
@@ -42,8 +41,7 @@ bool is_locked(const std::string& lock) {
   return false;
 }
 
-/// Returns the command line of the process that has the lock; "" if the process has ended or runs
-/// on another machine.
+/// Returns the lock owner's command line; "" if it has ended or runs on another machine.
 std::string command_of_holder(const std::string& lock) {
   const std::string process = process_of_lock(lock);
   if (process.empty()) return "";
@@ -57,8 +55,7 @@ std::string command_of_holder(const std::string& lock) {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 24;  // limit of config.json and summary.json
 /// Seconds after its last change for which a run on another machine, whose lock is not visible
-/// here, counts as running. If the lock's file names a process of this machine, the wait is
-/// skipped.
+/// here, counts as running. Unused if the lock's file names a local process.
 constexpr double kStaleSeconds = 20;
 
 /// Reads a JSON object from a file; empty if the file is absent, damaged or being written.
@@ -107,8 +104,7 @@ std::string name_of_folder(const fs::path& path) {
   return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
 }
 
-/// Returns whether the folder contains a run, or a run that is starting, because a process of this
-/// machine has its lock.
+/// Returns whether the folder contains a run, or a starting one, which a local process locks.
 bool is_watchable(const RunPaths& run) {
   return run.contains_run() || (run.contains_start() && is_locked(run.lock()));
 }

@@ -10,8 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// The state of a run, read from the files in its folder. Reads only new data and writes nothing,
-/// so that trainers are not disturbed.
+/// A run's state, read from its files. Reads only new data and writes nothing.
 class WatchedRun {
  public:
   enum class Change { kNone, kState, kMore, kReset };
@@ -42,8 +41,7 @@ class WatchedRun {
   /// Estimates the remaining time from the mean of the last 300 steps, if the run is active.
   std::optional<double> seconds_left() const;
   double tokens_per_second() const;  // from the mean of the same steps
-  /// Returns the JSON object in summary.json or, until the file exists, the summary of the records
-  /// so far.
+  /// Returns summary.json's object or, until it exists, the summary of the records so far.
   std::string summary_json() const;
 
  private:
@@ -74,8 +72,7 @@ class WatchedRun {
   std::int64_t averaged_steps_ = 0;  // steps in these means
 };
 
-/// A run's folder, or a folder in which runs are up to three levels deep, for example one made by
-/// `hybrid compare`.
+/// A run's folder, or a folder with runs up to three levels deep, as made by `hybrid compare`.
 class WatchedFolder {
  public:
   /// Throws MissingInput if the path contains no run.

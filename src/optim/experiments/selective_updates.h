@@ -26,14 +26,12 @@ class SelectedColumns {
                const Stream& stream) const;
   /// Copies columns, values and state of a weight from `from`, which may be on another device.
   void copy_from(const SelectedColumns& from, std::size_t index, const Stream& stream) const;
-  /// Makes update number `step` of these columns of weight `index`. `gradient`: of the whole
-  /// weight.
+  /// Makes update number `step` of columns of weight `index`. `gradient`: of the whole weight.
   void update(std::size_t index, const Tensor& gradient, std::int64_t step, float learning_rate,
               float gradient_scale, const Stream& stream);
   /// Writes these columns to `weight` (f32 or bf16).
   void write_to(std::size_t index, const Tensor& weight, const Stream& stream) const;
-  /// Calls visit(name of the part, tensor) for the columns' indices (undefined for a whole weight),
-  /// their values and their state.
+  /// Calls visit(name, tensor) for column indices (undefined for whole weights), values and state.
   template <class Visitor>
   void visit_tensors(std::size_t index, const Visitor& visit) const {
     const Part& part = parts_[index];

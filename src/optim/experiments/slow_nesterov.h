@@ -10,10 +10,9 @@ namespace hybrid_trainer {
 /// path's changes with a time constant of `slow_momentum_steps` updates. Live weights are w = x +
 /// b·u and gradients are computed there. The wrapped optimizer's update Δ at w moves the path:
 ///   x' = w + Δ;  u' = (1 − 1/steps)·u + (x' − x)/steps;  w' = x' + b'·u'
-/// The share b' is set before each update; if it is 0, the live weights are on the path. State: one
-/// f32 tensor per parameter, "….slow"; x is never stored. The mean is not updated while b and b'
-/// are 0. It restarts when b' rises again, because its content is outdated. Source: EMA-Nesterov,
-/// arXiv 2605.25395.
+/// The share b' is set before each update; at 0, live weights are on the path. State: one f32
+/// tensor per parameter, "….slow"; x is not stored. The mean is not updated while b and b' are 0.
+/// It restarts when b' rises again, because it is outdated. Source: EMA-Nesterov, arXiv 2605.25395.
 class SlowNesterov final : public Optimizer {
  public:
   /// `parameters`: in the order of `other`. The state is in the pool of `home`. Throws OutOfMemory.
@@ -21,8 +20,7 @@ class SlowNesterov final : public Optimizer {
                const OptimizerConfig& config, const Stream& home);
 
   /// Sets b' to slow_momentum at the highest learning rate, to less in proportion at lower rates,
-  /// and to 0 in the last third of the run, because extrapolation only adds noise while the rate
-  /// falls.
+  /// and to 0 in the last third of the run, because extrapolation then only adds noise.
   void set_progress(const RunProgress& progress) override;
   /// Sets b' of the next updates.
   void set_next_share(double share) { next_share_ = static_cast<float>(share); }

@@ -61,8 +61,7 @@ std::vector<std::string_view> timestamps_in(std::string_view text) {
   return found;
 }
 
-/// Returns whether a text has timestamps. Throws DataError if they are not in a form that the model
-/// can generate.
+/// Returns whether a text has timestamps. Throws DataError if the model cannot generate them.
 bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const SpeechTokens& tokens) {
   const std::vector<std::string_view> times = timestamps_in(text);
   std::int32_t last = tokens.first_time();
@@ -108,8 +107,7 @@ void append_text(const std::string& given, const SpeechPrompt& prompt, ControlTe
 
 constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
 
-/// Writes the features of the row's clip to `to`. Throws DataError with the row and a remedy if the
-/// clip cannot be read.
+/// Writes the features of a row's clip to `to`. Throws DataError, with row and remedy, if it fails.
 void write_features(ClipFeatures& features, const ExampleRow& row, float* to) {
   const auto refuse = [&](const Error& error) {
     throw DataError(concat("the clip of row ", row.line, " became unreadable during the run: ",

@@ -31,8 +31,7 @@ class ClipFeatures {
   std::int64_t bands() const { return log_mel_.mels(); }
   std::int64_t frames() const { return frames_; }  // frames in one window of the encoder
 
-  /// Computes the features of a whole clip. Pads a clip that is shorter than one window of the
-  /// encoder to one window. Throws as read_wav.
+  /// Computes a whole clip's features, padded to at least one encoder window. Throws as read_wav.
   EncodedClip of(const FilePart& clip);
   /// Writes the features of a clip that fits into one window to `to` (frames, bands).
   void write(const FilePart& clip, float* to);
@@ -58,9 +57,8 @@ ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
 ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleFormat& format,
                                double longest_seconds, const SpeechTokens& tokens);
 
-/// Rows with clips, one per sequence. Batches have "features" (B, frames, bands) f32 in addition to
-/// the tokens. In training, the features may be masked at random positions that change in each
-/// epoch.
+/// Rows with clips, one per sequence. Batches have "features" (B, frames, bands) f32 and tokens. In
+/// training, the features may be masked at random positions that change in each epoch.
 class ClipExamples final : public Dataset {
  public:
   struct Settings {

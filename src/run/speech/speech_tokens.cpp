@@ -15,8 +15,7 @@ namespace {
 
 constexpr std::int32_t kMaxTimes = 1501;  // 0.00 to 30.00 s
 
-/// Language codes and names, including alternative names, as in the Whisper tokenizer of
-/// transformers.
+/// Language codes and names, also alternative ones, as in transformers' Whisper tokenizer.
 constexpr const char* kLanguageNames =
     "en english zh chinese de german es spanish ru russian ko korean fr french ja japanese pt "
     "portuguese tr turkish pl polish ca catalan nl dutch ar arabic sv swedish it italian id "
@@ -93,9 +92,8 @@ bool is_timestamp(std::string_view token) {
          token.find_first_not_of("0123456789.", 2) == token.size() - 2;
 }
 
-/// Finds the last timestamp and the added words. The timestamps are in the tokenizer or follow its
-/// last token. Added words are the tokens from `end` on that are neither timestamps nor special
-/// tokens.
+/// Finds the last timestamp and the added words. Timestamps are in the tokenizer or follow its last
+/// token. Added words are tokens from `end` on that are neither timestamps nor special tokens.
 void read_times_and_words(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   const auto count = static_cast<std::int32_t>(tokenizer.vocabulary_size());
   tokens.times_end = tokens.first_time();

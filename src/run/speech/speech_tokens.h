@@ -39,9 +39,8 @@ struct SpeechTokens {
   std::int32_t language(const std::string& language) const;
   /// Returns the code of a language token, or "" for another token.
   std::string code_of(std::int32_t id) const;
-  /// Completes `asked` from the folder's keys, with the language as a code. Without a language, the
-  /// model detects it. Throws UsageError if a monolingual model is asked for another language or to
-  /// translate.
+  /// Completes `asked` from the folder's keys, with a language code. Without one, the model detects
+  /// it. Throws UsageError if a monolingual model is asked for another language or to translate.
   SpeechPrompt completed(SpeechPrompt asked) const;
   /// Returns the initial tokens of a text: start, language and task for a multilingual model, and
   /// no_timestamps unless `asked` enables timestamps.

@@ -9,10 +9,9 @@
 namespace hybrid_trainer {
 
 /// Applies Whisper's rules for timestamps by setting the scores of invalid tokens to −∞. A text
-/// begins with a timestamp. Later timestamps come in pairs, except the last. No timestamp is less
-/// than an earlier one. If all timestamps together are likelier than any text token, the next token
-/// must be a timestamp. `scores`: scores of the next token, for the whole vocabulary. `written`:
-/// the tokens so far without the prompt.
+/// begins with a timestamp. Later timestamps come in pairs, except the last. They never decrease.
+/// If all timestamps together are likelier than any text token, the next token must be a timestamp.
+/// `scores`: of the next token, for the whole vocabulary. `written`: tokens so far without prompt.
 void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t> written,
                            const SpeechTokens& tokens);
 
@@ -37,8 +36,7 @@ struct Transcript {
 
 /// Transcribes a clip with a Whisper model, greedily or by beam search. A clip longer than the
 /// model's window is processed in windows, each of which begins at the last timestamp of the
-/// previous one; timestamps are then enabled. Source: Radford et al. 2022, section 3.8 and
-/// appendix.
+/// previous one; this enables timestamps. Source: Radford et al. 2022, section 3.8 and appendix.
 Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
                       const EncodedClip& clip, const TranscriptionSettings& settings,
                       const Stream& stream);

@@ -39,8 +39,7 @@ boost::json::array profile_json(const BenchmarkResult& result) {
   return rows;
 }
 
-/// Prints the milliseconds of a step by kernel and by part of the step. The last line is the time
-/// outside of kernels.
+/// Prints a step's milliseconds by kernel and by part; the last line is the time outside kernels.
 void print_profile(const BenchmarkResult& result) {
   const double per_step = 1e3 / result.profiled_steps, step = per_step * result.profiled_seconds;
   std::printf("\n%-14s%10s%10s%10s%10s%8s%8s\n", "ms a step", "forward", "backward", "update",

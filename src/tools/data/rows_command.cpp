@@ -16,8 +16,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Reads the configuration of a run or of a folder with config.json. Without either, returns the
-/// default configuration.
+/// Reads the configuration of a run or a folder with config.json, or else returns the default.
 HybridTrainerConfig config_of(const RowsRequest& requested, const ConfigArguments& source) {
   HybridTrainerConfig config;
   if (requested.is_of_run()) {

@@ -65,8 +65,7 @@ void print_written(const Prompts& prompts, std::size_t i, const GeneratedText& w
   print_now(json_line(line) + "\n");
 }
 
-/// Continues the prompts one by one. Each reuses the cache of the prefix that it shares with the
-/// previous prompt.
+/// Continues the prompts one by one, reusing the cache of the prefix shared with the previous one.
 void continue_one_by_one(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                          const Prompts& prompts, const Stream& stream) {
   CachedDecoder decoder(model.run.model(), model.dtype, stream);
@@ -82,8 +81,7 @@ void continue_one_by_one(const PromptFile& file, const WritingModel& model, Draf
   }
 }
 
-/// Suggests --batch 1 if it may be faster: the common prefix of all prompts is more than half of
-/// their tokens and longer than the generated text.
+/// Suggests --batch 1 if most tokens are a common prefix that is longer than the generated text.
 void report_common_prefix(const Prompts& prompts, std::int64_t made) {
   std::span<const std::int32_t> common = prompts.tokens.front();
   std::int64_t all = 0;

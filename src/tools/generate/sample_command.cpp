@@ -257,8 +257,7 @@ void take_options(SampleOptions& options) {
   take(settings.sampling.repetition_penalty, options.repetition_penalty);
 }
 
-/// Returns the settings that are not defaults and were not set by an option, as text: "temperature
-/// 0.6, top-p 0.9".
+/// Returns the non-default settings that no option set, as text: "temperature 0.6, top-p 0.9".
 std::string unusual(const SamplingSettings& settings, const SampleOptions& options) {
   const SamplingSettings usual;
   std::vector<std::string> texts;

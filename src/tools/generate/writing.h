@@ -56,16 +56,14 @@ struct PromptFile {
   std::string path;
   ControlText control = ControlText::kAsTokens;
   GenerationSettings generation{};
-  /// Number of texts generated at a time. With 1, each prompt reuses the cached prefix of the
-  /// previous one.
+  /// Number of texts generated at a time. With 1, prompts reuse the previous one's cached prefix.
   std::int64_t batch = 1;
 };
 
 /// Returns the lines of a prompt file. Throws MissingInput, or DataError if the file has no lines.
 std::vector<std::string> prompt_lines(const std::string& file);
 
-/// Checks all prompts, then prints a JSON object for each, in order. `draft` may be null. Throws
-/// DataError if a prompt is refused.
+/// Checks all prompts, then prints a JSON object for each. `draft` may be null. Throws DataError.
 void continue_prompts(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                       const Stream& stream);
 
@@ -85,8 +83,7 @@ struct SourceSampling {
   bool json = false;
 };
 
-/// Prints the output for each source. Throws DataError if a source is longer than the encoder's
-/// context and may not be truncated.
+/// Prints the output for each source. Throws DataError if one is too long and not to be truncated.
 void write_of_sources(const WritingModel& model, const SourceSampling& requested,
                       const Stream& stream);
 

@@ -12,7 +12,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A configuration key for --set.
 struct ConfigKey {
   std::string path;                  // "phases.method"
   std::vector<std::string> choices;  // for its value; empty: any value

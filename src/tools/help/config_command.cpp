@@ -48,8 +48,7 @@ std::vector<Row> rows_of(Question question, const FieldNode& tree) {
   return rows;
 }
 
-/// Returns the keys that most users need, grouped by question. Each line has a key, its value in
-/// the config and the first sentence of its help.
+/// Returns the most needed keys by question, a line each: key, value and first sentence of help.
 std::string essential_text(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text;

@@ -137,8 +137,7 @@ boost::json::object as_json(const CudaDiagnosis& found) {
           {"libraries", libraries}};
 }
 
-/// Measures the link between ranks that a launcher started; rank 0 prints the result. Returns the
-/// exit code. Throws as start_launched_rank.
+/// Measures the link between a launcher's ranks; rank 0 prints it. Throws as start_launched_rank.
 int diagnose_ranks(const LaunchedRank& launched, bool json) {
   JobSecret secret(launched.rank,
                    secret_of_launcher([](const char* name) { return std::getenv(name); }), {});

@@ -210,10 +210,9 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
             << "\n";
 }
 
-/// Prints how often the model gives the highest likelihood to the right choice of a question, and
-/// also for the model to compare with, if any. The likelihood is measured by the sum of a choice's
-/// log-probabilities, and by this sum per byte of text. Throws as WritingModel and
-/// read_choice_questions.
+/// Prints how often the model, and the one to compare with if any, finds the right choice of a
+/// question likeliest. The likelihood is measured by the sum of a choice's log-probabilities, and
+/// by this sum per byte of text. Throws as WritingModel and read_choice_questions.
 void evaluate_choices(const EvalOptions& requested, const Stream& stream) {
   const ModelAnswers model =
       answers_of(requested, requested.model, run_weights(requested.weights), stream);

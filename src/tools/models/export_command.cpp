@@ -172,8 +172,7 @@ TrainedRun open_for_merge(const ExportOptions& requested, const Stream& stream) 
                           run_weights(requested.weights), "fp32");
 }
 
-/// Returns "22 tensors in q8_0, 13 tensors in f32". If some types differ from the requested one,
-/// adds the reason.
+/// Returns "22 tensors in q8_0, 13 tensors in f32", and why types differ from the requested one.
 std::string output_types_text(const GgufExport& written) {
   std::string text;
   for (const auto& [type, count] : written.types)

@@ -331,8 +331,7 @@ json::object inspect_checkpoint(const fs::path& path) {
           {"files", std::move(files)}};
 }
 
-/// Lists a folder's checkpoints by step, from their manifests. A damaged checkpoint has null
-/// values.
+/// Lists a folder's checkpoints by step, from manifests; damaged ones have null values.
 json::array checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code absent;
@@ -487,8 +486,7 @@ Inspection inspect_digest(const fs::path& path) {
   return {pretty_json(found), std::move(text)};
 }
 
-/// Returns the paths of the run in a folder. Throws MissingInput, or DataError if the folder is not
-/// a run.
+/// Returns a folder's run paths. Throws MissingInput, or DataError if the folder is not a run.
 static RunPaths run_at(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   RunPaths run{path.string()};

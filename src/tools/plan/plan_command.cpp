@@ -62,8 +62,7 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
 
 constexpr std::int64_t kMaxRanks = 64;  // limited because each rank is simulated
 
-/// Returns whether `hybrid finetune` is the only command that trains the model, because it takes
-/// more than text.
+/// Returns whether only `hybrid finetune` trains the model, because it takes more than text.
 bool only_supports_fine_tuning(const ModelFolder& folder) {
   const ModelConfig model = read_hugging_face_model_config(folder, 0);
   return find_family(model.family).purpose.task.empty() || model.encoder.layers > 0;
@@ -129,17 +128,15 @@ PlannedDevice planned_device(const PlanRequest& requested, HybridTrainerConfig& 
           false};
 }
 
-/// Returns CUDA's share of the device memory. The free memory of a local device already excludes
-/// CUDA's context.
+/// Returns CUDA's share of device memory. A local device's free memory excludes CUDA's context.
 std::optional<CudaShare> cuda_share(const PlanRequest& requested, const PlannedDevice& planned) {
   const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
   if (!is_cuda) return {};
   return CudaShare{kDeviceMargin, requested.device_budget.empty() ? 0 : kDeviceContext};
 }
 
-/// Returns the budgets of the run itself. The device budget is --device-budget, the size of the
-/// device memory, minus CUDA's share. Without a budget, it is the free memory of the local CUDA
-/// device minus that share.
+/// Returns the run's own budgets. The device budget is --device-budget, the device memory, or else
+/// the free memory of the local CUDA device, minus CUDA's share.
 MemoryBudgets budgets_of_run(const PlanRequest& requested, const PlannedDevice& planned,
                              MemoryBudgets budgets) {
   if (const auto cuda = cuda_share(requested, planned); cuda && !requested.device_budget.empty())

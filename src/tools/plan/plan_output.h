@@ -21,9 +21,8 @@ struct RankPlan {
   std::optional<CudaShare> cuda{};
 };
 
-/// Prints the memory of a rank of `hybrid COMMAND --ranks N` and the bytes that it sends. If a link
-/// is given, also prints the time per step over the link. Returns the exit code. Throws UsageError
-/// for an invalid link.
+/// Prints the memory of a rank of `hybrid COMMAND --ranks N` and the bytes that it sends. With a
+/// link, also prints the time per step over it. Throws UsageError for an invalid link.
 int plan_ranks(const RankPlan& requested, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget);
 

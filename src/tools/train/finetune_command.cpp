@@ -87,8 +87,7 @@ EpochLength fitted_length(const FineTuning& requested, std::int64_t rows, std::i
   return {rows, sequences, config.effective_batch()};
 }
 
-/// Sets the number of steps of a new run. If it chose the number of epochs for a small file, adds a
-/// note.
+/// Sets a new run's number of steps. Adds a note if it chose the epochs for a small file.
 void set_steps(const FineTuning& requested, const EpochLength& length,
                TrainingRunSettings& settings) {
   const std::int64_t epochs = length.epochs();
@@ -284,8 +283,7 @@ EpochLength rows_of_epoch(const FineTuning& requested, TrainingRunSettings& sett
   return {std::ssize(data.train), packed_sequences(data, files, config)};
 }
 
-/// Chooses sequence lengths, batch and number of steps from the examples, unless they are set.
-/// Stores the examples in `read`.
+/// Chooses lengths, batch and steps from the examples, unless set, and stores these in `read`.
 void choose_sizes(const FineTuning& requested, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
   const bool resumes = resumes_a_run(requested),

@@ -46,8 +46,7 @@ class SignalRecorder {
       sigaction(kStopSignals[i], &before_[i], nullptr);
   }
   SignalRecorder(const SignalRecorder&) = delete;
-  /// Returns a signal that arrived since the last call, or none. Ignores a signal within
-  /// kOneRequest of the previous one.
+  /// Returns a signal since the last call, if any. Ignores one within kOneRequest of the previous.
   std::optional<int> next() {
     const int signal = std::exchange(signal_to_pass_on, 0);
     if (signal == 0 || (last_ && Clock::now() - *last_ < kOneRequest)) return {};

@@ -28,8 +28,7 @@ bool may_be_one_model(const ModelFolder& a, const ModelFolder& b) {
   }
 }
 
-/// Throws UsageError if adapter settings in `source` differ from the folder's, except for the
-/// settings that the run may choose.
+/// Throws UsageError if adapter settings in `source` that the run may not choose differ.
 void check_same_adapters(const LoraConfig& requested, const LoraConfig& in_folder,
                          const std::string& folder, const std::string& command,
                          const ConfigArguments& source) {
@@ -46,8 +45,7 @@ void check_same_adapters(const LoraConfig& requested, const LoraConfig& in_folde
   }
 }
 
-/// Throws UsageError if the option names another folder than `before`, which is empty if the run
-/// started without one.
+/// Throws UsageError if the option names another folder than `before`, which may be "".
 void check_same_input(const TrainingOptions& given, const std::string& option,
                       const std::string& folder, const fs::path& before) {
   if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
@@ -67,8 +65,7 @@ void check_exists(const TrainingOptions& given, const char* option, const std::s
              given.command, " --resume --run ", shell_path(given.run), " ", option, " NEW_PATH"));
 }
 
-/// Loads the adapters of `model` from a PEFT folder, to continue from their values. The
-/// configuration determines how they are trained.
+/// Loads the adapters of `model` from a PEFT folder, trained as the configuration determines.
 void take_adapter(const TrainingOptions& requested, const ModelFolder& model,
                   TrainingRunSettings& settings) {
   const std::string &folder = requested.adapter, command = "hybrid " + requested.command;

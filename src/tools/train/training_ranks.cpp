@@ -30,8 +30,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Describes the checkpoint to resume from. Does not load checkpoints, because there may be no time
-/// for that.
+/// Describes the checkpoint to resume from, without loading it because time may be short.
 std::string resume_hint(const RunPaths& run) {
   try {
     if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
@@ -63,8 +62,7 @@ void record_rank_loss(const TrainingRunSettings& settings, const std::string& li
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
-/// Records why this rank gave up, before it ends the other ranks. Does nothing if the rank had not
-/// started in the run.
+/// Records why this rank gave up, before it ends the others, unless it had not started in the run.
 void record_failure(const TrainingRunSettings& settings, const std::string& reason) {
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
@@ -122,8 +120,7 @@ void check_backend_is(const std::string& name, const HybridTrainerConfig& config
                             "srun --mpi=pmix uses mpi")});
 }
 
-/// Returns the rank of this process, or none for rank 0. Errors in a launcher's variables are
-/// reported elsewhere.
+/// Returns this process's rank; none for rank 0. Launcher variables' errors are reported elsewhere.
 std::optional<std::string> later_rank() {
   std::string rank = "0";
   try {

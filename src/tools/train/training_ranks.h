@@ -41,9 +41,8 @@ class TrainingRanks {
   std::vector<std::string> own_command_;  // command of each rank that run() starts
 };
 
-/// Runs a command that trains over ranks. An error before the ranks connect usually stops all of
-/// them, but is reported only once: by rank 0. Another rank reports it, with its number, only if it
-/// is still running some seconds later.
+/// Runs a command that trains over ranks. An error before ranks connect usually stops all, but only
+/// rank 0 reports it. Another rank does, with its number, only if it still runs seconds later.
 int report_errors_once(const std::function<int()>& command);
 
 /// Returns whether to resume a run: if `asked`, or if the launcher has restarted the job. Rank 0

@@ -17,8 +17,7 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
                                            const ModelRegistry& registry = model_families(),
                                            const SimulatedRank& rank = {});
 
-/// Device memory of one part of a model during updates: the peak of each kind of memory. Peaks of
-/// different kinds may occur at different moments.
+/// Peak device memory of one part of a model during updates, by kind. Peaks may not coincide.
 struct PartMemory {
   std::string part;  // first word of its weights' names, such as "video"; "" for the rest
   std::array<std::size_t, kMemoryKinds> by_kind{};

@@ -17,9 +17,8 @@ namespace {
 using Simulate =
     std::function<MemoryNeed(const HybridTrainerConfig& config, SimulatedPhases phases)>;
 
-/// Returns the largest data.batch_size that fits the device's budget. `need`: memory need at the
-/// current batch size. Except for the rounding of blocks, bytes are linear in the number of
-/// examples.
+/// Returns the largest data.batch_size that fits the device's budget. `need`: need at the current
+/// batch size. Except for the rounding of blocks, bytes are linear in the number of examples.
 std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
                            const MemoryBudgets& budgets, const Simulate& simulate) {
   const auto fits = [&](std::int64_t size) {
@@ -44,15 +43,13 @@ std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
   return largest;
 }
 
-/// One setting that a plan may choose. Its values are ordered from the fastest to the one that
-/// takes the least memory.
+/// One setting that a plan may choose, with values from the fastest to the most memory-saving.
 struct Dimension {
   std::vector<std::string> values;
   std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
   /// Index of the config's own value, or of the next one that takes less memory.
   std::size_t first = 0;
-  /// Whether each value takes less device memory than the previous one, whatever the other settings
-  /// are.
+  /// Whether each value takes less device memory than the previous one, with any other settings.
   bool saves_always = true;
 };
 
@@ -60,8 +57,7 @@ std::size_t position_of(const std::vector<std::string>& values, const std::strin
   return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-/// Returns the setting that splits batches into more micro-batches, with the same examples per
-/// step.
+/// Returns the setting that splits the same examples per step into more micro-batches.
 Dimension micro_batches(const HybridTrainerConfig& config) {
   Dimension dimension{{}, [](HybridTrainerConfig& changed, const std::string& value) {
                         const std::int64_t factor = std::stoll(value);
@@ -236,8 +232,7 @@ class PlanTrials {
     return left;
   }
   void exclude(std::size_t tried) { is_excluded_[tried] = true; }
-  /// Excludes a choice that is too large for the device, and all choices that do not save more than
-  /// it.
+  /// Excludes a choice that is too large for the device, and all that do not save more than it.
   void exceeds_device(std::size_t tried) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
       if (saves_at_most(choices_[i], choices_[tried])) is_excluded_[i] = true;
@@ -451,8 +446,7 @@ bool has_no_settings(const PartConfig& part) {
   return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
 }
 
-/// Returns the config without recomputed parts, budgets, and other `memory` options that save
-/// memory.
+/// Returns the config without recomputed parts, budgets and other options that save memory.
 HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
   const std::string folder = config.memory.folder;
   config.memory = {};

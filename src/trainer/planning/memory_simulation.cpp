@@ -15,8 +15,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Bytes reserved in simulated pools: one slab that is larger than any device, so that the pool's
-/// extent is the size of the slab that the run needs.
+/// Slab size of simulated pools, above any device's, so that a pool's extent is the run's need.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
 /// Returns the longest prediction in steps.
@@ -26,8 +25,7 @@ std::int64_t longest_prediction(const HybridTrainerConfig& config) {
   return std::min(config.phases.max_predict_steps, config.training.steps - before - 1);
 }
 
-/// Reduces the phases to the fewest steps that have the same peaks, except for the batches of
-/// predictions.
+/// Reduces phases to the fewest steps with the same peaks, except for the batches of predictions.
 PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases phases) {
   PhaseConfig short_phases = config.phases;
   short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
@@ -87,7 +85,6 @@ void include_larger(PhaseMemory& taken, const PhaseMemory& other) {
   include_larger(taken.by_kind, other.by_kind);
 }
 
-/// Raises the peaks in `need` to those in `other` if these are larger.
 void include_larger(MemoryNeed& need, const MemoryNeed& other) {
   need.device_bytes = std::max(need.device_bytes, other.device_bytes);
   need.host_bytes = std::max(need.host_bytes, other.host_bytes);
@@ -135,8 +132,7 @@ class SimulatedRun {
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
-        // A second update reads tensors ahead in the order of the first one, including weights that
-        // the phase has rounded.
+        // A second update reads tensors, including rounded weights, ahead in the first one's order.
         const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file") ||
                            config_.distributed.zero == 3;
         const int updates = twice ? 2 : 1;
@@ -187,8 +183,7 @@ class SimulatedRun {
     scripted_.compute_with(config_.gradient_accumulation.micro_batches, config_.data.batch_size);
   }
 
-  /// Allocates the partial sums of micro-batches that are missing because fewer micro-batches are
-  /// simulated.
+  /// Allocates the partial sums that are missing because fewer micro-batches are simulated.
   void set_partial_sums(std::int64_t micro_batches) {
     if (stream_.device().type != DeviceType::kCpu || config_.memory.gradient_bits != 32) return;
     std::int64_t elements = 0;
@@ -208,8 +203,7 @@ class SimulatedRun {
     account(phase);
   }
 
-  /// Ends a step: counts its memory for its phase, and the memory of a phase transition for the
-  /// phase before.
+  /// Counts a step's memory for its phase, and the memory of a transition for the phase before.
   void account(Phase phase) {
     if (const auto border = trainable_.take_phase_entry_use()) add(*border, last_phase_);
     add(stream_.pool()->use(), phase);
@@ -255,9 +249,8 @@ class SimulatedRun {
     for (int i = 0; i < 2; ++i) account(step(machine).phase);
   }
 
-  /// Simulates the forward passes of the reference model over pairs of answers, one sequence at a
-  /// time, before the trainer allocates memory. Returns no memory if the objective needs no
-  /// reference model.
+  /// Simulates the reference model's forward passes over pairs of answers, one sequence at a time,
+  /// before the trainer allocates memory. Returns none if the objective needs no reference model.
   PhaseMemory reference_phase() {
     if (config_.objective != "dpo") return {};
     const PhasePrecision precision(config_.mixed_precision, config_.model.width, stream_.device());

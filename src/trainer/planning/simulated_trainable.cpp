@@ -30,8 +30,7 @@ class SimulatedTrainable::Kept final : public Rollback {
     others_.clear();
     kept_ = 0;
   }
-  /// Keeps the batch of this step, and copies of it in place of the batches of steps that are not
-  /// simulated.
+  /// Keeps this step's batch, and copies of it in place of the batches of steps not simulated.
   Batch keep_batch(const Batch& batch) override {
     const std::int64_t before = predicted_ * kept_ / simulated_,
                        now = predicted_ * ++kept_ / simulated_;

@@ -6,8 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// A trainable with scripted losses for a simulated device, which makes the phase machine predict
-/// and then keep or reject.
+/// Trainable for a simulated device, with losses scripted to make the phases predict and decide.
 class SimulatedTrainable final : public Trainable {
  public:
   /// `model` must outlive it, on a simulated device.
@@ -18,15 +17,13 @@ class SimulatedTrainable final : public Trainable {
     micro_batch_ = size;
     examples_ = micro_batches * size;
   }
-  /// Simulates a prediction of `predicted` steps in only `simulated` steps, but keeps all of its
-  /// batches.
+  /// Simulates a prediction of `predicted` steps in `simulated` steps, but keeps all batches.
   void keep_batches_of(std::int64_t predicted, std::int64_t simulated);
   /// Sets the memory to allocate during a gradient in addition to that of the simulated
   /// micro-batches: `count` partial sums of `elements` elements each, in the memory of `home`.
   void set_partial_sums(int count, std::int64_t elements, const Stream& home) {
     partials_ = {count, elements, &home};
   }
-  /// Sets whether predictions are kept.
   void decide(bool keeps) { keeps_ = keeps; }
 
   void enter_phase(Phase phase) override { model_.enter_phase(phase); }

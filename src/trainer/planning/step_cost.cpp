@@ -31,8 +31,7 @@ constexpr double kRounding = 1.5;
 /// Share of a block's activations that are results of element-wise operations.
 constexpr double kRebuiltElementwise = 0.4;
 
-/// Share of forward in the time of a pass, because backward has two products for each one of
-/// forward.
+/// Forward's share of a pass's time, because backward has two products for each one of forward.
 constexpr double kForwardShare = 1.0 / 3;
 
 double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::size_t last) {
@@ -84,8 +83,7 @@ double StepCost::weight_transfers(const MemoryConfig& memory, double passes) con
   return seconds;
 }
 
-/// Returns the share of segments whose forward is repeated in backward, for sequences of `time`
-/// tokens.
+/// Returns the share of segments whose forward is repeated in backward, for `time` tokens.
 double StepCost::recomputation(const MemoryConfig& memory, std::int64_t time) const {
   const std::int64_t segment = model_->segment_for(memory.segment_length, time);
   if (segment == 0) return 0;

@@ -16,16 +16,14 @@ HybridTrainerConfig gradient_only(HybridTrainerConfig config);
 double measure_gradient(Network& network, const HybridTrainerConfig& config, const Batch& batch,
                         const Stream& stream);
 
-/// Estimates the seconds per step of a config from a machine's rates: products, update, and the
-/// options of the `memory` group. For comparisons only, because it assumes that nothing hides
-/// transfers.
+/// Estimates the seconds per step of a config from a machine's rates: products, update, and
+/// `memory` options. For comparisons only, because it assumes that nothing hides transfers.
 class StepCost {
  public:
   /// `as_given`: the config's memory need without options that move its activations.
   StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
            const StepRates& rates, const ModelRegistry& registry);
   double seconds(const HybridTrainerConfig& config) const;
-  /// Returns the seconds of the update alone.
   double update_seconds(const HybridTrainerConfig& config) const;
 
  private:
@@ -79,8 +77,7 @@ struct RankStepTime {
 ///   2: gradients with all passes after the first forward pass
 ///   1 and 2: weights with the next forward pass
 ///   3: all transfers with all passes
-/// The group of weights that backward completes last and that forward reads first is always
-/// exposed.
+/// The weight group that backward completes last and forward reads first is always exposed.
 RankStepTime estimate_rank_step(const HybridTrainerConfig& config, Device device, int ranks,
                                 const StepTransfer& transfer, const StepRates& rates,
                                 double link_bytes_per_second,

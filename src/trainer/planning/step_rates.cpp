@@ -60,8 +60,7 @@ struct TimedWork {
   TimedWork less(const TimedWork& other) const {
     return {flops - other.flops, seconds - other.seconds};
   }
-  /// Returns whether its rate is close enough to the total rate. If not, another program disturbed
-  /// it.
+  /// Returns whether its rate is close to the total rate, so that no other program disturbed it.
   bool is_plausible(const TimedWork& all) const {
     constexpr double kMax = 4;
     return flops > 0 && seconds > 0 && rate() < kMax * all.rate() && kMax * rate() > all.rate();
@@ -99,10 +98,9 @@ TimedWork measure(const HybridTrainerConfig& config, const ModelConfig& model,
 }
 
 /// Measures the FLOPs per second of forward and backward, for a network of several parts that is
-/// not a language model. Runs few examples with stacks of one and of two blocks. The difference is
-/// the time of one block, and the rest is the time of everything else, such as convolutions. The
-/// result combines both by their shares of the network's FLOPs. Wide or long networks are measured
-/// narrower and shorter.
+/// not a language model. Runs few examples with stacks of one and two blocks. The difference is one
+/// block's time, and the rest is everything else, such as convolutions. The result combines both by
+/// their shares of the network's FLOPs. Wide or long networks are measured narrower and shorter.
 double measure_network_flops(const HybridTrainerConfig& config, const Stream& stream,
                              const ModelRegistry& registry) {
   const ModelFamily& family = find_family(config.model.family, registry);

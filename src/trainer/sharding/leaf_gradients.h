@@ -11,17 +11,15 @@
 
 namespace hybrid_trainer {
 
-/// Action of all ranks at the end of a step, after one of them ran out of memory. If the requests
-/// of ranks differ, the largest value applies.
+/// Action of all ranks after one of them ran out of memory in a step. The largest request applies.
 enum class StepRetry : char {
   kNone,    // memory was sufficient
   kSame,    // repeat: the rank has freed memory
   kHalved,  // repeat with micro-batches of half the size
 };
 
-/// The gradient of a step over any number of ranks, including one. Gradients of micro-batches are
-/// the leaves of the tree in src/distributed/ordered_sum.h and are summed in its order, so results
-/// do not depend on the number of ranks.
+/// The gradient of a step over one or more ranks. Micro-batches' gradients are the leaves of the
+/// tree in src/distributed/ordered_sum.h and are summed in its order, for any number of ranks.
 class LeafGradients : public GradientSink {
  public:
   explicit LeafGradients(Communicator& ranks) : ranks_(ranks) {}
@@ -36,13 +34,11 @@ class LeafGradients : public GradientSink {
     return static_cast<double>(own) / static_cast<double>(leaves);
   }
   /// Returns the number of micro-batches that every rank computes. If ranks wait for each other in
-  /// each round, it may exceed the number of this rank's micro-batches; the extra ones do not
-  /// count.
+  /// each round, it may exceed this rank's micro-batches; extra ones do not count.
   virtual std::int64_t rounds(std::int64_t leaves) const = 0;
   /// Begins micro-batch number `leaf` of `leaves`. Without `leaf`, its gradient does not count. If
   /// called again before end_leaf, the whole sum does not count until free(): the remaining
-  /// messages are still sent, but messages that were already sent are not repeated. Throws
-  /// OutOfMemory.
+  /// messages are still sent, but sent ones are not repeated. Throws OutOfMemory.
   virtual void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) = 0;
   /// Ends the micro-batch. Throws Error if a parameter got no gradient on one of several ranks.
   virtual void end_leaf() = 0;
@@ -50,7 +46,6 @@ class LeafGradients : public GradientSink {
   virtual void reduce(std::int64_t leaves) = 0;
   /// Completes pending communication. Must be called in place of reduce if the sum does not count.
   virtual void drain() {}
-  /// Drops all gradients.
   virtual void free() = 0;
 
   /// Returns the mean loss over all ranks' micro-batches. `losses`: this rank's, (1) f64 each, in
@@ -65,13 +60,11 @@ class LeafGradients : public GradientSink {
   Communicator& ranks_;
 };
 
-/// A single rank that passes each complete gradient to another sink immediately. Micro-batches are
-/// summed per weight, in the tree's order. Partial sums are stored in `home`, and the gradient of
-/// one micro-batch on the device.
+/// Passes each complete gradient to another sink, on a single rank. Sums micro-batches per weight,
+/// in the tree's order. Partial sums are in `home`, one micro-batch's gradient on the device.
 class LocalGradients final : public LeafGradients {
  public:
-  /// All must outlive this object. `total` receives the complete gradient of each weight, as if
-  /// there were only one micro-batch.
+  /// All must outlive this object. `total` gets each gradient as if there were one micro-batch.
   LocalGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
                  GradientSink& total, const Stream& home, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
@@ -106,8 +99,7 @@ class LocalGradients final : public LeafGradients {
 
 /// Each rank computes contiguous micro-batches and sums their gradients locally. In the backward
 /// pass of its last micro-batch, ranks sum buckets of parameters as gradients complete. A
-/// micro-batch's gradient is one f32 tensor of all parameters; the total replaces the gradient of
-/// the first micro-batch.
+/// micro-batch's gradient is one f32 tensor of all parameters; the total replaces the first one.
 class OrderedGradients final : public LeafGradients, public GradientSums {
  public:
   /// All must outlive this object. `parameters`: the trainable ones. With `parts`, a rank keeps
@@ -164,9 +156,8 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   std::int64_t leaf_ = 0, leaves_ = 1;  // current micro-batch, and number of micro-batches
   bool is_last_ = false;  // whether it is this rank's last, which is combined with other ranks'
   bool keeps_local_ = false;
-  /// First bucket whose sum has not begun. Sums begin when the next gradient is written, and not in
-  /// ready, which a destructor calls and which must not throw. They begin in order, so that all
-  /// ranks begin the same sums.
+  /// First bucket whose sum has not begun. Sums begin when the next gradient is written, not in
+  /// ready, which must not throw. They begin in order, so that all ranks begin the same sums.
   std::size_t next_ = 0;
   std::vector<std::shared_ptr<OrderedReduction>> reductions_;  // pending
   CollectiveTicket last_begun_ = 0;

@@ -39,8 +39,7 @@ void ScatteredGradients::begin_leaf(std::optional<std::int64_t>, std::int64_t le
   sent_ = 0;
 }
 
-/// Sends a full bucket before the next gradient is written, and not in ready, which a destructor
-/// calls and which must not throw.
+/// Sends a full bucket only here, because ready must not throw: a destructor calls it.
 Tensor ScatteredGradients::memory_for(const Parameter& parameter, bool, DType, const Stream&) {
   if (bytes_ >= bucket_bytes_) end_bucket();
   Tensor& gradient = held_[&parameter];
@@ -87,8 +86,7 @@ Tensor ScatteredGradients::pack(std::int64_t elements) const {
   return packed;
 }
 
-/// Adds the sum of the bucket and the places of its parameters, in the first micro-batch only,
-/// because a bucket has the same parameters in each.
+/// Adds the bucket's sum and parameter places in the first micro-batch; others have the same ones.
 void ScatteredGradients::place_bucket() {
   if (sums_.size() != buckets_ || !counts_) return;
   std::int64_t first = 0;

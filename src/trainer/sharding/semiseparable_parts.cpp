@@ -4,8 +4,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the shards of V's columns. Their sizes are in reverse order, so that a rank with one
-/// more column of U has one fewer of V.
+/// Returns shards of V's columns, with sizes in reverse order so that they balance U's.
 std::vector<Shard> mirrored_shards(const std::vector<Shard>& shards) {
   std::vector<Shard> mirrored;
   std::int64_t first = 0;

@@ -5,11 +5,10 @@
 
 namespace hybrid_trainer {
 
-/// A matrix T + U·Vᵀ with sharded factors. Each rank stores T and its own columns of U and V. The
-/// number of columns of each factor differs between ranks by at most one. Columns are gathered for
-/// one product at a time, with results that are bit-identical to those of a single rank. Since T is
-/// replicated, two ranks save less than half of the memory: for N = 2,048 and r = 11 in f32, each
-/// stores 1/1.79 of it.
+/// A matrix T + U·Vᵀ with sharded factors. Each rank stores T and its own columns of U and V.
+/// Ranks' numbers of columns differ by at most one. Columns are gathered for one product at a time,
+/// with results that are bit-identical to those of a single rank. Since T is replicated, two ranks
+/// save less than half of the memory: for N = 2,048 and r = 11 in f32, each stores 1/1.79 of it.
 class SemiseparableParts {
  public:
   /// Copies the rank's columns. `ranks` must outlive it. Throws Error for more ranks than columns.

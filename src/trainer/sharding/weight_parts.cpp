@@ -27,8 +27,7 @@ class GroupCutter {
   GroupCutter(const WeightGroup& group, const std::vector<Parameter*>& weights,
               const std::vector<std::int64_t>& units)
       : weights_(weights), units_(units), last_(group.last), weight_(group.first) {}
-  /// Returns a cut near `wanted` elements from the group's start. `wanted` must not precede the
-  /// last cut.
+  /// Returns a cut near `wanted` elements from the start. `wanted` must not precede the last cut.
   WeightCut cut_near(std::int64_t wanted) {
     while (weight_ < last_ && before_ + weights_[weight_]->elements() <= wanted)
       before_ += weights_[weight_++]->elements();
@@ -55,8 +54,7 @@ std::int64_t elements_of(const WeightGroup& group, const std::vector<Parameter*>
   return sum;
 }
 
-/// Splits the group over ranks. Returns the number of elements of each rank up to the end of the
-/// group; `parts`: up to its start.
+/// Splits the group. Returns each rank's elements up to the group's end; `parts`: up to its start.
 std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units,
                                     std::vector<std::int64_t> parts) {
@@ -83,8 +81,7 @@ std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parame
   return parts;
 }
 
-/// Returns whether the longest new part exceeds the mean by at most a quarter, up to rounding of
-/// cuts.
+/// Returns whether the longest new part exceeds the mean by at most a quarter, up to cut rounding.
 bool are_about_equal(const std::vector<std::int64_t>& before,
                      const std::vector<std::int64_t>& after) {
   std::int64_t longest = 0, sum = 0;
@@ -99,8 +96,7 @@ Tensor cut(const Tensor& whole, const Shard& part, const Shape& shape) {
   return whole.view({whole.elements()}).rows(part.first, part.last).view(shape);
 }
 
-/// This rank's part of a replicated weight. It uses the memory of the whole weight, which receives
-/// other ranks' changes.
+/// This rank's part of a replicated weight, in the memory that receives other ranks' changes.
 class PartInPlace final : public WeightStorage {
  public:
   PartInPlace(WeightArrivals& arrivals, std::size_t weight, const Shard& part, const Shape& shape)
@@ -125,9 +121,8 @@ class PartInPlace final : public WeightStorage {
   Shape shape_;
 };
 
-/// A sharded weight: each rank has its shard `mine`. Acquiring the weight is collective, and
-/// gathers all shards until the weight is released. Changes to the gathered values are lost. It has
-/// no master weights (master_in_place).
+/// A sharded weight; `mine` is this rank's shard. Acquiring it is collective and gathers all shards
+/// until its release. Changes to the gathered values are lost. It has no master_in_place.
 class GatheredWeight final : public WeightStorage {
  public:
   GatheredWeight(const Shape& shape, Parameter& mine, std::vector<Shard> parts,

@@ -21,15 +21,13 @@ struct WeightCut {
 };
 
 /// Consecutive weights [first, last) that ranks communicate together. `cuts` are the boundaries of
-/// the ranks' parts: ranks + 1 cuts, from the start of the group to its end. No cuts if the group
-/// is not split.
+/// the ranks' parts: ranks + 1 cuts, from the group's start to its end, or none if it is not split.
 struct WeightGroup {
   std::size_t first = 0, last = 0;
   std::vector<WeightCut> cuts{};
 };
 
-/// Groups weights so that each group except the last has at least `bytes` of f32 values. The last
-/// weights come first, in the order of backward.
+/// Groups weights in backward order. Each group except the last has at least `bytes` of f32 values.
 std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, std::int64_t bytes);
 
 /// Returns distributed.bucket_bytes, or its default for these weights.
@@ -49,12 +47,10 @@ std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
 /// skip a gather when memory is short, because a gather is collective.
 class WeightGathers {
  public:
-  /// Gathers up to `bytes_ahead` bytes of weights ahead of their use; 0 disables this. `ranks` must
-  /// outlive this object.
+  /// `bytes_ahead`: bytes to gather ahead of use, or 0 to disable this. `ranks` must outlive it.
   WeightGathers(Communicator& ranks, std::size_t bytes_ahead)
       : ranks_(ranks), bytes_ahead_(bytes_ahead) {}
-  /// Adds a weight and returns its index. `parts`: the ranks' shards. `mine` must outlive this
-  /// object.
+  /// Adds a weight and returns its index. `parts`: the ranks' shards. `mine` must outlive it.
   std::size_t add(const Shape& shape, const Parameter& mine, std::vector<Shard> parts);
 
   /// Returns the whole weight for one use. Collective; blocks on a CPU.
@@ -63,8 +59,7 @@ class WeightGathers {
   /// follows. Uses outside a pass, as in evaluations, are not gathered ahead.
   void begin_pass(bool has_next_pass);
   /// Must be called before the uses since the last begin_pass or end_pass are repeated with results
-  /// that do not count. Weights that were gathered since then are not gathered again but replaced
-  /// by zeros.
+  /// that do not count. Weights gathered since then are replaced by zeros.
   void repeat();
   /// Ends the pass and drops weights gathered ahead, because weights or their dtypes change.
   void end_pass(const Stream& stream);
@@ -111,8 +106,7 @@ class WeightParts;
 class WeightArrivals {
  public:
   /// Manages the weights of `parts`. With `background`, transfers overlap with computation, and the
-  /// storage of each weight is replaced for the lifetime of this object. Otherwise, send waits for
-  /// the transfers.
+  /// storage of each weight is replaced for this object's lifetime. Otherwise, send waits for them.
   WeightArrivals(const WeightParts& parts, std::int64_t bucket_bytes, bool background,
                  const Stream& stream);
   /// Waits for pending transfers, except during an exception.
@@ -124,8 +118,7 @@ class WeightArrivals {
   void masters_changed();
   /// Starts sending changes. Collective, unless nothing has changed.
   void send();
-  /// Waits until master weights and compute copy of a whole weight are up to date. Sends first if
-  /// necessary. Blocks on a CPU.
+  /// Waits until a whole weight is up to date. Sends first if necessary. Blocks on a CPU.
   void wait_for(std::size_t weight);
   /// Returns the weight's underlying storage.
   WeightStorage& storage(std::size_t weight) const;
@@ -165,8 +158,7 @@ class WeightArrivals {
 
 /// Sharing of weights between ranks.
 struct WeightSharing {
-  /// If true, weights are sharded, and each one is gathered for every use. If false, weights are
-  /// replicated on all ranks.
+  /// Whether weights are sharded and gathered for every use, rather than replicated on all ranks.
   bool shards = false;
   /// If true, transfers of changed, replicated weights overlap with computation until a weight is
   /// used. The weights must stay on the device.
@@ -176,12 +168,10 @@ struct WeightSharing {
   std::size_t bytes_ahead = 0;  // with `shards`: see WeightGathers
 };
 
-/// The trainable weights as shared by several ranks. Optimizer, predictions and snapshots of a rank
-/// work on its own shard of each weight.
+/// Trainable weights shared by ranks. A rank's optimizer, predictions and snapshots use its shards.
 class WeightParts {
  public:
-  /// All must outlive this object. If `sharing.shards`, frees other ranks' shards of the master
-  /// weights, and is collective.
+  /// All must outlive this object. `sharing.shards` frees other ranks' master shards, collectively.
   WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
               Communicator& ranks, const WeightSharing& sharing, const Stream& stream);
   /// Returns this rank's part of each weight, in order, with its name and role. Parts owned by
@@ -199,13 +189,10 @@ class WeightParts {
   /// Must be called after master weights have changed on all ranks. Refreshes compute copies of
   /// sharded weights.
   void masters_changed(const Stream& stream);
-  /// Starts sending the changes to all ranks, unless the use of a weight has already started this.
-  /// Collective.
+  /// Starts sending the changes to all ranks, unless a weight's use already did. Collective.
   void send_changes();
-  /// Begins the forward and backward pass of a micro-batch. `has_next_pass`: whether another one
-  /// follows in this step.
+  /// Begins a micro-batch's pass. `has_next_pass`: whether another one follows in this step.
   void begin_pass(bool has_next_pass) { gathers_.begin_pass(has_next_pass); }
-  /// Begins a forward-only pass.
   void begin_forward(const Stream& stream) { gathers_.end_pass(stream); }
   /// Repeats the pass for its collectives only: weights may be 0.
   void repeat_pass() { gathers_.repeat(); }

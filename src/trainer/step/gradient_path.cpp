@@ -110,8 +110,7 @@ void GradientPath::measure(PendingGradient& pending, const Stream& stream) const
                [](const Parameter* parameter) { return parameter->gradient().defined(); });
 }
 
-/// Makes the configured path. On a CPU, a single process sums in the same order as several ranks,
-/// unless gradients are rounded.
+/// Makes the configured path. A single CPU process sums like several ranks, unless it rounds.
 std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& config,
                                                  const GradientParts& parts) {
   const std::int64_t bucket_bytes = bucket_bytes_for(parts.weights, config.distributed);

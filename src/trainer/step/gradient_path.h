@@ -50,7 +50,6 @@ class GradientPath {
   virtual PendingGradient enqueue(const Batch& batch, const Stream& stream) = 0;
   /// Returns the global L2 norm of the step's gradient. Blocks.
   virtual double wait_for_norm(const PendingGradient& pending) = 0;
-  /// Frees the parameters' gradients.
   virtual void free() = 0;
 
   /// Returns the sums of micro-batches; null if all are added to one gradient.
@@ -62,8 +61,7 @@ class GradientPath {
   virtual ImmediateUpdates* immediate() { return nullptr; }
 
  protected:
-  /// Adds to `pending` the sums of squares of all gradients, and the parameters that have a
-  /// gradient.
+  /// Adds to `pending` all gradients' sums of squares, and the parameters that have a gradient.
   void measure(PendingGradient& pending, const Stream& stream) const;
 
   const GradientParts parts_;
@@ -87,8 +85,7 @@ class AccumulatedGradients : public GradientPath {
   virtual GradientSink& sink() = 0;
   /// Returns whether a complete gradient leaves the device before the next one is complete.
   virtual bool is_consumed() const { return false; }
-  /// Called before another path computes the gradient and writes only the sum of micro-batches to
-  /// sink().
+  /// Called before another path computes the gradient and writes only its sum to sink().
   virtual void begin_elsewhere() = 0;
 
  private:
@@ -97,8 +94,7 @@ class AccumulatedGradients : public GradientPath {
   virtual void begin() {}
 };
 
-/// Makes the path that keeps gradients on the device, consumes them (memory.gradients), or rounds
-/// them (memory.gradient_bits).
+/// Makes a path that keeps, consumes (memory.gradients) or rounds (memory.gradient_bits) gradients.
 std::unique_ptr<AccumulatedGradients> make_accumulated_gradients(const HybridTrainerConfig& config,
                                                                  const GradientParts& parts);
 

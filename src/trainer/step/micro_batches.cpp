@@ -48,8 +48,7 @@ void MicroBatches::require_whole(const Batch& batch) const {
                              " micro-batches"));
 }
 
-/// Returns twice the count, or the next multiple that changes the batch's micro-batches; none if
-/// the batch cannot be split further.
+/// Returns the next multiple of the count that changes the batch's micro-batches, if there is one.
 std::optional<std::int64_t> MicroBatches::halved(const Batch& batch) const {
   const std::int64_t largest = stages_.size() == 1 ? batch.size() : stages_.back().batch.batch_size;
   for (std::int64_t count = 2 * own_factor_ * this->count(); largest % count == 0; count *= 2) {

@@ -18,8 +18,7 @@
 
 namespace hybrid_trainer {
 
-/// Number of micro-batches of a step's batch, in each phase: first as configured, and doubled each
-/// time that memory is too short in the phase.
+/// Number of micro-batches per step in each phase: as configured, doubled whenever memory is short.
 class MicroBatches {
  public:
   /// `stages` must outlive this object.
@@ -38,13 +37,11 @@ class MicroBatches {
   /// Throws ShapeMismatch if the batch cannot be divided.
   void require_whole(const Batch& batch) const;
 
-  /// Returns whether the batch's micro-batches can be halved.
   bool can_halve(const Batch& batch) const { return halved(batch).has_value(); }
   /// Halves the batch's micro-batches from now on, on all ranks or only on this one (`alone`).
   void halve(const Batch& batch, bool alone);
 
-  /// Saves the numbers of micro-batches. Resets this rank's own factor, which a resumed run does
-  /// not know.
+  /// Saves the numbers of micro-batches. Resets this rank's own factor, unknown to a resumed run.
   void save(State& state);
   /// Loads the numbers of micro-batches from a checkpoint, so that results do not depend on when a
   /// run was stopped. If the budget has grown, each phase tries the configured number again, and
@@ -86,8 +83,7 @@ class MemoryRetry {
   StepRetry wait_for_common_retry(StepRetry here) const;
 
   /// Returns the examples of a micro-batch that must be computed. After a shortage on this rank,
-  /// one example is enough, because results do not count but the rank must take part in all
-  /// collectives.
+  /// one example is enough, because results do not count, but collectives need the rank.
   static Batch computed_part(const Batch& part, StepRetry retry) {
     return retry == StepRetry::kNone ? part : part.examples(0, 1);
   }
@@ -116,14 +112,12 @@ class ImmediateUpdates final : public GradientSink {
                    const Stream& stream);
   /// Begins a step. Throws Diverged if the last one stopped between updates.
   void begin(float learning_rate);
-  /// Reports a loss of this step.
   void observe_loss(double loss) { is_finite_ = is_finite_ && std::isfinite(loss); }
   Tensor gradient(const Parameter& parameter) const override;
   /// Blocks until the finiteness of the gradient is known.
   void ready(const Parameter& parameter, const Stream& stream) override;
   /// Ends a step with complete gradients and returns their global L2 norm, as gradient_square_sums
-  /// computes it on one device. Throws Diverged if the norm or a loss is not finite and some
-  /// weights are already updated.
+  /// computes it on one device. Throws Diverged if it or a loss is not finite after some updates.
   double end();
   /// Returns whether some weights have this step's update and others do not.
   bool is_updating() const { return is_updating_; }
@@ -181,8 +175,7 @@ class MicroBatchPass {
   RowStates* states() const { return states_.get(); }
   /// Enqueues forward only, without dropout. Returns its loss, (1) f64.
   Tensor enqueue_forward(const Batch& part) const;
-  /// Returns the mean of losses over all examples. The last loss has `last_share` times as many
-  /// examples as each of the others. Blocks.
+  /// Returns the mean over examples; the last loss has `last_share` times as many examples. Blocks.
   double wait_for_mean_of(const std::vector<Tensor>& losses, double last_share = 1) const;
 
  private:

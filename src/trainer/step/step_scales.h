@@ -15,26 +15,21 @@
 
 namespace hybrid_trainer {
 
-/// Learning rate of each step: the schedule's rate times the factors of stages, the
-/// learning-rate finder and roll backs.
+/// Learning rate of each step: the schedule's, times factors of stages, rate finder and roll backs.
 class LearningRates {
  public:
   /// `stages` must outlive this object.
   LearningRates(const HybridTrainerConfig& config, const Stages& stages);
-  /// Sets the number of completed steps.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   std::int64_t steps_done() const { return steps_done_; }
-  /// Sets a factor of the schedule's rates, initially 1: one is found by the learning-rate finder,
-  /// the other set by roll backs.
+  /// Sets a factor of the schedule's rates, initially 1, for the rate finder or roll backs.
   void set_found_factor(double factor) { found_factor_ = factor; }
   void set_rate_factor(double factor) { rate_factor_ = factor; }
 
   /// Returns the rate of the next step.
   double rate() const { return rate_at(steps_done_); }
-  /// Returns the learning rates of consecutive steps, one per step of delay. The first is for
-  /// `first` steps after the next step.
+  /// Returns one rate per step of delay, for consecutive steps from `first` steps after the next.
   std::vector<float> rates_from(std::int64_t first) const;
-  /// Returns the run's progress for optimizers.
   RunProgress progress() const { return {steps_done_ + 1, steps_, scheduled(steps_done_ + 1)}; }
 
  private:
@@ -59,8 +54,7 @@ class LossScale {
   double value() const { return static_cast<double>(value_); }
   /// Returns the number of steps whose gradient overflowed.
   std::int64_t overflows() const { return overflows_; }
-  /// Halves the factor after an overflow. Returns false if it is already 1, because then scaling is
-  /// not the cause.
+  /// Halves the factor after an overflow. Returns false if it is 1: then scaling is not the cause.
   bool halve();
   /// Counts a finite gradient. Returns true if the factor was doubled.
   bool add_finite_step();
@@ -93,13 +87,11 @@ class StepScales {
   GradientMeasurement measure(double loss, double norm);
   /// Returns the factor that limits the last gradient's norm to optimizer.clip_norm.
   float clip_scale() const;
-  /// Returns the factor for the update by the stored gradient: clip_scale(), divided by the
-  /// gradient's loss scale.
+  /// Returns the factor of the stored gradient in an update: clip_scale() over the loss scale.
   float update_scale() const { return clip_scale() / static_cast<float>(gradient_loss_scale_); }
   /// Returns the divisor of slopes along the last gradient.
   double gradient_loss_scale() const { return gradient_loss_scale_; }
-  /// Adjusts the scales after the update by the last gradient. Returns true if the loss scale
-  /// changed. Collective in fp8. Blocks.
+  /// Adjusts scales after an update. Returns whether the loss scale changed. Collective in fp8.
   bool wait_for_update();
   /// Returns the loss scale of runs with a phase in fp16, else null.
   const LossScale* used_loss_scale() const { return has_fp16_ ? &loss_scale_ : nullptr; }

@@ -125,8 +125,7 @@ void TreeGradients::reduce(std::int64_t leaves, const std::unordered_set<Paramet
   finish(pending, stream);
 }
 
-/// Path with sharded gradients: after the sum, a rank has only the gradients of its shards of the
-/// weights.
+/// Path with sharded gradients: after the sum, a rank has only the gradients of its shards.
 class ShardedGradients final : public TreeGradients {
  public:
   explicit ShardedGradients(const GradientParts& parts) : TreeGradients(parts, nullptr) {}

@@ -9,8 +9,7 @@ namespace {
 
 using kernels::AttentionSpec;
 
-/// Keys visible to a query: all previous ones, only those in its document, or only those in its
-/// window.
+/// Keys visible to a query: all previous ones, those in its document, or those in its window.
 struct Sight {
   const char* name;
   std::int64_t document, window;  // tokens; 0: unlimited

@@ -75,8 +75,7 @@ double DeviceTimer::measure_memcpy_rate() const {
   return work.amount / best;
 }
 
-/// Measures as kernels/backend/machine.h does. At the small scale, whose numbers are meaningless,
-/// uses one tiny copy and product.
+/// Measures like kernels/backend/machine.h; at the small scale, uses one tiny copy and product.
 void DeviceTimer::measure_rates() {
   rates_.memcpy = measure_memcpy_rate();
   if (!small_) {

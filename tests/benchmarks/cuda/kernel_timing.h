@@ -100,13 +100,11 @@ class KernelTimer {
 /// Bytes that a launch reads and writes.
 double bytes_of(const Kernel& kernel, const Work& work);
 
-/// Total bytes of the tensors.
 double bytes_of(std::initializer_list<Tensor> tensors);
 /// A launch that reads or writes each of `tensors` once.
 Work moving(std::initializer_list<Tensor> tensors, std::function<void()> run);
 
-// The kernels by area. Each function times one dtype, except time_updates, which times both f32 and
-// bf16 weights.
+// The kernels by area. Each function times one dtype, except time_updates, which times both.
 void time_products(KernelTimer& timer, DType dtype);
 void time_head(KernelTimer& timer, DType dtype);
 void time_rows(KernelTimer& timer, DType dtype);

@@ -13,12 +13,10 @@ struct Card {
 /// Throws UsageError.
 Card card_of(const std::string& name);
 
-/// Share of the data sheet's rate that a kernel is expected to reach: an assumption until a device
-/// has measured it.
+/// Share of the data sheet's rate that a kernel is expected to reach: an unmeasured assumption.
 double expected_share(const Kernel& kernel);
 
-/// Estimates each kernel's time from its bytes and operations, without a device. Its stream uses
-/// simulated memory.
+/// Estimates each kernel's time from its bytes and operations, on a stream of simulated memory.
 class PaperTimer final : public KernelTimer {
  public:
   PaperTimer(Card card, std::string only, const Stream& stream);

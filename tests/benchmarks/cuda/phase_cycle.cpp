@@ -165,8 +165,7 @@ void PhaseCycle::predict(std::int64_t passes) {
 }
 
 /// A GPU's speed drifts by more than a copy costs over many passes. Each round therefore runs only
-/// as many passes as outlast the copies, and compares with the mean of the passes just before and
-/// after.
+/// as many passes as outlast the copies, and compares with the mean of the passes around it.
 CopyTimes PhaseCycle::time_copies() {
   trainable_->enter_phase(Phase::kPredict);
   while (live_state(stream_) > 0) predict(1);

@@ -43,8 +43,7 @@ struct CopyTimes {
 class PhaseCycle {
  public:
   PhaseCycle(const CycleSettings& settings, const Stream& stream);
-  /// Runs Full, Predict with a restore in the background, and Correct. The first cycle is not
-  /// recorded.
+  /// Runs Full, Predict with a background restore, and Correct. Records from the second cycle on.
   std::vector<Mark> run();
   /// Times copies of an optimizer state of the model's size while the model is in Predict.
   CopyTimes time_copies();

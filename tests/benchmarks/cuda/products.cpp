@@ -79,7 +79,6 @@ void time_linear(KernelTimer& timer, const Linear& linear, DType dtype) {
   });
 }
 
-/// Times the head on chunks of `rows` rows.
 void time_head_chunk(KernelTimer& timer, std::int64_t rows, double calls, DType dtype) {
   const Sizes& sizes = timer.sizes();
   const Stream& stream = timer.stream();

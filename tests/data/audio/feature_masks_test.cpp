@@ -11,8 +11,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Statistics of 4,000 masks of transformers' _compute_mask_indices: mean and standard deviation of
-/// the number of masked positions, and the share of masks that cover the first, the middle and the
-/// last position.
+/// the number of masked positions, and the shares that cover the first, middle and last position.
 struct MaskStatistics {
   std::int64_t length;
   AxisMasks masks;

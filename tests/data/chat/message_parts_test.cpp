@@ -9,8 +9,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// Renders messages with the contents "a", "b", "c" and returns the parts of the text as
-/// "number:text".
+/// Renders messages with contents "a", "b", "c" and returns the text's parts as "number:text".
 std::string parts(const std::string& source) {
   json::array messages;
   for (const char* content : {"a", "b", "c"})

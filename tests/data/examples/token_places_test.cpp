@@ -9,8 +9,7 @@ std::string golden(const char* name) {
   return std::string(HT_TEST_DATA_DIR "/tokenizers/") + name + ".json";
 }
 
-/// Expects the token range of each part of the text to match the token counts of the encoded
-/// prefixes.
+/// Expects each text part's token range to match the token counts of the encoded prefixes.
 void expect_places(const Tokenizer& tokenizer, const std::string& text,
                    const std::vector<std::size_t>& bytes) {
   const auto tokens = tokenizer.encode(text, ControlText::kAsTokens);

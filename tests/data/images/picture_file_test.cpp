@@ -84,8 +84,7 @@ TEST_F(PictureFileTest, RejectsDamagedFiles) {
   EXPECT_THROW(read("a", huge), DataError) << "a wrong checksum";
 }
 
-/// The first 41 bytes of an 8-bit grayscale PNG file. The checksum is valid, since libpng verifies
-/// it.
+/// The first 41 bytes of an 8-bit grayscale PNG, with a valid checksum, which libpng verifies.
 std::string png_header(std::uint32_t height, std::uint32_t width) {
   std::string chunk = "IHDR";
   for (const std::uint32_t side : {width, height})

@@ -103,8 +103,7 @@ void add_events(Losses& losses, const Batch& batch, std::int64_t i, const Triden
   }
 }
 
-/// Loss of one cell. It has a plume if the image is bright there. Another test covers the loss of
-/// the boxes.
+/// Loss of one cell, with a plume if the image is bright there. Another test covers the boxes.
 double loss_of_cell(bool plume, std::int32_t noted, std::int64_t kind, const PlumeShape& shape) {
   if (!plume) return 0;
   const double presence = loss_of_label(noted != kNoTarget, 2, shape.missed);

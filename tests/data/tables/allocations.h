@@ -4,8 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// Largest number of bytes requested from operator new in one call since the last
-/// forget_allocations().
+/// Largest size requested from operator new in one call since the last forget_allocations().
 std::size_t largest_allocation();
 void forget_allocations();
 

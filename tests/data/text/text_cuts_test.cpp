@@ -16,8 +16,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// A text of `pieces` pieces. The seed chooses a few pieces to use, so some texts have no white
-/// space.
+/// A text of `pieces` pieces, of which the seed allows a few, so some texts have no white space.
 std::string random_text(std::uint64_t seed, std::size_t pieces) {
   static const std::array kPieces{"a"sv,           "s"sv,
                                   "ll"sv,          "re"sv,

@@ -261,8 +261,7 @@ TEST(TokenizerFiles, RejectsDamagedVocabulary) {
   expect_words(refusal("\"dropout\":null", "\"dropout\":0.1"), {"model.dropout"});
 }
 
-/// Warnings from loading a small BPE in whose tokenizer.json `to` replaces `from`, with this
-/// tokenizer_config.json.
+/// Warnings from loading a small BPE with `from` replaced by `to`, and this tokenizer_config.json.
 std::string warnings(std::string_view from, std::string_view to, const std::string& config = "{}") {
   const TemporaryFolder folder;
   trained()->save(folder.path());

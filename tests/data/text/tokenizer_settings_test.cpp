@@ -14,8 +14,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-/// A folder with a small BPE, whose last token is 267, and optionally the extra files of older
-/// folders.
+/// A folder with a small BPE (last token 267) and optionally the extra files of older folders.
 class TokenizerSettingsTest : public ::testing::Test {
  protected:
   TokenizerSettingsTest() {

@@ -18,8 +18,7 @@ std::string random_bytes(std::uint64_t seed, std::size_t size) {
   std::string bytes;
   for (std::size_t i = 0; i < size; ++i) {
     const std::uint32_t word = random_word({seed, 0, 0}, i);
-    // Bytes that form words, spaces and parts of UTF-8 characters; half of the random bytes are
-    // these.
+    // Bytes that form words, spaces and parts of UTF-8 characters: half of the random bytes.
     constexpr std::string_view kFrequent =
         "aabt   \n\r\t'ls19\xE2\x82\xAC\xC3\xA9\xED\xA0\x80\xF0\x9F\xC2\x85";
     bytes.push_back(word & 1 ? static_cast<char>(word >> 8)

@@ -8,7 +8,6 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Sizes of an attention.
 struct AttentionSizes {
   std::int64_t batch, length;
   int heads;

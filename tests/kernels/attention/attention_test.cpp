@@ -73,8 +73,7 @@ constexpr AttentionCase kWithPatterns[] = {
     {{1, 100, 1, 32, 1}, {.pattern = {.block = 1, .local = 3, .global = 1, .random = 9}}},
     {{1, 450, 1, 32, 1}, {.cap = 2, .pattern = {.block = 128, .random = 1}}}};
 
-/// Causal and bidirectional, with groups, windows, documents, a cap, and a reach beyond the
-/// sequence.
+/// Causal and bidirectional, with groups, windows, documents, a cap, and reach past the sequence.
 constexpr AttentionCase kBiased[] = {
     {{2, 37, 3, 5}, {.scale = 1, .reach = 37}},
     {{1, 140, 2, 32, 1}, {.cap = 1.5f, .document = 50, .bidirectional = true, .reach = 150}},

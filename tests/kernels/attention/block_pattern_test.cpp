@@ -63,8 +63,7 @@ TEST(BlockPattern, CountsKeysVisibleToQuery) {
   spec.pattern = {10, 2, 1, 1};
   EXPECT_DOUBLE_EQ(visible_keys(spec, 10), 5);
   EXPECT_DOUBLE_EQ(visible_keys(spec, 20), (10 * 5 + 10 * 15) / 20.0);
-  // All but the first three query blocks see four: their own, the previous, the first and a random
-  // one.
+  // All but the first three query blocks see four: own, previous, first and a random one.
   EXPECT_DOUBLE_EQ(visible_keys(spec, 95), (10 * (5 + 15 + 25) + 60 * 35 + 5 * 32.5) / 95);
   spec.window = 8;
   EXPECT_LE(visible_keys(spec, 95), 8);

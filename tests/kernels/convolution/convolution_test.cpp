@@ -7,7 +7,6 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// The tensors of a convolution.
 struct ConvolutionTensors {
   ConvolutionTensors(const ConvolutionSizes& sizes_, DType dtype, const Stream& stream)
       : sizes(sizes_),

@@ -41,8 +41,7 @@ struct WindowCase {
   }
 };
 
-/// Calls visit(example, window, tap, place) for each element that a window reads; the last three
-/// are indices.
+/// Calls visit(example, window, tap, place), of indices, for each element that a window reads.
 inline void for_each_read(
     const WindowCase& of,
     const std::function<void(std::int64_t, std::int64_t, std::int64_t, std::int64_t)>& visit) {

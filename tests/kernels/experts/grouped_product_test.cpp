@@ -17,8 +17,7 @@ struct GroupCase {
   }
 };
 
-/// Odd sizes; groups without rows, with a few, and with more than a block; sizes of complete
-/// panels.
+/// Odd sizes; groups of no rows, a few, and more than a block; sizes of complete panels.
 const GroupCase kGroupCases[] = {
     {{3, 0, 21, 1}, 7, 5}, {{0, 0}, 4, 3}, {{40, 17, 0, 270}, 96, 64}, {{33, 17}, 544, 160}};
 

@@ -163,8 +163,7 @@ TEST(Routing, NaNLogitsKeepIndicesInBounds) {
   }
 }
 
-/// Padding after the tokens changes no loss, statistic or flip, and gets no gradient from the
-/// losses.
+/// Padding after the tokens changes no loss, statistic or flip, and gets no gradient from losses.
 TEST(Routing, IgnoresPadding) {
   const Stream stream = cpu_stream();
   constexpr std::int64_t kPadding = 6;

@@ -14,8 +14,7 @@ struct PairOfCase {
   double chosen_sum = 0, rejected_sum = 0, chosen_reward = 0, rejected_reward = 0, loss = 0;
 };
 
-/// Three sequences of 40 positions: one with two pairs, one filled by a pair, and one with
-/// positions that are not targets.
+/// Three sequences of 40 positions: with two pairs, filled by a pair, and with non-targets.
 struct PairsCase {
   /// `loss`: of every target; random if not given.
   explicit PairsCase(const Stream& on, std::optional<double> loss = {}) : stream(on) {

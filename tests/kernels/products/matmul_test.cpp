@@ -97,8 +97,7 @@ TEST(MatmulDeathTest, MatchesReferenceWithoutNativeBf16) {
   EXPECT_EXIT(without_bf16(), ::testing::ExitedWithCode(0), "");
 }
 
-/// Multiples of the CPU's tiles, and sizes at which operands are divided and writes bypass the
-/// caches.
+/// Multiples of the CPU's tiles, and sizes at which operands are divided and writes bypass caches.
 TEST(Matmul, MatchesReferenceAtTileMultiples) {
   constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
   for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {

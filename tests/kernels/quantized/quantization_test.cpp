@@ -42,8 +42,7 @@ Tensor mixed_numbers(std::int64_t n, QuantizationMap map, const Stream& stream) 
   return x;
 }
 
-/// Half of the gap between the values around y, in [0, 1]: 0.45 · 10^-decade divided by the number
-/// of intervals of that decade.
+/// Half of the gap around y, in [0, 1]: 0.45 · 10^-decade divided by the decade's intervals.
 double largest_error(double y, QuantizationMap map) {
   double error = map == QuantizationMap::kSigned ? 0.45 / 64 : 0.45 / 128;
   for (int decade = 0; decade < 6 && y < std::pow(10, -decade - 1); ++decade) error /= 5;

@@ -93,8 +93,7 @@ Values wanted_lion(const FlightCase& c, Values m, bool decays_base, const LionSe
   return moved;
 }
 
-/// Compares predict(w, m, decays_base) with wanted(m, decays_base) for each kind of momentum and of
-/// w.
+/// Compares predict(w, m, decays_base) with wanted(m, decays_base) for each kind of m and w.
 void expect_predictions(
     const FlightCase& c, const Stream& stream,
     const std::function<void(const Tensor&, const StartingMomentum&, bool)>& predict,

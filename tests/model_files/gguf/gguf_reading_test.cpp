@@ -21,8 +21,7 @@
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 
-// A GGUF file in place of a Hugging Face folder. scripts/peers/compare_gguf_reading.py compares
-// files made by llama.cpp.
+// GGUF files in place of folders; scripts/peers/compare_gguf_reading.py compares llama.cpp's files.
 namespace hybrid_trainer::testing {
 namespace {
 

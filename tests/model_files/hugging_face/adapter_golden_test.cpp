@@ -477,8 +477,7 @@ TEST_F(AdapterFolderTest, RejectsAdapterOfOtherBase) {
             std::string::npos);
 }
 
-/// PEFT passes input_ids to a model with a known task. A classification head belongs to
-/// modules_to_save.
+/// PEFT passes input_ids to models of known tasks; a classification head is in modules_to_save.
 TEST(AdapterFolders, TaskAndHeadFollowFamily) {
   const Stream stream = test_stream();
   struct Case {

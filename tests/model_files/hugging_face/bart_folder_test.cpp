@@ -53,8 +53,7 @@ class BartFolder : public ::testing::Test {
     const std::size_t begin = at + key.size() + 4;
     return text.replace(begin, text.find_first_of(",}", begin) - begin, value);
   }
-  /// Writes the golden folder's weights with other names, without some (empty name), and with
-  /// `more`.
+  /// Writes the golden folder's weights with other names, without some (empty name), and `more`.
   void write_weights(const std::function<std::string(const std::string&)>& rename,
                      const std::vector<NamedTensor>& more = {}) {
     const SafetensorsFile file(concat(HT_TEST_DATA_DIR, "/bart_a/model.safetensors"));

@@ -14,8 +14,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// Bound for errors of a few hundred numbers each; ours are 0.86 of transformers' on average, at
-/// most 1.38.
+/// Bound for errors of a few hundred numbers; ours are 0.86 of transformers' mean, at most 1.38.
 constexpr double kOfOneDraw = 1.5;
 
 class FamilyGolden : public ::testing::TestWithParam<const char*> {

@@ -208,8 +208,7 @@ TEST_F(FamilyKeys, AcceptsConfigClassDumpsWithoutWarning) {
   }
 }
 
-/// In each family, an export keeps all values of the base's config.json that training does not
-/// change.
+/// In each family, an export keeps all values of the base's config.json that training keeps.
 TEST_F(FamilyKeys, ExportKeepsUnchangedValuesOfBase) {
   const auto is_training_key = [](const std::string& key) {
     return key.find("dropout") != key.npos || key.find("pdrop") != key.npos ||

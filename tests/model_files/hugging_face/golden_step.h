@@ -41,8 +41,7 @@ inline std::vector<double> gradient_of_parts(const Parameter& parameter,
   return gradient;
 }
 
-/// Compares a step of the model with `wanted`. Expects the same bits for each recomputed share in
-/// `shares`.
+/// Compares a step with `wanted`. Expects the same bits for each recomputed share in `shares`.
 inline void expect_step(LossModel& model, const Batch& batch, const GoldenStep& wanted,
                         std::initializer_list<double> shares, const Stream& stream) {
   const std::vector<Parameter*> parameters = trainable_parameters(model);

@@ -55,8 +55,7 @@ class HuggingFaceShards : public ::testing::Test {
     write_text(sharded_ / "model.safetensors.index.json", json::serialize(index));
   }
 
-  /// Exports a model with the sharded folder's weights and returns its model.safetensors. Equal
-  /// weights give equal bytes.
+  /// Exports a model of the sharded folder and returns model.safetensors, equal for equal weights.
   std::string exported_again() {
     const auto model_owner = make_model(kNarrow, 8, stream_);
     LanguageModel& model = *model_owner;

@@ -20,8 +20,7 @@ namespace fs = std::filesystem;
 
 class MicroScalingFolder : public ::testing::Test {
  protected:
-  /// Copies the folder with one tensor changed by `change`, or without it if `change` returns
-  /// false.
+  /// Copies the folder with one tensor changed by `change`, or without it if that returns false.
   template <class Change>
   fs::path with_tensor(const std::string& name, const Change& change) {
     const fs::path folder = scratch_ / "changed";

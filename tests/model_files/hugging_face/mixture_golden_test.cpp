@@ -10,8 +10,7 @@
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 
-// Routing and auxiliary losses of transformers for folders of mixtures (tests/golden/README.md):
-// tests beyond FamilyGolden.
+// Routing and auxiliary losses of transformers' folders of mixtures (tests/golden/README.md).
 namespace hybrid_trainer::testing {
 namespace {
 

@@ -61,8 +61,7 @@ class SequenceGolden : public ::testing::TestWithParam<const char*> {
   std::vector<double> wanted_gradient(const Parameter& parameter) const {
     return gradient_of(parameter, expected_);
   }
-  /// The gradient in transformers' file. The head's bias has none, because transformers does not
-  /// train it.
+  /// The gradient in transformers' file; the head's bias, which it does not train, has none.
   std::vector<double> gradient_of(const Parameter& parameter, const SafetensorsFile& file) const {
     if (parameter.name() == "lm_head.bias")
       return std::vector<double>(static_cast<std::size_t>(parameter.elements()));

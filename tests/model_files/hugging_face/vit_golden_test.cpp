@@ -11,8 +11,7 @@
 #include "tests/model_files/hugging_face/golden_step.h"
 #include "tests/support/test_files.h"
 
-// Compares with transformers' results for ViT folders that it wrote
-// (tests/golden/make_vit_golden.py).
+// Compares with transformers' results for its ViT folders (tests/golden/make_vit_golden.py).
 namespace hybrid_trainer::testing {
 namespace {
 

@@ -58,8 +58,7 @@ TEST(Fragments, RejectCountThatDoesNotDivideFrames) {
                ShapeMismatch);
 }
 
-/// Two operations per weight and position forward. The first convolution computes no gradient of
-/// the video.
+/// Two operations per weight and position forward; the video's gradient is not computed.
 TEST(Fragments, CountFlopsOfStep) {
   const Stream stream(MemoryPool::create("test"));
   ModuleGraph network(

@@ -1,5 +1,4 @@
-// Compares the loss and gradients of a network of different parts with PyTorch's: see
-// tests/golden/make_network_golden.py.
+// Compares a network of different parts with PyTorch: see tests/golden/make_network_golden.py.
 #include <fstream>
 
 #include "hybrid_trainer/kernels/reductions.h"

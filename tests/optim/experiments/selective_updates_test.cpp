@@ -18,8 +18,7 @@ using testing::numbers;
 SpeculationSettings selective(std::int64_t lag) { return {.lag = lag, .device_side = "selective"}; }
 
 /// A weight of one row and ten columns, one of which is selected, and a gradient of ones with one
-/// larger column. Lion without decay moves each element by the rate, independent of its gradient's
-/// size.
+/// larger column. Lion without decay moves each element by the rate.
 class OneRow {
  public:
   explicit OneRow(std::int64_t lag)
@@ -74,8 +73,7 @@ TEST(SelectiveUpdates, UpdatesLargestColumnFirstAndRestByMean) {
   EXPECT_EQ(weight.step(7), row_of(0, {{0, -1}}));  // zero momentum selects the first column
   EXPECT_EQ(weight.step(7), row_of(0, {{0, -2}}));
   EXPECT_EQ(weight.step(4), row_of(0, {{0, -3}}));
-  // Window 0 arrives: one update of the rest. Column 7, its largest, immediately receives both
-  // updates since then.
+  // Window 0 arrives: one update of the rest. Column 7, its largest, gets both updates since.
   EXPECT_EQ(weight.step(4), row_of(-1, {{0, -2}, {7, -3}}));
   EXPECT_EQ(weight.step(2), row_of(-1, {{0, -2}, {7, -4}}));
   EXPECT_EQ(weight.step(2), row_of(-2, {{0, -3}, {7, -3}, {4, -4}}));

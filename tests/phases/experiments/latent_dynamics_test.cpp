@@ -44,8 +44,7 @@ TEST(LatentDynamics, GradientMatchesFiniteDifferences) {
   EXPECT_LT(worst, 1e-6);
 }
 
-/// Mean error of the predicted loss after `ahead` model steps, over windows that were not trained
-/// on.
+/// Mean error of the predicted loss after `ahead` model steps, over windows not trained on.
 double error_of_predictions(const LatentDynamics& model, std::size_t ahead) {
   double sum = 0;
   for (const double start : {0.7, 1.1, 1.6}) {

@@ -121,8 +121,7 @@ TEST(Correct, RevertedJumpCostExcludesUpdates) {
   State state;
   run.machine.save(state);
   const double aims = 0.3 * static_cast<double>(run.bowl.directions_asked);
-  // Four forward passes in Predict, two probes before and two after, and a gradient at a different
-  // point.
+  // Four forward passes in Predict, two probes before and two after, and a gradient elsewhere.
   EXPECT_NEAR(state.real("phases.gate.last.cost"), aims + 8 * 0.35 + 1, 1e-9);
 }
 

@@ -127,8 +127,7 @@ TEST(MomentumPredictor, PredictsNextOptimizerStep) {
   }
 }
 
-/// Moves the weights of a bowl with zero moments along an artificial path. Returns the predicted
-/// direction.
+/// Moves a bowl's weights with zero moments along a path. Returns the predicted direction.
 std::vector<float> direction_on(const std::function<float(int)>& path, int steps,
                                 const SkipBackwardConfig& config = config_of("linear")) {
   QuadraticBowl bowl;

@@ -113,8 +113,7 @@ TEST(MemoryPlan, CountsRecomputationOfParts) {
   EXPECT_NEAR(all, plan(config, {}).expected_slowdown, 0.02);
 }
 
-/// Orthogonalization makes a step longer, so an option's relative cost is smaller, most of all for
-/// complete orthogonalization.
+/// Orthogonalization makes a step longer, so an option's relative cost is smaller.
 TEST(MemoryPlan, CountsOptimizerMatrixProducts) {
   HybridTrainerConfig config = four_layers();
   const auto slowdown = [&] {
@@ -174,8 +173,7 @@ TEST(MemoryPlan, UsesLossyOptionsOnlyIfAllowed) {
   HybridTrainerConfig small = config;
   small.optimizer.state_bits = 8;
   small.memory.recompute = 1;
-  // The micro-batch size with the least memory: more micro-batches need sums but have fewer
-  // activations.
+  // The size with the least memory: more micro-batches need sums but have fewer activations.
   std::size_t least = simulate_memory(small, {}).device_bytes;
   for (const std::int64_t micro_batches : {2, 4, 8}) {
     small.gradient_accumulation.micro_batches = micro_batches;

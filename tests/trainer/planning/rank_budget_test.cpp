@@ -59,8 +59,7 @@ TEST_F(RunOverRanks, ChecksBudgetBeforeCreatingFolder) {
   EXPECT_FALSE(fs::exists(scratch_ / "does not"));
 }
 
-/// Gives the bits of a run that starts with as many micro-batches. With more memory, a resumed run
-/// uses the configured number again.
+/// Gives the bits of a run that starts with as many. With more memory, uses the configured number.
 TEST_F(RunOverRanks, AllRanksHalveMicroBatchesInSmallBudget) {
   HybridTrainerConfig given = config();
   given.data.batch_size = 16;

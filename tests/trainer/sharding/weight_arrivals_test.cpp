@@ -113,8 +113,7 @@ TEST(WeightArrivals, SendsNothingWithoutChange) {
   });
 }
 
-/// A shard in flight must not change: uses a slow link and does not use complete weights in
-/// between.
+/// A shard in flight must not change: uses a slow link and no complete weights in between.
 TEST(WeightArrivals, LaterChangeDoesNotAlterPartInFlight) {
   run_thread_ranks(2, [&](Communicator& others) {
     SimulatedLink link(others, {.latency = std::chrono::milliseconds(2)});

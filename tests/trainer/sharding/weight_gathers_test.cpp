@@ -88,8 +88,7 @@ TEST_F(WeightGathersTest, PrefetchesNothingWithoutBytes) {
   }
 }
 
-/// Small weights that are used repeatedly, such as adapters, must not be gathered more often than
-/// they are used.
+/// Small weights that are used repeatedly must not be gathered more often than they are used.
 TEST_F(WeightGathersTest, GathersRepeatedWeightOncePerUse) {
   WeightGathers gathers(ranks_, 1 << 20);
   add_weights(gathers, 3);

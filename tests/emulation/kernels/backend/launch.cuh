@@ -16,8 +16,7 @@
 
 namespace hybrid_trainer::emulation {
 
-/// Enqueues the launch on the emulated stream. `pointers` are the pointers among its arguments.
-/// Returns the launch error, or "".
+/// Enqueues the launch, whose arguments contain `pointers`, on the stream. Returns the error or "".
 std::string enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
                            const std::vector<const void*>& pointers, std::function<void()> body);
 
