@@ -12,11 +12,11 @@ const std::vector<std::string>& placement_names() {
 }
 
 KeyNeed any_use_of_files() {
-  KeyNeed need = KeyNeed::of(
-      {"memory.weights", "memory.optimizer_state", "memory.activations", "parts[].place",
-       "phases.asynchronous_optimizer.exact_state"},
-      {"file"},
-      "nothing of this run goes to a file; memory.weights, optimizer_state or activations can");
+  KeyNeed need = KeyNeed::of({"memory.weights", "memory.optimizer_state", "memory.activations",
+                              "parts[].place", "phases.asynchronous_optimizer.exact_state"},
+                             {"file"},
+                             "no data of this run is stored in a file; see memory.weights, "
+                             "memory.optimizer_state and memory.activations");
   need.any_of.push_back({"memory.device_map", KeyTest::Kind::kIsNoneOf, {""}});
   need.any_of.push_back({"memory.plan", KeyTest::Kind::kIsOneOf, {"auto"}});
   need.any_of.push_back(

@@ -14,9 +14,9 @@ std::pair<std::string, std::string> entry_of(const std::string& part,
                                              std::vector<std::string>& problems) {
   const std::size_t equals = part.rfind('=');
   if (equals == std::string::npos || equals == 0) {
-    problems.push_back(concat("memory.device_map: got \"", part,
-                              "\", want auto, or PATTERN=PLACE with commas between them, as "
-                              "h.0.*=device,*=host"));
+    problems.push_back(concat(
+        "memory.device_map: got \"", part,
+        "\", want auto, or PATTERN=PLACE pairs separated by commas, such as h.0.*=device,*=host"));
     return {"*", "device"};
   }
   std::string place = part.substr(equals + 1);

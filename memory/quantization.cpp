@@ -178,8 +178,8 @@ FourBitTensors quantize_four_bit(const Tensor& values, FourBitType type, const S
 MicroScalingTensors quantize_micro_scaling(const Tensor& values, const Stream& home) {
   const std::int64_t rows = values.size(0), columns = values.size(1);
   if (columns % kMicroScalingBlock != 0)
-    throw DataError(concat("mxfp4 has blocks of ", kMicroScalingBlock, " numbers, which rows of ",
-                           columns, " cut; hold the weights as int8, nf4 or bf16"));
+    throw DataError(concat("mxfp4 uses blocks of ", kMicroScalingBlock, " numbers, but rows have ",
+                           columns, "; store the weights as int8, nf4 or bf16"));
   auto tensors = MicroScalingTensors::empty(rows, columns, home);
   if (values.device().simulated || home.device().simulated) return tensors;
   const auto made = MicroScalingTensors::empty(rows, columns, Stream(values.pool()));

@@ -94,7 +94,7 @@ QuantizedWeight::QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> 
     : shape_(shape), parts_(std::move(parts)) {
   std::int64_t rows = 0;
   for (const QuantizedRows& part : parts_) rows += part.rows;
-  require(rows == shape_[0], "the parts of a quantized matrix must be all of its rows");
+  require(rows == shape_[0], "the parts of a quantized matrix must contain all its rows");
 }
 
 Tensor QuantizedWeight::values_in(DType dtype, const Stream& stream) const {

@@ -157,11 +157,11 @@ StoredOffload::~StoredOffload() {
 }
 
 MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stream& stream) {
-  require(now_ == Location::kResident, "move_out: the slots of the last call are still out");
+  require(now_ == Location::kResident, "move_out: the slots of the last call are still moved out");
   std::vector<Tensor> tensors;
   for (const OffloadSlot& slot : slots) {
     if (!slot.tensor->defined()) {
-      throw Error(ExitCode::kInternal, concat("move_out: ", slot.name, " is not in place"));
+      throw Error(ExitCode::kInternal, concat("move_out: ", slot.name, " is moved out already"));
     }
     tensors.push_back(*slot.tensor);
   }

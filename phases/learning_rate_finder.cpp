@@ -30,7 +30,7 @@ void LearningRateFinder::begin_step(Trainable& model, const Batch& batch, std::i
       throw with_hint(error, "learning_rate_finder.mode=off trains without it");
     ended_ = true;
     outcome.warns = true;
-    add_event(outcome, concat("the learning rate is not raised from here on: ", error.what()));
+    add_event(outcome, concat("the learning-rate finder stops: ", error.what()));
   }
   if (ended_) window_.clear();
 }
@@ -94,15 +94,16 @@ void LearningRateFinder::judge(double position, PhaseOutcome& outcome) {
     refused_in_a_row_ = 0;
     const double raise = raise_of(position);
     factor_ *= raise;
-    add_event(outcome, concat("learning rate raised ", brief(raise), "-fold, ", brief(factor_),
-                              "-fold in all: the loss is lowest ", brief(position),
-                              " updates further along the last ", setup_.config.interval));
+    add_event(outcome,
+              concat("learning rate raised ", brief(raise), "-fold, ", brief(factor_),
+                     "-fold in total: in the direction of the last ", setup_.config.interval,
+                     " updates, the loss is lowest ", brief(position), " updates further on"));
     return;
   }
   ended_ = ++refused_in_a_row_ >= setup_.config.refusals;
-  add_event(outcome, concat("learning rate stays, ", brief(factor_),
-                            "-fold in all: the loss is not lower further along the last ",
-                            setup_.config.interval, " updates",
+  add_event(outcome, concat("learning rate unchanged, ", brief(factor_),
+                            "-fold in total: in the direction of the last ", setup_.config.interval,
+                            " updates, the loss falls no further",
                             ended_ ? concat("; found after ", probes_, " probes") : std::string()));
 }
 
@@ -112,8 +113,8 @@ void LearningRateFinder::leave_warmup(PhaseOutcome& outcome) {
   window_.clear();
   outcome.warns = true;
   add_event(outcome, concat("Warmup ended before the learning rate was found: ", brief(factor_),
-                            "-fold after ", probes_, " probes, of which the last ",
-                            refused_in_a_row_, " refused, want ", setup_.config.refusals,
+                            "-fold after ", probes_, " probes; the last ", refused_in_a_row_,
+                            " did not raise it, want ", setup_.config.refusals,
                             "; a larger phases.warmup_steps allows more probes"));
 }
 

@@ -28,7 +28,7 @@ void Method::correct(const Batch& batch, PhaseOutcome& outcome) { Method::train(
 Refusal refusal_of_rounded_gradients() {
   return {.keys = {"memory.gradient_bits"},
           .values = {"32"},
-          .why = "that is for the asynchronous optimizer",
+          .why = "16 bits require the asynchronous optimizer",
           .when = {{"memory.gradient_bits", Kind::kIsOneOf, {"16"}}},
           .wanted = "32, or phases.method asynchronous_optimizer"};
 }
@@ -37,8 +37,8 @@ Refusal refusal_of_prediction_recoveries() {
   return {.keys = {"divergence.on_caution", "divergence.on_warning", "divergence.on_critical"},
           .kind = Kind::kIsNoneOf,
           .values = {"raise_threshold", "reset_predictor"},
-          .why = "there is neither confidence nor predictor",
-          .wanted = "another one"};
+          .why = "this method has no confidence and no predictor",
+          .wanted = "another action"};
 }
 
 /// Refuses dtypes that need scales: ranks with delayed messages cannot agree on scales or skips.
@@ -47,44 +47,50 @@ std::vector<Refusal> refusals_of_scaled_products() {
   return {{.keys = {"mixed_precision.predict"},
            .kind = Kind::kIsNoneOf,
            .values = {"fp16", "fp8"},
-           .why = "in Predict ranks agree on no scale of its numbers",
+           .why = "in Predict, ranks do not share the scales of fp16 and fp8",
            .when = {{longest, Kind::kIsMoreThan, {"0"}}},
            .wanted = wanted},
           {.keys = {"mixed_precision.predict"},
            .kind = Kind::kIsNoneOf,
            .values = {"auto"},
-           .why = "it follows mixed_precision.full, and in Predict ranks agree on no scale of its "
-                  "numbers",
+           .why = "it follows mixed_precision.full, and in Predict, ranks do not share the scales "
+                  "of fp16 and fp8",
            .when = {{longest, Kind::kIsMoreThan, {"0"}},
                     {"mixed_precision.full", Kind::kIsOneOf, {"fp16", "fp8"}}},
            .wanted = wanted}};
 }
 
 std::vector<Refusal> refusals_ahead_of_ranks() {
-  const char* const whole = "each rank updates its weights and state where they are";
+  const char* const whole = "each rank updates its weights and state on the device";
   std::vector<Refusal> rows{
       {{"memory.optimizer_state", "memory.weights"}, Kind::kIsOneOf, {"device"}, whole},
       {{"memory.device_map"}, Kind::kIsOneOf, {""}, whole},
-      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are sent as a whole"},
+      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "ranks send complete gradients"},
       {{"optimizer.paged"}, Kind::kIsOneOf, {"false"}, whole},
-      {{"optimizer.slow_momentum"}, Kind::kIsOneOf, {"0"}, "updates are exact only later"},
-      {{"training.average_weights"}, Kind::kIsOneOf, {"0"}, "weights are exact only later"},
+      {{"optimizer.slow_momentum"},
+       Kind::kIsOneOf,
+       {"0"},
+       "updates become exact only after the delay"},
+      {{"training.average_weights"},
+       Kind::kIsOneOf,
+       {"0"},
+       "weights become exact only after the delay"},
       {{"optimizer.name", "optimizer.groups[].name"},
        Kind::kIsOneOf,
        {"adamw", "muon"},
-       "no other optimizer supports it"},
+       "only adamw and muon support this method"},
       {{"optimizer.state_bits", "optimizer.groups[].state_bits"},
        Kind::kIsOneOf,
        {"32"},
-       "the state has 32 bits"},
+       "the state always has 32 bits"},
       refusal_of_rounded_gradients(),
       refusal_of_prediction_recoveries(),
       {.keys = {"phases.method"},
        .kind = Kind::kIsNoneOf,
        .values = {"asynchronous_gradients", "local_sgd"},
-       .why = "there is one rank alone",
+       .why = "there is only one rank",
        .when = {{"ranks", Kind::kIsOneOf, {"1"}}},
-       .wanted = "skip_backward, or more ranks: --ranks N, or of a plan --devices N"},
+       .wanted = "skip_backward, or more ranks: --ranks N, or for a plan --devices N"},
   };
   const std::vector<Refusal> scaled = refusals_of_scaled_products();
   rows.insert(rows.end(), scaled.begin(), scaled.end());

@@ -32,7 +32,7 @@ void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome
                                   "; the weights are from the last good update");
   outcome.warns = true;
   add_event(outcome, text);
-  throw Diverged(text + "; lower optimizer.learning_rate or look into the data");
+  throw Diverged(text + "; lower optimizer.learning_rate or check the data");
 }
 
 /// Skips an overflowed update. It is no failure, since the next step uses a smaller loss scale.

@@ -18,11 +18,11 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
   const std::int64_t size = heads.size_or(table.size(1));
   if (first_position < 0 || first_position + x.size(1) > table.size(0) || table.size(1) % 2 != 0 ||
       heads.count < 0 || size < table.size(1) || heads.count * size > x.size(2)) {
-    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), " from position ",
-                               first_position, " on, heads is ", heads.count, " of ", size,
+    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), " with first position ",
+                               first_position, ", heads is ", heads.count, " of ", size,
                                ", table is ", table.shape().text(),
-                               "; want a row of it for each position and an even number of turned ",
-                               "channels, in heads that fit"));
+                               "; want one table row per position, an even number of rotated "
+                               "channels, and heads within the last dimension of x"));
   }
   dispatch<cpu::rotate, cuda::rotate>(call, Work::kElementwise, x, heads, table, first_position,
                                       positions, rotation);
@@ -36,13 +36,13 @@ std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
   check_real(call, {"qkv", qkv}, rank);
   const std::int64_t width = qkv.size(rank - 1);
   require(spec.scale >= 0 && spec.cap >= 0 && spec.window >= 0,
-          "attention: scale, cap and window want 0 or more");
+          "attention: want scale, cap and window of at least 0");
   if (spec.keys < 1 || spec.queries < 1 || spec.queries % spec.keys != 0 ||
       width % spec.all() != 0) {
-    throw ShapeMismatch(concat(call.kernel, ": qkv is ", qkv.shape().text(), ", heads are ",
-                               spec.queries, " of queries and ", spec.keys,
-                               " of keys; want a last dimension of (queries + 2·keys)·head_size "
-                               "and a multiple of the keys' heads for queries"));
+    throw ShapeMismatch(concat(call.kernel, ": qkv is ", qkv.shape().text(), ", got ", spec.queries,
+                               " query heads and ", spec.keys,
+                               " key heads; want a last dimension of (queries + 2·keys)·head_size, "
+                               "and query heads that are a multiple of the key heads"));
   }
   if (spec.sinks) check_shape(call, {"sinks", spec.sinks}, {spec.queries}, DType::kF32);
   return width / spec.all();
@@ -53,9 +53,11 @@ void check_pattern(const AttentionSpec& spec, std::int64_t length) {
   const BlockPattern& pattern = spec.pattern;
   if (!pattern.is_on()) return;
   require(pattern.local >= 1 && pattern.global >= 0 && pattern.random >= 0 && !spec.bidirectional,
-          "attention: a pattern wants 1 local block or more, 0 or more others, and one way");
+          "attention: a block pattern needs at least 1 local block, no negative number of blocks, "
+          "and causal attention");
   require((length / pattern.block + 1) * (pattern.random + 1) < BlockPattern::kNone,
-          "attention: a pattern wants larger blocks or fewer random ones");
+          "attention: the block pattern has too many random blocks; want larger blocks or fewer "
+          "random ones");
 }
 
 /// `length` is the number of positions of a sequence.
@@ -66,8 +68,8 @@ void check_bias(const KernelCall& call, const AttentionSpec& spec, std::int64_t 
   check_shape(call, {"bias", bias}, {spec.queries, bias.size(1)}, DType::kF32);
   if (bias.size(1) % 2 == 1 && bias.size(1) >= 2 * length - 1) return;
   throw ShapeMismatch(concat(call.kernel, ": bias is ", bias.shape().text(), ", sequences have ",
-                             length, " tokens; want an odd number of distances, ", 2 * length - 1,
-                             " or more"));
+                             length, " tokens; want an odd number of distances, at least ",
+                             2 * length - 1));
 }
 
 void check_log_sum_exp(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& qkv,
@@ -96,19 +98,19 @@ void check_heads(const KernelCall& call, const Tensor& q, const Tensor& kv, int 
                  const AttentionSpec& spec) {
   check_real(call, {"q", q}, rank);
   check_real(call, {"kv", kv}, 3);
-  require(spec.scale >= 0 && spec.cap >= 0, "cross_attention: scale and cap want 0 or more");
+  require(spec.scale >= 0 && spec.cap >= 0, "cross_attention: want scale and cap of at least 0");
   require(spec.window == 0 && !spec.pattern.is_on() && !spec.sinks && !spec.bias,
-          "cross_attention: it has no windows, patterns, sinks or biases of scores");
+          "cross_attention: windows, patterns, sinks and score biases are not supported");
   const std::int64_t width = q.size(rank - 1);
   const bool fits = spec.keys >= 1 && spec.queries >= 1 && spec.queries % spec.keys == 0 &&
                     width % spec.queries == 0 && q.dtype() == kv.dtype() &&
                     kv.size(2) == width / spec.queries * 2 * spec.keys;
   if (fits) return;
   throw ShapeMismatch(concat(call.kernel, ": q is ", q.shape().text(), " ", name_of(q.dtype()),
-                             ", kv is ", kv.shape().text(), " ", name_of(kv.dtype()),
-                             ", heads are ", spec.queries, " of queries and ", spec.keys,
-                             " of keys; want queries·head_size and 2·keys·head_size in their last "
-                             "dimensions, and one dtype"));
+                             ", kv is ", kv.shape().text(), " ", name_of(kv.dtype()), ", got ",
+                             spec.queries, " query heads and ", spec.keys,
+                             " key heads; want last dimensions of queries·head_size and "
+                             "2·keys·head_size, and the same dtype"));
 }
 
 void check_lengths(const KernelCall& call, const Tensor& lengths, const Tensor& kv) {
@@ -119,7 +121,7 @@ void check_lengths(const KernelCall& call, const Tensor& lengths, const Tensor& 
 void check_sequences(const KernelCall& call, const Tensor& q, const Tensor& kv) {
   if (q.size(0) == kv.size(0)) return;
   throw ShapeMismatch(concat(call.kernel, ": q is ", q.shape().text(), ", kv is ",
-                             kv.shape().text(), "; want as many sequences in both"));
+                             kv.shape().text(), "; want the same number of sequences in both"));
 }
 
 void check_log_sums(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& q,
@@ -175,7 +177,7 @@ void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tenso
   check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
   check_matching(call, {{"y", y}, {"dy", dy}});
   check_pattern(spec, qkv.size(1));
-  require(spec.bias.defined(), "attention_bias_backward: it wants the bias of the spec");
+  require(spec.bias.defined(), "attention_bias_backward: the spec has no bias");
   check_bias(call, spec, qkv.size(1));
   check_matching(call, {{"bias", spec.bias}, {"dbias", dbias}});
   check_log_sum_exp(call, log_sum_exp, qkv, spec);
@@ -197,7 +199,7 @@ void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Ten
   check_shape(call, {"log_sum_exp", log_sum_exp}, {y.size(0), heads, y.size(1)}, DType::kF32);
   if (y.size(2) % heads != 0) {
     throw ShapeMismatch(concat(call.kernel, ": y is ", y.shape().text(), ", sinks is ",
-                               sinks.shape().text(), "; want a sink for each head"));
+                               sinks.shape().text(), "; want one sink per head"));
   }
   dispatch<cpu::attention_sinks_backward, cuda::attention_sinks_backward>(
       call, Work::kAttention, dsinks, mode, dy, y, log_sum_exp, sinks);
@@ -214,7 +216,8 @@ void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const
   check_dtype(call, {"key_cache", key_cache}, qkv.dtype());
   if (qkv.size(1) > key_cache.size(1)) {
     throw ShapeMismatch(concat(call.kernel, ": qkv is ", qkv.shape().text(), ", key_cache is ",
-                               key_cache.shape().text(), "; want as many rows at least"));
+                               key_cache.shape().text(),
+                               "; want a cache with at least the rows of qkv"));
   }
   dispatch<cpu::store_keys_values, cuda::store_keys_values>(call, Work::kAttention, key_cache,
                                                             value_cache, qkv);
@@ -224,7 +227,9 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                       const Tensor& qkv, const Tensor& texts, const Tensor& positions,
                       AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_decode", stream};
-  require(!spec.bidirectional, "attention: two ways, a new token changes what earlier ones see");
+  require(!spec.bidirectional,
+          "attention: bidirectional attention cannot generate token by token, because each new "
+          "token changes the results of earlier tokens");
   const std::int64_t head_size = head_size_of(call, qkv, 2, spec);
   check_pattern(spec, key_cache.size(1));
   check_bias(call, spec, key_cache.size(1));
@@ -278,7 +283,7 @@ void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, 
   check_heads(call, q, kv, 2, spec);
   check_matching(call, {{"q", q}, {"y", y}});
   check_shape(call, {"texts", texts}, {q.size(0)}, DType::kI32);
-  require(texts_per_source >= 1, "cross_attention_decode: each source wants 1 text or more");
+  require(texts_per_source >= 1, "cross_attention_decode: want at least 1 text per source");
   check_lengths(call, lengths, kv);
   dispatch_with_workspace<cpu::cross_attention_decode, cuda::cross_attention_decode>(
       call, Work::kAttention, y, q, kv, texts, texts_per_source, lengths, spec);

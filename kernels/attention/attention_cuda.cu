@@ -119,8 +119,8 @@ void check_head_size(const char* kernel, std::int64_t head_size) {
   constexpr std::int64_t kMax = 256;
   if (head_size <= kMax) return;
   throw Error(ExitCode::kConfig,
-              concat(kernel, ": head_size is ", head_size, ", want up to ", kMax,
-                     " on CUDA; more heads make it smaller, --device cpu takes any"));
+              concat(kernel, ": head_size is ", head_size, ", want at most ", kMax,
+                     " on CUDA; use more heads, or --device cpu, which supports any size"));
 }
 
 QueryTermsSpace::QueryTermsSpace(const AttentionSizes& sizes, bool has_bias, const Stream& stream) {

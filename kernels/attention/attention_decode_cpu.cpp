@@ -182,10 +182,10 @@ void check_sources(const Tensor& texts, std::int64_t texts_per_source, const Ten
   for (std::int64_t n = 0; n < texts.elements(); ++n) {
     const std::int32_t text = texts.data<std::int32_t>()[n];
     if (text >= 0 && text / texts_per_source < kv.size(0)) continue;
-    throw ShapeMismatch(concat("cross_attention_decode: row ", n, " is of text ", text, ", kv is ",
-                               kv.shape().text(), "; want texts below ",
+    throw ShapeMismatch(concat("cross_attention_decode: row ", n, " belongs to text ", text,
+                               ", kv is ", kv.shape().text(), "; want texts below ",
                                kv.size(0) * texts_per_source, ", ", texts_per_source,
-                               " for a source"));
+                               " per source"));
   }
 }
 

@@ -17,10 +17,10 @@ bool reaches(Device device, Device of_tensor) {
 void check_device(const KernelCall& call, const NamedTensor& argument) {
   const Tensor& tensor = argument.tensor;
   if (!tensor.defined() || reaches(call.device, tensor.device())) return;
-  throw Error(
-      ExitCode::kInternal,
-      concat(call.kernel, ": ", argument.name, " is on ", name_of(tensor.device()),
-             ", the stream on ", name_of(call.device), "; wait_for_device copies it there"));
+  throw Error(ExitCode::kInternal,
+              concat(call.kernel, ": ", argument.name, " is on ", name_of(tensor.device()),
+                     ", but the stream is on ", name_of(call.device),
+                     "; copy it there with wait_for_device"));
 }
 
 }  // namespace

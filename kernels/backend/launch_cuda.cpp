@@ -28,9 +28,8 @@ std::string failure_after(const Stream& stream) {
 }
 
 DeviceError failure_of(const char* name, const std::string& failure) {
-  return DeviceError(
-      concat("CUDA: ", name, " failed with ", failure,
-             "; compute-sanitizer finds the place, --device cpu works without CUDA"));
+  return DeviceError(concat("CUDA: ", name, " failed with ", failure,
+                            "; find the cause with compute-sanitizer, or use --device cpu"));
 }
 
 }  // namespace
@@ -52,11 +51,12 @@ void LaunchCheck::report(const Grid& grid, const std::string& answer, bool lacks
   const bool is_of_work = cuda_runtime().failure() == answer;
   if (is_of_work && blocks_) throw failure_of(name_, answer);
   if (is_of_work) throw earlier_failure(answer, concat("the launch of ", name_));
-  const std::string what = concat("CUDA: launch of ", name_, " with ", grid.x, "x", grid.y, "x",
-                                  grid.z, " blocks of ", grid.threads, " threads and ",
-                                  grid.shared_bytes, " bytes of shared memory answered ", answer);
+  const std::string what =
+      concat("CUDA: launch of ", name_, " with ", grid.x, "x", grid.y, "x", grid.z, " blocks of ",
+             grid.threads, " threads and ", grid.shared_bytes,
+             " bytes of shared memory failed with ", answer);
   if (lacks_memory) throw_out_of_device_memory(what, stream_.device().index);
-  throw DeviceError(concat(what, "; --device cpu works without CUDA"));
+  throw DeviceError(concat(what, "; --device cpu does not use CUDA"));
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

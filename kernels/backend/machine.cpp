@@ -132,7 +132,7 @@ double measure_read_rate(const Stream& stream) {
   const Tensor bits = Tensor::empty({1}, DType::kI32, MemoryKind::kWorkspace, stream);
   const double seconds = best_seconds(stream, 5, [&] { find_all_bits(bits, from, stream); });
   require(*wait_for_host(bits, stream).data<std::int32_t>() == 0,
-          "measure_read_rate: zeros were read as something else");
+          "measure_read_rate: memory of zeros was read back as other values");
   return static_cast<double>(from.bytes()) / seconds;
 }
 

@@ -17,12 +17,12 @@ void check_taps(const KernelCall& call, const Tensor& x, int rank, std::int64_t 
   if (taps < 1 || taps > kMaxTaps || spec.ahead < 0 || spec.ahead >= taps) {
     throw ShapeMismatch(concat(call.kernel, ": weight is ", weight.shape().text(), ", taps ahead ",
                                spec.ahead, "; want 1 to ", kMaxTaps,
-                               " taps, of which fewer than all look ahead"));
+                               " taps, and fewer taps ahead than taps"));
   }
   if (first < 0 || first + channels > width) {
-    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", its channels begin at ",
+    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", the first channel is ",
                                first, ", weight is ", weight.shape().text(),
-                               "; want rows that hold as many channels"));
+                               "; want rows of x that contain all channels of weight"));
   }
 }
 
@@ -72,7 +72,7 @@ void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor&
                              const Tensor& texts, ConvolutionSpec spec, const Stream& stream) {
   const KernelCall call{"causal_convolution_step", stream};
   check_taps(call, x, 2, first, weight, bias, spec);
-  require(spec.ahead == 0, "causal_convolution_step: a tap ahead has no token yet; want ahead 0");
+  require(spec.ahead == 0, "causal_convolution_step: later tokens do not exist yet; want ahead 0");
   check_rank(call, {"state", state}, 3);
   check_shape(call, {"state", state}, {state.size(0), weight.size(1) - 1, weight.size(0)},
               x.dtype());

@@ -36,18 +36,18 @@ void check_dimension(const KernelCall& call, const NamedTensor& x, const Window&
   const std::int64_t size = x.tensor.size(static_cast<int>(i) + 1);
   const auto refuse = [&](const std::string& wanted) {
     throw ShapeMismatch(concat(
-        call.kernel, ": ", x.name, " is ", x.tensor.shape().text(), ", whose dimension ", i + 1,
-        " has ", size, " places; the kernel is ", window.kernel[i], ", stride ", window.stride[i],
+        call.kernel, ": ", x.name, " is ", x.tensor.shape().text(), ", dimension ", i + 1,
+        " has size ", size, "; the kernel is ", window.kernel[i], ", stride ", window.stride[i],
         ", padding ", window.padding[i], ", dilation ", window.dilation[i], "; want ", wanted));
   };
   if (window.kernel[i] < 1 || window.stride[i] < 1 || window.dilation[i] < 1)
     refuse("kernel, stride and dilation of at least 1");
   if (window.padding[i] < 0) refuse("a padding of at least 0");
   if (window.padding[i] >= window.reach(i) && window.padding[i] > 0)
-    refuse(concat("a padding below ", window.reach(i), ", so that each window reads a place of ",
-                  x.name));
+    refuse(concat("a padding below ", window.reach(i),
+                  ", so that each window reads at least one element of ", x.name));
   if (window.outputs(i, size) < 1)
-    refuse(concat("at least ", window.reach(i) - 2 * window.padding[i], " places"));
+    refuse(concat("a size of at least ", window.reach(i) - 2 * window.padding[i]));
 }
 
 /// Checks the dtype of x. Throws ShapeMismatch, which names the sizes, in two cases: x is empty or
@@ -59,8 +59,7 @@ void check_window(const KernelCall& call, const NamedTensor& x, const Window& wi
   if (shape.rank() < 3 || shape.rank() > 5 || shape.elements() == 0) {
     throw ShapeMismatch(
         concat(call.kernel, ": ", x.name, " is ", shape.text(),
-               ", want (batch, one to three dimensions of space, channels), each at "
-               "least 1"));
+               ", want (batch, one to three spatial dimensions, channels), each at least 1"));
   }
   for (int i = 0; i < spatial_rank(shape); ++i)
     check_dimension(call, x, window, static_cast<std::size_t>(i));
@@ -77,7 +76,7 @@ void check_convolution(const KernelCall& call, const NamedTensor& x, const Named
   if (groups < 1 || channels % groups != 0 || outputs % groups != 0) {
     throw ShapeMismatch(concat(call.kernel, ": ", channels, " channels and ", outputs,
                                " outputs in ", groups,
-                               " groups; want groups that divide both of them"));
+                               " groups; want a number of groups that divides both"));
   }
   check_shape(call, weight, {outputs, taps * (channels / groups)});
   check_shape(call, y, window_outputs(shape, window, outputs), x.tensor.dtype());
@@ -107,7 +106,7 @@ void check_places(const KernelCall& call, const Tensor& x, const Tensor& y, cons
   check_shape(call, {"places", places}, y.shape(), DType::kI32);
   if (places_of(x.shape()) > std::int64_t{1} << 31)
     throw ShapeMismatch(concat(call.kernel, ": an example of ", x.shape().text(),
-                               " has more places than fit 32 bits"));
+                               " has more elements than 32 bits can index"));
 }
 
 void check_upsampling(const KernelCall& call, const NamedTensor& x, const NamedTensor& y,

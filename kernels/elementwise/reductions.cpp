@@ -24,7 +24,7 @@ void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor
          const Tensor& sums, const Stream& stream) {
   const KernelCall call{"dot", stream};
   check_result(call, result);
-  require(x.size() == y.size(), "dot: x and y must hold as many tensors");
+  require(x.size() == y.size(), "dot: x and y must have the same number of tensors");
   std::int64_t chunks = 0;
   for (std::size_t k = 0; k < x.size(); ++k) {
     check_real(call, {"x", x[k]});

@@ -10,9 +10,9 @@ void check_groups(const KernelCall& call, const GroupedRows& rows, std::size_t c
   check_dtype(call, {"offsets", rows.offsets}, DType::kI32);
   const std::int64_t groups = rows.offsets.size(0) - 1;
   if (rows.first >= 0 && rows.first + static_cast<std::int64_t>(count) <= groups) return;
-  throw ShapeMismatch(concat(call.kernel, ": got matrices of the groups from ", rows.first, " to ",
+  throw ShapeMismatch(concat(call.kernel, ": got matrices for the groups ", rows.first, " to ",
                              rows.first + static_cast<std::int64_t>(count) - 1,
-                             ", and the offsets are of ", groups, " groups"));
+                             ", but offsets for ", groups, " groups"));
 }
 
 /// Checks the shape and dtype of each tensor.

@@ -34,7 +34,8 @@ void check_spec(const KernelCall& call, const Routing& routing, const RoutingSpe
       spec.chosen > spec.experts / spec.groups * spec.chosen_groups) {
     throw ShapeMismatch(concat(call.kernel, ": got ", spec.chosen, " of ", spec.experts,
                                " experts in ", spec.chosen_groups, " of ", spec.groups,
-                               " groups; want equal groups with at least as many experts"));
+                               " groups; want groups of equal size, and at least as many experts "
+                               "in the chosen groups as are chosen"));
   }
 }
 

@@ -61,7 +61,7 @@ void check_classes(const std::int32_t* wanted, std::int64_t cells, std::int64_t 
   for (std::int64_t n = 0; n < cells; ++n) {
     if (wanted[n] == kNoTarget || (wanted[n] >= 0 && wanted[n] < classes)) continue;
     throw DataError(concat("grid_loss: the class of cell ", n, " is ", wanted[n], ", want 0 to ",
-                           classes - 1, ", or ", kNoTarget, " where there is no object"));
+                           classes - 1, ", or ", kNoTarget, " for a cell without an object"));
   }
 }
 

@@ -72,7 +72,7 @@ void check_heads(const KernelCall& call, const Tensor& x, HeadRange heads, const
       (heads.first + heads.count) * weight.size(0) > x.size(2)) {
     throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", heads are ",
                                heads.first, " to ", heads.first + heads.count - 1, ", weight is ",
-                               weight.shape().text(), "; want rows that hold as many heads"));
+                               weight.shape().text(), "; want rows of x that contain all heads"));
   }
 }
 
@@ -86,15 +86,15 @@ void check_gate(const KernelCall& call, const Tensor& x, const Tensor& gate, std
   const std::int64_t columns = x.size(1), gains = weight.size(0);
   if (first < 0 || first + columns > gate.size(1)) {
     throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", gate is ",
-                               gate.shape().text(), " from column ", first,
-                               " on; want a gate for each column of x"));
+                               gate.shape().text(), ", from column ", first,
+                               "; want one gate per column of x"));
   }
   if (spec.groups < 1 || columns % spec.groups != 0 ||
       (gains != columns && gains != columns / spec.groups)) {
     throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", weight is ",
                                weight.shape().text(), ", groups are ", spec.groups,
-                               "; want groups that divide the columns, and a weight for each "
-                               "column of a row or of a group"));
+                               "; want a number of groups that divides the columns, and one weight "
+                               "per column of a row or of a group"));
   }
 }
 
@@ -102,11 +102,11 @@ void check_groups(const KernelCall& call, const Tensor& x, std::int64_t groups) 
   check_real(call, {"x", x}, 3);
   if (x.elements() == 0)
     throw ShapeMismatch(
-        concat(call.kernel, ": x is ", x.shape().text(), ", which has no elements"));
+        concat(call.kernel, ": x is ", x.shape().text(), ", want at least one element"));
   if (groups < 1 || x.size(2) % groups != 0)
-    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", whose ", x.size(2),
-                               " channels are in ", groups,
-                               " groups; want groups that divide them"));
+    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", with ", x.size(2),
+                               " channels in ", groups,
+                               " groups; want a number of groups that divides the channels"));
 }
 
 }  // namespace

@@ -227,15 +227,15 @@ AlgorithmBits AlgorithmChooser::measure_and_store(const Product& product, const 
     print_note(
         concat("an algorithm could not be timed: not enough device memory, a graph was being "
                "recorded, or no algorithm ran (",
-               kind, "); uses cuBLASLt's own choice, and a later run times it"));
+               kind, "); uses cuBLASLt's own choice, and a later run tries again"));
   }
   const auto old = known_.find(name);
   const AlgorithmBits* const useless = old == known_.end() ? nullptr : &old->second;
   const auto stored_choice =
       store_algorithm(settings_.folder, owner_, name, candidates[fastest.value_or(0)], useless);
   if (stored_choice) return known_[name] = *stored_choice;
-  print_note(concat("algorithms of products cannot be stored in \"", settings_.folder,
-                    "\", so cuBLASLt's own choices are used; set HYBRID_CACHE_DIR"));
+  print_note(concat("cannot store algorithms for matrix products in \"", settings_.folder,
+                    "\"; uses cuBLASLt's own choices; set HYBRID_CACHE_DIR to a writable folder"));
   stores_ = false;
   return candidates.front();
 }

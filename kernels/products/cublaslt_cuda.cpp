@@ -169,13 +169,13 @@ CublasLt::CublasLt() : library(SharedLibrary::open(cublaslt_library())) {
 
 void CublasLt::check(cublasStatus_t answer, const char* call, std::optional<int> device) const {
   if (answer == CUBLAS_STATUS_SUCCESS) return;
-  const std::string what = concat("cuBLASLt: ", call, " answered ", name_of_status(answer));
+  const std::string what = concat("cuBLASLt: ", call, " failed with ", name_of_status(answer));
   if (device && (answer == CUBLAS_STATUS_ALLOC_FAILED ||
                  (may_mean_out_of_memory(answer) && is_short_of_device_memory(*device)))) {
     throw_out_of_device_memory(what, *device);
   }
   throw DeviceError(concat(what, "; `hybrid doctor` shows the device and ", library.path(),
-                           ", --device cpu works without them"));
+                           "; --device cpu uses neither"));
 }
 
 const CublasLt& cublaslt() {
@@ -312,7 +312,7 @@ class Multiplier {
         product.epilogue == Epilogue::kRowSums ? &plan_for(without_sums(product), stream) : nullptr;
     ProductPlan plan(product);
     const auto multiply = [&](const Product& plain, const Stream& on) {
-      if (!plain_plan->usable()) throw DeviceError("cuBLASLt: no kernel");
+      if (!plain_plan->usable()) throw DeviceError("cuBLASLt: no kernel supports this product");
       plain_plan->run(handle_, plain, on);
     };
     bool separate = false;

@@ -16,7 +16,7 @@ void check_blocks(const KernelCall& call, const Tensor& wide, const Tensor& stac
     if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= wide.size(0))
       continue;
     throw ShapeMismatch(concat(call.kernel, ": block ", p, " has ", blocks.rows[at],
-                               " rows from row ", blocks.first_row[at], " on, wide has ",
+                               " rows from row ", blocks.first_row[at], ", but wide has ",
                                wide.size(0)));
   }
 }
@@ -31,8 +31,8 @@ void check_rows_of_blocks(const KernelCall& call, std::int64_t outputs,
     const auto at = static_cast<std::size_t>(p);
     if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= outputs) continue;
     throw ShapeMismatch(concat(call.kernel, ": block ", p, " has ", blocks.rows[at],
-                               " rows from row ", blocks.first_row[at], " on, there are ",
-                               outputs));
+                               " rows from row ", blocks.first_row[at],
+                               ", but the number of outputs is ", outputs));
   }
 }
 

@@ -81,8 +81,8 @@ Operand<T> operand(const Tensor& matrix, std::int64_t rows, std::int64_t columns
 }  // namespace
 
 void multiply_without_library(const Product& product, const Stream& stream) {
-  warn("cuBLASLt", concat("it has no kernel for the product ", ProductKind(product).text(),
-                          ": uses a much slower kernel; `hybrid doctor` shows the library"));
+  warn("cuBLASLt", concat("no kernel supports the product ", ProductKind(product).text(),
+                          "; uses a much slower kernel; `hybrid doctor` shows the library"));
   const std::int64_t m = product.m(), n = product.n(), k = product.k();
   const std::int64_t tiles = (m + kTile - 1) / kTile * ((n + kTile - 1) / kTile);
   visit_real(product.a.dtype(), [&](auto in) {

@@ -144,8 +144,9 @@ void multiply_on_this_thread(const StridedProduct& p) {
   const std::string which =
       concat("a product of (", p.m, ", ", p.k, ") and (", p.k, ", ", p.n, ")");
   if (status != dnnl_out_of_memory)
-    throw Error(ExitCode::kInternal, concat("oneDNN refuses ", which, ": status ", int{status}));
-  throw OutOfMemory(concat("no memory for oneDNN to pack the operands of ", which), 0, 0);
+    throw Error(ExitCode::kInternal,
+                concat("oneDNN cannot compute ", which, ": status ", int{status}));
+  throw OutOfMemory(concat("not enough memory for oneDNN to pack the operands of ", which), 0, 0);
 }
 
 /// Returns the number of parts into which C is divided, at most one per thread of the team. More

@@ -105,7 +105,7 @@ void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const
 void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream& stream) {
   const KernelCall call{"quantize_four_bit", stream};
   require(to.type == FourBitType::kNormal && !to.levels.defined(),
-          "quantize_four_bit writes NormalFloat 4 with f32 scales");
+          "quantize_four_bit: want NormalFloat 4 with f32 scales");
   check_dtype(call, {"values", values}, DType::kF32);
   check_four_bit(call, to, values.elements());
   dispatch<cpu::quantize_four_bit, cuda::quantize_four_bit>(call, Work::kElementwise, to, values);

@@ -21,7 +21,7 @@ void check_blocks(const KernelCall& call, const BlockTensors& tensors, std::int6
   const std::int64_t numbers = block_size(tensors.format).numbers;
   if (columns == 0 || columns % numbers != 0) {
     throw ShapeMismatch(concat(call.kernel, ": got ", columns, " columns, want a multiple of ",
-                               numbers, ", the numbers of a block"));
+                               numbers, ", the block size"));
   }
   check_shape(call, {"bytes", tensors.bytes}, {rows * bytes_of_row(tensors.format, columns)},
               DType::kU8);
@@ -156,7 +156,8 @@ void decode_blocks(BlockFormat format, const std::byte* from, std::span<float> v
 
 BlockTensors BlockTensors::empty(std::int64_t rows, std::int64_t columns, BlockFormat format,
                                  const Stream& stream) {
-  require(columns % block_size(format).numbers == 0, "a row of blocks: want whole ones");
+  require(columns % block_size(format).numbers == 0,
+          "a row of blocks: want a multiple of the block size");
   return {Tensor::empty({rows * bytes_of_row(format, columns)}, DType::kU8, MemoryKind::kParameters,
                         stream),
           format};

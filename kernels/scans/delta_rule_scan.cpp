@@ -9,11 +9,10 @@ void check_delta_rule_spec(const KernelCall& call, const DeltaRuleSpec& spec) {
   if (spec.key_heads >= 1 && spec.value_heads >= 1 && spec.value_heads % spec.key_heads == 0 &&
       spec.key_size >= 1 && spec.value_size >= 1)
     return;
-  throw ShapeMismatch(concat(call.kernel, ": heads are ", spec.key_heads, " of keys of ",
-                             spec.key_size, " numbers and ", spec.value_heads, " of values of ",
-                             spec.value_size,
-                             "; want sizes of 1 or more and a multiple of the keys' heads for "
-                             "values"));
+  throw ShapeMismatch(
+      concat(call.kernel, ": got ", spec.key_heads, " key heads of size ", spec.key_size, " and ",
+             spec.value_heads, " value heads of size ", spec.value_size,
+             "; want sizes of at least 1, and value heads that are a multiple of the key heads"));
 }
 
 /// Checks that gates have the leading dimensions and the dtype of qkv, and enough columns.

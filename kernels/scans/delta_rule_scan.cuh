@@ -187,10 +187,9 @@ struct PassGrid {
              bytes_of(kProductSide) + kDeltaStaticBytes > room;
     const int width = narrow ? kNarrow : kProductSide;
     if (bytes_of(width) + kDeltaStaticBytes > room)
-      throw Error(ExitCode::kConfig,
-                  concat("model.state_space.state_size: got ", sizes.key_size,
-                         ", and this device's shared memory does not hold a delta rule's state of "
-                         "so many rows; want a smaller one"));
+      throw Error(ExitCode::kConfig, concat("model.state_space.state_size: got ", sizes.key_size,
+                                            ", but a delta-rule state of this size does not fit "
+                                            "this device's shared memory; want a smaller one"));
     grid = {.x = static_cast<unsigned int>(heads),
             .y = static_cast<unsigned int>((sizes.value_size + width - 1) / width),
             .threads = kProductThreads,

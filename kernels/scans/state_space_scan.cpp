@@ -8,13 +8,14 @@ namespace {
 void check_spec(const KernelCall& call, const StateSpaceSpec& spec) {
   if (spec.heads < 1 || spec.head_size < 1 || spec.groups < 1 || spec.state_size < 1 ||
       spec.heads % spec.groups != 0) {
-    throw ShapeMismatch(concat(call.kernel, ": heads are ", spec.heads, " of ", spec.head_size,
-                               ", groups ", spec.groups, " of state size ", spec.state_size,
-                               "; want groups that divide the heads, and sizes of 1 or more"));
+    throw ShapeMismatch(
+        concat(call.kernel, ": got ", spec.heads, " heads of size ", spec.head_size, " in ",
+               spec.groups, " groups of state size ", spec.state_size,
+               "; want a number of groups that divides the heads, and sizes of at least 1"));
   }
   if (!(spec.least_step >= 0) || !(spec.most_step >= spec.least_step)) {
-    throw ShapeMismatch(concat(call.kernel, ": the limits of a step are ", spec.least_step, " and ",
-                               spec.most_step, "; want 0 <= the least <= the most"));
+    throw ShapeMismatch(concat(call.kernel, ": the step limits are ", spec.least_step, " and ",
+                               spec.most_step, "; want 0 <= least <= most"));
   }
 }
 
@@ -22,8 +23,11 @@ void check_spec(const KernelCall& call, const StateSpaceSpec& spec) {
 void check_decay(const KernelCall& call, const Tensor& steps, const Tensor& values,
                  const StateSpaceDecay& decay, const StateSpaceSpec& spec) {
   if (steps.defined() != decay.log_rate.defined() || steps.defined() != decay.step_bias.defined()) {
-    throw Error(ExitCode::kInternal, concat(call.kernel, ": of steps, log_rate and step_bias some ",
-                                            "are undefined; want all or none of them"));
+    throw Error(
+        ExitCode::kInternal,
+        concat(
+            call.kernel,
+            ": only some of steps, log_rate and step_bias are defined; want all or none of them"));
   }
   if (!steps) return;
   check_shape(call, {"log_rate", decay.log_rate}, {spec.heads}, DType::kF32);
@@ -108,7 +112,7 @@ void state_space_scan_step(const Tensor& y, const Tensor& state, const Tensor& v
   const KernelCall call{"state_space_scan_step", stream};
   check_spec(call, spec);
   require(!spec.reversed,
-          "state_space_scan_step: tokens come one after the other; want no reversed scan");
+          "state_space_scan_step: cannot generate text in reverse; want reversed false");
   check_real(call, {"values", values}, 2);
   check_shape(call, {"values", values}, {values.size(0), spec.columns()});
   check_decay(call, steps, values, decay, spec);

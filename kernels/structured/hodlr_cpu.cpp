@@ -215,7 +215,7 @@ std::int64_t Hodlr::vectors_of(const char* what, std::size_t numbers) const {
 void Hodlr::multiply(std::span<double> y, std::span<const double> x, Transpose transpose) const {
   const std::int64_t count = vectors_of("x", x.size());
   if (y.size() != x.size())
-    throw ShapeMismatch(concat("Hodlr: y has ", y.size(), " numbers and x ", x.size()));
+    throw ShapeMismatch(concat("Hodlr: y has ", y.size(), " numbers, but x has ", x.size()));
   const HodlrMap from(x.data(), size_, count);
   Eigen::Map<HodlrMatrix> to(y.data(), size_, count);
   const bool transposed = transpose == Transpose::kYes;
@@ -249,7 +249,7 @@ void Hodlr::multiply(std::span<double> y, std::span<const double> x, Transpose t
 Hodlr Hodlr::gradients(std::span<const double> dy, std::span<const double> x) const {
   const std::int64_t count = vectors_of("x", x.size());
   if (dy.size() != x.size())
-    throw ShapeMismatch(concat("Hodlr: dy has ", dy.size(), " numbers and x ", x.size()));
+    throw ShapeMismatch(concat("Hodlr: dy has ", dy.size(), " numbers, but x has ", x.size()));
   const HodlrMap from(x.data(), size_, count), g(dy.data(), size_, count);
   Hodlr result = *this;
   for (DiagonalBlock& leaf : result.leaves_)

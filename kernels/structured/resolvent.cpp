@@ -13,7 +13,7 @@ Shape off_diagonal_of(const Tensor& g) {
 void check_off_diagonals(const KernelCall& call, const NamedTensor& above, const NamedTensor& below,
                          const Tensor& g, DType real) {
   if (above.tensor.defined() != below.tensor.defined())
-    throw Error(ExitCode::kInternal, concat(call.kernel, ": got one of ", above.name, " and ",
+    throw Error(ExitCode::kInternal, concat(call.kernel, ": got only one of ", above.name, " and ",
                                             below.name, "; want both or neither"));
   if (!above.tensor) return;
   check_shape(call, above, off_diagonal_of(g), real);
@@ -30,8 +30,9 @@ DType check_resolvent(const KernelCall& call, const NamedTensor& result,
   check_rank(call, result, 3);
   check_shape(call, result, {values.size(0), values.size(1), g.size(2) / 2 * 2}, values.dtype());
   if (input.first < 0 || input.first + g.size(2) / 2 > values.size(2))
-    throw ShapeMismatch(concat(call.kernel, ": v is columns [", input.first, ", ",
-                               input.first + g.size(2) / 2, ") of ", values.size(2)));
+    throw ShapeMismatch(concat(call.kernel, ": v has the columns [", input.first, ", ",
+                               input.first + g.size(2) / 2, "), but the number of columns is ",
+                               values.size(2)));
   const DType real = values.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
   check_off_diagonals(call, {"above", input.above}, {"below", input.below}, g, real);
   if (input.positions)
@@ -40,8 +41,8 @@ DType check_resolvent(const KernelCall& call, const NamedTensor& result,
   if (!(spec.z.imag() != 0))
     throw Error(ExitCode::kConfig,
                 concat(call.kernel, ": z = ", spec.z.real(), " + ", spec.z.imag(),
-                       "i has no imaginary part, and T − z·I may be singular; want one that is not "
-                       "0, such as z = 1i"));
+                       "i has no imaginary part, so T − z·I may be singular; want a nonzero "
+                       "imaginary part, such as z = 1i"));
   return real;
 }
 

@@ -112,14 +112,14 @@ FactorMatrix range_of(const FactorMatrix& matrix, std::int64_t columns,
 void check_host(const char* function, const Stream& stream) {
   if (stream.device().type != DeviceType::kCpu)
     throw Error(ExitCode::kInternal,
-                concat(function, ": computes on the host, and the stream is on ",
-                       name_of(stream.device()), "; copy what it returns"));
+                concat(function, ": runs only on the CPU, but the stream is on ",
+                       name_of(stream.device()), "; run it on a CPU stream and copy the result"));
 }
 
 void check_factor_rank(std::int64_t rank, std::int64_t size) {
   if (rank >= 0 && rank <= size) return;
   throw Error(ExitCode::kConfig,
-              concat("factorize: the rank is ", rank, " and the matrix (", size, ", ", size,
+              concat("factorize: the rank is ", rank, ", the matrix is (", size, ", ", size,
                      "); want a rank of at most ", size, ", or 0 for ", default_rank(size)));
 }
 
@@ -271,8 +271,8 @@ Factorization factorize(const Tensor& matrix, const FactorizationSpec& spec, con
 
 Semiseparable truncated(const Semiseparable& h, std::int64_t rank) {
   if (rank < 0 || rank > h.rank())
-    throw Error(ExitCode::kConfig, concat("truncated: the rank is ", rank, "; want one of at most ",
-                                          h.rank(), ", which the factors have"));
+    throw Error(ExitCode::kConfig, concat("truncated: the rank is ", rank, "; want at most ",
+                                          h.rank(), ", the rank of the factors"));
   Semiseparable coarse = h;
   for (Tensor* part : {&coarse.u, &coarse.v, &coarse.u_scales, &coarse.v_scales})
     if (*part) *part = part->rows(0, rank);
@@ -296,7 +296,7 @@ std::vector<std::complex<double>> semiseparable_resolvent(const Semiseparable& h
                                                           const Stream& stream) {
   if (!(z.imag() != 0))
     throw Error(ExitCode::kConfig, concat("semiseparable_resolvent: z = ", z.real(), " + ",
-                                          z.imag(), "i has no imaginary part; want one"));
+                                          z.imag(), "i has no imaginary part; want a nonzero one"));
   Semiseparable here = h;
   for (Tensor* part :
        {&here.diagonal, &here.above, &here.below, &here.u, &here.v, &here.u_scales, &here.v_scales})

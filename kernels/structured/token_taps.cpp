@@ -10,14 +10,15 @@ void check_tap_columns(const KernelCall& call, const char* name, const Columns& 
   check_rank(call, {name, columns.rows}, 2);
   check_shape(call, {name, columns.rows}, {rows, columns.rows.size(1)}, dtype);
   if (columns.first >= 0 && columns.first + count <= columns.rows.size(1)) return;
-  throw ShapeMismatch(concat(call.kernel, ": ", name, " is columns [", columns.first, ", ",
-                             columns.first + count, ") of ", columns.rows.size(1)));
+  throw ShapeMismatch(concat(call.kernel, ": ", name, " has the columns [", columns.first, ", ",
+                             columns.first + count, "), but the number of columns is ",
+                             columns.rows.size(1)));
 }
 
 void check_heads(const KernelCall& call, std::int64_t channels, const TokenTapsSpec& spec) {
   if (spec.heads >= 1 && channels % spec.heads == 0) return;
-  throw ShapeMismatch(
-      concat(call.kernel, ": ", channels, " channels are no multiple of ", spec.heads, " heads"));
+  throw ShapeMismatch(concat(call.kernel, ": ", channels, " channels are not a multiple of ",
+                             spec.heads, " heads"));
 }
 
 /// Checks the inputs. `result` is y or its gradient, (B, T, H·P).
@@ -53,7 +54,8 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
   const KernelCall call{"token_taps_backward", stream};
   check_taps(call, {"dy", dy}, input, spec);
   if (input.before)
-    throw Error(ExitCode::kInternal, "token_taps_backward: has no gradient of x before a sequence");
+    throw Error(ExitCode::kInternal,
+                "token_taps_backward: the gradient of x before a sequence is not supported");
   if (dlow) check_matching(call, {{"dy", dy}, {"dlow", dlow}});
   if (dx.rows || dtaps.rows) {
     const std::int64_t rows = dy.size(0) * dy.size(1);
@@ -72,7 +74,9 @@ void token_taps_step(const Tensor& y, const Tensor& low, const Tensor& state, co
   check_matching(call, {{"y", y}, {"low", low}});
   check_heads(call, y.size(1), spec);
   if (spec.ahead)
-    throw Error(ExitCode::kInternal, "token_taps_step: taps of later tokens cannot go on");
+    throw Error(ExitCode::kInternal,
+                "token_taps_step: taps of later tokens are not supported, because these tokens do "
+                "not exist yet");
   check_rank(call, {"state", state}, 3);
   check_shape(call, {"state", state}, {state.size(0), 1, y.size(1)}, y.dtype());
   check_tap_columns(call, "x", x, y.size(0), y.size(1), y.dtype());

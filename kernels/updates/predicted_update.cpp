@@ -33,9 +33,8 @@ void check_momentum(const KernelCall& call, const StartingMomentum& m, const Sha
 void check_gradients(const KernelCall& call, std::span<const GradientInFlight> gradients,
                      const Shape& wanted) {
   if (gradients.size() > kMaxInFlight) {
-    throw Error(ExitCode::kInternal,
-                concat(call.kernel, ": ", gradients.size(), " gradients are in flight, at most ",
-                       kMaxInFlight, " may be"));
+    throw Error(ExitCode::kInternal, concat(call.kernel, ": got ", gradients.size(),
+                                            " gradients in flight, want at most ", kMaxInFlight));
   }
   for (const GradientInFlight& one : gradients) check_f32(call, {"gradient", one.gradient}, wanted);
 }

@@ -301,11 +301,11 @@ const std::vector<Refusal>& AsynchronousGradientsMethod::refusals() {
     all.push_back({{"distributed.zero"},
                    Kind::kIsOneOf,
                    {"0", "1"},
-                   "a rank's own gradient and the weights are whole"});
+                   "each rank needs its complete gradient and complete weights"});
     all.push_back({{"phases.asynchronous_gradients.device_side"},
                    Kind::kIsOneOf,
                    {"anticipated", "shared", "momentum", "none"},
-                   "the others are for phases.method asynchronous_optimizer"});
+                   "it applies only to phases.method asynchronous_optimizer"});
     return all;
   }();
   return rows;

@@ -90,9 +90,9 @@ class AsynchronousOptimizerMethod final : public Method {
 
 const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
   const char* const elsewhere =
-      "phases.asynchronous_optimizer.exact_state says where masters and state are";
+      "phases.asynchronous_optimizer.exact_state sets the location of masters and state";
   const char* const in_16_bits =
-      "memory.gradient_bits 16 keeps pending updates in bf16, for a step";
+      "memory.gradient_bits 16 stores pending updates in bf16 and does not support this value";
   const std::string device_side = "phases.asynchronous_optimizer.device_side";
   const std::vector<KeyTest> rounds{{"memory.gradient_bits", Kind::kIsOneOf, {"16"}}};
   const std::vector<std::string> optimizers{"optimizer.name", "optimizer.groups[].name"};
@@ -120,16 +120,16 @@ const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
       {{device_side},
        Kind::kIsOneOf,
        {"anticipated", "sketch", "selective", "none"},
-       "the others are for phases.method asynchronous_gradients"},
+       "it applies only to phases.method asynchronous_gradients"},
       {{"optimizer.slow_momentum"},
        Kind::kIsOneOf,
        {"0"},
-       "it runs ahead of updates as they are made, and these are delayed"},
-      {{"training.average_weights"}, Kind::kIsOneOf, {"0"}, "updates are made elsewhere"},
+       "it needs each update immediately, and these updates are delayed"},
+      {{"training.average_weights"}, Kind::kIsOneOf, {"0"}, "updates do not run on the device"},
       {{"optimizer.state_bits", "optimizer.groups[].state_bits"},
        Kind::kIsOneOf,
        {"32"},
-       "an exact state has 32 bits"},
+       "the exact state always has 32 bits"},
       {optimizers,
        Kind::kIsOneOf,
        {"adamw", "lion", "muon"},
@@ -137,10 +137,10 @@ const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
       {{"learning_rate_finder.mode"},
        Kind::kIsOneOf,
        {"off"},
-       "there are no masters on the device to move"},
+       "the device has no masters that a probe could move"},
       {.keys = {"stages[].precision", "stages[].orthogonalization_period"},
        .values = {},
-       .why = "delayed updates keep one",
+       .why = "delayed updates use the same setting for the whole run",
        .wanted = "none: leave it out"},
       refusal_of_prediction_recoveries(),
       {.keys = {"phases.method"},

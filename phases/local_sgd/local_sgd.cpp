@@ -400,11 +400,11 @@ const std::vector<Refusal>& LocalSgdMethod::refusals() {
     std::vector<Refusal> all = refusals_ahead_of_ranks();
     const std::string steps = "phases.local_sgd.steps", longest = "phases.max_predict_steps";
     const std::vector<Refusal> own{
-        {{"distributed.zero"}, Kind::kIsOneOf, {"0"}, "each rank has all of the state"},
+        {{"distributed.zero"}, Kind::kIsOneOf, {"0"}, "each rank needs the complete state"},
         {{steps},
          Kind::kIsMoreThan,
          {"phases.local_sgd.delay"},
-         "an exchange has to arrive before the next one begins"},
+         "an exchange must arrive before the next one starts"},
         {.keys = {steps},
          .kind = Kind::kIsLessThan,
          .values = {longest},
@@ -413,15 +413,15 @@ const std::vector<Refusal>& LocalSgdMethod::refusals() {
         {{"phases.local_sgd.fragments"},
          Kind::kIsAtMost,
          {steps},
-         "each fragment begins at its own step"},
+         "each fragment is exchanged at a different step"},
         {.keys = {"model.experts.bias_rate"},
          .values = {"0"},
-         .why = "biases are no weights, and ranks do not exchange them",
+         .why = "biases are not weights, so ranks do not exchange them",
          .wanted = "0 and model.experts.balance_loss"},
         {{"phases.local_sgd.exchange_bits"},
          Kind::kIsOneOf,
          {"32", "8", "4"},
-         "an exchange has no other form"},
+         "exchanges do not support this number of bits"},
     };
     all.insert(all.end(), own.begin(), own.end());
     return all;
@@ -433,7 +433,7 @@ std::string LocalSgdMethod::text(const PhaseConfig& config) {
   const LocalSgdConfig& group = config.local_sgd;
   std::string sent;
   if (group.fragments > 1) sent += concat(" in ", group.fragments, " fragments");
-  if (group.exchange_bits < 32) sent += concat(" by ", group.exchange_bits, " bits a weight");
+  if (group.exchange_bits < 32) sent += concat(" with ", group.exchange_bits, " bits per weight");
   return concat(", each rank independently for ", group.steps, " steps (local SGD), exchanges ",
                 group.delay, group.delay == 1 ? " step" : " steps", " late",
                 sent.empty() ? "" : "; sent" + sent);
@@ -462,7 +462,7 @@ void LocalSgdMethod::report_skipped(const LocalStep& step, PhaseOutcome& outcome
   outcome.recovery = Recovery::kAbort;
   throw Diverged(concat("training diverged: ", text,
                         "; the weights are from the last good update; lower "
-                        "optimizer.learning_rate or look into the data"));
+                        "optimizer.learning_rate or check the data"));
 }
 
 }  // namespace

@@ -167,9 +167,9 @@ void SkipBackwardMethod::revert_unmeasured(PhaseOutcome& outcome) {
   const Extrapolation& extrapolation = prediction_.extrapolation;
   prediction_.line.return_to(parts_.model, 0);
   outcome.warns = outcome.warns || extrapolation.failed || extrapolation.is_out_of_memory;
-  const char* const why = extrapolation.is_out_of_memory ? "memory was too short"
+  const char* const why = extrapolation.is_out_of_memory ? "not enough memory"
                           : extrapolation.failed         ? "a loss was not finite"
-                                                         : "nothing moved";
+                                                         : "no weight changed";
   add_event(outcome, concat("reverted: ", why, " in ", extrapolation.steps, " predicted steps"));
 }
 

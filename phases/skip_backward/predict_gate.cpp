@@ -75,15 +75,15 @@ PredictGate::Verdict PredictGate::verdict() const {
 }
 
 std::string PredictGate::explanation() const {
-  if (extrapolations_ == 0) return "no prediction was tried yet";
+  if (extrapolations_ == 0) return "no prediction has been tried yet";
   if (advantage() > 0)
-    return "the gate lets Predict on: by its estimate, predicted steps lowered the loss more than "
+    return "the gate allows Predict: by its estimate, predicted steps lowered the loss more than "
            "training steps of the same cost";
   const std::string behind =
       "the gate keeps Predict off: by its estimate, predicted steps lowered the loss less than the "
       "training steps that they cost";
   if (config_.skip_backward.trial_share == 0)
-    return behind + "; phases.skip_backward.trial_share 0 allows no other probe";
+    return behind + "; phases.skip_backward.trial_share 0 does not allow another probe";
   const double next =
       static_cast<double>(trial_steps_ + length_) / config_.skip_backward.trial_share;
   return concat(behind, "; next probe from step ",

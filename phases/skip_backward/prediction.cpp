@@ -157,11 +157,11 @@ void Prediction::report_no_direction(PhaseOutcome& outcome) {
   outcome.warns = true;
   add_event(
       outcome,
-      concat("no prediction: the direction of phases.skip_backward.predictor \"", predictors.name(),
-             "\" is zero or not finite. Optimizers without momentum (adafactor, sgd with "
-             "momentum 0) give \"momentum\" and \"random\" nothing to predict from; "
-             "\"linear\" and \"merged\" need none, and phases.max_predict_steps=0 trains "
-             "without predictions"));
+      concat(
+          "no prediction: the direction of phases.skip_backward.predictor \"", predictors.name(),
+          "\" is zero or not finite. Optimizers without momentum (adafactor, sgd with momentum 0) "
+          "give \"momentum\" and \"random\" nothing to predict from; \"linear\" and \"merged\" "
+          "need no momentum, and phases.max_predict_steps=0 trains without predictions"));
 }
 
 bool Prediction::compute_direction(PhaseOutcome& outcome) {

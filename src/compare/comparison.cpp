@@ -114,7 +114,7 @@ void ComparisonProgress::end(const RunOutcome& outcome, bool ran) {
   tell(concat(label_,
               outcome.loss ? "  validation loss " + units::fixed(*outcome.loss, 4)
                            : "  failed: " + outcome.failure,
-              ran ? concat("  ", units::duration(seconds_since(run_start_))) : "  was finished",
+              ran ? concat("  ", units::duration(seconds_since(run_start_))) : "  already finished",
               ended_ < runs_ ? left(0) : ""));
 }
 

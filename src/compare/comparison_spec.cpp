@@ -69,7 +69,7 @@ std::string SpecProblems::text(const json::object& object, const char* key,
   if (value != nullptr && value->is_string() && !value->get_string().empty())
     return std::string(value->get_string());
   note(path + key,
-       value == nullptr ? "is missing" : concat("got ", in_brief(*value), ", want a text"));
+       value == nullptr ? "is missing" : concat("got ", in_brief(*value), ", want a string"));
   return "";
 }
 
@@ -136,11 +136,11 @@ void check_objective(const ComparisonVariant& first, const ComparisonVariant& va
                      const std::string& at, SpecProblems& problems) {
   const HybridTrainerConfig &one = first.config, &other = variant.config;
   if (other.objective != one.objective) {
-    problems.note(at, concat("objective: got ", other.objective, ", and ", first.name, " has ",
+    problems.note(at, concat("objective: got ", other.objective, ", but ", first.name, " has ",
                              one.objective, ": their losses cannot be compared; want one of them"));
   } else if (other.masks() && other.mask_share != one.mask_share) {
     problems.note(
-        at, concat("mask_share: got ", brief(other.mask_share), ", and ", first.name, " has ",
+        at, concat("mask_share: got ", brief(other.mask_share), ", but ", first.name, " has ",
                    brief(one.mask_share), ": their losses cannot be compared; want one share"));
   }
 }
@@ -153,7 +153,7 @@ void check_variants(const ComparisonSpec& spec, SpecProblems& problems) {
     const std::string at = concat("variants[", i, "]");
     if (!variant.name.empty() && !names.insert(variant.name).second)
       problems.note(at + ".name",
-                    concat("\"", variant.name, "\" is the name of another variant, too"));
+                    concat("\"", variant.name, "\" is also the name of another variant"));
     const std::size_t trials = spec.variants.front().sweep.size();
     if (!spec.sweep_key.empty() && variant.sweep.size() != trials)
       problems.note(
@@ -365,7 +365,7 @@ void SpecReader::read_variant(const Object& object, const std::string& path) {
   if ((settings == nullptr) == (command == nullptr))
     problems_.note(path, concat("has ", settings == nullptr ? "neither" : "both",
                                 " of \"set\" and \"command\"; want one of them: settings of this "
-                                "program ({} for none), or the command of another"));
+                                "program ({} for none), or the command of another program"));
   variant.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
   variant.sweep = sweep_;
   if (const Value* own = object.if_contains("sweep")) {
@@ -377,7 +377,7 @@ void SpecReader::read_variant(const Object& object, const std::string& path) {
           path + ".sweep",
           spec_.sweep_key.empty()
               ? "the first variant has none: every variant gets the same number of trials"
-              : concat("got ", key, ", the others sweep ", spec_.sweep_key));
+              : concat("got ", key, ", but the others sweep ", spec_.sweep_key));
   }
   if (settings != nullptr) read_settings(*settings, path + ".set", variant);
   if (command != nullptr) read_command(*command, path + ".command", variant);
@@ -395,7 +395,7 @@ void SpecReader::read_variants(const Object& root) {
   const std::size_t count = variants->get_array().size();
   if (count > kMostVariants)
     return problems_.note("variants",
-                          concat("got ", count, " of them, want at most ", kMostVariants));
+                          concat("got ", count, " variants, want at most ", kMostVariants));
   std::size_t index = 0;
   for (const Value& variant : variants->get_array()) {
     const std::string path = concat("variants[", index++, "]");

@@ -63,7 +63,7 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
   if (!saved.stages.empty() && saved.training.steps != now.training.steps) {
     changes.refused.push_back(
         concat("training.steps: the run was saved with ", saved.training.steps,
-               ", and its stages are shares of them; got ", now.training.steps));
+               ", but its stages are shares of these steps; got ", now.training.steps));
   }
   return changes;
 }
@@ -79,7 +79,9 @@ std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTra
   const double saved_rate = learning_rate(saved.schedule, peak, steps_done, saved.training.steps);
   if (std::abs(after - saved_rate) <= 0.1 * saved_rate) return "";
   const std::string scaled =
-      factor == 1 ? "" : concat(", of which roll-backs and the rate finder make ", brief(factor));
+      factor == 1 ? ""
+                  : concat(", including a factor of roll-backs and the learning-rate finder of ",
+                           brief(factor));
   return concat("the learning rate goes from ", brief(factor * before), " to ",
                 brief(factor * after), ": the schedule (", now.schedule.name,
                 ") spans training.steps, now ", now.training.steps,

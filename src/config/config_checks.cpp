@@ -132,7 +132,7 @@ void collect_loss_scale_problems(const HybridTrainerConfig& config, Problems& fo
   const std::int64_t scale = config.mixed_precision.loss_scale;
   if (scale < 1 || std::has_single_bit(static_cast<std::uint64_t>(scale))) return;
   found.push_back(concat("mixed_precision.loss_scale: got ", scale,
-                         ", want a power of two, which does not round gradients"));
+                         ", want a power of two, because other scales round gradients"));
 }
 
 void collect_recording_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -150,13 +150,13 @@ void collect_recording_problems(const HybridTrainerConfig& config, Problems& fou
 void collect_objective_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.masks() && config.data.is_rows()) {
     found.push_back(concat("objective: got masked, but data.layout is ", config.data.layout,
-                           ", and files of examples train on answers; want next_token, or a data "
-                           "folder (windows)"));
+                           ", and files of examples are trained on their answers; want next_token, "
+                           "or a data folder (windows)"));
   }
   if (config.prefers() && !config.data.is_rows()) {
     found.push_back(
         concat("objective: got ", config.objective, ", but data.layout is ", config.data.layout,
-               ", but pairs of answers need a file of examples; use `hybrid finetune --objective ",
+               "; pairs of answers need a file of examples: use `hybrid finetune --objective ",
                config.objective, " --data FILE`"));
   }
   if (config.prefers() && config.memory.segment_length > 0) {
@@ -167,7 +167,7 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
   if (config.prefers() && config.training.label_smoothing > 0) {
     found.push_back(concat("training.label_smoothing: got ", config.training.label_smoothing,
                            ", but objective ", config.objective,
-                           " has a loss of pairs, which does not support smoothing; want 0"));
+                           " compares pairs of answers and does not support smoothing; want 0"));
   }
   if (config.masks() == config.model.bidirectional) return;
   found.push_back(
@@ -334,7 +334,7 @@ void check_micro_batches(const HybridTrainerConfig& config, int ranks) {
   if (micro_batches >= ranks) return;
   throw ConfigError(
       {concat("gradient_accumulation.micro_batches: got ", micro_batches, " for ", ranks,
-              " ranks; want one for each at least: ", micro_batch_hint(config, ranks))});
+              " ranks; want at least one per rank: ", micro_batch_hint(config, ranks))});
 }
 
 void check_ranks(const HybridTrainerConfig& config, int ranks) {

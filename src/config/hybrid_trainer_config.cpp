@@ -76,7 +76,8 @@ void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::s
     const PartConfig& part = config.parts[i];
     const bool has_settings =
         part.computes() || part.lora || part.base || part.place || part.has_optimizer();
-    if (part.pattern.empty()) refuse(part, ": got no pattern, want names with *, such as video.*");
+    if (part.pattern.empty())
+      refuse(part, ": the pattern is empty, want names with *, such as video.*");
     if (!has_settings)
       refuse(part, ": got {}, which has no effect; want a key, such as recompute, or no entry");
     if (part.lora == 0 && !config.lora.is_on())
@@ -86,12 +87,13 @@ void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::s
       refuse(part, ".place: want a pattern without = and ,");
     if (part.place && config.memory.device_map == "auto")
       refuse(part, concat(".place: got ", *part.place,
-                          ", but memory.device_map is auto, which chooses the places; want one of "
-                          "them"));
+                          ", but memory.device_map is auto, which chooses the places; want only "
+                          "one of the two"));
     for (const OptimizerGroupConfig& group : config.optimizer.groups)
       if (part.has_optimizer() && group.match == part.pattern && !is_of_part(group, part))
         refuse(part,
-               ": optimizer.groups has this pattern too, with other settings; want one of them");
+               ": optimizer.groups has this pattern too, with other settings; want only one of the "
+               "two");
     for (std::size_t k = 0; k < i; ++k)
       if (config.parts[k].pattern == part.pattern) refuse(part, ": the pattern is given twice");
   }

@@ -16,7 +16,8 @@ constexpr std::int64_t kMinWidth = 64;
 AutomaticPrecision automatic_precision(std::int64_t width, Device device) {
   if (device.type != DeviceType::kCpu) return {DType::kBF16, "bf16, as on every CUDA device"};
   if (const std::string& limit = onednn_limit_of_user(); !onednn_limit_allows_bfloat16(limit))
-    return {DType::kF32, concat("fp32, as ONEDNN_MAX_CPU_ISA=", limit, " allows no bf16 products")};
+    return {DType::kF32,
+            concat("fp32, as ONEDNN_MAX_CPU_ISA=", limit, " does not allow bf16 products")};
   if (!multiplies_bfloat16()) return {DType::kF32, "fp32, as this CPU has no bf16 instructions"};
   if (width < kMinWidth)
     return {DType::kF32, concat("fp32, as bf16 gains little below a width of ", kMinWidth)};

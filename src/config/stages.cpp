@@ -67,8 +67,7 @@ void collect_stage_problems(const HybridTrainerConfig& config, std::vector<std::
     const std::int64_t length = stage.sequence_length.value_or(whole.sequence_length);
     if (length < 1 || whole.sequence_length % length != 0) {
       found.push_back(concat(path, "sequence_length: got ", length,
-                             ", want a whole part of data.sequence_length ",
-                             whole.sequence_length));
+                             ", want a divisor of data.sequence_length, ", whole.sequence_length));
     } else if (const BatchShape shape = shape_of(stage, whole); shape.tokens() > whole.tokens()) {
       found.push_back(concat(path, "effective_batch: got ", shape.batch_size, ", want at most ",
                              whole.tokens() / length,
@@ -76,8 +75,8 @@ void collect_stage_problems(const HybridTrainerConfig& config, std::vector<std::
                              whole.batch_size, " sequences of ", whole.sequence_length));
     }
     if (stage.until <= before) {
-      found.push_back(
-          concat(path, "until: got ", stage.until, ", want more than the stage before, ", before));
+      found.push_back(concat(path, "until: got ", stage.until,
+                             ", want more than in the previous stage, ", before));
     }
     before = stage.until;
   }

@@ -163,7 +163,7 @@ SharedLibrary SharedLibrary::try_open(const WantedLibrary& wanted) {
       failures.push_back(concat("as ", path.native(), " (", loader_message(), ")"));
     }
   }
-  library.problem_ = concat(wanted.title, ": no ", join(wanted.files, " or "), " opens: tried ",
+  library.problem_ = concat(wanted.title, ": cannot open ", join(wanted.files, " or "), "; tried ",
                             join(failures), "; ", wanted.hint);
   return library;
 }
@@ -181,7 +181,7 @@ void* SharedLibrary::address_of(const char* name) const noexcept {
 void SharedLibrary::throw_missing(const char* name) const {
   if (!opened()) throw DeviceError(problem_);
   throw DeviceError(
-      concat(title_, ": ", path_, " has no ", name, ", so it has another version; ", hint_));
+      concat(title_, ": ", path_, " has no ", name, ", so it is another version; ", hint_));
 }
 
 WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders) {

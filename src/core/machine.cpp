@@ -164,7 +164,7 @@ MachineMemory machine_memory(const fs::path& root) {
 
 std::string host_name() {
   char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "a host without a name";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
 const char* name_of(InstructionSet set) {
@@ -195,7 +195,7 @@ void limit_instruction_set(const ProcessorUse& use) {
   ProcessorUse& here = use_here();
   const bool is_less =
       use.set <= here.set && use.bfloat16 <= here.bfloat16 && use.tiles <= here.tiles;
-  require(is_less, "a processor is held to no more than it has");
+  require(is_less, "a processor cannot be limited to more than it supports");
   limit_onednn(use.set);
   here = use;
 }
@@ -271,7 +271,7 @@ int usable_threads() { return threads_of_openmp(processor_info().cores); }
 static void check_threads(const std::string& key, std::int64_t count) {
   const int cores = processor_info().cores, most = usable_threads();
   if (count >= 1 && count <= most) return;
-  const std::string reason = most < cores ? "OpenMP allows no more" + limits_of_openmp()
+  const std::string reason = most < cores ? "OpenMP does not allow more" + limits_of_openmp()
                                           : concat("this process may use ", cores, " cores");
   throw ConfigError({concat(key, ": got ", count, ", want 1 to ", most, ": ", reason)});
 }

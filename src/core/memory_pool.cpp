@@ -30,7 +30,7 @@ std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSourc
 /// Returns a remedy. Parameters are allocated first: if they do not fit, the model is too large.
 const char* hint(std::string_view what) {
   return what == name_of(MemoryKind::kParameters)
-             ? "take a smaller model: lower model.width or model.layers"
+             ? "use a smaller model: lower model.width or model.layers"
              : "lower data.batch_size or data.sequence_length, or set memory.recompute, "
                "memory.activations or memory.optimizer_state";
 }

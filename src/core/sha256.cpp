@@ -44,7 +44,7 @@ bool same_digest(const Digest& left, const Digest& right) {
 std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
   if (::getentropy(bytes.data(), count) != 0)
-    throw DeviceError("the system has no random numbers (getentropy)");
+    throw DeviceError("cannot get random numbers from the system (getentropy)");
   return bytes;
 }
 

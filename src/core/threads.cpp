@@ -215,7 +215,7 @@ void ThreadTeam::run(std::int64_t count, TaskFunction task, const void* context)
 void throw_thread_refused() {
   const std::vector<std::string> limits = thread_limits();
   throw Error(ExitCode::kMemory,
-              concat("the system allows no further thread",
+              concat("the system does not allow more threads",
                      limits.empty() ? "" : concat(" (", join(limits), ")"),
                      "; raise the limit of the user (ulimit -u) or of the container (pids.max, "
                      "docker run --pids-limit), or lower training.threads"));

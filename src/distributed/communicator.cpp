@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 
 Shard shard_of(std::int64_t elements, int rank, int ranks) {
-  require(elements >= 0 && rank >= 0 && rank < ranks, "a shard is of one of the ranks");
+  require(elements >= 0 && rank >= 0 && rank < ranks, "a shard must belong to one of the ranks");
   const std::int64_t each = (elements + ranks - 1) / ranks;
   return {std::min(elements, rank * each), std::min(elements, (rank + 1) * each)};
 }
@@ -16,9 +16,9 @@ void check_shard(const Tensor& shard, const Tensor& values, int rank, int ranks)
   const std::int64_t wanted = shard_of(values.elements(), rank, ranks).elements();
   const bool fits = shard.elements() == wanted && (wanted == 0 || shard.dtype() == values.dtype());
   if (fits) return;
-  throw ShapeMismatch(concat("rank ", rank, " of ", ranks, " has ", wanted, " ",
-                             name_of(values.dtype()), " of ", values.elements(),
-                             ", got a shard of ", shard.elements(), " ", name_of(shard.dtype())));
+  throw ShapeMismatch(concat("rank ", rank, " of ", ranks, " wants a shard of ", wanted, " ",
+                             name_of(values.dtype()), " from a tensor of ", values.elements(),
+                             ", got ", shard.elements(), " ", name_of(shard.dtype())));
 }
 
 void check_counts(const Tensor& tensor, const std::vector<std::int64_t>& counts, int ranks) {
@@ -27,8 +27,8 @@ void check_counts(const Tensor& tensor, const std::vector<std::int64_t>& counts,
                     std::none_of(counts.begin(), counts.end(), [](auto n) { return n < 0; }) &&
                     all <= tensor.elements();
   if (good) return;
-  throw ShapeMismatch(concat("a collective wants ", ranks, " counts of together at most ",
-                             tensor.elements(), " elements, got ", counts.size(), " of together ",
+  throw ShapeMismatch(concat("a collective wants ", ranks, " counts with a sum of at most ",
+                             tensor.elements(), ", got ", counts.size(), " counts with the sum ",
                              all));
 }
 
@@ -60,7 +60,7 @@ void check_introductions(const RankIntroduction& mine, Communicator& ranks) {
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank].version != all[0].version) {
       throw DeviceError(concat(name(rank), " has NCCL ", all[rank].version, ", ", name(0), " has ",
-                               all[0].version, "; install one version everywhere"));
+                               all[0].version, "; install the same version on all hosts"));
     }
     for (std::size_t other = 0; other < rank; ++other) {
       if (all[other].device != all[rank].device) continue;

@@ -171,7 +171,7 @@ void SimulatedLink::make(const Stream*, const std::function<void()>& call) {
 }
 
 LinkSpeed measure_link(Communicator& ranks, const Stream& stream) {
-  require(ranks.size() > 1, "a link is between two ranks or more");
+  require(ranks.size() > 1, "a simulated link needs at least two ranks");
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.size()), kBytesPerRank);
   counts[static_cast<std::size_t>(ranks.rank())] = 0;
   const std::int64_t bytes = kBytesPerRank * (ranks.size() - 1);

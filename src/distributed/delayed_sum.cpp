@@ -41,7 +41,7 @@ QuantizedValues::QuantizedValues(std::int64_t elements, std::int64_t bits, const
       codes_(workspace(elements * bits / 8, DType::kU8, stream)),
       scales_(workspace(elements / block(bits), DType::kF32, stream)) {
   require((bits == 8 || bits == 4) && elements % block(bits) == 0,
-          "numbers in few bits are 8 or 4 bits and whole blocks");
+          "quantized values need 8 or 4 bits and whole blocks");
 }
 
 void QuantizedValues::write(const Tensor& values, const Stream& stream) const {

@@ -119,9 +119,9 @@ WantedLibrary wanted_mpi_plug_in() {
 MpiThread::MpiThread() : library_(SharedLibrary::open(wanted_mpi_plug_in())) {
   engine_ = library_.function<MpiEngineFunction>(kMpiEngineFunction)();
   if (engine_->version != MpiEngine::kVersion) {
-    throw DeviceError(concat("ranks by Open MPI: ", library_.path(), " is of version ",
+    throw DeviceError(concat("ranks by Open MPI: ", library_.path(), " is version ",
                              engine_->version, ", want ", MpiEngine::kVersion,
-                             "; build it together with this program"));
+                             "; use the one that was built with this program"));
   }
   thread_ = start_thread([this] { return std::jthread([this] { run(); }); });
   std::unique_lock lock(mutex_);
@@ -209,7 +209,8 @@ void MpiThread::wait_until_done() {
     std::erase_if(requests_, is_done);
     abort_if_asked();
     if (requests_.empty()) return;
-    if (is_interrupted_) throw RankLost(concat("rank ", rank_, " ends with its own error"));
+    if (is_interrupted_)
+      throw RankLost(concat("rank ", rank_, " stopped because of its own error"));
     std::this_thread::sleep_for(kSleep);
   }
 }

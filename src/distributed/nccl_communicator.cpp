@@ -27,7 +27,7 @@ bool is_good(nccl::Result answer) {
 }
 
 std::string text_of(nccl::Result answer, const nccl::Functions& functions) {
-  std::string text = concat("NCCL answered ", functions.ncclGetErrorString(answer));
+  std::string text = concat("NCCL failed with ", functions.ncclGetErrorString(answer));
   const char* const last = functions.ncclGetLastError(nullptr);
   if (last != nullptr && *last != '\0') text += concat(" (", last, ")");
   return text;
@@ -233,8 +233,8 @@ class NcclCommunicator final : public Communicator {
   void check_device(const Tensor& tensor) const {
     if (tensor.elements() == 0 || tensor.device() == device_) return;
     throw DeviceError(concat("rank ", rank(), " sends from ", name_of(device_),
-                             " by NCCL, got a tensor of ", name_of(tensor.device()),
-                             "; move it there, or send it with a stream of its own device"));
+                             " with NCCL, but the tensor is on ", name_of(tensor.device()),
+                             "; move the tensor, or use a stream of its device"));
   }
 
   template <class Call>

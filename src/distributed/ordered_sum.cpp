@@ -53,7 +53,8 @@ void OrderedSum::merge_last(const Stream& stream) {
 
 void OrderedSum::add(const SumNode& node, Tensor values, const Stream& stream) {
   if (!nodes_.empty()) {
-    require(node.first() == nodes_.back().last(), "nodes of an ordered sum leave no leaf out");
+    require(node.first() == nodes_.back().last(),
+            "the nodes of an ordered sum must not skip a leaf");
     if (values.elements() != values_.back().elements()) {
       throw ShapeMismatch(concat("an ordered sum of ", values_.back().elements(),
                                  " elements got a node of ", values.elements()));
@@ -97,7 +98,7 @@ OrderedReduction::OrderedReduction(std::vector<Shard> shards, OrderedSum mine, s
     rounds = std::max(rounds, nodes_.back().size());
   }
   require(mine_.nodes() == nodes_[static_cast<std::size_t>(ranks.rank())],
-          "an ordered sum over ranks wants each rank's own leaves");
+          "each rank of an ordered sum must have its own leaves");
   for (std::size_t round = 0; round < rounds; ++round)
     rounds_.push_back(make_round(round, ranks, stream));
 }

@@ -204,7 +204,7 @@ std::string run_task(asio::io_context& context, RankSocket& socket, Clock::time_
 RankCall call_rank(const std::vector<RankEndpoint>& endpoints, const RankIdentity& mine,
                    asio::io_context& context, Clock::time_point end) {
   constexpr std::chrono::seconds kPatience{2};
-  RankCall result{.socket = RankSocket(context), .problem = "it has sent no address"};
+  RankCall result{.socket = RankSocket(context), .problem = "it has not sent its address"};
   for (const RankEndpoint& endpoint : endpoints) {
     RankSocket socket(context);
     result.problem = run_task(context, socket, std::min(end, Clock::now() + kPatience),

@@ -49,7 +49,7 @@ void SingleCommunicator::all_to_all(const Tensor& received,
   check_counts(sent, send_counts, 1);
   if (receive_counts != send_counts) {
     throw CollectiveMismatch(concat("rank 0 sends itself ", send_counts[0],
-                                    " elements and waits for ", receive_counts[0]));
+                                    " elements, but waits for ", receive_counts[0]));
   }
   const std::int64_t count = send_counts[0];
   if (count > 0) {

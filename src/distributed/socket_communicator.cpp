@@ -126,9 +126,10 @@ RankGate::Acceptor SocketRendezvous::open() {
       return open_acceptor(context_, reach, port);
     }
   } catch (const boost::system::system_error& error) {
-    throw DeviceError(concat("rank ", rendezvous_.rank, " cannot open port ", port, " of ",
-                             host_name(), ", where the ranks meet: ", error.code().message(),
-                             "; choose a free one by MASTER_PORT, for torchrun --master-port"));
+    throw DeviceError(
+        concat("rank ", rendezvous_.rank, " cannot open port ", port, " of ", host_name(),
+               ", which the ranks use to connect: ", error.code().message(),
+               "; choose a free port with MASTER_PORT, or for torchrun with --master-port"));
   }
 }
 
@@ -174,7 +175,7 @@ void SocketRendezvous::wait_for_peers() {
   context_.restart();
   for (int rank = rendezvous_.rank + 1; rank < rendezvous_.size; ++rank) {
     while (!sockets_[static_cast<std::size_t>(rank)].is_open()) {
-      if (Clock::now() >= end_) throw_not_connected(concat("rank ", rank, " has not come"));
+      if (Clock::now() >= end_) throw_not_connected(concat("rank ", rank, " has not connected"));
       context_.run_one_until(end_);
     }
   }

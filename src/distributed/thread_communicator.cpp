@@ -92,7 +92,7 @@ class SharedThreadState {
     const auto interrupted = [&] { return interrupted_[static_cast<std::size_t>(rank)]; };
     std::condition_variable& changed = changed_[static_cast<std::size_t>(rank)];
     changed.wait(lock, [&] { return holds() || ended() || interrupted() || !aborted_.empty(); });
-    if (interrupted()) throw RankLost(concat("rank ", rank, " ends with its own error"));
+    if (interrupted()) throw RankLost(concat("rank ", rank, " stopped because of its own error"));
     if (holds()) return;
     if (!aborted_.empty()) throw RankLost(aborted_);
     throw RankLost(concat("rank ", peer, " has ended, and rank ", rank, " needs it"));
@@ -103,7 +103,7 @@ class SharedThreadState {
     wait(lock, rank, wanted.peer, [&] { return !from_peer.empty(); });
     const ThreadMessage message = from_peer.front();
     from_peer.pop_front();
-    require(message.bytes == wanted.bytes, "a message has the size that was agreed on");
+    require(message.bytes == wanted.bytes, "a message must have the size that both ranks expect");
     std::memcpy(wanted.data, message.source(), message.bytes);
     wake(wanted.peer);
   }
@@ -156,7 +156,7 @@ class FirstFailure {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks) {
-  if (ranks < 1) throw Error(ExitCode::kInternal, concat("want 1 rank or more, got ", ranks));
+  if (ranks < 1) throw Error(ExitCode::kInternal, concat("got ", ranks, " ranks, want at least 1"));
   const auto rendezvous = std::make_shared<SharedThreadState>(ranks);
   std::vector<std::unique_ptr<Communicator>> all;
   for (int rank = 0; rank < ranks; ++rank)

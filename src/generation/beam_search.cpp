@@ -179,7 +179,8 @@ std::vector<std::int32_t> BeamSearch::greedy_search(std::span<const std::int32_t
 
 std::vector<std::int32_t> BeamSearch::write(std::span<const std::int32_t> prefix,
                                             const BeamSettings& settings, const ScoreRule& rule) {
-  require(settings.longest <= decoder_.context(), "beam search: texts beyond the context");
+  require(settings.longest <= decoder_.context(),
+          "beam search: the texts are longer than the context");
   const std::int64_t count = decoder_.rows(), begun = std::ssize(prefix);
   if (begun >= settings.longest) return {};
   if (count == 1) return greedy_search(prefix, settings, rule);

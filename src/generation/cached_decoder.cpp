@@ -160,8 +160,8 @@ void BatchDecoder::check(std::span<const Next> tokens) const {
   for (const auto& [row, token] : tokens) {
     require(row >= 0 && row < rows(), "BatchDecoder: no such row");
     const auto i = static_cast<std::size_t>(row);
-    require(!rows_[i].window.empty(), "BatchDecoder: a token for a row without text");
-    require(!has[i], "BatchDecoder: two tokens for one row");
+    require(!rows_[i].window.empty(), "BatchDecoder: got a token for a row without text");
+    require(!has[i], "BatchDecoder: got two tokens for one row");
     has[i] = true;
   }
 }

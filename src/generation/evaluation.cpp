@@ -51,7 +51,7 @@ std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t 
   for (std::size_t index = 0; index < all.size(); ++index) {
     const auto rest = batches - static_cast<std::int64_t>(index) + share.count - 1;
     require(all[index].size() == static_cast<std::size_t>(rest / share.count) * sizeof(BatchLoss),
-            "ranks that share an evaluation have the same batches");
+            "ranks that share an evaluation must have the same batches");
   }
   std::vector<BatchLoss> losses(static_cast<std::size_t>(batches));
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -116,7 +116,7 @@ double ContinuationScores::log_probability(std::int64_t row, std::int32_t token)
   const double value =
       static_cast<double>(logits[static_cast<std::size_t>(token)]) - largest - std::log(sum);
   if (!std::isfinite(value))
-    throw Diverged("a logit is not finite: the model's weights are not sound");
+    throw Diverged("a logit is not finite: the model's weights are damaged or diverged");
   return value;
 }
 

@@ -26,7 +26,7 @@ void PlainTape::declare_rebuildable(const Tensor& tensor, Rebuild as, const Tens
   offer_.reset();
   if (as > rebuild_) return;
   const Entry* const kept = same_tensor(source, true);
-  require(kept != nullptr, "activation tape: what an activation follows from was not saved");
+  require(kept != nullptr, "activation tape: the input of an activation was not saved");
   offer_ = {TensorIdentity(tensor), static_cast<std::size_t>(kept - entries_.data()), &by};
 }
 
@@ -69,7 +69,7 @@ const PlainTape::Entry* PlainTape::next_packed() const {
 }
 
 Tensor PlainTape::take(const Stream& stream) {
-  require(!order_.empty(), "activation tape: backward took more than forward saved");
+  require(!order_.empty(), "activation tape: backward read more activations than forward saved");
   const Reference reference = order_.back();
   order_.pop_back();
   Entry& entry = entries_[reference.entry];
@@ -82,7 +82,7 @@ Tensor PlainTape::take(const Stream& stream) {
 }
 
 Shape PlainTape::take_shape() {
-  require(!shapes_.empty(), "activation tape: backward took more sizes than forward saved");
+  require(!shapes_.empty(), "activation tape: backward read more sizes than forward saved");
   const Shape shape = shapes_.back();
   shapes_.pop_back();
   return shape;

@@ -239,7 +239,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
   if (spec.gated) gate_.emplace(inner());
   if (spec.sinks) sinks_.emplace(name / "sinks", Shape{heads_.queries}, Role::kVector, stream);
   if (relative_) relative_->join(heads_.queries);
-  require(!spec.gated || spec.taps == 0, "attention: it has gates or a convolution, not both");
+  require(!spec.gated || spec.taps == 0, "attention: gates cannot be combined with a convolution");
   if (spec.taps > 0)
     convolution_.emplace(
         name / "conv",
@@ -355,8 +355,8 @@ Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTe
                          BranchState* state, const Pass& pass, const Stream& stream) {
   if (heads_.bidirectional)
     throw Error(ExitCode::kConfig,
-                "two-way attention cannot generate text, because each of its tokens depends on "
-                "later ones; use it in an encoder, as with objective masked");
+                "bidirectional attention cannot generate text, because each of its tokens depends "
+                "on later ones; use it in an encoder, as with objective masked");
   const auto& cache = dynamic_cast<const KeyValueCache&>(*state);
   const std::int64_t batch = x.size(0), time = x.size(1);
   ForwardOnlyTape tape(pass);

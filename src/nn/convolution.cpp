@@ -35,16 +35,16 @@ namespace {
 Shape weight_shape(const ModuleName& name, const Convolution::Spec& spec) {
   if (spec.rank < 1 || spec.rank > 3)
     throw ShapeMismatch(
-        concat(name.here, " has ", spec.rank, " dimensions of space, want one to three"));
+        concat(name.here, " has ", spec.rank, " spatial dimensions, want one to three"));
   if (spec.groups < 1 || spec.inputs < 1 || spec.outputs < 1 || spec.inputs % spec.groups != 0 ||
       spec.outputs % spec.groups != 0) {
     throw ShapeMismatch(concat(name.here, " has ", spec.inputs, " inputs and ", spec.outputs,
                                " outputs in ", spec.groups,
-                               " groups; want groups that divide both of them"));
+                               " groups; want a number of groups that divides both"));
   }
   const std::int64_t taps = spec.window.taps(spec.rank);
   if (taps < 1)
-    throw ShapeMismatch(concat(name.here, " has a kernel of ", taps, " places, want at least 1"));
+    throw ShapeMismatch(concat(name.here, " has a kernel of size ", taps, ", want at least 1"));
   return {spec.outputs, taps * (spec.inputs / spec.groups)};
 }
 
@@ -89,7 +89,7 @@ void Convolution::check_input(const Tensor& x) const {
   const Shape& shape = x.shape();
   if (shape.rank() == spec_.rank + 2 && shape[shape.rank() - 1] == spec_.inputs) return;
   throw ShapeMismatch(concat(weight_.name(), ": its input is ", shape.text(), ", want (batch, ",
-                             spec_.rank, " dimensions of space, ", spec_.inputs, " channels)"));
+                             spec_.rank, " spatial dimensions, ", spec_.inputs, " channels)"));
 }
 
 Tensor Convolution::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
@@ -240,8 +240,8 @@ Tensor PatchEmbedding::forward(const Tensor& x, ActivationTape& tape, const Stre
     const std::int64_t size = x.size(i + 1), patch = patch_[static_cast<std::size_t>(i)];
     if (size % patch == 0) continue;
     throw ShapeMismatch(concat(projection_.weight().name(), ": its input is ", x.shape().text(),
-                               ", and patches of ", patch, " do not divide the ", size,
-                               " places of dimension ", i + 1));
+                               ", but patches of size ", patch, " do not divide dimension ", i + 1,
+                               " of size ", size));
   }
   const Tensor y = projection_.forward(x, tape, stream);
   tape.save_shape(x.shape());

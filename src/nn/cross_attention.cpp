@@ -25,7 +25,8 @@ struct SourceState final : BranchState {
 /// Returns the files of the queries only.
 ProductFiles files_of_queries(ProductFiles files) {
   if (files.first.empty()) return files;
-  require(files.first.size() == 3, "cross attention: want the files' parts queries, keys, values");
+  require(files.first.size() == 3,
+          "cross attention: want three parts of the files: queries, keys, values");
   files.first.resize(1);
   return files;
 }
@@ -51,7 +52,7 @@ CrossAttention::CrossAttention(const ModuleName& name, const Spec& spec, const S
       source_(spec.source),
       source_length_(spec.source_length),
       text_length_(spec.text_length) {
-  require(source_ != nullptr, "cross attention: it wants the encoder's output that it reads");
+  require(source_ != nullptr, "cross attention: the encoder's output is missing");
   const std::int64_t queries = heads_.queries * head_size_, keys = heads_.keys * head_size_;
   set_files(name, files_of_queries(spec.files), {queries});
   if (!spec.files.first.empty())
@@ -67,7 +68,7 @@ const Tensor& CrossAttention::checked_source() const {
   const std::int64_t wanted = source_keys_.weight().shape()[1];
   if (!values)
     throw Error(ExitCode::kInternal,
-                concat(name_, ": there is no encoder's output to attend to; set it before"));
+                concat(name_, ": there is no encoder output to attend to; set it first"));
   if (values.shape().rank() == 3 && values.size(2) == wanted) return values;
   throw ShapeMismatch(concat(name_, ": the encoder's output is ", values.shape().text(), ", ",
                              source_keys_.weight().name(), " is ",
@@ -78,7 +79,7 @@ const Tensor& CrossAttention::checked_source() const {
 void CrossAttention::check_batch(const Tensor& x, const Tensor& source) const {
   if (x.size(0) == source.size(0)) return;
   throw ShapeMismatch(concat(name_, ": x is ", x.shape().text(), ", the encoder's output is ",
-                             source.shape().text(), "; want as many sequences in both"));
+                             source.shape().text(), "; want the same number of sequences in both"));
 }
 
 Tensor CrossAttention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,

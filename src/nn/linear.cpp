@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 namespace {
 
 kernels::DiagonalBlocks blocks_of(const std::vector<AdapterPart>& parts, std::int64_t rank) {
-  require(parts.size() <= kernels::DiagonalBlocks::kMax, "an adapter of too many parts");
+  require(parts.size() <= kernels::DiagonalBlocks::kMax, "the adapter has too many parts");
   kernels::DiagonalBlocks blocks{.count = static_cast<int>(parts.size()), .rank = rank};
   for (std::size_t p = 0; p < parts.size(); ++p) {
     blocks.first_row[p] = parts[p].first_row;
@@ -228,7 +228,7 @@ void Linear::set_in_files(const std::vector<std::string>& modules,
     weights.push_back(
         {.name = modules[i] + ".weight", .shape = shape, .transposed = transposed, .order = order});
     if (biased == 0) continue;
-    require(biased == rows[i], "a linear map: a module of files has a bias for all rows or none");
+    require(biased == rows[i], "linear map: want biases for all rows of a module, or for none");
     biases.push_back({.name = modules[i] + ".bias", .shape = {rows[i]}, .order = order});
   }
   weight_.set_in_files(std::move(weights));

@@ -112,7 +112,7 @@ GroupNorm::GroupNorm(const ModuleName& name, const Spec& spec, const Stream& str
       bias_(name / "bias", {spec.channels}, Role::kVector, stream) {
   if (spec.groups < 1 || spec.channels % spec.groups != 0) {
     throw ShapeMismatch(concat(name.here, " has ", spec.channels, " channels in ", spec.groups,
-                               " groups; want groups that divide them"));
+                               " groups; want a number of groups that divides the channels"));
   }
   initialize_constant(weight_, 1.0f, stream);
 }
@@ -130,7 +130,7 @@ Tensor GroupNorm::normalized(const Tensor& x, const Tensor& mean, const Tensor& 
 Tensor GroupNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   if (x.shape().rank() < 2 || x.size(x.shape().rank() - 1) != spec_.channels) {
     throw ShapeMismatch(concat(weight_.name(), ": its input is ", x.shape().text(),
-                               ", want (batch, places, ", spec_.channels, " channels)"));
+                               ", want (batch, positions, ", spec_.channels, " channels)"));
   }
   Tensor mean, rstd;
   if (tape.keeps()) {

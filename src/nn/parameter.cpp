@@ -87,10 +87,10 @@ Tensor Parameter::gradient_to_write(DType writes, const Stream& stream) const {
 
 void Parameter::contributed(const Stream& stream) {
   if (contributed_ == expected_) {
-    throw Error(ExitCode::kInternal,
-                concat(name_, " got more than the ", expected_,
-                       " contributions to its gradient that it expects in a step; a module that "
-                       "shares it calls add_contributor"));
+    throw Error(
+        ExitCode::kInternal,
+        concat(name_, " got more gradient contributions than the ", expected_,
+               " that it expects per step; each module that shares it must call add_contributor"));
   }
   sink_->contributed(*this, stream);
   if (++contributed_ == expected_) sink_->ready(*this, stream);
@@ -133,7 +133,7 @@ void initialize_sinusoids(Parameter& parameter, const Stream& stream) {
   const std::int64_t places = parameter.shape()[0], width = parameter.shape()[1], half = width / 2;
   if (width % 2 != 0)
     throw ShapeMismatch(concat(parameter.name(), " is ", parameter.shape().text(),
-                               ", and sines and cosines want an even width"));
+                               ", but sines and cosines need an even width"));
   const double step = std::log(1e4) / static_cast<double>(std::max<std::int64_t>(1, half - 1));
   fill_from_host(parameter, stream, [&](float* values, std::int64_t) {
     for (std::int64_t place = 0; place < places; ++place) {

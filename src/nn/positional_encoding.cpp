@@ -61,13 +61,13 @@ std::vector<std::int64_t> lengths_of(const Tensor& positions, const Stream& stre
 RelativeBuckets checked(const RelativeBuckets& buckets, const std::string& name) {
   const std::int64_t least = buckets.bidirectional ? 4 : 2, exact = buckets.count / least;
   if (buckets.count < least)
-    throw ConfigError({concat(name, ": buckets of distances: got ", buckets.count, ", want ", least,
-                              " or more")});
+    throw ConfigError(
+        {concat(name, ": distance buckets: got ", buckets.count, ", want at least ", least)});
   if (buckets.bidirectional && buckets.count % 2 != 0)
-    throw ConfigError({concat(name, ": buckets of distances: got ", buckets.count,
+    throw ConfigError({concat(name, ": distance buckets: got ", buckets.count,
                               ", want an even number, for keys on both sides of a query")});
   if (buckets.most <= exact)
-    throw ConfigError({concat(name, ": most distances: got ", buckets.most, ", want more than ",
+    throw ConfigError({concat(name, ": maximum distance: got ", buckets.most, ", want more than ",
                               exact, " with ", buckets.count, " buckets")});
   return buckets;
 }
@@ -216,7 +216,8 @@ void RotaryTable::write_documents(const std::vector<std::int64_t>& lengths, cons
 /// Computes in f32, like T5: in double precision some distances get a neighboring bucket.
 std::int64_t RelativeBuckets::of(std::int64_t distance) const {
   const std::int64_t shared = bidirectional ? count / 2 : count, exact = shared / 2;
-  require(exact > 0 && most > exact, "relative buckets: want 4 or more, and more distances");
+  require(exact > 0 && most > exact,
+          "relative buckets: want at least 4 buckets and a larger maximum distance");
   const std::int64_t begin = bidirectional && distance > 0 ? shared : 0;
   const std::int64_t apart =
       bidirectional ? std::abs(distance) : std::max<std::int64_t>(0, -distance);
@@ -238,8 +239,8 @@ RelativeBias::RelativeBias(const ModuleName& name, const Spec& spec, const Strea
 void RelativeBias::join(std::int64_t heads) {
   if (heads != table_.shape()[0])
     throw ConfigError(
-        {concat(table_.name(), ": it is of ", table_.shape()[0],
-                " heads, and attention that shares it has ", heads, "; want as many")});
+        {concat(table_.name(), ": it has ", table_.shape()[0],
+                " heads, but attention that shares it has ", heads, "; want the same number")});
   if (layers_++ > 0) table_.add_contributor();
 }
 

@@ -16,7 +16,8 @@ ResidualBlock::ResidualBlock(const ModuleName& name, const ResidualSpec& residua
     return make_norm(name / part, residual.width, residual.norm, stream);
   };
   for (const BranchSpec& spec : layer) {
-    require(!residual.post_norm || !spec.last_norm, "residual block: post-norm has no last norm");
+    require(!residual.post_norm || !spec.last_norm,
+            "residual block: post-norm does not support a last norm");
     const ModuleName branch = name / spec.name;
     parts_.push_back({.name = branch.here,
                       .norm = norm(spec.norm),

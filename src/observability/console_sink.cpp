@@ -113,10 +113,9 @@ void ConsoleSink::show_event(const StepRecord& record) {
   seen = true;
   if (record.validation_loss) {
     const std::optional<double>& average = record.average_validation_loss;
-    print_line(concat("step ", record.step, ": validation loss ",
-                      units::fixed(*record.validation_loss, 4),
-                      average ? ", of the mean weights " + units::fixed(*average, 4) : "",
-                      preference_text(record)));
+    print_line(concat(
+        "step ", record.step, ": validation loss ", units::fixed(*record.validation_loss, 4),
+        average ? ", averaged weights " + units::fixed(*average, 4) : "", preference_text(record)));
   }
   if (record.event.empty()) return;
   const bool decides = record.decision != Decision::kNone;  // always shown

@@ -211,9 +211,10 @@ std::string tiles(const RunSummary& s) {
   }
   out += tile("Time", units::duration(s.total_seconds()),
               concat(units::grouped(s.steps), " steps in ", units::duration(s.sum.seconds)));
-  out += tile(s.counts_examples ? "Examples per second" : "Tokens per second",
-              units::count(rate(s.sum.tokens, s.sum.seconds)),
-              concat(units::count(static_cast<double>(s.sum.tokens)), " ", unit_of(s), " in all"));
+  out +=
+      tile(s.counts_examples ? "Examples per second" : "Tokens per second",
+           units::count(rate(s.sum.tokens, s.sum.seconds)),
+           concat(units::count(static_cast<double>(s.sum.tokens)), " ", unit_of(s), " in total"));
   out += tile("Peak memory", units::bytes(peak_bytes(s)),
               s.parameters == 0
                   ? std::string("of a step")  // during the run, the number of parameters is unknown
@@ -226,8 +227,8 @@ std::string tiles(const RunSummary& s) {
   }
   if (s.learning_rate_finder) {
     out += tile("Learning rate found", brief(s.learning_rate_finder->learning_rate),
-                concat(brief(s.learning_rate_finder->factor), " times the one given; a finder, no ",
-                       "speed-up"));
+                concat(brief(s.learning_rate_finder->factor),
+                       " times the configured one; this does not make the run faster"));
   }
   if (p.made > 0) {
     out += tile("Predictions", concat(p.accepted, " of ", p.made), "accepted in full");
@@ -286,8 +287,8 @@ std::string signed_bytes(std::int64_t bytes) {
 std::string savings_card(const RunSummary& s) {
   if (s.savings.empty()) return "";
   std::string out =
-      "<section class=\"card\">\n<h2>Memory saved <small>peak without the option less the peak "
-      "with it, by simulation</small></h2>\n<table>\n<thead><tr><th scope=\"col\">Option</th><th "
+      "<section class=\"card\">\n<h2>Memory saved <small>simulated peak without the option minus "
+      "the peak with it</small></h2>\n<table>\n<thead><tr><th scope=\"col\">Option</th><th "
       "scope=\"col\">Value</th><th scope=\"col\">Device</th>";
   for (Phase phase : kAllPhases) out += concat("<th scope=\"col\">", name_of(phase), "</th>");
   out += "</tr></thead>\n<tbody>\n";
@@ -320,8 +321,9 @@ std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   }
   out += "</tbody>\n</table>\n";
   if (flips.steps > 0)
-    out += concat("<p class=\"quiet\">Changed by the routers' change since Predict began: ",
-                  flips.text(), "</p>\n");
+    out +=
+        concat("<p class=\"quiet\">Choices changed by updates of the routers since Predict began: ",
+               flips.text(), "</p>\n");
   return out + "</section>\n";
 }
 

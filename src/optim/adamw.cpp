@@ -17,7 +17,7 @@ double shrinkage(double beta, std::int64_t t) {
 
 const OptimizerConfig& checked(const OptimizerConfig& config) {
   require(config.betas.size() == 2 && config.betas[1] > 0,
-          "optimizer.betas must hold two numbers, the second above 0");
+          "optimizer.betas must have two numbers, the second above 0");
   return config;
 }
 

@@ -24,7 +24,7 @@ void DelayedUpdates::begin_step(const Stream&) {
 }
 
 void DelayedUpdates::write_momentum_directions(const std::vector<Tensor>&, float, const Stream&) {
-  require(false, "an optimizer whose state is elsewhere gives no momentum directions");
+  require(false, "an optimizer whose state is off the device does not provide momentum directions");
 }
 
 void DelayedUpdates::visit_state(const StateVisitor& visit) {

@@ -19,7 +19,7 @@ void wait_and_take(const Tensor& to, const State& state, const std::string& name
     throw DataError(concat("the checkpoint's ", name, " is ", name_of(from.dtype()), " ",
                            from.shape().text(), ", want ", name_of(to.dtype()), " ",
                            to.shape().text(),
-                           "; go on with the run's own phases and mixed_precision"));
+                           "; continue with the run's own phases and mixed_precision"));
   }
   wait_for_copy(to, from, stream);
 }

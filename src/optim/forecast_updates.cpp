@@ -243,7 +243,7 @@ RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
       home_(home),
       bases_(copies_of(device)),
       gradients_(copies_of(device)) {
-  require(settings.lag == 1, "gradients in bf16 are late by one step");
+  require(settings.lag == 1, "gradients in bf16 require a delay of one step");
 }
 
 /// Allocates the small parts of forecasts in host memory, and the others in the pool of home_.

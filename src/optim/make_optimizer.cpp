@@ -26,8 +26,9 @@ std::size_t group_of(const Parameter& parameter, const std::vector<OptimizerGrou
     if (!matches(groups[i], parameter)) continue;
     if (found < groups.size()) {
       problems.push_back(concat("optimizer.groups[", i, "].match: \"", groups[i].match,
-                                "\" matches ", parameter.name(), ", which \"", groups[found].match,
-                                "\" of groups[", found, "] has; want each weight in one group"));
+                                "\" matches ", parameter.name(), ", which already belongs to \"",
+                                groups[found].match, "\" of groups[", found,
+                                "]; want each weight in one group"));
       break;
     }
     found = i;

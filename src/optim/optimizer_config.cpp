@@ -20,7 +20,7 @@ void collect_settings_problems(const OptimizerConfig& config, const std::string&
                                std::vector<std::string>& problems) {
   if (config.betas.size() != 2) {
     problems.push_back(concat(path, ".betas: got ", config.betas.size(),
-                              " numbers, want two, for the mean and the mean square"));
+                              " numbers, want two: for the mean and the mean square"));
   } else if (config.betas[1] == 0) {
     problems.push_back(concat(path, ".betas: got 0 as the second number, want (0, 1)"));
   }
@@ -29,8 +29,8 @@ void collect_settings_problems(const OptimizerConfig& config, const std::string&
     problems.push_back(concat(path, ".state_bits: got ", bits, ", want 8, 16 or 32"));
   } else if ((bits == 8 || bits == 16) && lacks_8_bits(config.name)) {
     problems.push_back(concat(path, ".state_bits: got ", bits, ", want 32: the state of ",
-                              config.name, " has no ", bits,
-                              "-bit form; these have: ", join(optimizer_names_with_8_bits())));
+                              config.name, " does not support ", bits,
+                              " bits; these optimizers do: ", join(optimizer_names_with_8_bits())));
   }
 }
 
@@ -65,8 +65,8 @@ void OptimizerConfig::collect_problems(const std::string& path,
     if (groups[i].match.empty())
       problems.push_back(at + ".match: is missing; want a role or names with *");
     if (groups[i].learning_rate.value_or(0) > 0 && learning_rate == 0) {
-      problems.push_back(concat(at, ".learning_rate: got ", *groups[i].learning_rate, ", and ",
-                                path, ".learning_rate, which it is scheduled beside, is 0"));
+      problems.push_back(concat(at, ".learning_rate: got ", *groups[i].learning_rate, ", but ",
+                                path, ".learning_rate, which it follows in the schedule, is 0"));
     }
   }
 }

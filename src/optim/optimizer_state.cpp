@@ -99,7 +99,7 @@ void require_state(const Parameter& parameter, const Moment& moment) {
 void require_state(const Parameter& parameter, const Tensor& state) {
   if (state.defined()) return;
   throw Error(ExitCode::kInternal, concat("the optimizer state of ", parameter.name(),
-                                          " is moved away; wait until it is restored"));
+                                          " is offloaded; wait until it is restored"));
 }
 
 void require_directions(const std::vector<Tensor>& directions,

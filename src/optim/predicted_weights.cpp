@@ -116,7 +116,7 @@ void PredictedWeights::with_exact(const std::function<void()>& use) {
 }
 
 void PredictedWeights::predict(std::span<const OwnGradient> gradients) {
-  require(are_in_place(), "predicted weights are in place from begin on");
+  require(are_in_place(), "predicted weights are not in place; call begin first");
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i]->elements() > 0) predict_weight(i, gradients);
   }

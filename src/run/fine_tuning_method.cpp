@@ -108,7 +108,7 @@ void check_method(const std::string& method, const HybridTrainerConfig& config,
                             " are quantized already; want ", held,
                             ", or the original folder that is not quantized"));
   if (lora.is_on() && lora.base == kFileBase && !folder.is_gguf())
-    throw UsageError(concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
+    throw UsageError(concat("lora.base: got file, which keeps the blocks of a GGUF file, but ",
                             folder.string(),
                             " is not a GGUF file; want nf4, or a GGUF file as --model"));
   if (method == "full" && lora.is_on())

@@ -103,7 +103,7 @@ std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& 
   const auto base = base_of_run(run, model);
   if (base && base->is_gguf()) return base->string();
   throw ConfigError(
-      {concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
+      {concat("lora.base: got file, which keeps the blocks of a GGUF file, but ",
               base ? base->string() + " is not a GGUF file" : "the run has no initial model",
               "; want nf4, or a GGUF file as the model")});
 }

@@ -87,7 +87,7 @@ std::string device_line(const Stream& stream) {
   const Device device = stream.device();
   if (device.type == DeviceType::kCpu) return "the processor";
   return concat(name_of(device), ", ", hardware_name_of(device), ", ",
-                units::bytes(stream.pool()->use().fresh_total), " taken for its steps");
+                units::bytes(stream.pool()->use().fresh_total), " reserved for its steps");
 }
 
 /// Returns the settings to show before the first step, one per line: the task's `rows` of name and

@@ -180,7 +180,7 @@ ExpertWatch::Total StepRecorder::total_over_ranks(Phase phase) const {
     const auto all = ranks->host_gather({reinterpret_cast<const char*>(sums.data()), bytes});
     std::ranges::fill(sums, 0.0);
     for (const std::string& theirs : all) {
-      require(theirs.size() == bytes, "ranks gather the same figures of a step");
+      require(theirs.size() == bytes, "ranks must gather the same values of a step");
       for (std::size_t i = 0; i < sums.size(); ++i) {
         double value = 0;
         std::memcpy(&value, theirs.data() + i * sizeof value, sizeof value);

@@ -24,7 +24,7 @@ void copy_saved(const Tensor& to, const State& state, const std::string& name,
   const Tensor& from = state.tensor(name);
   if (from.shape() != to.shape()) {
     throw DataError(concat("the checkpoint belongs to another model: ", name, " is ",
-                           from.shape().text(), ", the config wants ", to.shape().text(),
+                           from.shape().text(), ", but the config wants ", to.shape().text(),
                            "; use the model settings of the run's config.json"));
   }
   wait_for_copy(to, from, stream);

@@ -220,8 +220,9 @@ void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Net
   std::vector<std::string> names;
   model.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
   for (const std::string& pattern : map.unmatched(names))
-    warn("memory.device_map", concat(pattern, " matches no weight; they are called, for example, ",
-                                     names[names.size() / 2]));
+    warn("memory.device_map",
+         concat(pattern, " does not match any weight; their names are, for example, ",
+                names[names.size() / 2]));
   if (!config.has_adapters() || config.lora.expert_rank == 0) return;
   bool has_experts = false;
   model.visit_linears([&](Linear& linear) {
@@ -229,7 +230,8 @@ void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Net
     has_experts = has_experts || (is_expert && linear.adapter() != nullptr);
   });
   if (!has_experts)
-    warn("lora.expert_rank", "has no effect: lora.targets names no linear layers of experts");
+    warn("lora.expert_rank",
+         "has no effect: lora.targets does not select linear layers of experts");
 }
 
 /// Sets the preference loss of a model that is trained on pairs of answers.

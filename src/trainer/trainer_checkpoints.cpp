@@ -45,7 +45,8 @@ class WeightNames {
     const char* const end = number.data() + number.size();
     const auto read = std::from_chars(number.data(), end, weight);
     if (read.ec == std::errc() && read.ptr == end && weight < index_.size()) return weight;
-    throw DataError(concat("the state's ", name, " is of none of ", index_.size(), " weights"));
+    throw DataError(
+        concat("the state's ", name, " does not belong to any of the ", index_.size(), " weights"));
   }
 
   std::unordered_map<std::string, std::size_t> index_;
@@ -245,8 +246,8 @@ void TrainerCheckpoints::check_config_of(const State& state) const {
                 state.integer("phases.entered") == static_cast<std::int64_t>(Phase::kPredict);
   if (disables_prediction && is_under_way) {
     changes.refused.push_back(
-        concat("phases.max_predict_steps: got 0, but the run was saved within a prediction, which "
-               "is decided in the next Correct phase; go on with ",
+        concat("phases.max_predict_steps: got 0, but the run was saved during a prediction, which "
+               "the next Correct phase accepts or reverts; continue with ",
                saved.phases.max_predict_steps, " until then"));
   }
   check_changes(changes);
@@ -278,8 +279,8 @@ void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   if (progress_.judge.keep_only(steps_of_checkpoints(folder, ranks)))
     report_(
-        "a checkpoint of the lowest validation losses is gone: the best is judged among the "
-        "others");
+        "a checkpoint with one of the lowest validation losses does not exist any more; the best "
+        "is chosen from the others");
   const std::vector<BestCheckpoint>& best = progress_.judge.best();
   if (!ranks.lead()) return;
   const std::string problem =
@@ -347,11 +348,11 @@ void TrainerCheckpoints::roll_back(const std::string& folder, const StepRecord& 
         concat("training diverged in step ", failed.step, ": ", failed.event, "; ", why));
   };
   if (done.count >= config.max_roll_backs) {
-    give_up(concat("it went back ", done.count,
-                   " times before, divergence.max_roll_backs = ", config.max_roll_backs));
+    give_up(concat("the run has rolled back ", done.count, done.count == 1 ? " time" : " times",
+                   " already (divergence.max_roll_backs = ", config.max_roll_backs, ")"));
   }
   const auto target = target_of(folder, failed.step);
-  if (!target) give_up("there is no checkpoint to go back to");
+  if (!target) give_up("there is no checkpoint to roll back to");
   ++done.count;
   done.rate_factor *= config.roll_back_rate;
   load(own_state_of(*target));
@@ -363,10 +364,10 @@ void TrainerCheckpoints::roll_back(const std::string& folder, const StepRecord& 
     if (!left.empty()) warn_(left);
   }
   forget_lost_best(folder);
-  warn_(concat("went back from step ", failed.step, " to step ", progress_.steps_done, " (number ",
-               done.count, " of ", config.max_roll_backs, "), the learning rate is ",
-               brief(done.rate_factor), " of the schedule's from here on, because of step ",
-               failed.step, ": ", failed.event));
+  warn_(concat("rolled back from step ", failed.step, " to step ", progress_.steps_done,
+               " (roll-back ", done.count, " of ", config.max_roll_backs, ") because of step ",
+               failed.step, ": ", failed.event, "; the learning rate is now ",
+               brief(done.rate_factor), " of the scheduled rate"));
 }
 
 }  // namespace hybrid_trainer

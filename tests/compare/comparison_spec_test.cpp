@@ -141,7 +141,7 @@ TEST_F(ComparisonSpecTest, ReportsEachProblemWithLocation) {
   expect(problems("\"ranks\":\"4\""), {"ranks: got \"4\""});
   expect(problems("\"ranks\":2"), {"variants[0]", "gradient_accumulation.micro_batches: got 1"});
   expect(problems("", R"([{"name":"a","set":{"phases.method":"asynchronous_gradients"}}])"),
-         {"variants[0]", "phases.method: got asynchronous_gradients, but there is one rank alone"});
+         {"variants[0]", "phases.method: got asynchronous_gradients, but there is only one rank"});
   expect(problems("\"pace\":{\"steps\":0}"), {"pace.steps: got 0", "pace.rounds: is missing"});
   expect(problems("\"target_validation_loss\":-1"), {"target_validation_loss", "-1"});
 }

@@ -52,10 +52,9 @@ TEST(HybridTrainerConfig, RejectsObjectiveUnfitForModel) {
             "the tokens that it would predict; want masked, or model.bidirectional=false"});
   config.objective = "masked";
   config.data.layout = "packed";
-  EXPECT_EQ(
-      config.problems(),
-      Lines{"objective: got masked, but data.layout is packed, and files of examples train on "
-            "answers; want next_token, or a data folder (windows)"});
+  EXPECT_EQ(config.problems(),
+            Lines{"objective: got masked, but data.layout is packed, and files of examples are "
+                  "trained on their answers; want next_token, or a data folder (windows)"});
   config.data.layout = "windows";
   for (const double share : {0.0, 1.0}) {
     config.mask_share = share;

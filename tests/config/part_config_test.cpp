@@ -88,8 +88,8 @@ TEST(PartConfig, RejectsMeaninglessSettings) {
   EXPECT_TRUE(twice.problems().empty()) << "as in a run's config.json";
   twice.optimizer.groups[0].momentum = 0.5;
   EXPECT_EQ(only_problem(twice),
-            "parts.h.*: optimizer.groups has this pattern too, with other settings; want one of "
-            "them");
+            "parts.h.*: optimizer.groups has this pattern too, with other settings; want only one "
+            "of the two");
   HybridTrainerConfig chosen = with({{.pattern = "h.*", .place = "host"}});
   chosen.memory.device_map = "auto";
   EXPECT_EQ(only_problem(chosen).substr(0, 53),

@@ -72,7 +72,7 @@ TEST(Stages, ReportsProblemsByPath) {
   std::string all;
   for (const std::string& problem : config.problems()) all += problem + "\n";
   for (const char* wanted :
-       {"stages[0].sequence_length: got 5, want a whole part of data.sequence_length 16",
+       {"stages[0].sequence_length: got 5, want a divisor of data.sequence_length, 16",
         "stages[1].effective_batch: got 9, want at most 8", "stages[1].until: got 0.4",
         "stages[2].precision: got bf16", "stages[3].orthogonalization_period: got 2",
         "stages[4].until", "stages[4].precision"})

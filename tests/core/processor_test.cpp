@@ -226,7 +226,7 @@ TEST(SetThreads, HeedsOpenMpLimits) {
     EXPECT_TRUE(text.starts_with("default 1 limit 1")) << text;
     if (processor_info().cores > 1) {
       EXPECT_NE(text.find(concat("refused: training.threads=0: got ", default_threads(),
-                                 ", want 1 to 1: OpenMP allows no more (", limit, ")")),
+                                 ", want 1 to 1: OpenMP does not allow more (", limit, ")")),
                 text.npos)
           << text;
     }

@@ -50,7 +50,7 @@ TEST(SharedLibrary, ReportsMissingFunction) {
   EXPECT_EQ(library.find<int()>("ht_fake_thrice"), nullptr);
   EXPECT_EQ(problem_of([&] { library.function<int()>("ht_fake_thrice"); }),
             "Fake: " HT_FAKE_FOLDER
-            "/libht_fake.so.12 has no ht_fake_thrice, so it has another version; build the tests");
+            "/libht_fake.so.12 has no ht_fake_thrice, so it is another version; build the tests");
 }
 
 TEST(SharedLibrary, OpenFailureReportsSearchAndHint) {
@@ -67,7 +67,7 @@ TEST(SharedLibrary, OpenFailureReportsSearchAndHint) {
   const std::string& said = library.problem();
   EXPECT_EQ(problem_of([&] { SharedLibrary::open(none); }), said);
   EXPECT_EQ(problem_of([&] { library.function<int()>("any"); }), said);
-  EXPECT_TRUE(said.starts_with("None: no libht_none.so.2 or libht_none.so.1 opens: tried "))
+  EXPECT_TRUE(said.starts_with("None: cannot open libht_none.so.2 or libht_none.so.1; tried "))
       << said;
   EXPECT_TRUE(said.ends_with("; install it")) << said;
   for (const char* part : {"cannot open shared object file", "in /nowhere", "file too short"}) {

@@ -63,7 +63,7 @@ TEST(StartedThread, RefusalReportsLimits) {
   };
   for (const auto& start : ways) {
     const std::string said = refusal_of(start);
-    EXPECT_TRUE(said.starts_with("71 the system allows no further thread (")) << said;
+    EXPECT_TRUE(said.starts_with("71 the system does not allow more threads (")) << said;
     for (const char* const part : {"ulimit -v: ", "ulimit -u", "pids.max", "training.threads"})
       EXPECT_NE(said.find(part), said.npos) << said;
   }

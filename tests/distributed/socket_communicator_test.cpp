@@ -42,7 +42,7 @@ TEST(SocketRanks, MissingRankIsReportedAfterTimeout) {
       [&] { other = message_of<DeviceError>([&] { connect_by_sockets(second); }); });
   const std::string told = message_of<DeviceError>([&] { connect_by_sockets(first); });
   thread.join();
-  EXPECT_NE(told.find("within 0.5 s: rank 2 has not come"), told.npos) << told;
+  EXPECT_NE(told.find("within 0.5 s: rank 2 has not connected"), told.npos) << told;
   EXPECT_NE(other.find("did not connect to all other ranks"), other.npos) << other;
   RankRendezvous alone = rendezvous(1, 2, free_port());
   alone.limit = 300ms;

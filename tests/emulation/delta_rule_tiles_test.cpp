@@ -51,9 +51,9 @@ TEST_F(EmulatedDeltaRule, NarrowTilesGiveSameBits) {
 }
 
 TEST_F(EmulatedDeltaRule, RefusesStateTooLargeForTile) {
-  EXPECT_NE(message_of<Error>([] {
-              run(std::size_t{16} << 10);
-            }).find("model.state_space.state_size: got 100, and this device's shared memory"),
+  EXPECT_NE(message_of<Error>([] { run(std::size_t{16} << 10); })
+                .find("model.state_space.state_size: got 100, but a delta-rule state of this size "
+                      "does not fit"),
             std::string::npos);
 }
 

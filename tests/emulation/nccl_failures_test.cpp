@@ -68,7 +68,7 @@ TEST_F(NcclFailures, AsyncErrorEndsPendingCalls) {
     fake_nccl().error = nccl::kRemoteError;
     stream.synchronize();
     EXPECT_EQ(loss_in([&] { gather(values, ranks, stream); }),
-              "NCCL answered remote process exited or there was a network error");
+              "NCCL failed with remote process exited or there was a network error");
     ended.set_value();
   });
 }

@@ -220,7 +220,7 @@ void begin_products(const ProductRun& run, int) {
 bool try_multiply(const Product& product, const Stream& stream) {
   check(product);
   if (!emulation::device().load_library()) {
-    throw_out_of_device_memory("cuBLASLt: cublasLtMatmul answered CUBLAS_STATUS_ALLOC_FAILED",
+    throw_out_of_device_memory("cuBLASLt: cublasLtMatmul failed with CUBLAS_STATUS_ALLOC_FAILED",
                                stream.device().index);
   }
   const std::string& refuses = emulation::device().refuses;

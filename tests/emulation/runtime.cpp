@@ -144,7 +144,7 @@ class EmulatedRuntime final : public CudaRuntime {
   void record(CUevent_st* event, CUstream_st* stream) override {
     check_call("cudaEventRecord");
     if (const auto answer = mismatch(event->device, stream); !answer.empty())
-      throw DeviceError(concat("CUDA: cudaEventRecord answered ", answer));
+      throw DeviceError(concat("CUDA: cudaEventRecord failed with ", answer));
     stream->queue.enqueue(
         [record = event->state.record(), stream] { record->reach(stream->spent_seconds); });
   }
@@ -176,7 +176,7 @@ class EmulatedRuntime final : public CudaRuntime {
     try {
       return new CUgraphExec_st{stream->queue.end_capture()};
     } catch (const std::runtime_error& error) {
-      throw DeviceError(concat("CUDA: cudaStreamEndCapture answered ", error.what()));
+      throw DeviceError(concat("CUDA: cudaStreamEndCapture failed with ", error.what()));
     }
   }
   bool captures(CUstream_st* stream) override {

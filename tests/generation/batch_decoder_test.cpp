@@ -170,8 +170,8 @@ TEST(BatchDecoder, RejectsInvalidRowsWithoutSideEffects) {
     }
     return "";
   };
-  EXPECT_EQ(refusal({{0, 5}, {1, 5}}), "BatchDecoder: a token for a row without text");
-  EXPECT_EQ(refusal({{0, 5}, {0, 5}}), "BatchDecoder: two tokens for one row");
+  EXPECT_EQ(refusal({{0, 5}, {1, 5}}), "BatchDecoder: got a token for a row without text");
+  EXPECT_EQ(refusal({{0, 5}, {0, 5}}), "BatchDecoder: got two tokens for one row");
   EXPECT_EQ(refusal({{0, 5}, {2, 5}}), "BatchDecoder: no such row");
   EXPECT_EQ(refusal({{0, 5}, {-1, 5}}), "BatchDecoder: no such row");
   CachedDecoder alone(*model, DType::kF32, stream);

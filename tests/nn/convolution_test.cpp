@@ -115,7 +115,7 @@ TEST(ConvolutionModule, RejectsInvalidSpecsAndInputs) {
     FAIL() << "no error";
   } catch (const ShapeMismatch& error) {
     EXPECT_STREQ(error.what(),
-                 "stem.conv.weight: its input is (2, 3, 4, 4), want (batch, 3 dimensions of space, "
+                 "stem.conv.weight: its input is (2, 3, 4, 4), want (batch, 3 spatial dimensions, "
                  "4 channels)");
   }
 }

@@ -216,13 +216,13 @@ TEST_F(CrossAttentionTest, RejectsMismatchedOrMissingSource) {
     for (const char* part : parts) EXPECT_NE(said.find(part), std::string::npos) << said;
   };
   expect_named(normal_tensor({3, kCrossTime, kCrossWidth}, 1, stream_),
-               {"h.0.cross", "x is (3, 5, 12)", "(2, 15, 8)", "as many sequences"});
+               {"h.0.cross", "x is (3, 5, 12)", "(2, 15, 8)", "the same number of sequences"});
   source_->set(normal_tensor({kCrossBatch, kSource, 9}, 1, stream_));
   expect_named(x_, {"h.0.cross", "(2, 15, 9)", "c_kv.weight is (24, 8)", "(batch, length, 8)"});
   source_->set(values_, integers({kSource + 1, 1}, {kCrossBatch}, stream_));
   expect_named(x_, {"length 0 is 16", "0 to 15"});
   source_->drop();
-  expect_named(x_, {"h.0.cross", "no encoder's output"});
+  expect_named(x_, {"h.0.cross", "no encoder output"});
 }
 
 }  // namespace

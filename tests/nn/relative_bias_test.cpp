@@ -81,21 +81,20 @@ TEST_F(RelativeBiasTest, DecodingMatchesFullPass) {
 }
 
 TEST_F(RelativeBiasTest, RejectsInvalidBucketsAndHeadCounts) {
-  EXPECT_EQ(refusal([&] { make({.count = 1}); }),
-            "bias: buckets of distances: got 1, want 2 or more");
+  EXPECT_EQ(refusal([&] { make({.count = 1}); }), "bias: distance buckets: got 1, want at least 2");
   EXPECT_EQ(refusal([&] { make({.count = 2, .bidirectional = true}); }),
-            "bias: buckets of distances: got 2, want 4 or more");
-  EXPECT_EQ(refusal([&] { make({.count = 9, .bidirectional = true}); }),
-            "bias: buckets of distances: got 9, want an even number, for keys on both sides of a "
-            "query");
+            "bias: distance buckets: got 2, want at least 4");
+  EXPECT_EQ(
+      refusal([&] { make({.count = 9, .bidirectional = true}); }),
+      "bias: distance buckets: got 9, want an even number, for keys on both sides of a query");
   EXPECT_EQ(refusal([&] { make({.count = 32, .most = 16}); }),
-            "bias: most distances: got 16, want more than 16 with 32 buckets");
+            "bias: maximum distance: got 16, want more than 16 with 32 buckets");
   const auto bias = make({});
-  EXPECT_EQ(refusal([&] {
-              Attention("attn", {.width = 12, .heads = 3, .head_size = 4, .relative = bias},
-                        stream_);
-            }),
-            "bias.weight: it is of 2 heads, and attention that shares it has 3; want as many");
+  EXPECT_EQ(
+      refusal([&] {
+        Attention("attn", {.width = 12, .heads = 3, .head_size = 4, .relative = bias}, stream_);
+      }),
+      "bias.weight: it has 2 heads, but attention that shares it has 3; want the same number");
 }
 
 TEST_F(RelativeBiasTest, UsesT5FileLayout) {

@@ -62,7 +62,7 @@ TEST_F(ReportTest, CountsExamplesForNonTextModels) {
   input.summary.add(record);
   input.summary.final_validation_loss = 0.5;
   const std::string page = report_of_metrics(std::move(input));
-  for (const char* text : {"Examples per second", "16 examples in all", ">mean over examples<",
+  for (const char* text : {"Examples per second", "16 examples in total", ">mean over examples<",
                            "data-label=\"Examples/s\""})
     EXPECT_NE(page.find(text), std::string::npos) << text;
   for (const char* text : {"perplexity", "nats per", "okens per second"})

@@ -88,8 +88,8 @@ TEST_F(OptimizerGroups, ReportsUnmatchedAndDuplicateMatches) {
             "optimizer.groups[0].match: \"embeding\" matches no weight; did you mean embedding?");
   config.groups = {{.match = "matrix"}, {.match = "t*"}};
   EXPECT_EQ(problems(config),
-            "optimizer.groups[1].match: \"t*\" matches tall, which \"matrix\" of groups[0] has; "
-            "want each weight in one group");
+            "optimizer.groups[1].match: \"t*\" matches tall, which already belongs to \"matrix\" "
+            "of groups[0]; want each weight in one group");
 }
 
 TEST_F(OptimizerGroups, EachGroupMatchesItsOptimizerAlone) {

@@ -136,7 +136,7 @@ TEST(LearningRateFinder, StopsWhenProbeExceedsMemory) {
   plain.bowl.is_full = true;
   const std::vector<PhaseOutcome> outcomes = run.run(30);
   EXPECT_TRUE(outcomes[4].warns);
-  EXPECT_NE(outcomes[4].event.find("not raised from here on"), std::string::npos);
+  EXPECT_NE(outcomes[4].event.find("the learning-rate finder stops"), std::string::npos);
   EXPECT_EQ(run.bowl.forwards, 4);
   EXPECT_TRUE(plain.run(30).front().warns);
   EXPECT_EQ(run.bowl.flat(), plain.bowl.flat());

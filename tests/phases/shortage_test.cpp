@@ -74,7 +74,7 @@ TEST(Shortage, DuringPredictionIsDecidedInSameStep) {
   EXPECT_EQ(outcome.phase, Phase::kCorrect);
   EXPECT_EQ(outcome.decision, Decision::kReverted);
   EXPECT_EQ(outcome.updates, 3) << "the updates of two predicted steps and its own";
-  EXPECT_NE(outcome.event.find("reverted: memory was too short in 2 predicted steps"),
+  EXPECT_NE(outcome.event.find("reverted: not enough memory in 2 predicted steps"),
             std::string::npos)
       << outcome.event;
   EXPECT_EQ(run.machine.undecided_steps(), 0);

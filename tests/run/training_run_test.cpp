@@ -221,7 +221,7 @@ TEST_F(TrainingRunTest, EvaluatesAndLoadsAverageWeights) {
   EXPECT_NE(*result.summary.final_average_validation_loss, *plain.summary.final_validation_loss);
   EXPECT_NE(result.summary_json.find("final_average_validation_loss"), std::string::npos);
   EXPECT_EQ(plain.summary_json.find("final_average_validation_loss"), std::string::npos);
-  EXPECT_NE(console.find("of the mean weights"), std::string::npos);
+  EXPECT_NE(console.find("averaged weights"), std::string::npos);
   std::optional<double> last;
   for_each_record(scratch_ / "run" / "metrics.jsonl", [&](const StepRecord& record) {
     EXPECT_EQ(record.average_validation_loss.has_value(), record.validation_loss.has_value());

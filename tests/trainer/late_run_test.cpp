@@ -102,7 +102,7 @@ TEST_P(LateRun, ReportsExchangeForm) {
   config_.training.steps = 2;
   train(folder_ / "run", false);
   const bool has_form = GetParam().fragments > 1;
-  EXPECT_EQ(told_.find("late; sent in 3 fragments by 4 bits a weight") != std::string::npos,
+  EXPECT_EQ(told_.find("late; sent in 3 fragments with 4 bits per weight") != std::string::npos,
             has_form);
   EXPECT_EQ(told_.find("; sent") != std::string::npos, has_form);
 }

@@ -279,11 +279,11 @@ TEST(LocalSteps, RejectsUnknownExchangeForms) {
   };
   EXPECT_EQ(told(5, {5, 4}), "");
   EXPECT_EQ(told(5, {6, 32}),
-            "phases.local_sgd.fragments: got 6, but each fragment begins at its own step "
+            "phases.local_sgd.fragments: got 6, but each fragment is exchanged at a different step "
             "(with phases.method local_sgd); want at most phases.local_sgd.steps 5");
   EXPECT_EQ(told(5, {1, 16}),
-            "phases.local_sgd.exchange_bits: got 16, but an exchange has no other form (with "
-            "phases.method local_sgd); want 32, 8 or 4");
+            "phases.local_sgd.exchange_bits: got 16, but exchanges do not support this number of "
+            "bits (with phases.method local_sgd); want 32, 8 or 4");
   // Without local steps, the settings merely have no effect.
   EXPECT_EQ(told(0, {2, 16}), "");
 }

@@ -106,7 +106,7 @@ TEST_F(RollBackRun, RollbackIsReportedInAllOutputs) {
   EXPECT_EQ(records.front().recovery, Recovery::kRollBack);
   EXPECT_TRUE(records.front().warns);
   for (const std::string& text : {records.front().event, console}) {
-    EXPECT_NE(text.find("to step 0 (number 1 of 3), the learning rate is "), std::string::npos)
+    EXPECT_NE(text.find("to step 0 (roll-back 1 of 3) because of step "), std::string::npos)
         << text;
     EXPECT_NE(text.find("not finite"), std::string::npos) << text;
   }

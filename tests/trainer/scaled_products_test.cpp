@@ -363,8 +363,8 @@ TEST(ScaledProducts, AsynchronousRanksRejectFp16AndFp8) {
           << problems_of(config)[0];
       config.mixed_precision.predict = precision;
       ASSERT_EQ(problems_of(config).size(), 1u) << method;
-      EXPECT_TRUE(problems_of(config)[0].starts_with(
-          concat("mixed_precision.predict: got ", precision, ", but in Predict ranks agree")))
+      EXPECT_TRUE(problems_of(config)[0].starts_with(concat(
+          "mixed_precision.predict: got ", precision, ", but in Predict, ranks do not share")))
           << problems_of(config)[0];
       config.mixed_precision.predict = "bf16";
       EXPECT_EQ(problems_of(config), std::vector<std::string>{});
@@ -377,7 +377,7 @@ TEST(ScaledProducts, RejectsLossScaleNotPowerOfTwo) {
   config.mixed_precision.loss_scale = 1000;
   EXPECT_EQ(problems_of(config),
             std::vector<std::string>{"mixed_precision.loss_scale: got 1000, want a power of two, "
-                                     "which does not round gradients"});
+                                     "because other scales round gradients"});
 }
 
 TEST(ScaledProducts, Fp16DisablesUpdatesWithinBackward) {

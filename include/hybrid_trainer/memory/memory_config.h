@@ -90,7 +90,7 @@ struct MemoryConfig {
                 "Location of individual weights, with priority over `weights`: PATTERN=PLACE "
                 "separated by commas, such as h.0.*=device,h.*=host. The first match applies. auto "
                 "puts blocks on the device, in the order of use, up to device_budget, then on the "
-                "host up to host_budget, and the rest in a file."});
+                "host up to host_budget, and the remaining ones in a file."});
     visit(Field{
         "gradients",
         self.gradients,

@@ -41,7 +41,7 @@ class DecodeState {
   /// Returns to a position from rewind_position, without freeing memory.
   void rewind(std::int64_t tokens, const Stream& stream, std::int64_t text = 0) {
     require(tokens == rewind_position(tokens, text),
-            "decoding: this model's state goes back to what was kept of a text alone");
+            "decoding: this model can go back only to a saved state of a text");
     if (tokens > 0 && tokens < position(text)) restore_states(text, stream);
     positions_[index(text)] = tokens;
     if (kept_[index(text)] > tokens) kept_[index(text)] = 0;
@@ -52,7 +52,8 @@ class DecodeState {
   void branch(std::span<const std::int64_t> parents, const Stream& stream) {
     const std::int64_t tokens = parents.empty() ? 0 : position(parents.front());
     for (const std::int64_t parent : parents)
-      require(position(parent) == tokens, "decoding: beams have seen as many tokens");
+      require(position(parent) == tokens,
+              "decoding: all beams must have the same number of tokens");
     branch_states(parents, tokens, stream);
     for (std::int64_t text = 0; text < std::ssize(parents); ++text)
       positions_[index(text)] = tokens, kept_[index(text)] = 0;

@@ -38,7 +38,7 @@ class EncoderOutput {
   /// Returns the number of consecutive texts, such as beams, that generate from one row of values.
   std::int64_t texts_per_source() const { return texts_per_source_; }
   void set_texts_per_source(std::int64_t texts) {
-    require(texts >= 1, "encoder output: each source wants 1 text or more");
+    require(texts >= 1, "encoder output: want at least 1 text per source");
     texts_per_source_ = texts;
   }
 

@@ -148,9 +148,10 @@ class Network : public LossModel {
   /// part. By default, a network has no settings per part and throws ConfigError for any.
   virtual void set_parts(const std::vector<PartSettings>& settings) {
     for (const PartSettings& part : settings)
-      throw ConfigError({"parts: got " + part.pattern +
-                         " with recompute or precision, but this model's parts compute alike; want "
-                         "memory.recompute and mixed_precision, which hold for all of it"});
+      throw ConfigError(
+          {"parts: got " + part.pattern +
+           " with recompute or precision, but this model does not support them per part; want "
+           "memory.recompute and mixed_precision, which apply to the whole model"});
   }
 };
 

@@ -105,7 +105,8 @@ class Parameter {
   }
   /// Marks this parameter as a part of a weight of `whole` elements, starting at element `first`.
   void set_part(std::int64_t first, std::int64_t whole) {
-    require(first >= 0 && first + elements() <= whole, "a part of a weight lies within it");
+    require(first >= 0 && first + elements() <= whole,
+            "a part of a weight must be within the weight");
     first_element_ = first;
     whole_elements_ = whole;
   }

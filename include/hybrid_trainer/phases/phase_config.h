@@ -169,13 +169,13 @@ struct AsynchronousGradientsConfig {
     visit(Field{"delay", self.delay,
                 "Delay, in steps, of the gradient summed over ranks and of the exact update by it.",
                 Range::between(1, 8)});
-    visit(
-        Field{"device_side", self.device_side,
-              "How pending updates are predicted. anticipated: by the momentum, with this rank's "
-              "own gradient as the estimate of the gradient of all ranks. shared, a control: the "
-              "own gradient for its share and the momentum for the rest. momentum, a control: only "
-              "the momentum. none, a control: no prediction. sketch and selective are refused.",
-              Range{}, device_side_names()});
+    visit(Field{"device_side", self.device_side,
+                "How pending updates are predicted. anticipated: by the momentum, with this rank's "
+                "own gradient as the estimate of the gradient of all ranks. shared, a control: by "
+                "this rank's own gradient for its share, and by the momentum for the share of the "
+                "other ranks. momentum, a control: only the momentum. none, a control: no "
+                "prediction. sketch and selective are refused.",
+                Range{}, device_side_names()});
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
                 "Error of predicted updates, relative to the size of the exact ones, above which "
                 "Predict ends early; 0 never ends it.",

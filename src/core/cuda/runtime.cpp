@@ -31,12 +31,12 @@ void check(cudaError_t answer, const char* call, const std::string& asked = "") 
   const int device = CudaRuntime::current_device();
   if (answer == cudaErrorMemoryAllocation && device >= 0) {  // this error is not sticky
     cudaGetLastError();
-    throw_out_of_device_memory(concat("CUDA: ", what, " answered ", cudaGetErrorName(answer)),
+    throw_out_of_device_memory(concat("CUDA: ", what, " failed with ", cudaGetErrorName(answer)),
                                device);
   }
   if (failure_of_work() == text_of(answer)) throw earlier_failure(text_of(answer), what);
-  throw DeviceError(concat("CUDA: ", what, " answered ", text_of(answer),
-                           "; `hybrid doctor` shows the device, --device cpu works without it"));
+  throw DeviceError(concat("CUDA: ", what, " failed with ", text_of(answer),
+                           "; `hybrid doctor` shows the device; --device cpu does not use it"));
 }
 
 /// Checks the result of selecting a device, which creates a context and may run out of memory.

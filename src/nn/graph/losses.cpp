@@ -39,8 +39,8 @@ class CrossEntropyLoss final : public Loss {
   CrossEntropyLoss(const Shape& logits, std::string targets, const CrossEntropy& spec)
       : logits_(logits), targets_(std::move(targets)), spec_(spec) {
     if (logits.rank() < 2 || last_of(logits) < 2)
-      throw ShapeMismatch(
-          concat("its logits are ", logits.text(), ", want (batch, …, classes), of two or more"));
+      throw ShapeMismatch(concat("its logits are ", logits.text(),
+                                 ", want (batch, …, classes) with at least two classes"));
   }
   std::vector<BatchTensor> targets() const override {
     return {{targets_, places_shape(logits_), DType::kI32}};

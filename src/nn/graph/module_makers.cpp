@@ -14,7 +14,7 @@ struct Ranks {
   int least, most;
   const char* what;
 };
-constexpr Ranks kPlaces{3, 5, "one to three dimensions of space and channels"},
+constexpr Ranks kPlaces{3, 5, "one to three spatial dimensions and channels"},
     kTokens{3, 3, "tokens and channels"};
 
 /// Returns make(name, input, stream) as a maker that throws ShapeMismatch for unsupported inputs.
@@ -38,7 +38,7 @@ ModuleMaker over_places(const Arguments&... arguments) {
 }
 
 ModuleMaker position_table(PositionTable::Rows rows) {
-  return reading({3, 5, "places or tokens, and channels"},
+  return reading({3, 5, "spatial dimensions or tokens, and channels"},
                  [=](const ModuleName& name, const Shape& input, const Stream& stream) {
                    const std::int64_t width = channels_of(input);
                    return std::make_unique<PositionTable>(name, input.elements() / width, width,
@@ -127,8 +127,8 @@ ModuleMaker fragments(std::int64_t frames, ModuleMaker module) {
       [frames, module = std::move(module)](const ModuleName& name, const Shape& input,
                                            const Stream& stream) {
         if (frames < 1 || input[1] % frames != 0)
-          throw ShapeMismatch(concat(name.here, ": fragments of ", frames,
-                                     " frames are wanted, which do not divide ", input[1]));
+          throw ShapeMismatch(concat(name.here, ": fragments of ", frames, " frames do not divide ",
+                                     input[1], " frames"));
         const Shape cut{input[0] * input[1] / frames, frames, input[2], input[3], input[4]};
         return std::make_unique<Fragments>(frames, module(name, cut, stream),
                                            output_shape(module, name, cut));
@@ -151,7 +151,7 @@ ModuleMaker class_tokens(std::int64_t count) {
 }
 
 ModuleMaker tokens() {
-  return reading({3, 5, "places and channels"},
+  return reading({3, 5, "spatial dimensions and channels"},
                  [](const ModuleName&, const Shape& input, const Stream&) {
                    const std::int64_t width = channels_of(input);
                    return std::make_unique<Reshape>(Shape{1, input.elements() / width, width});
@@ -171,7 +171,7 @@ ModuleMaker reshape(const Shape& example) {
   return [=](const ModuleName& name, const Shape& input, const Stream&) {
     if (input.elements() != shape.elements())
       throw ShapeMismatch(concat(name.here, ": its input is ", input.text(),
-                                 ", want as many numbers as ", shape.text(), " has"));
+                                 ", want the same number of elements as ", shape.text()));
     return std::make_unique<Reshape>(shape);
   };
 }
@@ -179,7 +179,7 @@ ModuleMaker reshape(const Shape& example) {
 ModuleMaker token(std::int64_t index) {
   return reading(kTokens, [=](const ModuleName& name, const Shape& input, const Stream&) {
     if (index < 0 || index >= input[1])
-      throw ShapeMismatch(concat(name.here, ": token ", index, " of ", input[1], " is wanted"));
+      throw ShapeMismatch(concat(name.here, ": got token ", index, ", want 0 to ", input[1] - 1));
     return std::make_unique<OneToken>(index);
   });
 }

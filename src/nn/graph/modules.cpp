@@ -24,7 +24,8 @@ Tensor Fragments::backward(const Tensor& dy, ActivationTape& tape, const Stream&
 ModuleSequence::ModuleSequence(const ModuleName& name, const std::vector<ModuleMaker>& makers,
                                const Shape& input, bool adds_input, const Stream& stream)
     : adds_input_(adds_input) {
-  if (makers.empty()) throw ShapeMismatch(concat(name.here, " is a sequence of no modules"));
+  if (makers.empty())
+    throw ShapeMismatch(concat(name.here, " is an empty sequence, want at least one module"));
   Shape shape = input;
   for (const ModuleMaker& make : makers) {
     const ModuleName module = name / ModuleName(std::to_string(modules_.size()));
@@ -33,8 +34,9 @@ ModuleSequence::ModuleSequence(const ModuleName& name, const std::vector<ModuleM
     shape = outputs_.back();
   }
   if (adds_input && !(shape == input))
-    throw ShapeMismatch(concat(name.here, ": its modules make ", shape.text(), " of ", input.text(),
-                               ", want the same shape, as both are added"));
+    throw ShapeMismatch(concat(name.here, ": its modules turn ", input.text(), " into ",
+                               shape.text(),
+                               ", want the same shape, because input and output are added"));
 }
 
 Tensor ModuleSequence::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {

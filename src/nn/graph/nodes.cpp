@@ -69,15 +69,15 @@ class ModulePart final : public Part {
   void check_dtype(const Tensor& x) const {
     const bool are_tokens = x.dtype() == DType::kI32;
     if (are_tokens == reads_tokens(*module_)) return;
-    throw ShapeMismatch(are_tokens ? "it reads tokens, want a table (embedding) first"
-                                   : "it begins with a table (embedding), want tokens to read");
+    throw ShapeMismatch(are_tokens ? "it reads tokens, want an embedding table first"
+                                   : "it begins with an embedding table, want tokens as input");
   }
   std::unique_ptr<Module> module_;
 };
 
 Shape of_one(const Shape& example) {
   if (example.rank() >= Shape::kMaxRank)
-    throw ShapeMismatch(concat("an example of ", example.text(), ", want at most ",
+    throw ShapeMismatch(concat("an example has the shape ", example.text(), ", want at most ",
                                Shape::kMaxRank - 1, " dimensions"));
   Shape shape{1};
   for (int i = 0; i < example.rank(); ++i) shape.append(example[i]);
@@ -156,7 +156,8 @@ void require_equal_shapes(const ModuleName& name, std::span<const Shape> inputs,
       are_alike = i == free || first[i] == other[i];
     if (are_alike) continue;
     const std::string but =
-        free < 0 ? std::string() : concat(", but for dimension ", free, ", along which they go");
+        free < 0 ? std::string()
+                 : concat(" except in dimension ", free, ", along which they are joined");
     throw ShapeMismatch(concat(name.here, ": its inputs are ", first.text(), " and ", other.text(),
                                ", want the same shape", but));
   }

@@ -94,8 +94,8 @@ void check_node(const Node& node, const std::vector<std::string>& before) {
     throw ConfigError({concat("network: got two entries ", name, ", want different names")});
   const int kinds = (node.tensor ? 1 : 0) + (node.part ? 1 : 0) + (node.loss ? 1 : 0);
   if (kinds != 1)
-    throw ConfigError(
-        {concat("network: ", name, " is ", kinds, " of tensor, part and loss; want one of them")});
+    throw ConfigError({concat("network: ", name, " sets ", kinds,
+                              " of tensor, part and loss; want exactly one")});
   if (node.loss && !(node.weight > 0))
     throw ConfigError(
         {concat("network: the weight of ", name, " is ", node.weight, ", want a number above 0")});
@@ -119,8 +119,9 @@ void Plan::add(Node node, std::uint64_t seed, const Stream& stream) {
     const auto found = std::ranges::find(names, read);
     const auto place = static_cast<std::size_t>(found - names.begin());
     if (found == names.end() || entries_[place].loss)
-      throw ConfigError({concat("network: ", node.name.here, " reads ", read,
-                                ", which is no tensor or part before it", name_hint(read, names))});
+      throw ConfigError(
+          {concat("network: ", node.name.here, " reads ", read,
+                  ", which is not an earlier tensor or part", name_hint(read, names))});
     entry.reads.push_back(place);
     ++entries_[place].readers;
   }
@@ -148,7 +149,7 @@ void Plan::add_part(Entry entry, const Node& node, std::uint64_t seed, const Str
     std::vector<std::string> read;
     for (const std::size_t place : entry.reads) read.push_back(described(entries_[place]));
     throw ShapeMismatch(concat("network: part ", entry.name.here, " reads ", join(read, " and "),
-                               ", shapes that do not meet: ", error.what()));
+                               ", whose shapes do not match: ", error.what()));
   }
   entry.part->initialize(seed, stream);
   entries_.push_back(std::move(entry));
@@ -175,10 +176,11 @@ void Plan::refuse_unread() const {
   for (const Entry& entry : entries_) {
     has_loss |= entry.loss != nullptr;
     if (entry.readers > 0 || entry.loss) continue;
-    throw ConfigError({concat("network: nothing reads ", entry.name.here,
-                              ", so it leads to no loss; leave it out, or add what reads it")});
+    throw ConfigError(
+        {concat("network: no part or loss reads ", entry.name.here,
+                ", so it has no effect; leave it out, or add a part or loss that reads it")});
   }
-  if (!has_loss) throw ConfigError({"network: it has no loss, want one or more"});
+  if (!has_loss) throw ConfigError({"network: it has no loss, want at least one"});
 }
 
 std::vector<Shape> Plan::read_shapes(const Entry& entry) const {
@@ -241,7 +243,7 @@ void Plan::set_parts(const std::vector<PartSettings>& settings) {
       if (!entries_[i].part || !matches(name, part.pattern)) continue;
       if (!taken[i].empty())
         problems.push_back(concat("parts: ", name, " is matched by ", taken[i], " and by ",
-                                  part.pattern, "; want one pattern for a part"));
+                                  part.pattern, "; want one pattern per part"));
       taken[i] = part.pattern;
       groups[k].push_back(i);
     }

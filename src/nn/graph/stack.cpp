@@ -165,7 +165,7 @@ Node stack(const ModuleName& name, const std::string& reads, const Stack& spec) 
   add(spec.lengths, places.lengths);
   add(spec.positions, places.positions);
   if (places.lengths > 0 && places.source == 0)
-    throw ConfigError({concat(name.here, ": got lengths, want the source that they are of, too")});
+    throw ConfigError({concat(name.here, ": got lengths without their source, want both")});
   return part(name, std::move(all),
               [spec, places](const ModuleName& of, std::span<const Shape> inputs,
                              const Stream& stream) -> std::unique_ptr<Part> {

@@ -14,7 +14,7 @@ ResolventMixer::ResolventMixer(const ModuleName& name, const Spec& spec, const S
   if (!(spec.imaginary > 0))
     throw Error(ExitCode::kConfig,
                 concat("resolvent mixer: the imaginary part of z is ", spec.imaginary,
-                       ", and T − z·I may be singular; want one above 0, such as 1"));
+                       ", so T − z·I may be singular; want a value above 0, such as 1"));
   set_files(name, spec.files, {spec.potentials, 2 * spec.potentials});
 }
 

@@ -18,7 +18,7 @@ void write_position_rows(const Tensor& rows, std::int64_t first, const Parameter
   const std::int64_t count = table.shape()[1], batch = rows.size(0), time = rows.size(1);
   if (time > table.shape()[0] && !positions)
     throw Error(ExitCode::kConfig, concat(table.name(), " has rows for ", table.shape()[0],
-                                          " positions, and a sequence has ", time, " tokens"));
+                                          " positions, but a sequence has ", time, " tokens"));
   const Weight weight = table.acquire(rows.dtype(), stream);
   const Tensor to = rows.as_rows(), values = weight;
   if (positions) {
@@ -225,8 +225,8 @@ Tensor SemiseparableMixer::decode(const Tensor& x, const Tensor& residual, const
                                   BranchState* state, const Pass& pass, const Stream& stream) {
   if (taps_.ahead)
     throw Error(ExitCode::kConfig,
-                "a two-way T + U·Vᵀ mixer cannot generate text, because each of its tokens depends "
-                "on later ones; use it in an encoder, or a causal one");
+                "a bidirectional T + U·Vᵀ mixer cannot generate text, because each of its tokens "
+                "depends on later ones; use it in an encoder, or a causal one");
   ForwardOnlyTape tape(pass);
   const Tensor product = first_.forward(x, tape, stream);
   return projection_.product(decoded(product, texts, *state, pass, stream), residual, pass, stream);

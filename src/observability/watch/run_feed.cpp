@@ -168,7 +168,7 @@ const std::string& server_mark() {
 
 std::string live_html(const WatchedRun& run) {
   std::string out = concat("<h2>", state_badge(run));
-  if (!run.has_steps()) return out + "no step is done yet</h2>\n";
+  if (!run.has_steps()) return out + "no step is completed yet</h2>\n";
   const Phase phase = run.last().phase;
   out += concat("<span>", dot(phase), name_of(phase), "</span> <small>", progress_text(run),
                 "</small></h2>\n<div class=\"progress\"><i class=\"phase ", name_of(phase),

@@ -69,7 +69,8 @@ class Frame {
         .add("  ")
         .add(run_.command(), kSoft);
     if (!run_.has_steps()) {
-      line().add(run_.is_active() ? "the run is starting: no step is done yet" : "no step was done",
+      line().add(run_.is_active() ? "the run is starting: no step is completed yet"
+                                  : "no step was completed",
                  kSoft);
       return;
     }

@@ -63,7 +63,7 @@ std::string prometheus_text(const WatchedFolder& folder) {
   using Step = const StepRecord&;
   metric("running", "gauge", "1 while the run trains, else 0.",
          [](Metric& m, Run run, Step) { m.add(run, run.is_active() ? 1 : 0); });
-  metric("step", "gauge", "Last step done.",
+  metric("step", "gauge", "Last completed step.",
          [](Metric& m, Run run, Step last) { m.add(run, static_cast<double>(last.step)); });
   metric("planned_steps", "gauge", "Steps of the whole run.",
          [](Metric& m, Run run, Step) { m.add(run, static_cast<double>(run.planned_steps())); });

@@ -40,7 +40,7 @@ void print_statistics(const GenerationResult& result) {
   std::cerr << " after a prompt of " << result.prompt_tokens << " in "
             << units::fixed(result.prompt_seconds, 2) << " s";
   if (result.drafted > 0)
-    std::cerr << ", " << result.taken << " of " << result.drafted << " drafted tokens taken";
+    std::cerr << ", " << result.taken << " of " << result.drafted << " drafted tokens accepted";
   std::cerr << "\n";
 }
 

@@ -160,7 +160,7 @@ int diagnose_ranks(const LaunchedRank& launched, bool json) {
   }
   std::printf("ranks             %d by %s, on %s\n", ranks->size(), ranks->name(),
               hosts == 1 ? "one host" : concat(hosts, " hosts").c_str());
-  std::printf("link              %s a second from each rank, all at once\n",
+  std::printf("link              %s per second from each rank, all ranks in parallel\n",
               units::bytes(static_cast<std::size_t>(link.bytes_per_second)).c_str());
   std::printf("a barrier         %.1f us\n", 1e6 * link.latency.count());
   return 0;

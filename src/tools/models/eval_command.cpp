@@ -80,9 +80,9 @@ ChoiceQuestions questions_for(const WritingModel& model, const std::string& file
                                    .vocabulary = model.run.config.model.vocabulary,
                                    .now = std::time(nullptr)});
   if (read.joined_words > 0)
-    std::cerr << "warning: in " << read.joined_words << " of " << read.questions.size()
-              << " questions there is no space between prompt and choices; they are joined as they "
-                 "are\n";
+    std::cerr
+        << "warning: in " << read.joined_words << " of " << read.questions.size()
+        << " questions there is no space between prompt and choices; they are joined without one\n";
   return read;
 }
 

@@ -123,8 +123,8 @@ PlannedDevice planned_device(const PlanRequest& requested, HybridTrainerConfig& 
   return {{},
           {"this machine has no CUDA device: workspaces are computed for CPU kernels and differ by "
            "some MB on a GPU",
-           "the settings were chosen by this machine's speeds, and what a step takes there is not "
-           "known"},
+           "the settings were chosen with this machine's speeds, and the time per step on the "
+           "other machine is unknown"},
           false};
 }
 

@@ -52,7 +52,7 @@ void add_times(json::object& answer, const std::optional<RankStepTime>& time) {
 void print_times(const RankStepTime& time, const MemorySize& rate) {
   std::printf(
       "a step takes      about %s s: %s s of computing at this machine's speed, and %s s of\n"
-      "                  communication (%s s on a link of %s per second, the rest is overlapped)\n",
+      "                  communication (%s s on a link of %s per second, partly overlapped)\n",
       brief(time.seconds()).c_str(), brief(time.computing).c_str(), brief(time.exposed).c_str(),
       brief(time.sending).c_str(), rate.text().c_str());
 }
@@ -89,7 +89,7 @@ json::array placements_of(const MemoryPlan& plan) {
 }
 
 void print_placements(const MemoryPlan& plan) {
-  std::printf("%-18s%12s%12s%12s\n", "between its uses", "location", "bits", "bytes");
+  std::printf("%-18s%12s%12s%12s\n", "while not in use", "location", "bits", "bytes");
   for (const Placement& one : placements(plan.config)) {
     std::printf("  %-16s%12s%12s%12s\n", one.what.c_str(),
                 one.place == "file" ? "a file" : one.place.c_str(),

@@ -120,8 +120,8 @@ class LocalRanks {
     if (process < 0) {
       signal_all(SIGKILL);
       throw DeviceError(
-          "--ranks: the system allows no further process; raise the limit of the user (ulimit -u) "
-          "or of the container (pids.max), or use fewer ranks");
+          "--ranks: the system does not allow more processes; raise the limit of the user (ulimit "
+          "-u) or of the container (pids.max), or use fewer ranks");
     }
     if (process > 0) return running_.push_back(process);
     setpgid(0, 0);

@@ -23,7 +23,7 @@ std::string no_predictions_text(const RunSummary& summary, const HybridTrainerCo
   if (config.phases.max_predict_steps == 0) return "off (phases.max_predict_steps=0)";
   if (full == 0) return concat("none; all ", summary.steps, " steps were Warmup");
   return concat("none; Full had ", full,
-                " steps, and no prediction was promising enough for a trial");
+                " steps, and no prediction was promising enough for a probe");
 }
 
 /// Returns "predictions: 4 made, 1 accepted, …; they cost …".

@@ -22,7 +22,8 @@ double LeafGradients::wait_for_mean_of(const std::vector<Tensor>& losses, std::i
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const std::string& theirs = all[static_cast<std::size_t>(rank)];
     const std::vector<std::int64_t> own = leaves_of_rank(leaves, rank);
-    require(theirs.size() == own.size() * sizeof(double) + 1, "ranks gather their losses");
+    require(theirs.size() == own.size() * sizeof(double) + 1,
+            "ranks must gather the same number of losses");
     retry = std::max(retry, static_cast<StepRetry>(theirs.back()));
     for (std::size_t i = 0; i < own.size(); ++i) {
       std::memcpy(&by_leaf[static_cast<std::size_t>(own[i])], theirs.data() + i * sizeof(double),

@@ -300,7 +300,7 @@ std::vector<std::vector<double>> WeightParts::wait_for_chunk_dots(const std::vec
       const std::int64_t chunks = kernels::dot_chunks(of(i, static_cast<int>(rank)).elements());
       const std::size_t bytes = static_cast<std::size_t>(chunks) * sizeof(double);
       if (chunks == 0) continue;
-      require(at[rank] + bytes <= all[rank].size(), "ranks add up the same weights");
+      require(at[rank] + bytes <= all[rank].size(), "ranks must add up the same weights");
       std::vector<double>& chunk_sums = by_weight[i];
       chunk_sums.resize(chunk_sums.size() + static_cast<std::size_t>(chunks));
       std::memcpy(chunk_sums.data() + chunk_sums.size() - chunks, all[rank].data() + at[rank],

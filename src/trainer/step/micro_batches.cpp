@@ -179,18 +179,17 @@ double ImmediateUpdates::end() {
 void ImmediateUpdates::require_whole() const {
   if (!is_updating_) return;
   throw Diverged(
-      "some weights have an update that others lack, as a step ended within backward: with "
-      "memory.gradients consume and divergence.max_skipped_updates 0 each comes at once; go on "
-      "from "
-      "the newest checkpoint");
+      "a step ended during backward, after it had updated only some of the weights: with "
+      "memory.gradients consume and divergence.max_skipped_updates 0, each weight is updated "
+      "immediately; continue from the newest checkpoint");
 }
 
 namespace {
 
 constexpr const char* kSeesAll =
-    "the model has layers that do not hand on what they know of earlier tokens: attention without "
-    "a window or after a convolution, angles that depend on the length, tables of positions, or "
-    "T + U·Vᵀ; leave it out, give attention a window (model.window), or take a model of Mamba-2 "
+    "the model has layers that cannot pass a state from one segment to the next: attention without "
+    "a window or after a convolution, rotary angles that depend on the length, position tables, or "
+    "T + U·Vᵀ; leave it out, give attention a window (model.window), or use a model with Mamba-2 "
     "or Gated DeltaNet";
 constexpr std::int64_t kMinSegment = 64;
 
@@ -198,11 +197,11 @@ constexpr std::int64_t kMinSegment = 64;
 void check_supports_segments(const LossModel& model, const HybridTrainerConfig& config,
                              const std::string& got) {
   if (model.supports_segments()) return;
-  throw ConfigError(
-      {concat(got, ", and ",
-              config.model.bidirectional
-                  ? "an encoder sees later tokens too, so its sequences go whole; leave it out"
-                  : kSeesAll)});
+  throw ConfigError({concat(
+      got, ", but ",
+      config.model.bidirectional
+          ? "an encoder also sees later tokens, so its sequences cannot be split; leave it out"
+          : kSeesAll)});
 }
 
 void check_segment(const LossModel& model, const HybridTrainerConfig& config) {

@@ -50,7 +50,7 @@ void include_other_ranks(std::vector<float>& largest, Communicator& ranks) {
   const std::string_view own(reinterpret_cast<const char*>(largest.data()),
                              largest.size() * sizeof(float));
   for (const std::string& others : ranks.host_gather(own)) {
-    require(others.size() == own.size(), "ranks have the same weights");
+    require(others.size() == own.size(), "ranks must have the same weights");
     for (std::size_t i = 0; i < largest.size(); ++i) {
       float other = 0;
       std::memcpy(&other, others.data() + i * sizeof(float), sizeof(float));

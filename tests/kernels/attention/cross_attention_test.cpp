@@ -285,9 +285,9 @@ TEST(CrossAttention, ReportsMismatchedShapes) {
     for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
   };
   contains(forward_with(random_tensor({2, 5, 22}, DType::kF32, 1, stream), Tensor()),
-           {"q is (2, 3, 24)", "kv is (2, 5, 22)", "4 of queries and 2 of keys"});
+           {"q is (2, 3, 24)", "kv is (2, 5, 22)", "4 query heads and 2 key heads"});
   contains(forward_with(random_tensor({3, 5, 24}, DType::kF32, 1, stream), Tensor()),
-           {"q is (2, 3, 24)", "kv is (3, 5, 24)", "as many sequences"});
+           {"q is (2, 3, 24)", "kv is (3, 5, 24)", "the same number of sequences"});
   contains(forward_with(t.kv, tensor_of({5, 6}, {2}, DType::kI32, stream)),
            {"length 1 is 6", "kv is (2, 5, 24)", "0 to 5"});
   contains(forward_with(t.kv, tensor_of({-1, 5}, {2}, DType::kI32, stream)), {"length 0 is -1"});
@@ -296,7 +296,7 @@ TEST(CrossAttention, ReportsMismatchedShapes) {
                                     tensor_of({0, 1, 6, 0, 0, 0}, {6}, DType::kI32, stream), 3,
                                     Tensor(), t.spec, stream);
            }),
-           {"row 2 is of text 6", "kv is (2, 5, 24)", "below 6"});
+           {"row 2 belongs to text 6", "kv is (2, 5, 24)", "below 6"});
   AttentionSpec window = t.spec;
   window.window = 2;
   EXPECT_THROW(cross_attention_forward(t.y, Tensor(), t.q, t.kv, Tensor(), window, stream), Error);

@@ -190,7 +190,7 @@ TEST(Convolution, RefusesInvalidWindowsAndReportsSizes) {
     return text.find(part) != std::string::npos;
   };
   EXPECT_TRUE(has(message({1, 5, 3}, {.kernel = {9}, .padding = {1}}),
-                  "x is (1, 5, 3), whose dimension 1 has 5 places; the kernel is 9"))
+                  "x is (1, 5, 3), dimension 1 has size 5; the kernel is 9"))
       << message({1, 5, 3}, {.kernel = {9}, .padding = {1}});
   EXPECT_TRUE(has(message({1, 5, 3}, {.kernel = {2}, .padding = {2}}), "want a padding below 2"));
   EXPECT_TRUE(has(message({1, 5, 3}, {.kernel = {0}}), "at least 1"));
@@ -198,7 +198,7 @@ TEST(Convolution, RefusesInvalidWindowsAndReportsSizes) {
   EXPECT_TRUE(has(message({1, 5, 3}, {.padding = {-1}}), "at least 0"));
   EXPECT_TRUE(has(message({1, 5, 3}, {.kernel = {3}, .dilation = {3}}), "want at least 7 places"));
   EXPECT_TRUE(has(message({1, 0, 3}, {}), "each at least 1"));
-  EXPECT_TRUE(has(message({5, 3}, {}), "one to three dimensions"));
+  EXPECT_TRUE(has(message({5, 3}, {}), "one to three spatial dimensions"));
   EXPECT_TRUE(has(message({1, 1, 3}, {}, 2, 2), "3 channels and 2 outputs in 2 groups"));
   EXPECT_TRUE(has(message({1, 1, 3}, {}, 2, 0), "in 0 groups"));
   EXPECT_EQ(message({1, 1, 3}, {}), "accepted");

@@ -148,7 +148,7 @@ TEST(GridLoss, ReportsUnknownClass) {
   } catch (const DataError& error) {
     EXPECT_STREQ(
         error.what(),
-        "grid_loss: the class of cell 2 is 2, want 0 to 1, or -1 where there is no object");
+        "grid_loss: the class of cell 2 is 2, want 0 to 1, or -1 for a cell without an object");
   }
   EXPECT_THROW(grid_loss(losses, random_tensor({3, 5}, DType::kF32, 1, stream), classes, boxes, {},
                          0, stream),

@@ -346,17 +346,16 @@ TEST(ModuleGraph, ShapeMismatchNamesBothParts) {
   const auto shapes = [&](std::vector<Node> nodes) {
     return refusal<ShapeMismatch>([&] { ModuleGraph(std::move(nodes), 1, stream); });
   };
-  EXPECT_EQ(
-      shapes({input("x", {4, 8}), input("z", {4, 6}), part("a", "x", linear(8)),
-              part("b", "z", linear(6)), concatenate("both", {"a", "b"}),
-              squared_error("loss", "both", "y")}),
-      "network: part both reads a (1, 4, 8) and b (1, 4, 6), shapes that do not meet: both: its "
-      "inputs are (1, 4, 8) and (1, 4, 6), want the same shape, but for dimension 1, along "
-      "which they go");
+  EXPECT_EQ(shapes({input("x", {4, 8}), input("z", {4, 6}), part("a", "x", linear(8)),
+                    part("b", "z", linear(6)), concatenate("both", {"a", "b"}),
+                    squared_error("loss", "both", "y")}),
+            "network: part both reads a (1, 4, 8) and b (1, 4, 6), whose shapes do not match: "
+            "both: its inputs are (1, 4, 8) and (1, 4, 6), want the same shape except in dimension "
+            "1, along which they are joined");
   EXPECT_NE(shapes({input("x", {4}), part("conv", "x", convolution({.outputs = 2})),
                     squared_error("loss", "conv", "y")})
-                .find("network: part conv reads x (1, 4), shapes that do not meet: conv: its input "
-                      "is (1, 4), want one to three dimensions of space and channels"),
+                .find("network: part conv reads x (1, 4), whose shapes do not match: conv: its "
+                      "input is (1, 4), want one to three spatial dimensions and channels"),
             std::string::npos);
   EXPECT_NE(
       shapes({input("x", {5, 6}), transformer("blocks", "x", {.heads = 4}),
@@ -366,7 +365,7 @@ TEST(ModuleGraph, ShapeMismatchNamesBothParts) {
       std::string::npos);
   EXPECT_NE(shapes({token_input("words", {4}), part("a", "words", linear(3)),
                     squared_error("loss", "a", "y")})
-                .find("it reads tokens, want a table (embedding) first"),
+                .find("it reads tokens, want an embedding table first"),
             std::string::npos);
   EXPECT_NE(shapes({input("x", {4}), part("a", "x", linear(6)),
                     detection("grid", "a", "kinds", "boxes", {.classes = 3})})
@@ -408,18 +407,19 @@ TEST(ModuleGraph, RejectsInconsistentNodes) {
   const Node x = input("x", {4}), a = part("a", "x", linear(2)),
              loss = squared_error("loss", "a", "y");
   EXPECT_EQ(list({x, part("a", "y", linear(2)), loss}),
-            "network: a reads y, which is no tensor or part before it; valid: x");
+            "network: a reads y, which is not an earlier tensor or part; valid: x");
   EXPECT_EQ(list({x, a, part("a", "x", linear(2)), loss}),
             "network: got two entries a, want different names");
   EXPECT_EQ(list({x, a}),
-            "network: nothing reads a, so it leads to no loss; leave it out, or add what reads it");
-  EXPECT_EQ(list({}), "network: it has no loss, want one or more");
+            "network: no part or loss reads a, so it has no effect; leave it out, or add a part or "
+            "loss that reads it");
+  EXPECT_EQ(list({}), "network: it has no loss, want at least one");
   EXPECT_EQ(list({x, a, squared_error("loss", "a", "y", 0)}),
             "network: the weight of loss is 0, want a number above 0");
   EXPECT_EQ(list({x, squared_error("loss", "x", "y")}),
             "network: loss loss reads x, a tensor of the batch; want a part's result");
   EXPECT_EQ(list({x, a, loss, Node{.name = "none"}}),
-            "network: none is 0 of tensor, part and loss; want one of them");
+            "network: none sets 0 of tensor, part and loss; want exactly one");
   EXPECT_EQ(refusal<ConfigError>([] { cross_entropy("c", "a", "y", {.smoothing = 1}); }),
             "c.smoothing: got 1, want at least 0 and below 1");
 }
@@ -439,7 +439,7 @@ TEST(ModuleGraph, RejectsInvalidPartSettings) {
       << "a loss is not a part";
   EXPECT_EQ(
       set({{.pattern = "video.*", .recompute = 1}, {.pattern = "*cnn", .dtype = DType::kF32}}),
-      "parts: video.cnn is matched by video.* and by *cnn; want one pattern for a part");
+      "parts: video.cnn is matched by video.* and by *cnn; want one pattern per part");
   EXPECT_EQ(set({{.pattern = "head", .recompute = 1.5}}),
             "parts: head: recompute is 1.5, want 0 to 1");
   EXPECT_EQ(set({{.pattern = "head", .dtype = DType::kI32}}),
