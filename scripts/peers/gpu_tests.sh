@@ -65,7 +65,7 @@ declare -A suites_of=(
   [compressed]="CudaQuantization CudaFourBit CudaFourBitLinear CudaEightBit CudaMicroScaling CudaWeightBlocks CudaWeightDecomposition"
   [checks]="Kernels/CheckDevice Layers/CheckDevice Scans/CheckDevice Semiseparable/CheckDevice Mixtures/CheckDevice Spatial/CheckDevice AlgorithmCache MemorySimulation"
   [training]="CudaTraining CudaPreferenceTraining CudaOffload CudaModuleGraph CudaFamilies CudaSpeech"
-  [ranks]="NcclRanks NcclRankAlone All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
+  [ranks]="NcclRanks SingleNcclRank All/CommunicatorContract All/OrderedAllReduce RanksOnDevices LateRanksOnDevices RankStepTime"
   [step]="CudaStepKernels CudaStepLayerNorm CudaStepProducts CudaMachineRates")
 
 part_memcheck() { HT_TEST_MEMORY=apart sanitize memcheck; }
