@@ -150,7 +150,7 @@ std::string describe_file(const JsonPlace& place, const Tokenizer& tokenizer,
 
 BpeDescription describe_bpe(const Tokenizer& tokenizer) {
   if (tokenizer.kind() != TokenizerKind::kBpe)
-    throw DataError(concat("the tokenizer is of ", name_of(tokenizer.kind()), ", not a BPE"));
+    throw DataError(concat("the tokenizer has the type ", name_of(tokenizer.kind()), ", want bpe"));
   BpeDescription found;
   const auto size = static_cast<std::size_t>(tokenizer.vocabulary_size());
   found.tokens.resize(size);
