@@ -463,7 +463,7 @@ TEST(ConfigFields, UnknownWordOfAListNamesAllWords) {
   HybridTrainerConfig config;
   EXPECT_EQ(message_of<ConfigError>(
                 [&] { read_config_text(config, "{\"model\": {\"mixers\": 3}}", "text"); }),
-            "text:1: model.mixers: got 3, want a text of letters or a list of words");
+            "text:1: model.mixers: got 3, want a string of letters or a list of words");
   EXPECT_EQ(message_of<ConfigError>([&] {
               set_field(config, "objective", "[\"masked\"]");
             }).find("words"),
