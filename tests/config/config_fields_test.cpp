@@ -422,7 +422,7 @@ TEST(ConfigFields, RejectsNonDefaultKeysOfOtherFamilies) {
   EXPECT_EQ(config.problems(), std::vector<std::string>());
   read_config_text(config, R"({"model": {"trident": {"frames": 16}}})", "text");
   EXPECT_EQ(config.problems(),
-            std::vector<std::string>{"model.trident.frames: got 16, and the family gpt2 has no "
+            std::vector<std::string>{"model.trident.frames: got 16, but the family gpt2 has no "
                                      "such key; leave it out"});
 }
 
