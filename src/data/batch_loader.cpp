@@ -97,7 +97,7 @@ Batch BatchLoader::next() {
 }
 
 void BatchLoader::seek(std::int64_t batch_index) {
-  require(batch_index >= 0, "a loader cannot go before its first batch");
+  require(batch_index >= 0, "the batch index must not be negative");
   taken_ = batch_index;
 }
 

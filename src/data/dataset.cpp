@@ -24,9 +24,10 @@ std::int64_t places_of_epoch(const DatasetPart& part, const ShuffledBatches::Set
   if (!settings.rows_continue || count == 0)
     return count > 0 && part.dataset->pads() ? std::max(count, size) : count;
   if (count < size)
-    throw DataError(concat("the data have ", count, " sequences of data.sequence_length, and ",
-                           "data.carry_state wants one for each of the ", size,
-                           " rows of a batch: use more text, or shorter or fewer sequences"));
+    throw DataError(concat(
+        "the data has ", count,
+        " sequences of data.sequence_length, but data.carry_state needs one for each of the ", size,
+        " rows of a batch; use more text, or shorter or fewer sequences"));
   return count - count % size;
 }
 
@@ -53,11 +54,11 @@ ShuffledBatches::Position ShuffledBatches::position_of(std::int64_t index,
   std::int64_t taken = 0;
   for (const auto& [batches, shape] : settings_.stages) {
     require(shape.sequence_length >= 1 && whole.sequence_length % shape.sequence_length == 0,
-            "a stage's sequences are a whole part of the longest");
+            "a stage's sequence length must divide the longest one");
     const std::int64_t pieces = whole.sequence_length / shape.sequence_length;
-    require(batches >= 0 && batches % pieces == 0, "a stage uses its sequences up");
+    require(batches >= 0 && batches % pieces == 0, "a stage must use all pieces of its sequences");
     require(shape.batch_size >= 1 && shape.tokens() <= whole.tokens(),
-            "a stage's batches are no larger than the others");
+            "a stage's batch must not have more tokens than the largest one");
     if (index < batches) return {shape, taken + index / pieces * shape.batch_size, index % pieces};
     taken += batches / pieces * shape.batch_size;
     index -= batches;
@@ -82,7 +83,7 @@ ShuffledBatches::Place ShuffledBatches::place_of(std::int64_t taken) const {
 }
 
 Batch ShuffledBatches::read(std::int64_t index, const Batch& memory) const {
-  require(memory.size() == settings_.batch_size, "a batch has the settings' size");
+  require(memory.size() == settings_.batch_size, "the batch size must match the settings");
   const BatchShape whole{memory.size(), memory.tokens_per_example()};
   const Position position = position_of(index, whole);
   Batch batch = position.shape == whole ? memory : shaped(memory, position.shape);
@@ -106,7 +107,7 @@ std::int64_t OrderedBatches::batches() const {
 }
 
 Batch OrderedBatches::batch(std::int64_t index) const {
-  require(index >= 0 && index < batches(), "an evaluation has no batch of this number");
+  require(index >= 0 && index < batches(), "the index of the evaluation batch is out of range");
   const std::int64_t first = std::min(index * memory_.size(), part_.count);
   const std::int64_t left = part_.count - first;
   return part_.dataset->read(

@@ -179,7 +179,7 @@ void check_free_space(const std::string& folder, std::size_t bytes) {
   const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
   if (free < needed) {
     throw IoError(concat(folder, ": no space left: the checkpoint needs ", units::bytes(needed),
-                         ", of which ", units::bytes(needed - free), " are missing"));
+                         ", ", units::bytes(needed - free), " more than is free"));
   }
 }
 

@@ -181,7 +181,7 @@ class StateReader {
 
  private:
   [[noreturn]] static void refuse(const char* what) {
-    throw DataError(concat("state.bin: not what this version writes: it has ", what));
+    throw DataError(concat("state.bin: cannot be read by this version: it has ", what));
   }
   std::string_view take(std::uint64_t bytes) {
     if (bytes > rest_.size()) refuse("fewer bytes than it declares");
@@ -256,8 +256,8 @@ CheckpointInfo parse_manifest(const std::string& text, const std::string& path) 
       throw DataError("it is not a checkpoint of HybridTrainer");
     if (const auto version = object.at("format_version").as_int64();
         version < kFormatVersion || version > kRanksFormatVersion) {
-      throw DataError(concat("its format version is ", version, ", this program reads ",
-                             kFormatVersion, " and ", kRanksFormatVersion));
+      throw DataError(concat("its format version is ", version, ", want ", kFormatVersion, " or ",
+                             kRanksFormatVersion));
     }
     CheckpointInfo info = info_of(object);
     if (manifest_text(info) != text)

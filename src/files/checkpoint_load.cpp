@@ -36,7 +36,7 @@ void check_range(const SafetensorsFile& file, const std::string& name, const Sto
   const Shape shape = entry.tensor_shape(), want{range.last - range.first};
   if (dtype_of(file, entry) == tensor.dtype && shape == want) return;
   throw DataError(concat(file.path(), ": tensor \"", name, "\" is ", entry.dtype, " ", shape.text(),
-                         ", the manifest wants ", safetensors_name_of(tensor.dtype), " ",
+                         ", but the manifest declares ", safetensors_name_of(tensor.dtype), " ",
                          want.text()));
 }
 
@@ -129,7 +129,7 @@ SafetensorsFile open_checkpoint_file(const CheckpointInfo& checkpoint, const std
   }
   if (has_rank_files(checkpoint) && ranges != file.entries().size())
     throw DataError(concat(file.path(), ": has ", file.entries().size(),
-                           " tensors, the manifest wants ", ranges));
+                           " tensors, but the manifest declares ", ranges));
   return file;
 }
 

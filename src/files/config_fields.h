@@ -100,7 +100,8 @@ void add_list(FieldNode& node, List& list) {
   node.is_named = NamedElement<Element>;
   Element prototype;
   Element::visit_fields(prototype, []<class T>(const Field<T>&) {
-    static_assert(!FieldStruct<T> && !kIsFieldStructList<T>, "an element holds no groups or lists");
+    static_assert(!FieldStruct<T> && !kIsFieldStructList<T>,
+                  "an element must not contain groups or lists");
   });
   add_fields(node, prototype);
   for (FieldNode& field : node.fields) field.assign = nullptr;
@@ -138,7 +139,7 @@ FieldNode field_node(const Field<T>& field) {
   } else if constexpr (kIsFieldStructList<Value>) {
     add_list(node, field.value);
   } else if constexpr (kIsOptional<Value>) {
-    static_assert(!FieldStruct<typename Value::value_type>, "what is left out is no group");
+    static_assert(!FieldStruct<typename Value::value_type>, "an omitted value must not be a group");
     auto held = field.value.value_or(typename Value::value_type{});
     node = field_node(Field{field.name, held, field.help, field.range, field.choices});
     node.left_out = !field.value.has_value();

@@ -64,7 +64,7 @@ std::string brief(const json::value& value) {
   if (value.is_double()) {
     const double number = value.get_double();
     return shortest(number) +
-           (std::trunc(number) == number ? " written with a point or an exponent" : "");
+           (std::trunc(number) == number ? " written with a decimal point or an exponent" : "");
   }
   const std::string text = json_line(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
@@ -80,8 +80,8 @@ const char* wanted(const FieldNode& field) {
     case 3: return "a number";
     case 4:
       return field.is_size           ? "bytes: 1000000, \"500MB\", \"16GiB\""
-             : field.letters.empty() ? "a text"
-                                     : "a text of letters or a list of words";
+             : field.letters.empty() ? "a string"
+                                     : "a string of letters or a list of words";
     default: return "a list of numbers";
   }
 }

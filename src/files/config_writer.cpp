@@ -203,7 +203,7 @@ std::string allowed_text(const FieldNode& field) {
       if (field.is_size) return "bytes, 16GiB";
       if (!field.letters.empty())
         return concat("letters, or a list of their words: ", text_of(field.letters));
-      return field.choices.empty() ? "text" : join(field.choices);
+      return field.choices.empty() ? "string" : join(field.choices);
     }
     std::string operator()(const std::vector<double>&) const {
       return bounded("list of numbers", field.range);

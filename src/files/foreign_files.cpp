@@ -248,7 +248,7 @@ void add(const json::value& value, const std::string& place, std::vector<NamedTe
   const auto refuse = [&](const char* wanted) {
     throw DataError(concat(place, ": want ", wanted));
   };
-  if (!value.is_array()) refuse("a text, or a list of {name, template}");
+  if (!value.is_array()) refuse("a string, or a list of {name, template}");
   for (const json::value& entry : value.get_array()) {
     const json::object* object = entry.if_object();
     const json::value* name = object == nullptr ? nullptr : object->if_contains("name");
@@ -282,10 +282,9 @@ UnreadKeys sort_unread_keys(const json::object& object, ForeignFile file,
         std::any_of(harmless.begin(), harmless.end(),
                     [&, &value = value](const json::value& one) { return same(one, value); });
     if (!is_harmless)
-      unread.problems.push_back(concat(key, ": got ", json_line(value).substr(0, 60), ", want ",
-                                       json_line(harmless.front()),
-                                       " or no such key: it changes what is computed, and is not "
-                                       "supported"));
+      unread.problems.push_back(concat(
+          key, ": got ", json_line(value).substr(0, 60), ", want ", json_line(harmless.front()),
+          " or no such key: other values change the results and are not supported"));
   }
   return unread;
 }

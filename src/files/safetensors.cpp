@@ -57,7 +57,7 @@ class EntryReader {
     entry.offset = offsets[0];
     entry.bytes = offsets[1] - offsets[0];
     if (entry.bytes != bytes_of(shape, bits)) {
-      fail(concat("data_offsets span ", entry.bytes, " bytes, the shape and dtype need ",
+      fail(concat("data_offsets span ", entry.bytes, " bytes, but the shape and dtype need ",
                   bytes_of(shape, bits)));
     }
     return entry;
@@ -88,7 +88,7 @@ class EntryReader {
     for (const json::value& element : value->get_array()) {
       const bool whole = element.is_int64() && element.get_int64() >= 0;
       if (!whole || element.to_number<std::uint64_t>() > kMaxInteger) {
-        fail(concat(key, " must hold whole numbers from 0 to ", kMaxInteger));
+        fail(concat(key, " must contain whole numbers from 0 to ", kMaxInteger));
       }
       numbers.push_back(element.to_number<std::uint64_t>());
     }
@@ -219,8 +219,8 @@ std::size_t header_bytes(const InputFile& file) {
                            " are allowed: this is not a safetensors file"));
   }
   if (length > size - kLengthBytes) {
-    throw DataError(concat(path, ": the header claims ", length, " bytes, the file has ",
-                           size - kLengthBytes, " after its length: it is truncated"));
+    throw DataError(concat(path, ": the header claims ", length, " bytes, but only ",
+                           size - kLengthBytes, " follow: the file is truncated"));
   }
   return length;
 }
@@ -276,7 +276,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
   }
   if (end != data_bytes) {
     throw DataError(
-        concat(file, ": the tensors take ", end, " bytes, the file has ", data_bytes,
+        concat(file, ": the tensors take ", end, " bytes, but the file has ", data_bytes,
                " after its header: ", end < data_bytes ? "trailing bytes" : "it is truncated"));
   }
   return header;

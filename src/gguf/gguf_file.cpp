@@ -159,7 +159,7 @@ GgufValue::Content read_array(GgufHeaderReader& reader, GgufKind kind, const std
   GgufValue::Content content;
   if (kind == GgufKind::kString) {
     std::vector<std::string> texts(reader.count(8, "elements of an array"));
-    for (std::string& text : texts) text = reader.text(kLongestText, "a text");
+    for (std::string& text : texts) text = reader.text(kLongestText, "a string");
     return texts;
   }
   const bool is_known = visit_kind(kind, [&](auto stored, auto wide) {
@@ -185,7 +185,7 @@ GgufValue read_gguf_value(GgufHeaderReader& reader, const std::string& key) {
     return value;
   }
   if (value.kind == GgufKind::kString) {
-    value.content = reader.text(kLongestText, "a text");
+    value.content = reader.text(kLongestText, "a string");
     return value;
   }
   const bool is_known = visit_kind(value.kind, [&](auto stored, auto wide) {
@@ -223,9 +223,10 @@ GgufTensor read_tensor(GgufHeaderReader& reader) {
   const auto type = reader.number<std::uint32_t>("the type of a tensor");
   const std::optional<GgufType> known = gguf_type_of(type);
   if (!known)
-    reader.fail("the tensor ", tensor.name, " has ggml's type ", unread_gguf_type(type),
+    reader.fail("the tensor ", tensor.name, " has the ggml type ", unread_gguf_type(type),
                 ", which is not supported; want one of ", gguf_types_text(),
-                "; use such a file of the model, or convert it: llama-quantize --allow-requantize ",
+                "; use a file of the model with one of these types, or convert it: llama-quantize "
+                "--allow-requantize ",
                 "THIS.gguf OTHER.gguf q8_0");
   tensor.type = *known;
   const std::int64_t elements_of_block = block_of(*known).elements;
@@ -300,7 +301,7 @@ std::optional<double> GgufFile::number(const std::string& key) const {
 }
 
 std::vector<std::string> GgufFile::texts(const std::string& key) const {
-  return array_value<std::string>(*this, key, "list of texts");
+  return array_value<std::string>(*this, key, "list of strings");
 }
 
 std::vector<double> GgufFile::numbers(const std::string& key) const {
@@ -308,7 +309,7 @@ std::vector<double> GgufFile::numbers(const std::string& key) const {
 }
 
 std::vector<bool> GgufFile::flags(const std::string& key) const {
-  return array_value<bool>(*this, key, "list of flags");
+  return array_value<bool>(*this, key, "list of booleans");
 }
 
 std::vector<std::int64_t> GgufFile::counts(const std::string& key) const {

@@ -53,8 +53,9 @@ void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::
                               "own block"));
   }
   if (pattern.is_on() && config.window > 0) {
-    problems.push_back(concat(local, pattern.local_blocks, " beside model.window ", config.window,
-                              "; want one of them, local blocks are a window of blocks"));
+    problems.push_back(
+        concat(local, pattern.local_blocks, " with model.window ", config.window,
+               "; want only one of them, because local blocks are a window of blocks"));
   }
   if (pattern.is_on() && config.bidirectional) {
     problems.push_back(concat(local, pattern.local_blocks,
@@ -113,7 +114,7 @@ Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const D
     const std::int64_t text = texts[static_cast<std::size_t>(row / time)];
     const std::int64_t position = state.position(text) + row % time;
     require(position > 0 && position < state.room().tokens,
-            "decoder: tokens follow texts that have begun, within the state's room");
+            "decoder: tokens must continue a text within the state's capacity");
     to[row] = static_cast<std::int32_t>(text);
     to[rows + row] = static_cast<std::int32_t>(position);
   }
@@ -256,8 +257,8 @@ std::vector<std::string> Decoder::parts() const {
 
 Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream) {
   if (tokens.size(1) > config_.context) {
-    throw ShapeMismatch(concat("decoder: a sequence of ", tokens.size(1),
-                               " tokens, the context is ", config_.context));
+    throw ShapeMismatch(concat("decoder: got a sequence of ", tokens.size(1),
+                               " tokens, want at most the context, ", config_.context));
   }
   read_documents(tape.pass(), stream);
   const MemoryLabel label("embedding");  // blocks label their own allocations
@@ -395,7 +396,7 @@ void Decoder::set_texts_per_source(std::int64_t texts) {
 
 Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& stream) {
   require(!encoder_ || (source_->values().defined() && source_->values().size(0) == tokens.size(0)),
-          "logits: a sequence-to-sequence model first encodes as many sources as there are texts");
+          "logits: a sequence-to-sequence model must first encode one source per text");
   ForwardOnlyTape tape(pass);
   const Tensor x = hidden_of(tokens, tape, stream);
   return head_.logits(x.view({tokens.elements(), config_.width}), stream);
@@ -409,7 +410,7 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(DecodeCapacity room, DTy
         "the model is an encoder (model.bidirectional), so it cannot generate text: each of its "
         "tokens depends on later ones; train a decoder for that");
   require(room.texts > 0 && room.tokens > 0 && room.tokens <= config_.context,
-          "decoder: room for texts beyond the context");
+          "decoder: the state's capacity must be positive and within the context");
   const MemoryLabel label("keys and values");
   auto state = std::make_unique<States>(room);
   state->blocks = blocks_.make_states(room, dtype, stream);
@@ -422,8 +423,8 @@ Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> 
   auto& states = dynamic_cast<States&>(state);
   const std::int64_t batch = tokens.size(0), time = tokens.size(1);
   require(std::ssize(texts) == batch && (batch == 1 || time == 1),
-          "decoder: of several texts one token each may follow");
-  require(last >= 1 && last <= time, "decoder: logits are of tokens that are given");
+          "decoder: several texts can only be continued by one token each");
+  require(last >= 1 && last <= time, "decoder: want logits of at most the given tokens");
   Tensor logits;
   if (batch == 1 && states.position(texts.front()) == 0) {
     logits = decode(tokens, {.begun = texts.front()}, states, last, pass, stream);

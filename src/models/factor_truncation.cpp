@@ -126,8 +126,8 @@ void truncate_factors(LanguageModel& model, std::int64_t rank, const Stream& str
   });
   if (tables.empty())
     throw ConfigError(
-        {concat("factor rank: got ", rank, ", and the model has no layers p (T + U·Vᵀ ",
-                "by position), whose tables could be truncated")});
+        {concat("factor rank: got ", rank,
+                ", but the model has no layers p (T + U·Vᵀ by position) with tables to truncate")});
   if (rank < 1 || rank > config.semiseparable.rank)
     throw ConfigError({concat("factor rank: got ", rank, ", want 1 to model.semiseparable.rank ",
                               config.semiseparable.rank)});

@@ -68,8 +68,8 @@ class TargetModules {
     for (const std::string& target : targets_) {
       if (all_ || layers_.contains(target)) continue;
       problems.push_back(concat("lora.targets: got ", target,
-                                ", which names no linear layer of the model; want ", kAllLinear,
-                                " or names of its layers", name_hint(target, known)));
+                                ", which is not the name of a linear layer of the model; want ",
+                                kAllLinear, " or names of its layers", name_hint(target, known)));
     }
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
@@ -83,7 +83,7 @@ class TargetModules {
 
 [[noreturn]] void refuse_decomposed_experts(const LoraConfig& config) {
   throw ConfigError({concat("lora.variant: got ", config.variant,
-                            ", and adapters of experts have no magnitudes of rows; want lora or "
+                            ", but adapters of experts have no row magnitudes; want lora or "
                             "rslora, or lora.targets without experts, such as q_proj,v_proj")});
 }
 

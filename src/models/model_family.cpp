@@ -197,7 +197,7 @@ void collect_model_problems(const ModelConfig& config, std::vector<std::string>&
     if (value == defaults[i].second || family->has(key.substr(0, key.find('.')))) continue;
     if (key.starts_with("rope_scaling.") && config.rope_scaling.type == "default")
       continue;  // inert
-    problems.push_back(concat("model.", key, ": got ", value, ", and the family ", family->name,
+    problems.push_back(concat("model.", key, ": got ", value, ", but the family ", family->name,
                               " has no such key; leave it out"));
   }
   family->collect_problems(config, problems);

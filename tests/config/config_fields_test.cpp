@@ -420,7 +420,7 @@ TEST(ConfigFields, RejectsNonDefaultKeysOfOtherFamilies) {
   EXPECT_EQ(config.problems(), std::vector<std::string>());
   read_config_text(config, R"({"model": {"trident": {"frames": 16}}})", "text");
   EXPECT_EQ(config.problems(),
-            std::vector<std::string>{"model.trident.frames: got 16, and the family gpt2 has no "
+            std::vector<std::string>{"model.trident.frames: got 16, but the family gpt2 has no "
                                      "such key; leave it out"});
 }
 
@@ -461,7 +461,7 @@ TEST(ConfigFields, UnknownWordOfAListNamesAllWords) {
   HybridTrainerConfig config;
   EXPECT_EQ(message_of<ConfigError>(
                 [&] { read_config_text(config, "{\"model\": {\"mixers\": 3}}", "text"); }),
-            "text:1: model.mixers: got 3, want a text of letters or a list of words");
+            "text:1: model.mixers: got 3, want a string of letters or a list of words");
   EXPECT_EQ(message_of<ConfigError>([&] {
               set_field(config, "objective", "[\"masked\"]");
             }).find("words"),

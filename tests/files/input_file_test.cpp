@@ -31,8 +31,8 @@ TEST(InputFile, TruncationWhileOpenThrowsIoError) {
   EXPECT_EQ(std::string(two, 2), "89");
   std::filesystem::resize_file(folder / "a", 9);
   errno = EINTR;  // left by an earlier call, so it must be ignored
-  EXPECT_TRUE(
-      contains(message_of<IoError>([&] { file.read_at(two, 2, 8); }), "ends at byte 9 and had 10"));
+  EXPECT_TRUE(contains(message_of<IoError>([&] { file.read_at(two, 2, 8); }),
+                       "ends at byte 9, but had 10"));
 }
 
 TEST(InputFile, OpensMoreFilesThanSoftLimit) {

@@ -142,13 +142,13 @@ TEST_F(ReadConfig, RejectsDuplicateKeyWithPath) {
 TEST_F(ReadConfig, TypeErrorReportsGotAndWanted) {
   EXPECT_TRUE(
       contains(problem(R"({"steps": "many"})"), "steps: got \"many\", want a whole number"));
-  EXPECT_TRUE(contains(problem(R"({"steps": 1.0})"), "steps: got 1 written with a point"));
+  EXPECT_TRUE(contains(problem(R"({"steps": 1.0})"), "steps: got 1 written with a decimal point"));
   EXPECT_TRUE(contains(problem(R"({"steps": 18446744073709551616})"), "want a whole number"));
   EXPECT_TRUE(contains(problem(R"({"shuffle": 1})"), "shuffle: got 1, want true or false"));
   EXPECT_TRUE(contains(problem(R"({"optimizer": 3})"), "optimizer: got 3, want an object"));
   EXPECT_TRUE(
       contains(problem(R"({"optimizer": {"betas": [0.9, "x"]}})"), "want a list of numbers"));
-  EXPECT_TRUE(contains(problem(R"({"folder": null})"), "folder: got null, want a text"));
+  EXPECT_TRUE(contains(problem(R"({"folder": null})"), "folder: got null, want a string"));
 }
 
 TEST_F(ReadConfig, ChecksRangesAndChoices) {

@@ -110,17 +110,17 @@ TEST_F(RanksManifest, RejectsInvalidShapes) {
 
 TEST_F(RanksManifest, ReportsTypeOrLengthMismatch) {
   tensor().dtype = DType::kI32;
-  expect_damaged("tensor \"model.w\" is F32 (4), the manifest wants I32 (4)");
+  expect_damaged("tensor \"model.w\" is F32 (4), but the manifest declares I32 (4)");
   tensor().dtype = DType::kF32;
   tensor().ranges[0].last = tensor().ranges[1].first = 3;
-  expect_damaged("tensor \"model.w\" is F32 (4), the manifest wants F32 (3)");
+  expect_damaged("tensor \"model.w\" is F32 (4), but the manifest declares F32 (3)");
 }
 
 TEST_F(RanksManifest, ReportsMissingAndExtraTensors) {
   info_.tensors["model.v"] = {DType::kF32, {2}, {{rank_file_name(0), 0, 2}}};
   expect_damaged("has no tensor \"model.v\"");
   info_.tensors = {};
-  expect_damaged("holds 1 tensors, the manifest wants 0");
+  expect_damaged("has 1 tensors, but the manifest declares 0");
 }
 
 TEST_F(RanksManifest, RejectsOtherFormatVersion) {
@@ -130,7 +130,7 @@ TEST_F(RanksManifest, RejectsOtherFormatVersion) {
   text.replace(text.find(version), version.size(), "\"format_version\": 3");
   write_text(folder_ / kManifestName, text);
   EXPECT_TRUE(contains(message_of<DataError>([&] { read_checkpoint_info(folder_.path()); }),
-                       "its format version is 3, this program reads 1 and 2"));
+                       "its format version is 3, want 1 or 2"));
 }
 
 /// A declared length allocates no memory before that many bytes were read.

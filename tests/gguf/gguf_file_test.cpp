@@ -105,7 +105,7 @@ TEST_F(GgufFileTest, RejectsOtherFormatsWithReason) {
   const std::size_t type = text_.find("table") + 5 + 4 + 16;
   other = text_;
   other[type] = 10;
-  EXPECT_TRUE(contains(refusal(other), "has ggml's type Q2_K, which is not supported"));
+  EXPECT_TRUE(contains(refusal(other), "has the ggml type Q2_K, which is not supported"));
   other = text_;
   other[type + 4] = 1;
   EXPECT_TRUE(contains(refusal(other), "bytes at byte 1 of the data"));

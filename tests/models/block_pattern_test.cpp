@@ -95,8 +95,9 @@ TEST(BlockPatternConfig, RejectsInvalidPatternInOneLine) {
   config.attention_pattern.local_blocks = 3;
   EXPECT_EQ(of(config), Lines{});
   config.window = 9;
-  EXPECT_EQ(of(config), Lines{"model.attention_pattern.local_blocks: got 3 beside model.window 9; "
-                              "want one of them, local blocks are a window of blocks"});
+  EXPECT_EQ(of(config),
+            Lines{"model.attention_pattern.local_blocks: got 3 with model.window 9; want only one "
+                  "of them, because local blocks are a window of blocks"});
   config.window = 0;
   config.family = "mamba2";
   EXPECT_EQ(of(config).size(), 3u);  // it has neither pattern keys nor heads

@@ -184,14 +184,14 @@ TEST(SemiseparableConfig, RejectsInvalidLayersInOneLine) {
   EXPECT_EQ(of("ahtpb", true), Lines{});
   const char* const see_ahead =
       " sees later tokens, so a decoder cannot use it; set model.bidirectional for an encoder";
-  EXPECT_EQ(of("th", false), Lines{concat("model.mixers: got th, and h (hydra)", see_ahead)});
-  EXPECT_EQ(of("b", false), Lines{concat("model.mixers: got b, and b (bk_core)", see_ahead)});
+  EXPECT_EQ(of("th", false), Lines{concat("model.mixers: got th, but h (hydra)", see_ahead)});
+  EXPECT_EQ(of("b", false), Lines{concat("model.mixers: got b, but b (bk_core)", see_ahead)});
   for (const auto& [letter, name] : std::map<std::string, std::string>{
            {"m", "m (mamba2)"}, {"d", "d (gated_deltanet)"}, {"c", "c (convolved_attention)"}}) {
     const Lines problems = of("t" + letter, true);
     ASSERT_EQ(problems.size(), 1u) << letter;
     EXPECT_TRUE(problems[0].starts_with(
-        concat("model.mixers: got t", letter, ", and ", name, " sees only earlier tokens; an ")))
+        concat("model.mixers: got t", letter, ", but ", name, " sees only earlier tokens; an ")))
         << problems[0];
   }
   const Lines unknown = of("tx", false);
@@ -203,7 +203,7 @@ TEST(SemiseparableConfig, RejectsInvalidLayersInOneLine) {
 TEST(SemiseparableConfig, RejectsKeyOfOtherFamily) {
   ModelConfig config{.family = "gpt2", .bidirectional = true};
   const std::vector<std::string> wanted{
-      "model.bidirectional: got true, and the family gpt2 has no such key; leave it out"};
+      "model.bidirectional: got true, but the family gpt2 has no such key; leave it out"};
   EXPECT_EQ(problems_in(config), wanted);
 }
 
@@ -211,8 +211,8 @@ TEST(SemiseparableConfig, RejectsInvalidSizesInOneLine) {
   ModelConfig config = model_of("p", false);
   config.semiseparable.rank = 41;
   const std::vector<std::string> rank{
-      "model.semiseparable.rank: got 41, and a matrix of model.context 40 tokens has at most that "
-      "rank"};
+      "model.semiseparable.rank: got 41, want at most the rank of a matrix of model.context "
+      "tokens, 40"};
   EXPECT_EQ(problems_in(config), rank);
   config.mixers = "m";  // without such a matrix
   EXPECT_TRUE(problems_in(config).empty());

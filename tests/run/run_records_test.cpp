@@ -46,7 +46,8 @@ TEST(RunRecords, ReportsMissingRecordsAndKeepsStepCount) {
   RunRecords resumed(paths, 10, console, false);
   resumed.resume_after(6);
   EXPECT_EQ(resumed.summary().steps, 6);
-  EXPECT_NE(console.str().find("holds 3 of the 6 steps"), std::string::npos) << console.str();
+  EXPECT_NE(console.str().find("has 3 of the 6 completed steps"), std::string::npos)
+      << console.str();
 }
 
 /// The steps that TensorBoard would show.

@@ -249,7 +249,8 @@ TEST_F(PictureRun, SkipsAndReportsDamagedPictures) {
   damage(4);
   damage(7);
   train(config, "run");
-  for (const char* told : {"line 5 of", "line 8 of", "has the color 7", "70 pictures for training"})
+  for (const char* told :
+       {"line 5 of", "line 8 of", "has the color value 7", "70 pictures for training"})
     EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
   EXPECT_EQ(score_of("run", "").examples, 70);
   const std::string whole = newest_checkpoint_digest(scratch_ / "run");

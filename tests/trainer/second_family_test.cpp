@@ -102,9 +102,9 @@ TEST_F(SecondFamily, RejectsKeysOfOtherFamilies) {
   config_.model.initializer_range = 0.5;
   EXPECT_EQ(config_.problems(registry()),
             (std::vector<std::string>{
-                "model.heads: got 4, and the family twin has no such key; leave it out",
-                "model.dropout: got 0.1, and the family twin has no such key; leave it out",
-                "model.initializer_range: got 0.5, and the family twin has no such key; leave it "
+                "model.heads: got 4, but the family twin has no such key; leave it out",
+                "model.dropout: got 0.1, but the family twin has no such key; leave it out",
+                "model.initializer_range: got 0.5, but the family twin has no such key; leave it "
                 "out"}));
 }
 

@@ -204,7 +204,7 @@ constexpr std::uint64_t kOtherAxis = 0x9E3779B97F4A7C15;
 }  // namespace
 
 std::vector<double> mel_filters(std::int64_t mels) {
-  require(mels > 0, "features have at least one band");
+  require(mels > 0, "log-mel features need at least one band");
   constexpr std::int64_t bins = FramePowers::kBins;
   const double highest = mels_of(kMaxFrequency);
   const auto corner = [&](std::int64_t i) {
@@ -278,7 +278,7 @@ std::vector<float> LogMel::features(std::span<const float> samples, std::int64_t
 
 std::vector<std::int64_t> mask_starts(std::int64_t axis_length, const AxisMasks& masks,
                                       const RandomKey& key) {
-  require(masks.length > 0, "a mask covers at least one place");
+  require(masks.length > 0, "a mask must cover at least one position");
   if (masks.share <= 0 || masks.length > axis_length) return {};
   // Rounds the share up or down at random, so that it is exact on average.
   const double wanted =

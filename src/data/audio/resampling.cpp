@@ -47,7 +47,7 @@ float sum_of_products(const float* x, const float* taps, std::int64_t count) {
 }  // namespace
 
 Resampling::Resampling(std::int64_t from, std::int64_t to) : from_(from), to_(to) {
-  require(from > 0 && to > 0, "rates of sound are positive");
+  require(from > 0 && to > 0, "sample rates must be positive");
   const std::int64_t divisor = std::gcd(from, to);
   from_ /= divisor;
   to_ /= divisor;
@@ -57,10 +57,9 @@ Resampling::Resampling(std::int64_t from, std::int64_t to) : from_(from), to_(to
   half_ = static_cast<std::int64_t>(std::ceil(kZeroCrossings / lower));
   taps_ = (2 * half_ + kSums - 1) / kSums * kSums;
   if (to_ * taps_ > kMaxTaps)
-    throw DataError(concat("sound of ", from, " samples a second needs a filter of ", to_ * taps_,
-                           " numbers to have ", to, "; at most ", kMaxTaps,
-                           " are computed, so resample it first: ffmpeg -i IN.wav -ar ", to,
-                           " OUT.wav"));
+    throw DataError(concat("cannot resample ", from, " Hz to ", to, " Hz: the filter would have ",
+                           to_ * taps_, " coefficients, want at most ", kMaxTaps,
+                           "; resample it first: ffmpeg -i IN.wav -ar ", to, " OUT.wav"));
   filter_.resize(static_cast<std::size_t>(to_ * taps_));
   for (std::int64_t phase = 0; phase < to_; ++phase)
     fill_taps(phase, &filter_[static_cast<std::size_t>(phase * taps_)]);

@@ -39,7 +39,7 @@ constexpr SoundKind kSoundKinds[] = {
     {0, "FORM"sv, "an AIFF file"},
     {0, ".snd"sv, "an AU file"},
     {0, "caff"sv, "a Core Audio file"},
-    {0, "RIFX"sv, "a WAV file with bytes in the other order (RIFX)"},
+    {0, "RIFX"sv, "a big-endian WAV file (RIFX)"},
     {0, "riff"sv, "a Wave64 file"},
     {0, "wvpk"sv, "a WavPack file"},
     {0, "MAC "sv, "a Monkey's Audio file"},
@@ -96,9 +96,7 @@ void refuse_other_sound(std::string_view begin, const std::filesystem::path& pat
           concat(path.native(), ": is ", kind.name, ", not WAV; ", wav_conversion_hint(path)));
   refuse_container(begin, path);
   if (is_wav && begin.size() < 12)
-    throw DataError(concat(path.native(),
-                           ": is truncated: it ends within the header of a WAV file "
-                           "after ",
+    throw DataError(concat(path.native(), ": is truncated: it ends inside the WAV header, after ",
                            begin.size(), " bytes; copy it again"));
   throw DataError(concat(path.native(),
                          ": is not a WAV file: it does not begin with RIFF and WAVE; "
@@ -148,8 +146,8 @@ class WavHeaderReader {
       const std::uint64_t size = read_chunk(head.substr(0, 4), at + 8, little_endian(head, 4, 4));
       at += 8 + size + size % 2;
     }
-    if (!has_format_) refuse("has no chunk \"fmt \" with the format of its samples");
-    if (!data_) refuse("ends before its samples: it has no chunk \"data\"");
+    if (!has_format_) refuse("has no \"fmt \" chunk, which defines the sample format");
+    if (!data_) refuse("contains no samples: it has no \"data\" chunk");
     count_frames();
     return form_;
   }
@@ -196,7 +194,7 @@ class WavHeaderReader {
     if (size == 0 && !is_finished) return left;
     if (size <= left) return size;
     if (size >= kUnknownSize && size <= kUnknownSize32) return left;
-    refuse(concat("is truncated: its header announces ", size, " bytes of samples, and ", left,
+    refuse(concat("is truncated: its header declares ", size, " bytes of samples, but only ", left,
                   " follow; copy it again"));
   }
 
@@ -209,7 +207,7 @@ class WavHeaderReader {
     if (form_.channels < 1 || form_.channels > kMaxChannels)
       refuse(concat("has ", form_.channels, " channels; want 1 to ", kMaxChannels));
     if (form_.rate < kMinRate || form_.rate > kMaxRate)
-      refuse(concat("has ", form_.rate, " samples a second; want ", kMinRate, " to ", kMaxRate));
+      refuse(concat("has ", form_.rate, " samples per second; want ", kMinRate, " to ", kMaxRate));
     form_.samples = samples_of(code, bits);
     const std::uint64_t want = bytes_of(form_.samples) * static_cast<std::uint64_t>(form_.channels);
     if (frame_bytes != want)
@@ -220,7 +218,7 @@ class WavHeaderReader {
 
   std::uint32_t extended_format(std::string_view text) const {
     if (text.size() < 40 || text.substr(26, 14) != kFormatTail)
-      refuse(concat("its samples are of an unknown kind (WAVE_FORMAT_EXTENSIBLE); ",
+      refuse(concat("has an unknown sample format (WAVE_FORMAT_EXTENSIBLE); ",
                     wav_conversion_hint(file_.path())));
     return narrow<std::uint32_t>(little_endian(text, 24, 2));
   }
@@ -237,8 +235,8 @@ class WavHeaderReader {
                                    WavSamples::kInteger24, WavSamples::kInteger32};
     if (code == kIntegerFormat && bytes >= 1 && bytes <= kIntegers.size())
       return kIntegers[bytes - 1];
-    refuse(concat("its samples are ", code == kFloatFormat ? "floats" : "integers", " of ", bits,
-                  " bits; want integers of 8, 16, 24 or 32, or floats of 32 or 64"));
+    refuse(concat("has samples of ", bits, "-bit ", code == kFloatFormat ? "floats" : "integers",
+                  "; want integers of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits"));
   }
 
   void count_frames() {
@@ -246,7 +244,7 @@ class WavHeaderReader {
         bytes_of(form_.samples) * static_cast<std::uint64_t>(form_.channels);
     form_.offset = data_->offset;
     form_.frames = static_cast<std::int64_t>(data_->bytes / frame_bytes);
-    if (form_.frames == 0) refuse("holds no samples");
+    if (form_.frames == 0) refuse("contains no samples");
   }
 
   const InputFile& file_;

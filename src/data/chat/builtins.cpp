@@ -52,7 +52,8 @@ Value of_whole(std::int64_t left, const std::string& operation, std::int64_t rig
                                 : left / right - (has_rest ? 1 : 0);
     }
   }
-  if (overflows) throw Problem(concat(left, " ", operation, " ", right, " does not fit 64 bits"));
+  if (overflows)
+    throw Problem(concat(left, " ", operation, " ", right, " does not fit in 64 bits"));
   return {result};
 }
 
@@ -81,7 +82,7 @@ std::optional<Value> repeated(const Value& value, const Value& times) {
   const std::size_t bytes = extent_of(value).bytes;
   const auto copies = static_cast<std::size_t>(std::max<std::int64_t>(*count, 0));
   if (bytes > 0 && copies > kMaxBytes / bytes)
-    throw Problem(concat("repeating a ", type_of(value), " ", copies, " times makes more than ",
+    throw Problem(concat("repeating a ", type_of(value), " ", copies, " times exceeds ",
                          kMaxBytes >> 20, " MiB"));
   std::string characters;
   List items;
@@ -157,7 +158,7 @@ struct Steps {
 };
 Steps steps_of(std::int64_t size, const Value& start, const Value& stop, const Value& step) {
   const std::int64_t by = step.is<None>() ? 1 : count_in(step, 1);
-  if (by == 0) throw Problem("a slice with a step of 0");
+  if (by == 0) throw Problem("the step of a slice is 0; want another number");
   const std::int64_t lowest = by > 0 ? 0 : -1, highest = by > 0 ? size : size - 1;
   const auto place = [&](const Value& bound, std::int64_t otherwise) {
     if (bound.is<None>()) return otherwise;
@@ -280,7 +281,7 @@ Value apply_to_text(const std::string& text, const std::string& name, const Argu
   const auto items = elements_of(arguments[0]);
   for (std::size_t i = 0; i < items->size(); ++i) {
     const std::string& part = text_in((*items)[i]);
-    check_result_bytes(joined.size() + text.size() + part.size(), "join: a text");
+    check_result_bytes(joined.size() + text.size() + part.size(), "join: a string");
     (joined += i > 0 ? text : "") += part;
   }
   return {std::move(joined)};
@@ -293,7 +294,7 @@ Value range_of(const Arguments& arguments) {
   const bool one = !given(arguments[1]);
   const std::int64_t start = one ? 0 : count_in(arguments[0], 0);
   const std::int64_t stop = count_in(arguments[one ? 0 : 1], 0), step = count_in(arguments[2], 1);
-  if (step == 0) throw Problem("range: a step of 0");
+  if (step == 0) throw Problem("range: the step is 0; want another number");
   List items;
   for (std::int64_t i = start; step > 0 ? i < stop : i > stop;) {
     if (std::ssize(items) == kLongestRange)
@@ -310,7 +311,7 @@ std::string date_text(const std::string& format, std::time_t now) {
   std::array<char, 1024> buffer{};
   const std::string marked = format + ".";  // distinguishes an empty result from too small a buffer
   const std::size_t bytes = std::strftime(buffer.data(), buffer.size(), marked.c_str(), &parts);
-  if (bytes == 0) throw Problem("strftime_now makes a text of more than 1,000 bytes");
+  if (bytes == 0) throw Problem("strftime_now: the result has more than 1,000 bytes");
   return {buffer.data(), bytes - 1};
 }
 
@@ -320,16 +321,16 @@ Value calculate(const Value& left, const std::string& operation, const Value& ri
   require_defined(left);
   require_defined(right);
   if (left.is_safe || right.is_safe)
-    throw Problem(concat("a text marked safe with \"", operation, "\" is not supported"));
+    throw Problem(concat("\"", operation, "\" on a string marked safe is not supported"));
   if (const auto operands = numbers_in(left, right)) return of_numbers(*operands, operation);
   const auto *first = left.if_is<std::string>(), *second = right.if_is<std::string>();
   if (operation == "+" && first != nullptr && second != nullptr) {
-    check_result_bytes(first->size() + second->size(), "\"+\" makes a text");
+    check_result_bytes(first->size() + second->size(), "\"+\": a string");
     return {*first + *second};
   }
   const auto *a = left.if_is<Sequence>(), *b = right.if_is<Sequence>();
   if (operation == "+" && a != nullptr && b != nullptr && a->is_tuple == b->is_tuple) {
-    check_result_bytes(a->extent.bytes + b->extent.bytes, "\"+\" makes a list");
+    check_result_bytes(a->extent.bytes + b->extent.bytes, "\"+\": a list");
     List items = *a->items;
     items.insert(items.end(), b->items->begin(), b->items->end());
     return a->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));
@@ -339,8 +340,9 @@ Value calculate(const Value& left, const std::string& operation, const Value& ri
     if (auto result = repeated(right, left)) return *std::move(result);
   }
   if (operation == "%" && left.is<std::string>())
-    throw Problem("formatting a text with \"%\" is not supported");
-  throw Problem(concat("\"", operation, "\" of ", type_of(left), " and ", type_of(right)));
+    throw Problem("formatting a string with \"%\" is not supported");
+  throw Problem(
+      concat("\"", operation, "\" is not defined for ", type_of(left), " and ", type_of(right)));
 }
 
 Value negative_of(const Value& value) {
@@ -407,7 +409,8 @@ Value slice_of(const Value& value, const Value& start, const Value& stop, const 
     return list->is_tuple ? tuple_of(std::move(part)) : list_of(std::move(part));
   }
   const auto* text = value.if_is<std::string>();
-  if (text == nullptr) throw Problem(concat("a value of type ", type_of(value), " has no parts"));
+  if (text == nullptr)
+    throw Problem(concat("a value of type ", type_of(value), " cannot be sliced"));
   std::string part;
   std::int64_t at = 0;
   std::size_t byte = 0;
@@ -438,8 +441,8 @@ std::int64_t count_in(const Value& value, std::int64_t otherwise) {
 Value apply_function(const std::string& name, const Arguments& arguments, std::time_t now) {
   if (name == "range") return range_of(arguments);
   if (name == "strftime_now") return {date_text(text_in(arguments[0]), now)};
-  throw Problem(
-      concat("the template says: ", shortened(text_of(arguments[0]), 1000)));  // raise_exception
+  throw Problem(concat("the template raised an error: ",
+                       shortened(text_of(arguments[0]), 1000)));  // raise_exception
 }
 
 Value apply_method(const Value& self, const std::string& name, const Arguments& arguments) {

@@ -26,7 +26,7 @@ jinja::Value value_of_json(const json::value& value) {
     case json::kind::bool_: return {value.get_bool()};
     case json::kind::int64: return {value.get_int64()};
     case json::kind::uint64:
-      throw jinja::Problem(concat("the number ", value.get_uint64(), " does not fit 64 bits"));
+      throw jinja::Problem(concat("the number ", value.get_uint64(), " does not fit in 64 bits"));
     case json::kind::double_: return {value.get_double()};
     case json::kind::string: return {std::string(value.get_string())};
     case json::kind::array: {
@@ -101,8 +101,8 @@ struct ChatTemplate::Parsed : jinja::ParsedTemplate {};
 ChatTemplate::ChatTemplate(const std::string& source, std::string name)
     : name_(std::move(name)), source_(source) {
   if (source.size() > kMaxBytes)
-    throw DataError(concat(name_, ": the template has ", source.size(), " bytes; at most ",
-                           kMaxBytes, " are read"));
+    throw DataError(
+        concat(name_, ": the template has ", source.size(), " bytes; want at most ", kMaxBytes));
   parsed_ = std::make_unique<Parsed>(Parsed{jinja::parse_template(source, name_)});
 }
 ChatTemplate::~ChatTemplate() = default;

@@ -158,8 +158,8 @@ class Evaluation final : private ExpressionEvaluation {
       const Value owner = variables_.value_of(target.items[0]);
       const auto* held = owner.if_is<Namespace>();
       if (held == nullptr)
-        throw Problem(concat("\"", target.items[0].text, "\" is no namespace to set \"",
-                             target.text, "\" of"));
+        throw Problem(concat("cannot set \"", target.text, "\" of \"", target.items[0].text,
+                             "\": it is not a namespace"));
       const auto found = std::ranges::find(*held->entries, target.text, &Dict::value_type::first);
       if (found != held->entries->end()) {
         found->second = std::move(value);
@@ -170,7 +170,8 @@ class Evaluation final : private ExpressionEvaluation {
       require_defined(value);
       const auto items = elements_of(value);
       if (items->size() != target.items.size())
-        throw Problem(concat(items->size(), " values for ", target.items.size(), " names"));
+        throw Problem(
+            concat("cannot assign ", items->size(), " values to ", target.items.size(), " names"));
       for (std::size_t i = 0; i < items->size(); ++i) assign(target.items[i], (*items)[i]);
     }
   }
@@ -184,7 +185,7 @@ class Evaluation final : private ExpressionEvaluation {
     const ScopePointer outer = macro.scope.lock();
     if (outer == nullptr)
       throw Problem(
-          concat("the macro \"", statement.text, "\" was made in a block that has ended"));
+          concat("the macro \"", statement.text, "\" was defined in a block that has ended"));
     const auto scope = std::make_shared<Scope>(Scope{{}, outer});
     const std::size_t unnamed = node.items.size() - 1 - node.keywords.size();
     if (unnamed > names.size())
@@ -194,14 +195,14 @@ class Evaluation final : private ExpressionEvaluation {
       const std::string& name = i < unnamed ? names[i] : node.keywords[i - unnamed];
       const auto place = std::ranges::find(names, name) - names.begin();
       if (place == std::ssize(names) || scope->find(number(place)) != nullptr)
-        throw Problem(
-            concat("the macro \"", statement.text, "\" takes no argument \"", name, "\" there"));
+        throw Problem(concat("the macro \"", statement.text, "\" has no argument \"", name,
+                             "\", or got it twice"));
       scope->names.emplace_back(number(place), value_of(node.items[i + 1]));
     }
     if (++calls_ > kMaxCallsDepth)
       throw Problem(concat("the macro \"", statement.text,
                            "\" is nested too deeply: macros call each other more than ",
-                           kMaxCallsDepth, " deep"));
+                           kMaxCallsDepth, " levels deep"));
     std::string text;
     variables_.in_scope(scope, [&] {
       const std::size_t first_default = names.size() - statement.items.size();

@@ -164,7 +164,7 @@ class EvaluationDepth {
  public:
   explicit EvaluationDepth(int& depth) : depth_(depth) {
     if (depth_ == kMaxEvaluationDepth)
-      throw Problem("macros, statements and expressions are nested too deeply in one another");
+      throw Problem("macros, statements and expressions are nested too deeply");
     ++depth_;
   }
   ~EvaluationDepth() { --depth_; }

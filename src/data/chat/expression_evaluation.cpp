@@ -67,18 +67,18 @@ EvaluationBudget::EvaluationBudget(std::size_t input_bytes)
     : input_bytes_(input_bytes), max_operations_(kOperations + kOperationsPerByte * input_bytes) {}
 
 void EvaluationBudget::refuse() const {
-  throw Problem(concat("the template computes without end: it has done ", max_operations_,
-                       " operations, for a chat of ", input_bytes_,
-                       " bytes; look for loops in loops and macros that call macros"));
+  throw Problem(concat("the template exceeds the limit of ", max_operations_,
+                       " operations for a chat of ", input_bytes_,
+                       " bytes; look for nested loops and for macros that call macros"));
 }
 
 void EvaluationBudget::charge_bytes(std::size_t bytes) {
   bytes_ += bytes;
   const std::size_t most = kMadeBytes + kMadePerByte * input_bytes_;
   if (bytes_ > most)
-    throw Problem(concat("the template makes texts and lists of more than ", most >> 20,
-                         " MiB, for a chat of ", input_bytes_,
-                         " bytes; look for a loop that doubles a text or a list"));
+    throw Problem(concat("the template creates strings and lists of more than ", most >> 20,
+                         " MiB for a chat of ", input_bytes_,
+                         " bytes; look for a loop that doubles a string or a list"));
   charge_read(bytes);
 }
 
@@ -89,7 +89,7 @@ void EvaluationBudget::charge_copy(const Value& value) { charge_bytes(copied_byt
 void EvaluationBudget::check_output(std::size_t bytes) const {
   const std::size_t most = kOutputBytes + kOutputPerByte * input_bytes_;
   if (bytes > most)
-    throw Problem(concat("the template writes more than ", most >> 20, " MiB, for a chat of ",
+    throw Problem(concat("the template writes more than ", most >> 20, " MiB for a chat of ",
                          input_bytes_, " bytes"));
 }
 
@@ -268,7 +268,7 @@ Value ExpressionEvaluation::dict(const Expression& node) {
   Entries entries;
   for (std::size_t i = 0; i < node.items.size(); i += 2) {
     const Value key = value_of(node.items[i]);
-    if (!key.is<std::string>()) throw Problem("a dict's key that is no text is not supported");
+    if (!key.is<std::string>()) throw Problem("a dict key that is not a string is not supported");
     entries.put(text_of(key), value_of(node.items[i + 1]));
   }
   return dict_of(entries.take());
@@ -279,7 +279,7 @@ Value ExpressionEvaluation::concatenated(const Expression& node) {
   for (const Expression& item : node.items) {
     Value room;
     text += text_of(seen(item, room));
-    check_result_bytes(text.size(), "\"~\" makes a text");
+    check_result_bytes(text.size(), "\"~\": a string");
   }
   return {std::move(text)};
 }
@@ -358,7 +358,7 @@ Value ExpressionEvaluation::call(const Expression& node) {
     return call_macro(**macro, node);
   const auto* builtin = function.if_is<Function>();
   if (builtin == nullptr || builtin->self != nullptr)
-    throw Problem(concat("\"", shortened(callee.text), "\" is no function"));
+    throw Problem(concat("\"", shortened(callee.text), "\" is not a function"));
   if (callee.text == "namespace") {
     namespaces_.push_back(named_values(node));
     budget_.charge_bytes(sizeof(Dict) + extent_of(namespaces_.back()).bytes);

@@ -54,11 +54,11 @@ void CallChecks::check_call(Expression& call) {
   if (callee.kind == Expression::Kind::kAttribute)
     return check_arguments(call, "method", callee.text, methods());
   if (callee.kind != Expression::Kind::kName)
-    reader_.fail(call.line, "a call of an expression is not supported");
+    reader_.fail(call.line, "calling the result of an expression is not supported");
   if (callee.text == "strftime_now") reads_date_ = true;
   if (callee.text == "namespace" || callee.text == "dict") {
     if (call.items.size() != 1 + call.keywords.size())
-      reader_.fail(call.line, callee.text, " with arguments that have no name is not supported");
+      reader_.fail(call.line, callee.text, " with positional arguments is not supported");
   } else if (find_signature(functions(), callee.text) != nullptr) {
     check_arguments(call, "function", callee.text, functions());
   } else {
@@ -82,8 +82,8 @@ Expression OperandParser::grown(Expression node) const {
   if (node.kind == Of::kItem || (node.kind == Of::kAttribute && !is_python_name(node.text)))
     node.is_plain = std::ranges::all_of(node.items, &Expression::is_plain);
   if (node.height > kMaxExpressionDepth)
-    fail(node.line, construct_of(node), " is nested too deeply: on top of ", kMaxExpressionDepth,
-         " other operations");
+    fail(node.line, construct_of(node), " is nested too deeply: more than ", kMaxExpressionDepth,
+         " operations deep");
   return node;
 }
 
@@ -137,7 +137,7 @@ Expression OperandParser::primary() {
     case Kind::kInteger: {
       std::int64_t value = 0;
       if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc())
-        fail(token.line, "the number ", shortened(text), " does not fit 64 bits");
+        fail(token.line, "the number ", shortened(text), " does not fit in 64 bits");
       return literal({value}, token.line);
     }
     case Kind::kFloat: return literal({std::strtod(text.c_str(), nullptr)}, token.line);
@@ -242,7 +242,7 @@ Expression OperandParser::test(Expression input) {
   if (at_operator("(")) {
     arguments(test);
   } else if (at_name("is")) {
-    fail(token().line, "tests do not follow each other");
+    fail(token().line, "a test cannot follow another test");
   } else if (takes_one) {
     test.items.push_back(postfix(primary()));
   }
@@ -269,7 +269,7 @@ void OperandParser::arguments(Expression& call) {
       call.keywords.push_back(next().text);
       next();
     } else if (!call.keywords.empty()) {
-      fail(token().line, "an argument without a name follows one with a name");
+      fail(token().line, "a positional argument follows a keyword argument");
     }
     call.items.push_back(expression());
     if (!take_operator(",")) break;

@@ -98,8 +98,7 @@ Value selected(const List& items, const Value& attribute, std::span<const Value>
                bool wanted) {
   List results;
   const Path path(attribute);
-  check_result_bytes(items.size() * extent_of(arguments[1]).bytes,
-                     "selecting by comparisons with values");
+  check_result_bytes(items.size() * extent_of(arguments[1]).bytes, "select: the compared values");
   for (const Value& item : items) {
     const Value value = path.is_given() ? path.of(item) : item;
     const bool holds =
@@ -114,7 +113,8 @@ Value selected(const List& items, const Value& attribute, std::span<const Value>
 
 Value sorted_pairs(const Value& input) {
   const auto* held = input.if_is<Mapping>();
-  if (held == nullptr) throw Problem(concat("dictsort of a value of type ", type_of(input)));
+  if (held == nullptr)
+    throw Problem(concat("dictsort: got a value of type ", type_of(input), ", want a dict"));
   std::multimap<std::string, const Dict::value_type*> sorted;
   for (const auto& entry : *held->entries)
     sorted.emplace(in_case(entry.first, Case::kLower), &entry);
@@ -148,7 +148,7 @@ Value joined_items(const List& items, const Arguments& arguments) {
   const Path path(arguments[1]);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string part = text_of(path.is_given() ? path.of(items[i]) : items[i]);
-    check_result_bytes(text.size() + separator.size() + part.size(), "join: a text");
+    check_result_bytes(text.size() + separator.size() + part.size(), "join: a string");
     (text += i > 0 ? separator : "") += part;
   }
   return {std::move(text)};
@@ -166,7 +166,7 @@ Value apply_filter(const Value& input, const std::string& name, const Arguments&
   }
   if (name == "safe") return {text_of(input), true};
   if (input.is_safe && name != "string" && name != "length")
-    throw Problem(concat("a text marked safe in the filter \"", name, "\" is not supported"));
+    throw Problem(concat("the filter \"", name, "\" on a string marked safe is not supported"));
   if (name == "string") return {text_of(input), input.is_safe};
   if (name == "trim") {
     const bool all = !is_given(arguments[0]) || arguments[0].is<None>();
@@ -197,7 +197,7 @@ Value apply_filter(const Value& input, const std::string& name, const Arguments&
   if (name == "list") return list_of(items);
   if (name == "join") return joined_items(items, arguments);
   if (name == "first" || name == "last") {
-    if (items.empty()) return {Undefined{concat("the ", name, " of nothing")}};
+    if (items.empty()) return {Undefined{concat("the ", name, " item of an empty value")}};
     return name == "first" ? items.front() : items.back();
   }
   if (name == "map") return mapped(items, arguments);

@@ -59,8 +59,7 @@ class Lexer {
   }
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
   void add(LexedKind kind, std::string text) {
-    if (tokens_.size() == kMaxTokens)
-      fail("the template has more than ", kMaxTokens, " names, signs and texts");
+    if (tokens_.size() == kMaxTokens) fail("the template has more than ", kMaxTokens, " tokens");
     tokens_.push_back({kind, std::move(text), line_});
   }
   void pass(std::size_t bytes) {
@@ -104,7 +103,7 @@ class Lexer {
 
   void skip_comment() {
     const std::size_t end = source_.find("#}", at_);
-    if (end == std::string::npos) fail("a comment has no end, \"#}\"");
+    if (end == std::string::npos) fail("a comment has no end; want \"#}\"");
     const char sign = end > at_ ? source_[end - 1] : ' ';
     pass(end + 2 - at_);
     skip_past(sign);
@@ -116,7 +115,7 @@ class Lexer {
     std::string open;  // brackets
     for (;;) {
       skip_space();
-      if (rest().empty()) fail("a tag has no end, \"", end, "\"");
+      if (rest().empty()) fail("a tag has no end; want \"", end, "\"");
       const char sign = rest().front();
       const bool has_sign = (sign == '-' || (sign == '+' && is_block));
       if (open.empty() && rest().substr(has_sign ? 1 : 0).starts_with(end)) {
@@ -196,7 +195,7 @@ class Lexer {
     const char quote = rest().front();
     std::size_t end = at_ + 1;
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2u : 1u;
-    if (end >= source_.size()) fail("a text has no end, ", quote);
+    if (end >= source_.size()) fail("a string has no end; want ", quote);
     add(LexedKind::kString, unescaped(std::string_view(source_).substr(at_ + 1, end - at_ - 1)));
     pass(end + 1 - at_);
   }
@@ -240,7 +239,7 @@ class Lexer {
     const unsigned long value =
         is_whole ? std::stoul(std::string(digits), nullptr, base) : 0x110000;
     if (value >= 0x110000 || (value >= 0xD800 && value < 0xE000))
-      fail("an escape in a text is no character: \"", digits, "\"");
+      fail("an escape in a string is not a character: \"", digits, "\"");
     return static_cast<char32_t>(value);
   }
 

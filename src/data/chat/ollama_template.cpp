@@ -348,12 +348,12 @@ std::size_t compare(const FolderTemplate& folder, const Derivation& derived) {
       ++compared;
       continue;
     }
-    if (folder.reads_date()) throw DataError("it writes the day's date");
+    if (folder.reads_date()) throw DataError("it writes the current date");
     const auto at =
         static_cast<std::size_t>(std::ranges::mismatch(wanted, got).in1 - wanted.begin());
-    throw DataError(concat("what it writes depends on more than role and place: for ",
-                           roles_of(messages), " it writes ", excerpt(wanted, at), ", and not ",
-                           excerpt(got, at)));
+    throw DataError(concat(
+        "its output depends on more than the role and position of a message: for ",
+        roles_of(messages), " it writes ", excerpt(wanted, at), " instead of ", excerpt(got, at)));
   }
   return compared;
 }
@@ -410,15 +410,15 @@ OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& 
   made.text = text_of(derived.result());
   made.stop = derived.stop();
   if (made.text.find("\"\"\"") != std::string::npos)
-    throw DataError("it writes \"\"\", which ends a text in a Modelfile");
+    throw DataError("it writes \"\"\", which ends a string in a Modelfile");
   made.compared = compare(folder, derived);
   if (!derived.accepts_system())
     made.remarks.push_back("leaves out system messages, which the chat template does not write");
   if (supports_tools(chat, folder)) made.remarks.push_back("leaves out tools");
   const std::string plain = FolderTemplate(chat, "").write({{"user", kUser}}, true);
   if (!runner_bos.empty() && !folder.writes_bos(plain))
-    made.remarks.push_back(concat("cannot keep the runner from putting ", runner_bos,
-                                  " first, which the chat template does not write"));
+    made.remarks.push_back(concat("cannot prevent the runner from starting with ", runner_bos,
+                                  ", which the chat template does not write"));
   return made;
 }
 

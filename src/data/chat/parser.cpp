@@ -55,8 +55,8 @@ class StatementParser final : private ExpressionParser {
   /// Parses statements up to the end or a block named in `ends`. That name is then the next token.
   Statements statements(Names ends) {
     if (++depth_ > kMaxStatementDepth)
-      fail(token().line, "statements are nested more than ", kMaxStatementDepth,
-           " deep: this is nested too deeply");
+      fail(token().line, "statements are nested too deeply: more than ", kMaxStatementDepth,
+           " levels");
     Statements body;
     for (;;) {
       const Token first = next();
@@ -99,11 +99,12 @@ class StatementParser final : private ExpressionParser {
       macro_block(statement);
     } else if (name == "generation") {
       statement.kind = StatementKind::kGeneration;
-      if (captures_ > 0) fail(statement.line, "\"generation\" within a macro, a set or itself");
+      if (captures_ > 0)
+        fail(statement.line, "\"generation\" is not supported inside a macro, a set or itself");
       marks_generation_ = true;
       statement.bodies.push_back(captured_body({"endgeneration"}));
     } else if (name == "break" || name == "continue") {
-      if (loops_ == 0) fail(statement.line, "\"", name, "\" outside a loop");
+      if (loops_ == 0) fail(statement.line, "\"", name, "\" is not supported outside a loop");
       statement.kind = name == "break" ? StatementKind::kBreak : StatementKind::kContinue;
     } else {
       fail(statement.line, "the statement \"", shortened(name), "\" is not supported");

@@ -63,7 +63,7 @@ void grow(Extent& extent, const Value& item) {
 void check(const Extent& extent, const char* what) {
   check_result_bytes(extent.bytes, what);
   if (extent.depth > kMaxValueDepth)
-    throw Problem(concat(what, " that is nested in others more than ", kMaxValueDepth, " deep"));
+    throw Problem(concat(what, " that is nested more than ", kMaxValueDepth, " levels deep"));
 }
 
 Sequence sequence_of(List items, bool is_tuple) {
@@ -87,7 +87,7 @@ bool equal_dicts(const Dict& left, const Dict& right) {
 class Written {
  public:
   Written& operator<<(std::string_view part) {
-    check_result_bytes(text_.size() + part.size(), "a value that is written out");
+    check_result_bytes(text_.size() + part.size(), "the text of a value");
     text_ += part;
     return *this;
   }
@@ -135,7 +135,7 @@ void write_repr(const Value& value, Written& out) {
   } else if (value.is<None>() || value.is<Undefined>()) {
     out << (value.is<None>() ? "None" : "Undefined");
   } else {
-    throw Problem(concat("a value of type ", type_of(value), " has no text"));
+    throw Problem(concat("a value of type ", type_of(value), " cannot be written as text"));
   }
 }
 
@@ -174,7 +174,7 @@ void write_json(const Value& value, const JsonStyle& style, const std::string& m
       write_json(entry->second, style, inner, out);
     });
   } else {
-    throw Problem(concat("tojson: a value of type ", type_of(value), " is no JSON"));
+    throw Problem(concat("tojson: a value of type ", type_of(value), " cannot be written as JSON"));
   }
 }
 
@@ -270,7 +270,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   for (std::int64_t i = 0; limit < 0 || i < limit; ++i) {
     const std::size_t found = position_of(text.substr(at), from);
     if (found == std::string_view::npos) break;
-    check_result_bytes(result.size() + found + to.size(), "replace: a text");
+    check_result_bytes(result.size() + found + to.size(), "replace: a string");
     result.append(text.substr(at, found)).append(to);
     at += found + from.size();
     if (!from.empty()) continue;
@@ -286,7 +286,7 @@ std::string in_case(std::string_view text, Case wanted) {
   bool upper = wanted != Case::kLower;
   for (char& c : result) {
     if (static_cast<unsigned char>(c) >= 0x80)
-      throw Problem(concat("upper and lower case are known of ASCII alone, not of \"",
+      throw Problem(concat("upper and lower case are supported only for ASCII, got \"",
                            shortened(text), "\""));
     if (upper && c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
     if (!upper && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -324,7 +324,7 @@ std::string quoted_text(std::string_view text) {
     const std::string_view character = character_at(text, at);
     const char32_t value = decode_utf8(character, 0).value;
     at += character.size();
-    check_result_bytes(result.size(), "a text in quotes");
+    check_result_bytes(result.size(), "a quoted string");
     if (character[0] == quote || value == '\\') {
       (result += '\\') += character;
     } else if (value == '\n' || value == '\r' || value == '\t') {
@@ -345,7 +345,7 @@ std::string json_quoted(std::string_view text, bool ascii) {
     const std::string_view character = character_at(text, at);
     const char32_t value = decode_utf8(character, 0).value;
     at += character.size();
-    check_result_bytes(result.size(), "a text in quotes");
+    check_result_bytes(result.size(), "a quoted string");
     if (const auto plain = kPlain.find(character); plain != std::string_view::npos) {
       (result += '\\') += kLetters[plain];
     } else if (value < 0x20 || (ascii && value >= 0x7F && value < 0x10000)) {
@@ -445,7 +445,7 @@ bool less(const Value& left, const Value& right) {
     return *left.if_is<std::string>() < *right.if_is<std::string>();
   const auto *first = left.if_is<Sequence>(), *second = right.if_is<Sequence>();
   if (first == nullptr || second == nullptr || first->is_tuple != second->is_tuple)
-    throw Problem(concat("there is no order of ", type_of(left), " and ", type_of(right)));
+    throw Problem(concat("cannot compare ", type_of(left), " with ", type_of(right)));
   const auto [i, j] = std::ranges::mismatch(*first->items, *second->items, equal);
   if (j == second->items->end()) return false;
   return i == first->items->end() || less(*i, *j);
@@ -457,7 +457,7 @@ std::shared_ptr<const List> elements_of(const Value& value) {
   if (const auto* held = value.if_is<Mapping>()) {
     for (const auto& [key, ignored] : *held->entries) items.push_back({key});
   } else if (const auto* text = value.if_is<std::string>()) {
-    check_result_bytes(text->size() * sizeof(Value), "the list of a text's characters");
+    check_result_bytes(text->size() * sizeof(Value), "the list of a string's characters");
     for (std::size_t at = 0; at < text->size();) {
       const std::string_view character = character_at(*text, at);
       items.push_back({std::string(character)});
@@ -478,7 +478,9 @@ std::int64_t length_of(const Value& value) {
 bool contains(const Value& container, const Value& item) {
   if (const auto* held = container.if_is<std::string>()) {
     const auto* part = item.if_is<std::string>();
-    if (part == nullptr) throw Problem(concat("in: a value of type ", type_of(item), " in a str"));
+    if (part == nullptr)
+      throw Problem(
+          concat("in: got a value of type ", type_of(item), ", want a str to search for in a str"));
     return position_of(*held, *part) != std::string::npos;
   }
   if (const auto* held = container.if_is<Mapping>()) {

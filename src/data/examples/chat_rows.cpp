@@ -324,7 +324,7 @@ class AnswerFinder {
     if (is_trained_answer(count() - 1)) result_.last_answer = rest;
     for (std::size_t j = i; j < count(); ++j) {
       if (row_.trains[j]) continue;
-      if (!places_[j]) throw DataError("a turn that is not to be trained on is not found");
+      if (!places_[j]) throw DataError("cannot find a turn that is excluded from training");
       for (const Span& span : places_[j]->spans) {
         if (rest.begin < span.begin) result_.targets.push_back({rest.begin, span.begin});
         rest.begin = span.end;

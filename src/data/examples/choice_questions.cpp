@@ -22,16 +22,16 @@ const json::value& member(const json::object& object, const char* key) {
 std::vector<std::string> choices_of(const json::object& object) {
   const json::value& value = member(object, "choices");
   std::vector<std::string> choices;
-  if (!value.is_array()) throw DataError(concat("\"choices\" is no list; ", kWantedQuestion));
+  if (!value.is_array()) throw DataError(concat("\"choices\" is not a list; ", kWantedQuestion));
   for (const json::value& one : value.get_array()) {
     const std::size_t number = choices.size() + 1;
-    if (!one.is_string()) throw DataError(concat("choice ", number, " is no text"));
+    if (!one.is_string()) throw DataError(concat("choice ", number, " is not a string"));
     choices.emplace_back(one.get_string());
     if (choices.back().empty()) throw DataError(concat("choice ", number, " is empty"));
     const auto same = std::find(choices.begin(), choices.end() - 1, choices.back());
     if (same != choices.end() - 1)
       throw DataError(
-          concat("choices ", same - choices.begin() + 1, " and ", number, " are the same text"));
+          concat("choices ", same - choices.begin() + 1, " and ", number, " have the same text"));
   }
   if (choices.size() < 2)
     throw DataError(concat("it has ", choices.size(), " choices; want at least 2"));
@@ -58,8 +58,9 @@ std::size_t answer_of(const json::object& object, const std::vector<std::string>
     as_letter = static_cast<std::size_t>(std::toupper(static_cast<unsigned char>(text[0])) - 'A');
   const bool is_text = as_text < choices.size(), is_letter = as_letter < choices.size();
   if (is_text && is_letter && as_text != as_letter)
-    throw DataError(concat("\"answer\" is ", json::serialize(answer), ", the text of choice ",
-                           as_text + 1, " and the letter of choice ", as_letter + 1,
+    throw DataError(concat("\"answer\" is ", json::serialize(answer),
+                           ", which is both the text of choice ", as_text + 1,
+                           " and the letter of choice ", as_letter + 1,
                            "; give its index, counted from 0"));
   if (is_text) return as_text;
   if (is_letter) return as_letter;
@@ -103,11 +104,11 @@ class QuestionReader {
   std::string prompt_of(const json::object& object) const {
     const json::value& prompt = object.at("prompt");
     if (prompt.is_string()) return std::string(prompt.get_string());
-    if (!prompt.is_array()) throw DataError("\"prompt\" is neither a text nor a list of messages");
+    if (!prompt.is_array())
+      throw DataError("\"prompt\" is neither a string nor a list of messages");
     if (!format_.chat.chat_template)
       throw DataError(
-          "\"prompt\" is a list of messages, and the model has no chat template; want "
-          "a text");
+          "\"prompt\" is a list of messages, but the model has no chat template; want a string");
     json::object variables;
     for (const auto& [name, token] : format_.chat.special_tokens) variables[name] = token;
     for (const char* absent : {"tools", "documents"}) variables[absent] = nullptr;
@@ -115,7 +116,8 @@ class QuestionReader {
     variables["add_generation_prompt"] = true;
     std::string text = format_.chat.chat_template->render(variables, format_.now).text;
     if (text.empty())
-      throw DataError("the chat template renders \"prompt\" as empty text; want a text instead");
+      throw DataError(
+          "the chat template renders \"prompt\" as empty text; want a string instead of messages");
     return text;
   }
 
@@ -138,13 +140,13 @@ class QuestionReader {
 
   void check_fits(const Tokens& whole, std::size_t choice) const {
     if (std::ssize(whole) > format_.context)
-      throw DataError(concat("choice ", choice + 1, " and the prompt before it have ", whole.size(),
-                             " tokens, and the model's context is ", format_.context,
+      throw DataError(concat("choice ", choice + 1, " with its prompt has ", whole.size(),
+                             " tokens, but the model's context is ", format_.context,
                              "; shorten the prompt"));
     const std::int32_t largest = *std::ranges::max_element(whole);
     if (largest >= format_.vocabulary)
       throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is not one of the model's ", format_.vocabulary));
+                             ", which is outside the model's vocabulary of ", format_.vocabulary));
   }
 
   static bool joins_words(const std::string& prompt, const std::vector<std::string>& choices) {

@@ -16,7 +16,7 @@ const std::vector<std::string> kClipKeys{"audio", "text", "language"};
 std::string text_of_clip(const json::object& row) {
   const json::value* value = value_in_row(row, "text");
   if (value == nullptr) throw DataError(concat("it has no \"text\"; ", kWantedClip));
-  if (!value->is_string()) throw DataError(concat("\"text\" is no text; ", kWantedClip));
+  if (!value->is_string()) throw DataError(concat("\"text\" is not a string; ", kWantedClip));
   std::string text(value->get_string());
   if (text.find_first_not_of(" \t\r\n") == text.npos)
     throw DataError("\"text\" is empty; want the words spoken in the clip");
@@ -27,12 +27,12 @@ std::string language_of_clip(const json::object& row) {
   const json::value* value = value_in_row(row, "language");
   if (value == nullptr) return "";
   if (!value->is_string())
-    throw DataError(R"("language" is no text; want a code such as "en", or leave it out)");
+    throw DataError(R"("language" is not a string; want a code such as "en", or leave it out)");
   return std::string(value->get_string());
 }
 
 constexpr RowFileWords kWords{
-    .holds = "holds the sound as text; write it to WAV files and give their paths",
+    .holds = "contains the sound as text; write it to WAV files and give their paths",
     .file = "a WAV file",
     .wanted = kWantedClip};
 
@@ -40,9 +40,8 @@ constexpr RowFileWords kWords{
 void check_sound(const FilePart& sound, double longest) {
   const WavForm form = read_wav_form(sound);
   if (form.seconds() > longest)
-    throw DataError(concat(sound.name, ": takes ", brief(form.seconds()),
-                           " s, and a clip may take ", brief(longest),
-                           " s; cut it into shorter ones, each with its text"));
+    throw DataError(concat(sound.name, ": lasts ", brief(form.seconds()), " s, want at most ",
+                           brief(longest), " s; cut it into shorter clips, each with its text"));
   if (is_floating(form.samples)) read_wav(sound);  // throws if a sample is not finite
 }
 

@@ -55,8 +55,8 @@ void add_row(const GivenRow& row, ConvertedRow made, const ExampleFormat& format
     made.row = pair_row(std::move(made.row), *made.rejected, format);
   if (format.pairs && !made.rejected)
     throw DataError(
-        "want a pair of answers, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, texts or lists "
-        "of messages");
+        "want a preference pair, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, of strings or "
+        "lists of messages");
   examples.shapes.resize(examples.files.size());
   ++examples.shapes[row.file][shape];  // of used lines
   if (!made.rejected || format.pairs) {
@@ -74,10 +74,10 @@ void check_columns(const ExampleRows& examples, const ColumnNames& columns,
                    const ExampleFindings& found) {
   for (const auto& [name, column] : columns.names()) {
     if (column.empty() || !found.unused.contains(name) || found.used.contains(name)) continue;
-    throw DataError(concat(examples.files.front().path.string(), ": the column \"", column,
-                           "\", read as ", name, ", has no effect: these are ", examples.form(),
-                           ", which have no ", name, "; leave it out, or leave out what is ",
-                           "read instead of it, as in --columns NAME="));
+    throw DataError(
+        concat(examples.files.front().path.string(), ": the column \"", column, "\", read as ",
+               name, ", has no effect: these are ", examples.form(), ", which have no ", name,
+               "; leave it out, or disable the column that is read instead with --columns NAME="));
   }
 }
 
@@ -87,8 +87,8 @@ std::string omitted_keys_note(const std::map<std::string, std::int64_t>& omitted
     keys +=
         concat(keys.empty() ? "\"" : ", \"", key, "\" (", count, count == 1 ? " time)" : " times)");
   if (keys.empty()) return "";
-  return concat("the chat template leaves out what the examples have as ", keys,
-                ", whole or in part; it is not learned");
+  return concat("the chat template leaves out all or part of ", keys,
+                "; the model is not trained on it");
 }
 
 /// Returns a note 'the role "x" is' or 'the roles "x", "y" are' + `rest`; "" without roles.
@@ -120,7 +120,7 @@ std::string unused_members_note(const ExampleFindings& findings) {
   if (names.empty()) return "";
   const std::size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
   names.resize(names.size() - more);
-  return concat("takes no part in training: ", join(names),
+  return concat("not used in training: ", join(names),
                 more > 0 ? concat(" and ", more, " more") : "");
 }
 
@@ -128,11 +128,10 @@ std::string without_template_note(const ExampleRows& examples) {
   const std::int64_t rows = examples.findings.without_template;
   if (rows == 0) return "";
   const bool are_pairs = !examples.rows.empty() && examples.rows.front().rejected_at > 0;
-  return concat(
-      rows, rows == 1 ? " text is" : " texts are",
-      " learned as plain text, without the model's chat template, by which `hybrid sample ",
-      "--chat` asks; --columns instruction=prompt", are_pairs ? "" : ",output=completion",
-      " makes chats of them");
+  return concat(rows, rows == 1 ? " text is" : " texts are",
+                " learned as plain text, without the chat template that `hybrid sample --chat` "
+                "uses; to convert them to chats, give --columns instruction=prompt",
+                are_pairs ? "" : ",output=completion");
 }
 
 std::string untokenized_endings_note(
@@ -146,9 +145,9 @@ std::string untokenized_endings_note(
   return concat(chats, chats == 1 ? " chat ends" : " chats end", " with ",
                 is_blank ? "the answer itself and no token after it"
                          : concat(json::serialize(json::value(most->first.substr(0, 60))),
-                                  ", which is no special token of this tokenizer"),
-                ", so generation will not stop there; let the chat template write eos_token behind "
-                "what the assistant says",
+                                  ", which is not a special token of this tokenizer"),
+                ", so generation will not stop there; let the chat template write eos_token after "
+                "the assistant's answer",
                 is_blank ? "" : ", or stop at that text with hybrid sample --stop");
 }
 
@@ -179,8 +178,8 @@ ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const Example
   const std::int64_t all = std::ssize(chosen.tokens) + chosen.left_out +
                            std::ssize(rejected.tokens) + rejected.left_out - 2;
   if (all > format.longest - 1)
-    throw DataError(concat("its two answers with their prompts take ", all,
-                           " tokens, and a sequence holds ", format.longest - 1, "; ",
+    throw DataError(concat("its two answers with their prompts have ", all,
+                           " tokens, but a sequence has at most ", format.longest - 1, "; ",
                            format.context == 0 || format.longest <= format.context
                                ? "raise data.sequence_length"
                                : kContextIsFull));
@@ -211,8 +210,8 @@ std::vector<std::string> ExampleRows::notes() const {
            unused_members_note(findings), omitted_keys_note(findings.omitted),
            roles_note(findings.original_roles, "read as system, user, assistant or tool"),
            roles_note(findings.other_roles,
-                      "none of system, developer, user, assistant and tool; what they "
-                      "say is written as the chat template has it, and no answer"),
+                      "none of system, developer, user, assistant and tool; the chat template "
+                      "writes these turns, and they are not trained on as answers"),
            empty_answers_note(findings.empty_answers),
            untokenized_endings_note(findings.untokenized_endings), without_template_note(*this)})
     if (!note.empty()) notes.push_back(note);
@@ -226,8 +225,8 @@ std::string ExampleRows::mostly_rejected_warning() const {
   const std::string unit = files[first.file].form.unit();
   return concat(used == 0 ? concat("every ", unit, " is refused; ")
                           : concat(refused.size(), " of ", refused.size() + used, " ", unit,
-                                   "s are refused, as of a file of another kind or a damaged one; ",
-                                   "take them out to train on the others; "),
+                                   "s are refused, so the file may be damaged or of another kind; "
+                                   "remove them to train on the others; "),
                 place(first.file, first.line, false), ": ", first.reason);
 }
 
@@ -301,7 +300,7 @@ std::string cut_sources_note(std::initializer_list<const std::vector<ExampleRow>
     }
   if (cut == 0) return "";
   return concat(cut, cut == 1 ? " source is" : " sources are", " longer than ", longest,
-                " tokens, which the encoder reads at most, and lost ", lost,
+                " tokens, the encoder's maximum, and lost ", lost,
                 lost == 1 ? " token at " : " tokens at ", cut == 1 ? "its end" : "their ends");
 }
 

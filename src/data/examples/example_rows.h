@@ -93,7 +93,7 @@ struct SourceFormat {
 };
 
 /// Ending of a message about rows that are too long, if no setting can increase the length.
-inline constexpr const char* kContextIsFull = "the model's context has no more";
+inline constexpr const char* kContextIsFull = "the model's context is not longer";
 
 /// Settings for turning examples into rows; need not outlive the call.
 struct ExampleFormat {

@@ -96,7 +96,7 @@ void name_calls(json::object& message) {
   if (calls && calls->is_object()) calls = json::array{*calls};
   if (!calls || !calls->is_array())
     throw DataError(
-        "a turn of \"function_call\" holds no JSON object with \"name\" and \"arguments\"");
+        "a turn of \"function_call\" is not a JSON object with \"name\" and \"arguments\"");
   message["role"] = "assistant";
   message["content"] = "";
   json::array list;
@@ -115,7 +115,7 @@ bool take_train_flags(json::object& message) {
     const double number = is_number ? value->to_number<double>() : 0;
     if (!value->is_bool() && !(is_number && (number == 0 || number == 1)))
       throw DataError(concat("\"", key, "\": got ", shown(*value),
-                             ", want 0 or 1, or false or true: a turn is a target or none"));
+                             ", want 0 or 1, or false or true: whether to train on the turn"));
     trains = trains && (is_number ? number != 0 : value->get_bool());
     message.erase(key);
   }
@@ -135,7 +135,7 @@ std::string text_of_parts(const json::array& parts) {
       throw DataError(concat("\"content\" has a part without \"text\": ", shown(part),
                              "; want {\"type\": \"text\", \"text\": …}"));
     if (!is_text || held == nullptr || !held->is_string())
-      throw DataError(concat("\"content\" has a part that is no text: ", shown(part),
+      throw DataError(concat("\"content\" has a part that is not text: ", shown(part),
                              "; only text can be trained on"));
     text += std::string_view(held->get_string());
   }
@@ -154,7 +154,7 @@ void normalize_content(json::object& message, const MessageForm& form) {
     content = text_of_parts(content.get_array());
   } else if (!content.is_string() && !is_tool_message) {
     throw DataError(
-        concat("\"content\": got ", shown(content), ", want a text or a list of text parts"));
+        concat("\"content\": got ", shown(content), ", want a string or a list of text parts"));
   }
   if (form.null_content_with_calls && message.contains("tool_calls") &&
       content == json::value("")) {
@@ -165,7 +165,8 @@ void normalize_content(json::object& message, const MessageForm& form) {
 }
 
 void normalize_call(json::value& call, const MessageForm& form) {
-  if (!call.is_object()) throw DataError(concat("\"tool_calls\" holds ", shown(call)));
+  if (!call.is_object())
+    throw DataError(concat("\"tool_calls\" contains ", shown(call), ", want objects"));
   const bool is_flat = &function_of(call.get_object()) == &call.get_object();
   if (form.wraps_calls && is_flat) {
     json::value function = call;
@@ -257,7 +258,7 @@ class RowReader {
  private:
   std::string text(const char* key) const {
     const json::value* value = held(example_, key);
-    if (value == nullptr) throw DataError(concat("\"", key, "\" is no text"));
+    if (value == nullptr) throw DataError(concat("\"", key, "\" is not a string"));
     return text_in_row(*value, key);
   }
 
@@ -314,7 +315,7 @@ class RowReader {
     } else {
       throw DataError(
           concat("\"", key, "\" is ", json::serialize(*value).substr(0, 60), "; want ",
-                 role == nullptr ? "a list of messages" : "a text or a list of messages"));
+                 role == nullptr ? "a list of messages" : "a string or a list of messages"));
     }
   }
 
@@ -342,7 +343,7 @@ class RowReader {
     row_.variables["documents"] = documents == nullptr ? json::value() : *documents;
     const json::value* more = row_member("chat_template_kwargs");
     if (more == nullptr) return;
-    if (!more->is_object()) throw DataError("\"chat_template_kwargs\" is no object");
+    if (!more->is_object()) throw DataError("\"chat_template_kwargs\" is not an object");
     for (const auto& [name, value] : more->get_object()) row_.variables[name] = value;
   }
 
@@ -382,7 +383,7 @@ std::string text_in_row(const json::value& value, std::string_view key) {
   if (value.is_string()) return std::string(value.get_string());
   if (value.is_number() || value.is_bool()) return json_text(value);
   throw DataError(concat("\"", key, "\" is ", json::serialize(value).substr(0, 60),
-                         "; want a text, or a number"));
+                         "; want a string or a number"));
 }
 
 void check_integers(const json::value& value, const WideIntegers& wide) {
@@ -395,7 +396,7 @@ void check_integers(const json::value& value, const WideIntegers& wide) {
   if (found == wide.end() && !value.is_uint64()) return;
   throw DataError(concat("it has the integer ",
                          found == wide.end() ? json::serialize(value) : found->second,
-                         ", which does not fit 64 bits; write it as a text"));
+                         ", which does not fit in 64 bits; write it as a string"));
 }
 
 json::object& function_of(json::object& call) {
@@ -406,7 +407,7 @@ json::object& function_of(json::object& call) {
 NormalMessage normal_message(const json::value& given, const MessageForm& form,
                              std::set<std::string>& unused) {
   const json::object* object = given.if_object();
-  if (object == nullptr) throw DataError(concat("a message is no object: ", shown(given)));
+  if (object == nullptr) throw DataError(concat("a message is not an object: ", shown(given)));
   NormalMessage normal{*object};
   json::object& message = normal.message;
   erase_nulls(message);
@@ -440,7 +441,7 @@ json::value normal_tools(const json::value* given) {
   for (json::value& tool : tools.get_array()) {
     if (tool.is_string()) tool = parsed(tool.get_string()).value_or(tool);
     if (!tool.is_object())
-      throw DataError(concat("\"tools\" holds ", shown(tool), ", want objects"));
+      throw DataError(concat("\"tools\" contains ", shown(tool), ", want objects"));
     json::value* const parameters = function_of(tool.get_object()).if_contains("parameters");
     if (parameters != nullptr && parameters->is_string())
       *parameters = parsed(parameters->get_string()).value_or(*parameters);

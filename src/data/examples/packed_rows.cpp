@@ -61,7 +61,7 @@ class SequenceOfTexts {
 void write_source(const std::vector<std::int32_t>& source, const ExampleMemory& memory,
                   std::int32_t padding) {
   const auto tokens = memory.labels("source_tokens"), positions = memory.labels("source_positions");
-  require(source.size() <= tokens.size(), "a source fits its row");
+  require(source.size() <= tokens.size(), "a source must fit in its row");
   std::ranges::copy(source, tokens.begin());
   std::ranges::fill(tokens.subspan(source.size()), padding);
   const auto behind = positions.begin() + std::ssize(source);
@@ -81,7 +81,7 @@ std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::i
   std::vector<std::vector<std::size_t>> bins;
   std::multimap<std::int64_t, std::size_t> room;  // bins by remaining capacity
   for (const std::size_t i : order) {
-    require(lengths[i] <= capacity, "what is packed fits into a bin");
+    require(lengths[i] <= capacity, "a packed row must fit in a bin");
     const auto found = room.lower_bound(lengths[i]);
     const bool is_new = found == room.end();
     const std::int64_t left = (is_new ? capacity : found->first) - lengths[i];
@@ -101,7 +101,7 @@ PackedRows::PackedRows(std::vector<ExampleRow> rows, const Settings& settings)
     : rows_(std::move(rows)), settings_(settings) {
   if (rows_.empty()) throw DataError("there are no rows of examples to train on");
   require(!has_sources() || (!settings.packs && settings.source_length > 0),
-          "rows with sources have separate sequences, and their sources a length");
+          "rows with sources cannot be packed, and need a source length");
   for (std::size_t i = 0; i < rows_.size() && !settings.packs; ++i) bins_.push_back({i});
   if (!settings.packs) return;
   std::vector<std::int64_t> lengths;

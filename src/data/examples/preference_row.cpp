@@ -79,7 +79,8 @@ class PreferenceRow {
     } else if (is_list(chosen_) && is_list(rejected_)) {
       split_messages();
     } else {
-      throw DataError("\"chosen\" and \"rejected\" are not both texts, or both lists of messages");
+      throw DataError(
+          "\"chosen\" and \"rejected\" must both be strings, or both lists of messages");
     }
     return {RowShape::kPreference, half(chosen_), half(rejected_), chosen_columns_};
   }
@@ -114,7 +115,7 @@ class PreferenceRow {
     throw DataError(concat("\"chosen\" and \"rejected\" have no prompt and no common beginning; ",
                            given_.unnamed.empty()
                                ? "write \"prompt\": \"\" in a row without a question"
-                               : concat("--columns prompt=KEY names it, such as one of ",
+                               : concat("name it with --columns prompt=KEY, such as one of ",
                                         given_.unnamed.substr(0, 200))));
   }
 

@@ -50,12 +50,12 @@ class RowTokens {
     }
     const Tokens prompt = before.empty() ? Tokens() : encoded_document(before);
     if (!begins_with(row_.tokens, prompt))
-      throw DataError(
-          concat("the tokens of the whole row do not begin with the prompt's tokens; begin the "
-                 "completion with a space, and end the prompt without one",
-                 format_.chat.chat_template
-                     ? ", or make chats: --columns instruction=prompt,output=completion"
-                     : ""));
+      throw DataError(concat(
+          "the tokens of the whole row do not begin with the prompt's tokens; begin the "
+          "completion with a space, and end the prompt without one",
+          format_.chat.chat_template
+              ? ", or convert the rows to chats: --columns instruction=prompt,output=completion"
+              : ""));
     row_.is_target.assign(row_.tokens.size(), false);
     learn(prompt.size(), row_.tokens.size());
     row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
@@ -166,7 +166,7 @@ class RowTokens {
     for (const std::int32_t id : row_.source) largest = std::max(largest, id);
     if (format_.vocabulary > 0 && largest >= format_.vocabulary)
       throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is not one of the model's ", format_.vocabulary));
+                             ", which is outside the model's vocabulary of ", format_.vocabulary));
   }
 
   const ExampleFormat& format_;
@@ -225,9 +225,9 @@ void check_roles(const NormalRow& row) {
     roles.insert(json::serialize(json::value(role.substr(0, 40))));
   }
   if (has_answer) return;
-  throw DataError(concat("it has no target tokens: no turn is the assistant's, and its roles are ",
+  throw DataError(concat("it has no target tokens: its roles are ",
                          join({roles.begin(), roles.end()}).substr(0, 300),
-                         "; the answers' role must be \"assistant\", in ShareGPT's rows \"gpt\""));
+                         "; answers need the role \"assistant\", or \"gpt\" in ShareGPT rows"));
 }
 
 /// Removes the final line end of an instruction, which an encoder-decoder does not need.
@@ -346,7 +346,7 @@ ExampleRow RowMaker::make_source_row(const NormalRow& row) const {
   if (row.is_chat)
     throw DataError(
         "it is a list of messages, but a model with an encoder needs \"prompt\" and "
-        "\"completion\", both texts");
+        "\"completion\", both strings");
   if (row.prompt.empty())
     throw DataError("it has no prompt for the encoder; want \"prompt\" with \"completion\"");
   RowTokens tokens(format_);

@@ -79,7 +79,7 @@ void read_lists(json::object& row) {
       *value = parse_python_json(value->get_string(), concat("\"", key, "\""), kLongestList, wide);
     } catch (const DataError&) {
       if (is_python_list(value->get_string())) refuse_python_list(key);
-      throw DataError(concat("\"", key, "\" is a text, and no list or JSON text of one"));
+      throw DataError(concat("\"", key, "\" is a string, want a list or the JSON text of a list"));
     }
     check_integers(*value, wide);
   }
@@ -264,7 +264,7 @@ class ShapeReader {
                        : "want \"text\", or \"prompt\" with \"completion\", or \"messages\", a "
                          "list of messages",
         ", or another shape of docs/FINETUNING_DATA.md; got ", keys.empty() ? "no keys" : keys,
-        keys.empty() ? "" : concat("; --columns ", columns_of(reading_, "KEY"), " renames them")));
+        keys.empty() ? "" : concat("; rename them with --columns ", columns_of(reading_, "KEY"))));
   }
 
   /// Returns the turns before the instruction: pairs of question and answer.
@@ -277,7 +277,7 @@ class ShapeReader {
              (*texts)[1].is_string();
     };
     if (!turns->is_array() || !std::ranges::all_of(turns->get_array(), is_turn))
-      throw DataError("\"history\" is no list of pairs of texts");
+      throw DataError("\"history\" is not a list of pairs of strings");
     return turns->get_array();
   }
 

@@ -98,9 +98,10 @@ class JpegReader {
     char message[JMSG_LENGTH_MAX];
     jpeg->err->format_message(jpeg, message);
     const bool is_large = jpeg->err->msg_code == JERR_NO_BACKING_STORE;
-    of(jpeg).problem_ = is_large ? concat("several passes over its pixels take more than ",
-                                          kMaxMemory >> 20, " MiB; want it in one (baseline)")
-                                 : message;
+    of(jpeg).problem_ = is_large
+                            ? concat("decoding its several scans needs more than ",
+                                     kMaxMemory >> 20, " MiB; want a file with one scan (baseline)")
+                            : message;
     std::longjmp(of(jpeg).before_, 1);
   }
   static void on_message(j_common_ptr jpeg, int level) {
@@ -119,7 +120,7 @@ class JpegReader {
     constexpr int kMaxPasses = 500;
     const auto* decompressor = reinterpret_cast<j_decompress_ptr>(jpeg);
     if (decompressor->input_scan_number <= kMaxPasses) return;
-    of(jpeg).problem_ = concat("it has over ", kMaxPasses, " passes over its pixels");
+    of(jpeg).problem_ = concat("it has more than ", kMaxPasses, " scans");
     std::longjmp(of(jpeg).before_, 1);
   }
   [[noreturn]] void refuse() const {
@@ -209,7 +210,7 @@ PictureForm jpeg_form(std::string_view bytes, const std::string& path) {
   JpegReader reader(bytes, path);
   const PictureForm form = reader.form();
   if (!reader.has_end())
-    throw DataError(concat(path, ": the JPEG file is truncated: nothing marks its end"));
+    throw DataError(concat(path, ": the JPEG file is truncated: it has no end marker"));
   return form;
 }
 

@@ -87,14 +87,14 @@ class NpyHeaderReader {
   void want(char wanted) {
     if (takes(wanted)) return;
     const std::string found = rest_.empty() ? "the end" : quoted_piece(rest_.substr(0, 1));
-    refuse(concat("its header is no .npy header: got ", found, ", want \"", wanted, "\""));
+    refuse(concat("its header is not a .npy header: got ", found, ", want \"", wanted, "\""));
   }
   std::string text() {
     skip_spaces();
     const char quote = rest_.starts_with('"') ? '"' : '\'';
     want(quote);
     const std::size_t end = rest_.find(quote);
-    if (end == rest_.npos) refuse("a name in its header does not end");
+    if (end == rest_.npos) refuse("a name in its header has no closing quote");
     std::string name(rest_.substr(0, end));
     rest_.remove_prefix(end + 1);
     return name;
@@ -118,21 +118,22 @@ class NpyHeaderReader {
       read_shape();
     } else {
       refuse(concat("its header has the key ", quoted_piece(key),
-                    "; want 'descr', 'fortran_order' and 'shape' alone"));
+                    "; want only 'descr', 'fortran_order' and 'shape'"));
     }
   }
 
   void read_number() {
     skip_spaces();
-    if (rest_.starts_with('[')) refuse(concat("holds records with fields; ", kWantedNumbers));
+    if (rest_.starts_with('[')) refuse(concat("contains records with fields; ", kWantedNumbers));
     const std::string code = text();
     const std::optional<NpyNumber> number =
         code.size() == 3 ? number_of(std::string_view(code).substr(1)) : std::nullopt;
     const bool has_order =
         !code.empty() && std::string_view("<>|=").find(code.front()) != std::string_view::npos;
     if (code.starts_with("|O") || code == "O")
-      refuse(concat("holds Python objects, which are not read from files; ", kWantedNumbers));
-    if (!number || !has_order) refuse(concat("holds ", quoted_piece(code), "; ", kWantedNumbers));
+      refuse(concat("contains Python objects, which are not supported; ", kWantedNumbers));
+    if (!number || !has_order)
+      refuse(concat("contains ", quoted_piece(code), "; ", kWantedNumbers));
     form_.number = *number;
     form_.is_big_endian = code.front() == '>';
     has_number_ = true;
@@ -156,7 +157,8 @@ class NpyHeaderReader {
     skip_spaces();
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-    if (error != std::errc{} || value < 0) refuse("its 'shape' has no whole numbers from 0 on");
+    if (error != std::errc{} || value < 0)
+      refuse("its 'shape' has an element that is not a whole number of at least 0");
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     takes_word("L");  // Python 2 wrote 3L
     return value;
@@ -265,8 +267,8 @@ NpyForm npy_form_of(const InputFile& file) {
   if (length > kLongestNpyHeader)
     refuse(concat("its header has ", length, " bytes; want at most ", kLongestNpyHeader));
   if (text_at + length > file.bytes())
-    refuse(concat("is truncated: its header has ", length, " bytes, and ", file.bytes() - text_at,
-                  " follow"));
+    refuse(concat("is truncated: its header has ", length, " bytes, but only ",
+                  file.bytes() - text_at, " follow"));
   std::string text(length, '\0');
   file.read_at(text.data(), length, text_at);
   NpyForm form = NpyHeaderReader(text, file.path()).read();
@@ -275,9 +277,9 @@ NpyForm npy_form_of(const InputFile& file) {
   const std::size_t room = (file.bytes() - form.offset) / bytes_of(form.number);
   if (!elements || static_cast<std::uint64_t>(*elements) > room)
     refuse(concat(
-        "is truncated: its shape wants ",
-        elements ? concat(*elements, " numbers") : std::string("more numbers than a file holds"),
-        ", and ", room, " follow"));
+        "is truncated: its shape needs ",
+        elements ? concat(*elements, " numbers") : std::string("more numbers than a file can hold"),
+        ", but only ", room, " follow"));
   return form;
 }
 

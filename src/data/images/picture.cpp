@@ -170,7 +170,7 @@ Picture mirrored(Picture picture) {
 
 Picture resized(const Picture& picture, std::int64_t height, std::int64_t width,
                 PictureFilter filter) {
-  require(height > 0 && width > 0, "a picture is resized to some pixels");
+  require(height > 0 && width > 0, "the size of a resized picture must be positive");
   if (height == picture.height && width == picture.width) return picture;
   if (filter == PictureFilter::kNearest) return nearest(picture, height, width);
   const Kernel kernel = kernel_of(filter);

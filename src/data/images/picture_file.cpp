@@ -13,10 +13,11 @@ namespace hybrid_trainer {
 
 void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path) {
   if (height < 1 || width < 1)
-    throw DataError(concat(path, ": has ", height, " rows of ", width, " pixels; want some"));
+    throw DataError(
+        concat(path, ": has ", height, " rows of ", width, " pixels; want at least 1 of each"));
   if (width > kMaxPixels / height)
-    throw DataError(concat(path, ": says that it has ", height, " x ", width,
-                           " pixels; want at most ", kMaxPixels, " of them"));
+    throw DataError(concat(path, ": declares ", height, " x ", width, " pixels; want at most ",
+                           kMaxPixels, " pixels in total"));
 }
 
 void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t bytes,
@@ -25,8 +26,8 @@ void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t 
   check_picture_size(height, width, path);
   const std::int64_t most = kAlwaysAllowed + kPerByte * static_cast<std::int64_t>(bytes);
   if (height * width > most)
-    throw DataError(concat(path, ": says that its ", bytes, " bytes hold ", height, " x ", width,
-                           " pixels; want at most ", most, ", so ", kPerByte, " for each byte"));
+    throw DataError(concat(path, ": declares ", height, " x ", width, " pixels in ", bytes,
+                           " bytes; want at most ", most, " pixels, ", kPerByte, " per byte"));
 }
 
 namespace {
@@ -77,7 +78,7 @@ std::int64_t colors_of(const NpyForm& form, const std::string& path) {
   const std::size_t rank = form.shape.size();
   const std::int64_t colors = rank == 3 ? form.shape[2] : 1;
   if ((rank == 2 || rank == 3) && (colors == 1 || colors == 3 || colors == 4)) return colors;
-  throw DataError(concat(path, ": holds an array of shape ", shape_text(form.shape),
+  throw DataError(concat(path, ": contains an array of shape ", shape_text(form.shape),
                          "; want (height, width), or (height, width, colors) with 1, 3 or 4"));
 }
 
@@ -91,9 +92,9 @@ PictureForm form_of_array(const NpyForm& form, const std::string& path) {
 std::uint8_t color_of(float value, bool is_fraction, const std::string& path) {
   const float most = is_fraction ? 1.0f : 255.0f;
   if (!(value >= 0 && value <= most))
-    throw DataError(concat(path, ": has the color ", value, "; want ",
-                           is_fraction ? "fractions from 0 to 1, or whole numbers from 0 to 255 as "
-                                         "array.astype('uint8') has them"
+    throw DataError(concat(path, ": has the color value ", value, "; want ",
+                           is_fraction ? "fractions from 0 to 1, or whole numbers from 0 to 255 of "
+                                         "type uint8 (array.astype('uint8'))"
                                        : "whole numbers from 0 to 255"));
   return narrow<std::uint8_t>(std::lrint(is_fraction ? value * 255.0f : value));
 }
@@ -119,17 +120,17 @@ void refuse_other_file(const InputFile& file, const std::string& wanted) {
   const std::string path = file.path().native() + ": ";
   if (start.empty()) throw DataError(path + "is empty; want a " + wanted);
   if (start.starts_with("version https://git-lfs"))
-    throw DataError(concat(path, "is a pointer of Git LFS, not a ", wanted,
+    throw DataError(concat(path, "is a Git LFS pointer, not a ", wanted,
                            "; get the file itself with: git lfs pull"));
   const std::filesystem::path name = file.path().filename();
   if (start.starts_with("PK\x03\x04"))
-    throw DataError(concat(path, "is a ZIP archive, as .npz is, not a ", wanted,
+    throw DataError(concat(path, "is a ZIP archive (such as .npz), not a ", wanted,
                            "; write its arrays to separate files: numpy.save('NAME.npy', "
                            "numpy.load(FILE)['NAME'])"));
   const std::string kind = kind_of(start);
   if (kind.empty())
     throw DataError(
-        concat(path, "is not a ", wanted, ": it begins as no PNG, JPEG or .npy file does"));
+        concat(path, "is not a ", wanted, ": it does not begin like a PNG, JPEG or .npy file"));
   if (kind == "PNG" || kind == "JPEG" || wanted == ".npy file")
     throw DataError(concat(path, "is ", kind, ", not a ", wanted));
   throw DataError(concat(

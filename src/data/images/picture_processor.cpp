@@ -118,7 +118,7 @@ class StepsReader {
     const json::object* sides = size->if_object();
     const json::value* shortest = sides ? sides->if_contains("shortest_edge") : nullptr;
     if (shortest == nullptr) return read_sides("size", steps.height, steps.width);
-    if (sides->size() > 1) refuse("size", R"("shortest_edge" alone, or "height" and "width")");
+    if (sides->size() > 1) refuse("size", R"(only "shortest_edge", or "height" and "width")");
     steps.shortest_side = side("size", *shortest);
   }
   void read_crop(PictureSteps& steps) const {
@@ -128,7 +128,7 @@ class StepsReader {
     const json::value* value = find("resample");
     if (value == nullptr) return;
     if (!value->is_int64() || value->get_int64() < 0 || value->get_int64() > 5)
-      refuse("resample", "a number of PIL's filters, 0 to 5; 2 is bilinear, 3 bicubic");
+      refuse("resample", "the number of a PIL filter, 0 to 5, such as 2 (bilinear) or 3 (bicubic)");
     steps.filter = static_cast<PictureFilter>(value->get_int64());
   }
   void read_colors(const char* key, std::array<double, 3>& to) const {
@@ -141,7 +141,7 @@ class StepsReader {
     }
     if (list == nullptr || list->size() != 3 ||
         !std::ranges::all_of(*list, [](const json::value& x) { return x.is_number(); }))
-      refuse(key, "three numbers, one of each color");
+      refuse(key, "three numbers, one per color");
     for (std::size_t c = 0; c < 3; ++c) to[c] = (*list)[c].to_number<double>();
   }
 
@@ -208,7 +208,7 @@ PictureSteps read_picture_steps(const std::filesystem::path& folder) {
                ": does not exist; it defines how images are converted to the model's input; "
                "transformers writes it with ViTImageProcessor().save_pretrained"));
   const json::value keys = read_json(path);
-  if (!keys.is_object()) throw DataError(concat(path.native(), ": is no JSON object"));
+  if (!keys.is_object()) throw DataError(concat(path.native(), ": is not a JSON object"));
   return StepsReader(keys.get_object(), path).read();
 }
 
@@ -217,16 +217,16 @@ PictureProcessor::PictureProcessor(const PictureSteps& steps, std::int64_t heigh
     : steps_(steps), height_(height), width_(width) {
   const auto want = [&](std::int64_t got_height, std::int64_t got_width) {
     if (got_height == height && got_width == width) return;
-    throw DataError(concat("preprocessor_config.json makes pictures of ",
-                           size_text(got_height, got_width), " pixels, and the model sees ",
-                           size_text(height, width), "; want the same in both"));
+    throw DataError(concat("preprocessor_config.json resizes pictures to ",
+                           size_text(got_height, got_width), " pixels, but the model needs ",
+                           size_text(height, width), "; want the same size in both"));
   };
   if (steps.crops) {
     want(steps.crop_height, steps.crop_width);
   } else if (steps.resizes && steps.shortest_side > 0) {
     throw DataError(concat(
-        "preprocessor_config.json resizes the shortest side alone, so that pictures differ in "
-        "size, and the model sees ",
+        "preprocessor_config.json resizes only the shortest side, so pictures differ in size, but "
+        "the model needs ",
         size_text(height, width),
         R"(; want "do_center_crop": true with "crop_size", or "size" with "height" and "width")"));
   } else if (steps.resizes) {
@@ -241,8 +241,8 @@ PictureProcessor::PictureProcessor(const PictureSteps& steps, std::int64_t heigh
                 static_cast<float>(steps.deviation[color]);
       if (!std::isfinite(value))
         throw DataError(
-            concat("preprocessor_config.json makes the pixel value ", value, " of ", i,
-                   "; want finite numbers of rescale_factor, image_mean and image_std"));
+            concat("preprocessor_config.json converts the pixel value ", i, " to ", value,
+                   "; want finite numbers as rescale_factor, image_mean and image_std"));
       values_[color][i] = value;
     }
 }
@@ -252,9 +252,9 @@ void PictureProcessor::check(const FilePart& path) const {
     const NpyForm array = read_npy_form(path);
     if (is_ready(array)) {
       if (array.shape[1] != height_ || array.shape[2] != width_)
-        throw DataError(concat(path.native(), ": holds pixel values of 3 x ",
-                               size_text(array.shape[1], array.shape[2]), ", and the model sees ",
-                               size_text(height_, width_)));
+        throw DataError(concat(path.native(), ": contains pixel values of 3 x ",
+                               size_text(array.shape[1], array.shape[2]),
+                               ", but the model needs 3 x ", size_text(height_, width_)));
       return;
     }
   }
@@ -265,12 +265,12 @@ void PictureProcessor::check(const FilePart& path) const {
                                                                        // degrees
   if (!fits)
     throw DataError(concat(path.native(), ": has ", size_text(form.height, form.width),
-                           " pixels, the model sees ", size_text(height_, width_),
+                           " pixels, but the model needs ", size_text(height_, width_),
                            ", and preprocessor_config.json neither resizes nor crops"));
 }
 
 void PictureProcessor::write(const FilePart& path, std::span<float> to, bool mirrors) const {
-  require(std::ssize(to) == values(), "a picture's values fill their place");
+  require(std::ssize(to) == values(), "the buffer must have the size of a picture's values");
   if (is_array(path) && is_ready(read_npy_form(path))) {
     check(path);
     const NpyArray array = read_npy(path);
@@ -281,7 +281,7 @@ void PictureProcessor::write(const FilePart& path, std::span<float> to, bool mir
       for (std::int64_t c = 0; c < kColors; ++c) {
         const float value = array.values[static_cast<std::size_t>(c * pixels + from)];
         if (!std::isfinite(value))
-          throw DataError(concat(path.native(), ": holds ", value, "; want finite numbers"));
+          throw DataError(concat(path.native(), ": contains ", value, "; want finite numbers"));
         to[static_cast<std::size_t>(i * kColors + c)] = value;
       }
     }
@@ -295,7 +295,7 @@ void PictureProcessor::write(const Picture& picture, std::span<float> to) const 
   const Picture shaped_picture = shaped(picture);
   if (shaped_picture.height != height_ || shaped_picture.width != width_)
     throw DataError(concat("a picture has ", size_text(shaped_picture.height, shaped_picture.width),
-                           " pixels, and the model sees ", size_text(height_, width_)));
+                           " pixels, but the model needs ", size_text(height_, width_)));
   for (std::size_t i = 0; i < shaped_picture.pixels.size(); ++i)
     to[i] = values_[i % kColors][shaped_picture.pixels[i]];
 }
@@ -317,9 +317,9 @@ Picture PictureProcessor::shaped(const Picture& picture) const {
   }
   constexpr std::int64_t kMaxResized = 1 << 25;
   if (height > kMaxResized / width)
-    throw DataError(concat("a picture of ", size_text(picture.height, picture.width),
-                           " pixels becomes one of ", size_text(height, width),
-                           " by preprocessor_config.json before it is cropped; want at most ",
+    throw DataError(concat("preprocessor_config.json resizes a picture of ",
+                           size_text(picture.height, picture.width), " pixels to ",
+                           size_text(height, width), " before it is cropped; want at most ",
                            kMaxResized, " pixels, so crop the picture first"));
   return finished(resized(picture, height, width, steps_.filter));
 }

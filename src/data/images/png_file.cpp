@@ -22,7 +22,7 @@ class PngReader {
     info_ = png_ == nullptr ? nullptr : png_create_info_struct(png_);
     if (info_ == nullptr) {
       png_destroy_read_struct(&png_, &info_, nullptr);
-      throw DataError(concat(path_, ": libpng has no memory for it"));
+      throw DataError(concat(path_, ": libpng cannot allocate memory for it"));
     }
     png_set_read_fn(png_, this, on_read);
   }
@@ -38,8 +38,8 @@ class PngReader {
     if (png_get_bit_depth(png_, info_) == 16 &&
         (png_get_color_type(png_, info_) & PNG_COLOR_MASK_COLOR) == 0)
       throw DataError(concat(path_,
-                             ": has 16 bits of one color, of which others read different shares; "
-                             "convert it to 8 bits"));
+                             ": is a 16-bit grayscale image, which programs convert to 8 bits "
+                             "differently; convert it to 8 bits"));
     return form;
   }
 
@@ -48,7 +48,7 @@ class PngReader {
     if (!sets_conversions()) refuse();
     Picture picture = Picture::of_size(size.height, size.width);
     require(png_get_rowbytes(png_, info_) == static_cast<std::size_t>(size.width * kColors),
-            "libpng: a row of a converted picture has three bytes a pixel");
+            "libpng: a converted row must have three bytes per pixel");
     std::vector<png_bytep> rows;
     for (std::int64_t y = 0; y < size.height; ++y) rows.push_back(picture.at(y, 0));
     if (!reads_rows(rows.data())) refuse();
@@ -67,7 +67,7 @@ class PngReader {
     auto* reader = static_cast<PngReader*>(png_get_io_ptr(png));
     if (reader->rest_.size() < bytes) {
       reader->is_truncated_ = true;
-      png_error(png, "the file ends before its pixels do");
+      png_error(png, "the file ends before its last pixel");
     }
     reader->rest_.copy(reinterpret_cast<char*>(to), bytes);
     reader->rest_.remove_prefix(bytes);
@@ -147,7 +147,7 @@ PictureForm png_form(std::string_view bytes, const std::string& path) {
   const PictureForm form = PngReader(bytes, path).form();
   if (!has_last_chunk(bytes))
     throw DataError(
-        concat(path, ": the PNG file is truncated: it has no chunk IEND, the last one"));
+        concat(path, ": the PNG file is truncated: it does not end with an IEND chunk"));
   return form;
 }
 

@@ -69,7 +69,7 @@ class TreeBuilder {
   SchemaTree run() {
     const SchemaElement& root = next();
     for (int i = 0; i < root.children; ++i) tree_.nodes.push_back(node({}, {"", 0}));
-    if (at_ != elements_.size()) throw DataError("its schema has elements below none");
+    if (at_ != elements_.size()) throw DataError("its schema has elements without a parent");
     return std::move(tree_);
   }
 
@@ -117,11 +117,11 @@ class TreeBuilder {
   }
 
   ParquetNode required(const SchemaElement& element, Levels levels, const Above& above) {
-    if (above.depth > kDeepest) throw DataError("its columns are nested too deep");
+    if (above.depth > kDeepest) throw DataError("its columns are nested too deeply");
     const Above here{concat(above.path, above.path.empty() ? "" : ".", element.name),
                      above.depth + 1};
     if (here.path.size() > kLongestPath)
-      throw DataError(concat("has a column whose name, with those of its groups, takes ",
+      throw DataError(concat("has a column whose name, including its groups, has ",
                              here.path.size(), " bytes; want at most ", kLongestPath));
     if (element.children < 0) return leaf(element, levels, here);
     const bool has_one =
@@ -166,7 +166,7 @@ class TreeBuilder {
       for (int i = 0; i < 2; ++i) of.children.push_back(node(inner, here));
       const ParquetNode& key = of.children.front();
       if (key.kind != ParquetNode::Kind::kLeaf || key.type != ParquetNode::Type::kText)
-        of.problem = "a map with keys that are no texts";
+        of.problem = "a map with keys that are not strings";
     });
   }
 
@@ -209,7 +209,7 @@ SchemaTree schema_tree(const std::vector<SchemaElement>& elements) {
 constexpr std::size_t kMaxSchemaElements = 10'000;
 
 int small(std::int64_t value) {
-  if (value < 0 || value > 1 << 20) throw DataError("its metadata have a number out of range");
+  if (value < 0 || value > 1 << 20) throw DataError("its metadata has a number out of range");
   return narrow<int>(value);
 }
 
@@ -258,7 +258,7 @@ SchemaElement read_element(ThriftReader& reader) {
   constexpr int kTypes = narrow<int>(ParquetType::kFixedLenByteArray) + 1;
   if (!has_name || element.repetition > 2 ||
       (!is_group && (element.type < 0 || element.type >= kTypes)))
-    throw DataError("its schema has an element that is neither a column nor a group of them");
+    throw DataError("its schema has an element that is neither a column nor a group of columns");
   return element;
 }
 
@@ -297,15 +297,15 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
   std::int64_t rows = 0;
   for (const Group& group : groups_) check_count(rows += group.rows, "rows");
   if (rows != rows_)
-    throw DataError(concat("says that it has ", rows_, " rows, and its row groups have ", rows));
+    throw DataError(concat("declares ", rows_, " rows, but its row groups have ", rows));
 }
 
 void Footer::check_count(std::int64_t count, const char* what) const {
   constexpr std::uint64_t kAlwaysAllowed = 1'000'000, kMaxPerByte = 64;
   const std::uint64_t most = kAlwaysAllowed + kMaxPerByte * pages_end_;
   if (count < 0 || static_cast<std::uint64_t>(count) > most)
-    throw DataError(concat("is damaged: it says that its ", pages_end_, " bytes hold ", count, " ",
-                           what, "; want at most ", most, ", so ", kMaxPerByte, " for each byte"));
+    throw DataError(concat("is damaged: it declares ", count, " ", what, " in ", pages_end_,
+                           " bytes; want at most ", most, ", ", kMaxPerByte, " per byte"));
 }
 
 void Footer::add_group(std::string_view bytes) {
@@ -315,8 +315,8 @@ void Footer::add_group(std::string_view bytes) {
     if (id == 1 && type == ThriftReader::kList) {
       reader.read_list([&](int of_list) {
         if (of_list != ThriftReader::kStruct || group.chunks.size() == all_columns_)
-          throw DataError(concat("has a row group with other columns than its schema, which has ",
-                                 all_columns_));
+          throw DataError(concat("has a row group whose columns differ from the ", all_columns_,
+                                 " columns of its schema"));
         group.chunks.push_back(narrow<std::uint32_t>(reader.position()));
         reader.skip(of_list);
       });
@@ -328,7 +328,7 @@ void Footer::add_group(std::string_view bytes) {
   });
   if (group.rows < 0 || group.chunks.size() != all_columns_)
     throw DataError(concat("has a row group with ", group.rows, " rows and ", group.chunks.size(),
-                           " columns, and the schema ", all_columns_));
+                           " columns, but the schema has ", all_columns_));
   check_count(group.rows, "rows");
   groups_.push_back(std::move(group));
 }
@@ -352,7 +352,7 @@ ColumnChunk Footer::chunk(std::size_t group, const ParquetColumn& column) const 
   };
   const auto read_chunk = [&](int id, int type) {
     if (id == 1 && type == ThriftReader::kBinary && !reader.read_text().empty())
-      throw DataError("has columns in other files, which are not read");
+      throw DataError("has columns in other files, which is not supported");
     if (id == 1) return type == ThriftReader::kBinary;
     if (id == 8) throw DataError(concat("has the encrypted column ", column.name));
     if (id != 3 || type != ThriftReader::kStruct) return false;
@@ -368,8 +368,8 @@ ColumnChunk Footer::chunk(std::size_t group, const ParquetColumn& column) const 
   if (begin < 4 || bytes < 0 || begin > end || bytes > end - begin ||
       (column.max_repetition == 0 && chunk.values != of_group.rows) ||
       type_in_file != narrow<int>(column.type))
-    throw DataError(
-        concat("is damaged: the pages of column ", column.name, " are not where its metadata say"));
+    throw DataError(concat("is damaged: the pages of column ", column.name,
+                           " are not where its metadata says"));
   chunk.begin = static_cast<std::uint64_t>(begin);
   chunk.end = static_cast<std::uint64_t>(begin + bytes);
   return chunk;

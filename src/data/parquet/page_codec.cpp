@@ -20,15 +20,14 @@ constexpr std::size_t kMinRoom = 4 << 10;
 constexpr std::size_t kAlwaysAllowed = 16 << 20, kMaxTimes = 1'032;
 
 [[noreturn]] void refuse_page(const char* codec) {
-  throw DataError(
-      concat("a page is damaged: it is no ", codec, " data of the size that it should be"));
+  throw DataError(concat("a page is damaged: it is not ", codec, " data of the declared size"));
 }
 
 /// Decompresses one or several consecutive members.
 void decompress_gzip(std::string_view in, std::size_t size, std::string& out) {
   z_stream stream{};
   constexpr int kGzipOrZlib = 15 + 32;
-  if (inflateInit2(&stream, kGzipOrZlib) != Z_OK) throw DataError("zlib does not start");
+  if (inflateInit2(&stream, kGzipOrZlib) != Z_OK) throw DataError("cannot initialize zlib");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
   stream.avail_in = narrow<uInt>(in.size(), "a page's size");
@@ -87,9 +86,9 @@ void check_codec(int codec) {
 void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out) {
   check_codec(codec);
   if (codec != kNone && size > kAlwaysAllowed + kMaxTimes * in.size())
-    throw DataError(concat("a page is damaged: it says that its ", in.size(), " bytes hold ", size,
-                           "; want at most ", kAlwaysAllowed, " and ", kMaxTimes,
-                           " for each of them"));
+    throw DataError(concat("a page is damaged: it declares ", size, " bytes in ", in.size(),
+                           " compressed bytes; want at most ", kAlwaysAllowed, " plus ", kMaxTimes,
+                           " per compressed byte"));
   if (codec == kSnappy) {
     decompress_snappy(in, size, out);
   } else if (size == 0) {

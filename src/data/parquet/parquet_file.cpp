@@ -92,7 +92,8 @@ bool LeafReader::take(ParquetValue& value) {
 
 void LeafReader::load() {
   if (has_place_) return;
-  if (left_ == 0) throw DataError(concat("column ", column_.name, " ends before others"));
+  if (left_ == 0)
+    throw DataError(concat("column ", column_.name, " has fewer values than the others"));
   while (left_in_page_ == 0) read_page();
   const auto level = [&](RunReader& levels, int most) {
     const std::uint32_t read = most == 0 ? 0 : levels.next();
@@ -112,19 +113,20 @@ void LeafReader::read_page() {
   const auto bytes = static_cast<std::uint64_t>(page.compressed);
   if (page.compressed < 0 || page.bytes < 0 || bytes > chunk_.end - chunk_.begin)
     throw DataError(concat("column ", column_.name, " has a page of ", page.compressed,
-                           " bytes, more than there are"));
+                           " bytes, more than its column has left"));
   if (page.type != kData && page.type != kDictionary && page.type != kData2) {
     chunk_.begin += bytes;
     return;
   }
   if (page.values < 0 || (page.type != kDictionary && page.values > left_))
-    throw DataError(concat("column ", column_.name, " has a page of ", page.values, " values, and ",
-                           left_, " are left"));
+    throw DataError(concat("column ", column_.name, " has a page of ", page.values,
+                           " values, but only ", left_, " are left"));
   compressed_.resize(bytes);
   file_.read_at(compressed_.data(), bytes, chunk_.begin);
   chunk_.begin += bytes;
   if (page.checksum && *page.checksum != page_checksum(compressed_))
-    throw DataError(concat("column ", column_.name, " is damaged: a page has another checksum"));
+    throw DataError(
+        concat("column ", column_.name, " is damaged: the checksum of a page does not match"));
   if (page.type == kDictionary) {
     take_dictionary(page);
   } else {
@@ -211,7 +213,8 @@ void LeafReader::read_body(const Page& page) {
     const bool has_runs = (column_.max_repetition == 0 || page.repetition_encoding == 3) &&
                           (column_.max_definition == 0 || page.definition_encoding == 3);
     if (!has_runs)
-      throw DataError(concat("column ", column_.name, " has levels that are not in runs (RLE)"));
+      throw DataError(
+          concat("column ", column_.name, " has levels that are not run-length encoded (RLE)"));
     decompress_page(chunk_.codec, compressed_, size, page_);
     std::string_view rest = page_;
     repetitions_ = level_reader(rest, column_.max_repetition);
@@ -222,7 +225,8 @@ void LeafReader::read_body(const Page& page) {
   std::string_view rest = compressed_;
   if (page.repetition_bytes < 0 || page.definition_bytes < 0 ||
       page.repetition_bytes + page.definition_bytes > page.bytes)
-    throw DataError(concat("column ", column_.name, " has a page with levels larger than itself"));
+    throw DataError(
+        concat("column ", column_.name, " has a page with levels larger than the page"));
   const auto repetitions = static_cast<std::uint64_t>(page.repetition_bytes);
   const auto definitions = static_cast<std::uint64_t>(page.definition_bytes);
   const std::string levels(take_bytes(rest, repetitions + definitions));
@@ -260,8 +264,8 @@ std::string read_footer(const InputFile& file) {
   std::uint32_t length = 0;
   std::memcpy(&length, tail, sizeof length);
   if (length > file.bytes() - kParquetMark.size() - kTail)
-    throw DataError(
-        concat("is damaged: its footer has ", length, " bytes, and the file ", file.bytes()));
+    throw DataError(concat("is damaged: its footer has ", length, " bytes, but the file has only ",
+                           file.bytes()));
   std::string footer(length, '\0');
   file.read_at(footer.data(), length, file.bytes() - kTail - length);
   return footer;

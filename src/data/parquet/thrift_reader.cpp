@@ -21,7 +21,7 @@ std::uint64_t ThriftReader::read_varint() {
     value |= std::uint64_t{byte & 127u} << shift;
     if (byte < 128) return value;
   }
-  throw DataError("its metadata have an integer of more than 64 bits");
+  throw DataError("its metadata has an integer of more than 64 bits");
 }
 
 std::int64_t ThriftReader::read_integer() {
@@ -39,7 +39,7 @@ ThriftReader::ListHeader ThriftReader::list_header() {
 
 void ThriftReader::skip(int type, int depth) {
   constexpr int kDeepest = 64;
-  if (depth > kDeepest) throw DataError("its metadata are nested too deep");
+  if (depth > kDeepest) throw DataError("its metadata is nested too deeply");
   const auto skip_element = [&](int of_list) {  // Boolean elements of lists take a byte
     of_list == kTrue || of_list == kFalse ? take(1)
                                           : (skip(of_list, depth + 1), std::string_view());
@@ -71,7 +71,7 @@ void ThriftReader::skip(int type, int depth) {
         return true;
       });
       return;
-    default: throw DataError(concat("its metadata have a field of the unknown type ", type));
+    default: throw DataError(concat("its metadata has a field of the unknown type ", type));
   }
 }
 

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 /// Thrown if the bytes are incomplete.
 class ThriftEnds : public DataError {
  public:
-  ThriftEnds() : DataError("its metadata end early") {}
+  ThriftEnds() : DataError("its metadata ends early") {}
 };
 
 /// Reads structs in thrift's compact protocol. Texts are views. Throws ThriftEnds or DataError.
@@ -42,7 +42,7 @@ class ThriftReader {
       const int type = byte & 15;
       if (type == 0) return;
       const std::int64_t next = byte >> 4 != 0 ? id + (byte >> 4) : read_integer();
-      id = narrow<std::int16_t>(next, "the number of a field of its metadata");
+      id = narrow<std::int16_t>(next, "a field number in its metadata");
       if (!f(id, type)) skip(type);
     }
   }

@@ -36,7 +36,8 @@ std::size_t width_of(ParquetType type) {
 ParquetValue as_integer(std::int64_t value, const ParquetColumn& column) {
   if (!column.is_unsigned) return value;
   if (column.type == ParquetType::kInt32) return value & 0xFFFFFFFF;
-  if (value < 0) throw DataError(concat("column ", column.name, " has an integer beyond 63 bits"));
+  if (value < 0)
+    throw DataError(concat("column ", column.name, " has an integer of more than 63 bits"));
   return value;
 }
 
@@ -140,7 +141,7 @@ class DeltaLengthTexts final : public ValueReader {
       : lengths_(bytes, size), rest_(lengths_.remaining_bytes()) {}
   std::string_view next_text() {
     const std::int64_t length = lengths_.next();
-    if (length < 0) throw DataError("a page is damaged: it has a text of less than no bytes");
+    if (length < 0) throw DataError("a page is damaged: it has a string of negative length");
     return take_bytes(rest_, static_cast<std::uint64_t>(length));
   }
   ParquetValue next() override { return next_text(); }
@@ -158,7 +159,8 @@ class DeltaTexts final : public ValueReader {
   ParquetValue next() override {
     const std::int64_t length = begins_.next();
     if (length < 0 || length > std::ssize(text_))
-      throw DataError("a page is damaged: a text begins with more than the one before it has");
+      throw DataError(
+          "a page is damaged: a string shares more bytes with the previous one than that has");
     text_.resize(static_cast<std::size_t>(length));
     text_ += rests_.next_text();
     return std::string_view(text_);
@@ -275,8 +277,8 @@ DeltaReader::DeltaReader(std::string_view bytes, std::uint64_t most) : rest_(byt
   const bool is_good = parts_ > 0 && block <= kLargestBlock && parts_ <= block &&
                        block % parts_ == 0 && (block / parts_) % 8 == 0 && total_ <= most;
   if (!is_good)
-    throw DataError(concat("a page is damaged: it has ", total_, " differences in blocks of ",
-                           block, " with ", parts_, " parts"));
+    throw DataError(concat("a page is damaged: its delta encoding has ", total_,
+                           " values in blocks of ", block, " with ", parts_, " miniblocks"));
   part_size_ = block / parts_;
   part_ = parts_;
   in_part_ = part_size_;
@@ -328,7 +330,7 @@ ValueDictionary::ValueDictionary(std::string bytes, std::uint64_t size, const Pa
 ParquetValue ValueDictionary::at(std::uint32_t index) const {
   if (index >= size_)
     throw DataError(
-        concat("column ", column_.name, " has value ", index, " of a dictionary of ", size_));
+        concat("column ", column_.name, " uses value ", index, " of a dictionary of ", size_));
   if (column_.type != ParquetType::kByteArray)
     return number_at(bytes_.data() + std::size_t{index} * width_of(column_.type), column_);
   std::string_view rest = std::string_view(bytes_).substr(begins_[index]);
@@ -345,7 +347,7 @@ std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t s
   if (encoding == kPlain || bytes.empty()) return plain_values(bytes, column);
   if (encoding == kPlainDictionary || encoding == kRunDictionary) {
     if (dictionary == nullptr)
-      throw DataError(concat("column ", column.name, " lacks its dictionary"));
+      throw DataError(concat("column ", column.name, " has no dictionary"));
     return std::make_unique<DictionaryValues>(bytes, *dictionary);
   }
   if (encoding == kRuns && column.type == ParquetType::kBoolean)
@@ -356,7 +358,7 @@ std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t s
   if (encoding == kSplit && (is_integer || is_real))
     return std::make_unique<SplitNumbers>(bytes, column);
   throw DataError(concat("column ", column.name, " has the encoding ", encoding,
-                         ", which is not read for its type"));
+                         ", which is not supported for its type"));
 }
 
 }  // namespace hybrid_trainer

@@ -249,9 +249,9 @@ class SeriesReader {
   SeriesTable take(const std::filesystem::path& path) {
     if (2 * left_out_ >= seen_ && left_out_ > 0) throw DataError(first_);
     if (left_out_ > 0)
-      table_.notes.push_back(concat(
-          left_out_, " of ", seen_, left_out_ == 1 ? " rows is" : " rows are",
-          " left out, and no window goes across ", left_out_ == 1 ? "it; " : "them; ", first_));
+      table_.notes.push_back(
+          concat(left_out_, " of ", seen_, left_out_ == 1 ? " rows is" : " rows are",
+                 " left out, and no window spans ", left_out_ == 1 ? "it; " : "them; ", first_));
     for (std::size_t row = 0; row < rows_.size(); ++row) order_.push_back(row);
     group_series();
     find_borders();
@@ -356,33 +356,35 @@ class SeriesReader {
     if (steps.empty()) return;
     if (steps.often_unchanged())
       return leave("several rows have the same time",
-                   columns_.series.empty() ? "if they are of several series, such as sensors, name "
-                                             "the column that tells which: series=COLUMN"
+                   columns_.series.empty() ? "if they belong to several series, such as sensors, "
+                                             "give the column that identifies them: series=COLUMN"
                                            : "want one row for each time of a series");
     if (is_requested && !steps.mostly_increasing() && !steps.mostly_decreasing())
       return leave("its times neither rise nor fall from row to row",
-                   "sort the rows by time, or name the column of several series: series=COLUMN");
+                   "sort the rows by time, or give the column that identifies several series: "
+                   "series=COLUMN");
     if (!is_requested && !steps.are_regular())
-      return leave("its steps differ", "time=COLUMN uses one all the same");
+      return leave("its steps differ", "time=COLUMN uses a column despite this");
     if (const double cycle = steps.cycle(); !is_requested && cycle > 0)
-      return leave(concat("it begins again every ", brief(cycle)),
-                   "time=COLUMN names a column that increases");
+      return leave(concat("it restarts every ", brief(cycle)),
+                   "give a column that increases: time=COLUMN");
     std::string told = concat("column ", time_);
     const bool is_decreasing = steps.mostly_decreasing();
     if (is_decreasing) {
       reverse_rows();
       steps = TimeSteps(times_, order_, table_);
-      told += " has the newest row first, so rows are read from the last one on; it";
+      told += " has the newest row first, so rows are read in reverse order; it";
     }
     const std::vector<std::int64_t> found = steps.gaps();
     if (is_requested && !is_decreasing && found.empty()) return;
     told += concat(" steps by ", brief(steps.usual()));
     if (!found.empty())
-      told += concat(" and further, or back, before ", found.size(),
-                     found.size() == 1 ? " row" : " rows", ", the first one row ",
+      told += concat(", with a larger or backward step before ", found.size(),
+                     found.size() == 1 ? " row" : " rows", ", first before row ",
                      rows_[order_[static_cast<std::size_t>(found.front())]].number,
-                     "; no window goes across such a gap");
-    if (!is_requested) told += "; it is the time by its name, and time= in the columns uses none";
+                     "; no window spans such a gap");
+    if (!is_requested)
+      told += "; it is used as the time because of its name (time= in the columns uses no time)";
     table_.notes.push_back(std::move(told));
     if (found.empty()) return;
     table_.time = time_;
@@ -407,7 +409,7 @@ class SeriesReader {
       there += concat(there.empty() ? "" : ", ", std::string_view(name));
     throw DataError(found != nullptr
                         ? concat("column ", column, " is empty")
-                        : concat("there is no column ", column, "; there are ", there));
+                        : concat("there is no column ", column, "; want one of ", there));
   }
 
   SeriesColumns columns_;
@@ -427,10 +429,10 @@ class SeriesReader {
 
 SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
   const auto refuse = [&](const std::string& problem) {
-    throw ConfigError({concat(key, ": got \"", text, "\", ", problem,
-                              "; want COLUMN,COLUMN,…,target=COLUMN, where rows are of several "
-                              "series also series=COLUMN, and where rows may be missing also "
-                              "time=COLUMN, such as speed,height,target=fuel")});
+    throw ConfigError({concat(
+        key, ": got \"", text, "\", ", problem,
+        "; want COLUMN,COLUMN,…,target=COLUMN, such as speed,height,target=fuel; add series=COLUMN "
+        "if the rows belong to several series, and time=COLUMN if rows may be missing")});
   };
   const auto set = [&](std::string& member, const char* name, const std::string& column) {
     if (!member.empty()) refuse(concat("which names ", name, " twice"));
@@ -460,7 +462,7 @@ SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
     refuse(concat(
         "in which the target ", target,
         " is also an input, so the network would read the number that it has to predict; leave it "
-        "out of the inputs, or add a column with the value of the row before and name that"));
+        "out of the inputs, or use a column with the previous row's value as the input"));
 }
 
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns) {
@@ -469,7 +471,7 @@ SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& 
   const std::string others = unread_files_note(path, {RowSplit::kTrain});
   if (!others.empty()) warn(path.string(), others);
   SeriesTable table = reader.take(path);
-  if (table.values.empty()) throw DataError(concat(path.string(), ": has no row"));
+  if (table.values.empty()) throw DataError(concat(path.string(), ": has no rows"));
   return table;
 }
 

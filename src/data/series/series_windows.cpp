@@ -21,8 +21,8 @@ SeriesScale scale_of(const SeriesTable& table, const std::vector<bool>& uses) {
     const double deviation = count > 0 ? std::sqrt(squares / count) : 0;
     if (!std::isfinite(deviation))
       throw DataError(concat("column ", table.columns[static_cast<std::size_t>(column)],
-                             ": its numbers are so large that their variance is no finite number; "
-                             "divide them by a power of ten"));
+                             ": its numbers are so large that their variance is not finite; divide "
+                             "them by a power of ten"));
     scale.columns.push_back({mean, deviation > 0 ? deviation : 1});
   }
   return scale;
@@ -40,8 +40,8 @@ SeriesScale scale_from(const std::string& text, std::int64_t columns, const std:
   SeriesScale scale;
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(
-        {concat(key, ": got \"", text, "\", ", why, "; want MEAN/DEVIATION of each column, ",
-                columns, " with commas between; leave it out to take those of the data")});
+        {concat(key, ": got \"", text, "\", ", why, "; want MEAN/DEVIATION for each of ", columns,
+                " columns, separated by commas; leave it out to compute them from the data")});
   };
   for (std::size_t begin = 0; begin < text.size();) {
     const std::string part = text.substr(begin, text.find(',', begin) - begin);
@@ -50,10 +50,12 @@ SeriesScale scale_from(const std::string& text, std::int64_t columns, const std:
     const double mean = plain_number(part.substr(0, slash)).value_or(kNone);
     const double deviation =
         slash == part.npos ? kNone : plain_number(part.substr(slash + 1)).value_or(kNone);
-    if (std::isnan(mean) || !(deviation > 0)) refuse(concat("of which \"", part, "\" is none"));
+    if (std::isnan(mean) || !(deviation > 0))
+      refuse(concat("in which \"", part, "\" is not MEAN/DEVIATION"));
     scale.columns.push_back({mean, deviation});
   }
-  if (std::ssize(scale.columns) != columns) refuse(concat("which has ", scale.columns.size()));
+  if (std::ssize(scale.columns) != columns)
+    refuse(concat("which has ", scale.columns.size(), " columns"));
   return scale;
 }
 
@@ -81,12 +83,12 @@ SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double h
     throw DataError(concat(
         "no window of ", length, " rows for ", what, ": the longest part of a series without a ",
         "gap has ", longest, " rows",
-        held_out < 1 ? concat(", and of each series the last ", brief(100 * held_out),
-                              " % are for validation (data.validation_fraction)")
+        held_out < 1 ? concat(", and the last ", brief(100 * held_out),
+                              " % of each series are for validation (data.validation_fraction)")
                      : "",
         table.time.empty() ? ""
-                           : concat("; column ", table.time, " tells of gaps (time=OTHER names ",
-                                    "another one, time= none)"),
+                           : concat("; gaps are found in column ", table.time,
+                                    " (time=OTHER uses another column, time= none)"),
         "; want longer series, or a shorter window by data.sequence_length"));
   };
   if (windows.training.empty() && held_out < 1) refuse("training");

@@ -159,7 +159,7 @@ std::vector<std::string> problems_of(const TridentShape& shape) {
   if (shape.plumes.size % shape.plumes.grid != 0 || shape.plumes.size < 4 * shape.plumes.grid)
     problems.push_back(concat("trident's images: got ", shape.plumes.size, " pixels for ",
                               shape.plumes.grid,
-                              " cells a side, want a multiple, 4 times or more"));
+                              " cells per side, want a multiple of the cells, at least 4 times"));
   return problems;
 }
 

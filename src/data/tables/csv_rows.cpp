@@ -70,7 +70,7 @@ CsvRows::CsvRows(std::string_view content, std::string path, const std::vector<s
     if (cell.text.size() > kLongestName)  // repeated in each row
       throw DataError(concat(path_, ": column ", names_.size() + 1, " has a name of ",
                              cell.text.size(), " bytes; want at most ", kLongestName,
-                             ", and the names in the first line"));
+                             ", and column names in the first line"));
     const bool is_duplicate = !cell.text.empty() && !seen.insert(cell.text).second;
     if (is_duplicate) throw DataError(concat(path_, ": two columns have the name ", cell.text));
     names_.push_back(std::move(cell.text));
@@ -102,8 +102,9 @@ void CsvRows::read_cell(Cell& cell) {
     const std::size_t quote = rest_.find('"');
     if (quote == rest_.npos)
       throw DataError(concat(path_, ": a quote in ", names_.empty() ? "its first line" : "row ",
-                             names_.empty() ? "" : std::to_string(row_), " does not end; begin: \"",
-                             cell.text.substr(0, 40), rest_.substr(0, 40)));
+                             names_.empty() ? "" : std::to_string(row_),
+                             " has no end; it begins: \"", cell.text.substr(0, 40),
+                             rest_.substr(0, 40)));
     cell.text += rest_.substr(0, quote);
     rest_.remove_prefix(quote + 1);
     if (!rest_.starts_with('"')) break;

@@ -105,13 +105,12 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
   for (std::size_t begin = 1;;) {
     const std::size_t end = end_of_element(array, begin, ']');
     if (end == array.npos)
-      throw DataError(concat(path, ": is a JSON array that does not end; copy the file again"));
+      throw DataError(concat(path, ": is a JSON array without an end; copy the file again"));
     const std::string_view element = trimmed(array.substr(begin, end - begin));
     const bool is_last = array[end] == ']';
     if (element.empty() && !(is_last && rows.empty()))
-      throw DataError(concat(path,
-                             ": is a JSON array with nothing between two commas, or after the ",
-                             "last one, after element ", rows.size(), "; write it again"));
+      throw DataError(concat(path, ": is a JSON array with an empty element after element ",
+                             rows.size(), "; remove the extra comma"));
     if (!element.empty()) rows.push_back({std::ssize(rows) + 1, element});
     if (!is_last) {
       begin = end + 1;
@@ -119,11 +118,11 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
     }
     const std::string_view behind = trimmed(array.substr(end + 1));
     if (behind.starts_with('[') && is_message(first_object_of(array)))
-      throw DataError(concat(path, ": its lines are lists of messages without a name; want ",
-                             R"({"messages": […]} a line)"));
+      throw DataError(concat(path, ": its lines are lists of messages without a key; want ",
+                             R"({"messages": […]} on each line)"));
     if (end + 1 != array.size())
-      throw DataError(concat(path, ": something follows the JSON array that it begins with; want ",
-                             "one array, or one JSON object a line"));
+      throw DataError(concat(
+          path, ": has data after its JSON array; want one array, or one JSON object per line"));
     return rows;
   }
 }
@@ -184,10 +183,10 @@ JsonRows wrapped_rows(std::string_view object, const std::string& path, const Na
   const std::vector<Member> members = members_of(object);
   if (const std::string orientation = orientation_of(members); !orientation.empty())
     throw DataError(concat(
-        path, ": is one JSON object that holds a table by ",
+        path, ": is one JSON object with a table by ",
         orientation == "index" ? "the numbers of its rows" : "columns",
         R"(, as pandas' to_json writes it; want records: df.to_json(PATH, orient="records", )",
-        "lines=True), or of this file: python3 -c \"import pandas; pandas.read_json('", path,
+        "lines=True), or convert this file: python3 -c \"import pandas; pandas.read_json('", path,
         "', orient='", orientation, "').to_json('", path,
         ".jsonl', orient='records', lines=True)\""));
   std::vector<Member> lists, others;
@@ -222,7 +221,7 @@ void check_elements(const JsonRows& found, const std::string& path, const Names&
   if (found.rows.empty()) return;
   const std::string_view first = found.rows.front().text;
   if (first.starts_with('['))
-    throw DataError(concat(path, ": is a JSON array of lists, whose members have no names; want ",
+    throw DataError(concat(path, ": is a JSON array of lists, whose elements have no keys; want ",
                            R"(objects, such as [{"prompt": …, "completion": …}, …])"));
   if (!first.starts_with('{') || names_one_of(members_of(first), wanted)) return;
   if (is_message(members_of(first)))

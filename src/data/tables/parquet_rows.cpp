@@ -25,10 +25,10 @@ class TableBudget {
 
   void charge(std::size_t bytes) {
     if (bytes > left_)
-      throw DataError(
-          concat("the ", file_bytes_, " bytes of the file make rows of more than ",
-                 kAlwaysAllowed >> 20, " MiB and ", kMaxTimes,
-                 " times as many bytes; leave out columns that say the same in all rows"));
+      throw DataError(concat("the rows of the file, which has ", file_bytes_,
+                             " bytes, take more than ", kAlwaysAllowed >> 20, " MiB plus ",
+                             kMaxTimes,
+                             " times its size; leave out columns with the same value in all rows"));
     left_ -= bytes;
   }
 
@@ -55,7 +55,8 @@ class ColumnRows {
     json::value value = read(node_);
     for (const auto& leaf : leaves_)
       if (!leaf->at_end() && leaf->repetition() != 0)
-        throw DataError(concat("column ", node_.name, " is damaged: its parts do not agree"));
+        throw DataError(
+            concat("column ", node_.name, " is damaged: its parts have different lengths"));
     return value;
   }
 
@@ -97,8 +98,8 @@ class ColumnRows {
       if (!allows_bytes_ && valid_utf8_bytes(*text, 0) != text->size())
         throw DataError(concat("column ", node_.name,
                                node.name == node_.name ? "" : "." + node.name,
-                               " is not UTF-8; where it holds bytes, such as sound, write them to "
-                               "files and their paths into a column of text"));
+                               " is not UTF-8; if it contains binary data such as audio, write "
+                               "that to files, and their paths to a text column"));
       return json::string(json::string_view(text->data(), text->size()));
     }
     if (const bool* truth = std::get_if<bool>(&value)) return *truth;
@@ -149,7 +150,7 @@ std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
     if (!is_wanted) continue;
     if (!node.problem.empty())
       throw DataError(concat("column ", node.name, " is ", node.problem,
-                             ", which is not read; write it as text or as 64-bit numbers"));
+                             ", which is not supported; write it as text or as 64-bit numbers"));
     nodes.push_back(&node);
   }
   if (nodes.empty()) throw DataError(no_wanted_column(file.columns(), wanted, renaming));
@@ -171,9 +172,9 @@ std::string no_wanted_column(const std::vector<std::string>& columns,
       wanted.begin(),
       wanted.begin() + static_cast<std::ptrdiff_t>(std::min(kNamed, wanted.size())));
   if (wanted.size() > kNamed) first.emplace_back("…");
-  return concat("has the columns ", join(columns).substr(0, 300), ", and none of ", join(first),
-                "; --columns ", renaming.empty() ? renamed_columns(wanted) : renaming,
-                " names them");
+  return concat("has the columns ", join(columns).substr(0, 300), ", but none of ", join(first),
+                "; name them with --columns ",
+                renaming.empty() ? renamed_columns(wanted) : renaming);
 }
 
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,

@@ -47,7 +47,7 @@ std::vector<std::string> other_names_in(const fs::path& folder) {
                                   std::ranges::find(kAside, ending_of(name)) != kAside.end();
     if (name.starts_with('.') || describes_a_data_set(name) || is_metadata_file) continue;
     if (entry.is_directory() || (entry.is_regular_file() && has_name_of_rows(name))) continue;
-    names.push_back(concat(name, entry.exists() ? "" : " (leads nowhere)"));
+    names.push_back(concat(name, entry.exists() ? "" : " (a broken link)"));
   }
   std::ranges::sort(names);
   return names;
@@ -92,7 +92,7 @@ std::string folders_with_rows(const fs::path& folder) {
       found.push_back(entry.path().string());
   }
   std::ranges::sort(found);
-  return found.empty() ? "" : "; these folders in it have some: " + join(found);
+  return found.empty() ? "" : "; these subfolders have some: " + join(found);
 }
 
 /// Returns whether a text is binary data, such as sound or a picture, and therefore not a path.
@@ -154,11 +154,11 @@ std::string unread_files_note(const fs::path& path, std::initializer_list<RowSpl
       fs::is_directory(path) ? other_names_in(path) : std::vector<std::string>();
   std::string told;
   if (!names.empty())
-    told = concat("does not read ", shown(std::move(names)),
+    told = concat("skipped ", shown(std::move(names)),
                   ", because their names belong to another split; give the files that you want, or "
                   "rename them");
   if (!others.empty())
-    told += concat(told.empty() ? "" : "; ", "does not read ", shown(others),
+    told += concat(told.empty() ? "" : "; ", "skipped ", shown(others),
                    "; only .jsonl, .json, .csv and .parquet files have rows");
   return told;
 }
@@ -173,8 +173,8 @@ std::string mixed_splits_warning(const std::vector<fs::path>& files) {
       others.push_back(file.filename().string());
   if (others.empty()) return "";
   return concat("reads ", shown(std::move(others)),
-                ", whose names say another split, with the training files; give the files that you "
-                "mean");
+                " with the training files, although their names belong to another split; give the "
+                "files that you want");
 }
 
 const json::value* value_in_row(const json::object& row, std::string_view name) {
@@ -213,7 +213,7 @@ FilePart FilesInRows::file(const json::object& row, std::string_view name,
     return held_->add(bytes->get_string(), called);
   }
   if (!value->is_string() || value->get_string().empty())
-    throw DataError(concat("\"", name, "\" is no path of ", words.file, "; ", words.wanted));
+    throw DataError(concat("\"", name, "\" is not the path of ", words.file, "; ", words.wanted));
   return folder / std::string(value->get_string());
 }
 

@@ -43,7 +43,7 @@ inline constexpr const char* kFolderOfRows = ".folder";
 
 /// Words for messages about the files that rows name.
 struct RowFileWords {
-  std::string_view holds;  // "holds the sound as text; write it to WAV files and give their paths"
+  std::string_view holds;  // "contains the sound as text; …"
   std::string_view file;   // "a WAV file"
   std::string_view wanted;
 };

@@ -49,7 +49,7 @@ class RowFilesReader {
     const std::string path = source_.path.string();
     if (used_ == 0 && read_.refused.empty())
       throw DataError(
-          concat(source_.called.empty() ? path : source_.called, ": holds no ", schema_.rows));
+          concat(source_.called.empty() ? path : source_.called, ": contains no ", schema_.rows));
     if (schema_.is_closed && !unread_.empty())
       warn(source_.called.empty() ? read_.files.front().path.string() : source_.called,
            concat("these keys of ", schema_.rows,

@@ -26,7 +26,7 @@ ColumnNames::ColumnNames(const std::string& text, const std::string& key) {
     begin += part.size() + 1;
     const std::size_t equals = part.find('=');
     if (equals == std::string::npos || equals == 0)
-      refuse(concat("of which \"", part, "\" has no NAME="));
+      refuse(concat("in which \"", part, "\" has no NAME="));
     const std::string name = part.substr(0, equals);
     if (std::ranges::find(names_, name, &Name::name) != names_.end())
       refuse(concat("which names ", name, " twice"));
@@ -73,8 +73,8 @@ bool is_parquet(const InputFile& file) {
 
 std::string content_of(const InputFile& file) {
   if (file.bytes() > kLargestText)
-    throw DataError(concat(file.path().native(), ": has ", file.bytes(), " bytes; at most ",
-                           kLargestText, " are read"));
+    throw DataError(concat(file.path().native(), ": has ", file.bytes(), " bytes; want at most ",
+                           kLargestText));
   std::string bytes(file.bytes(), '\0');
   file.read_at(bytes.data(), bytes.size(), 0);
   return text_of_bytes(std::move(bytes), file.path());
@@ -165,7 +165,7 @@ class TableRows {
       try {
         value = parse_noted_json(text, "the line", kLongestLine, wide);
         if (is_list_of_messages(value))
-          throw DataError("it is a list of messages without a name; want {\"messages\": […]}");
+          throw DataError("it is a list of messages without a key; want {\"messages\": […]}");
         if (!value.is_object()) throw DataError("it is not a JSON object");
       } catch (const DataError& error) {
         const bool is_utf8 = valid_utf8_bytes(text, 0) == text.size();
@@ -183,7 +183,8 @@ class TableRows {
   TableForm read_csv(std::string_view content) {
     const std::string_view head = content.substr(0, content.find('\n'));
     if (valid_utf8_bytes(head, 0) != head.size())
-      throw DataError(concat(called_, ": its first line has no names: ", not_utf8()));
+      throw DataError(
+          concat(called_, ": cannot read the column names in its first line: ", not_utf8()));
     CsvRows rows(content, called_, wanted_columns());
     const std::vector<std::string>& names = rows.names();
     seen_.insert(names.begin(), names.end());
@@ -196,7 +197,7 @@ class TableRows {
         cells.front().text.erase(0, kByteOrderMark.size());
       const auto refuse = [&](const std::string& reason) { visitor_.refused(number, reason); };
       if (cells.size() != names.size()) {
-        refuse(concat("it has ", cells.size(), " cells, and the first line ", names.size()));
+        refuse(concat("it has ", cells.size(), " cells, but the first line has ", names.size()));
         continue;
       }
       json::object row;
@@ -243,7 +244,7 @@ class TableRows {
     if (std::ranges::find_first_of(names, wanted) != names.end()) return;
     if (!reading_.renames)
       throw MissingColumn(concat(called_, ": has the columns ", join(names).substr(0, 300),
-                                 ", and none of ", join(wanted)));
+                                 ", but none of ", join(wanted)));
     throw DataError(concat(called_, ": ", no_wanted_column(names, wanted, reading_.renaming)));
   }
 

@@ -100,7 +100,8 @@ bool is_byte_token(const std::string& token) {
   return token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
 }
 
-/// Reads texts of ids not in the vocabulary, and which tokens are special, added, bytes, unknown.
+/// Reads the text of ids that the vocabulary does not use, and which tokens are special, added,
+/// bytes or unknown.
 void read_added(const Tokenizer& tokenizer, const JsonPlace& root, const std::string& unknown,
                 BpeDescription& found) {
   const std::map<std::string, bool> added = added_tokens(tokenizer.files(), root);
@@ -149,7 +150,7 @@ std::string describe_file(const JsonPlace& place, const Tokenizer& tokenizer,
 
 BpeDescription describe_bpe(const Tokenizer& tokenizer) {
   if (tokenizer.kind() != TokenizerKind::kBpe)
-    throw DataError(concat("the tokenizer's kind is ", name_of(tokenizer.kind()), ", want bpe"));
+    throw DataError(concat("the tokenizer has the type ", name_of(tokenizer.kind()), ", want bpe"));
   BpeDescription found;
   const auto size = static_cast<std::size_t>(tokenizer.vocabulary_size());
   found.tokens.resize(size);

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int32_t kNoId = BpeVocabulary::kNoId;
 constexpr const char* kLeavesOut =
-    "leaves out characters of the text that have no token, as Hugging Face's tokenizers does: it "
-    "has no unk_token";
+    "leaves out characters that have no token, as Hugging Face's tokenizers does, because it has "
+    "no unk_token";
 
 /// Returns the character at `place`, or its byte if it is not UTF-8.
 std::string_view character_at(std::string_view text, std::size_t place) {
@@ -39,7 +39,7 @@ std::string_view final_character(std::string_view text) {
     std::snprintf(hex, sizeof(hex), " %02X", static_cast<unsigned char>(byte));
     bytes += hex;
   }
-  throw DataError(concat("the character of the bytes", bytes,
+  throw DataError(concat("the character with the bytes", bytes,
                          " has no token, and model.unk_token of tokenizer.json, \"", unknown,
                          "\", is not in model.vocab"));
 }

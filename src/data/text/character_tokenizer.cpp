@@ -94,8 +94,8 @@ std::vector<T> increasing_numbers(const JsonPlace& place, std::int64_t limit) {
     const boost::json::value& value = item.value();
     const std::int64_t* const number = value.if_int64();
     if (number == nullptr || *number <= previous || *number >= limit) {
-      place.fail("holds ", shortened(value), " after ", previous,
-                 "; want increasing integers below ", limit);
+      place.fail("has ", shortened(value), " after ", previous, "; want increasing integers below ",
+                 limit);
     }
     previous = *number;
     numbers.push_back(static_cast<T>(previous));

@@ -134,7 +134,7 @@ class CorpusFinder {
   static void check_readable(const fs::path& folder) {
     if (::access(folder.c_str(), R_OK | X_OK) == 0) return;
     throw MissingInput(concat("cannot read the folder ", folder.string(), ": ",
-                              std::strerror(errno), "; give the parts of it that can be read"));
+                              std::strerror(errno), "; give the files in it that can be read"));
   }
   static struct stat status_of(const fs::path& path) {
     struct stat file {};
@@ -198,7 +198,7 @@ bool TableTexts::add(const std::filesystem::path& path, std::vector<TextPiece>& 
       [&](std::int64_t row, const json::object& values, const WideIntegers&) {
         const json::value* const text = values.if_contains("text");
         if (text == nullptr || !text->is_string())
-          return leave_out(row, concat("\"", settings_.column, "\" is no text"));
+          return leave_out(row, concat("\"", settings_.column, "\" is not a string"));
         const json::string& held = text->get_string();
         if (held.empty()) return leave_out(row, concat("\"", settings_.column, "\" is empty"));
         TextPiece piece;
@@ -270,7 +270,7 @@ Corpus find_corpus(const std::vector<fs::path>& inputs, TableTexts* tables) {
   if (corpus.bytes == 0) {
     const std::string skipped = concat(", only ", corpus.skipped_binary_files, " binary files");
     const bool has_rows = tables != nullptr && tables->left_out().rows > 0;
-    throw DataError(concat(corpus.name, " is empty: it holds no text",
+    throw DataError(concat(corpus.name, " is empty: it contains no text",
                            corpus.skipped_binary_files > 0 ? skipped : "",
                            has_rows ? "; " + tables->left_out().first : ""));
   }

@@ -72,7 +72,7 @@ const NamedWords& words_of(const GgufFile& file) {
                          name.empty() || name == "default"
                              ? "; the file was converted before llama.cpp recorded the rule, so "
                                "convert the model again"
-                             : "; take the model's Hugging Face folder instead"));
+                             : "; use the model's Hugging Face folder instead"));
 }
 
 json::object sequence(const char* key, json::array steps) {
@@ -130,7 +130,7 @@ class ScoredMerges {
       throw DataError(concat(kPrefix, "tokens: token ", id, " has ", token.size(),
                              " bytes; want at most ", kLongest));
     if (std::isnan(score))
-      throw DataError(concat(kPrefix, "scores: that of token ", id, " is NaN"));
+      throw DataError(concat(kPrefix, "scores: the score of token ", id, " is NaN"));
   }
   void add(std::string_view token, json::array& merges) const {
     for (std::size_t cut = decode_utf8(token, 0).bytes; cut > 0 && cut < token.size();) {
@@ -185,7 +185,7 @@ class GgufTokenizer {
   void check_length(std::size_t length, const char* what) const {
     if (length != tokens_.size())
       throw DataError(concat(path(), ": ", kPrefix, what, " has ", length,
-                             " elements, and there are ", tokens_.size(),
+                             " elements, but there are ", tokens_.size(),
                              " tokens; convert the model again"));
   }
   bool is_present(std::size_t id) const {
@@ -249,8 +249,9 @@ class GgufTokenizer {
   json::object by_merges() const {
     const NamedWords& words = words_of(file_);
     if (file_.find(concat(kPrefix, "merges")) == nullptr)
-      throw DataError(concat(path(), ": ", kPrefix, "merges is missing, and its tokenizer is made ",
-                             "of them; convert the model again"));
+      throw DataError(
+          concat(path(), ": ", kPrefix,
+                 "merges is missing, which its tokenizer needs; convert the model again"));
     json::array merges;
     for (const std::string& merge : file_.texts(concat(kPrefix, "merges")))
       merges.emplace_back(merge);

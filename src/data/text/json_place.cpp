@@ -25,7 +25,7 @@ std::string_view first_of(std::string_view text, std::size_t bytes) {
 json::object read_json_object(const FolderFiles& folder, const std::string& name) {
   json::value value = folder.json(name, kLimits);
   if (!value.is_object())
-    throw DataError(concat((folder.path() / name).string(), ": got no object, want {…}"));
+    throw DataError(concat((folder.path() / name).string(), ": is not a JSON object; want {…}"));
   return std::move(value.as_object());
 }
 
@@ -112,7 +112,7 @@ bool JsonPlace::flag(std::string_view key, bool otherwise) const {
 std::int64_t JsonPlace::count(std::int64_t most) const {
   const std::int64_t* count = value_->if_int64();
   if (count != nullptr && *count >= 0 && *count <= most) return *count;
-  fail_kind("an integer from 0 on");
+  fail_kind("an integer of at least 0");
 }
 
 double JsonPlace::number() const {

@@ -37,7 +37,7 @@ Ranges digit_matches(std::string_view text) {
 void check_growth(std::size_t bytes, std::size_t text_bytes) {
   constexpr std::size_t kMaxTimes = 64, kAlwaysAllowed = 1 << 20;
   if (bytes <= kMaxTimes * text_bytes + kAlwaysAllowed) return;
-  throw DataError(concat("the tokenizer's steps make ", bytes, " bytes of a text of ", text_bytes,
+  throw DataError(concat("the tokenizer's steps expand a text of ", text_bytes, " bytes to ", bytes,
                          "; its tokenizer.json is damaged"));
 }
 

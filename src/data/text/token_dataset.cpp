@@ -95,8 +95,9 @@ bool names_split(const fs::path& path, Split split) {
   const std::string name = path.filename().string();
   const auto names = [&](Split part) { return name.find(name_of(part)) != std::string::npos; };
   if (names(Split::kTrain) && names(Split::kValidation)) {
-    throw DataError(concat(path.string(), R"(: its name holds "train" and "val", want one of the )",
-                           "two; rename it, as NAME_train_000000.bin or NAME_val_000000.bin"));
+    throw DataError(concat(path.string(),
+                           R"(: its name contains "train" and "val", want one of the )",
+                           "two; rename it to NAME_train_000000.bin or NAME_val_000000.bin"));
   }
   return names(split);
 }
@@ -165,7 +166,7 @@ class ShardWriter::File {
 
 ShardWriter::ShardWriter(Settings settings) : settings_(std::move(settings)) {
   require(settings_.shard_tokens >= 1 && settings_.shard_tokens <= kMaxTokens,
-          "a shard holds 1 to 2^31 - 1 tokens");
+          "a shard must have 1 to 2^31 - 1 tokens");
 }
 
 ShardWriter::~ShardWriter() = default;
@@ -215,9 +216,9 @@ TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
   bytes_per_token_ = format.bytes_per_token;
   const std::int64_t wanted = static_cast<std::int64_t>(kHeaderBytes) + tokens_ * bytes_per_token_;
   if (tokens_ < 0 || static_cast<std::int64_t>(bytes) != wanted) {
-    throw DataError(concat(path.string(), " has ", bytes, " bytes; its header says ", tokens_,
-                           " tokens, which take ", wanted,
-                           ": the file is damaged, prepare it again"));
+    throw DataError(concat(path.string(), " has ", bytes, " bytes; its header declares ", tokens_,
+                           " tokens, which need ", wanted,
+                           " bytes: the file is damaged, prepare it again"));
   }
 }
 
@@ -294,8 +295,8 @@ TokenDataset::TokenDataset(const fs::path& folder, Split split,
       split == Split::kTrain ? info_->train_tokens : info_->validation_tokens;
   if (tokens() != wanted) {
     throw DataError(concat("the token files ", name_of(split), "_….bin of ", folder.string(),
-                           " hold ", tokens(), " tokens; ", kInfoFile, " says ", wanted,
-                           ": there is a file too few or too many, prepare the data again"));
+                           " have ", tokens(), " tokens, but ", kInfoFile, " declares ", wanted,
+                           ": a file is missing or does not belong here; prepare the data again"));
   }
 }
 

@@ -68,7 +68,7 @@ TokenWindows::TokenWindows(const TokenDataset& tokens, const Settings& settings)
   if (count < length + 1) {
     throw DataError(concat(name_of(tokens), " has ", count,
                            " tokens; one training sequence of data.sequence_length ", length,
-                           " takes ", length + 1, ": use more text or a shorter sequence"));
+                           " needs ", length + 1, ": use more text or a shorter sequence"));
   }
   windows_ = std::max<std::int64_t>(1, (settings.shifts ? count - length : count - 1) / length);
 }
@@ -78,7 +78,7 @@ std::shared_ptr<const TokenWindows> TokenWindows::for_evaluation(
     const std::optional<MaskSettings>& masks) {
   if (tokens.tokens() < 2) {
     throw DataError(concat(name_of(tokens), " has ", tokens.tokens(),
-                           " tokens; an evaluation takes at least 2"));
+                           " tokens; an evaluation needs at least 2"));
   }
   return std::make_shared<TokenWindows>(
       tokens,

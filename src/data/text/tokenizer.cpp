@@ -87,7 +87,7 @@ std::string missing_tokenizer_message(const std::filesystem::path& folder) {
   for (const auto& [name, what] : kForeignFiles) {
     if (!std::filesystem::exists(folder / name)) continue;
     return concat(
-        in, ": holds ", name, ", ", what, ", but no tokenizer.json; ",
+        in, ": has ", name, ", ", what, ", but no tokenizer.json; ",
         "convert it with transformers: python3 -c \"import sys; from transformers import ",
         "AutoTokenizer as T; f = sys.argv[1]; T.from_pretrained(f).save_pretrained(f)\" ",
         shell_path(in));
@@ -97,7 +97,7 @@ std::string missing_tokenizer_message(const std::filesystem::path& folder) {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
-    throw MissingInput(path.string() + ": does not exist; want a tokenizer's file or folder");
+    throw MissingInput(path.string() + ": does not exist; want a tokenizer file or folder");
   if (GgufFile::is_one(path)) return load_tokenizer(GgufFile(path));
   if (std::filesystem::is_directory(path)) return load_tokenizer(FolderFiles(path));
   const std::string name = path.filename().string();

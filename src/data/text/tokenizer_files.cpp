@@ -36,7 +36,7 @@ std::vector<ListedToken> added_tokens_of(const JsonPlace& place) {
     std::int64_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || id < 0 || id > INT32_MAX)
-      place.fail("has the key \"", key, "\"; want ids of tokens");
+      place.fail("has the key \"", key, "\"; want token ids");
     tokens.push_back(listed_token(place.at(key)));
     tokens.back().id = id;
   }
@@ -338,8 +338,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::
   const std::string type = place.at("type").text();
   if (type == "bytes") return make_byte_tokenizer();
   if (type == "characters") return load_character_tokenizer(place);
-  throw DataError(concat(place.file(), ": tokenizer type \"", type,
-                         "\" is not supported; want bytes, characters, or a file of Hugging Face"));
+  throw DataError(
+      concat(place.file(), ": tokenizer type \"", type,
+             "\" is not supported; want bytes, characters, or a Hugging Face tokenizer.json"));
 }
 
 }  // namespace hybrid_trainer

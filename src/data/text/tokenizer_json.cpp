@@ -55,7 +55,8 @@ class PipelineReader {
         vocab.fail("token \"", token, "\" has the id ", shortened(value), "; want one from 0 to ",
                    most - 1);
       if (place >= taken.size()) taken.resize(place + 1), spelling().resize(place + 1);
-      if (taken[place]) vocab.fail("token \"", token, "\" has the id ", id, ", as another one has");
+      if (taken[place])
+        vocab.fail("token \"", token, "\" has the id ", id, ", which another token also has");
       taken[place] = true;
       spelling()[place] = token;
       model_ids_[token] = narrow<std::int32_t>(id, "a token's id");
@@ -83,8 +84,9 @@ class PipelineReader {
     for (const ListedToken& listed : listed_) add_to_finder(listed);
     if (renumbered_ > 0)
       warn("tokenizer.json",
-           concat("added tokens have the ids that Hugging Face's tokenizers gives ",
-                  "them, not those of the file: ", first_renumbered_,
+           concat("added tokens get the ids that Hugging Face's tokenizers gives them, not the ids "
+                  "in the file: ",
+                  first_renumbered_,
                   renumbered_ == 1 ? "" : concat(", and ", renumbered_ - 1, " more")));
   }
 
@@ -122,7 +124,7 @@ class PipelineReader {
     if (!listed.normalized) return pipeline_.added.add(std::move(listed.token));
     std::string& content = listed.token.content;
     content = pipeline_.text.normalized(content, {});
-    if (content.empty()) root_.fail("has an added token that is nothing after the normalizer");
+    if (content.empty()) root_.fail("has an added token that is empty after the normalizer");
     spelling()[static_cast<std::size_t>(listed.token.id)] = content;
     pipeline_.added_normalized.add(std::move(listed.token));
   }
@@ -221,21 +223,21 @@ class PipelineReader {
 
   /// Returns the id in [spelling, id], a token before or after a text.
   std::int32_t id_of_pair(const JsonPlace& pair) {
-    if (pair.array().size() != 2) pair.fail("wants a spelling and an id");
+    if (pair.array().size() != 2) pair.fail("is not a pair of a token and its id");
     return id_of(pair.item(1));
   }
 
   std::int32_t id_of(const JsonPlace& place) {
     const auto id = narrow<std::int32_t>(place.count());
     if (std::cmp_greater_equal(id, spelling().size()))
-      place.fail("is ", id, ", and the vocabulary has ", spelling().size(), " tokens");
+      place.fail("is ", id, ", but the vocabulary has ", spelling().size(), " tokens");
     return id;
   }
 
   /// Limits the tokens of all post-processors together, because each text gets them.
   static void check_template(const JsonPlace& place, std::size_t tokens) {
     constexpr std::size_t kMax = 64;
-    if (tokens > kMax) place.fail("puts more than ", kMax, " tokens around a text");
+    if (tokens > kMax) place.fail("adds more than ", kMax, " tokens to a text");
   }
   std::size_t template_tokens() const {
     return pipeline_.template_start.size() + pipeline_.template_end.size();
@@ -272,7 +274,7 @@ class PipelineReader {
     if (const auto id = model_id(token)) return id;
     if (!settings_.end_of_text) return {};
     root_.fail("has no token \"", *settings_.end_of_text, "\", which ", settings_.end_of_text_file,
-               " names as eos_token; want one of its tokens there");
+               " names as eos_token; want one of the tokenizer's tokens");
   }
 
   std::vector<std::string>& spelling() { return pipeline_.spelling; }

@@ -48,10 +48,10 @@ class Growth {
     const double times = static_cast<double>(content.size()) / static_cast<double>(pattern.size());
     factor_ *= std::max(times, 1.0);
     if (factor_ > kMax)
-      step.fail("makes a text more than ", kMax, " times as long; want shorter content");
+      step.fail("expands a text more than ", kMax, " times; want shorter content");
   }
   void insert(const JsonPlace& step, const std::string& content) const {
-    if (content.size() > kMax) step.fail("puts more than ", kMax, " bytes before a text");
+    if (content.size() > kMax) step.fail("adds more than ", kMax, " bytes before a text");
   }
 
  private:
@@ -153,7 +153,7 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
   Growth growth;
   for_each_step(*place, "pretokenizers", [&](const JsonPlace& step) {
     growth.add(step);
-    if (read.by_bytes) step.fail("comes after ByteLevel, which is supported as the last one only");
+    if (read.by_bytes) step.fail("comes after ByteLevel, which is supported only as the last step");
     const std::string type = step.at("type").text();
     if (type == "ByteLevel") {
       step.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});

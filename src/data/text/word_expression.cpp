@@ -121,7 +121,7 @@ class RubyDialect {
     const std::string_view count = rest().substr(0, end + 1);
     const char after = end + 1 < rest().size() ? rest()[end + 1] : '\0';
     if (after == '+' || (after == '?' && count.find(',') == std::string_view::npos))
-      refuse("a repetition of a repetition");
+      refuse("a nested repetition");
     if (next() == ',') replace(1, "{0");
     copy(next() == ',' || result_.ends_with("{0") ? count.size() - 1 : count.size());
   }
@@ -178,9 +178,9 @@ class CompiledExpression {
     if (found == PCRE2_ERROR_JIT_STACKLIMIT)
       found = find_by(pcre2_match, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH)
-      throw DataError(concat("the tokenizer's pattern ", expression_, " cannot be matched with a ",
-                             "text of ", text.size(), " bytes: ", message_of(found),
-                             "; want a pattern that looks less far ahead"));
+      throw DataError(concat(
+          "the tokenizer's pattern ", expression_, " cannot be matched against a text of ",
+          text.size(), " bytes: ", message_of(found), "; want a pattern with less lookahead"));
     return found >= 0;
   }
 

@@ -75,14 +75,14 @@ class AdapterConfigReader {
     const json::value start = value("init_lora_weights");
     want("init_lora_weights",
          start.is_null() || start.is_bool() || std::ranges::count(kPlainStarts, start) > 0,
-         "true, false, \"gaussian\", \"eva\" or \"orthogonal\": others change the weights beneath");
+         "true, false, \"gaussian\", \"eva\" or \"orthogonal\": others change the base weights");
     const json::value base = value("base_model_name_or_path");
     if (base.is_string()) config.base = base.get_string().c_str();
     flag("fan_in_fan_out");
     reader_.sort_unread(ForeignFile::kAdapterConfig);
     config.unknown = reader_.unknown();
     if (!reader_.problems().empty())
-      throw DataError(concat(name_, ": not an adapter that can be read:", reader_.problems()));
+      throw DataError(concat(name_, ": unsupported adapter:", reader_.problems()));
     return config;
   }
 
@@ -135,7 +135,7 @@ class AdapterConfigReader {
     const json::value layers = value("layers_to_transform"), names = value("layers_pattern");
     const auto number = [&](const json::value& layer) {
       const bool fits = layer.is_int64() && layer.get_int64() >= 0;
-      want("layers_to_transform", fits, "whole numbers from 0 on");
+      want("layers_to_transform", fits, "whole numbers of at least 0");
       if (fits) config.layers.insert(layer.get_int64());
     };
     if (const json::array* const list = layers.if_array()) {
@@ -237,8 +237,8 @@ struct ModulePattern::Compiled {
 
 ModulePattern::ModulePattern(const std::string& pattern) : text_(pattern.substr(0, 60)) {
   if (pattern.size() > kLongestPattern)
-    throw DataError(concat("the pattern ", text_, "… has ", pattern.size(), " characters; at most ",
-                           kLongestPattern, " are read"));
+    throw DataError(concat("the pattern ", text_, "… has ", pattern.size(),
+                           " characters; want at most ", kLongestPattern));
   try {
     compiled_ = std::make_shared<const Compiled>(pattern);
   } catch (const std::runtime_error& error) {

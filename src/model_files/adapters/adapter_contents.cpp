@@ -52,8 +52,9 @@ std::string tensors_in(const fs::path& folder) {
     return (folder / kAdapterTensors).string();
   const std::string in = folder.string();
   throw MissingInput(concat(
-      in, ": holds ", kPickled,
-      ", a pickled file, which may run programs and is not read; write it as ", kAdapterTensors,
+      in, ": contains ", kPickled,
+      ", a pickled file, which is not supported because it can run code; convert it to ",
+      kAdapterTensors,
       ": python3 -c \"import torch; from safetensors.torch import save_file as s; ",
       "s({k: v.contiguous() for k, v in torch.load('", in, "/", kPickled,
       "', map_location='cpu', weights_only=True).items()}, '", in, "/", kAdapterTensors, "')\""));
@@ -191,8 +192,7 @@ AdapterContents::AdapterContents(const fs::path& folder)
 void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
   const auto refuse_tensor = [&] {
     throw DataError(concat(file_.path(), ": the tensor ", entry.name.substr(0, 200),
-                           " belongs to no ", "adapter of the model that ", kAdapterConfig,
-                           " tells of"));
+                           " does not belong to an adapter that ", kAdapterConfig, " describes"));
   };
   constexpr std::size_t kLongestName = 1000;
   if (!entry.name.starts_with(kAdapterPrefix) || entry.name.size() > kLongestName) refuse_tensor();
@@ -211,8 +211,8 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
     const std::int64_t rank = entry.shape.empty() ? 0 : entry.shape.front();
     if (const std::int64_t wanted = config_.rank_of(of_a); rank != wanted)
       throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has rank ", rank,
-                             ", want ", wanted, ", as ", kAdapterConfig,
-                             " says; copy both files again"));
+                             ", want ", wanted, " as in ", kAdapterConfig,
+                             "; copy both files again"));
     if (is_head(of_a)) {
       add_extra_weight(heads_, of_a, ".lora_A.weight", ".lora_B.weight");
     } else {
@@ -241,8 +241,8 @@ std::int64_t AdapterContents::rank_of_experts(const std::string& module,
                      rows = entry.shape.empty() ? 0 : entry.shape.front();
   if (rows % rank == 0) return rank;
   throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has ", rows,
-                         " rows, want as many of rank ", rank, " for each expert, as ",
-                         kAdapterConfig, " says; copy both files again"));
+                         " rows, want a multiple of the rank ", rank, " in ", kAdapterConfig,
+                         ", one part per expert; copy both files again"));
 }
 
 double AdapterContents::scale_of_fused(const std::string& module) const {
@@ -318,16 +318,16 @@ bool AdapterContents::unties_head() const {
 Tensor AdapterContents::load(const std::string& name, const Shape& shape) const {
   const Shape found = file_.entry(name).tensor_shape();
   if (found != shape)
-    throw DataError(concat(
-        file_.path(), ": ", name.substr(0, 200), " is ", found.text(), ", want ", shape.text(),
-        "; the adapter is of another base, such as one with another vocabulary or ",
-        "another number of experts"));
+    throw DataError(concat(file_.path(), ": ", name.substr(0, 200), " is ", found.text(), ", want ",
+                           shape.text(),
+                           "; the adapter belongs to another base, for example one with another "
+                           "vocabulary or another number of experts"));
   const Tensor values = host_tensor(shape);
   file_.read(name, values);
   if (!std::all_of(values.data<float>(), values.data<float>() + values.elements(),
                    [](float x) { return std::isfinite(x); }))
     throw DataError(concat(file_.path(), ": ", name.substr(0, 200),
-                           " holds NaN or infinity; take an adapter of an earlier checkpoint"));
+                           " contains NaN or infinity; use an adapter from an earlier checkpoint"));
   return values;
 }
 

@@ -151,7 +151,7 @@ void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFac
   std::ranges::set_intersection(of_experts, of_layers, std::back_inserter(both));
   if (both.empty()) return;
   warn(folder.string(),
-       concat("PEFT 0.21 over transformers 5 leaves out adapters of ", join(both),
+       concat("PEFT 0.21 with transformers 5 ignores adapters of ", join(both),
               " in layers without experts; merge them for other programs (--merge)"));
 }
 
@@ -163,10 +163,9 @@ void warn_of_single_experts(const AdaptedModules& adapted, const fs::path& folde
   const bool are_some = std::ranges::none_of(
       adapted.of_experts, [&](auto& name) { return adapted.modules.contains(name); });
   if (lacks_one || are_some)
-    warn(
-        folder.string(),
-        "PEFT 0.21 over transformers 5 opens adapters of experts only where all experts have them, "
-        "and gate and up alike (lora.targets=experts); merge them for other programs (--merge)");
+    warn(folder.string(),
+         "PEFT 0.21 with transformers 5 loads adapters of experts only if all experts have them, "
+         "for both gate and up (lora.targets=experts); merge them for other programs (--merge)");
 }
 
 void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
@@ -180,8 +179,8 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
       modules.push_back(module);
   if (modules.empty()) return;
   warn(folder.string(),
-       concat("PEFT does not open adapters of ", join(modules), " over a ", layout.model_type,
-              " model; merge them into it for other programs (--merge), or train with ",
+       concat("PEFT does not load adapters of ", join(modules), " of a ", layout.model_type,
+              " model; merge them into the model for other programs (--merge), or train with "
               "lora.targets without them"));
 }
 
@@ -303,7 +302,7 @@ std::string adapters_hint(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error))
     if (holds_adapter(entry.path())) found.push_back(entry.path().string());
   std::ranges::sort(found);
-  return found.empty() ? "" : "; these folders in it hold adapters: " + join(found);
+  return found.empty() ? "" : "; these subfolders contain adapters: " + join(found);
 }
 
 }  // namespace hybrid_trainer

@@ -161,8 +161,8 @@ void check_experts(Network& network, const ModelConfig& model, const AdapterCont
   });
   if (there < here && !are_all) return;  // experts without an adapter were not targeted
   throw DataError(concat(contents.file().path(), ": has adapters of ", there,
-                         " experts, and the model has ", here,
-                         " in each layer; the adapter is of another base"));
+                         " experts, but the model has ", here,
+                         " in each layer; the adapter belongs to another base"));
 }
 
 /// Throws DataError if a targeted linear map has no adapter in the folder.
@@ -215,7 +215,7 @@ void read_extra_weights(const AdapterContents& contents, Network& network, const
   left.erase(layout.tied_head.empty() || !model.tied_head ? "" : "lm_head.weight");
   if (left.empty()) return;
   throw DataError(concat(contents.file().path(), ": the weight ", left.begin()->substr(0, 200),
-                         " belongs to no part of the adapter's base"));
+                         " does not belong to the adapter's base"));
 }
 
 }  // namespace
@@ -237,9 +237,9 @@ static std::vector<ClassLabel> labels_in(const fs::path& file) {
 AdapterFolder read_adapter_config(const fs::path& folder) {
   const std::string others = adapters_hint(folder);
   if (!others.empty() && !holds_adapter(folder))
-    throw MissingInput(concat(folder.string(), ": holds no adapter", others));
+    throw MissingInput(concat(folder.string(), ": does not contain an adapter", others));
   const AdapterContents contents(folder);
-  if (!others.empty()) warn(folder.string(), "its own adapter is read alone" + others);
+  if (!others.empty()) warn(folder.string(), "only the folder's own adapter is read" + others);
   const std::set<std::string> beside = contents.extra_weights();
   warn_of_unknown_keys((folder / kAdapterConfig).string(), contents.config().unknown);
   return {.config = config_of(contents),
@@ -286,7 +286,7 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
   for (const SafetensorsEntry& entry : contents.file().entries()) {
     if (wanted.contains(entry.name) || contents.is_extra_weight(entry.name)) continue;
     throw DataError(concat(contents.file().path(), ": the tensor ", entry.name.substr(0, 200),
-                           " belongs to no adapter that ", kAdapterConfig, " describes"));
+                           " does not belong to an adapter that ", kAdapterConfig, " describes"));
   }
 }
 

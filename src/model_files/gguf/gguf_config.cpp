@@ -78,8 +78,8 @@ class ConfigOfFile {
     warn_of_unknown_keys(file_.path().string(), unknown);
   }
   [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError(concat(file_.path().string(), ": ", what,
-                           "; take the model's Hugging Face folder instead"));
+    throw DataError(
+        concat(file_.path().string(), ": ", what, "; use the model's Hugging Face folder instead"));
   }
   [[noreturn]] void refuse_missing(const char* name) const {
     throw DataError(concat(file_.path().string(), ": ", key(name), " is missing; copy the file ",
@@ -104,7 +104,8 @@ class ConfigOfFile {
 
   void check_length() const {
     if (const auto experts = file_.count(key("expert_count")); experts && *experts > 0)
-      refuse(concat("is a mixture of ", *experts, " experts, which is not read from GGUF files"));
+      refuse(
+          concat("is a mixture of ", *experts, " experts, which is not supported in GGUF files"));
   }
   std::int64_t vocabulary() const { return file_.tensor("token_embd.weight").shape[0]; }
 
@@ -117,7 +118,7 @@ class ConfigOfFile {
     config_["n_inner"] = count("feed_forward_length");
     config_["layer_norm_epsilon"] = number("attention.layer_norm_epsilon");
     if (own_head(file_) != nullptr)
-      refuse("its output.weight differs from its token table, which GPT-2 shares");
+      refuse("its output.weight differs from its token table, but GPT-2 ties both");
   }
 
   void read_rotary() {
@@ -144,17 +145,18 @@ class ConfigOfFile {
     if (count("attention.value_length", head_size_) != head_size_)
       refuse("keys and values of attention differ in size");
     if (count("rope.dimension_count", head_size_) != head_size_)
-      refuse(concat("turns ", count("rope.dimension_count"), " of the ", head_size_,
+      refuse(concat("rotates ", count("rope.dimension_count"), " of the ", head_size_,
                     " channels of a head"));
     config_["head_dim"] = head_size_;
   }
 
-  /// Sets the family's keys for biases. Qwen 2 has none, because its class always uses biases.
+  /// Sets the keys for biases, if the family has them. Qwen 2 has none, because its class always
+  /// uses biases.
   void read_biases() {
     const bool of_queries = file_.find_tensor("blk.0.attn_q.bias") != nullptr;
     if (!family_.has("attention_bias")) return;
     if (of_queries && file_.find_tensor("blk.0.attn_output.bias") == nullptr)
-      refuse("has biases of queries and none of attention's output");
+      refuse("has query biases but no bias of attention's output");
     config_["attention_bias"] = of_queries;
     if (family_.has("mlp_bias"))
       config_["mlp_bias"] = file_.find_tensor("blk.0.ffn_up.bias") != nullptr;
@@ -171,7 +173,8 @@ class ConfigOfFile {
     if (!scaling.empty()) config_["rope_scaling"] = std::move(scaling);
   }
 
-  /// Returns the rotary scaling, if any; by llama.cpp's defaults linear, from the whole context.
+  /// Returns the rotary scaling, or an empty object if there is none. Uses llama.cpp's defaults:
+  /// linear, from the whole context.
   json::object read_scaling() const {
     const std::string type = file_.text(key("rope.scaling.type")).value_or("linear");
     const double factor = number("rope.scaling.factor", number("rope.scale_linear", 0));
@@ -192,7 +195,7 @@ class ConfigOfFile {
     const auto scaling = llama3_scaling_of(
         {values.data<float>(), static_cast<std::size_t>(values.elements())}, theta);
     if (!scaling || 2 * values.elements() != head_size_)
-      refuse("its rope_freqs.weight is not what Llama 3 divides frequencies by");
+      refuse("its rope_freqs.weight differs from Llama 3's frequency factors");
     config_["rope_scaling"] =
         json::object{{"rope_type", "llama3"},
                      {"factor", scaling->factor},
@@ -224,7 +227,8 @@ class ConfigOfFile {
     config_["layer_types"] = std::move(types);
   }
 
-  /// Returns whether each layer has a window, from the file's list or period of full attention.
+  /// Returns whether each layer has a window. The pattern in the file is a list, or the period at
+  /// which layers with full attention repeat.
   std::vector<bool> windows(std::int64_t layers, std::int64_t usual) const {
     const std::string name = key("attention.sliding_window_pattern");
     const GgufValue* value = file_.find(name);
@@ -279,8 +283,8 @@ void check_whole(const GgufFile& file) {
                            "them first: llama-gguf-split --merge FIRST.gguf WHOLE.gguf"));
   const std::string type = file.text("general.type").value_or("model");
   if (type != "model")
-    throw DataError(concat(file.path().string(), ": general.type is \"", type,
-                           "\", want \"model\"; give the model's own file"));
+    throw DataError(concat(file.path().string(), ": contains \"", type,
+                           "\" (general.type) instead of a model; give the model's own file"));
 }
 
 }  // namespace
@@ -301,9 +305,9 @@ json::object gguf_config(const GgufFile& file) {
     if (architecture == name) return ConfigOfFile(file, family).read();
     known.push_back(architecture);
   }
-  throw DataError(concat(file.path().string(), ": is a model of the architecture \"", name,
-                         "\", and GGUF files are read of ", join(known),
-                         "; take the model's Hugging Face folder instead"));
+  throw DataError(concat(file.path().string(), ": has the architecture \"", name,
+                         "\", but only these are supported in GGUF files: ", join(known),
+                         "; use the model's Hugging Face folder instead"));
 }
 
 }  // namespace hybrid_trainer

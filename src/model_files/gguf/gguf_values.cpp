@@ -35,12 +35,12 @@ std::int64_t kv_heads(const ModelConfig& model) {
 void check_scaling(const RotaryScaling& scaling) {
   const RotaryScaling usual;
   if (scaling.type == "dynamic")
-    refuse("rope_scaling.type", "dynamic", "llama.cpp's angles do not change with the length");
+    refuse("rope_scaling.type", "dynamic", "llama.cpp does not adapt rotary angles to the length");
   if (scaling.type == "yarn" &&
       (scaling.attention_factor != 0 || scaling.mscale != 0 || scaling.mscale_all_dim != 0 ||
        !scaling.truncate || scaling.beta_fast != 32 || scaling.beta_slow != 1))
-    refuse("rope_scaling", "yarn with an attention_factor, mscale, beta or truncate of its own",
-           "llama.cpp computes these by itself");
+    refuse("rope_scaling", "yarn with its own attention_factor, mscale, beta or truncate",
+           "llama.cpp computes these itself");
 }
 
 void check_gemma(const ModelConfig& model, const GgufLayout::Gemma& gemma) {
@@ -49,13 +49,14 @@ void check_gemma(const ModelConfig& model, const GgufLayout::Gemma& gemma) {
   const double scalar = static_cast<double>(is_27b ? model.width / model.heads : head_size(model));
   if (model.query_scalar != scalar)
     refuse("query_scalar", concat(model.query_scalar),
-           "llama.cpp divides scores by the root of a head's size");
+           "llama.cpp divides scores by the square root of the head size");
   if (model.attention_bias) refuse("attention_bias", "true", "llama.cpp's Gemma has no biases");
-  if (!model.tied_head) refuse("tied_head", "false", "llama.cpp's Gemma shares its token table");
+  if (!model.tied_head)
+    refuse("tied_head", "false", "llama.cpp's Gemma ties the head to the token table");
   if (gemma.always_caps && (model.attention_cap == 0 || model.logit_cap == 0))
     refuse("attention_cap and model.logit_cap", "0", "llama.cpp's Gemma 2 always caps");
   if (!gemma.always_caps && model.attention_cap > 0)
-    refuse("attention_cap", concat(model.attention_cap), "llama.cpp's Gemma 3 caps no scores");
+    refuse("attention_cap", concat(model.attention_cap), "llama.cpp's Gemma 3 does not cap scores");
 }
 
 void add_rotary_values(const ModelConfig& model, const std::string& name,
@@ -99,9 +100,10 @@ std::string pre_tokenizer_of(const BpeDescription& bpe) {
     case BpeWords::kQwen35:
     case BpeWords::kOther: break;
   }
-  throw DataError(concat("llama.cpp has no name for this tokenizer's words, so a GGUF file cannot ",
-                         "hold it; its pre_tokenizer is ", bpe.steps.substr(0, 300),
-                         "; export a Hugging Face folder instead"));
+  throw DataError(
+      concat("llama.cpp has no name for this tokenizer's rule to split words, so a GGUF file "
+             "cannot store it; its pre_tokenizer is ",
+             bpe.steps.substr(0, 300), "; export a Hugging Face folder instead"));
 }
 
 /// Returns ggml's number for a token's use.
@@ -232,8 +234,7 @@ class SpecialTokens {
     }
     if (!warning_.empty())
       warning_ =
-          concat("llama.cpp has no key for so many tokens that end an answer, and will go on ",
-                 "behind ", warning_);
+          concat("llama.cpp has keys for fewer end tokens, and will continue after ", warning_);
   }
 
   static constexpr const char* kKeys = "tokenizer.ggml.";
@@ -271,13 +272,14 @@ std::string gguf_architecture(const ModelConfig& model) {
     std::vector<std::string> known;
     for (const ModelFamily& one : model_families())
       if (!one.gguf.architecture.empty()) known.push_back(one.name);
-    throw DataError(concat("models of the family ", model.family, " are not written as GGUF here; ",
-                           "want one of ", join(known), ", or export a Hugging Face folder"));
+    throw DataError(concat("models of the family ", model.family,
+                           " cannot be written as GGUF; want one of ", join(known),
+                           ", or export a Hugging Face folder"));
   }
   if (model.attention_pattern.is_on())
     refuse("attention_pattern", "on", "llama.cpp has no sparse attention");
   if (model.rotary_share != 1)
-    refuse("rotary_share", concat(model.rotary_share), "llama.cpp turns whole heads");
+    refuse("rotary_share", concat(model.rotary_share), "llama.cpp rotates whole heads");
   if (model.attention_bias && !layout.may_have_biases && !layout.gemma)
     refuse("attention_bias", "true", concat("llama.cpp's ", family.title, " has no biases"));
   check_scaling(model.rope_scaling);
@@ -308,7 +310,7 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
   if (family.gguf.gemma) {
     add_gemma_values(model, name, values);
   } else if (model.window > 0 && model.window < model.context) {
-    warn(file, concat("llama.cpp knows no window of this architecture (model.window is ",
+    warn(file, concat("llama.cpp does not support a window for this architecture (model.window is ",
                       model.window, "), so attention is not limited to the window there"));
   }
   return values;
@@ -330,14 +332,14 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
   const bool is_whole = bpe.words == BpeWords::kWholeText;
   if (bpe.adds_prefix_space && !is_whole)
     throw DataError(
-        "llama.cpp has no tokenizer of bytes that puts a blank before a text (add_prefix_space); "
+        "llama.cpp has no byte-level tokenizer that adds a space before a text (add_prefix_space); "
         "export a Hugging Face folder instead");
   GgufVocabulary vocabulary;
   std::vector<GgufPair>& values = vocabulary.values;
   if (bpe.composes)
     vocabulary.warnings.emplace_back(
-        "llama.cpp does not compose characters (NFC) before it makes tokens: texts with letters "
-        "and separate accents get other tokens there");
+        "llama.cpp does not compose characters (NFC) before tokenizing: texts with separate "
+        "accents get other tokens there");
   values = {gguf_text("tokenizer.ggml.model", is_whole ? "llama" : "gpt2"),
             gguf_text("tokenizer.ggml.pre", pre)};
   const std::vector<double> scores = is_whole ? scores_of(bpe) : std::vector<double>();
@@ -352,8 +354,8 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
   if (!of_model.warning().empty()) vocabulary.warnings.push_back(of_model.warning());
   const auto known = static_cast<std::int64_t>(bpe.tokens.size());
   if (known > rows)
-    throw DataError(concat("the tokenizer has ", known, " tokens, and the model's table ", rows,
-                           " rows; give the tokenizer that it was trained with"));
+    throw DataError(concat("the tokenizer has ", known, " tokens, but the model's token table has ",
+                           rows, " rows; give the tokenizer that it was trained with"));
   for (std::int64_t id = known; id < rows; ++id) {
     bpe.tokens.push_back(concat("[PAD", id, "]"));
     uses.push_back(use_number(TokenUse::kNone));

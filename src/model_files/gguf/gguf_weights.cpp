@@ -64,9 +64,8 @@ class WeightInGguf final : public FolderWeight {
   const GgufTensor& tensor_of(const GgufPart& part) const {
     const GgufTensor& tensor = file_.tensor(part.name.name);
     if (tensor.shape != part.in_folder.shape)
-      throw DataError(concat(file_.path().string(), ": the tensor ", tensor.name, " is of shape ",
-                             tensor.shape.text(), "; the model wants ",
-                             part.in_folder.shape.text()));
+      throw DataError(concat(file_.path().string(), ": the tensor ", tensor.name, " has shape ",
+                             tensor.shape.text(), ", want ", part.in_folder.shape.text()));
     return tensor;
   }
   void check_finite(const GgufTensor& tensor, const Tensor& values) const {
@@ -74,8 +73,8 @@ class WeightInGguf final : public FolderWeight {
     const auto finite = std::count_if(begin, begin + values.elements(),
                                       [](float value) { return std::isfinite(value); });
     if (finite != values.elements())
-      throw DataError(concat(file_.path().string(), ": of the ", values.elements(), " numbers of ",
-                             tensor.name, " ", values.elements() - finite,
+      throw DataError(concat(file_.path().string(), ": ", values.elements() - finite, " of the ",
+                             values.elements(), " numbers of ", tensor.name,
                              " are NaN or infinite; copy the file again"));
   }
   void read_part(const Tensor& values, const GgufPart& part) const {
@@ -150,7 +149,7 @@ void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
   for (const GgufTensor& tensor : file.tensors()) {
     if (wanted.contains(tensor.name)) continue;
     throw DataError(concat(file.path().string(), ": the tensor ", tensor.name,
-                           " belongs to no part of the model that the file describes; use the "
+                           " does not belong to the model that the file describes; use the "
                            "model's Hugging Face folder instead"));
   }
 }

@@ -59,10 +59,9 @@ std::vector<OllamaLayer> layers_of(const fs::path& manifest) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {  // Boost.JSON: a missing key or a wrong type
-    throw DataError(
-        concat(manifest.string(),
-               ": is not a manifest of Ollama: want \"layers\", each with \"mediaType\" "
-               "and \"digest\"; pull the model again"));
+    throw DataError(concat(manifest.string(),
+                           ": is not an Ollama manifest: want \"layers\", each with \"mediaType\" "
+                           "and \"digest\"; pull the model again"));
   }
   return layers;
 }
@@ -97,11 +96,10 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
   std::error_code error;
   if (name.empty() || !fs::is_regular_file(manifest, error)) {
     const std::vector<std::string> there = ollama_models(folder);
-    throw MissingInput(concat(
-        "Ollama has no model \"", name, "\" in ", folder.string(),
-        there.empty() ? ", and no other; `ollama pull` downloads one, and OLLAMA_MODELS names "
-                        "another folder"
-                      : name_hint(name, there)));
+    throw MissingInput(concat("Ollama has no model \"", name, "\" in ", folder.string(),
+                              there.empty() ? ", or any other model; download one with `ollama "
+                                              "pull`, or set OLLAMA_MODELS to another folder"
+                                            : name_hint(name, there)));
   }
   std::vector<std::string> files;
   for (const OllamaLayer& layer : layers_of(manifest)) {
@@ -113,7 +111,7 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
   }
   if (files.size() != 1)
     throw DataError(concat("Ollama's model ", name, " has ", files.size(),
-                           " files of weights; want one GGUF file"));
+                           " weight files; want one GGUF file"));
   std::string file = files.front();
   const bool is_digest = (file.starts_with("sha256:") || file.starts_with("sha256-")) &&
                          file.size() > 7 &&

@@ -28,7 +28,7 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
   }
   const std::string got = type == nullptr ? "model_type is missing"
                                           : "model_type: got " + json_line(*type).substr(0, 60);
-  throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
+  throw DataError(concat(name, ": unsupported model: ", got, ", want ", known));
 }
 
 /// Reads the keys of the text model.
@@ -125,8 +125,7 @@ ReadConfig read_hugging_face_config(const json::object& config, const std::strin
     read_keys(reader, model, layout);
   }
   if (!reader.problems().empty())
-    throw DataError(
-        concat(name, ": not a ", family.title, " that can be read:", reader.problems()));
+    throw DataError(concat(name, ": unsupported ", family.title, " model:", reader.problems()));
   std::vector<std::string> problems;
   collect_range_problems(model, "", problems);
   collect_model_problems(model, problems, registry);

@@ -74,8 +74,9 @@ void append_codes(ExportedParts& parts, const Parameter& parameter, const Quanti
     const QuantizedRows part = reordered(weight.parts().at(i), columns, in_files[i].order,
                                          TargetOrder::kFile, name, stream);
     if (in_files[i].parts > 1 && form_of(part) != kMicroScalingForm)
-      throw DataError(concat(name, " holds all experts of a layer, and bitsandbytes quantizes no ",
-                             "such tensor; export without --quantize"));
+      throw DataError(concat(name,
+                             " contains all experts of a layer, and bitsandbytes does not quantize "
+                             "such tensors; export without --quantize"));
     std::vector<NamedTensor> tensors;
     append_quantized(tensors, name, columns, part, stream);
     for (const NamedTensor& tensor : tensors) parts.add(tensor, in_files[i]);

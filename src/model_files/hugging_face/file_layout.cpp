@@ -56,7 +56,8 @@ void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t b
 
 Tensor reordered(const Tensor& rows, const RowGroups& order, TargetOrder side) {
   if (order.are_alike()) return rows;
-  require(order.groups * order.rows_of_group() == rows.size(0), "an order of other rows");
+  require(order.groups * order.rows_of_group() == rows.size(0),
+          "the row order must match the number of rows");
   const Tensor turned = host_tensor(rows.shape(), rows.dtype());
   const std::size_t bytes = rows.bytes() / static_cast<std::size_t>(rows.size(0));
   copy_rows(turned.raw(), rows.raw(), order, bytes, side);

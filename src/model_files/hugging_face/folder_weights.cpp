@@ -35,14 +35,14 @@ TensorsOfShards read_index(const std::string& path) {
   if (map == nullptr || !map->is_object() || map->get_object().empty()) {
     throw DataError(concat(
         path,
-        ": holds no weight_map; want {\"weight_map\": {\"TENSOR\": \"SHARD.safetensors\", …}}"));
+        ": has no weight_map; want {\"weight_map\": {\"TENSOR\": \"SHARD.safetensors\", …}}"));
   }
   TensorsOfShards shards;
   for (const auto& [tensor, value] : map->get_object()) {
     const std::string shard = value.is_string() ? std::string(value.get_string()) : "";
     if (!is_file_name(shard)) {
       throw DataError(concat(path, ": the tensor ", std::string(tensor).substr(0, 200),
-                             " is said to be in ", json::serialize(value).substr(0, 200),
+                             " has the file ", json::serialize(value).substr(0, 200),
                              "; want the name of a file in the same folder"));
     }
     shards[shard].insert(tensor);
@@ -65,15 +65,17 @@ void check_present(const fs::path& folder, const TensorsOfShards& shards) {
 /// Checks that the shard contains exactly the tensors in the index.
 void check_shard(const SafetensorsFile& shard, const std::set<std::string>& tensors) {
   const auto fail = [&](const char* what, const std::string& tensor, const char* but) {
-    throw DataError(concat(shard.path(), what, tensor.substr(0, 200), but, kIndex,
-                           "; index and shards are of different models: copy all of them again"));
+    throw DataError(
+        concat(shard.path(), what, tensor.substr(0, 200), but, kIndex,
+               "; index and shards belong to different models: copy all of them again"));
   };
   for (const std::string& tensor : tensors) {
-    if (!shard.contains(tensor)) fail(": lacks the tensor ", tensor, " that is there by ");
+    if (!shard.contains(tensor))
+      fail(": does not contain the tensor ", tensor, ", which is listed in ");
   }
   for (const SafetensorsEntry& entry : shard.entries()) {
     if (!tensors.count(entry.name))
-      fail(": holds the tensor ", entry.name, " that is not there by ");
+      fail(": contains the tensor ", entry.name, ", which is not listed in ");
   }
 }
 
@@ -144,10 +146,10 @@ void check_finite(const Tensor& values, const std::string& file, const std::stri
   const auto bad = values.elements() - std::count_if(begin, begin + values.elements(),
                                                      [](float x) { return std::isfinite(x); });
   if (bad == 0) return;
-  throw DataError(concat(file, ": of the ", values.elements(), " numbers of ", name, " ", bad,
-                         bad == 1 ? " is" : " are",
-                         " NaN or infinite; copy the folder again, or train the model again from a "
-                         "checkpoint before that"));
+  throw DataError(
+      concat(file, ": ", bad, " of the ", values.elements(), " numbers of ", name,
+             bad == 1 ? " is" : " are",
+             " NaN or infinite; copy the folder again, or train again from an earlier checkpoint"));
 }
 
 std::int64_t columns(const FileTensor& part) { return part.shape[part.transposed ? 0 : 1]; }
@@ -157,10 +159,11 @@ std::int64_t columns(const FileTensor& part) { return part.shape[part.transposed
 HuggingFaceWeights::HuggingFaceWeights(const fs::path& folder) {
   if (!are_in(folder)) {
     const std::string other = other_weights(folder);
-    throw MissingInput(concat(folder.string(), " holds neither ", kSingleFile, " nor ", kIndex,
-                              other.empty() ? "; weights in another format"
-                                            : ", but " + other + ", which is not read; its weights",
-                              " are written again by transformers' save_pretrained"));
+    throw MissingInput(concat(folder.string(), " contains neither ", kSingleFile, " nor ", kIndex,
+                              other.empty()
+                                  ? "; convert weights in another format"
+                                  : ", but " + other + ", which is not supported; convert it",
+                              " with transformers' save_pretrained"));
   }
   if (fs::exists(folder / kSingleFile)) {
     path_ = (folder / kSingleFile).string();
@@ -198,7 +201,7 @@ const SafetensorsFile& HuggingFaceWeights::file_of(const std::string& name) cons
   for (const auto& [known, file] : file_of_) names.push_back(known);
   const std::string nearest = nearest_name(name, names);
   throw DataError(concat(
-      path_, ": holds no tensor \"", name, "\"",
+      path_, ": has no tensor \"", name, "\"",
       nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
 }
 
@@ -262,7 +265,8 @@ void WeightInFiles::read_unchecked(const Tensor& values, const FileTensor& part)
   }
   const std::string& dtype = file.entry(name).dtype;
   if (dtype != "F32" && dtype != "BF16" && dtype != "F16" && dtype != "F64")
-    throw DataError(concat(file.path(), ": ", name, " is of ", dtype, ", want F32, BF16 or F16"));
+    throw DataError(
+        concat(file.path(), ": ", name, " has dtype ", dtype, ", want F32, BF16 or F16"));
   if (has_same_order(part)) return file.read_part(name, part.part, values.view(part.shape));
   const Tensor in_file = host_tensor(part.shape);
   file.read_part(name, part.part, in_file);

@@ -84,11 +84,11 @@ class KeyReader {
   std::string text(const char* key) const {
     const json::value* value = find(key);
     if (value == nullptr) return "";
-    if (!value->is_string()) fail(key, *value, "a text");
+    if (!value->is_string()) fail(key, *value, "a string");
     return std::string(value->get_string());
   }
   std::int32_t token(const char* key, const json::value& value) const {
-    if (!value.is_int64() || value.get_int64() < 0) fail(key, value, "a token's id");
+    if (!value.is_int64() || value.get_int64() < 0) fail(key, value, "a token id");
     return narrow<std::int32_t>(value.get_int64(), concat(name_, ": ", key));
   }
   std::optional<std::int32_t> token(const char* key) const {
@@ -134,12 +134,12 @@ std::vector<std::optional<std::int32_t>> forced_in(const KeyReader& reader) {
   const json::value* value = reader.find(kKey);
   if (value == nullptr) return forced;
   const json::array* const list = value->if_array();
-  if (list == nullptr) reader.fail(kKey, *value, "a list of places and tokens");
+  if (list == nullptr) reader.fail(kKey, *value, "a list of positions and tokens");
   for (const json::value& item : *list) {
     const json::array* const pair = item.if_array();
     const bool is_next =
         pair != nullptr && pair->size() == 2 && (*pair)[0] == json::value(std::ssize(forced) + 1);
-    if (!is_next) reader.fail(kKey, *value, "places from 1 on, each with its token");
+    if (!is_next) reader.fail(kKey, *value, "positions of at least 1, each with its token");
     forced.push_back((*pair)[1].is_null() ? std::nullopt
                                           : std::optional(reader.token(kKey, (*pair)[1])));
   }
@@ -154,7 +154,7 @@ GenerationKeys::Speech speech_in(const KeyReader& reader) {
                                 .latest_first_time = reader.token("max_initial_timestamp_index"),
                                 .forced = forced_in(reader)};
   if (const json::value* known = reader.find("lang_to_id")) {
-    if (!known->is_object()) reader.fail("lang_to_id", *known, "tokens of languages and their ids");
+    if (!known->is_object()) reader.fail("lang_to_id", *known, "language tokens with their ids");
     for (const auto& [token, id] : known->get_object())
       speech.languages.emplace_back(token, reader.token("lang_to_id", id));
     std::ranges::sort(speech.languages, {}, &std::pair<std::string, std::int32_t>::second);
@@ -324,7 +324,7 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
 void check_tokenizer_fits(const Tokenizer* tokenizer, const ModelConfig& model) {
   if (tokenizer == nullptr || tokenizer->min_table_rows() <= model.vocabulary) return;
   throw DataError(concat("the tokenizer has ", tokenizer->vocabulary_size(),
-                         " tokens and the model ", model.vocabulary,
+                         " tokens, but the model has ", model.vocabulary,
                          "; give the tokenizer that the model was trained with"));
 }
 

@@ -88,7 +88,7 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
     if (weights.contains(name)) continue;
     const std::string nearest = misspelt(name, left);
     throw DataError(concat(
-        weights.path(), ": holds no tensor \"", name, "\", which config.json requires; ",
+        weights.path(), ": has no tensor \"", name, "\", which config.json requires; ",
         nearest.empty() ? "copy the folder again, or give the config.json that it was written with"
                         : "did you mean " + nearest + "?"));
   }
@@ -128,7 +128,7 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
       if (!copies.contains(entry.name) || tied_head.empty()) {
         const std::string nearest = misspelt(entry.name, {wanted.begin(), wanted.end()});
         throw DataError(concat(file.path(), ": the tensor ", entry.name,
-                               " belongs to no part of the model that config.json describes; ",
+                               " does not belong to the model that config.json describes; ",
                                nearest.empty()
                                    ? "give the config.json that the folder was written with"
                                    : "did you mean " + nearest + "?"));
@@ -175,8 +175,8 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
     if (are_letters &&
         spread_letters(in_folder[i].second, theirs.layers) == spread_letters(value, ours.layers))
       continue;
-    problems += concat("\nmodel.", key, ": the folder's is ", in_folder[i].second,
-                       ", the configuration's ", value);
+    problems += concat("\nmodel.", key, ": the folder has ", in_folder[i].second,
+                       ", the configuration has ", value);
   }
   if (!problems.empty()) throw DataError(concat(folder, " contains another model:", problems));
 }
@@ -191,8 +191,9 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
   const auto count = std::count_if(begin, begin + rates.elements(),
                                    [](double rate) { return rate > kMaxLogRate; });
   if (count > 0)
-    warn(folder, concat(name, " is above ", kMaxLogRate, " in ", count, " of ", rates.elements(),
-                        " heads: the decay overflows, so these heads keep nothing of the text"));
+    warn(folder,
+         concat(name, " is above ", kMaxLogRate, " in ", count, " of ", rates.elements(),
+                " heads: the decay overflows, so these heads do not remember earlier tokens"));
 }
 
 /// Returns whether the files have a separate head although config.json ties it. This happens after
@@ -216,16 +217,17 @@ void require_model(const ModelFolder& model) {
   if (model.is_gguf()) return;
   if (fs::is_regular_file(folder)) refuse_container(folder);
   if (!fs::is_directory(folder))
-    throw MissingInput(
-        concat(path, ": does not exist; want a model's folder of Hugging Face, with ",
-               "config.json, weights and tokenizer, or a GGUF file", download_hint(folder)));
+    throw MissingInput(concat(path,
+                              ": does not exist; want a Hugging Face model folder with "
+                              "config.json, weights and tokenizer, or a GGUF file",
+                              download_hint(folder)));
   if (!holds_adapter(folder)) return;
   if (model.has_weights())
-    throw DataError(
-        concat(path, ": holds a model and an adapter (adapter_config.json), and it is ",
-               "not clear which is meant; for the model alone move the adapter's files ",
-               "out of the folder, for the adapter move them into a folder of their own, ",
-               "whose base_model_name_or_path names this one"));
+    throw DataError(concat(
+        path,
+        ": contains a model and an adapter (adapter_config.json), so the choice is ambiguous; to "
+        "use only the model, move the adapter's files out of the folder; to use the adapter, move "
+        "them into a separate folder whose base_model_name_or_path names this one"));
   throw DataError(concat(path, ": is a PEFT adapter, not a model; give its base model (\"",
                          read_adapter_config(folder).base, "\"), with --adapter ", shell_path(path),
                          " to train the adapter on, or merge both into a model: hybrid export ",
@@ -263,9 +265,10 @@ void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& re
         concat("transformers has no ", family.title, " models, so there is no folder to ",
                "export to; `hybrid eval` and `train --resume` take the run's own folder"));
   if (model.experts.bias_rate > 0)
-    throw DataError(concat("model.experts.bias_rate: got ", model.experts.bias_rate, ", and the ",
-                           "folders of ", model.family, " have no place for the biases that ",
-                           "choose experts; train with model.experts.balance_loss to export"));
+    throw DataError(concat("model.experts.bias_rate: got ", model.experts.bias_rate,
+                           ", but model folders of ", model.family,
+                           " cannot store the biases that choose experts; train with "
+                           "model.experts.balance_loss to export"));
   hugging_face_config(resolved_model_config(model, registry), family.hugging_face, {}, DType::kF32);
 }
 

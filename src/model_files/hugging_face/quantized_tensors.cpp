@@ -93,7 +93,7 @@ void check_table(const HuggingFaceWeights& weights, const std::string& name,
                  const std::array<float, kCount>& ours) {
   const Tensor theirs = read_flat(weights, name, DType::kF32, std::int64_t{kCount});
   if (std::memcmp(theirs.raw(), ours.data(), theirs.bytes()) != 0)
-    refuse(weights, name, "is another table than bitsandbytes' own");
+    refuse(weights, name, "differs from bitsandbytes' own table");
 }
 
 /// Checks the settings stored with the tensors. Returns the offset of quantized magnitudes, or 0.
@@ -122,7 +122,7 @@ float read_state(const HuggingFaceWeights& weights, const std::string& name,
   if (!is_nested) return 0;
   expect("nested_blocksize", kernels::kFourBitLevelBlock);
   expect("nested_dtype", "float32");
-  if (!member("nested_offset").is_number()) refuse(weights, key, "nested_offset is no number");
+  if (!member("nested_offset").is_number()) refuse(weights, key, "nested_offset is not a number");
   return member("nested_offset").to_number<float>();
 }
 
@@ -155,7 +155,7 @@ EightBitTensors read_eight_bit(const HuggingFaceWeights& weights, const std::str
   const std::string format = format_name(name);
   if (weights.contains(format) &&
       read_flat(weights, format, DType::kU8, 1).data<std::uint8_t>()[0] != 0)
-    refuse(weights, format, "want 0, rows one after the other");
+    refuse(weights, format, "want 0, which means row-major");
   const SafetensorsFile& file = weights.file_of(name);
   if (file.entry(name).tensor_shape() != Shape{rows, columns})
     refuse(weights, name,
@@ -305,7 +305,7 @@ void append_quantized(std::vector<NamedTensor>& to, const std::string& name, std
     if constexpr (requires { append(to, name, part.rows, columns, tensors, stream); }) {
       append(to, name, part.rows, columns, tensors, stream);
     } else {
-      require(false, "no folder of Hugging Face has weights in a GGUF file's blocks");
+      require(false, "a Hugging Face folder cannot have weights in a GGUF file's blocks");
     }
   };
   std::visit(append_these, part.tensors);
@@ -335,10 +335,10 @@ QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const R
   if (columns % kFourBitRowBlock != 0) {
     const char* const hint = side == TargetOrder::kHere
                                  ? "give the folder that it was quantized from"
-                                 : "quantize to int8, in which each row is by itself";
-    throw DataError(concat(name, ": its 4-bit codes have blocks of ", kFourBitRowBlock,
-                           " numbers, which its rows of ", columns,
-                           " cut, and the rows have another order in the files; ", hint));
+                                 : "quantize to int8, which quantizes each row separately";
+    throw DataError(concat(name, ": rows of ", columns,
+                           " numbers are not a multiple of the 4-bit blocks of ", kFourBitRowBlock,
+                           ", and the rows have another order in the files; ", hint));
   }
   return {from.rows, FourBitTensors{.codes = move(four.codes),
                                     .levels = {},
@@ -368,10 +368,11 @@ std::string parse_quantization_config(const json::object& config, const std::str
   const bool four = is_true(requested, "load_in_4bit"), eight = is_true(requested, "load_in_8bit");
   warn_of_unknown_keys(name, reader.unknown());
   if (reader.problems().empty() && four != eight) return four ? four_bit_form(requested) : "int8";
-  throw DataError(
-      concat(name, ": quantization_config: not weights that can be read: want those of ",
-             "bitsandbytes with load_in_4bit or load_in_8bit, mxfp4, or the folder that ",
-             "they were made from (lora.base quantizes them here)", reader.problems()));
+  throw DataError(concat(name,
+                         ": quantization_config: unsupported weights: want bitsandbytes "
+                         "(load_in_4bit or load_in_8bit) or mxfp4, or give the folder that they "
+                         "were quantized from (lora.base quantizes it here)",
+                         reader.problems()));
 }
 
 json::object quantization_config(const std::string& form) {

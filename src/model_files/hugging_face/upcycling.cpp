@@ -190,9 +190,9 @@ void check(const Upcycling& requested) {
   if (requested.experts % requested.shards != 0 || requested.chosen % requested.shards != 0)
     refuse("--shards", requested.shards,
            concat("a divisor of ", requested.experts, " experts and of ", requested.chosen,
-                  " chosen"));
+                  " chosen experts"));
   if (!(requested.redraw >= 0 && requested.redraw < 1))
-    refuse("--redraw", requested.redraw, "a share from 0 on and below 1");
+    refuse("--redraw", requested.redraw, "a share of at least 0 and below 1");
   if (!(requested.noise >= 0 && requested.noise <= 1)) refuse("--noise", requested.noise, "0 to 1");
 }
 
@@ -205,15 +205,15 @@ const MixtureFormat& mixture_family_of(const ModelConfig& dense, const std::stri
     if (dense.family == mixture.dense) return mixture;
     known.push_back(concat(mixture.dense, " (as ", mixture.mixture, ")"));
   }
-  throw DataError(concat(folder, ": no family of mixtures computes what a ", dense.family,
-                         " does; want one of ", join(known)));
+  throw DataError(concat(folder, ": there is no mixture family that matches ", dense.family,
+                         "; want one of ", join(known)));
 }
 
 /// Checks that the mixture's family supports the dense model's settings.
 void check_supported(const ModelConfig& dense, const MixtureFormat& mixture, std::int64_t shards,
                      const std::string& folder, const ModelRegistry& registry) {
   const auto refuse = [&](const std::string& what) {
-    throw DataError(concat(folder, ": ", what, ", which ", mixture.mixture, " cannot hold"));
+    throw DataError(concat(folder, ": ", what, ", which ", mixture.mixture, " does not support"));
   };
   const ModelFamily& family = find_family(mixture.mixture, registry);
   if (dense.mlp_bias) refuse("has biases in its feed-forward branches (mlp_bias)");
@@ -221,7 +221,7 @@ void check_supported(const ModelConfig& dense, const MixtureFormat& mixture, std
     refuse("has biases in attention (attention_bias)");
   const bool some_layers = dense.window_layers.find('a') != std::string::npos;
   if (dense.window > 0 && some_layers && mixture.mixture == std::string("qwen3_moe"))
-    refuse("has a window of attention in some layers alone");
+    refuse("has an attention window in only some layers");
   if (dense.intermediate_size % shards != 0)
     throw DataError(concat(folder, ": its inner width (intermediate_size), ",
                            dense.intermediate_size, ", is not divisible by ", shards, " shards"));
@@ -355,7 +355,7 @@ class MixturePlan {
     if (std::ranges::any_of(layout_.ignored, ends)) return;
     if (entry.name.find(".mlp.") != std::string::npos)
       throw DataError(concat(file.path(), ": the tensor ", entry.name,
-                             " belongs to no part of the ", "model that config.json tells of"));
+                             " does not belong to the model that config.json describes"));
     const bool is_renamed = dense_.prefix.empty() && entry.name != "lm_head.weight";
     const bool has_same_dtype = entry.dtype == (dense_.dtype == DType::kF32 ? "F32" : "BF16");
     if (has_same_dtype && !is_renamed) return tensors_.carried.push_back({&file, entry.name});
@@ -397,15 +397,16 @@ UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& r
                                     const fs::path& output, const ModelRegistry& registry) {
   check(requested);
   if (dense.is_gguf())
-    throw DataError(concat(dense.string(), ": is a GGUF file; upcycle wants a folder, which ",
-                           "`hybrid export ", shell_path(dense.path()),
-                           " --output FOLDER` makes of it"));
+    throw DataError(
+        concat(dense.string(),
+               ": is a GGUF file, but upcycle needs a folder; convert it with `hybrid export ",
+               shell_path(dense.path()), " --output FOLDER`"));
   const ModelConfig model = read_hugging_face_model_config(dense, 0, registry);
   const MixtureFormat& mixture = mixture_family_of(model, dense.string());
   const std::string form = quantization_of_hugging_face(dense);
   if (!form.empty())
     throw DataError(concat(dense.string(), ": its weights are quantized (", form,
-                           "); give the folder that they were made from"));
+                           "); give the folder that they were quantized from"));
   check_supported(model, mixture, requested.shards, dense.string(), registry);
   const ModelConfig whole = mixture_config(model, mixture, requested, registry);
   const HuggingFaceLayout& layout = find_family(mixture.mixture, registry).hugging_face;

@@ -58,8 +58,8 @@ TextEncoder::TextEncoder(const Spec& spec, const Embedding::Spec& embedding, con
 Tensor TextEncoder::begin(const Batch& batch, ActivationTape& tape, const Stream& stream) {
   const Tensor& tokens = batch.at("source_tokens");
   if (tokens.size(1) > sizes().context)
-    throw ShapeMismatch(concat("encoder: a source of ", tokens.size(1),
-                               " tokens, the encoder's context is ", sizes().context));
+    throw ShapeMismatch(concat("encoder: got a source of ", tokens.size(1),
+                               " tokens, want at most the encoder's context, ", sizes().context));
   return embedding_norm_->forward(embedding_.forward(tokens, tape.pass(), stream), tape, stream);
 }
 

@@ -97,7 +97,7 @@ void collect_expert_problems(const ModelConfig& config, std::vector<std::string>
   if (experts.count == 0) {
     if (experts.chosen > 0)
       problems.push_back(concat("model.experts.chosen: got ", experts.chosen,
-                                ", and model.experts.count is 0; want a number of experts"));
+                                ", but model.experts.count is 0; set it to the number of experts"));
     return;
   }
   if (experts.chosen > experts.count)

@@ -215,7 +215,7 @@ void collect_letter_problems(const HybridDecoder& kind, const ModelConfig& confi
       continue;
     const std::string word = text_of(with_words({letter}));
     problems.push_back(
-        concat("model.mixers: got ", config.mixers, ", and ", word,
+        concat("model.mixers: got ", config.mixers, ", but ", word,
                config.bidirectional
                    ? " sees only earlier tokens; an encoder (model.bidirectional) takes " +
                          text_of(with_words(letters))
@@ -232,8 +232,8 @@ void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& 
       config.mixers.find_first_of("tp") == std::string::npos)
     return;
   problems.push_back(concat("model.semiseparable.rank: got ", config.semiseparable.rank,
-                            ", and a matrix of model.context ", config.context,
-                            " tokens has at most that rank"));
+                            ", want at most the rank of a matrix of model.context tokens, ",
+                            config.context));
 }
 
 /// Adds a problem if tables by position are too long, as for a constant-size state's context.
@@ -281,7 +281,7 @@ void collect_hybrid_mixture_problems(const HybridDecoder& kind, const ModelConfi
                                      std::vector<std::string>& problems) {
   collect_expert_problems(config, problems);
   const auto refuse = [&](const char* key, const auto& got, const char* why) {
-    problems.push_back(concat("model.experts.", key, ": got ", got, ", and in ", kind.title, why));
+    problems.push_back(concat("model.experts.", key, ": got ", got, ", but in ", kind.title, why));
   };
   if (!config.experts.layers.empty())
     refuse("layers", config.experts.layers,

@@ -161,8 +161,8 @@ void bamba_keys(ConfigKeys& keys, ModelConfig& model) {
 
 std::string bamba_misread(const ModelConfig& model) {
   if (model.rotary_share == kBambaShare) return "";
-  return concat("config.json says model.rotary_share=", model.rotary_share,
-                " with a key that transformers 4 does not read; it uses ", kBambaShare);
+  return concat("config.json stores model.rotary_share=", model.rotary_share,
+                " in a key that transformers 4 ignores; it uses ", kBambaShare);
 }
 
 HuggingFaceLayout bamba_layout() {

@@ -158,7 +158,7 @@ void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& conf
   const ExpertConfig& experts = config.experts;
   if (!experts.layers.empty() && !kind.experts->keys.has_dense_layers)
     problems.push_back(concat("model.experts.layers: got ", experts.layers,
-                              ", and all layers of the family ", kind.name,
+                              ", but all layers of the family ", kind.name,
                               " have experts; leave it out"));
   if (kind.experts->keys.has_dense_layers)
     collect_pattern_problems("model.experts.layers", experts.layers, expert_letters(),
@@ -169,7 +169,7 @@ void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& conf
                               " do not clamp; leave it out"));
   if (experts.shared_width > 0 && !kind.experts->is_shared)
     problems.push_back(concat("model.experts.shared_width: got ", experts.shared_width,
-                              ", and the family ", kind.name,
+                              ", but the family ", kind.name,
                               " has no shared expert; leave it out"));
 }
 
@@ -189,7 +189,8 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
   }
   if (kind.window_keys == WindowKeys::kAll && whole.window_layers.find('a') != std::string::npos) {
     problems.push_back(concat("model.window_layers: got ", config.window_layers,
-                              ", and all layers of the family ", kind.name, " have the window"));
+                              ", but all layers of the family ", kind.name,
+                              " have the window; leave it out"));
   }
   collect_block_pattern_problems(config, problems);
   if (has_experts(kind)) collect_mixture_problems(kind, whole, problems);

@@ -143,7 +143,8 @@ void read_side(ConfigReader& reader, std::int64_t& to, const char* key, std::int
   to = 1;
   const bool are_equal = sides->size() == 2 && (*sides)[0] == (*sides)[1] &&
                          (*sides)[0].is_int64() && (*sides)[0].get_int64() > 0;
-  if (!are_equal) return reader.refuse(key, *value, "a whole number from 1 on, of both sides");
+  if (!are_equal)
+    return reader.refuse(key, *value, "a whole number of at least 1, the same for both sides");
   to = (*sides)[0].get_int64();
 }
 

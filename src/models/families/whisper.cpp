@@ -133,7 +133,7 @@ ModelFamily whisper_family() {
                            .keys = whisper_keys,
                            .tied_head = "decoder.embed_tokens.weight",
                            .ignored = {"proj_out.weight"}},
-          .purpose = {"automatic-speech-recognition", "A model of speech", ""},
+          .purpose = {"automatic-speech-recognition", "A speech model", ""},
           .fine_tuning = {.layout = "apart", .learning_rate = 1e-5}};
 }
 

@@ -95,8 +95,8 @@ void ConfigKeys::root_of_width(const std::string& key, double& value, std::int64
   }
   const bool is_root = value != 1 && std::abs(value - root) < 1e-9 * root;
   if (!is_root && value != 1)
-    throw DataError(concat("config.json says by ", key, " whether a factor is 1 or ", root,
-                           ", the root of the width; got ", value));
+    throw DataError(concat("config.json cannot store the factor of ", key, ": got ", value,
+                           ", want 1 or ", root, ", the square root of the width"));
   (*written_)[key] = is_root;
 }
 

@@ -66,9 +66,10 @@ void read_head_size(ConfigReader& reader, ModelConfig& model, const MambaKeys& k
   }
   if (model.mixers.find('m') == std::string::npos && !model.mixers.empty()) return;
   if (channels == heads * sizes.head_size) return;
-  reader.problem(concat(keys.expand, ": got ", expand, ", which makes ", channels,
-                        " channels of a width of ", model.width, ", and ", heads, " heads of ",
-                        sizes.head_size, " are ", heads * sizes.head_size, "; want as many"));
+  reader.problem(concat(keys.expand, ": got ", expand, ", which gives ", channels,
+                        " channels for the width ", model.width, ", but ", heads, " heads of ",
+                        sizes.head_size, " have ", heads * sizes.head_size,
+                        "; want the same number"));
 }
 
 void read_step_limits(ConfigReader& reader, StateSpaceConfig& sizes) {
@@ -81,7 +82,7 @@ void read_step_limits(ConfigReader& reader, StateSpaceConfig& sizes) {
   const std::optional<double> least = number(0), most = number(1);
   if (!least || !most || !(*least >= 0) || !(*most > *least) || std::isinf(*least))
     return reader.refuse(kStepLimits, *value,
-                         "two numbers from 0 on, the larger one last; it may be Infinity");
+                         "two numbers of at least 0, the larger one last; it may be Infinity");
   sizes.least_step = *least;
   sizes.most_step = std::isinf(*most) ? 0 : *most;
 }
@@ -178,8 +179,9 @@ void check_names_agree(ConfigReader& reader, const std::string& keys) {
   const json::value *one = reader.find(keys.substr(0, bar)),
                     *other = reader.find(keys.substr(bar + 1));
   if (one != nullptr && other != nullptr && *one != *other)
-    reader.refuse(keys.substr(bar + 1), *other,
-                  concat("as ", keys.substr(0, bar), " says, ", json_line(*one).substr(0, 60)));
+    reader.refuse(
+        keys.substr(bar + 1), *other,
+        concat("the same value as ", keys.substr(0, bar), ", ", json_line(*one).substr(0, 60)));
 }
 
 /// Sets the rule, depending on whether the weights of the chosen experts are normalized.
@@ -238,7 +240,7 @@ void refuse_experts(ConfigReader& reader, std::int64_t layers, const std::string
   if ((is_missing ? missing_count == 0 : is_zero(*value)) || are_plain) return;
   reader.problem(concat(count, ": ", is_missing ? "is missing, which means " : "got ",
                         is_missing ? concat(missing_count) : json_line(*value).substr(0, 60),
-                        ", want 0: mixtures of experts of this family are not read"));
+                        ", want 0: mixtures of experts are not supported in this family"));
 }
 
 }  // namespace
@@ -282,7 +284,7 @@ void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) 
     read_balance(*reader, experts, names);
     const json::value* noise = reader->find(kNoise);
     if (noise != nullptr && !is_zero(*noise))
-      reader->refuse(kNoise, *noise, "0: noise on what routers read is not supported");
+      reader->refuse(kNoise, *noise, "0: noise on router inputs is not supported");
     return;
   }
   json::object& config = keys.written();

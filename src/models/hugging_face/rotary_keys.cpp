@@ -68,8 +68,8 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys
   if (keys.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
       reader.find_object("rope_parameters") == nullptr)
     reader.problem(
-        "rope_scaling: is missing, which to transformers means YaRN with a factor of 32; want it "
-        "written out, {\"rope_type\": \"default\"} for none");
+        "rope_scaling: is missing, which transformers reads as YaRN with a factor of 32; set it, "
+        "to {\"rope_type\": \"default\"} for no scaling");
   reader.read(model.rope_theta, "rope_theta", keys.theta);
   RotaryScaling none;
   double* const of_windows = keys.windows_have_own ? &model.window_rope_theta : nullptr;
@@ -109,7 +109,7 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys
   const double context =
       std::round(static_cast<double>(model.context) * std::max(model.rope_scaling.factor, 1.0));
   if (!holds_number<std::int64_t>(context))
-    return reader.problem(concat("rope_scaling: makes a context of ", context, " tokens"));
+    return reader.problem(concat("rope_scaling: gives a context of ", context, " tokens"));
   model.context = narrow<std::int64_t>(context);
 }
 
@@ -212,9 +212,9 @@ void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
 void require_windows_in_all_layers(const ModelConfig& model) {
   for (std::int64_t i = 0; i < model.layers && model.window > 0; ++i)
     if (!model.window_layers.empty() && kind_of_layer(model.window_layers, i) != 'w')
-      throw DataError(concat("a folder of a ", model.family, " model gives the window to all ",
-                             "layers, and model.window_layers=", model.window_layers,
-                             " to some; leave it out to export"));
+      throw DataError(concat("a folder of a ", model.family,
+                             " model cannot store model.window_layers=", model.window_layers,
+                             ": there, all layers have the window; leave it out to export"));
 }
 
 void write_window_keys(json::object& config, const ModelConfig& model, WindowKeys keys) {

@@ -108,9 +108,9 @@ TEST_F(WavFileTest, UnknownDataSizeReadsToEndOfFile) {
                    kTwoSamples + "\x01"),
               wanted)
         << size;
-  expect_words(refusal(riff(kMono16 + chunk("data", ""))), {"holds no samples"});
+  expect_words(refusal(riff(kMono16 + chunk("data", ""))), {"contains no samples"});
   expect_words(refusal("RIFF" + number(0, 4) + "WAVE" + kMono16 + "data" + number(0, 4)),
-               {"holds no samples"});
+               {"contains no samples"});
 }
 
 TEST_F(WavFileTest, AveragesChannelsAndReadsHighBits) {
@@ -128,14 +128,14 @@ TEST_F(WavFileTest, RejectsTruncatedFilesAndInvalidHeaders) {
   expect_words(refusal(whole.substr(0, whole.size() - 1)),
                {"truncated", "4 bytes of samples", "3 follow"});
   expect_words(refusal(whole.substr(0, 10)), {"truncated", "10 bytes"});
-  expect_words(refusal(riff(chunk("data", kTwoSamples))), {"no chunk \"fmt \""});
-  expect_words(refusal(riff(kMono16)), {"no chunk \"data\""});
+  expect_words(refusal(riff(chunk("data", kTwoSamples))), {"no \"fmt \" chunk"});
+  expect_words(refusal(riff(kMono16)), {"no \"data\" chunk"});
   const std::string data = chunk("data", kTwoSamples);
-  expect_words(refusal(riff(format(1, 1, 0, 16) + data)), {"0 samples a second", "1000"});
-  expect_words(refusal(riff(format(1, 1, 4'000'000'000, 16) + data)), {"samples a second"});
+  expect_words(refusal(riff(format(1, 1, 0, 16) + data)), {"0 samples per second", "1000"});
+  expect_words(refusal(riff(format(1, 1, 4'000'000'000, 16) + data)), {"samples per second"});
   expect_words(refusal(riff(format(1, 0, 16000, 16) + data)), {"0 channels"});
-  expect_words(refusal(riff(format(1, 1, 16000, 40) + data)), {"integers of 40 bits"});
-  expect_words(refusal(riff(format(3, 1, 16000, 16) + data)), {"floats of 16 bits"});
+  expect_words(refusal(riff(format(1, 1, 16000, 40) + data)), {"40-bit integers"});
+  expect_words(refusal(riff(format(3, 1, 16000, 16) + data)), {"16-bit floats"});
   std::string wrong_frame = riff(kMono16 + data);
   wrong_frame[32] = 3;
   expect_words(refusal(wrong_frame), {"3 bytes; want 2"});

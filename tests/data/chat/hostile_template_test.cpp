@@ -117,8 +117,8 @@ TEST(HostileTemplate, EndlessComputationIsRejected) {
     loops += "{% for i in r %}";
     ends += "{% endfor %}";
   }
-  expect_words(soon_refused(loops + ends), {"t:1:", "computes without end"});
-  expect_words(soon_refused(loops + "{% set x = i %}" + ends), {"computes without end"});
+  expect_words(soon_refused(loops + ends), {"t:1:", "exceeds the limit of"});
+  expect_words(soon_refused(loops + "{% set x = i %}" + ends), {"exceeds the limit of"});
   std::string macros;
   for (int i = 0; i < 40; ++i) {
     const std::string next = "m" + std::to_string(i + 1) + "()";
@@ -126,7 +126,7 @@ TEST(HostileTemplate, EndlessComputationIsRejected) {
               "{% endmacro %}";
   }
   expect_words(soon_refused(macros + "{% macro m40() %}{% endmacro %}{{ m0() }}"),
-               {"computes without end"});
+               {"exceeds the limit of"});
   expect_words(soon_refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
                {"\"m\"", "deeply"});
   expect_words(soon_refused("{% macro m(x=m()) %}{% endmacro %}{{ m() }}"), {"\"m\"", "deeply"});
@@ -161,7 +161,7 @@ TEST(HostileTemplate, LargeValueOperationsCountTowardLimit) {
   expect_words(
       soon_refused("{% set x = {" + keys + "} %}{% for i in range(100000) %}" +
                    "{% if x['19999'] + x.z|default(1) + x.get('19998') %}{% endif %}{% endfor %}"),
-      {"computes without end"});
+      {"exceeds the limit of"});
 }
 
 TEST(HostileTemplate, LongTextsTakeLinearTime) {
@@ -179,7 +179,7 @@ TEST(HostileTemplate, LongTextsTakeLinearTime) {
 }
 
 TEST(HostileTemplate, LongTemplatesAreRejected) {
-  expect_words(soon_refused(repeated("{{1}}", 200000)), {"more than 100000", "signs"});
+  expect_words(soon_refused(repeated("{{1}}", 200000)), {"more than 100000", "tokens"});
   expect_words(soon_refused(std::string((1 << 20) + 1, 'x')), {"t:", "1048577", "1048576"});
   EXPECT_EQ(text_of(std::string(1 << 20, 'x')).size(), std::size_t{1} << 20);
   const std::string name(100000, 'x');

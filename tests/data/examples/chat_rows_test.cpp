@@ -144,7 +144,7 @@ TEST_F(ChatRowsTest, ParsesTextArgumentsLikePython) {
     const std::string object = concat("{\"a\": ", wide, "}");
     const std::string as_text = json::serialize(json::value(object));
     for (const std::string& arguments : {object, as_text})
-      expect_words(only_reason(line(arguments)), {wide, "64 bits", "as a text"});
+      expect_words(only_reason(line(arguments)), {wide, "64 bits", "as a string"});
   }
 }
 

@@ -108,13 +108,13 @@ TEST_F(ChoiceQuestionsTest, InvalidLinesAreReportedWithReason) {
   expect(R"({"choices": ["a", "b"], "answer": 0})", R"(it has no "prompt")");
   expect(R"({"prompt": "x", "answer": 0})", R"(it has no "choices")");
   expect(R"({"prompt": "x", "choices": ["a", "b"]})", R"(it has no "answer")");
-  expect(R"({"prompt": 3, "choices": ["a", "b"], "answer": 0})", "is neither a text nor a list");
-  expect(R"({"prompt": "x", "choices": "ab", "answer": 0})", "is no list");
+  expect(R"({"prompt": 3, "choices": ["a", "b"], "answer": 0})", "is neither a string nor a list");
+  expect(R"({"prompt": "x", "choices": "ab", "answer": 0})", "is not a list");
   expect(R"({"prompt": "x", "choices": ["a"], "answer": 0})", "it has 1 choices");
-  expect(R"({"prompt": "x", "choices": ["a", 2], "answer": 0})", "choice 2 is no text");
+  expect(R"({"prompt": "x", "choices": ["a", 2], "answer": 0})", "choice 2 is not a string");
   expect(R"({"prompt": "x", "choices": ["a", ""], "answer": 0})", "choice 2 is empty");
   expect(R"({"prompt": "x", "choices": ["a", "b", "a"], "answer": 0})",
-         "choices 1 and 3 are the same text");
+         "choices 1 and 3 have the same text");
   expect(R"({"prompt": "x", "choices": ["a", "b"], "answer": 2})", "want an index from 0 to 1");
   expect(R"({"prompt": "x", "choices": ["a", "b"], "answer": -1})", "want an index from 0 to 1");
   expect(R"({"prompt": "x", "choices": ["a", "b"], "answer": 0.0})", "want an index from 0 to 1");
@@ -132,7 +132,7 @@ TEST_F(ChoiceQuestionsTest, ErrorShowsFirstFiveInvalidLines) {
   EXPECT_TRUE(contains(message, "line 5: ")) << message;
   EXPECT_FALSE(contains(message, "line 6: ")) << message;
   EXPECT_TRUE(contains(message, "2 more lines cannot be used")) << message;
-  EXPECT_TRUE(contains(refusal("\n"), "holds no questions"));
+  EXPECT_TRUE(contains(refusal("\n"), "contains no questions"));
 }
 
 TEST_F(ChoiceQuestionsTest, RejectsQuestionsLongerThanContext) {
@@ -140,7 +140,7 @@ TEST_F(ChoiceQuestionsTest, RejectsQuestionsLongerThanContext) {
       R"({"prompt": "x", "choices": [" a", " the of the of the of the of the"], "answer": 0})";
   EXPECT_NO_THROW(questions(line, 40));
   const std::string message = refusal(line, 4);
-  EXPECT_TRUE(contains(message, "line 1: choice 2 and the prompt before it have ")) << message;
+  EXPECT_TRUE(contains(message, "line 1: choice 2 with its prompt has ")) << message;
   EXPECT_TRUE(contains(message, "the model's context is 4")) << message;
 }
 

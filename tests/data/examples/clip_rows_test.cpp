@@ -114,12 +114,12 @@ TEST_F(ClipRowsTest, ReportsReasonForRejectedRow) {
   expect_words(reason(R"({"audio":"clips/long.wav","text":"go"})"),
                {"long.wav", "31 s", "30 s", "cut it"});
   expect_words(reason(R"({"audio":"clips/a.wav","text":" "})"), {"\"text\" is empty"});
-  expect_words(reason(R"({"audio":"clips/a.wav","text":5})"), {"\"text\" is no text"});
+  expect_words(reason(R"({"audio":"clips/a.wav","text":5})"), {"\"text\" is not a string"});
   expect_words(reason(R"({"audio":"clips/a.wav"})"), {"no \"text\"", "want {\"audio\""});
   expect_words(reason(R"({"text":"go"})"), {"no \"audio\"", "want {\"audio\""});
-  expect_words(reason(R"({"audio":"","text":"go"})"), {"\"audio\" is no path"});
+  expect_words(reason(R"({"audio":"","text":"go"})"), {"\"audio\" is not the path"});
   expect_words(reason(R"({"audio":{"bytes":"AAAA","path":"a.wav"},"text":"go"})"),
-               {"holds the sound as text"});
+               {"contains the sound as text"});
   expect_words(reason(R"({"audio":{},"text":"go"})"), {"no \"path\""});
   expect_words(reason(R"({"audio":"clips/a.wav","text":"go","language":5})"), {"\"language\""});
   EXPECT_EQ(

@@ -38,7 +38,7 @@ TEST_F(EndTokensTest, ReportsChatsThatEndWithTextOnce) {
   const auto ends_with_text = notes(loop + "\n\nUser:{% endfor %}", chat_line_ + "\n" + chat_line_);
   ASSERT_EQ(ends_with_text.size(), 1u);
   expect_words(ends_with_text[0],
-               {"2 chats end with \"\\n\\nUser:\"", "no special token", "eos_token", "--stop"});
+               {"2 chats end with \"\\n\\nUser:\"", "not a special token", "eos_token", "--stop"});
   const auto ends_with_nothing = notes(loop + "\n{% endfor %}", chat_line_);
   ASSERT_EQ(ends_with_nothing.size(), 1u);
   expect_words(ends_with_nothing[0], {"1 chat ends", "no token after it", "eos_token"});

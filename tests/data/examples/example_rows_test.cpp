@@ -144,7 +144,7 @@ TEST_F(ExampleRowsTest, ReportsUnusedMembersOnce) {
   const std::vector<std::string> notes = rows.notes();
   ASSERT_EQ(notes.size(), 2u);
   EXPECT_EQ(notes[0],
-            R"(takes no part in training: "id" (2 rows), "rejected" (1 row), "name" of messages)");
+            R"(not used in training: "id" (2 rows), "rejected" (1 row), "name" of messages)");
   expect_words(notes[1], {"\"documents\" (1 time)", "\"style\" (1 time)"});
   set_template(concat("{{ documents }}{{ style }}", kChat));
   EXPECT_EQ(read(concat("{", chat, R"(, "documents": ["d"]})")).notes().size(), 1u);
@@ -163,7 +163,7 @@ TEST_F(ExampleRowsTest, ReportsRolesDroppedByTemplate) {
   expect_words(rows.notes()[0], {"leaves out", "\"content of customer\" (1 time)"});
   expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"},)"
                            R"( {"role": "critic", "content": "b"}]})"),
-               {"target", "\"critic\", \"user\"", "must be \"assistant\""});
+               {"target", "\"critic\", \"user\"", "need the role \"assistant\""});
 }
 
 TEST_F(ExampleRowsTest, NotesPlainTextDespiteChatTemplate) {
@@ -356,7 +356,7 @@ TEST_F(ExampleRowsTest, ErrorsNameMissingMember) {
                {"empty values for", "prompt"});
   expect_words(only_reason(R"({"prompt": null, "completion": null, "": ""})"),
                {"it is empty", "prompt"});
-  expect_words(only_reason(R"({"prompt": {"a": 1}, "completion": "1"})"), {"want a text"});
+  expect_words(only_reason(R"({"prompt": {"a": 1}, "completion": "1"})"), {"want a string"});
   expect_words(
       only_reason(
           R"({"messages": [{"role": "user", "content": [{"type": "text", "value": "0"}]}]})"),
@@ -387,10 +387,9 @@ TEST_F(ExampleRowsTest, EncoderRowsHaveSourceAndTarget) {
       << "a truncated source keeps its end";
   EXPECT_EQ(rows.rows[0].source_left_out, 1);
   EXPECT_EQ(tokenizer_->decode(rows.rows[1].source), "0\n1<|endoftext|>");
-  EXPECT_EQ(
-      cut_sources_note({&rows.rows}, 4),
-      "1 source is longer than 4 tokens, which the encoder reads at most, and lost 1 token at "
-      "its end");
+  EXPECT_EQ(cut_sources_note({&rows.rows}, 4),
+            "1 source is longer than 4 tokens, the encoder's maximum, and lost 1 token at "
+            "its end");
   ASSERT_EQ(rows.refused.size(), 2U);
   expect_words(rows.refused[0].reason, {"no prompt"});
   expect_words(rows.refused[1].reason, {"list of messages"});

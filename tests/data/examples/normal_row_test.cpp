@@ -190,7 +190,7 @@ TEST(NormalRow, ConvertsScalarsToText) {
   for (const char* input : {"[1]", "{\"a\": 1}"})
     expect_words(
         row_refusal(concat(R"({"instruction": "i", "output": "o", "input": )", input, "}")),
-        {"input", "want a text"});
+        {"input", "want a string"});
 }
 
 TEST(NormalRow, ErrorsNameExpectedKeys) {

@@ -143,9 +143,9 @@ TEST_F(PairRow, RejectsInvalidPairsWithReason) {
   expect(R"({"prompt": "a", "chosen": "b", "rejected": "b"})", "are equal");
   expect(R"({"prompt": "a", "chosen": "b<|endoftext|>", "rejected": "b"})", "have the same tokens");
   expect(R"({"prompt": "a", "chosen": "b"})", "want");
-  expect(R"({"prompt": "a", "completion": "b"})", "want a pair of answers");
+  expect(R"({"prompt": "a", "completion": "b"})", "want a preference pair");
   expect(R"({"prompt": "a", "chosen": [{"role": "assistant"}], "rejected": "b"})",
-         "are not both texts");
+         "must both be strings");
   expect(R"({"chosen": [{"role": "assistant", "content": "a"}],
              "rejected": [{"role": "assistant", "content": "b"}]})",
          "no common beginning");
@@ -154,7 +154,8 @@ TEST_F(PairRow, RejectsInvalidPairsWithReason) {
          "role \"user\", want \"assistant\"");
   expect(R"({"question": "q", "better": "a"})", "prompt=KEY,chosen=KEY,rejected=KEY");
   const std::string long_one = R"({"prompt": "The cat", "chosen": " sat", "rejected": " flew"})";
-  EXPECT_TRUE(contains(refusal(long_one, 6), "a sequence holds 5; raise data.sequence_length"))
+  EXPECT_TRUE(
+      contains(refusal(long_one, 6), "a sequence has at most 5; raise data.sequence_length"))
       << refusal(long_one, 6);
   const ExampleRows both = pairs(R"({"prompt": "a", "chosen": "b", "rejected": "b"}
 {"prompt": "The cat", "chosen": " sat", "rejected": " flew"})");

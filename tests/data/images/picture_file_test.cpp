@@ -55,7 +55,7 @@ TEST_F(PictureFileTest, ReportsUnsupportedFormatByName) {
   expect_words(told("other.webp"), {"other.webp", "is WebP", "convert 'other.webp' 'other.png'"});
   expect_words(told("other.gif"), {"is GIF"});
   expect_words(told("other.bmp"), {"is BMP"});
-  expect_words(told("grey16.png"), {"16 bits of one color"});
+  expect_words(told("grey16.png"), {"16-bit grayscale"});
   expect_words(form_refusal("version https://git-lfs.github.com/spec/v1\n"), {"git lfs pull"});
   expect_words(form_refusal(""), {"is empty"});
   expect_words(form_refusal("hello"), {"not a picture"});
@@ -104,12 +104,12 @@ std::string png_header(std::uint32_t height, std::uint32_t width) {
 TEST_F(PictureFileTest, RejectsSizesTooLargeForFile) {
   expect_words(refusal(png_header(20'000, 20'000)), {"20000 x 20000", "at most 178956970"});
   expect_words(refusal(png_header(13'000, 13'000)),
-               {"its 41 bytes hold 13000 x 13000", "1024 for each byte"});
-  expect_words(refusal(png_header(1, 4000)), {"the file ends before its pixels do"});
+               {"declares 13000 x 13000 pixels in 41 bytes", "1024 per byte"});
+  expect_words(refusal(png_header(1, 4000)), {"the file ends before its last pixel"});
   std::string jpeg = read_text(image_golden("rgb.jpg"));
   const std::size_t sizes = jpeg.find("\xFF\xC0") + 5;
   jpeg.replace(sizes, 4, "\x27\x10\x27\x10");
-  expect_words(refusal(jpeg), {"hold 10000 x 10000", "1024 for each byte"});
+  expect_words(refusal(jpeg), {"declares 10000 x 10000", "1024 per byte"});
 }
 
 TEST_F(PictureFileTest, CorruptedBytesThrowOnlyDataError) {

@@ -63,7 +63,8 @@ TEST_F(PictureProcessorTest, RejectsUnsupportedSettings) {
   expect_words(refusal_of(R"({"image_processor_type": "ConvNextImageProcessor"})"),
                {"image_processor_type", "ConvNextImageProcessor", "want ViTImageProcessor"});
   expect_words(refusal_of(R"({"size": {"longest_edge": 3}})"), {"size", "longest_edge"});
-  expect_words(refusal_of(R"({"size": {"shortest_edge": 3, "longest_edge": 9}})"), {"alone"});
+  expect_words(refusal_of(R"({"size": {"shortest_edge": 3, "longest_edge": 9}})"),
+               {"only \"shortest_edge\""});
   expect_words(refusal_of(R"({"size": 0})"), {"size", "got 0"});
   expect_words(refusal_of(R"({"size": 99999999999})"), {"16384"});
   expect_words(refusal_of(R"({"resample": 7})"), {"resample", "0 to 5"});
@@ -79,7 +80,7 @@ TEST_F(PictureProcessorTest, OutputMustHaveModelSize) {
   const auto refusal = [&](const char* text) {
     return message_of<DataError>([&] { PictureProcessor(steps_of(text), 16, 16); });
   };
-  expect_words(refusal(R"({"size": 224})"), {"224 x 224", "the model sees 16 x 16"});
+  expect_words(refusal(R"({"size": 224})"), {"224 x 224", "the model needs 16 x 16"});
   expect_words(refusal(R"({"size": {"shortest_edge": 16}})"), {"shortest side", "do_center_crop"});
   expect_words(refusal(R"({"size": 16, "do_center_crop": true, "crop_size": 20})"), {"20 x 20"});
   const PictureProcessor as_they_are(steps_of(R"({"do_resize": false})"), 16, 16);
@@ -113,7 +114,7 @@ TEST_F(PictureProcessorTest, RejectsHugeResizedPictures) {
   std::vector<float> values(static_cast<std::size_t>(cropping.values()));
   cropping.write(Picture::of_size(1000, 10), values);
   expect_words(message_of<DataError>([&] { cropping.write(Picture::of_size(60'000, 1), values); }),
-               {"60000 x 1 pixels becomes one of 15360000 x 256", "at most 33554432"});
+               {"60000 x 1 pixels to 15360000 x 256", "at most 33554432"});
   const PictureProcessor large(
       steps_of(R"({"size": 16384, "do_center_crop": true, "crop_size": 16})"), 16, 16);
   EXPECT_THROW(large.write(Picture::of_size(4, 4), values), DataError);

@@ -65,7 +65,7 @@ TEST_F(Series, ReportsRowOfNonNumericCell) {
       has(refusal(written("c.csv", "x,y\n1,nan\n"), "x,target=y"), "column y: got \"nan\""));
   EXPECT_TRUE(has(refusal(written("d.csv", "x,y\n1,2\n"), "x,target=w"), "column w"));
   EXPECT_TRUE(has(refusal(written("e.jsonl", "{\"x\":1,\"y\":2}\n{\"x\":1}\n"), "x,target=y"),
-                  "e.jsonl: line 2: there is no column y; there are x"));
+                  "e.jsonl: line 2: there is no column y; want one of x"));
   EXPECT_TRUE(has(refusal(written("f.jsonl", "{\"x\":[1],\"y\":2}\n"), "x,target=y"), "got [1]"));
   EXPECT_TRUE(has(refusal(written("g.csv", "x,y\n"), "x,target=y"), "no row"));
   EXPECT_TRUE(has(refusal(scratch_ / "none.csv", "x,target=y"), "none.csv"));
@@ -80,7 +80,7 @@ TEST_F(Series, NonNumericCellErrorSuggestsFix) {
   EXPECT_TRUE(has(told("2012/01/01"), "leave the column out, or write it as numbers"));
   EXPECT_LT(told(std::string(10000, 'z')).size(), 400u);
   const std::string parquet = refusal(written("b.csv", "x,y\n1,2\n"), "v,target=w");
-  EXPECT_TRUE(has(parquet, "has the columns x, y, and none of v, w")) << parquet;
+  EXPECT_TRUE(has(parquet, "has the columns x, y, but none of v, w")) << parquet;
   EXPECT_FALSE(has(parquet, "prompt")) << parquet;
 }
 
@@ -203,13 +203,13 @@ TEST_F(Series, ReadsTimesInEachFormat) {
        [](int row) { return concat(row < 20 ? 20240112 + row : 20240201 + row - 20); },
        {},
        "steps by 86400"},
-      {"time", "x,target=y", [](int row) { return concat(row % 12); }, {}, "again every 12"},
+      {"time", "x,target=y", [](int row) { return concat(row % 12); }, {}, "restarts every 12"},
       {"time", "x,target=y", [](int row) { return concat(row / 2); }, {}, "series=COLUMN"},
       {"time",
        "x,target=y",
        [](int row) { return concat(row < 20 ? row : row + 5); },
        {20},
-       "by its name"},
+       "because of its name"},
       {"time",
        "x,target=y,time=",
        [](int row) { return concat(row < 20 ? row : row + 5); },

@@ -158,18 +158,19 @@ TEST_F(ParquetDeclaredSizes, RejectsInflatedSizesWithBoundedMemory) {
   all_deltas.values = all_deltas.rows = all_deltas.page_values;
   const std::string noise = "\x28\xB5\x2F\xFD" + std::string(40, '\xFF');
   const std::vector<std::pair<Table, std::vector<std::string>>> cases{
-      {{.page_bytes = INT32_MAX, .codec = 6, .page = noise}, {"44 bytes hold 2147483647"}},
+      {{.page_bytes = INT32_MAX, .codec = 6, .page = noise},
+       {"2147483647 bytes in 44 compressed bytes"}},
       {{.page_bytes = 3LL << 30, .codec = 6, .page = noise}, {"header is 3221225472"}},
       {{.page_bytes = 16 << 20, .codec = 6, .page = noise}, {"zstd"}},
-      {{.page_bytes = INT32_MAX, .codec = 2, .page = noise}, {"44 bytes hold"}},
-      {{.page_bytes = INT32_MAX, .codec = 1, .page = noise}, {"44 bytes hold"}},
-      {many(20'000'000, std::string(100, 'a')), {"hold 20000000 rows", "64 for each byte"}},
-      {many(900'000, std::string(10'000, 'a')), {"rows of more than 64 MiB", "256 times"}},
-      {deltas, {"page of 2000000000 values, and 1 are left"}},
-      {all_deltas, {"hold 2000000000 rows"}},
-      {{.values = 1'000'000'000'000}, {"hold 1000000000000 values"}},
-      {{.values = -1}, {"hold -1 values"}},
-      {{.group = std::string(400'000, 'g'), .columns = 9'000}, {"takes 400000 bytes", "4096"}}};
+      {{.page_bytes = INT32_MAX, .codec = 2, .page = noise}, {"in 44 compressed bytes"}},
+      {{.page_bytes = INT32_MAX, .codec = 1, .page = noise}, {"in 44 compressed bytes"}},
+      {many(20'000'000, std::string(100, 'a')), {"declares 20000000 rows", "64 per byte"}},
+      {many(900'000, std::string(10'000, 'a')), {"more than 64 MiB plus 256 times"}},
+      {deltas, {"page of 2000000000 values, but only 1 are left"}},
+      {all_deltas, {"declares 2000000000 rows"}},
+      {{.values = 1'000'000'000'000}, {"declares 1000000000000 values"}},
+      {{.values = -1}, {"declares -1 values"}},
+      {{.group = std::string(400'000, 'g'), .columns = 9'000}, {"has 400000 bytes", "4096"}}};
   for (const auto& [table, words] : cases) {
     forget_allocations();
     const std::string message = message_of<DataError>([&] { rows_of(table); });

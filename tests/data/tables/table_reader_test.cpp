@@ -101,7 +101,7 @@ TEST_F(TableReader, ReportsUnreadFilesOfFolder) {
   std::filesystem::create_symlink("nowhere", rows / "d.jsonl");
   folder_.write("rows/a.jsonl", "{}");
   const std::string told = unread_files_note(rows, {RowSplit::kTrain});
-  expect_words(told, {"c.txt", "z.jsonl.gz", "d.jsonl (leads nowhere)"});
+  expect_words(told, {"c.txt", "z.jsonl.gz", "d.jsonl (a broken link)"});
   EXPECT_EQ(told.find("README"), told.npos);
 }
 

@@ -189,7 +189,8 @@ TEST(TokenizerFiles, RobertaTemplateEnclosesText) {
   EXPECT_EQ(tokenizer->template_start(), std::vector<std::int32_t>{5});
   EXPECT_EQ(tokenizer->template_end(), std::vector<std::int32_t>{3});
   expect_words(refusal(none, with("270")), {"post_processor.sep[1]", "270"});
-  expect_words(refusal(none, with("3,4")), {"post_processor.sep", "a spelling and an id"});
+  expect_words(refusal(none, with("3,4")),
+               {"post_processor.sep", "not a pair of a token and its id"});
 }
 
 /// Repeated steps that double a text used to exhaust memory, and so did long template parts.

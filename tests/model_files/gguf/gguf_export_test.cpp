@@ -170,7 +170,7 @@ TEST_F(GgufModel, WritesAllEndTokens) {
             (std::vector<std::int64_t>{0, 5, 6, 7, 599}));
   EXPECT_EQ(read_gguf_special_tokens(more).ends, (std::vector<std::int64_t>{0, 5, 6, 7, 599}));
   const std::string left(tokenizer_->token_bytes(7));
-  EXPECT_TRUE(contains(said_.str(), concat("will go on behind ", left))) << said_.str();
+  EXPECT_TRUE(contains(said_.str(), concat("will continue after ", left))) << said_.str();
 }
 
 TEST_F(GgufModel, ReportsWrittenTypes) {
@@ -218,7 +218,7 @@ TEST_F(GgufModel, RejectsSettingsUnsupportedByLlamaCpp) {
   EXPECT_TRUE(contains(refusal(biased), "attention_bias"));
   ModelConfig short_table = small("llama");
   short_table.vocabulary = 30;
-  EXPECT_TRUE(contains(refusal(short_table), "model's table 30 rows"));
+  EXPECT_TRUE(contains(refusal(short_table), "model's token table has 30 rows"));
   const auto model = make_model(small("llama"), 1, stream_);
   EXPECT_TRUE(contains(message_of<DataError>([&] {
                          export_gguf(*model, {*make_byte_tokenizer()}, "f32",
@@ -234,7 +234,7 @@ TEST_F(GgufModel, WarnsAboutWindowUnknownToLlamaCpp) {
   ModelConfig config = small("mistral");
   config.window = 16;
   write(*made(config, 1), "f32", "model.gguf");
-  EXPECT_TRUE(contains(said_.str(), "llama.cpp knows no window"));
+  EXPECT_TRUE(contains(said_.str(), "llama.cpp does not support a window"));
 }
 
 }  // namespace

@@ -209,8 +209,8 @@ TEST_F(GgufReading, RejectsUnsupportedOrIncompleteFiles) {
   const auto with = [](const std::string& architecture) {
     return std::vector<GgufPair>{gguf_text("general.architecture", architecture)};
   };
-  EXPECT_TRUE(
-      contains(refusal(with("bert")), "architecture \"bert\", and GGUF files are read of gpt2"));
+  EXPECT_TRUE(contains(refusal(with("bert")),
+                       "architecture \"bert\", but only these are supported in GGUF files: gpt2"));
   std::vector<GgufPair> part = with("llama");
   part.push_back(gguf_count("split.count", 3));
   EXPECT_TRUE(contains(refusal(part), "is one of 3 files of a model; join them first"));

@@ -279,8 +279,8 @@ INSTANTIATE_TEST_SUITE_P(
                         "experts.3.down_proj,q_proj",
                         "lora",
                         4,
-                        {"only where all experts have them"}},
-        MixtureAdapters{"mixtral_a", "w1,q_proj", "lora", 4, {"gate and up alike"}},
+                        {"only if all experts have them"}},
+        MixtureAdapters{"mixtral_a", "w1,q_proj", "lora", 4, {"for both gate and up"}},
         MixtureAdapters{
             "mixtral_a", "gate,q_proj", "lora", 4, {R"("target_parameters": ["gate.weight"])"}},
         MixtureAdapters{"granitemoe_a",
@@ -313,7 +313,7 @@ TEST(AdapterFolders, OtherExpertCountIsRejected) {
     const std::string message =
         message_of<DataError>([&] { read_adapter_weights(folder, *model, stream); });
     EXPECT_TRUE(
-        contains(message, concat("has adapters of ", there, " experts, and the model has ", here)))
+        contains(message, concat("has adapters of ", there, " experts, but the model has ", here)))
         << message;
   }
 }
@@ -341,10 +341,10 @@ TEST(AdapterFolders, WarnAboutModulesPeftCannotOpen) {
   const TemporaryFolder scratch;
   for (const Case& one :
        {Case{"mamba2_a", "in_proj", ""},
-        {"mamba2_a", kAllLinear, "of out_proj over a mamba2 model"},
+        {"mamba2_a", kAllLinear, "of out_proj of a mamba2 model"},
         {"qwen3_next_a", "q_proj,in_proj_ba,out_proj", ""},
-        {"qwen3_next_a", "q_proj,up_proj", "of up_proj over a qwen3_next model"},
-        {"qwen3_next_a", kAllLinear, "of gate_proj, up_proj, down_proj over a qwen3_next model"}}) {
+        {"qwen3_next_a", "q_proj,up_proj", "of up_proj of a qwen3_next model"},
+        {"qwen3_next_a", kAllLinear, "of gate_proj, up_proj, down_proj of a qwen3_next model"}}) {
     std::ostringstream said;
     send_warnings_to(&said);
     const auto model = make_model(read_hugging_face_model_config(golden(one.base), 0), 1, stream);
@@ -354,7 +354,7 @@ TEST(AdapterFolders, WarnAboutModulesPeftCannotOpen) {
     write_adapter(*model, config, "base", scratch / one.base / one.targets, stream);
     send_warnings_to(&std::cerr);
     const std::string wanted =
-        *one.said == 0 ? "" : concat("PEFT does not open adapters ", one.said);
+        *one.said == 0 ? "" : concat("PEFT does not load adapters ", one.said);
     EXPECT_TRUE(!wanted.empty() || said.str().empty()) << one.base << ", " << one.targets;
     EXPECT_TRUE(contains(said.str(), wanted)) << one.base << ", " << one.targets;
   }
@@ -365,7 +365,8 @@ TEST(AdapterFolders, ConvolutionTargetIsRejectedByName) {
   const auto model = make_model(read_hugging_face_model_config(golden("mamba2_a"), 0), 1, stream);
   const std::string message = message_of<ConfigError>(
       [&] { add_adapters(*model, {.rank = 2, .targets = "in_proj,conv1d"}, 1, stream); });
-  EXPECT_TRUE(contains(message, "lora.targets: got conv1d, which names no linear layer"))
+  EXPECT_TRUE(
+      contains(message, "lora.targets: got conv1d, which is not the name of a linear layer"))
       << message;
 }
 
@@ -462,18 +463,19 @@ TEST_F(AdapterFolderTest, RejectsTensorsThatContradictConfig) {
                 .find("q_proj.lora_A.weight has rank 4, want 8"),
             std::string::npos);
   EXPECT_NE(message("\"modules_to_save\": null", "\"modules_to_save\": [\"q_proj\"]")
-                .find("q_proj.lora_A.weight belongs to no adapter"),
+                .find("q_proj.lora_A.weight does not belong to an adapter"),
             std::string::npos);
 }
 
 TEST_F(AdapterFolderTest, RejectsAdapterOfOtherBase) {
   EXPECT_NE(message("\"r\": 4", "\"r\": 5").find("has rank 4, want 5"), std::string::npos);
-  EXPECT_NE(message("\"r\": 4", "\"r\": 4", "llama_b").find("the adapter is of another base"),
+  EXPECT_NE(message("\"r\": 4", "\"r\": 4", "llama_b").find("the adapter belongs to another base"),
             std::string::npos);
-  EXPECT_NE(message("\"r\": 4", "\"r\": 4", "gpt2_c").find("names no linear layer of the model"),
-            std::string::npos);
+  EXPECT_NE(
+      message("\"r\": 4", "\"r\": 4", "gpt2_c").find("not the name of a linear layer of the model"),
+      std::string::npos);
   EXPECT_NE(message("layers.0.self_attn.v_proj", "layers.0.self_attn.q_proj")
-                .find("belongs to no adapter"),
+                .find("does not belong to an adapter"),
             std::string::npos);
 }
 
@@ -527,7 +529,7 @@ TEST(AdapterFolders, PickledWeightsAreNotRead) {
   fs::remove(folder / "adapter_model.safetensors");
   const std::string pickled = message_of<MissingInput>([&] { adapted(folder, base, stream); });
   EXPECT_TRUE(contains(pickled, "pickled"));
-  EXPECT_TRUE(contains(pickled, "write it as adapter_model.safetensors"));
+  EXPECT_TRUE(contains(pickled, "convert it to adapter_model.safetensors"));
   fs::remove(folder / "adapter_model.bin");
   const std::string missing = message_of<MissingInput>([&] { adapted(folder, base, stream); });
   EXPECT_TRUE(contains(missing, "adapter_model.safetensors"));

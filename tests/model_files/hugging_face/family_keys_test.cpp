@@ -343,7 +343,7 @@ TEST_F(FamilyKeys, RejectsUnsupportedKeysByName) {
     expect_refused("llama", text, text.substr(1, text.find('"', 1) - 1) + ": got");
   }
   expect_refused("llama", R"("quantization_config": {"quant_method": "bitsandbytes"})",
-                 "want those of bitsandbytes with load_in_4bit or load_in_8bit");
+                 "want bitsandbytes (load_in_4bit or load_in_8bit)");
   expect_refused("llama",
                  R"("quantization_config": {"quant_method": "gptq", "load_in_4bit": true})",
                  "quantization_config.quant_method: got \"gptq\", want \"bitsandbytes\"");

@@ -82,7 +82,7 @@ TEST_F(FileLayout, RejectsCodesWithBlocksAcrossRows) {
     reordered(codes, 96, kOrder, TargetOrder::kHere, "F: q_proj.weight", stream_);
     FAIL() << "nothing was thrown";
   } catch (const DataError& error) {
-    EXPECT_NE(std::string(error.what()).find("q_proj.weight: its 4-bit codes have blocks of 64"),
+    EXPECT_NE(std::string(error.what()).find("not a multiple of the 4-bit blocks of 64"),
               std::string::npos)
         << error.what();
   }

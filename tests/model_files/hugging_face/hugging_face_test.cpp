@@ -218,7 +218,7 @@ TEST_F(HuggingFace, RejectsUnsupportedConfigKeysByName) {
   expect_words(
       message_of([&] { read_hugging_face_model_config(folder, 0); }),
       {"activation_function", "relu", "gelu_new", "n_inner", "scale_attn_by_inverse_layer_idx",
-       "tie_word_embeddings", "n_head", "layer_norm_epsilon", "not a GPT-2", "config.json"});
+       "tie_word_embeddings", "n_head", "layer_norm_epsilon", "unsupported GPT-2", "config.json"});
   const std::string stranger = make_folder(weights, {{"model_type", "gpt_neo"}});
   expect_words(message_of([&] { read_hugging_face_model_config(stranger, 0); }),
                {"model_type", "gpt_neo", "want \"gpt2\"", "config.json"});
@@ -266,7 +266,7 @@ TEST_F(HuggingFace, RejectsWrongWeightsByName) {
       if (t.name == "h.0.ln_1.bias")
         t.tensor = Tensor::zeros({32}, dtype, MemoryKind::kData, stream_);
     }
-    expect_words(read_message(whole_numbers), {"h.0.ln_1.bias is of", "want F32, BF16 or F16"});
+    expect_words(read_message(whole_numbers), {"h.0.ln_1.bias has dtype", "want F32, BF16 or F16"});
   }
 }
 

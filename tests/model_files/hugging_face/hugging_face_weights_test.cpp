@@ -120,14 +120,14 @@ TEST_F(HuggingFaceShards, MissingFilesAreNamed) {
       {sharded_.string(), "model.safetensors", "model.safetensors.index.json"});
   write_text(sharded_ / "training_args.bin", "x");
   write_text(sharded_ / "pytorch_model-00001-of-00002.bin", "x");
-  expect_refused<MissingInput>({"pytorch_model-00001-of-00002.bin, which is not read"});
+  expect_refused<MissingInput>({"pytorch_model-00001-of-00002.bin, which is not supported"});
 }
 
 TEST_F(HuggingFaceShards, RejectsIndexThatDisagreesWithShards) {
   json::object map = map_;
   map["transformer.h.0.extra"] = shard_name(1);
   write_index(map);
-  expect_refused<DataError>({(sharded_ / shard_name(1)).string(), ": lacks",
+  expect_refused<DataError>({(sharded_ / shard_name(1)).string(), ": does not contain",
                              "transformer.h.0.extra", "model.safetensors.index.json"});
   const std::string name = "transformer.wte.weight", holder(map_.at(name).as_string());
   for (const bool elsewhere : {false, true}) {

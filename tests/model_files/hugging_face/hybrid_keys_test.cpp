@@ -141,7 +141,7 @@ TEST_F(HybridKeys, RejectsInvalidLayerNamesAndCounts) {
 TEST_F(HybridKeys, RejectsInconsistentSizes) {
   expect_refused(
       &HybridKeys::mamba, R"("expand": 3)",
-      "expand: got 3, which makes 72 channels of a width of 24, and 6 heads of 8 are 48");
+      "expand: got 3, which gives 72 channels for the width 24, but 6 heads of 8 have 48");
   expect_refused(&HybridKeys::granite, R"("mamba_d_head": 9)", "mamba_expand: got 2");
   EXPECT_EQ(granite(R"("mamba_d_head": "auto", "mamba_expand": 4)").state_space.head_size, 16);
   expect_refused(&HybridKeys::bamba, R"("mamba_n_groups": 4)",

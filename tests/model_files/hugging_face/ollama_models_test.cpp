@@ -95,9 +95,9 @@ TEST_F(OllamaModels, ManifestsWithoutSingleFileAreRejected) {
   add("registry.ollama.ai/library/c/latest", "");
   add("registry.ollama.ai/library/d/latest", R"({"digest":"sha256:aa"})");
   EXPECT_NE(problem_of<DataError>("a").find("is an adapter"), std::string::npos);
-  EXPECT_NE(problem_of<DataError>("b").find("has 2 files of weights"), std::string::npos);
-  EXPECT_NE(problem_of<DataError>("c").find("has 0 files of weights"), std::string::npos);
-  EXPECT_NE(problem_of<DataError>("d").find("is not a manifest of Ollama"), std::string::npos);
+  EXPECT_NE(problem_of<DataError>("b").find("has 2 weight files"), std::string::npos);
+  EXPECT_NE(problem_of<DataError>("c").find("has 0 weight files"), std::string::npos);
+  EXPECT_NE(problem_of<DataError>("d").find("is not an Ollama manifest"), std::string::npos);
 }
 
 }  // namespace

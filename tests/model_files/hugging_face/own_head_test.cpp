@@ -71,9 +71,9 @@ TEST(ModelFolder, AdapterFolderErrorSuggestsOptions) {
   fs::copy(golden("llama_a"), both);
   fs::copy(golden("lora_llama/adapter_config.json"), both);
   const std::string text = problem(both);
-  EXPECT_TRUE(contains(text, "holds a model and an adapter")) << text;
-  EXPECT_TRUE(contains(text, "for the model alone")) << text;
-  EXPECT_TRUE(contains(text, "for the adapter")) << text;
+  EXPECT_TRUE(contains(text, "contains a model and an adapter")) << text;
+  EXPECT_TRUE(contains(text, "to use only the model")) << text;
+  EXPECT_TRUE(contains(text, "to use the adapter")) << text;
 }
 
 }  // namespace

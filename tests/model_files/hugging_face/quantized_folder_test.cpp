@@ -126,7 +126,8 @@ TEST_P(QuantizedFolder, RejectsInvalidQuantizationByName) {
     return;
   }
   expect_word(with_tensor(product + "weight.absmax", three), "up_proj.weight.absmax: is (3)");
-  expect_word(with_tensor(product + "weight.quant_map", table), "another table");
+  expect_word(with_tensor(product + "weight.quant_map", table),
+              "differs from bitsandbytes' own table");
   expect_word(with_tensor(product + "weight.quant_map", {}), "quant_map");
   expect_word(
       with_tensor(
