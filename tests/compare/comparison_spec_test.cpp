@@ -101,7 +101,7 @@ TEST_F(ComparisonSpecTest, RejectsInvalidFiles) {
   EXPECT_THROW(read_comparison_spec(folder_ / "nowhere.json"), MissingInput);
   EXPECT_THROW(read(R"({"data":"nowhere","variants":[{"name":"a","set":{}}],"seeds":[0]})"),
                MissingInput);
-  expect(problems("\"seeds\":[1]"), {"seeds", "twice"});
+  expect(problems("\"seeds\":[1]"), {"seeds", "duplicate"});
 }
 
 TEST_F(ComparisonSpecTest, ReportsEachProblemWithLocation) {
@@ -133,7 +133,7 @@ TEST_F(ComparisonSpecTest, ReportsEachProblemWithLocation) {
   expect(problems("", R"([{"name":"a","set":{}}])", "[1,1]"), {"seeds", "twice"});
   expect(problems("", R"([{"name":"a","set":{}}])", "[-1]"), {"seeds", "-1"});
   expect(problems("\"budgets\":[3,3]"), {"budgets", "increasing"});
-  expect(problems("\"budgets\":[0]"), {"budgets", "of at least 1"});
+  expect(problems("\"budgets\":[0]"), {"budgets", "at least 1"});
   expect(problems("", R"([{"name":"a","set":{},"budgets":[3,2]}])"),
          {"variants[0].budgets: got 2 after 3"});
   expect(problems("\"pace\":3"), {"pace: got 3"});

@@ -226,7 +226,7 @@ TEST_F(TrainingRunEnd, FailedSaveOnSignalNamesNewestCheckpoint) {
   char text[1000] = {};
   ASSERT_GT(::read(said, text, sizeof text - 1), 0);
   ::close(said);
-  EXPECT_NE(std::string(text).find("not saved"), std::string::npos) << text;
+  EXPECT_NE(std::string(text).find("could not be saved"), std::string::npos) << text;
   EXPECT_NE(std::string(text).find("the newest good checkpoint is "), std::string::npos) << text;
   const auto found = find_newest_checkpoint(checkpoints);
   EXPECT_NE(std::string(text).find(found.checkpoint->path), std::string::npos) << text;

@@ -83,7 +83,7 @@ TEST_F(ArrayDataRun, RejectsMismatchedOrInvalidArrays) {
     EXPECT_NE(text.find(told), std::string::npos) << text;
   };
   write_npy("geo", drawn.at("geo"), 19);
-  expect("geo.npy has 19 examples, but video.npy 20");
+  expect("geo.npy has 19 examples, but video.npy has 20");
   write_npy("geo", drawn.at("cooling"), 20);
   expect("geo.npy: got shape (20, 4), want (examples, …) with (1, 2) per example");
   write_npy("geo", drawn.at("geo"), 20);

@@ -227,7 +227,7 @@ TEST_F(HuggingFace, RejectsUnsupportedConfigKeysByName) {
                              boost::json::object{{"quant_method", "gptq"}, {"group_size", 128}}}});
   expect_words(message_of([&] { read_hugging_face_model_config(quantized, 0); }),
                {"quantization_config.quant_method", "gptq", "bitsandbytes", "group_size",
-                "the original folder that is not quantized"});
+                "the folder that they were quantized from"});
   EXPECT_NO_THROW(read_hugging_face_model_config(
       make_folder(weights, {{"n_inner", 128},
                             {"activation_function", "gelu_pytorch_tanh"},
