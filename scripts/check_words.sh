@@ -18,19 +18,19 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # name | pattern | most places | goal per 10,000 words: at most twice the highest figure of MLX, CTranslate2, DuckDB, RMM and abseil
 limits='
-where | where | 43 | 14
-what | what | 110 | 6
-whoever, whatever | whoever|whatever | 14 | 0.6
-beside | beside | 12 | 0.5
-behind | behind | 5 | 0.6
-tell, told | tells?|told | 24 | 3
-those of, that of | those of|that of | 28 | 1.4
-lie, lies, lay | lies?|lay | 4 | 0.5
-anew | anew | 1 | 0.2
-of its own, of their own | of (?:its|their|a) own | 11 | 0.5
-heed, bear, mishap, dream, mend | heeds?|bears?|mishaps?|dreamt|dreams?|mends?|mended | 5 | 0.2
-apart | apart | 6 | 0.3
-docstrings, % | | 12 | 5
+where | where | 12 | 14
+what | what | 27 | 6
+whoever, whatever | whoever|whatever | 6 | 0.6
+beside | beside | 2 | 0.5
+behind | behind | 1 | 0.6
+tell, told | tells?|told | 1 | 3
+those of, that of | those of|that of | 10 | 1.4
+lie, lies, lay | lies?|lay | 0 | 0.5
+anew | anew | 0 | 0.2
+of its own, of their own | of (?:its|their|a) own | 6 | 0.5
+heed, bear, mishap, dream, mend | heeds?|bears?|mishaps?|dreamt|dreams?|mends?|mended | 1 | 0.2
+apart | apart | 5 | 0.3
+docstrings, % | | 7 | 5
 '
 files=$(git ls-files -- '*.h' '*.cuh' '*.cpp' '*.cu' '*.md' | grep -Ev '^(tests|scripts)/|RESULTS')
 new=$(LIMITS=$limits PLACES=$places perl -CSD -Mutf8 -e '

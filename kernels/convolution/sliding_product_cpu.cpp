@@ -16,8 +16,9 @@ constexpr std::int64_t kSlabWords = 64 << 10;  // 256 KB: fits in the L2 cache w
 constexpr std::int64_t kMinWindows = 24;       // minimum windows of a row in a slab
 constexpr std::int64_t kEnoughItems = 16;      // enough for any number of threads
 
-/// Part of x that a thread reads at a time: the places read by windows in a range of the second and
-/// third dimension, at one window of the first. Indexed by (tap of the first, row, place, word).
+/// Sizes of the part of x that a thread copies at a time, for the windows at one index of the first
+/// dimension and a range of the second and third. Indexed by (tap of the first dimension, row,
+/// place, word).
 struct Slab {
   std::int64_t rows, windows;  // maximum windows of the second and the third dimension
   std::int64_t high, wide;     // places that these windows read

@@ -320,8 +320,8 @@ ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<Varia
 std::string statistics_text(const ComparisonSpec& spec) {
   std::string text = concat(
       "Each run trains for its whole budget, with a learning rate that decays over it. Runs with "
-      "the same seed have the same initial weights, if they have the same model, and the same "
-      "order of the data. Intervals are 95 % Student's t intervals over the seeds; differences are "
+      "the same seed have the same order of the data and, if they have the same model, the same "
+      "initial weights. Intervals are 95 % Student's t intervals over the seeds; differences are "
       "computed per seed, relative to ",
       spec.variants.front().name, "; lower losses are better. ",
       spec.masks()

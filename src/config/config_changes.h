@@ -24,7 +24,7 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
 std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTrainerConfig& now,
                                std::int64_t steps_done, double factor = 1);
 
-/// Returns the factor on the schedule's learning rate that roll backs and the learning-rate finder
+/// Returns the factor on the schedule's learning rate that rollbacks and the learning-rate finder
 /// have set, from a checkpoint.
 double rate_factor_of(const State& state);
 

@@ -188,7 +188,7 @@ std::string unknown_key(const FieldNode& root, const FieldNode& group, const std
   return path + ": unknown key" + name_hint(name, names_of(group));
 }
 
-/// Assigns the letters of a list of words, or returns the problem.
+/// Assigns one letter for each word of the list, or returns the problem.
 std::string assign_words(const FieldNode& field, const std::string& path,
                          const json::array& words) {
   std::string letters;

@@ -97,7 +97,7 @@ void collect_head_problems(const ModelConfig& config, std::vector<std::string>& 
 /// Read or write config.json's keys for decoder and encoder sizes. Families add the contexts.
 void sequence_decoder_keys(ConfigKeys& keys, ModelConfig& model);
 void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model);
-/// Writes the keys that are ignored in files: initialization and dropout.
+/// Writes keys whose values in files are ignored, such as initialization and dropout.
 void sequence_written_keys(ConfigKeys& keys, const ModelConfig& model, bool has_classifier = false);
 
 }  // namespace hybrid_trainer

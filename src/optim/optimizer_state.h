@@ -24,7 +24,7 @@ class StatePages {
   /// Returns the resident copy of `state`, loading it first if there is room; undefined without
   /// copy or room, or if `state` is undefined. `use`: the planned access.
   Tensor page_of(const Tensor& state, Use use, const Stream& stream);
-  /// Writes changed pages back and frees all. Returns whether there were any.
+  /// Writes changed pages back and frees all pages. Returns false if there were no pages.
   bool leave(const Stream& stream);
 
  private:

@@ -11,7 +11,8 @@ namespace hybrid_trainer {
 
 class UpdatePredictor;
 
-/// This rank's contribution to a gradient that ranks sum, and settings of the update by that sum.
+/// This rank's part of a gradient that is summed over the ranks, and the settings of the update
+/// that uses the sum.
 struct OwnGradient {
   std::function<Tensor(const Parameter&)> of;  // f32, in the parameter's shape
   float learning_rate = 0;

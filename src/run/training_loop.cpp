@@ -224,7 +224,7 @@ bool TrainingLoop::judge(const StepRecord& record) {
          judge.judge(run_.trainer.steps_done(), *record.validation_loss);
 }
 
-/// Saves a checkpoint if due or among the best; with roll backs, only after healthy steps.
+/// Saves a checkpoint if due or among the best; if the run may roll back, only after healthy steps.
 void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_due) {
   const bool may_save = !run_.config.divergence.rolls_back() || run_.trainer.machine().is_healthy();
   const bool is_best = may_save && judge(record);

@@ -312,7 +312,7 @@ void TrainerCheckpoints::load(const State& state) {
   machine_.load(state);
 }
 
-/// Returns the newest intact checkpoint for a roll back; none if all are damaged.
+/// Returns the newest intact checkpoint for a rollback; none if all are damaged.
 std::optional<CheckpointInfo> TrainerCheckpoints::newest_before(const std::string& folder,
                                                                 std::int64_t before) const {
   const std::vector<std::int64_t>& points = progress_.return_points;

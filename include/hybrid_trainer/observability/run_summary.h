@@ -53,9 +53,9 @@ struct RunSummary {
   std::array<PhaseUse, kPhases> phases;
   double total_seconds() const { return sum.seconds + sum.overhead_seconds; }
   PredictionCounts predictions;
-  /// Number of steps by their most severe recovery action. Each roll back counts once.
+  /// Number of steps by their most severe recovery action. Each rollback counts once.
   std::array<std::int64_t, kAllRecoveries.size()> recoveries{};
-  /// Number of steps given up by roll backs, which other sums do not include; and the factor on the
+  /// Number of steps given up by rollbacks, which other sums do not include; and the factor on the
   /// schedule's learning rate that remains.
   std::int64_t rolled_back_steps = 0;
   double learning_rate_factor = 1;

@@ -56,7 +56,7 @@ struct DivergenceConfig {
                 "Number of updates in a row with a warning that count as critical; 0 never does.",
                 Range::at_least(0)});
     visit(Field{"max_roll_backs", self.max_roll_backs,
-                "Maximum number of roll backs of a run; the next one ends it.", Range::at_least(0)}
+                "Maximum number of rollbacks of a run; the next one ends it.", Range::at_least(0)}
               .needs_any(KeyNeed::of(
                   {"divergence.on_caution", "divergence.on_warning", "divergence.on_critical"},
                   {"roll_back"}, "no divergence action is roll_back")));

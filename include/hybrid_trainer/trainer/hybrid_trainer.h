@@ -28,10 +28,10 @@ class DivergedStep : public Diverged {
   StepRecord record;
 };
 
-/// Statistics of roll backs to checkpoints.
+/// Statistics of rollbacks to checkpoints.
 struct RollBacks {
   std::int64_t count = 0, steps = 0;  // steps: total number of steps given up
-  std::int64_t target = 0;            // step of the last roll back's checkpoint
+  std::int64_t target = 0;            // step of the last rollback's checkpoint
   std::int64_t failed = 0;            // furthest step that failed
   double rate_factor = 1;             // factor on the schedule's learning rate
 };
@@ -59,7 +59,7 @@ class LossJudge {
   /// Forgets checkpoints of steps outside `steps`. Returns whether one of the best was forgotten.
   bool keep_only(const std::vector<std::int64_t>& steps);
   /// Stores the current best checkpoints together with the newest of `return_points`, the steps
-  /// that a roll back may return to. Forgets entries of steps that are no longer return points.
+  /// that a rollback may return to. Forgets entries of steps that are no longer return points.
   void remember(const std::vector<std::int64_t>& return_points);
   /// Returns the steps of checkpoints to keep: the best now, and the best at each return point.
   std::vector<std::int64_t> kept() const;
@@ -151,13 +151,13 @@ class HybridTrainer {
   /// Returns the phase machine: the phase of the next step, and totals over all steps.
   PhaseMachine& machine() { return machine_; }
   const PhaseMachine& machine() const { return machine_; }
-  /// Returns the trainer's progress: roll backs, and decisions based on validation losses. If
+  /// Returns the trainer's progress: rollbacks, and decisions based on validation losses. If
   /// judge.is_on(), call drain() before each evaluation.
   TrainerProgress& progress() { return progress_; }
   const TrainerProgress& progress() const { return progress_; }
   /// Returns the precision of each phase, with every "auto" resolved.
   const PhasePrecision& precision() const;
-  /// Adds statistics of predictions, roll backs, and waits for offload and pending updates.
+  /// Adds statistics of predictions, rollbacks, and waits for offload and pending updates.
   void add_use_to(RunSummary& summary) const;
   /// Calls `callback` with exact weights; predicted ones may differ by rank. Call it between steps.
   void with_exact(const std::function<void()>& callback);
@@ -191,12 +191,12 @@ class HybridTrainer {
   bool resume(const std::string& folder);
   /// Rolls back after the step `failed` has set progress().rollback_pending. Loads the newest
   /// intact kResumeAndRollBack checkpoint below `folder`. If the run has failed no later than
-  /// before the previous roll back, loads the checkpoint before that roll back's, or the same one
-  /// if there is none before. From then on the learning rate is multiplied by
+  /// before the previous rollback, loads the checkpoint before that rollback's, or the same one if
+  /// there is none before. From then on the learning rate is multiplied by
   /// divergence.roll_back_rate. The caller must repeat the batches after the checkpoint's step. The
-  /// next record reports the roll back. Later checkpoints include the rate and the number of roll
-  /// backs; a run resumed from an earlier one repeats the steps and the roll back. Throws Diverged
-  /// if there is no checkpoint, or after max_roll_backs.
+  /// next record reports the rollback. Later checkpoints include the rate and the number of
+  /// rollbacks; a run resumed from an earlier one repeats the steps and the rollback. Throws
+  /// Diverged if there is no checkpoint, or after max_roll_backs.
   void roll_back(const std::string& folder, const StepRecord& failed);
 
  private:

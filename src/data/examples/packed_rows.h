@@ -48,7 +48,7 @@ class PackedRows final : public Dataset {
   /// Writes a sequence. A row of n tokens takes n − 1 places, one for each token except the last.
   /// The target of a token is the next token if that is trained on, else kNoTarget. Positions start
   /// at 0 with each text, and again at the padding. Both texts of a pair are in one sequence; the
-  /// batch then has "halves" and "references" (kernels/loss.h), and its targets count pairs.
+  /// batch then has "halves" and "references" (kernels/loss.h), and counts one target per pair.
   void write(std::int64_t sequence, const ExampleMemory& memory) const override;
   bool pads() const override { return true; }
   std::uint64_t order_key() const override { return 0x726F77730000u; }  // "rows"

@@ -190,7 +190,7 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
   if (kind.window_keys == WindowKeys::kAll && whole.window_layers.find('a') != std::string::npos) {
     problems.push_back(concat("model.window_layers: got ", config.window_layers,
                               ", but all layers of the family ", kind.name,
-                              " have the window; leave it out"));
+                              " have the window; leave out window_layers"));
   }
   collect_block_pattern_problems(config, problems);
   if (has_experts(kind)) collect_mixture_problems(kind, whole, problems);

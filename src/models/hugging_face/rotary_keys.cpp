@@ -214,7 +214,8 @@ void require_windows_in_all_layers(const ModelConfig& model) {
     if (!model.window_layers.empty() && kind_of_layer(model.window_layers, i) != 'w')
       throw DataError(concat("a folder of a ", model.family,
                              " model cannot store model.window_layers=", model.window_layers,
-                             ": there, all layers have the window; leave it out to export"));
+                             ": there, all layers have the window; leave out window_layers to "
+                             "export"));
 }
 
 void write_window_keys(json::object& config, const ModelConfig& model, WindowKeys keys) {

@@ -28,7 +28,7 @@ struct FeedPosition {
 
 /// Provides a run as server-sent events, for any number of viewers. Each step is a message; its id
 /// is the step and its data the line of metrics.jsonl. An event `reset` contains all curves so far.
-/// Viewers receive it if they cannot continue, for example after a roll back. An event `parts`
+/// Viewers receive it if they cannot continue, for example after a rollback. An event `parts`
 /// contains HTML, keyed by the ids of the page's elements. When the curves have become so long that
 /// adjacent points are merged, all viewers receive the remaining steps and then a `reset`.
 class RunFeed {

@@ -128,7 +128,7 @@ void read_usual(SpeechTokens& tokens) {
     const std::string code = tokens.code_of(*id);
     if (code.empty() && *id != tokens.translate)
       refuse(concat("forced_decoder_ids: got the token ", *id,
-                    ", want the tokens of a language, a task and <|notimestamps|>"));
+                    ", want the token of a language or a task, or <|notimestamps|>"));
     if (*id == tokens.translate)
       tokens.usual.translates = true;
     else

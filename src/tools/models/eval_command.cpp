@@ -232,9 +232,9 @@ void check_choices(const EvalOptions& options) {
                             : !options.on.control_tokens.empty() ? "--control-tokens"
                                                                  : nullptr;
   if (other != nullptr)
-    throw UsageError(
-        concat("hybrid eval: --choices and ", other,
-               " are both given; multiple-choice questions do not use it, leave it out"));
+    throw UsageError(concat("hybrid eval: --choices and ", other,
+                            " are both given; multiple-choice questions do not use ", other,
+                            ", so leave that out"));
 }
 
 }  // namespace

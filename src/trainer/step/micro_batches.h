@@ -82,8 +82,8 @@ class MemoryRetry {
   /// Returns the strongest request of all ranks. Collective; blocks.
   StepRetry wait_for_common_retry(StepRetry here) const;
 
-  /// Returns the examples of a micro-batch that must be computed. After a shortage on this rank,
-  /// one example is enough, because results do not count, but collectives need the rank.
+  /// Returns the examples of a micro-batch to compute: just one after this rank has run out of
+  /// memory. The step will then be repeated, but its collectives still need the rank.
   static Batch computed_part(const Batch& part, StepRetry retry) {
     return retry == StepRetry::kNone ? part : part.examples(0, 1);
   }

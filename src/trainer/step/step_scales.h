@@ -15,14 +15,14 @@
 
 namespace hybrid_trainer {
 
-/// Learning rate of each step: the schedule's, times factors of stages, rate finder and roll backs.
+/// Learning rate of each step: the schedule's, times factors of stages, rate finder and rollbacks.
 class LearningRates {
  public:
   /// `stages` must outlive this object.
   LearningRates(const HybridTrainerConfig& config, const Stages& stages);
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   std::int64_t steps_done() const { return steps_done_; }
-  /// Sets a factor of the schedule's rates, initially 1, for the rate finder or roll backs.
+  /// Sets the factor of the rate finder, or of rollbacks, on the schedule's rates; initially 1.
   void set_found_factor(double factor) { found_factor_ = factor; }
   void set_rate_factor(double factor) { rate_factor_ = factor; }
 
