@@ -114,10 +114,11 @@ std::string presets_text() {
     if (family.presets.empty()) continue;
     text += concat(text.empty() ? "" : "\n", family.title, "\n");
     for (const ModelPreset& preset : family.presets)
-      text +=
-          concat("  ", preset.name, std::string(longest + 2 - preset.name.size(), ' '),
-                 preset.model.layers, " layers of width ", preset.model.width,
-                 family.is_language_model ? concat(", context ", preset.model.context) : "", "\n");
+      text += concat(
+          "  ", preset.name, std::string(longest + 2 - preset.name.size(), ' '),
+          preset.model.layers, preset.model.layers == 1 ? " layer of width " : " layers of width ",
+          preset.model.width,
+          family.is_language_model ? concat(", context ", preset.model.context) : "", "\n");
   }
   return text + "\nTrain one with --preset NAME; `hybrid config --preset NAME` prints its keys.\n";
 }
