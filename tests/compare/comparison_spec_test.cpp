@@ -154,10 +154,10 @@ TEST_F(ComparisonSpecTest, RejectsIncomparableObjectives) {
             "none");
   expect(problems(encoder, R"([{"name":"m","command":["x"]},{"name":"t","set":{}},
     {"name":"next","set":{"objective":"next_token","model.bidirectional":false}}])"),
-         {"variants[2]: objective: got next_token, and t has masked: their losses cannot be "
+         {"variants[2]: objective: got next_token, but t has masked: their losses cannot be "
           "compared"});
   expect(problems(encoder, R"([{"name":"t","set":{}},{"name":"u","set":{"mask_share":0.3}}])"),
-         {"variants[1]: mask_share: got 0.3, and t has 0.15: their losses cannot be compared"});
+         {"variants[1]: mask_share: got 0.3, but t has 0.15: their losses cannot be compared"});
 }
 
 TEST_F(ComparisonSpecTest, ReportsEachSweepProblem) {

@@ -331,7 +331,7 @@ void expect_refused(const DeviceCase& one, std::size_t elsewhere, const Stream& 
                     const Stream& other) {
   const std::string wanted =
       concat(one.kernel, ": ", one.arguments[elsewhere].name, " is on ", name_of(other.device()),
-             ", the stream on ", name_of(stream.device()));
+             ", but the stream is on ", name_of(stream.device()));
   try {
     one.call(tensors_of(one, elsewhere, stream, other), stream);
     ADD_FAILURE() << "no error, want " << wanted;

@@ -110,7 +110,7 @@ TEST(LearningRateFinder, EndsUnchangedAfterConsecutiveRefusals) {
   const std::vector<PhaseOutcome> outcomes = run.run(30);
   EXPECT_EQ(run.bowl.flat(), plain.bowl.flat());
   EXPECT_EQ(run.bowl.forwards, 4);  // two probes, at 0 and 1 each
-  EXPECT_NE(outcomes[4].event.find("rate stays"), std::string::npos) << outcomes[4].event;
+  EXPECT_NE(outcomes[4].event.find("rate unchanged"), std::string::npos) << outcomes[4].event;
   EXPECT_EQ(outcomes[4].event.find("found"), std::string::npos);
   EXPECT_NE(outcomes[8].event.find("found after 2 probes"), std::string::npos) << outcomes[8].event;
   EXPECT_FALSE(plain.step().rate_factor);

@@ -96,7 +96,7 @@ TEST(Shortage, AfterPredictStepSurvivesResume) {
   for (BowlRun* either : {&run, &resumed}) {
     const PhaseOutcome outcome = either->step();
     EXPECT_EQ(outcome.decision, Decision::kReverted);
-    EXPECT_NE(outcome.event.find("memory was too short"), std::string::npos) << outcome.event;
+    EXPECT_NE(outcome.event.find("not enough memory"), std::string::npos) << outcome.event;
   }
   EXPECT_EQ(resumed.bowl.flat(), run.bowl.flat());
 }

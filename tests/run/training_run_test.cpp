@@ -147,7 +147,7 @@ TEST_F(TrainingRunTest, RejectsUnsupportedCarryState) {
   };
   EXPECT_NE(message().find("phases.max_predict_steps=0"), std::string::npos) << message();
   config.phases.max_predict_steps = 0;
-  EXPECT_NE(message().find("data.carry_state: got true, and the model has layers"),
+  EXPECT_NE(message().find("data.carry_state: got true, but the model has layers"),
             std::string::npos)
       << message();
   config.model = tiny_model("mamba2");

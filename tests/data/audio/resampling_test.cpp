@@ -75,7 +75,7 @@ TEST(Resampling, RoundsSampleCountUp) {
 
 TEST(Resampling, RejectsRatesThatNeedHugeFilter) {
   expect_words(message_of<DataError>([] { Resampling(767'999, 16'000); }),
-               {"767999 samples", "16000", "at most 8388608", "-ar 16000"});
+               {"767999 Hz", "16000 Hz", "at most 8388608", "-ar 16000"});
 }
 
 TEST(Resampling, PreservesConstantSignal) {

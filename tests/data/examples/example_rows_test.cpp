@@ -130,7 +130,7 @@ TEST_F(ExampleRowsTest, ReportsOmittedAnswersOnce) {
   const std::vector<std::string> notes = examples.notes();
   ASSERT_EQ(notes.size(), 2u);
   expect_words(notes[0], {"2 answers", "2 rows", "template"});
-  expect_words(notes[1], {"no part", "\"images\" (2 rows)", "\"images\" of messages"});
+  expect_words(notes[1], {"not used in training", "\"images\" (2 rows)", "\"images\" of messages"});
   EXPECT_TRUE(read("{\"text\": \"0\"}").notes().empty());
 }
 

@@ -146,9 +146,9 @@ TEST_F(PictureFileTest, ReadsArraysAsPictures) {
   EXPECT_EQ(read("d.npy", array_of("<f4", "(1, 2, 1)", fractions)).pixels,
             (std::vector<std::uint8_t>{128, 128, 128, 255, 255, 255}));
   expect_words(refusal(array_of("<f4", "(1, 1, 1)", std::string("\x00\x00\x00\x40", 4))),
-               {"color 2", "fractions from 0 to 1", "astype('uint8')"});
+               {"color value 2", "fractions from 0 to 1", "astype('uint8')"});
   expect_words(refusal(array_of("<i2", "(1, 1, 1)", std::string("\x00\x01", 2))),
-               {"color 256", "0 to 255"});
+               {"color value 256", "0 to 255"});
   expect_words(refusal(array_of("|u1", "(1, 1, 2)", "ab")), {"(1, 1, 2)", "1, 3 or 4"});
   expect_words(refusal(array_of("|u1", "(2,)", "ab")), {"(2)"});
   expect_words(refusal(array_of("|u1", "(0, 3, 3)", "")), {"0 rows"});

@@ -116,7 +116,7 @@ TEST_F(TableReader, RejectsColumnOrientedTablesWithAdvice) {
     expect_words(message_of<DataError>([&] { read("a.json", content, {.wanted = {"text"}}); }),
                  {"records", orientation});
   expect_words(message_of<DataError>([&] { read("a.json", "[[\"a\"], [\"b\"]]"); }),
-               {"array of lists", "names"});
+               {"array of lists", "want objects"});
   for (const char* chat :
        {R"([{"role": "user", "content": "a"}])", R"([{"from": "human", "value": "a"}])"})
     expect_words(message_of<DataError>([&] { read("a.json", chat, {.wanted = {"text"}}); }),
@@ -201,7 +201,7 @@ TEST_F(TableReader, FindsFilesOfFolderAndSplit) {
                {"test.jsonl", "split"});
   expect_words(unread_files_note(folder_ / "d", {RowSplit::kTrain}), {"g.txt", ".jsonl"});
   expect_words(mixed_splits_warning({"a/wiki.train.raw", "a/wiki.test.raw", "b/test.txt"}),
-               {"reads wiki.test.raw, whose"});
+               {"reads wiki.test.raw with the training files"});
   EXPECT_EQ(mixed_splits_warning({"a/train.py", "b/test.py", "b/latest.py"}), "");
   folder_.write("none/e/f.jsonl", "");
   expect_words(message_of<MissingInput>([&] { row_files(folder_ / "none"); }), {"none/e"});

@@ -231,7 +231,7 @@ TEST(Prepare, TreatsTableRowsAsDocuments) {
   EXPECT_EQ(result.info.documents, 6);
   EXPECT_EQ(result.repeated_files, 1);
   EXPECT_EQ(result.rows_left_out, 2);
-  expect_words(result.first_left_out, {"row 2 of", "a.csv", "no text"});
+  expect_words(result.first_left_out, {"row 2 of", "a.csv", "is not a string"});
   std::string text = load_tokenizer(folder / "data")->decode(tokens_of(folder, Split::kTrain));
   text += load_tokenizer(folder / "data")->decode(tokens_of(folder, Split::kValidation));
   for (const char* document : {"one", "t,wo", "three", "four", "five", "x,y\n1,2\n"})

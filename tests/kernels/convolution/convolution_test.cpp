@@ -196,7 +196,8 @@ TEST(Convolution, RefusesInvalidWindowsAndReportsSizes) {
   EXPECT_TRUE(has(message({1, 5, 3}, {.kernel = {0}}), "at least 1"));
   EXPECT_TRUE(has(message({1, 5, 3}, {.stride = {0}}), "at least 1"));
   EXPECT_TRUE(has(message({1, 5, 3}, {.padding = {-1}}), "at least 0"));
-  EXPECT_TRUE(has(message({1, 5, 3}, {.kernel = {3}, .dilation = {3}}), "want at least 7 places"));
+  EXPECT_TRUE(
+      has(message({1, 5, 3}, {.kernel = {3}, .dilation = {3}}), "want a size of at least 7"));
   EXPECT_TRUE(has(message({1, 0, 3}, {}), "each at least 1"));
   EXPECT_TRUE(has(message({5, 3}, {}), "one to three spatial dimensions"));
   EXPECT_TRUE(has(message({1, 1, 3}, {}, 2, 2), "3 channels and 2 outputs in 2 groups"));

@@ -21,7 +21,7 @@ TEST(MixtureFolder, RejectsNaNWeightsByTensor) {
   const TemporaryFolder scratch;
   const std::string folder = golden("mixtral_a");
   for (const auto& [role, said] : {std::pair{Role::kRouter, "of the 120 numbers of "},
-                                   std::pair{Role::kExpert, "experts.0.w1.weight 1 is NaN"}}) {
+                                   std::pair{Role::kExpert, "experts.0.w1.weight is NaN"}}) {
     const auto model = make_model(read_hugging_face_model_config(folder, 0), 1, stream);
     read_hugging_face_weights(folder, *model, stream);
     bool is_set = false;

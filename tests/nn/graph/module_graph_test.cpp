@@ -360,7 +360,7 @@ TEST(ModuleGraph, ShapeMismatchNamesBothParts) {
   EXPECT_NE(
       shapes({input("x", {5, 6}), transformer("blocks", "x", {.heads = 4}),
               squared_error("loss", "blocks", "y")})
-          .find("network: part blocks reads x (1, 5, 6), shapes that do not meet: its 4 heads "
+          .find("network: part blocks reads x (1, 5, 6), whose shapes do not match: its 4 heads "
                 "do not divide 6 channels"),
       std::string::npos);
   EXPECT_NE(shapes({token_input("words", {4}), part("a", "words", linear(3)),
