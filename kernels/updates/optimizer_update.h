@@ -117,8 +117,8 @@ struct AdafactorSettings {
 ///   rows (R) = decay·rows + (1 − decay)·(means of G² + 1e-30 over each row), columns (C) likewise,
 ///   u_ij = G_ij / √(rows_i·columns_j / mean of rows), clipped to a root mean square of 1,
 ///   w = w·(1 − lr·weight_decay) − lr·u.
-/// For a vector this is Adam's full second moment. Bits depend on the sizes and, on a CPU, on the
-/// number of threads. Source: Shazeer & Stern 2018, algorithms 4 and 5, with the rate lr in place
+/// Vectors have Adam's full second moment. Bits depend on the sizes and, on a CPU, on the number
+/// of threads. Source: Shazeer & Stern 2018, algorithms 4 and 5, with the rate lr in place
 /// of the relative step.
 void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns, const Tensor& g,
                       const Tensor& compute_copy, const AdafactorSettings& settings,

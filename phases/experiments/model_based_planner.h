@@ -69,7 +69,7 @@ class LatentDynamics {
 class ModelBasedPlanner final : public ExtrapolationAdvisor {
  public:
   struct Plan : ExtrapolationPlan {
-    double drop = 0;  // simulated loss drop beyond that of a Full step
+    double drop = 0;  // simulated loss drop minus a Full step's
   };
 
   explicit ModelBasedPlanner(const PhaseConfig& config);

@@ -35,7 +35,8 @@ struct RunWeightsOption {
 void add_run_weights_options(po::options_description& options, RunWeightsOption& requested);
 /// Throws UsageError if --checkpoint is neither "best" nor a step.
 RunWeights run_weights(const RunWeightsOption& requested);
-/// Throws UsageError if --checkpoint or --average is given for `folder`, not a run but `what`.
+/// Throws UsageError if --checkpoint or --average is given. `folder` is not a run; `what` names its
+/// kind in the message.
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);
 

@@ -113,7 +113,8 @@ const std::vector<std::string>& device_side_names();
 const std::vector<std::string>& exact_state_names();
 
 /// The asynchronous optimizer: FP32 master weights and optimizer state are offloaded in all phases.
-/// In Predict, updates overlap with the computation, and the device predicts pending updates.
+/// Settings of the asynchronous optimizer: in Predict, updates overlap with the computation, and
+/// the device predicts pending updates.
 struct AsynchronousOptimizerConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
