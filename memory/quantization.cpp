@@ -1,7 +1,5 @@
 #include "memory/quantization.h"
 
-#include <array>
-#include <bit>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"

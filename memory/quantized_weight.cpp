@@ -5,8 +5,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
-#include "kernels/quantized/quantization.h"
-#include "kernels/quantized/weight_blocks.h"
 #include "memory/quantization.h"
 
 namespace hybrid_trainer {

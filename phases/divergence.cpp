@@ -1,7 +1,6 @@
 #include "phases/divergence.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 

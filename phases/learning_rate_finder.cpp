@@ -1,7 +1,6 @@
 #include "phases/learning_rate_finder.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "phases/phase_parts.h"

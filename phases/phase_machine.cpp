@@ -1,7 +1,5 @@
 #include "hybrid_trainer/phases/phase_machine.h"
 
-#include <utility>
-
 #include "phases/method.h"
 #include "phases/phase_parts.h"
 #include "phases/state_fields.h"

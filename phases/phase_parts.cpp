@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "phases/method.h"
 #include "phases/state_fields.h"
 

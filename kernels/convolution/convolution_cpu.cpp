@@ -6,7 +6,6 @@
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
-#include "kernels/convolution/spatial_window.h"
 #include "kernels/generated/matmul.h"
 
 namespace hybrid_trainer::kernels::cpu {

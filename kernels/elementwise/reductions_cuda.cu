@@ -1,4 +1,3 @@
-#include <vector>
 
 #include "hybrid_trainer/kernels/reductions.h"
 #include "kernels/backend/elements.cuh"

@@ -14,7 +14,6 @@
 #include "kernels/backend/machine.h"
 #include "kernels/generated/elementwise.h"
 #include "kernels/generated/matmul.h"
-#include "kernels/products/product_cuda.h"
 #include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer::kernels::cuda {

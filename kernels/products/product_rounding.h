@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/tensor.h"
 #include "kernels/backend/half_float.h"
 

@@ -1,7 +1,5 @@
 #include "kernels/scans/delta_rule_scan_cpu.h"
 
-#include "hybrid_trainer/kernels/scans.h"
-
 namespace hybrid_trainer::kernels::cpu {
 
 namespace {

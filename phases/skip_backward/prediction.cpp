@@ -1,10 +1,7 @@
 #include "phases/skip_backward/prediction.h"
 
-#include <cmath>
 #include <utility>
 
-#include "hybrid_trainer/core/state.h"
-#include "phases/phase_parts.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {

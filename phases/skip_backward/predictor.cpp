@@ -1,7 +1,6 @@
 #include "hybrid_trainer/phases/predictor.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "hybrid_trainer/core/random.h"

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "phases/method.h"
 #include "phases/phase_parts.h"
 
 namespace hybrid_trainer {

@@ -9,7 +9,6 @@
 #include "hybrid_trainer/core/interruption.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/run/training_run.h"
-#include "src/compare/comparison_result.h"
 #include "src/compare/run_outcome.h"
 #include "src/core/clock.h"
 #include "src/core/messages.h"

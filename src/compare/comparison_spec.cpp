@@ -5,7 +5,6 @@
 #include <boost/json/value.hpp>
 #include <set>
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "src/config/config_checks.h"
 #include "src/core/messages.h"

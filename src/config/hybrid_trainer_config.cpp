@@ -1,10 +1,7 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/models/model_family.h"
 #include "phases/refusal.h"
 #include "src/config/config_checks.h"
 #include "src/core/messages.h"

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <charconv>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 
 namespace hybrid_trainer {

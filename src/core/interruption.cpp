@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <unistd.h>
 #include <atomic>
-#include <ctime>
 #include <list>
 
 #include "hybrid_trainer/core/error.h"

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "src/core/clock.h"
-
 namespace hybrid_trainer {
 
 const char* name_of(Work work) {

@@ -5,7 +5,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
 #include "src/core/process.h"
-#include "src/core/threads.h"
 
 namespace hybrid_trainer {
 

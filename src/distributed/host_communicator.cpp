@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "src/distributed/communicator.h"
-
 namespace hybrid_trainer {
 
 namespace {

@@ -12,7 +12,6 @@
 #include "src/core/clock.h"
 #include "src/core/machine.h"
 #include "src/core/sha256.h"
-#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
 

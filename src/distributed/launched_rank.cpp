@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "src/distributed/host_ranks.h"
 #include "src/distributed/nccl_communicator.h"
 
 namespace hybrid_trainer {

@@ -7,10 +7,8 @@
 #include "hybrid_trainer/core/stream.h"
 #include "src/core/clock.h"
 #include "src/core/cuda_runtime.h"
-#include "src/core/libraries.h"
 #include "src/core/machine.h"
 #include "src/core/threads.h"
-#include "src/distributed/communicator.h"
 #include "src/distributed/lost_rank.h"
 
 namespace hybrid_trainer {

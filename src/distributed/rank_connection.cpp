@@ -2,7 +2,6 @@
 
 #include <ifaddrs.h>
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "src/distributed/communicator.h"
-
 namespace hybrid_trainer {
 
 namespace {

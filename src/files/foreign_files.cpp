@@ -5,7 +5,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
-#include "src/files/json.h"
 
 namespace hybrid_trainer {
 

@@ -13,7 +13,6 @@
 #include <random>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/core/machine.h"
 #include "src/core/process.h"
 

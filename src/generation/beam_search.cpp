@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/generation/cached_decoder.h"
 
 namespace hybrid_trainer {
 

@@ -1,10 +1,6 @@
 #include "src/generation/text_batch.h"
 
-#include <map>
-
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/generation/cached_decoder.h"
-#include "hybrid_trainer/generation/text_generation.h"
 #include "src/core/threads.h"
 #include "src/generation/growing_text.h"
 

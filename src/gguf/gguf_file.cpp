@@ -1,11 +1,9 @@
 #include "src/gguf/gguf_file.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/core/narrow.h"
 #include "src/files/text.h"
 #include "src/gguf/block_formats.h"

@@ -1,7 +1,5 @@
 #include "src/model_files/model_folder.h"
 
-#include <optional>
-
 #include "src/data/text/tokenizer_files.h"
 
 namespace hybrid_trainer {

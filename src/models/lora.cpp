@@ -1,6 +1,5 @@
 #include "hybrid_trainer/models/lora.h"
 
-#include <cmath>
 #include <map>
 #include <set>
 

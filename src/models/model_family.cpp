@@ -5,7 +5,6 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/models/model_config.h"
 #include "src/models/families/families.h"
 

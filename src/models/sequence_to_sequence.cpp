@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/config_keys.h"
-#include "hybrid_trainer/nn/cross_attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 
 namespace hybrid_trainer {

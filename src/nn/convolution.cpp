@@ -3,8 +3,6 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/nn/product_rounding.h"
 
 namespace hybrid_trainer {

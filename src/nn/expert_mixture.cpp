@@ -1,7 +1,6 @@
 #include "hybrid_trainer/nn/expert_mixture.h"
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
 
 namespace hybrid_trainer {

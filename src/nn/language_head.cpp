@@ -1,7 +1,6 @@
 #include "hybrid_trainer/nn/language_head.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/loss.h"

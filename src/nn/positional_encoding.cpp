@@ -1,7 +1,6 @@
 #include "hybrid_trainer/nn/positional_encoding.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "hybrid_trainer/core/error.h"

@@ -5,7 +5,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/dropout.h"
-#include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer {
 

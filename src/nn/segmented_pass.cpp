@@ -5,7 +5,6 @@
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "src/core/narrow.h"
 

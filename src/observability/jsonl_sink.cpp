@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/files/output_file.h"
 #include "src/observability/step_record_json.h"
 

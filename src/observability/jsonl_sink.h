@@ -1,6 +1,5 @@
 #pragma once
 
-#include <ctime>
 #include <functional>
 
 #include "hybrid_trainer/files/input_file.h"

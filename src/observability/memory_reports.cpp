@@ -10,7 +10,6 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "src/core/narrow.h"
 #include "src/files/json.h"

@@ -5,8 +5,6 @@
 #include <cstdlib>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/observability/model_texts.h"
-#include "hybrid_trainer/observability/run_summary.h"
 #include "src/core/messages.h"
 #include "src/files/escaped_text.h"
 #include "src/files/output_file.h"

@@ -14,7 +14,6 @@
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/observability/step_record.h"
 #include "src/files/output_file.h"
 #include "src/files/text.h"
 #include "src/observability/jsonl_sink.h"

@@ -2,9 +2,6 @@
 
 #include <cmath>
 
-#include "kernels/updates/optimizer_update.h"
-#include "src/optim/update_predictor.h"
-
 namespace hybrid_trainer {
 
 namespace {

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <numeric>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/core/tensor.h"
 #include "src/optim/make_optimizer.h"
 
 namespace hybrid_trainer {

@@ -1,6 +1,5 @@
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 
-#include <cmath>
 #include <numbers>
 
 #include "hybrid_trainer/core/error.h"

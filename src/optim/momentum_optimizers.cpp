@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/updates/optimizer_update.h"
-#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
 

@@ -9,7 +9,6 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "kernels/updates/optimizer_update.h"
 #include "src/core/machine.h"
-#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
 

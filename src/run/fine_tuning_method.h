@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "src/model_files/model_folder.h"
 

@@ -7,7 +7,6 @@
 #include "hybrid_trainer/generation/text_generation.h"
 #include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/run/task.h"
 #include "memory/quantized_weight.h"
 #include "src/config/stages.h"
 #include "src/core/messages.h"
@@ -18,8 +17,6 @@
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/model_card.h"
 #include "src/run/run_export.h"
-#include "src/run/run_files.h"
-#include "src/run/run_settings.h"
 #include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {

@@ -1,6 +1,5 @@
 #include "src/run/pair_reference.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cstring>
 

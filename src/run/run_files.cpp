@@ -15,7 +15,6 @@
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/folder_weights.h"
-#include "src/model_files/hugging_face/generation_config.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/trainer/expert_routing.h"
 #include "src/trainer/run_model.h"

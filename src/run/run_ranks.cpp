@@ -13,7 +13,6 @@
 #include "src/files/checksum.h"
 #include "src/files/config_fields.h"
 #include "src/files/output_file.h"
-#include "src/generation/evaluation.h"
 
 namespace hybrid_trainer {
 

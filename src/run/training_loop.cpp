@@ -4,7 +4,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/checkpoint.h"
-#include "src/run/run_ranks.h"
 
 namespace hybrid_trainer {
 

@@ -1,11 +1,9 @@
 #include "hybrid_trainer/run/training_run.h"
 
-#include <algorithm>
 #include <ostream>
 
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/run/task.h"
 #include "src/config/config_changes.h"
 #include "src/config/config_checks.h"
 #include "src/core/cuda_runtime.h"

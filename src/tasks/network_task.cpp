@@ -15,7 +15,6 @@
 #include "src/generation/evaluation.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_export.h"
-#include "src/run/run_files.h"
 #include "src/run/run_settings.h"
 #include "src/trainer/run_model.h"
 

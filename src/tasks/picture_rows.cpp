@@ -1,10 +1,8 @@
 #include "src/tasks/picture_rows.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
 #include <charconv>
-#include <cmath>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/json/value.hpp>
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "src/files/config_fields.h"
 #include "src/files/json.h"

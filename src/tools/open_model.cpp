@@ -4,7 +4,6 @@
 #include <charconv>
 #include <iostream>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/machine.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/hugging_face/hugging_face.h"

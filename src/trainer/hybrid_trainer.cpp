@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/observability/step_record.h"
-#include "hybrid_trainer/phases/phase_machine.h"
 #include "memory/memory_monitor.h"
 #include "src/config/stages.h"
 #include "src/core/clock.h"

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/lora.h"
-#include "hybrid_trainer/nn/network.h"
 #include "memory/quantized_weight.h"
 #include "src/core/messages.h"
 #include "src/model_files/gguf/gguf_model.h"

@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/state.h"
 #include "src/config/config_changes.h"
 #include "src/files/config_fields.h"
 

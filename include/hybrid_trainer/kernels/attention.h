@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <initializer_list>
 #include <limits>
 
 #include "hybrid_trainer/core/tensor.h"

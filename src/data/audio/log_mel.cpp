@@ -1,7 +1,6 @@
 #include "src/data/audio/log_mel.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/data/chat/value.h"
 
 namespace hybrid_trainer::jinja {
 

@@ -4,7 +4,6 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/data/chat/chat_template.h"
 #include "src/data/chat/value.h"
 #include "src/files/text.h"
 

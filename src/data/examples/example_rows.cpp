@@ -1,6 +1,5 @@
 #include "src/data/examples/example_rows.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <iterator>
 
-#include "src/data/examples/example_rows.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {

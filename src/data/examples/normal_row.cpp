@@ -6,7 +6,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/chat_template.h"
 #include "src/data/examples/shaped_row.h"
-#include "src/files/json.h"
 
 namespace hybrid_trainer {
 

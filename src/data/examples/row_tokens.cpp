@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/data/examples/example_rows.h"
 #include "src/data/examples/shaped_row.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/examples/normal_row.h"
-#include "src/files/json.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {

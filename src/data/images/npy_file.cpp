@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/images/picture_formats.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/core/narrow.h"
 #include "src/data/images/npy_file.h"
 #include "src/data/images/picture_formats.h"

@@ -5,7 +5,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
-#include "src/data/synthetic/synthetic_set.h"
 
 namespace hybrid_trainer {
 

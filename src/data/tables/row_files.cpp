@@ -5,11 +5,9 @@
 #include <boost/json.hpp>
 #include <cctype>
 #include <iterator>
-#include <map>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,6 @@
 #include <boost/json.hpp>
 #include <set>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "src/core/messages.h"

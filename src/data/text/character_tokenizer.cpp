@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/text/word_splitter.h"
 #include "src/files/text.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
 #include "src/files/output_file.h"
 #include "src/files/text.h"

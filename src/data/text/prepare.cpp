@@ -10,7 +10,6 @@
 #include "src/data/text/character_tokenizer.h"
 #include "src/data/text/word_splitter.h"
 #include "src/files/foreign_files.h"
-#include "src/files/output_file.h"
 
 namespace hybrid_trainer {
 

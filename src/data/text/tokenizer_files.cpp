@@ -5,7 +5,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/text/character_tokenizer.h"
-#include "src/data/text/json_place.h"
 #include "src/data/text/token_texts.h"
 #include "src/files/foreign_files.h"
 

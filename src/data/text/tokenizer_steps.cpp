@@ -1,7 +1,6 @@
 #include "src/data/text/tokenizer_steps.h"
 
 #include <algorithm>
-#include <array>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/text.h"

@@ -1,7 +1,5 @@
 #include "src/data/text/word_splitter.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/data/text/unicode.h"
 #include "src/files/text.h"

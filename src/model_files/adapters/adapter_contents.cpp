@@ -4,7 +4,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/lora.h"
-#include "src/model_files/adapters/adapter_config.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/hugging_face/file_layout.h"
 

@@ -6,7 +6,6 @@
 #include "src/files/json.h"
 #include "src/files/text.h"
 #include "src/model_files/hugging_face/quantized_tensors.h"
-#include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 

@@ -17,7 +17,6 @@
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/exported_tensors.h"
 #include "src/model_files/hugging_face/file_layout.h"
-#include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/generation_config.h"
 
 namespace hybrid_trainer {

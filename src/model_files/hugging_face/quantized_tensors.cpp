@@ -1,13 +1,10 @@
 #include "src/model_files/hugging_face/quantized_tensors.h"
 
-#include <algorithm>
-#include <boost/json.hpp>
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
 #include "src/model_files/hugging_face/config_files.h"
-#include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/model_folder.h"
 #include "src/models/hugging_face/config_reader.h"
 

@@ -1,7 +1,6 @@
 #include "src/models/families/hybrid_decoder.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"

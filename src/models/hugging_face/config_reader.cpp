@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
 
 namespace hybrid_trainer {

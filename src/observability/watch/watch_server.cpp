@@ -10,7 +10,6 @@
 #include "src/observability/page_assets.h"
 #include "src/observability/watch/http_server.h"
 #include "src/observability/watch/run_feed.h"
-#include "src/observability/watch/watched_run.h"
 
 namespace hybrid_trainer {
 

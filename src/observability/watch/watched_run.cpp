@@ -3,15 +3,12 @@
 #include <sys/stat.h>
 #include <algorithm>
 #include <boost/json.hpp>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/files/input_file.h"
-#include "hybrid_trainer/files/run_directory.h"
-#include "hybrid_trainer/observability/run_summary.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
 

@@ -1,7 +1,6 @@
 #include "src/optim/experiments/slow_nesterov.h"
 
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "src/optim/optimizer_state.h"
 
 namespace hybrid_trainer {
 

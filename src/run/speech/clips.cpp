@@ -1,9 +1,5 @@
 #include "src/run/speech/clips.h"
 
-#include <algorithm>
-#include <span>
-#include <string_view>
-
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/generation/beam_search.h"
-#include "src/run/speech/clips.h"
 
 namespace hybrid_trainer {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "hybrid_trainer/core/memory_pool.h"
 #include "src/files/config_fields.h"
 #include "src/trainer/run_model.h"
 

@@ -6,7 +6,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/core/machine.h"
 #include "src/trainer/planning/step_cost.h"
 

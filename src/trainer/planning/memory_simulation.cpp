@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "hybrid_trainer/config/phase_precision.h"
-#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "src/distributed/ordered_sum.h"

@@ -1,9 +1,6 @@
 #include "src/trainer/sharding/rank_links.h"
 
-#include <algorithm>
 #include <numeric>
-
-#include "src/distributed/decorated_communicator.h"
 
 namespace hybrid_trainer {
 

@@ -1,14 +1,11 @@
 #include "src/trainer/sharding/weight_parts.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/parameter.h"
-#include "src/distributed/communicator.h"
 #include "src/optim/make_optimizer.h"
 
 namespace hybrid_trainer {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "hybrid_trainer/optim/optimizer.h"

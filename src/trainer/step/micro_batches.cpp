@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/expert_mixture.h"
 #include "hybrid_trainer/nn/parameter.h"

@@ -1,11 +1,9 @@
 #include "src/trainer/step/step_scales.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/optim/optimizer.h"
 
 namespace hybrid_trainer {
 
