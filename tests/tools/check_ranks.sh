@@ -88,7 +88,9 @@ done
 
 # If the given micro-batches exceed a budget, all ranks halve them at the same step, with the bits of a single rank that
 # starts with the smaller ones.
-batches=(--set training.threads=1 --set training.steps=12 --set phases.max_predict_steps=0)
+# In fp32: with bf16 activations, the sums of more micro-batches need more memory than larger ones save.
+batches=(--set training.threads=1 --set training.steps=12 --set phases.max_predict_steps=0 --set mixed_precision.warmup=fp32
+  --set mixed_precision.full=fp32)
 peak() { # BATCH_SIZE MICRO_BATCHES
   "$hybrid" plan "${small[@]}" --devices 2 --zero 2 "${batches[@]}" --set "model.vocabulary=$(grep -o '"vocabulary_size":[0-9]*' data/data.json | cut -d: -f2)" \
     --set "data.batch_size=$1" --set "gradient_accumulation.micro_batches=$2" --json | grep -o '"device_peak_bytes":[0-9]*' | cut -d: -f2
