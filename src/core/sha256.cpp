@@ -25,6 +25,17 @@ std::string base64_of(const Digest& digest) {
   return sodium_bin2base64(text.data(), text.size(), digest.data(), digest.size(), kForm);
 }
 
+std::optional<std::string> bytes_of_base64(std::string_view text) {
+  std::string bytes(text.size() / 4 * 3, '\0');
+  std::size_t size = 0;
+  const int failed =
+      sodium_base642bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), text.data(),
+                        text.size(), nullptr, &size, nullptr, sodium_base64_VARIANT_ORIGINAL);
+  if (failed != 0) return {};
+  bytes.resize(size);
+  return bytes;
+}
+
 Digest hmac_sha256(std::string_view key, std::string_view message) {
   const auto bytes = [](std::string_view text) {
     return reinterpret_cast<const unsigned char*>(text.data());

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,8 @@ using Digest = std::array<std::uint8_t, 32>;
 Digest sha256(std::string_view message);
 std::string hex_of(const Digest& digest);
 std::string base64_of(const Digest& digest);
+/// Returns the bytes of a text in base64 with padding, or none if it is not one.
+std::optional<std::string> bytes_of_base64(std::string_view text);
 
 /// HMAC-SHA-256. Source: RFC 2104.
 Digest hmac_sha256(std::string_view key, std::string_view message);

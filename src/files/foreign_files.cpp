@@ -57,10 +57,11 @@ constexpr const char* kConfigKeys =
 /// PreTrainedTokenizerBase and its subclasses: keys for text pairs, padding, decoding and files.
 constexpr const char* kTokenizerConfigKeys =
     "_commit_hash add_bos_token add_eos_token additional_special_tokens auto_map backend "
-    "cache_dir chat_template clean_up_tokenization_spaces device_map do_lower_case errors "
+    "cache_dir chat_template clean_up_tokenization_spaces device_map do_basic_tokenize "
+    "do_lower_case errors "
     "extra_special_tokens fix_mistral_regex from_slow init_inputs is_local legacy "
     "local_files_only max_length merges_file model_input_names model_max_length "
-    "model_specific_special_tokens name_or_path pad_to_max_length pad_to_multiple_of "
+    "model_specific_special_tokens name_or_path never_split pad_to_max_length pad_to_multiple_of "
     "pad_token_type_id padding padding_side pretokenize_regex processor_class response_schema "
     "return_attention_mask return_token_type_ids revision sp_model_kwargs "
     "spaces_between_special_tokens "

@@ -68,6 +68,7 @@ class SafetensorsFile {
 struct CopiedTensor {
   const SafetensorsFile* file;
   std::string name;
+  std::string renamed{};  // name in the written file; empty: the same
 };
 
 /// A tensor that is created when it is written, so that not all need memory at the same time.

@@ -16,6 +16,7 @@ struct Piece {
   const Tensor* tensor = nullptr;  // one of these three is set
   const SafetensorsFile* file = nullptr;
   const LazyTensor* made = nullptr;
+  std::string name_in_file{};  // of a tensor of `file`
 };
 
 Piece piece_of(const std::string& name, const Shape& shape, DType dtype) {
@@ -43,8 +44,10 @@ Piece piece_of(const LazyTensor& made) {
 Piece piece_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   std::size_t elements = 1;
   for (const std::int64_t size : entry.shape) elements *= static_cast<std::size_t>(size);
-  return {
-      .entry = entry, .element_bytes = elements == 0 ? 1 : entry.bytes / elements, .file = &file};
+  return {.entry = entry,
+          .element_bytes = elements == 0 ? 1 : entry.bytes / elements,
+          .file = &file,
+          .name_in_file = entry.name};
 }
 
 /// Orders tensors by element size, largest first, so that all are aligned, and then by name.
@@ -55,9 +58,10 @@ bool comes_before(const Piece& a, const Piece& b) {
 
 void check(const std::vector<Piece>& pieces) {
   std::set<std::string> names;
-  for (const auto& [entry, element_bytes, tensor, file, made] : pieces) {
+  for (const Piece& piece : pieces) {
+    const SafetensorsEntry& entry = piece.entry;
     const std::string what = "write_safetensors: the tensor \"" + entry.name + "\" ";
-    if (tensor != nullptr && !tensor->defined())
+    if (piece.tensor != nullptr && !piece.tensor->defined())
       throw Error(ExitCode::kInternal, what + "has no memory");
     if (entry.name == "__metadata__")
       throw Error(ExitCode::kInternal, what + "has a reserved name");
@@ -107,7 +111,11 @@ FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& 
                               const std::vector<LazyTensor>& made) {
   std::vector<Piece> pieces;
   for (const NamedTensor& named : tensors) pieces.push_back(piece_of(named));
-  for (const auto& [from, name] : carried) pieces.push_back(piece_of(*from, from->entry(name)));
+  for (const CopiedTensor& copy : carried) {
+    pieces.push_back(piece_of(*copy.file, copy.file->entry(copy.name)));
+    pieces.back().name_in_file = copy.name;
+    if (!copy.renamed.empty()) pieces.back().entry.name = copy.renamed;
+  }
   for (const LazyTensor& later : made) pieces.push_back(piece_of(later));
   check(pieces);
   std::sort(pieces.begin(), pieces.end(), comes_before);
@@ -131,7 +139,7 @@ FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& 
     if (piece.made != nullptr) append(made_tensor(*piece.made).raw(), piece.entry.bytes);
     for (std::size_t at = 0; piece.file != nullptr && at < piece.entry.bytes; at += kPiece) {
       copied.resize(std::min(kPiece, piece.entry.bytes - at));
-      piece.file->read_bytes(piece.entry.name, at, copied.data(), copied.size());
+      piece.file->read_bytes(piece.name_in_file, at, copied.data(), copied.size());
       append(copied.data(), copied.size());
     }
   }

@@ -213,8 +213,11 @@ std::string_view trimmed(std::string_view text) {
 }
 
 std::string in_unicode_form(std::string_view text, UnicodeForm form) {
+  const bool composes = form == UnicodeForm::kC || form == UnicodeForm::kKC;
+  const bool is_compatible = form == UnicodeForm::kKC || form == UnicodeForm::kKD;
   const auto options = static_cast<utf8proc_option_t>(
-      UTF8PROC_STABLE | UTF8PROC_COMPOSE | (form == UnicodeForm::kKC ? UTF8PROC_COMPAT : 0));
+      UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+      (is_compatible ? UTF8PROC_COMPAT : 0));
   Characters characters;
   characters.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {

@@ -37,8 +37,9 @@ std::string well_formed_utf8(std::string_view text);
 /// Returns the number of bytes from `position` to the first valid code point, or the end.
 std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position);
 
-/// Unicode's normalization forms C and KC, which also replaces compatible characters (ﬁ by fi).
-enum class UnicodeForm { kC, kKC };
+/// Unicode's normalization forms C and D (composed and decomposed), and KC and KD, which also
+/// replace compatible characters (ﬁ by fi).
+enum class UnicodeForm { kC, kKC, kD, kKD };
 
 /// Normalizes UTF-8 text. Takes O(n log n) time for any number of consecutive marks.
 std::string in_unicode_form(std::string_view text, UnicodeForm form);

@@ -16,10 +16,12 @@ inline const std::vector<std::string>& data_layout_names() {
 struct MaskSettings {
   double share = 0.15;  // share of a sequence's tokens that are chosen, rounded, at least one token
   std::int32_t mask_token = 0;
-  std::int32_t words = 0;  // size of the data's vocabulary
+  std::int32_t words = 0;               // size of the data's vocabulary
+  std::vector<std::int32_t> special{};  // tokens that are never chosen, in ascending order
 };
 
-/// Returns the number of chosen tokens per sequence, constant so that batch parts weigh the same.
+/// Returns the number of chosen tokens per sequence, constant so that batch parts weigh the same. A
+/// sequence with fewer tokens that are not special has fewer.
 std::int64_t masked_tokens(double share, std::int64_t length);
 
 /// Settings that determine how training examples are made from the data. JSON group `data`.
@@ -69,7 +71,7 @@ struct DataConfig {
                 Range::fraction()}
               .essential(Question::kData)
               .needs_any({{KeyTest{"data.layout", KeyTest::Kind::kIsOneOf, {"packed", "apart"}},
-                           KeyTest{"model.vision.labels", KeyTest::Kind::kIsNoneOf, {"[]"}},
+                           KeyTest{"model.labels", KeyTest::Kind::kIsNoneOf, {"[]"}},
                            KeyTest{"model.family", KeyTest::Kind::kIsOneOf, {"series", "trident"}}},
                           "it applies only to examples (`hybrid finetune`), images, arrays and "
                           "tables of series"}));
@@ -86,7 +88,7 @@ struct DataConfig {
               "when its value changes, and time=COLUMN, whose gaps no window crosses."}
             .needs_any(
                 {{KeyTest{"data.layout", KeyTest::Kind::kIsOneOf, {"packed", "apart"}},
-                  KeyTest{"model.vision.labels", KeyTest::Kind::kIsNoneOf, {"[]"}},
+                  KeyTest{"model.labels", KeyTest::Kind::kIsNoneOf, {"[]"}},
                   KeyTest{"model.family", KeyTest::Kind::kIsOneOf, {"series"}}},
                  "it applies only to examples (`hybrid finetune`), images and tables of series"}));
     visit(Field{"mask_frames", self.mask_frames,
@@ -95,7 +97,7 @@ struct DataConfig {
               .unless("model.encoder.features", {"0"}, "it applies only to speech models"));
     visit(Field{"mirror_pictures", self.mirror_pictures,
                 "For images, mirror half of them in training, different ones in each epoch."}
-              .unless("model.vision.labels", {"[]"}, "it applies only to image models"));
+              .unless("model.labels", {"[]"}, "it applies only to image models"));
     visit(constant("prefetch_depth", self.prefetch_depth, Range::between(0, 1024))
               .on_resume(OnResume::kMayChange));
   }

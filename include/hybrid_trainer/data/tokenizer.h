@@ -13,8 +13,10 @@
 
 namespace hybrid_trainer {
 
-enum class TokenizerKind { kBytes, kCharacters, kBpe };
-const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe"
+enum class TokenizerKind { kBytes, kCharacters, kBpe, kWordPiece, kUnigram };
+const char* name_of(TokenizerKind kind);  // "bytes", "characters", "bpe", "wordpiece", "unigram"
+/// Returns whether Hugging Face's libraries read tokenizers of this kind.
+bool is_hugging_face(TokenizerKind kind);
 
 /// Position of a text: the start of a document or the continuation of an earlier part.
 enum class TextStart { kDocument, kContinuation };
@@ -27,14 +29,43 @@ const std::vector<std::string>& control_text_names();
 /// Returns the value with this name. Throws UsageError for an unknown name.
 ControlText control_text_of(const std::string& name);
 
+/// Text that loses ids if a pair exceeds its limit: the longer one until both are equally long, the
+/// first or the second. A single text is always the one.
+enum class Truncation { kLongestFirst, kOnlyFirst, kOnlySecond };
+/// End of a text that truncation removes.
+enum class TruncatedEnd { kRight, kLeft };
+
+/// Limit of the ids of a model's input.
+struct TokenLimit {
+  std::int64_t ids = INT32_MAX;  // with the tokens of the template
+  Truncation truncation = Truncation::kLongestFirst;
+  TruncatedEnd end = TruncatedEnd::kRight;
+};
+
+/// Ids of one text or a pair for an encoder, and the type of each id: usually 0 for the first text
+/// and 1 for the second.
+struct ModelInput {
+  std::vector<std::int32_t> ids, types;
+};
+
+/// A token of a template, or the place of a text.
+struct TemplatePiece {
+  static constexpr std::int32_t kFirstText = -1, kSecondText = -2;
+  std::int32_t id = kFirstText;
+  std::int32_t type = 0;  // of the token or the text
+};
+
 /// Names of the files that may belong to a tokenizer.
 inline constexpr std::array kTokenizerFiles{"tokenizer.json",
                                             "tokenizer_config.json",
                                             "special_tokens_map.json",
                                             "added_tokens.json",
                                             "vocab.json",
+                                            "vocab.txt",
                                             "merges.txt",
                                             "tokenizer.model",
+                                            "spiece.model",
+                                            "sentencepiece.bpe.model",
                                             "chat_template.jinja",
                                             "generation_config.json"};
 using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
@@ -48,6 +79,9 @@ using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
 ///               encode_special_tokens on. A run of bytes that are not UTF-8 is a separate word if
 ///               a pattern splits text into words. It is encoded as bytes, or as the unknown token
 ///               if the tokenizer has no tokens for bytes.
+///   wordpiece   longest pieces of words from the left, by a tokenizer.json or BERT's vocab.txt
+///   unigram     most probable pieces, by a tokenizer.json. These two kinds equal Hugging Face's
+///               tokenizers like bpe, and read a byte that is not UTF-8 as U+FFFD.
 /// Tokenizers of bytes or characters, and BPE over all bytes without a normalizer, satisfy
 /// decode(encode(x)) == x for every x that encode accepts, except for a prefix space. All const
 /// functions are thread-safe.
@@ -72,10 +106,13 @@ class Tokenizer {
   /// Returns the bytes of a token that follows others. Throws DataError if the id is unknown.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// Return the tokens that a tokenizer.json's template puts before and after a document, such as a
+  /// Returns the template of a tokenizer.json's post-processor for one text or a pair; without a
+  /// post-processor, the texts themselves. Empty if there is none for a pair.
+  virtual std::vector<TemplatePiece> input_template(bool is_pair) const;
+  /// Return the tokens that the template puts before and after a document, such as a
   /// beginning-of-text token. They are only added on request.
-  virtual std::vector<std::int32_t> template_start() const { return {}; }
-  virtual std::vector<std::int32_t> template_end() const { return {}; }
+  std::vector<std::int32_t> template_start() const;
+  std::vector<std::int32_t> template_end() const;
 
   /// Appends the ids of `text`. Throws DataError if a character cannot be encoded.
   virtual void append_tokens(std::string_view text, std::vector<std::int32_t>& ids,
@@ -85,6 +122,12 @@ class Tokenizer {
                                    ControlText control = ControlText::kAsText) const;
   /// Returns a document's ids, which begin with template_start unless the text spells these tokens.
   std::vector<std::int32_t> encode_document(std::string_view text, ControlText control) const;
+  /// Returns a model's input for one text or a pair, in the template, like Hugging Face's tokenizers
+  /// with truncation. Throws DataError if the template has no place for a second text, or if the
+  /// limit leaves no id for the text to truncate.
+  ModelInput encode_texts(std::string_view first, std::optional<std::string_view> second = {},
+                          const TokenLimit& limit = {},
+                          ControlText control = ControlText::kAsText) const;
   /// Returns the text of a document's tokens, with special tokens spelled out. The text of
   /// byte-level tokens may not be UTF-8; "ByteFallback" bytes that form no character become U+FFFD.
   virtual std::string decode(std::span<const std::int32_t> ids) const;
@@ -115,11 +158,21 @@ class Tokenizer {
 };
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
+/// Special tokens, in ascending order, and the token that hides others in masked language models.
+struct SpecialTokenIds {
+  std::vector<std::int32_t> ids;
+  std::optional<std::int32_t> mask;
+};
+/// Returns the special tokens that the tokenizer's files list.
+SpecialTokenIds special_token_ids_of(const Tokenizer& tokenizer);
+
 /// Makes a characters tokenizer for the code points of `corpus`.
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 
-/// Reads a tokenizer.json (this project's, or Hugging Face's for a BPE), a folder that contains one
-/// or GPT-2's `vocab.json` and `merges.txt`, or the tokenizer of a GGUF file. If the folder has a
+/// Reads a tokenizer.json (this project's or Hugging Face's), a folder that contains one, GPT-2's
+/// `vocab.json` and `merges.txt`, or BERT's `vocab.txt`, or the tokenizer of a GGUF file. BERT's
+/// defaults apply unless `tokenizer_config.json` sets do_lower_case, strip_accents,
+/// tokenize_chinese_chars or the names of special tokens. If the folder has a
 /// `tokenizer_config.json`, it overrides GPT-2's add_prefix_space as in transformers, its special
 /// tokens are added to those in tokenizer.json, and its eos_token is the end-of-text token;
 /// otherwise "<|endoftext|>" is. Throws MissingInput if there is no tokenizer, and DataError with

@@ -21,16 +21,39 @@ Ranges literal_matches(std::string_view text, std::string_view literal) {
   return matches;
 }
 
-Ranges digit_matches(std::string_view text) {
-  Ranges matches;
+/// Returns the characters for which `matches` is true.
+Ranges character_matches(std::string_view text, bool (*matches)(char32_t)) {
+  Ranges found;
   for (std::size_t i = 0; i < text.size();) {
-    const CodePoint found = decode_utf8(text, i);
-    const std::size_t bytes = std::max<std::size_t>(found.bytes, 1);
-    if (found.bytes > 0 && (unicode_classes()[found.value] & kDigit) != 0)
-      matches.emplace_back(i, i + bytes);
+    const CodePoint character = decode_utf8(text, i);
+    const std::size_t bytes = std::max<std::size_t>(character.bytes, 1);
+    if (character.bytes > 0 && matches(character.value)) found.emplace_back(i, i + bytes);
     i += bytes;
   }
-  return matches;
+  return found;
+}
+
+bool is_digit(char32_t value) { return (unicode_classes()[value] & kDigit) != 0; }
+bool is_punctuation(char32_t value) { return (character_traits()[value] & kPunctuation) != 0; }
+
+/// Returns the matches of \w+|[^\w\s]+.
+Ranges word_runs(std::string_view text) {
+  Ranges runs;
+  int last = kWhiteSpace;
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint found = decode_utf8(text, i);
+    const int classes = found.bytes == 0 ? 0 : unicode_classes()[found.value];
+    const int kind = classes & (kWordCharacter | kWhiteSpace);
+    const std::size_t end = i + std::max<std::size_t>(found.bytes, 1);
+    if (kind == last && kind != kWhiteSpace) {
+      runs.back().second = end;
+    } else if (kind != kWhiteSpace) {
+      runs.emplace_back(i, end);
+    }
+    last = kind;
+    i = end;
+  }
+  return runs;
 }
 
 /// Throws DataError if an untrusted tokenizer expands a text so much that memory could run out.
@@ -43,10 +66,10 @@ void check_growth(std::size_t bytes, std::size_t text_bytes) {
 
 }  // namespace
 
-std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+static std::string replaced(std::string_view text, const Ranges& matches,
+                            std::string_view content) {
   std::string result;
   std::size_t begin = 0;
-  const Ranges matches = literal_matches(text, pattern);
   check_growth(matches.size() * content.size(), text.size());
   for (const auto& [from, to] : matches) {
     result += text.substr(begin, from - begin);
@@ -55,6 +78,15 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
   }
   result += text.substr(begin);
   return result;
+}
+
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+  return replaced(text, literal_matches(text, pattern), content);
+}
+
+std::string replace_matches(std::string_view text, const WordSplitter& words,
+                            std::string_view content) {
+  return replaced(text, words.matches(text), content);
 }
 
 std::vector<std::string_view> split_parts(std::string_view text, const Ranges& matches,
@@ -99,18 +131,31 @@ TextPipeline::TextPipeline(std::vector<NormalizerStep> normalizers,
                            std::vector<PreTokenizerStep> steps)
     : normalizers_(std::move(normalizers)), steps_(std::move(steps)) {}
 
-std::string TextPipeline::normalized(std::string_view text, PiecePlace place) const {
+std::string TextPipeline::normalized(const NormalizerStep& step, std::string_view text,
+                                     bool begins) {
+  switch (step.kind) {
+    case NormalizerStep::Kind::kNfc: return to_form(text, UnicodeForm::kC);
+    case NormalizerStep::Kind::kPrepend:
+      return text.empty() || !begins ? std::string(text) : concat(step.content, text);
+    case NormalizerStep::Kind::kReplace: return replace_all(text, step.pattern, step.content);
+    case NormalizerStep::Kind::kReplaceMatches:
+      return replace_matches(text, step.words, step.content);
+    case NormalizerStep::Kind::kConvert:
+    case NormalizerStep::Kind::kCharacterMap: return step.convert(text);
+  }
+  return "";
+}
+
+std::string TextPipeline::normalized(std::string_view text, PiecePlace& place) const {
   std::string result(text);
+  const bool begins = place.begins();
   for (const NormalizerStep& step : normalizers_) {
-    switch (step.kind) {
-      case NormalizerStep::Kind::kNfc: result = to_nfc(result); break;
-      case NormalizerStep::Kind::kPrepend:
-        if (!result.empty() && place.begins()) result.insert(0, step.content);
-        break;
-      case NormalizerStep::Kind::kReplace:
-        result = replace_all(result, step.pattern, step.content);
-        break;
+    if (!result.empty() && step.kind != NormalizerStep::Kind::kCharacterMap) {
+      const std::string first =
+          result.substr(0, std::max<std::size_t>(decode_utf8(result, 0).bytes, 1));
+      if (normalized(step, first, begins).empty()) place.at_start = false;
     }
+    result = normalized(step, result, begins);
     check_growth(result.size(), text.size());
   }
   return result;
@@ -126,7 +171,14 @@ std::vector<std::string_view> TextPipeline::parts(const PreTokenizerStep& step,
   if (step.kind == CutKind::kMatches)
     return split_parts(text, step.words.matches(text), step.behavior, step.inverted);
   if (step.kind == CutKind::kDigits)
-    return split_parts(text, digit_matches(text), step.behavior, false);
+    return split_parts(text, character_matches(text, is_digit), step.behavior, false);
+  if (step.kind == CutKind::kPunctuation)
+    return split_parts(text, character_matches(text, is_punctuation), step.behavior, false);
+  if (step.kind == CutKind::kWhiteSpace)
+    return split_parts(text, character_matches(text, is_white_space), SplitBehavior::kRemoved,
+                       false);
+  if (step.kind == CutKind::kWordRuns)
+    return split_parts(text, word_runs(text), SplitBehavior::kRemoved, true);
   if (step.kind == CutKind::kPrefixSpace) {
     if (text.starts_with(' ') || !place.begins()) return {text};
     changed = concat(' ', text);
@@ -165,6 +217,10 @@ bool TextPipeline::composes() const {
 TextPipeline::Cut TextPipeline::may_cut(char32_t before, char32_t after) const {
   bool replaces_blanks = false;
   for (const NormalizerStep& step : normalizers_) {
+    const bool converts = step.kind == NormalizerStep::Kind::kReplaceMatches ||
+                          step.kind == NormalizerStep::Kind::kConvert ||
+                          step.kind == NormalizerStep::Kind::kCharacterMap;
+    if (converts) return Cut::kNo;
     if (step.kind != NormalizerStep::Kind::kReplace) continue;
     if (step.pattern != " " || blank() != step.content) return Cut::kNo;
     replaces_blanks = true;
@@ -178,7 +234,8 @@ TextPipeline::Cut TextPipeline::may_cut(char32_t before, char32_t after) const {
     }
     const bool matches_nothing =
         step.kind == CutKind::kLiteral && step.literal == " " && replaces_blanks;
-    const bool cuts = step.kind == CutKind::kLiteral || step.kind == CutKind::kMatches;
+    const bool cuts = step.kind != CutKind::kDigits && step.kind != CutKind::kMetaspace &&
+                      step.kind != CutKind::kPrefixSpace;
     if (cuts && !matches_nothing) return Cut::kNo;
     replaces_blanks |= step.kind == CutKind::kMetaspace;
   }

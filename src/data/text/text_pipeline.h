@@ -9,9 +9,11 @@ namespace hybrid_trainer {
 
 /// A normalization step of tokenizer.json's "normalizer".
 struct NormalizerStep {
-  enum class Kind { kNfc, kPrepend, kReplace } kind;
-  std::string pattern;  // of kReplace
-  std::string content;  // put before the text, or replaces the pattern
+  enum class Kind { kNfc, kPrepend, kReplace, kReplaceMatches, kConvert, kCharacterMap } kind;
+  std::string pattern = {};  // of kReplace
+  std::string content = {};  // put before the text, or replaces the pattern or the matches
+  WordSplitter words = {};   // of kReplaceMatches
+  std::function<std::string(std::string_view)> convert = {};  // of kConvert, kCharacterMap
 };
 
 /// Treatment of the matches that separate words.
@@ -20,10 +22,20 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 /// A splitting step of tokenizer.json's "pre_tokenizer". ByteLevel becomes kPrefixSpace and kWords,
 /// as requested; the model itself turns bytes into symbols.
 struct PreTokenizerStep {
-  enum class Kind { kWords, kMatches, kLiteral, kDigits, kMetaspace, kPrefixSpace } kind;
+  enum class Kind {
+    kWords,
+    kMatches,
+    kLiteral,
+    kDigits,
+    kWhiteSpace,   // removed
+    kPunctuation,  // each character
+    kWordRuns,     // of word characters, and of others, without white space
+    kMetaspace,
+    kPrefixSpace
+  } kind;
   WordSplitter words = {};                            // of kWords, kMatches
   std::string literal = {};                           // of kLiteral, or kMetaspace's ▁
-  SplitBehavior behavior = SplitBehavior::kIsolated;  // of kMatches, kLiteral, kDigits
+  SplitBehavior behavior = SplitBehavior::kIsolated;  // of kMatches … kPunctuation
   bool inverted = false;                              // of kMatches, kLiteral
   enum class Prepend { kAlways, kFirst, kNever };
   Prepend prepend = Prepend::kAlways;  // of kMetaspace
@@ -47,6 +59,10 @@ std::vector<std::string_view> split_parts(
 /// Returns the text with each `pattern`, which must not be empty, replaced by `content`.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
 
+/// Returns the text with the matches of an expression replaced by `content`.
+std::string replace_matches(std::string_view text, const WordSplitter& words,
+                            std::string_view content);
+
 /// Converts a text to the words that the model encodes.
 class TextPipeline {
  public:
@@ -55,8 +71,9 @@ class TextPipeline {
 
   bool normalizes() const { return !normalizers_.empty(); }
   bool composes() const;  // with NFC
-  /// Returns the normalized text. Throws DataError if it is far longer than the text.
-  std::string normalized(std::string_view text, PiecePlace place) const;
+  /// Returns the normalized text. If its first character was removed, except by a character map,
+  /// `place` is no longer at the start, as in Hugging Face's tokenizers. Throws DataError if the result is far longer than the text.
+  std::string normalized(std::string_view text, PiecePlace& place) const;
 
   /// Calls f(word) for each word of a normalized text.
   template <class F>
@@ -84,6 +101,7 @@ class TextPipeline {
   std::string_view blank() const;
 
  private:
+  static std::string normalized(const NormalizerStep& step, std::string_view text, bool begins);
   std::vector<std::string_view> parts(const PreTokenizerStep& step, std::string_view text,
                                       PiecePlace place, std::string& changed) const;
   std::vector<NormalizerStep> normalizers_;

@@ -104,6 +104,25 @@ std::string stripped(std::string_view part, const DecoderStep& step) {
   return std::string(part);
 }
 
+/// Joins punctuation and contractions to the word before, as Hugging Face's tokenizers does.
+std::string cleaned_up(std::string text) {
+  constexpr std::pair<const char*, const char*> kReplacements[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kReplacements) text = replace_all(text, from, to);
+  return text;
+}
+
+/// Returns a token of WordPiece as it follows others, or as the first one.
+std::string word_piece(std::string part, const DecoderStep& step, bool is_first) {
+  if (!is_first) {
+    const bool continues = part.starts_with(step.pattern);
+    continues ? part.erase(0, step.pattern.size()) : part.insert(0, " ");
+  }
+  return step.cleans_up ? cleaned_up(std::move(part)) : part;
+}
+
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += part;
@@ -123,6 +142,7 @@ std::string decoded(std::vector<std::string> parts, const std::vector<DecoderSte
       if (step.kind == DecoderKind::kStrip) part = stripped(part, step);
       if (step.kind == DecoderKind::kMetaspace)
         part = replace_all(part, step.pattern, is_first && step.strips_first ? "" : " ");
+      if (step.kind == DecoderKind::kWordPiece) part = word_piece(std::move(part), step, is_first);
       if (step.kind == DecoderKind::kBlanks && !is_first) part.insert(part.begin(), ' ');
       is_first = false;
     }
@@ -136,6 +156,7 @@ std::string decoded_within(const std::string& token, const std::vector<DecoderSt
     if (step.kind == DecoderKind::kByteLevel) text = bytes_of_symbols(text);
     if (step.kind == DecoderKind::kReplace) text = replace_all(text, step.pattern, step.content);
     if (step.kind == DecoderKind::kMetaspace) text = replace_all(text, step.pattern, " ");
+    if (step.kind == DecoderKind::kWordPiece) text = word_piece(std::move(text), step, false);
     if (step.kind == DecoderKind::kBlanks) text.insert(text.begin(), ' ');
     if (step.kind != DecoderKind::kByteFallback) continue;
     if (const auto byte = byte_of(text)) text = *byte;

@@ -39,13 +39,16 @@ struct DecoderStep {
     kFuse,
     kStrip,
     kMetaspace,
-    kBlanks,  // between the tokens
+    kWordPiece,  // blanks between the tokens, but not before one that begins with the pattern
+    kBlanks,     // between the tokens
   } kind;
-  std::string pattern = {};  // for kReplace; the character of kStrip; the ▁ of kMetaspace
+  std::string pattern =
+      {};  // for kReplace; the character of kStrip; the ▁ of kMetaspace; kWordPiece's ##
   std::string content = {};  // for kReplace
   std::size_t start = 0;     // maximum characters that kStrip removes at the start of each part
   std::size_t stop = 0;      // maximum characters that kStrip removes at the end
   bool strips_first = true;  // kMetaspace removes ▁ in the first token
+  bool cleans_up = false;    // kWordPiece removes blanks before punctuation within each token
 };
 
 /// Decodes tokens spelled as `parts`, like Hugging Face's tokenizers, except that kByteLevel keeps

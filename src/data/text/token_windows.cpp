@@ -32,9 +32,11 @@ std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_
                            const MaskSettings& masks, const SequenceKey& key) {
   const std::int64_t count = masked_tokens(masks.share, std::ssize(tokens));
   std::ranges::fill(targets, kNoTarget);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint64_t at =
-        random_permuted(key.of(kPlaceKey), static_cast<std::uint64_t>(i), tokens.size());
+  std::int64_t chosen = 0;
+  for (std::uint64_t i = 0; chosen < count && i < tokens.size(); ++i) {
+    const std::uint64_t at = random_permuted(key.of(kPlaceKey), i, tokens.size());
+    if (std::ranges::binary_search(masks.special, tokens[at])) continue;
+    ++chosen;
     targets[at] = tokens[at];
     const float kind = to_unit_float(random_word(key.of(kKindKey), at));
     if (kind < kMasked) {
@@ -44,7 +46,7 @@ std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_
       tokens[at] = narrow<std::int32_t>(random_below(key.of(kWordKey), at, words));
     }
   }
-  return count;
+  return chosen;
 }
 
 /// Returns a hash that is most likely unique (Fowler, Noll and Vo).

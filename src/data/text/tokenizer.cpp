@@ -16,8 +16,14 @@ const char* name_of(TokenizerKind kind) {
     case TokenizerKind::kBytes: return "bytes";
     case TokenizerKind::kCharacters: return "characters";
     case TokenizerKind::kBpe: return "bpe";
+    case TokenizerKind::kWordPiece: return "wordpiece";
+    case TokenizerKind::kUnigram: return "unigram";
   }
   return "";
+}
+
+bool is_hugging_face(TokenizerKind kind) {
+  return kind != TokenizerKind::kBytes && kind != TokenizerKind::kCharacters;
 }
 
 const std::vector<std::string>& control_text_names() {
@@ -72,8 +78,7 @@ constexpr std::pair<const char*, const char*> kForeignFiles[] = {
     {"tokenizer.model", "a SentencePiece model"},
     {"spiece.model", "a SentencePiece model"},
     {"sentencepiece.bpe.model", "a SentencePiece model"},
-    {"tekken.json", "a tokenizer of mistral-common"},
-    {"vocab.txt", "a vocabulary of WordPiece"}};
+    {"tekken.json", "a tokenizer of mistral-common"}};
 
 bool is_foreign(const std::string& name) {
   return std::ranges::find(kForeignFiles, name, [](const auto& file) { return file.first; }) !=
@@ -92,7 +97,8 @@ std::string missing_tokenizer_message(const std::filesystem::path& folder) {
         "AutoTokenizer as T; f = sys.argv[1]; T.from_pretrained(f).save_pretrained(f)\" ",
         shell_path(in));
   }
-  return concat(in, ": has no tokenizer; want tokenizer.json, or vocab.json and merges.txt");
+  return concat(in, ": has no tokenizer; want tokenizer.json, vocab.txt, or vocab.json and ",
+                "merges.txt");
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
@@ -114,7 +120,8 @@ void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::p
 
 bool contains_tokenizer(const std::filesystem::path& folder) {
   return GgufFile::is_one(folder) || std::filesystem::exists(folder / "tokenizer.json") ||
-         std::filesystem::exists(folder / "vocab.json");
+         std::filesystem::exists(folder / "vocab.json") ||
+         std::filesystem::exists(folder / "vocab.txt");
 }
 
 }  // namespace hybrid_trainer

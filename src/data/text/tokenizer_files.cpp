@@ -153,7 +153,8 @@ std::vector<ListedToken> older_added_tokens(const FolderFiles& folder,
 std::vector<std::string> unknown_keys_of(const json::object& config, const std::string& file) {
   const UnreadKeys unread =
       sort_unread_keys(config, ForeignFile::kTokenizerConfig,
-                       {"add_prefix_space", "added_tokens_decoder", "chat_template"});
+                       {"add_prefix_space", "added_tokens_decoder", "chat_template",
+                        "strip_accents", "tokenize_chinese_chars"});
   if (!unread.problems.empty()) throw DataError(concat(file, ": ", unread.problems.front()));
   return unread.unknown;
 }
@@ -200,7 +201,7 @@ json::array merges_of_lines(const std::string& text) {
 }
 
 constexpr const char *kTokenizerFile = "tokenizer.json", *kWordFile = "vocab.json",
-                     *kMergeFile = "merges.txt";
+                     *kMergeFile = "merges.txt", *kPieceFile = "vocab.txt";
 
 /// Loads GPT-2's files. A token "<|endoftext|>" is special.
 std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
@@ -218,6 +219,69 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
   files[kTokenizerFile] = file_text(root);
   return tokenizer_of_json(root, concat((folder.path() / kWordFile).string(), " and ", kMergeFile),
                            settings, std::move(files));
+}
+
+/// Returns the tokens of a vocab.txt, one in each line. Of equal ones, the last one counts.
+json::object ids_of_lines(const std::string& text) {
+  json::object vocab;
+  std::int64_t id = 0;
+  for (std::size_t begin = 0; begin < text.size(); ++id) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line(text.data() + begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    vocab[line] = id;
+    begin = end + 1;
+  }
+  return vocab;
+}
+
+/// Returns the text of a special token that the first of `files` with this role names.
+std::string role_of(const Places& files, const char* role, const char* otherwise) {
+  const auto found = first_of(files, role);
+  return found ? special_token(*found).token.content : otherwise;
+}
+
+/// Loads BERT's vocab.txt with the settings of tokenizer_config.json.
+std::unique_ptr<Tokenizer> load_piece_file(const FolderFiles& folder) {
+  constexpr const char *kConfig = "tokenizer_config.json", *kMap = "special_tokens_map.json";
+  const std::string file = (folder.path() / kPieceFile).string();
+  const json::value config = settings_in(folder, kConfig), map = settings_in(folder, kMap);
+  const JsonPlace place(config, (folder.path() / kConfig).string());
+  const Places files{place, JsonPlace(map, (folder.path() / kMap).string())};
+  json::object vocab = ids_of_lines(folder.text(kPieceFile, kLargestFile));
+  const auto named = [&](const char* role, const char* otherwise) {
+    const std::string token = role_of(files, role, otherwise);
+    const json::value* id = vocab.if_contains(token);
+    if (id == nullptr)
+      throw DataError(concat(file, ": has no line \"", token, "\", the ", role, "; want one"));
+    return std::pair(token, id->get_int64());
+  };
+  const auto cls = named("cls_token", "[CLS]"), sep = named("sep_token", "[SEP]");
+  const std::string unknown = named("unk_token", "[UNK]").first;
+  TokenizerJson root;
+  std::set<std::string> special{cls.first, sep.first, unknown};
+  for (const auto& [role, name] : {std::pair("pad_token", "[PAD]"), {"mask_token", "[MASK]"}})
+    if (const auto token = role_of(files, role, name); vocab.contains(token)) special.insert(token);
+  for (const std::string& token : special)
+    root.added_tokens.push_back(added_token(vocab.at(token).get_int64(), token, true));
+  const auto strips = place.find("strip_accents");
+  root.normalizer = {{"type", "BertNormalizer"},
+                     {"clean_text", true},
+                     {"handle_chinese_chars", place.flag("tokenize_chinese_chars", true)},
+                     {"strip_accents", strips ? json::value(strips->flag()) : nullptr},
+                     {"lowercase", place.flag("do_lower_case", true)}};
+  root.pre_tokenizer = {{"type", "BertPreTokenizer"}};
+  root.post_processor = {{"type", "BertProcessing"},
+                         {"sep", {sep.first, sep.second}},
+                         {"cls", {cls.first, cls.second}}};
+  root.decoder = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
+  root.model = {{"type", "WordPiece"},
+                {"unk_token", unknown},
+                {"continuing_subword_prefix", "##"},
+                {"max_input_chars_per_word", 100},
+                {"vocab", std::move(vocab)}};
+  return tokenizer_of_json(std::move(root).root(), file, read_tokenizer_settings(folder),
+                           read_tokenizer_files(folder));
 }
 
 }  // namespace
@@ -325,7 +389,10 @@ std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model) {
 std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& given) {
   const std::string name = !given.empty()                    ? given
                            : folder.contains(kTokenizerFile) ? kTokenizerFile
+                           : folder.contains(kWordFile)      ? kWordFile
+                           : folder.contains(kPieceFile)     ? kPieceFile
                                                              : kWordFile;
+  if (name == kPieceFile) return load_piece_file(folder);
   if (name == kWordFile || name == kMergeFile) return load_gpt2_files(folder);
   const json::value root = read_json_object(folder, name);
   const JsonPlace place(root, (folder.path() / name).string());

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "src/core/messages.h"
 #include "src/core/narrow.h"
 #include "src/data/text/bpe_tokenizer.h"
+#include "src/data/text/piece_tokenizer.h"
 #include "src/data/text/token_texts.h"
 #include "src/data/text/tokenizer_files.h"
 #include "src/data/text/tokenizer_steps.h"
@@ -33,17 +35,50 @@ class PipelineReader {
     pipeline_.adds_prefix_space = pre.adds_prefix_space;
     pipeline_.text = TextPipeline(read_normalizer(root_.find("normalizer")), std::move(pre.steps));
     pipeline_.decoder = read_decoder(root_.find("decoder"), pre.by_bytes);
-    pipeline_.vocabulary.by_bytes = pre.by_bytes;
-    read_vocabulary();
-    read_model();
-    read_added_tokens();
-    if (const auto post = root_.find("post_processor")) read_post_processor(*post);
-    return std::make_unique<BpeTokenizer>(std::move(pipeline_), end_of_text(), std::move(files));
+    const JsonPlace model = root_.at("model");
+    const std::string type = type_of(model);
+    if (pre.by_bytes && type != "BPE")
+      root_.at("pre_tokenizer").fail("has ByteLevel, which is not supported with ", type);
+    if (type == "WordPiece") return finish(read_word_piece(model), std::move(files));
+    if (type == "Unigram") return finish(read_unigram(model), std::move(files));
+    return finish(read_bpe(model, pre.by_bytes), std::move(files));
   }
 
  private:
-  void read_vocabulary() {
-    const JsonPlace vocab = root_.at("model").at("vocab");
+  /// Returns the model's type. Old files do not name it; tokenizers infers it from the members.
+  static std::string type_of(const JsonPlace& model) {
+    const auto named = model.find("type");
+    const std::string type = named                                     ? named->text()
+                             : model.find("merges")                    ? "BPE"
+                             : model.at("vocab").value().is_array()    ? "Unigram"
+                             : model.find("continuing_subword_prefix") ? "WordPiece"
+                                                                       : "BPE";
+    if (type != "BPE" && type != "WordPiece" && type != "Unigram")
+      model.at("type").fail("is ", type,
+                            ", which is not supported; want BPE, Unigram or WordPiece");
+    return type;
+  }
+
+  template <class Model>
+  std::unique_ptr<Tokenizer> finish(Model model, TokenizerFiles files) {
+    pipeline_.min_table_rows = spelling().size();
+    read_added_tokens();
+    if (const auto post = root_.find("post_processor")) {
+      if (auto templates = read_post_processor(*post, spelling().size())) {
+        pipeline_.single = std::move(templates->single);
+        pipeline_.pair = std::move(templates->pair);
+      }
+    }
+    if constexpr (std::is_same_v<Model, BpeVocabulary>) {
+      return std::make_unique<BpeTokenizer>(std::move(pipeline_), std::move(model), end_of_text(),
+                                            std::move(files));
+    } else {
+      return std::make_unique<PieceTokenizer<Model>>(std::move(pipeline_), std::move(model),
+                                                     end_of_text(), std::move(files));
+    }
+  }
+
+  void read_vocabulary(const JsonPlace& vocab) {
     const auto size = static_cast<std::int64_t>(vocab.object().size());
     const std::int64_t most = std::max(2 * size, kMaxIds);
     std::vector<bool> taken;
@@ -61,7 +96,59 @@ class PipelineReader {
       spelling()[place] = token;
       model_ids_[token] = narrow<std::int32_t>(id, "a token's id");
     }
-    pipeline_.min_table_rows = spelling().size();
+    model_size_ = model_ids_.size();
+  }
+
+  /// Limits the time that a search for tokens takes at each character of a text.
+  void check_lengths(const JsonPlace& vocab) {
+    constexpr std::size_t kLongest = 512;
+    for (std::size_t id = 0; id < spelling().size(); ++id)
+      if (spelling()[id].size() > kLongest)
+        vocab.fail("has a token of ", spelling()[id].size(), " bytes, id ", id, "; want at most ",
+                   kLongest);
+  }
+
+  WordPieceModel read_word_piece(const JsonPlace& model) {
+    model.know(
+        {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+    read_vocabulary(model.at("vocab"));
+    check_lengths(model.at("vocab"));
+    const JsonPlace unknown = model.at("unk_token");
+    const auto id = model_id(unknown.text());
+    if (!id) unknown.fail("is \"", unknown.text(), "\", which is not in model.vocab");
+    return {.tokens = TokenTrie(spelling()),
+            .unknown = *id,
+            .prefix = model.at("continuing_subword_prefix").text(),
+            .max_characters =
+                static_cast<std::size_t>(model.at("max_input_chars_per_word").count(INT64_MAX))};
+  }
+
+  UnigramModel read_unigram(const JsonPlace& model) {
+    model.know({"type", "unk_id", "byte_fallback", "vocab"});
+    const JsonPlace vocab = model.at("vocab");
+    UnigramModel unigram;
+    double lowest = std::numeric_limits<double>::infinity();
+    for (const JsonPlace& item : vocab.items()) {
+      if (item.array().size() != 2) item.fail("is not a pair of a token and its score");
+      const std::string token = item.item(0).text();
+      model_ids_[token] = narrow<std::int32_t>(spelling().size(), "a token's id");
+      spelling().push_back(token);
+      unigram.scores.push_back(item.item(1).number());
+      lowest = std::min(lowest, unigram.scores.back());
+    }
+    model_size_ = spelling().size();
+    check_lengths(vocab);
+    constexpr double kPenalty = 10;
+    unigram.unknown_score = lowest - kPenalty;
+    unigram.tokens = TokenTrie(spelling());
+    if (const auto unknown = model.find("unk_id")) {
+      unigram.unknown = narrow<std::int32_t>(unknown->count());
+      if (std::cmp_greater_equal(unigram.unknown, spelling().size()))
+        unknown->fail("is ", unigram.unknown, ", but model.vocab has ", spelling().size(),
+                      " tokens");
+    }
+    unigram.byte_ids = byte_token_ids(model.flag("byte_fallback"));
+    return unigram;
   }
 
   /// Adds the tokens of this file, then the tokens of tokenizer_config.json, whose flags take
@@ -103,7 +190,7 @@ class PipelineReader {
       return;
     }
     const auto found = model_ids_.find(content);
-    const auto size = narrow<std::int32_t>(model_ids_.size(), "the number of tokens");
+    const auto size = narrow<std::int32_t>(model_size_, "the number of tokens");
     const std::int32_t id =
         found != model_ids_.end() ? found->second : std::max(size, last_added_ + 1);
     if (listed.id && *listed.id != id && ++renumbered_ == 1)
@@ -123,22 +210,27 @@ class PipelineReader {
   void add_to_finder(ListedToken listed) {
     if (!listed.normalized) return pipeline_.added.add(std::move(listed.token));
     std::string& content = listed.token.content;
-    content = pipeline_.text.normalized(content, {});
+    try {
+      PiecePlace place;
+      content = pipeline_.text.normalized(content, place);
+    } catch (const DataError& error) {
+      root_.at("normalizer").fail("cannot be applied to \"", content, "\": ", error.what());
+    }
     if (content.empty()) root_.fail("has an added token that is empty after the normalizer");
     spelling()[static_cast<std::size_t>(listed.token.id)] = content;
     pipeline_.added_normalized.add(std::move(listed.token));
   }
 
-  void read_model() {
-    const JsonPlace model = root_.at("model");
+  BpeVocabulary read_bpe(const JsonPlace& model, bool by_bytes) {
+    read_vocabulary(model.at("vocab"));
     model.know({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                 "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
-    model.expect("type", "BPE");
     model.expect("continuing_subword_prefix", "");
     model.expect("end_of_word_suffix", "");
     if (const auto dropout = model.find("dropout"))
       if (dropout->value() != boost::json::value(0)) model.expect("dropout", 0.0);
-    BpeVocabulary& vocabulary = pipeline_.vocabulary;
+    BpeVocabulary vocabulary;
+    vocabulary.by_bytes = by_bytes;
     vocabulary.fuses_unknown = model.flag("fuse_unk");
     vocabulary.ignores_merges = model.flag("ignore_merges");
     if (const auto unknown = model.find("unk_token")) {
@@ -147,13 +239,14 @@ class PipelineReader {
     }
     vocabulary.tokens = spelling();
     const bool falls_back = model.flag("byte_fallback");
-    vocabulary.by_bytes ? set_byte_symbols(model, falls_back) : set_characters(falls_back);
-    read_merges(model.at("merges"));
+    by_bytes ? set_byte_symbols(model, falls_back, vocabulary)
+             : set_characters(falls_back, vocabulary);
+    read_merges(model.at("merges"), vocabulary.merges);
+    return vocabulary;
   }
 
   /// Decodes the vocabulary from GPT-2's byte symbols. Tokens with other characters spell nothing.
-  void set_byte_symbols(const JsonPlace& model, bool falls_back) {
-    BpeVocabulary& vocabulary = pipeline_.vocabulary;
+  void set_byte_symbols(const JsonPlace& model, bool falls_back, BpeVocabulary& vocabulary) const {
     const ByteSymbolCoder coder;
     for (std::size_t byte = 0; byte < 256; ++byte) {
       const auto id = model_id(coder.to_symbols(std::string(1, static_cast<char>(byte))));
@@ -166,19 +259,25 @@ class PipelineReader {
     for (std::string& token : vocabulary.tokens) token = coder.to_bytes(token).value_or("");
   }
 
-  void set_characters(bool falls_back) {
-    BpeVocabulary& vocabulary = pipeline_.vocabulary;
+  void set_characters(bool falls_back, BpeVocabulary& vocabulary) const {
     for (const auto& [token, id] : model_ids_) {
       const CodePoint found = decode_utf8(token, 0);
       if (found.bytes > 0 && found.bytes == token.size())
         vocabulary.character_ids[found.value] = id;
     }
-    vocabulary.byte_ids.fill(kUnassigned);
+    vocabulary.byte_ids = byte_token_ids(falls_back);
+  }
+
+  /// Returns the ids of "<0x00>" … "<0xFF>", all unassigned without byte_fallback.
+  std::array<std::int32_t, 256> byte_token_ids(bool falls_back) const {
+    std::array<std::int32_t, 256> ids;
+    ids.fill(kUnassigned);
     for (unsigned byte = 0; byte < 256 && falls_back; ++byte) {
       char token[8];
       std::snprintf(token, sizeof(token), "<0x%02X>", byte);
-      vocabulary.byte_ids[byte] = model_id(token).value_or(kUnassigned);
+      ids[byte] = model_id(token).value_or(kUnassigned);
     }
+    return ids;
   }
 
   /// Returns the id of a token of model.vocab.
@@ -187,7 +286,7 @@ class PipelineReader {
     return found == model_ids_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  void read_merges(const JsonPlace& place) {
+  void read_merges(const JsonPlace& place, std::vector<BpeMerge>& merges) const {
     for (std::size_t i = 0; i < place.array().size(); ++i) {
       const auto [left, right] = merge_parts(place, i);
       const auto id = [&](const std::string& token) {
@@ -196,75 +295,8 @@ class PipelineReader {
           place.item(i).fail("needs the token \"", token, "\", which is not in model.vocab");
         return *found;
       };
-      pipeline_.vocabulary.merges.push_back({id(left), id(right), id(left + right)});
+      merges.push_back({id(left), id(right), id(left + right)});
     }
-  }
-
-  void read_post_processor(const JsonPlace& place) {
-    const std::string type = place.at("type").text();
-    if (type == "ByteLevel") {  // only changes offsets
-      place.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
-    } else if (type == "Sequence") {
-      place.know({"type", "processors"});
-      for (const JsonPlace& part : place.at("processors").items()) read_post_processor(part);
-    } else if (type == "TemplateProcessing") {
-      read_template(place);
-    } else if (type == "RobertaProcessing") {
-      place.know({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
-      pipeline_.template_start.insert(pipeline_.template_start.begin(),
-                                      id_of_pair(place.at("cls")));
-      pipeline_.template_end.push_back(id_of_pair(place.at("sep")));
-      check_template(place, template_tokens());
-    } else {
-      place.fail("is ", type, ", which is not supported; want ByteLevel, TemplateProcessing, ",
-                 "RobertaProcessing or Sequence");
-    }
-  }
-
-  /// Returns the id in [spelling, id], a token before or after a text.
-  std::int32_t id_of_pair(const JsonPlace& pair) {
-    if (pair.array().size() != 2) pair.fail("is not a pair of a token and its id");
-    return id_of(pair.item(1));
-  }
-
-  std::int32_t id_of(const JsonPlace& place) {
-    const auto id = narrow<std::int32_t>(place.count());
-    if (std::cmp_greater_equal(id, spelling().size()))
-      place.fail("is ", id, ", but the vocabulary has ", spelling().size(), " tokens");
-    return id;
-  }
-
-  /// Limits the tokens of all post-processors together, because each text gets them.
-  static void check_template(const JsonPlace& place, std::size_t tokens) {
-    constexpr std::size_t kMax = 64;
-    if (tokens > kMax) place.fail("adds more than ", kMax, " tokens to a text");
-  }
-  std::size_t template_tokens() const {
-    return pipeline_.template_start.size() + pipeline_.template_end.size();
-  }
-
-  /// Reads the special tokens before and after the single sequence.
-  void read_template(const JsonPlace& place) {
-    place.know({"type", "single", "pair", "special_tokens"});  // "pair" is for two texts
-    std::vector<std::int32_t> before, behind;
-    bool is_behind = false;
-    for (const JsonPlace& piece : place.at("single").items()) {
-      piece.know({"SpecialToken", "Sequence"});
-      if (const auto sequence = piece.find("Sequence")) {
-        sequence->expect("id", "A");
-        if (std::exchange(is_behind, true)) piece.fail("is a second Sequence");
-        continue;
-      }
-      const std::string name = piece.at("SpecialToken").at("id").text();
-      const JsonPlace ids = place.at("special_tokens").at(name).at("ids");
-      for (const JsonPlace& id : ids.items()) {
-        (is_behind ? behind : before).push_back(id_of(id));
-        check_template(piece, template_tokens() + before.size() + behind.size());
-      }
-    }
-    if (!is_behind) place.at("single").fail("has no Sequence");
-    pipeline_.template_start.insert(pipeline_.template_start.begin(), before.begin(), before.end());
-    pipeline_.template_end.insert(pipeline_.template_end.end(), behind.begin(), behind.end());
   }
 
   std::optional<std::int32_t> end_of_text() const {
@@ -281,8 +313,9 @@ class PipelineReader {
 
   const JsonPlace& root_;
   const TokenizerSettings& settings_;
-  BpePipeline pipeline_;
+  TokenizerPipeline pipeline_;
   std::unordered_map<std::string, std::int32_t> model_ids_;
+  std::size_t model_size_ = 0;                          // tokens of model.vocab
   std::vector<ListedToken> listed_;                     // the added tokens
   std::unordered_map<std::string, std::size_t> added_;  // their indices in listed_
   std::int32_t last_added_ = -1;                        // the highest of their ids

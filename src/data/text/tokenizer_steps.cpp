@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/core/sha256.h"
+#include "src/data/text/normalizers.h"
+#include "src/data/text/unicode.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
@@ -76,6 +79,15 @@ SplitBehavior behavior_of(const JsonPlace& place) {
              "or Contiguous");
 }
 
+/// Compiles the expression in {"Regex": …}.
+WordSplitter words_of(const JsonPlace& pattern, const std::string& regex) {
+  try {
+    return WordSplitter(regex);
+  } catch (const DataError& error) {
+    pattern.at("Regex").fail("is ", regex, ", which is not supported: ", error.what());
+  }
+}
+
 PreTokenizerStep read_split(const JsonPlace& place) {
   place.know({"type", "pattern", "behavior", "invert"});
   std::optional<std::string> regex;
@@ -84,11 +96,7 @@ PreTokenizerStep read_split(const JsonPlace& place) {
                         .behavior = behavior_of(place.at("behavior")),
                         .inverted = place.at("invert").flag()};
   if (!regex) return step;
-  try {
-    step.words = WordSplitter(*regex);
-  } catch (const DataError& error) {
-    place.at("pattern").at("Regex").fail("is ", *regex, ", which is not supported: ", error.what());
-  }
+  step.words = words_of(place.at("pattern"), *regex);
   const bool covers_all = step.words.pattern() != WordPattern::kOther;
   const bool isolates = step.behavior == SplitBehavior::kIsolated ||
                         (covers_all && step.inverted && step.behavior == SplitBehavior::kRemoved);
@@ -116,6 +124,98 @@ PreTokenizerStep read_metaspace(const JsonPlace& place) {
   return step;
 }
 
+using Convert = std::function<std::string(std::string_view)>;
+
+NormalizerStep conversion(Convert convert) {
+  return {.kind = NormalizerStep::Kind::kConvert, .convert = std::move(convert)};
+}
+
+NormalizerStep to_unicode_form(UnicodeForm form) {
+  return conversion([form](std::string_view text) { return to_form(text, form); });
+}
+
+NormalizerStep without(int traits) {
+  return conversion([traits](std::string_view text) { return without_traits(text, traits); });
+}
+
+/// Adds the conversions of a BertNormalizer.
+void add_bert(const JsonPlace& place, std::vector<NormalizerStep>& steps) {
+  place.know({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+  const bool lowers = place.at("lowercase").flag();
+  if (place.at("clean_text").flag()) steps.push_back(conversion(without_controls));
+  if (place.at("handle_chinese_chars").flag()) steps.push_back(conversion(with_spaced_ideographs));
+  if (place.flag("strip_accents", lowers)) {
+    steps.push_back(to_unicode_form(UnicodeForm::kD));
+    steps.push_back(without(kNonspacingMark));
+  }
+  if (lowers) steps.push_back(conversion(lowercased));
+}
+
+NormalizerStep read_replacement(const JsonPlace& place, Growth& growth) {
+  using Kind = NormalizerStep::Kind;
+  place.know({"type", "pattern", "content"});
+  const JsonPlace pattern = place.at("pattern");
+  std::optional<std::string> regex;
+  NormalizerStep step{.kind = Kind::kReplace,
+                      .pattern = literal_of(pattern, &regex),
+                      .content = place.at("content").text()};
+  if (regex) {
+    step.kind = Kind::kReplaceMatches;
+    step.words = words_of(pattern, *regex);
+  }
+  growth.replace(place, regex ? " " : step.pattern, step.content);
+  return step;
+}
+
+NormalizerStep read_character_map(const JsonPlace& place) {
+  place.know({"type", "precompiled_charsmap"});
+  const JsonPlace table = place.at("precompiled_charsmap");
+  const auto bytes = bytes_of_base64(table.text());
+  if (!bytes) table.fail("is not in base64");
+  try {
+    auto map = std::make_shared<const CharacterMap>(*bytes);
+    return {.kind = NormalizerStep::Kind::kCharacterMap,
+            .convert = [map](std::string_view text) { return map->replaced(text); }};
+  } catch (const DataError& error) {
+    table.fail("cannot be read: ", error.what());
+  }
+}
+
+/// Returns the conversion of a normalizer without settings, or none.
+std::optional<NormalizerStep> simple_conversion(const std::string& type) {
+  if (type == "NFD") return to_unicode_form(UnicodeForm::kD);
+  if (type == "NFKC") return to_unicode_form(UnicodeForm::kKC);
+  if (type == "NFKD") return to_unicode_form(UnicodeForm::kKD);
+  if (type == "StripAccents") return without(kMark);
+  if (type == "Lowercase") return conversion(lowercased);
+  if (type == "Nmt") return conversion(for_translation);
+  return {};
+}
+
+/// Returns the steps of a pre-tokenizer that splits by classes of characters; empty if it does not.
+std::vector<PreTokenizerStep> read_class_split(const JsonPlace& place, const std::string& type) {
+  using Kind = PreTokenizerStep::Kind;
+  if (type == "Digits") {
+    place.know({"type", "individual_digits"});
+    const bool individual = place.at("individual_digits").flag();
+    return {{.kind = Kind::kDigits,
+             .behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous}};
+  }
+  if (type == "Punctuation") {
+    place.know({"type", "behavior"});
+    const auto behavior = place.find("behavior");
+    return {{.kind = Kind::kPunctuation,
+             .behavior = behavior ? behavior_of(*behavior) : SplitBehavior::kIsolated}};
+  }
+  if (type == "Whitespace")
+    return place.know({"type"}), std::vector{PreTokenizerStep{Kind::kWordRuns}};
+  if (type != "WhitespaceSplit" && type != "BertPreTokenizer") return {};
+  place.know({"type"});
+  std::vector<PreTokenizerStep> steps{{.kind = Kind::kWhiteSpace}};
+  if (type == "BertPreTokenizer") steps.push_back({.kind = Kind::kPunctuation});
+  return steps;
+}
+
 }  // namespace
 
 std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& place) {
@@ -128,17 +228,29 @@ std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& plac
     const std::string type = step.at("type").text();
     if (type == "NFC") {
       step.know({"type"});
-      steps.push_back({Kind::kNfc, "", ""});
+      steps.push_back({.kind = Kind::kNfc});
     } else if (type == "Prepend") {
       step.know({"type", "prepend"});
-      steps.push_back({Kind::kPrepend, "", step.at("prepend").text()});
+      steps.push_back({.kind = Kind::kPrepend, .content = step.at("prepend").text()});
       growth.insert(step, steps.back().content);
     } else if (type == "Replace") {
-      step.know({"type", "pattern", "content"});
-      steps.push_back({Kind::kReplace, literal_of(step.at("pattern")), step.at("content").text()});
-      growth.replace(step, steps.back().pattern, steps.back().content);
+      steps.push_back(read_replacement(step, growth));
+    } else if (type == "BertNormalizer") {
+      add_bert(step, steps);
+    } else if (type == "Precompiled") {
+      steps.push_back(read_character_map(step));
+    } else if (type == "Strip") {
+      step.know({"type", "strip_left", "strip_right"});
+      const bool left = step.at("strip_left").flag(), right = step.at("strip_right").flag();
+      steps.push_back(
+          conversion([=](std::string_view text) { return stripped(text, left, right); }));
+    } else if (auto simple = simple_conversion(type)) {
+      step.know({"type"});
+      steps.push_back(std::move(*simple));
     } else {
-      refuse_type(step, "NFC, Prepend, Replace or Sequence");
+      refuse_type(step,
+                  "BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, "
+                  "Replace, Sequence, Strip or StripAccents");
     }
   });
   return steps;
@@ -165,16 +277,15 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
       read.by_bytes = true;
     } else if (type == "Split") {
       read.steps.push_back(read_split(step));
-    } else if (type == "Digits") {
-      step.know({"type", "individual_digits"});
-      const bool individual = step.at("individual_digits").flag();
-      read.steps.push_back(
-          {.kind = Kind::kDigits,
-           .behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
     } else if (type == "Metaspace") {
       read.steps.push_back(read_metaspace(step));
     } else {
-      refuse_type(step, "ByteLevel, Split, Digits, Metaspace or Sequence");
+      const std::vector<PreTokenizerStep> steps = read_class_split(step, type);
+      if (steps.empty())
+        refuse_type(step,
+                    "BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Sequence, Split, "
+                    "Whitespace or WhitespaceSplit");
+      read.steps.insert(read.steps.end(), steps.begin(), steps.end());
     }
   });
   return read;
@@ -211,8 +322,14 @@ std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, boo
       steps.push_back({.kind = Kind::kMetaspace,
                        .pattern = metaspace.literal,
                        .strips_first = metaspace.prepend != PreTokenizerStep::Prepend::kNever});
+    } else if (type == "WordPiece") {
+      step.know({"type", "prefix", "cleanup"});
+      steps.push_back({.kind = Kind::kWordPiece,
+                       .pattern = step.at("prefix").text(),
+                       .cleans_up = step.at("cleanup").flag()});
     } else {
-      refuse_type(step, "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace or Sequence");
+      refuse_type(
+          step, "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip or WordPiece");
     }
   });
   return steps;

@@ -23,6 +23,14 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
 /// except byte-level tokens (`by_bytes`), which only a ByteLevel decoder turns into text.
 std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes);
 
+/// Places of one text and of a pair among the tokens that a post-processor adds. `pair` is empty if
+/// there is no template for it.
+struct InputTemplates {
+  std::vector<TemplatePiece> single = {}, pair = {};
+};
+/// Reads a post-processor. Returns none if it adds nothing. Ids must be below `ids`.
+std::optional<InputTemplates> read_post_processor(const JsonPlace& place, std::size_t ids);
+
 /// Kind of words in a BPE.
 enum class BpeWords {
   kGpt2,  // a match of GPT-2's expression; for the next ones see word_splitter.h

@@ -1,7 +1,10 @@
 #include "src/data/text/unicode.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,15 +20,20 @@ struct StandIn {
   char32_t first, last, other;
 };
 
+/// Distance to the lower case of each character of a run.
+struct LowerCase {
+  char32_t first, last;
+  std::int32_t distance;
+};
+
 #include "src/data/text/unicode_classes.inc"
 
-std::vector<std::uint8_t> classes_by_code_point() {
+std::vector<std::uint8_t> by_code_point(std::span<const std::uint32_t> runs) {
   std::vector<std::uint8_t> classes(0x110000);
-  for (std::size_t i = 0; i < std::size(kClassRuns); ++i) {
-    const std::size_t end = i + 1 < std::size(kClassRuns) ? kClassRuns[i + 1] >> 8 : classes.size();
-    std::fill(classes.begin() + (kClassRuns[i] >> 8),
-              classes.begin() + static_cast<std::ptrdiff_t>(end),
-              narrow<std::uint8_t>(kClassRuns[i] & 0xFF));
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::size_t end = i + 1 < runs.size() ? runs[i + 1] >> 8 : classes.size();
+    std::fill(classes.begin() + (runs[i] >> 8), classes.begin() + static_cast<std::ptrdiff_t>(end),
+              narrow<std::uint8_t>(runs[i] & 0xFF));
   }
   return classes;
 }
@@ -33,8 +41,13 @@ std::vector<std::uint8_t> classes_by_code_point() {
 }  // namespace
 
 const std::uint8_t* unicode_classes() {
-  static const std::vector<std::uint8_t> classes = classes_by_code_point();
+  static const std::vector<std::uint8_t> classes = by_code_point(kClassRuns);
   return classes.data();
+}
+
+const std::uint8_t* character_traits() {
+  static const std::vector<std::uint8_t> traits = by_code_point(kTraitRuns);
+  return traits.data();
 }
 
 std::string_view known_to_pcre2(std::string_view text, std::string& copy) {
@@ -61,33 +74,61 @@ std::string_view known_to_pcre2(std::string_view text, std::string& copy) {
   return is_copied ? copy : text;
 }
 
-std::string to_nfc(std::string_view text) {
+std::string to_form(std::string_view text, UnicodeForm form) {
+  const bool is_compatible = form == UnicodeForm::kKC || form == UnicodeForm::kKD;
+  const std::uint8_t* table = is_compatible ? character_traits() : unicode_classes();
+  const int unknown = is_compatible ? int{kUnknownToNfkc} : int{kUnknownToNfc};
+  const char32_t first_changing = form == UnicodeForm::kC ? kFirstComposing : 0x80;
   std::string result;
   std::size_t begin = 0;  // start of the text not yet in the result
-  bool composes = false;  // that text may not be in normalization form C
+  bool changes = false;   // that text may not be in the form
   const auto flush = [&](std::size_t end) {
     const std::string_view part = text.substr(begin, end - begin);
-    if (composes) {
-      result += in_unicode_form(part, UnicodeForm::kC);
+    if (changes) {
+      result += in_unicode_form(part, form);
     } else {
       result += part;
     }
-    composes = false;
+    changes = false;
     begin = end;
   };
   for (std::size_t i = 0; i < text.size();) {
     const CodePoint found = decode_utf8(text, i);
     const std::size_t bytes = found.bytes == 0 ? 1 : found.bytes;
-    if (found.bytes == 0 || (unicode_classes()[found.value] & kUnknownToNfc) != 0) {
+    if (found.bytes == 0 || (table[found.value] & unknown) != 0) {
       flush(i);
       result += text.substr(i, bytes);
       begin = i + bytes;
-    } else if (found.value >= kFirstComposing) {
-      composes = true;
+    } else if (found.value >= first_changing) {
+      changes = true;
     }
     i += bytes;
   }
   flush(text.size());
+  return result;
+}
+
+std::string lowercased(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint found = decode_utf8(text, i);
+    if (found.bytes == 0) {
+      result += text[i++];
+      continue;
+    }
+    i += found.bytes;
+    if (found.value == U'\u0130') {  // the only one whose lower case is two characters
+      result += "i\u0307";
+      continue;
+    }
+    const auto run = std::ranges::find_if(kLowerCase, [&](const LowerCase& one) {
+      return found.value >= one.first && found.value <= one.last;
+    });
+    const auto value = static_cast<utf8proc_int32_t>(found.value);
+    const utf8proc_int32_t lower =
+        run != std::end(kLowerCase) ? value + run->distance : utf8proc_tolower(value);
+    append_utf8(static_cast<char32_t>(lower), result);
+  }
   return result;
 }
 

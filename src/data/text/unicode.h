@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/files/text.h"
+
 namespace hybrid_trainer {
 
 /// Classes of code points as in Hugging Face's tokenizers (see unicode_classes.py).
@@ -22,6 +24,18 @@ const std::uint8_t* unicode_classes();
 
 inline bool is_white_space(char32_t value) { return (unicode_classes()[value] & kWhiteSpace) != 0; }
 
+/// Traits of code points that normalizers and pre-tokenizers of encoders use.
+enum CharacterTrait : std::uint8_t {
+  kNonspacingMark = 1,  // dropped by BertNormalizer (Unicode 8)
+  kMark = 2,            // dropped by StripAccents (Unicode 9)
+  kPunctuation = 4,     // split by Punctuation and BertPreTokenizer (Unicode 8)
+  kControl = 8,         // dropped by BertNormalizer
+  kUnknownToNfkc = 16,  // newer than NFKC and NFKD (Unicode 9), which leave it in place
+};
+
+/// Returns the traits of every code point up to U+10FFFF, as bits. Thread-safe.
+const std::uint8_t* character_traits();
+
 /// Replaces characters that are new to PCRE2 by older ones of the same category and length. If
 /// there are any, the result is stored in `copy`. `text` must be UTF-8.
 std::string_view known_to_pcre2(std::string_view text, std::string& copy);
@@ -29,8 +43,11 @@ std::string_view known_to_pcre2(std::string_view text, std::string& copy);
 /// A text with only characters below this one is always in normalization form C.
 inline constexpr char32_t kFirstComposing = 0x300;
 
-/// Returns a text in normalization form C as Hugging Face's tokenizers computes it with Unicode 9:
+/// Returns a text in a normalization form as Hugging Face's tokenizers computes it with Unicode 9:
 /// newer characters stay in place. Keeps bytes that are not UTF-8.
-std::string to_nfc(std::string_view text);
+std::string to_form(std::string_view text, UnicodeForm form);
+
+/// Returns the lower case of each character, regardless of its neighbors.
+std::string lowercased(std::string_view text);
 
 }  // namespace hybrid_trainer

@@ -204,6 +204,19 @@ TEST_F(TokenWindowsTest, MasksExactShareOfEachSequence) {
   }
 }
 
+TEST_F(TokenWindowsTest, NeverMasksSpecialTokens) {
+  Tokens all = words(1001);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i % 2 == 1 ? 10 : i % 4 == 0 ? 3 : 7;
+  const TokenDataset tokens = split_of(all);
+  const MaskSettings masks{0.4, kMask, kMask, {3, 7}};
+  const Masked some = contents(read(batches_of(tokens, {5, 30}, 3, masks), 4));
+  EXPECT_EQ(some.count, 5 * 12);
+  EXPECT_EQ(std::ranges::count(some.targets, 3) + std::ranges::count(some.targets, 7), 0);
+  const MaskSettings many{0.9, kMask, kMask, {3, 7}};
+  EXPECT_EQ(contents(read(batches_of(tokens, {5, 30}, 3, many), 4)).count, 5 * 15)
+      << "all words, of 27 wanted";
+}
+
 /// Expects 80, 10 and 10 % within four standard deviations, and equal frequencies of the positions.
 TEST_F(TokenWindowsTest, MaskingFollows80To10To10Split) {
   constexpr std::int64_t kBatches = 100, kRows = 8, kLength = 40;

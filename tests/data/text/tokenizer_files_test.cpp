@@ -107,28 +107,29 @@ TEST(TokenizerFiles, TokenizerConfigOverridesPrefixSpace) {
 
 TEST(TokenizerFiles, RejectsUnsupportedFeaturesByPath) {
   const std::string_view no_normalizer = "\"normalizer\":null";
-  expect_words(refusal(no_normalizer, "\"normalizer\":{\"type\":\"NFKC\"}"),
-               {"normalizer is NFKC"});
+  expect_words(refusal(no_normalizer, "\"normalizer\":{\"type\":\"ByteLevel\"}"),
+               {"normalizer is ByteLevel"});
   expect_words(refusal(no_normalizer,
                        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":"
-                       "[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}"),
-               {"normalizer.normalizers[1] is Lowercase"});
+                       "[{\"type\":\"NFC\"},{\"type\":\"Lowest\"}]}"),
+               {"normalizer.normalizers[1] is Lowest"});
   expect_words(refusal(no_normalizer,
                        "\"normalizer\":{\"type\":\"Replace\",\"pattern\":"
-                       "{\"Regex\":\" +\"},\"content\":\"\"}"),
+                       "{\"Regex\":\"(\"},\"content\":\"\"}"),
                {"normalizer.pattern.Regex"});
+  expect_words(refusal("\"model\":{\"type\":\"BPE\"", "\"model\":{\"type\":\"WordLevel\""),
+               {"model.type", "WordLevel"});
   expect_words(refusal("\"model\":{\"type\":\"BPE\"", "\"model\":{\"type\":\"Unigram\""),
-               {"model.type", "Unigram"});
+               {"pre_tokenizer", "ByteLevel", "Unigram"});
   const std::string_view byte_level = "\"pre_tokenizer\":{\"type\":\"ByteLevel\"";
-  expect_words(refusal(byte_level, "\"pre_tokenizer\":{\"type\":\"Whitespace\""),
-               {"pre_tokenizer is Whitespace"});
+  expect_words(refusal(byte_level, "\"pre_tokenizer\":{\"type\":\"UnicodeScripts\""),
+               {"pre_tokenizer is UnicodeScripts"});
   expect_words(refusal("\"dropout\":null", "\"dropout\":0.1"), {"model.dropout", "not supported"});
   expect_words(
       refusal("\"post_processor\":null", "\"post_processor\":{\"type\":\"BertProcessing\"}"),
-      {"post_processor is BertProcessing"});
-  expect_words(
-      refusal("\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"WordPiece\""),
-      {"decoder is WordPiece"});
+      {"post_processor has no \"cls\""});
+  expect_words(refusal("\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"CTC\""),
+               {"decoder is CTC"});
 }
 
 TEST(TokenizerFiles, RejectsInvalidPatternWithPosition) {

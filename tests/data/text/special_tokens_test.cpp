@@ -1,0 +1,27 @@
+#include <gtest/gtest.h>
+
+#include "hybrid_trainer/data/tokenizer.h"
+#include "tests/support/test_files.h"
+
+namespace hybrid_trainer::testing {
+namespace {
+
+TEST(SpecialTokens, ComeFromTheFiles) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json", read_text(golden("bpe_small/tokenizer.json")));
+  const SpecialTokenIds plain = special_token_ids_of(*load_tokenizer(folder.path()));
+  EXPECT_EQ(plain.ids, (std::vector<std::int32_t>{599}));
+  EXPECT_FALSE(plain.mask.has_value());
+  folder.write("tokenizer_config.json", R"({"mask_token": {"content": "<|endoftext|>"}})");
+  EXPECT_EQ(special_token_ids_of(*load_tokenizer(folder.path())).mask, 599);
+  folder.write("tokenizer_config.json", R"({"added_tokens_decoder": {
+      "599": {"content": "<|endoftext|>", "special": true},
+      "600": {"content": "[MASK]", "special": true}}})");
+  const SpecialTokenIds named = special_token_ids_of(*load_tokenizer(folder.path()));
+  EXPECT_EQ(named.ids, (std::vector<std::int32_t>{599, 600}));
+  EXPECT_EQ(named.mask, 600);
+  EXPECT_FALSE(special_token_ids_of(*make_byte_tokenizer()).mask.has_value());
+}
+
+}  // namespace
+}  // namespace hybrid_trainer::testing
