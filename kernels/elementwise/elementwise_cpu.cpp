@@ -152,19 +152,24 @@ namespace {
 
 template <Gate kGate>
 inline float gate_value(float g) {
+  if constexpr (kGate == Gate::kExactGelu) return activation_value<ActivationKind::kGelu>(g);
   return kGate == Gate::kSilu ? g * sigmoid(g) : g * gelu_gate(g);
 }
 template <Gate kGate>
 inline float gate_slope(float g) {
   if constexpr (kGate == Gate::kGelu) return gelu_slope(g);
+  if constexpr (kGate == Gate::kExactGelu) return activation_slope<ActivationKind::kGelu>(g);
   const float share = sigmoid(g);
   return share * (1.0f + g * (1.0f - share));
 }
 
 template <class Function>
 void visit_gate(Gate gate, Function&& function) {
-  if (gate == Gate::kSilu) return function(std::integral_constant<Gate, Gate::kSilu>{});
-  function(std::integral_constant<Gate, Gate::kGelu>{});
+  switch (gate) {
+    case Gate::kSilu: return function(std::integral_constant<Gate, Gate::kSilu>{});
+    case Gate::kGelu: return function(std::integral_constant<Gate, Gate::kGelu>{});
+    case Gate::kExactGelu: return function(std::integral_constant<Gate, Gate::kExactGelu>{});
+  }
 }
 
 template <Gate kGate, class T>

@@ -114,11 +114,13 @@ struct GeluGradient {
 
 template <Gate kGate>
 __device__ inline float gate_value(float g) {
+  if constexpr (kGate == Gate::kExactGelu) return g * share_below(g, expf(-0.5f * g * g));
   return g * (kGate == Gate::kSilu ? sigmoid(g) : gelu_gate(g));
 }
 template <Gate kGate>
 __device__ inline float gate_slope(float g) {
   if constexpr (kGate == Gate::kGelu) return GeluGradient{}(1.0f, g);
+  if constexpr (kGate == Gate::kExactGelu) return share_slope(g, expf(-0.5f * g * g));
   const float share = sigmoid(g);
   return share * (1.0f + g * (1.0f - share));
 }
@@ -165,8 +167,11 @@ struct GatedGradient {
 
 template <class Function>
 void visit_gate(Gate gate, Function&& function) {
-  if (gate == Gate::kSilu) return function(std::integral_constant<Gate, Gate::kSilu>{});
-  function(std::integral_constant<Gate, Gate::kGelu>{});
+  switch (gate) {
+    case Gate::kSilu: return function(std::integral_constant<Gate, Gate::kSilu>{});
+    case Gate::kGelu: return function(std::integral_constant<Gate, Gate::kGelu>{});
+    case Gate::kExactGelu: return function(std::integral_constant<Gate, Gate::kExactGelu>{});
+  }
 }
 
 struct Cap {

@@ -148,7 +148,7 @@ TEST(CudaGated, MatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t columns : {1, 7, 16, 264}) {
-      for (const Gate gate : {Gate::kSilu, Gate::kGelu}) {
+      for (const Gate gate : {Gate::kSilu, Gate::kGelu, Gate::kExactGelu}) {
         expect_like_cpu({random_tensor({3, columns}, dtype, 1, host),
                          random_tensor({3, 2 * columns}, dtype, 2, host),
                          random_tensor({3, columns}, dtype, 3, host)},

@@ -38,7 +38,8 @@ ModelConfig tiny_bart() {
 
 ModelConfig tiny_vit() {
   ModelConfig model{.family = "vit", .layers = 2, .heads = 2, .width = 16};
-  model.vision = {.image_size = 9, .patch_size = 3, .labels = {{"a"}, {"b"}, {"c"}}};
+  model.vision = {.image_size = 9, .patch_size = 3};
+  model.labels = {{"a"}, {"b"}, {"c"}};
   return model;
 }
 
@@ -57,8 +58,7 @@ void write_sources(const Batch& batch) {
 /// A batch of random numbers, identical for the same model.
 Batch random_batch(const ModelConfig& model, const Network& network, const Stream& host) {
   const Batch batch = network.empty_batch({.examples = kTexts, .sequence_length = kTime}, host);
-  const std::int64_t words =
-      model.family == "vit" ? std::ssize(model.vision.labels) : model.vocabulary;
+  const std::int64_t words = model.family == "vit" ? std::ssize(model.labels) : model.vocabulary;
   std::uint64_t seed = 1;
   for (const auto& [name, tensor] : batch.tensors())
     copy(tensor,

@@ -25,8 +25,9 @@ void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream);
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream);
 
 enum class Gate {
-  kSilu,  // g/(1 + e^(−g))
-  kGelu,  // see gelu_forward
+  kSilu,       // g/(1 + e^(−g))
+  kGelu,       // see gelu_forward
+  kExactGelu,  // ActivationKind::kGelu
 };
 
 /// y = f(gate)·up. x: (N, 2·F), with F gates, then F ups in each row; y: (N, F); f32 or bf16.

@@ -222,12 +222,13 @@ TEST(Normalize, DividesByNormWithFloor) {
 
 double gated(Gate gate, double g) {
   if (gate == Gate::kSilu) return g / (1 + std::exp(-g));
+  if (gate == Gate::kExactGelu) return g / 2 * std::erfc(-g / std::sqrt(2.0));
   return g / 2 * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
 }
 
 TEST(Gated, MatchesReferenceAndFiniteDifferences) {
   const Stream stream = cpu_stream();
-  for (const Gate gate : {Gate::kSilu, Gate::kGelu}) {
+  for (const Gate gate : {Gate::kSilu, Gate::kGelu, Gate::kExactGelu}) {
     for (const DType dtype : kRealTypes) {
       const Tensor x = random_tensor({3, 2 * 21}, dtype, 1, stream, 2);
       const Tensor y = Tensor::empty({3, 21}, dtype, MemoryKind::kActivations, stream);
