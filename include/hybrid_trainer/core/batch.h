@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -69,7 +70,8 @@ inline constexpr std::int32_t kNoTarget = -1;
 
 /// Makes a language-modeling batch: "tokens" and "targets" (B, T) i32; targets are shifted by one.
 /// Packed sequences have "positions" (B, T) i32, each token's index in its document, and may
-/// contain kNoTarget. Padded sequences also have "is_token" (B, T) i32, 0 for padding.
+/// contain kNoTarget. Padded sequences also have "is_token" (B, T) i32, 0 for padding. Encoders with
+/// token types read "types" (B, T) i32; without it all types are 0.
 inline Batch token_batch(Tensor tokens, Tensor targets, Tensor positions = {}) {
   const std::int64_t length = tokens.size(1);
   std::vector<NamedTensor> tensors{{"tokens", std::move(tokens)}, {"targets", std::move(targets)}};
@@ -93,6 +95,39 @@ inline Batch empty_row_batch(const Shape& shape, bool has_pairs, const Stream& s
   tensors.push_back({"halves", Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream)});
   tensors.push_back({"references", Tensor::empty(shape, DType::kF32, MemoryKind::kData, stream)});
   return Batch(std::move(tensors), batch.tokens_per_example());
+}
+
+/// Returns the maximum number of texts in a packed sequence of T tokens.
+inline std::int64_t text_slots(std::int64_t sequence_length) {
+  return std::max<std::int64_t>(1, sequence_length / 8);
+}
+
+/// Form of a batch of packed texts: B sequences of T tokens and S = text_slots(T) texts.
+struct TextBatchForm {
+  std::int64_t sequences = 0, sequence_length = 0;
+  bool has_types = false;    // the model has token types
+  bool has_classes = false;  // one class per example
+  std::int64_t labels = 0;   // numbers per example; 0 without labels
+};
+
+/// Makes an uninitialized batch of packed texts. Its i32 tensors are "tokens", "positions" (from 0
+/// in each text), "is_token" (0 for padding) and, if requested, "types", all (B, T); "ends" (B, S),
+/// the end of each text in its sequence, 0 for an empty slot; "roles" (B, S), each text's index in
+/// its example, -1 for an empty slot; and "classes" (B, S), kNoTarget except in slots of role 0.
+/// "labels" (B, S·L) f32 has the L labels of an example at its slot of role 0, and 0 elsewhere.
+inline Batch empty_text_batch(const TextBatchForm& form, const Stream& stream) {
+  const Shape tokens{form.sequences, form.sequence_length};
+  const Shape slots{form.sequences, text_slots(form.sequence_length)};
+  std::vector<NamedTensor> tensors;
+  const auto add = [&](const char* name, const Shape& shape, DType dtype = DType::kI32) {
+    tensors.push_back({name, Tensor::empty(shape, dtype, MemoryKind::kData, stream)});
+  };
+  for (const char* name : {"tokens", "positions", "is_token"}) add(name, tokens);
+  if (form.has_types) add("types", tokens);
+  for (const char* name : {"ends", "roles"}) add(name, slots);
+  if (form.has_classes) add("classes", slots);
+  if (form.labels > 0) add("labels", {slots[0], slots[1] * form.labels}, DType::kF32);
+  return Batch(std::move(tensors), form.sequence_length);
 }
 
 /// Uploads batches to a stream's device.

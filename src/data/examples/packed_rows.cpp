@@ -75,24 +75,41 @@ void write_source(const std::vector<std::int32_t>& source, const ExampleMemory& 
 
 std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
                                                           std::int64_t capacity) {
+  const std::vector<std::int64_t> none(lengths.size());
+  return best_fit_decreasing(lengths, capacity, {none, 0});
+}
+
+std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
+                                                          std::int64_t capacity,
+                                                          const BinSlots& slots) {
   std::vector<std::size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return lengths[i]; });
+  const std::int64_t fewest = lengths.empty() ? 0 : std::ranges::min(slots.of_items);
+  struct Bin {
+    std::size_t index;
+    std::int64_t free_slots;
+  };
   std::vector<std::vector<std::size_t>> bins;
-  std::multimap<std::int64_t, std::size_t> room;  // bins by remaining capacity
+  std::multimap<std::int64_t, Bin> room;  // bins with slots left, by remaining capacity
   for (const std::size_t i : order) {
-    require(lengths[i] <= capacity, "a packed row must fit in a bin");
-    const auto found = room.lower_bound(lengths[i]);
-    const bool is_new = found == room.end();
-    const std::int64_t left = (is_new ? capacity : found->first) - lengths[i];
-    const std::size_t bin = is_new ? bins.size() : found->second;
-    if (is_new) {
+    const std::int64_t needed = slots.of_items[i];
+    require(lengths[i] <= capacity && needed <= slots.of_bin, "a packed row must fit in a bin");
+    const auto found = std::find_if(room.lower_bound(lengths[i]), room.end(), [&](const auto& bin) {
+      return bin.second.free_slots >= needed;
+    });
+    std::int64_t left = capacity;
+    Bin bin{bins.size(), slots.of_bin};
+    if (found == room.end()) {
       bins.emplace_back();
     } else {
+      left = found->first;
+      bin = found->second;
       room.erase(found);
     }
-    bins[bin].push_back(i);
-    room.emplace(left, bin);
+    bins[bin.index].push_back(i);
+    bin.free_slots -= needed;
+    if (bin.free_slots >= fewest) room.emplace(left - lengths[i], bin);
   }
   return bins;
 }

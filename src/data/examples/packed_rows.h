@@ -12,6 +12,16 @@ namespace hybrid_trainer {
 std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
                                                           std::int64_t capacity);
 
+/// Number of slots that each item takes, and that a bin has.
+struct BinSlots {
+  std::span<const std::int64_t> of_items;
+  std::int64_t of_bin = 0;
+};
+/// Packs such that the items of a bin also have enough slots.
+std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
+                                                          std::int64_t capacity,
+                                                          const BinSlots& slots);
+
 /// Log-likelihoods of the answers of a pair.
 struct PairReference {
   double chosen = 0, rejected = 0;

@@ -36,6 +36,13 @@ TEST(BestFitDecreasing, UsesFullestBinWithRoom) {
   EXPECT_EQ(best_fit_decreasing({}, 10), Bins{});
 }
 
+TEST(BestFitDecreasing, LeavesBinsWithoutFreeSlots) {
+  using Bins = std::vector<std::vector<std::size_t>>;
+  const std::vector<std::int64_t> lengths{5, 1, 2, 3, 1}, slots{1, 1, 2, 1, 1};
+  EXPECT_EQ(best_fit_decreasing(lengths, 10, {slots, 3}), (Bins{{0, 3, 1}, {2, 4}}));
+  EXPECT_THROW(best_fit_decreasing(lengths, 10, {slots, 1}), Error);
+}
+
 TEST(PackedRows, WritesTargetsAndRestartsPositions) {
   const PackedRows packed({row_of(10, 3), row_of(20, 5)}, {.sequence_length = 8, .padding = 9});
   ASSERT_EQ(packed.size(), 1);
