@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <set>
 
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/error.h"
@@ -103,7 +104,8 @@ class KeyValues {
 using Problems = std::vector<std::string>;
 
 void collect_number_problems(const HybridTrainerConfig& config, Problems& found) {
-  if (config.data.sequence_length > config.model.context) {
+  const bool limits_sequence = !config.pools();  // else the context limits each packed text
+  if (limits_sequence && config.data.sequence_length > config.model.context) {
     const bool scales = std::ranges::any_of(model_families(), [&](const auto& family) {
       return family.name == config.model.family && family.has("rope_scaling");
     });
@@ -164,12 +166,33 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
                            ", but with objective ", config.objective,
                            " sequences are not split; want 0"));
   }
-  if (config.prefers() && config.training.label_smoothing > 0) {
+  if ((config.prefers() || config.pools()) && config.training.label_smoothing > 0) {
     found.push_back(concat("training.label_smoothing: got ", config.training.label_smoothing,
                            ", but objective ", config.objective,
-                           " compares pairs of answers and does not support smoothing; want 0"));
+                           " does not support smoothing; want 0"));
   }
-  if (config.masks() == config.model.bidirectional) return;
+  const std::set<std::string> of_texts{"classify", "embed", "rank", "reward"};
+  if (of_texts.contains(config.objective) != config.pools()) {
+    found.push_back(concat("objective: got ", config.objective, ", but model.pooling is \"",
+                           config.model.pooling, "\"; ",
+                           config.pools() ? "want classify, embed, rank or reward for such a model"
+                                          : "use `hybrid finetune --task`, which sets it"));
+  }
+  if (config.pools() && !config.data.is_rows())
+    found.push_back(concat("objective: got ", config.objective, ", but data.layout is ",
+                           config.data.layout, "; want packed"));
+  for (const std::int64_t channels : config.texts.dimension_list())
+    if (channels < 1 || channels > config.model.width)
+      found.push_back(concat("texts.dimensions: got ", config.texts.dimensions,
+                             ", want numbers in 1 … ", config.model.width,
+                             ", the width of the model, separated by commas"));
+  if (!config.model.language_head && !config.pools())
+    found.push_back(concat("model.language_head: got false, but objective ", config.objective,
+                           " predicts tokens; want a model with a language head"));
+  if (config.mask_token >= config.model.vocabulary && config.model.vocabulary > 0)
+    found.push_back(concat("mask_token: got ", config.mask_token, ", want an id below ",
+                           config.model.vocabulary, ", model.vocabulary"));
+  if (config.pools() || config.masks() == config.model.bidirectional) return;
   found.push_back(
       config.masks()
           ? "objective: got masked, but the model sees only earlier tokens (model.bidirectional is "

@@ -1,5 +1,8 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 
+#include <charconv>
+#include <sstream>
+
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "phases/refusal.h"
@@ -193,6 +196,18 @@ std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& regi
 
 void HybridTrainerConfig::validate(const ModelRegistry& registry) const {
   if (auto found = problems(registry); !found.empty()) throw ConfigError(std::move(found));
+}
+
+std::vector<std::int64_t> TextTaskConfig::dimension_list() const {
+  std::vector<std::int64_t> numbers;
+  std::istringstream in(dimensions);
+  for (std::string word; std::getline(in, word, ',');) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    const bool is_number = error == std::errc{} && end == word.data() + word.size();
+    numbers.push_back(is_number ? number : 0);
+  }
+  return numbers;
 }
 
 HybridTrainerConfig HybridTrainerConfigBuilder::build(const ModelRegistry& registry) const {

@@ -86,6 +86,18 @@ BlockStack::Spec decoder_blocks(const DecoderSpec& spec, std::int64_t layers) {
   return blocks;
 }
 
+std::unique_ptr<TextHead> make_text_head(const ModelConfig& config, TextHead::Spec spec,
+                                         const Stream& stream) {
+  if (config.pooling.empty()) return nullptr;
+  using kernels::Pooling;
+  spec.pooling = config.pooling == "cls"    ? Pooling::kFirst
+                 : config.pooling == "last" ? Pooling::kLast
+                                            : Pooling::kMean;
+  spec.width = config.width;
+  spec.outputs = std::ssize(config.labels);
+  return std::make_unique<TextHead>(spec, stream);
+}
+
 /// Returns whether all branches with state have the capability `can`.
 bool all_states_can(const std::vector<ResidualBlock::State>& blocks,
                     bool (BranchState::*can)() const) {
@@ -176,6 +188,7 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
       rotary_(spec.rotary),
       embedding_({.rows = padded_vocabulary(config.vocabulary),
                   .positions = spec.positions,
+                  .types = spec.token_types,
                   .width = config.width,
                   .factor = spec.embedding_scale,
                   .scales_only_tokens = spec.scales_only_tokens,
@@ -185,29 +198,42 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
       embedding_norm_(spec.embedding_norm ? make_norm({"ln_e", spec.files.embedding_norm},
                                                       config.width, spec.residual.norm, stream)
                                           : nullptr),
-      own_head_(spec.tied_head ? std::optional<Parameter>()
-                               : Parameter("lm_head.weight", embedding_.tokens().shape(),
-                                           Role::kHead, stream)),
-      head_bias_(spec.head_bias ? std::optional<Parameter>(std::in_place, "lm_head.bias",
-                                                           Shape{embedding_.tokens().shape()[0], 1},
-                                                           Role::kVector, stream)
-                                : std::nullopt),
+      own_head_(
+          spec.tied_head || !config.language_head
+              ? std::optional<Parameter>()
+              : Parameter("lm_head.weight", embedding_.tokens().shape(), Role::kHead, stream)),
+      head_transform_(spec.head_transform && config.language_head
+                          ? std::make_unique<HeadTransform>(*spec.head_transform, stream)
+                          : nullptr),
+      head_bias_(spec.head_bias != DecoderSpec::Bias::kNone && config.language_head
+                     ? std::optional<Parameter>(std::in_place, "lm_head.bias",
+                                                Shape{embedding_.tokens().shape()[0], 1},
+                                                Role::kVector, stream)
+                     : std::nullopt),
+      trains_head_bias_(spec.head_bias == DecoderSpec::Bias::kTrained),
       head_(head_table(), config.vocabulary, spec.logit_cap, static_cast<float>(spec.logit_scale),
-            head_bias_ ? &*head_bias_ : nullptr),
+            {head_bias_ ? &*head_bias_ : nullptr, trains_head_bias_}),
+      text_head_(make_text_head(config, spec.text_head, stream)),
       source_(spec.source) {
   const Shape table{config.vocabulary, config.width};  // without padding
   embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
   if (embedding_.has_positions())
     embedding_.positions().set_in_files(
         {{spec.files.positions + ".weight", embedding_.positions().shape()}});
+  if (Parameter* const types = embedding_.types())
+    types->set_in_files({{spec.files.types + ".weight", types->shape()}});
   if (own_head_) own_head_->set_in_files({{own_head_->name(), table, false, /*prefixed=*/false}});
-  if (head_bias_)
+  if (head_bias_ && trains_head_bias_) {
+    head_bias_->set_in_files(
+        {{.name = spec.files.head_bias, .shape = {config.vocabulary}, .prefixed = false}});
+  } else if (head_bias_) {
     head_bias_->set_in_files({{.name = spec.files.head_bias,
                                .shape = {1, config.vocabulary},
                                .transposed = true,
                                .prefixed = false,
                                .may_be_missing = true}});
-  if (spec.tied_head) embedding_.tokens().add_contributor();  // the head
+  }
+  if (spec.tied_head && config.language_head) embedding_.tokens().add_contributor();  // the head
   initialize(spec.deviations, seed, stream);
   if (!spec.make_encoder) return;
   encoder_ = spec.make_encoder(embedding_.shared_tokens());
@@ -221,15 +247,23 @@ void Decoder::initialize(const InitialDeviations& deviations, std::uint64_t seed
   embedding_.visit_parameters(
       [&](Parameter& table) { initialize_normal(table, deviations.embedding, seed, stream); });
   if (own_head_) initialize_normal(*own_head_, deviations.embedding, seed, stream);
+  if (head_transform_)
+    initialize_normal(head_transform_->dense().weight(), deviations.matrix, seed, stream);
   blocks_.initialize(deviations, seed, stream);
+  if (text_head_) text_head_->initialize(deviations, seed, stream);
   for (Parameter* table : {&embedding_.tokens(), &head_table()}) {
     fill_zero(table->master_in_place().rows(config_.vocabulary, table->shape()[0]), stream);
   }
 }
 
 double Decoder::flops_of(const Shape& targets) {
-  const double head = (head_table().trainable() ? 6.0 : 4.0) *
-                      static_cast<double>(config_.vocabulary * config_.width);
+  double head = (head_table().trainable() ? 6.0 : 4.0) *
+                static_cast<double>(config_.vocabulary * config_.width);
+  if (!config_.language_head) head = 0;
+  if (head_transform_) {
+    const TokenFlops dense = head_transform_->dense().flops();
+    head += dense.forward + dense.backward;
+  }
   const TokenFlops blocks = blocks_.flops(targets[1]);
   const double texts =
       (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
@@ -251,12 +285,15 @@ std::vector<std::string> Decoder::parts() const {
   if (encoder_) parts = encoder_->parts();
   parts.emplace_back("w*e.*");
   for (std::string& pattern : blocks_.patterns()) parts.push_back(std::move(pattern));
-  if (own_head_) parts.emplace_back("lm_head.*");
+  if (own_head_ || head_transform_) parts.emplace_back("lm_head.*");
+  if (text_head_)
+    for (const std::string& name : text_head_->parts()) parts.push_back(name + ".*");
   return parts;
 }
 
 Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream) {
-  if (tokens.size(1) > config_.context) {
+  const bool is_one_text = !tape.pass().positions;
+  if (is_one_text && tokens.size(1) > config_.context) {
     throw ShapeMismatch(concat("decoder: got a sequence of ", tokens.size(1),
                                " tokens, want at most the context, ", config_.context));
   }
@@ -273,7 +310,8 @@ std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
 }
 
 bool Decoder::uses_segments(const Batch& batch, const Pass& pass) const {
-  if (batch.find("halves") != nullptr) return false;  // the loss needs whole answers
+  const bool needs_whole_texts = text_head_ || batch.find("halves") != nullptr;
+  if (needs_whole_texts) return false;
   return pass.states != nullptr || segments(batch.tokens_per_example(), pass.segment) > 1;
 }
 
@@ -284,17 +322,104 @@ void Decoder::read_source(const Batch& batch, ActivationTape& tape, const Stream
 
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
+  if (text_head_) return whole_text_loss(batch, gradient_scale, tape, stream);
+  require_head();
   if (!encoder_) return text_loss(batch, gradient_scale, tape, stream);
-  {
-    const SourceTape of_sources(tape, batch, encoder_->places());
-    const bool trains = tape.keeps() && encoder_->trains();
-    source_->set_requires_gradient(trains);
-    ForwardOnlyTape passing(tape.pass());
-    read_source(batch, tape.keeps() && !trains ? passing : tape, stream);
-  }
+  read_trained_source(batch, tape, stream);
   const Tensor loss = text_loss(batch, gradient_scale, tape, stream);
   if (!tape.keeps()) source_->drop();
   return loss;
+}
+
+/// Encodes the batch's sources, for a backward pass if the encoder trains.
+void Decoder::read_trained_source(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  const SourceTape of_sources(tape, batch, encoder_->places());
+  const bool trains = tape.keeps() && encoder_->trains();
+  source_->set_requires_gradient(trains);
+  ForwardOnlyTape passing(tape.pass());
+  read_source(batch, tape.keeps() && !trains ? passing : tape, stream);
+}
+
+std::int64_t Decoder::text_parts(const Batch& batch) const {
+  const std::int64_t most = text_head_->text_loss().sequences_at_once;
+  return most <= 0 ? 1 : (batch.size() + most - 1) / most;
+}
+
+template <class Tape, class Visit>
+void Decoder::each_text_part(const Batch& batch, const Pass& pass, const Visit& visit) {
+  const std::int64_t most = text_head_->text_loss().sequences_at_once;
+  for (std::int64_t first = 0; first < batch.size(); first += most) {
+    Pass of_part = pass;
+    of_part.first_token += first * batch.tokens_per_example();
+    Tape tape(of_part);
+    visit(batch.examples(first, std::min(first + most, batch.size())), tape);
+  }
+}
+
+Tensor Decoder::whole_text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                                const Stream& stream) {
+  tape.set_gradient_scale(gradient_scale);
+  if (text_parts(batch) == 1) {
+    const Tensor x = hidden_states(batch, tape, stream);
+    const MemoryLabel label("head");
+    return text_head_->loss(x, batch, gradient_scale, tape, stream);
+  }
+  const std::int64_t slots = batch.at("ends").elements();
+  const Tensor outputs =
+      Tensor::empty({slots, text_head_->outputs()}, DType::kF32, MemoryKind::kActivations, stream);
+  std::int64_t row = 0;
+  each_text_part<ForwardOnlyTape>(batch, tape.pass(), [&](const Batch& part, ActivationTape& own) {
+    const Tensor x = hidden_states(part, own, stream);
+    const Tensor of_part = text_head_->output(x, part, own, stream);
+    copy(outputs.rows(row, row + of_part.size(0)), of_part, stream);
+    row += of_part.size(0);
+  });
+  Tensor loss =
+      text_head_->text_loss().compute(outputs, batch, tape.keeps() ? gradient_scale : 0, stream);
+  if (tape.keeps()) tape.save({ActivationRole::kLossGradient, outputs}, stream);
+  return loss;
+}
+
+void Decoder::whole_text_backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  const DType dtype = tape.pass().dtype;
+  if (text_parts(batch) == 1)
+    return hidden_backward(batch, text_head_->backward(batch, dtype, tape, stream), tape, stream);
+  const Tensor doutputs = tape.take(stream);
+  std::int64_t row = 0;
+  each_text_part<PlainTape>(batch, tape.pass(), [&](const Batch& part, ActivationTape& own) {
+    const std::int64_t rows =
+        text_head_->output(hidden_states(part, own, stream), part, own, stream).size(0);
+    const Tensor gradient = doutputs.rows(row, row + rows);
+    row += rows;
+    hidden_backward(part, text_head_->backward(part, gradient, dtype, own, stream), own, stream);
+  });
+}
+
+Tensor Decoder::hidden_states(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  if (encoder_) read_trained_source(batch, tape, stream);
+  const Tensor x = hidden(batch, tape, stream);
+  if (encoder_ && !tape.keeps()) source_->drop();
+  return x.view({batch.tokens(), config_.width});
+}
+
+void Decoder::hidden_backward(const Batch& batch, Tensor gradient, ActivationTape& tape,
+                              const Stream& stream) {
+  const Shape& shape = batch.at("tokens").shape();
+  gradient = gradient.view({shape[0], shape[1], config_.width});
+  body_backward(std::move(gradient), batch, tape, stream);
+  if (encoder_) source_backward(batch, tape, stream);
+}
+
+void Decoder::require_head() const {
+  if (config_.language_head) return;
+  throw Error(ExitCode::kConfig,
+              "the model has no language head (model.language_head=false), so it predicts no "
+              "tokens; want a model with its head");
+}
+
+Tensor Decoder::head_rows(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  const Tensor rows = x.view({x.elements() / config_.width, config_.width});
+  return head_transform_ ? head_transform_->forward(rows, tape, stream) : rows;
 }
 
 Tensor Decoder::text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
@@ -305,8 +430,8 @@ Tensor Decoder::text_loss(const Batch& batch, float gradient_scale, ActivationTa
   if (batch.find("halves") != nullptr) {
     const Tensor x = hidden(batch, tape, stream);
     const MemoryLabel label("head");
-    return head_.preference(x.view({batch.tokens(), config_.width}), batch, preference_,
-                            gradient_scale, tape, stream);
+    return head_.preference(head_rows(x, tape, stream), batch, preference_, gradient_scale, tape,
+                            stream);
   }
   const Tensor of_rows =
       Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
@@ -319,7 +444,7 @@ Tensor Decoder::hidden(const Batch& batch, ActivationTape& tape, const Stream& s
     const Tensor* const tensor = batch.find(name);
     return tensor != nullptr ? *tensor : Tensor();
   };
-  tape.set_positions(found("positions"), found("is_token"));
+  tape.set_positions(found("positions"), found("is_token"), found("types"));
   return hidden_of(batch.at("tokens"), tape, stream);
 }
 
@@ -328,11 +453,12 @@ void Decoder::losses(const Tensor& of_rows, const Tensor& x, const Batch& batch,
                      float gradient_scale, ActivationTape& tape, const Stream& stream) {
   const MemoryLabel label("head");
   const std::int64_t rows = batch.tokens();
-  head_.losses(of_rows, x.view({rows, config_.width}), batch.at("targets").view({rows}),
+  head_.losses(of_rows, head_rows(x, tape, stream), batch.at("targets").view({rows}),
                batch.loss_divisor(), gradient_scale, tape, stream);
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  if (text_head_) return whole_text_backward(batch, tape, stream);
   if (uses_segments(batch, tape.pass())) {
     segmented_.backward(batch, tape, *this, stream);
   } else {
@@ -350,10 +476,18 @@ void Decoder::source_backward(const Batch& batch, ActivationTape& tape, const St
 }
 
 void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  read_documents(tape.pass(), stream);
   const MemoryLabel label("head");
+  const Shape& shape = batch.at("tokens").shape();
+  Tensor dx = head_.backward(tape, stream);
+  if (head_transform_) dx = head_transform_->backward(dx, tape, stream);
+  dx = dx.view({shape[0], shape[1], config_.width});
+  body_backward(std::move(dx), batch, tape, stream);
+}
+
+void Decoder::body_backward(Tensor dx, const Batch& batch, ActivationTape& tape,
+                            const Stream& stream) {
+  read_documents(tape.pass(), stream);
   const Tensor& tokens = batch.at("tokens");
-  Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
   dx = blocks_.backward(std::move(dx), tape, stream);
   if (embedding_norm_) dx = embedding_norm_->backward(dx, tape, stream);
   embedding_.backward(dx, tokens, tape.pass(), stream);
@@ -365,12 +499,15 @@ void Decoder::visit_parameters(const ParameterVisitor& visit) {
   if (embedding_norm_) embedding_norm_->visit_parameters(visit);
   blocks_.visit_parameters(visit);
   if (own_head_) visit(*own_head_);
+  if (head_transform_) head_transform_->visit_parameters(visit);
   if (head_bias_) visit(*head_bias_);
+  if (text_head_) text_head_->visit_parameters(visit);
 }
 
 void Decoder::visit_linears(const LinearVisitor& visit) {
   if (encoder_) encoder_->visit_linears(visit);
   blocks_.visit_linears(visit);
+  if (text_head_) text_head_->visit_linears(visit);
 }
 
 Batch Decoder::with_sources(Batch batch, const Stream& stream) const {
@@ -395,11 +532,18 @@ void Decoder::set_texts_per_source(std::int64_t texts) {
 }
 
 Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& stream) {
+  require_head();
   require(!encoder_ || (source_->values().defined() && source_->values().size(0) == tokens.size(0)),
           "logits: a sequence-to-sequence model must first encode one source per text");
   ForwardOnlyTape tape(pass);
   const Tensor x = hidden_of(tokens, tape, stream);
-  return head_.logits(x.view({tokens.elements(), config_.width}), stream);
+  return head_.logits(head_rows(x, tape, stream), stream);
+}
+
+Tensor Decoder::text_outputs(const Batch& batch, const Pass& pass, const Stream& stream) {
+  if (!text_head_) return LanguageModel::text_outputs(batch, pass, stream);
+  ForwardOnlyTape tape(pass);
+  return text_head_->output(hidden_states(batch, tape, stream), batch, tape, stream);
 }
 
 std::unique_ptr<DecodeState> Decoder::make_decode_state(DecodeCapacity room, DType dtype,
@@ -409,6 +553,7 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(DecodeCapacity room, DTy
         ExitCode::kConfig,
         "the model is an encoder (model.bidirectional), so it cannot generate text: each of its "
         "tokens depends on later ones; train a decoder for that");
+  require_head();
   require(room.texts > 0 && room.tokens > 0 && room.tokens <= config_.context,
           "decoder: the state's capacity must be positive and within the context");
   const MemoryLabel label("keys and values");
@@ -467,7 +612,10 @@ std::int64_t Decoder::parameter_count() {
   std::int64_t count = 0;
   visit_parameters([&](Parameter& parameter) {
     const bool padded = &parameter == &embedding_.tokens() || &parameter == &head_table();
-    if (head_bias_ && &parameter == &*head_bias_) return;  // not trained
+    if (head_bias_ && &parameter == &*head_bias_) {
+      count += trains_head_bias_ ? config_.vocabulary : 0;
+      return;
+    }
     count += padded ? config_.vocabulary * config_.width : parameter.elements();
   });
   return count;

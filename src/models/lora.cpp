@@ -147,7 +147,7 @@ void add_adapters(Network& network, const ModelConfig& given, const LoraConfig& 
                   std::uint64_t seed, const Stream& stream, const ModelRegistry& registry,
                   const RankOfWeight& rank_of) {
   const ModelConfig model = resolved_model_config(given, registry);
-  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
+  const HuggingFaceLayout layout = layout_of(model, registry);
   TargetModules targets(config);
   const ExpertConfig& experts = model.experts;
   AdapterSpec spec{.dropout = config.dropout,
@@ -155,7 +155,7 @@ void add_adapters(Network& network, const ModelConfig& given, const LoraConfig& 
                    .site = std::uint64_t{1} << 32};
   network.visit_linears([&](Linear& linear) {
     const Role role = linear.weight().role();
-    const auto own = rank_of ? rank_of(linear.weight().name()) : std::nullopt;
+    const auto own = rank_of ? rank_of(linear.weight()) : std::nullopt;
     const std::int64_t rank = own.value_or(config.rank);
     if (rank == 0) return;
     std::vector<AdapterPart> parts;

@@ -12,9 +12,21 @@ namespace hybrid_trainer {
 
 Batch LanguageModel::empty_batch(const BatchForm& form, const Stream& stream) const {
   const Shape places{form.examples, form.sequence_length};
+  if (form.texts)
+    return empty_text_batch({.sequences = form.examples,
+                             .sequence_length = form.sequence_length,
+                             .has_types = config().token_types > 1,
+                             .has_classes = form.texts->are_classes,
+                             .labels = form.texts->numbers},
+                            stream);
   return with_sources(form.is_rows ? empty_row_batch(places, form.has_pairs, stream)
                                    : empty_token_batch(places, false, stream),
                       stream);
+}
+
+Tensor LanguageModel::text_outputs(const Batch&, const Pass&, const Stream&) {
+  throw UsageError(concat("models of family ", config().family,
+                          " have no outputs for whole texts (model.pooling)"));
 }
 
 namespace {
@@ -89,7 +101,9 @@ ModelConfig with_layers(ModelConfig config, std::int64_t layers) {
 
 bool ModelFamily::has(std::string_view key) const {
   constexpr std::string_view kOfAll[] = {"family", "layers", "width", "context", "vocabulary"};
-  return std::ranges::count(kOfAll, key) > 0 || std::ranges::count(keys, key) > 0;
+  constexpr std::string_view kOfTexts[] = {"pooling", "labels", "problem_type", "language_head"};
+  return std::ranges::count(kOfAll, key) > 0 || std::ranges::count(keys, key) > 0 ||
+         (is_language_model && std::ranges::count(kOfTexts, key) > 0);
 }
 
 KeyOwner ModelConfig::owner_of(std::string_view key) const {
@@ -112,6 +126,10 @@ ModelConfig with_training_of(ModelConfig model, const ModelConfig& requested,
   };
   model.dropout = requested.dropout;
   model.encoder.source_length = requested.encoder.source_length;
+  model.pooling = requested.pooling;
+  model.labels = requested.labels;
+  model.problem_type = requested.problem_type;
+  model.language_head = model.language_head && requested.language_head;
   take(model.experts.balance_loss, requested.experts.balance_loss);
   take(model.experts.z_loss, requested.experts.z_loss);
   take(model.experts.bias_rate, requested.experts.bias_rate);
@@ -129,20 +147,44 @@ std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig
 
 const ModelRegistry& model_families() {
   static const ModelRegistry families{
-      gpt2_family(),          llama_family(),      mistral_family(),
-      qwen2_family(),         qwen3_family(),      gemma2_family(),
-      gemma3_family(),        mamba2_family(),     granite_hybrid_family(),
-      bamba_family(),         qwen3_next_family(), qwen3_5_family(),
-      semiseparable_family(), mixtral_family(),    qwen2_moe_family(),
-      qwen3_moe_family(),     olmoe_family(),      granite_moe_family(),
-      gpt_oss_family(),       whisper_family(),    vit_family(),
-      bart_family(),          trident_family(),    series_family(),
+      gpt2_family(),          llama_family(),       mistral_family(),
+      qwen2_family(),         qwen3_family(),       gemma2_family(),
+      gemma3_family(),        mamba2_family(),      granite_hybrid_family(),
+      bamba_family(),         qwen3_next_family(),  qwen3_5_family(),
+      semiseparable_family(), mixtral_family(),     qwen2_moe_family(),
+      qwen3_moe_family(),     olmoe_family(),       granite_moe_family(),
+      gpt_oss_family(),       whisper_family(),     vit_family(),
+      bart_family(),          bert_family(),        distilbert_family(),
+      roberta_family(),       xlm_roberta_family(), modernbert_family(),
+      trident_family(),       series_family(),
   };
   return families;
 }
 
 const ModelFamily& find_family(const std::string& name, const ModelRegistry& registry) {
   return named_row(registry, "model.family", name);
+}
+
+std::string HuggingFaceLayout::carried_name(const std::string& name) const {
+  for (const std::string& begin : carried)
+    for (const std::size_t at : {std::size_t{0}, name.find('.') + 1})
+      if (name.substr(at).starts_with(begin)) return name.substr(at);
+  return "";
+}
+
+HuggingFaceLayout layout_of(const ModelConfig& model, const ModelRegistry& registry) {
+  HuggingFaceLayout layout = find_family(model.family, registry).hugging_face;
+  if (model.language_head || layout.architecture.empty()) return layout;
+  std::string& name = layout.architecture;  // "BertForMaskedLM", "GPT2LMHeadModel"
+  name = name.substr(0, std::min(name.find("For"), name.find("LMHead")));
+  if (!model.pooling.empty() && !model.labels.empty()) {
+    name += "ForSequenceClassification";
+    std::erase(layout.carried, "pooler.");  // a part of the class head
+    return layout;
+  }
+  name += "Model";
+  layout.prefix.clear();
+  return layout;
 }
 
 ModelConfig resolved_model_config(const ModelConfig& config, const ModelRegistry& registry) {

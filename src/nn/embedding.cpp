@@ -5,6 +5,15 @@
 
 namespace hybrid_trainer {
 
+namespace {
+
+Tensor types_of(const Tensor& tokens, const Pass& pass, const Stream& stream) {
+  if (pass.types) return pass.types;
+  return Tensor::zeros(tokens.shape(), DType::kI32, MemoryKind::kWorkspace, stream);
+}
+
+}  // namespace
+
 Embedding::Embedding(const Spec& spec, const Stream& stream)
     : factor_(static_cast<float>(spec.factor)),
       scales_only_tokens_(spec.scales_only_tokens),
@@ -17,12 +26,14 @@ Embedding::Embedding(const Spec& spec, const Stream& stream)
   if (spec.positions > 0)
     positions_.emplace(spec.positions_name, Shape{first_position_ + spec.positions, spec.width},
                        Role::kEmbedding, stream);
+  if (spec.types > 0)
+    types_.emplace("wtype.weight", Shape{spec.types, spec.width}, Role::kEmbedding, stream);
 }
 
 Tensor Embedding::forward(const Tensor& tokens, const Pass& pass, const Stream& stream) {
   Tensor y = Tensor::empty({tokens.size(0), tokens.size(1), tokens_->shape()[1]}, pass.dtype,
                            MemoryKind::kActivations, stream);
-  if (!positions_ && !pass.training &&
+  if (!positions_ && !types_ && !pass.training &&
       tokens_->storage().look_up(y.as_rows(), tokens.view({tokens.elements()}), stream)) {
     scale(y, stream);
     return y;
@@ -34,6 +45,7 @@ Tensor Embedding::forward(const Tensor& tokens, const Pass& pass, const Stream& 
       stream);
   if (scales_only_tokens_) scale(y, stream);
   if (separate) add_positions(y, pass, stream);
+  if (types_) add_types(y, tokens, pass, stream);
   if (!scales_only_tokens_) scale(y, stream);
   return y;
 }
@@ -53,6 +65,14 @@ void Embedding::add_positions(const Tensor& y, const Pass& pass, const Stream& s
   }
 }
 
+void Embedding::add_types(const Tensor& y, const Tensor& tokens, const Pass& pass,
+                          const Stream& stream) const {
+  const Tensor of_types = Tensor::empty_like(y, MemoryKind::kActivations, stream);
+  kernels::embedding_forward(of_types, types_of(tokens, pass, stream),
+                             types_->acquire(pass.dtype, stream), Weight{}, 0, stream);
+  kernels::add(y, y, of_types, stream);
+}
+
 void Embedding::scale(const Tensor& x, const Stream& stream) const {
   if (factor_ == 1) return;
   kernels::scale(x, x, x.dtype() == DType::kBF16 ? to_float(to_bfloat16(factor_)) : factor_,
@@ -62,9 +82,15 @@ void Embedding::scale(const Tensor& x, const Stream& stream) const {
 void Embedding::backward(const Tensor& dy, const Tensor& tokens, const Pass& pass,
                          const Stream& stream) {
   GradientContribution dtokens(*tokens_, stream),
-      dpositions(positions_ ? *positions_ : *tokens_, stream, positions_.has_value());
-  if (!dtokens.wanted() && !dpositions.wanted()) return;
+      dpositions(positions_ ? *positions_ : *tokens_, stream, positions_.has_value()),
+      dtypes(types_ ? *types_ : *tokens_, stream, types_.has_value());
+  if (!dtokens.wanted() && !dpositions.wanted() && !dtypes.wanted()) return;
   if (!scales_only_tokens_) scale(dy, stream);
+  if (dtypes.wanted()) {
+    const kernels::GradientMode of_types = dtypes.next_mode();
+    kernels::embedding_backward(dtypes.gradient(), of_types, Tensor{}, of_types, dy,
+                                types_of(tokens, pass, stream), stream);
+  }
   const bool separate = adds_positions_separately(pass);
   const kernels::GradientMode mode = dpositions.next_mode();
   const Tensor of_positions = positions_ ? dpositions.gradient_or_scratch() : Tensor{};

@@ -40,6 +40,7 @@ class LanguageHead::Chunks {
         dx_(keeps_ ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{}),
         dtable_(head.table_, stream, keeps_, x.dtype()) {  // complete after its last read
     if (trains_) table_.emplace(head.table_.acquire(x.dtype(), stream));
+    if (keeps_ && head.bias_.values != nullptr) dbias_.emplace(*head.bias_.values, stream);
   }
 
   /// Calls visit(begin, end) for all chunks in order.
@@ -80,21 +81,22 @@ class LanguageHead::Chunks {
       kernels::linear_backward_weight(dtable_.gradient(), part, x_.rows(begin, end),
                                       dtable_.next_mode(), stream_);
     }
+    if (head_.bias_.is_trained && dbias_->wanted())
+      kernels::bias_backward(as_vector(dbias_->gradient()), part, dbias_->next_mode(), stream_);
   }
   /// Saves the gradient of x on the tape.
-  void save(ActivationTape& tape) const {
+  void save(ActivationTape& tape) {
     if (!keeps_) return;
-    if (head_.bias_ != nullptr) leave_bias();
+    if (dbias_ && !head_.bias_.is_trained) leave_bias();
     if (head_.scale_ != 1) kernels::scale(dx_, dx_, head_.scale_, stream_);
     tape.save({ActivationRole::kLossGradient, dx_}, stream_);
   }
 
  private:
   /// Contributes a zero gradient to the bias, which is a weight in checkpoints.
-  void leave_bias() const {
-    GradientContribution dbias(*head_.bias_, stream_);
-    if (dbias.wanted() && dbias.next_mode() == kernels::GradientMode::kOverwrite)
-      fill_zero(dbias.gradient(), stream_);
+  void leave_bias() {
+    if (dbias_->wanted() && dbias_->next_mode() == kernels::GradientMode::kOverwrite)
+      fill_zero(dbias_->gradient(), stream_);
   }
   std::int64_t columns() const { return head_.table_.shape()[0]; }
 
@@ -106,6 +108,7 @@ class LanguageHead::Chunks {
   const std::int64_t step_;
   const Tensor logits_, capped_, dx_;
   GradientContribution dtable_;
+  std::optional<GradientContribution> dbias_{};
   std::optional<Weight> table_;  // acquired while its values are read
 };
 

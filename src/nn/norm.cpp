@@ -5,21 +5,29 @@
 
 namespace hybrid_trainer {
 
-LayerNorm::LayerNorm(const ModuleName& name, std::int64_t width, float epsilon,
+LayerNorm::LayerNorm(const ModuleName& name, std::int64_t width, float epsilon, bool has_bias,
                      const Stream& stream)
     : weight_(name / "weight", {width}, Role::kVector, stream),
       bias_(name / "bias", {width}, Role::kVector, stream),
-      epsilon_(epsilon) {
+      epsilon_(epsilon),
+      has_bias_(has_bias) {
   initialize_constant(weight_, 1.0f, stream);
+  if (!has_bias) bias_.freeze();
 }
 
 Tensor LayerNorm::normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd,
                              const Stream& stream) {
   const Shape rows{x.elements() / weight_.elements(), weight_.elements()};
   Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
-  kernels::layer_norm_forward(y.view(rows), mean, rstd, x.view(rows),
-                              weight_.acquire_master(stream), bias_.acquire_master(stream),
-                              epsilon_, stream);
+  const auto normalize = [&](const Tensor& bias) {
+    kernels::layer_norm_forward(y.view(rows), mean, rstd, x.view(rows),
+                                weight_.acquire_master(stream), bias, epsilon_, stream);
+  };
+  if (has_bias_) {
+    normalize(bias_.acquire_master(stream));
+  } else {  // zeros: a frozen network stores only its own parameters
+    normalize(Tensor::zeros(bias_.shape(), DType::kF32, MemoryKind::kWorkspace, stream));
+  }
   return y;
 }
 
@@ -93,8 +101,9 @@ void RmsNorm::write_backward(const Tensor& dx, kernels::GradientMode mode, const
 
 std::unique_ptr<Norm> make_norm(const ModuleName& name, std::int64_t width, const NormSpec& spec,
                                 const Stream& stream) {
-  if (spec.kind == NormKind::kLayer)
-    return std::make_unique<LayerNorm>(name, width, spec.epsilon, stream);
+  if (spec.kind == NormKind::kLayer || spec.kind == NormKind::kLayerWithoutBias)
+    return std::make_unique<LayerNorm>(name, width, spec.epsilon, spec.kind == NormKind::kLayer,
+                                       stream);
   return std::make_unique<RmsNorm>(name, width, spec.of_root_mean_square(), stream);
 }
 

@@ -17,9 +17,11 @@ ResidualBlock::ResidualBlock(const ModuleName& name, const ResidualSpec& residua
   for (const BranchSpec& spec : layer) {
     require(!residual.post_norm || !spec.last_norm,
             "residual block: post-norm does not support a last norm");
+    require(!residual.post_norm || !spec.norm.here.empty(),
+            "residual block: post-norm needs a norm for each branch");
     const ModuleName branch = name / spec.name;
     parts_.push_back({.name = branch.here,
-                      .norm = norm(spec.norm),
+                      .norm = spec.norm.here.empty() ? nullptr : norm(spec.norm),
                       .branch = spec.make(branch, stream),
                       .last_norm = spec.last_norm ? norm(*spec.last_norm) : nullptr,
                       .dropout_site = first_site++});
@@ -46,7 +48,7 @@ Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape&
         is_plain ? branch(x, x) : added(part, x, branch(x, Tensor{}), false, pass, stream);
     return part.norm->forward(sum, tape, stream);
   }
-  const Tensor normal = part.norm->forward(x, tape, stream);
+  const Tensor normal = part.norm ? part.norm->forward(x, tape, stream) : x;
   if (is_plain) return branch(normal, x);
   Tensor y = branch(normal, Tensor{});
   if (part.last_norm) y = part.last_norm->forward(y, tape, stream);
@@ -77,7 +79,11 @@ Tensor ResidualBlock::backward(const Part& part, const Tensor& dx, ActivationTap
   Tensor dbranch = before_sum(part, dx, tape.pass(), stream);
   if (part.last_norm) dbranch = part.last_norm->backward(dbranch, tape, stream);
   const Tensor dnormal = part.branch->backward(dbranch, tape, stream);
-  part.norm->backward_onto(dx, dnormal, tape, stream);
+  if (part.norm) {
+    part.norm->backward_onto(dx, dnormal, tape, stream);
+  } else {
+    kernels::add(dx, dx, dnormal.view(dx.shape()), stream);
+  }
   return dx;
 }
 
@@ -141,7 +147,8 @@ BlockKept ResidualBlock::kept() const {
     const KeptNumbers branch = part.branch->kept();
     for (std::size_t level = 0; level < kRebuilds; ++level) {
       const bool output = level < static_cast<std::size_t>(Rebuild::kNormalized);
-      sum[level] += branch[level] + (1 + (output ? 1 : 0) + (part.last_norm ? 1 : 0)) * width;
+      const int norm = part.norm ? 1 + (output ? 1 : 0) : 1;  // or the branch's input
+      sum[level] += branch[level] + (norm + (part.last_norm ? 1 : 0)) * width;
     }
   }
   return sum;
@@ -149,7 +156,7 @@ BlockKept ResidualBlock::kept() const {
 
 void ResidualBlock::visit_parameters(const ParameterVisitor& visit) {
   for (const Part& part : parts_) {
-    part.norm->visit_parameters(visit);
+    if (part.norm) part.norm->visit_parameters(visit);
     part.branch->visit_parameters(visit);
     if (part.last_norm) part.last_norm->visit_parameters(visit);
   }

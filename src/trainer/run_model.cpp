@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/models/lora.h"
+#include "hybrid_trainer/nn/text_head.h"
 #include "memory/quantized_weight.h"
 #include "src/core/messages.h"
 #include "src/model_files/gguf/gguf_model.h"
@@ -41,13 +42,18 @@ void store_as_in_file(Parameter& parameter, const FolderWeight& weight, const St
 /// Formats and adapters of a model's weights: from `lora`, overridden by `parts`.
 class PartWeights {
  public:
-  explicit PartWeights(const HybridTrainerConfig& config)
-      : lora_(config.lora), parts_(config.parts) {}
+  /// Training for whole texts with lora.rank trains a class head of `network` in full, unless
+  /// `parts` has settings for it. Models of opened folders, which are not trained, have the default
+  /// objective; their adapters may be of the head too.
+  PartWeights(const HybridTrainerConfig& config, Network& network)
+      : lora_(config.lora),
+        parts_(config.parts),
+        full_head_(config.objective == "next_token" ? nullptr : network.text_head()) {}
 
   /// Returns the frozen format of a weight, named as in lora.base; none if the weight is trained.
-  std::optional<std::string> form_of(const std::string& weight) const;
+  std::optional<std::string> form_of(const Parameter& weight) const;
   /// Returns the rank of the weight's adapter if it differs from lora.rank.
-  std::optional<std::int64_t> rank_of(const std::string& weight) const;
+  std::optional<std::int64_t> rank_of(const Parameter& weight) const;
   /// Returns all formats of weights.
   std::vector<std::string> forms() const;
 
@@ -57,8 +63,12 @@ class PartWeights {
 
  private:
   const PartConfig* part_of(const std::string& weight) const;
+  bool is_of_full_head(const Parameter& weight) const {
+    return full_head_ != nullptr && full_head_->owns(weight);
+  }
   LoraConfig lora_;
   std::vector<PartConfig> parts_;
+  const TextHead* full_head_;  // or null
 };
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -108,17 +118,19 @@ const PartConfig* PartWeights::part_of(const std::string& weight) const {
   return part == parts_.end() ? nullptr : &*part;
 }
 
-std::optional<std::string> PartWeights::form_of(const std::string& weight) const {
-  const PartConfig* const part = part_of(weight);
+std::optional<std::string> PartWeights::form_of(const Parameter& weight) const {
+  const PartConfig* const part = part_of(weight.name());
   if (part != nullptr && part->base) return part->base;
-  const bool is_frozen = lora_.is_on() || (part != nullptr && part->is_adapted());
+  const bool is_trained = !lora_.is_on() || is_of_full_head(weight);
+  const bool is_frozen =
+      part != nullptr && part->lora ? lora_.is_on() || part->is_adapted() : !is_trained;
   return is_frozen ? std::optional(lora_.base) : std::nullopt;
 }
 
-std::optional<std::int64_t> PartWeights::rank_of(const std::string& weight) const {
-  const PartConfig* const part = part_of(weight);
+std::optional<std::int64_t> PartWeights::rank_of(const Parameter& weight) const {
+  const PartConfig* const part = part_of(weight.name());
   if (part != nullptr && part->lora) return part->lora;
-  return lora_.is_on() ? std::nullopt : std::optional<std::int64_t>(0);
+  return lora_.is_on() && !is_of_full_head(weight) ? std::nullopt : std::optional<std::int64_t>(0);
 }
 
 std::vector<std::string> PartWeights::forms() const {
@@ -181,7 +193,6 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
                                      const std::optional<ModelFolder>& folder, const Stream& home,
                                      const HomeOf& home_of, const ModelRegistry& registry) {
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
-  const PartWeights weights(config);
   const bool has_values = !folder && !home.device().simulated;
   const Stream first(has_values ? MemoryPool::create("host")
                                 : MemoryPool::create("nowhere", {}, simulated_memory({})));
@@ -190,12 +201,13 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
     require(!has_values && !config.lora.file.empty(), "lora.base: file wants the file");
     return make_frozen(config, ModelFolder(config.lora.file), home, home_of, registry);
   }
+  const PartWeights weights(config, *model);
   weights.check(*model);
   if (folder) {
     check_forms(*folder, weights);
     const std::string in_folder = quantization_of_hugging_face(*folder);
     const auto take = [&](Parameter& parameter, const FolderWeight& weight) {
-      const auto form = weights.form_of(parameter.name());
+      const auto form = weights.form_of(parameter);
       if (!form) return store_trained(parameter, weight.values(), home);
       store_frozen(parameter, weight, *form, in_folder, home_of(parameter));
     };
@@ -204,7 +216,7 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
                               replaces ? TokenTables::kReplaced : TokenTables::kRead);
   } else {
     model->visit_parameters([&](Parameter& parameter) {
-      const auto form = weights.form_of(parameter.name());
+      const auto form = weights.form_of(parameter);
       if (!form) return store_trained(parameter, parameter.master_in_place(), home);
       store_frozen(parameter, parameter.master_in_place(), *form, home_of(parameter));
     });
@@ -243,6 +255,27 @@ void set_preference(const HybridTrainerConfig& config, Network& model) {
                                 static_cast<float>(config.preference_beta)});
 }
 
+TextLoss text_loss_of(const HybridTrainerConfig& config) {
+  using Kind = TextLoss::Kind;
+  const TextTaskConfig& texts = config.texts;
+  TextLoss loss{.scale = static_cast<float>(texts.scale),
+                .symmetric = texts.symmetric,
+                .sequences_at_once = texts.sequences_at_once};
+  if (config.objective == "embed") {
+    loss.kind = texts.loss == "contrastive" ? Kind::kContrastive
+                : texts.loss == "cosent"    ? Kind::kCosent
+                                            : Kind::kCosine;
+    loss.dimensions = texts.dimension_list();
+  } else if (config.objective == "reward") {
+    loss.kind = Kind::kReward;
+  } else {
+    loss.kind = texts.labels == "single"    ? Kind::kClass
+                : texts.labels == "several" ? Kind::kLabels
+                                            : Kind::kRegression;
+  }
+  return loss;
+}
+
 /// Makes the network with trained weights and adapters at `home`.
 std::unique_ptr<Network> make_with_homes(const HybridTrainerConfig& config,
                                          const std::optional<ModelFolder>& folder,
@@ -250,19 +283,21 @@ std::unique_ptr<Network> make_with_homes(const HybridTrainerConfig& config,
                                          const ModelRegistry& registry) {
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
   std::unique_ptr<Network> model;
-  const PartWeights weights(config);
   if (config.freezes()) {
     model = make_frozen(config, folder, home, home_of, registry);
   } else {
     model = make_network(config.model, seed, home, registry);
     if (folder) read_hugging_face_weights(*folder, *model, config.model, home, registry);
-    weights.check(*model);
+    PartWeights(config, *model).check(*model);
   }
-  if (config.has_adapters())
+  if (config.has_adapters()) {
+    const PartWeights weights(config, *model);
     add_adapters(*model, config.model, config.lora, seed, home, registry,
-                 [&](const std::string& weight) { return weights.rank_of(weight); });
+                 [&](const Parameter& weight) { return weights.rank_of(weight); });
+  }
   set_parts(*model, config.parts);
   set_preference(config, *model);
+  set_text_loss(config, *model);
   return model;
 }
 
@@ -315,10 +350,23 @@ void store_all_frozen(Network& model, const std::string& form, const Stream& str
 }
 
 BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples) {
-  return {.examples = examples,
-          .sequence_length = config.data.sequence_length,
-          .is_rows = config.data.is_rows() || config.prefers(),
-          .has_pairs = config.prefers()};
+  BatchForm form{.examples = examples,
+                 .sequence_length = config.data.sequence_length,
+                 .is_rows = config.data.is_rows() || config.prefers(),
+                 .has_pairs = config.prefers()};
+  if (config.pools())
+    form.texts = {.are_classes = config.texts.has_class(config.objective),
+                  .numbers = config.texts.numbers(config.objective, config.model)};
+  return form;
+}
+
+void set_text_loss(const HybridTrainerConfig& config, Network& model) {
+  if (!config.pools()) return;
+  if (model.text_head() == nullptr)
+    throw ConfigError(
+        {concat("model.pooling: got ", config.model.pooling, ", but models of family ",
+                config.model.family, " do not support tasks of whole texts")});
+  model.text_head()->set_loss(text_loss_of(config));
 }
 
 std::unique_ptr<Network> make_frozen_model(const ModelConfig& model, const ModelFolder& folder,

@@ -26,6 +26,10 @@ std::string frozen_format(const ModelFolder& folder, const std::string& asked);
 
 BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);
 
+/// Sets the loss of a model of whole texts (ModelConfig::pooling). Throws ConfigError if the model has
+/// no text head.
+void set_text_loss(const HybridTrainerConfig& config, Network& model);
+
 /// Makes the model of a run in the pool of `home`, from a Hugging Face folder or initialized from
 /// training.seed. With adapters (lora, parts), weights are frozen in the format of lora.base or of
 /// their part. They are frozen one tensor at a time, so that a folder's model never exists in f32

@@ -148,6 +148,40 @@ TEST(HybridTrainerConfig, RejectsLabelSmoothingOfPairs) {
   }
 }
 
+TEST(HybridTrainerConfig, ObjectivesOfTextsNeedPoolingAndExamples) {
+  HybridTrainerConfig config;
+  config.data.layout = "packed";
+  for (const char* objective : {"classify", "embed", "rank", "reward"}) {
+    config.objective = objective;
+    config.model.pooling = "last";
+    EXPECT_EQ(config.problems(), std::vector<std::string>()) << objective;
+    config.model.pooling = "";
+    ASSERT_EQ(config.problems().size(), 1u) << objective;
+    EXPECT_NE(config.problems()[0].find("use `hybrid finetune --task`"), std::string::npos)
+        << config.problems()[0];
+  }
+  config.model.pooling = "mean";
+  const auto expect_problem = [&](const std::string& wanted) {
+    ASSERT_EQ(config.problems().size(), 1u) << wanted;
+    EXPECT_NE(config.problems()[0].find(wanted), std::string::npos) << config.problems()[0];
+  };
+  config.objective = "next_token";
+  expect_problem("want classify, embed, rank or reward for such a model");
+  config.objective = "embed";
+  config.data.layout = "windows";
+  expect_problem("but data.layout is windows; want packed");
+  config.data.layout = "packed";
+  for (const char* dimensions : {"8,,4", "8,x", "0", "8,100000"}) {
+    config.texts.dimensions = dimensions;
+    ASSERT_FALSE(config.problems().empty()) << dimensions;
+    EXPECT_EQ(config.problems()[0].rfind(concat("texts.dimensions: got ", dimensions), 0), 0u)
+        << config.problems()[0];
+  }
+  config.texts.dimensions = "";
+  config.training.label_smoothing = 0.1;
+  expect_problem("training.label_smoothing: got 0.1, but objective embed");
+}
+
 TEST(HybridTrainerConfig, BuildReportsAllInvalidFields) {
   try {
     HybridTrainerConfig::builder()

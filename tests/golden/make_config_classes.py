@@ -11,7 +11,7 @@ import transformers
 
 FILE = pathlib.Path(__file__).parent / "config_classes.json"
 CLASSES = ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2", "Gemma3Text", "Mamba2", "GraniteMoeHybrid", "Bamba", "Qwen3Next")
-CLASSES += ("Bart", "Whisper", "ViT")
+CLASSES += ("Bart", "Whisper", "ViT", "Bert", "DistilBert", "Roberta", "XLMRoberta", "ModernBert")
 CLASSES += ("Qwen3_5Text", "Qwen3_5")  # only in version 5
 DENSE = {"GraniteMoeHybrid": dict(num_local_experts=0), "Qwen3Next": dict(num_experts=0)}
 

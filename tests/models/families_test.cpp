@@ -267,7 +267,8 @@ TEST(Families, PresetsMatchPublishedParameterCounts) {
       {"gpt2-124m", 124'439'808},    {"gpt2-350m", 354'823'168},   {"gpt2-774m", 774'030'080},
       {"gpt2-1558m", 1'557'611'200}, {"llama-1b", 1'235'814'400},  {"qwen3-0.6b", 596'049'920},
       {"whisper-tiny", 37'760'640},  {"whisper-base", 72'593'920}, {"whisper-small", 241'734'912},
-      {"vit-base", 85'800'194},      {"bart-base", 139'420'416},   {"bart-large", 406'291'456}};
+      {"vit-base", 85'800'194},      {"bart-base", 139'420'416},   {"bart-large", 406'291'456},
+      {"bert-base", 109'514'298}};
   for (const auto& [name, size] : wanted) EXPECT_EQ(sizes[name], size) << name;
 }
 

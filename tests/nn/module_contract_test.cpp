@@ -50,13 +50,13 @@ Differentiable linear(const Stream& stream) {
 }
 
 Differentiable layer_norm(const Stream& stream) {
-  return of_module(std::make_shared<LayerNorm>("norm", kWidth, 1e-5f, stream),
+  return of_module(std::make_shared<LayerNorm>("norm", kWidth, 1e-5f, true, stream),
                    {kBatch, kTime, kWidth}, stream);
 }
 
 /// The input also flows through the residual stream, so backward adds to an existing gradient.
 Differentiable layer_norm_onto(const Stream& stream) {
-  const auto norm = std::make_shared<LayerNorm>("norm", kWidth, 1e-5f, stream);
+  const auto norm = std::make_shared<LayerNorm>("norm", kWidth, 1e-5f, true, stream);
   Differentiable f = of_module(norm, {kBatch, kTime, kWidth}, stream);
   const Tensor x = f.x;
   f.forward = [=, &stream](ActivationTape& tape) {

@@ -74,6 +74,68 @@ struct PartConfig {
 
 class HybridTrainerConfigBuilder;
 
+/// Losses of whole texts. JSON group `texts`.
+struct TextTaskConfig {
+  std::string labels = "auto";
+  std::string loss = "auto";
+  double scale = 20;
+  bool symmetric = false;
+  std::string dimensions{};
+  std::int64_t max_length = 0;
+  std::int64_t sequences_at_once = 0;
+
+  /// Returns the numbers of `dimensions`; 0 for one that is not a number.
+  std::vector<std::int64_t> dimension_list() const;
+  /// Returns whether an example has one class.
+  bool has_class(const std::string& objective) const {
+    return objective == "classify" && labels == "single";
+  }
+  /// Returns the numbers in the labels of an example; 0 if it has a class, or no label.
+  std::int64_t numbers(const std::string& objective, const ModelConfig& model) const {
+    if (objective == "embed") return loss == "contrastive" ? 0 : 1;
+    return objective == "reward" || has_class(objective) ? 0 : std::ssize(model.labels);
+  }
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"labels",
+                self.labels,
+                "Labels of a text in objective classify: one class (single), any number of classes "
+                "(several), or a number (regression). auto: as in the data.",
+                Range{},
+                {"auto", "single", "several", "regression"}}
+              .needs("objective", {"classify"}));
+    visit(
+        Field{"loss",
+              self.loss,
+              "Loss of objective embed. contrastive: each positive text among all other texts of "
+              "the micro-batch (sentence-transformers' MultipleNegativesRankingLoss). cosent: the "
+              "order of the cosines of scored pairs. cosine: squared error of these cosines. auto: "
+              "cosent for pairs with scores, else contrastive.",
+              Range{},
+              {"auto", "contrastive", "cosent", "cosine"}}
+            .needs("objective", {"embed"}));
+    visit(constant("scale", self.scale, Range{0, 300, true, false}));
+    visit(Field{"symmetric", self.symmetric,
+                "Average the loss contrastive with the loss of each anchor among all anchors."}
+              .needs("texts.loss", {"auto", "contrastive"}));
+    visit(Field{"dimensions", self.dimensions,
+                "Leading channels of an embedding that have a separate loss, as 384,128,64, so "
+                "that embeddings can be cut to them (Matryoshka). Empty: all channels."}
+              .needs("objective", {"embed"}));
+    visit(Field{"max_length", self.max_length,
+                "Most tokens of a text; longer texts are truncated. 0: as many as the model's "
+                "context and data.sequence_length allow.",
+                Range::between(0, 1 << 20)});
+    visit(Field{"sequences_at_once", self.sequences_at_once,
+                "Sequences of a micro-batch whose activations are in memory at a time, so that a "
+                "contrastive batch needs the memory of a small one (GradCache). Each is computed "
+                "forward twice, and the gradients equal the whole batch's. 0: all.",
+                Range::between(0, 1 << 20)}
+              .needs("objective", {"embed"}));
+  }
+};
+
 /// Returns the default objective of a model: masked for an encoder, else next_token.
 inline const char* usual_objective(const ModelConfig& model) {
   return model.bidirectional ? "masked" : "next_token";
@@ -103,7 +165,9 @@ struct HybridTrainerConfig {
   std::string device = "auto";
   std::string objective = "next_token";
   double mask_share = 0.15;
+  std::int64_t mask_token = -1;
   double preference_beta = 0.1;
+  TextTaskConfig texts{};
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -158,21 +222,25 @@ struct HybridTrainerConfig {
         self.objective,
         "Training objective. next_token: predict each token from the tokens before it. "
         "masked: predict hidden tokens from the tokens on both sides; it needs an encoder "
-        "(model.bidirectional) and one more token for the mask. dpo and orpo: learn from pairs "
-        "of a better and a worse answer (`hybrid finetune`); dpo compares the model with "
-        "its initial weights, orpo needs no reference.",
+        "(model.bidirectional) and a token for the mask. dpo and orpo: learn from "
+        "pairs of a better and a worse answer (`hybrid finetune`); dpo compares the model with its "
+        "initial weights, orpo needs no reference. classify, embed, rank and reward learn from "
+        "whole texts (`hybrid finetune --task`).",
         Range{},
-        {"next_token", "masked", "dpo", "orpo"}});
+        {"next_token", "masked", "dpo", "orpo", "classify", "embed", "rank", "reward"}});
     visit(Field{"mask_share", self.mask_share,
                 "Share of each sequence's tokens, at least one, that objective masked predicts. 80 "
                 "% of them become the mask, 10 % a random token, and 10 % stay unchanged.",
                 Range{0, 1, true, true}}
               .needs("objective", {"masked"}));
+    visit(constant("mask_token", self.mask_token, Range::between(-1, 1 << 24)));
     visit(Field{"preference_beta", self.preference_beta,
                 "Strength of the preference term of the objectives dpo and orpo. In dpo, a larger "
                 "value keeps the model closer to its initial weights.",
                 Range::above(0)}
               .needs("objective", {"dpo", "orpo"}));
+    visit(Field{"texts", self.texts, "Losses of the objectives classify, embed, rank and reward."}
+              .needs("objective", {"classify", "embed", "rank", "reward"}));
   }
 
   static HybridTrainerConfigBuilder builder();
@@ -196,15 +264,24 @@ struct HybridTrainerConfig {
   bool masks() const { return objective == "masked"; }
   /// Returns whether the loss compares pairs of answers.
   bool prefers() const { return objective == "dpo" || objective == "orpo"; }
-  /// Returns the number of token ids for data: a masked model reserves the last one for the mask.
-  std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
+  /// Returns whether the loss is of whole texts: classify, embed, rank or reward.
+  bool pools() const { return !model.pooling.empty(); }
+  /// Returns whether the loss of an example depends on the others of its micro-batch.
+  bool compares_examples() const { return objective == "embed" && texts.loss != "cosine"; }
+  /// Returns whether the mask is an additional token, the last one of the model's vocabulary.
+  bool adds_mask() const { return masks() && mask_token < 0; }
+  /// Returns the number of token ids for data, which excludes an additional mask.
+  std::int64_t data_vocabulary() const { return model.vocabulary - (adds_mask() ? 1 : 0); }
   /// Returns the mask settings of the objective `masked`, else none. `words` is the data's
   /// vocabulary size, if known. Random replacements are below it and in the model's vocabulary.
-  std::optional<MaskSettings> masking(std::optional<std::int64_t> words) const {
+  /// `special`: tokens that are never masked, in ascending order.
+  std::optional<MaskSettings> masking(std::optional<std::int64_t> words,
+                                      std::vector<std::int32_t> special = {}) const {
     if (!masks()) return {};
     const std::int64_t known = std::min(words.value_or(data_vocabulary()), data_vocabulary());
-    return MaskSettings{mask_share, static_cast<std::int32_t>(data_vocabulary()),
-                        static_cast<std::int32_t>(known)};
+    const std::int64_t mask = adds_mask() ? data_vocabulary() : mask_token;
+    return MaskSettings{mask_share, static_cast<std::int32_t>(mask),
+                        static_cast<std::int32_t>(known), std::move(special)};
   }
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
   /// Returns the optimizer state's placement between updates, considering optimizer.paged.

@@ -40,7 +40,7 @@ struct CheckpointConfig {
                 "epoch; 0 saves none by epochs.",
                 Range::at_least(0)}
               .needs_any({{KeyTest{"data.layout", KeyTest::Kind::kIsOneOf, {"packed", "apart"}},
-                           KeyTest{"model.vision.labels", KeyTest::Kind::kIsNoneOf, {"[]"}}},
+                           KeyTest{"model.labels", KeyTest::Kind::kIsNoneOf, {"[]"}}},
                           "it applies only to examples (`hybrid finetune`)"}));
     visit(Field{"keep", self.keep, "Number of newest checkpoints to keep.", Range::at_least(1)});
     visit(Field{"keep_best", self.keep_best,

@@ -4,10 +4,12 @@
 #include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/embedding.h"
+#include "hybrid_trainer/nn/head_transform.h"
 #include "hybrid_trainer/nn/language_head.h"
 #include "hybrid_trainer/nn/positional_encoding.h"
 #include "hybrid_trainer/nn/residual_block.h"
 #include "hybrid_trainer/nn/segmented_pass.h"
+#include "hybrid_trainer/nn/text_head.h"
 
 namespace hybrid_trainer {
 
@@ -40,12 +42,18 @@ struct DecoderSpec {
   bool tied_head = true;        // shares the token table with the head
   bool embedding_norm = false;  // normalizes the embedding, "ln_e"
   bool final_norm = true;       // normalizes the last layer's result
-  bool head_bias = false;       // bias of the logits, read from files and not trained
+  /// Bias of the logits: none, read from files, or also trained.
+  enum class Bias { kNone, kFrozen, kTrained } head_bias = Bias::kNone;
+  std::optional<HeadTransform::Spec> head_transform{};  // before the head
+  std::int64_t token_types = 0;                         // rows of the type table; 0: none
   InitialDeviations deviations;
+  /// Head of a model of whole texts (model.pooling). The config sets its pooling and outputs; the
+  /// transforms apply only with classes.
+  TextHead::Spec text_head{};
   /// Names in a Hugging Face folder.
   struct Files {
-    std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f",
-                embedding_norm = "ln_e", head_bias = "lm_head.bias";
+    std::string layers = "h", tokens = "wte", positions = "wpe", types = "wtype",
+                final_norm = "ln_f", embedding_norm = "ln_e", head_bias = "lm_head.bias";
   } files{};
   /// Makes the encoder of a model whose cross attention reads its output; null: no encoder. Names
   /// of an encoder's parameters begin with "encoder.".
@@ -70,10 +78,12 @@ void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, position table unless branches encode positions, residual blocks,
-/// final norm, and a head over the vocabulary. With an encoder, its layers attend to a source:
-/// logits and new texts use the sources that were encoded last. Parameters have GPT-2's names, plus
-/// "lm_head.weight" for an untied head; matrices are stored as (outputs, inputs). The rows of token
-/// table and head are padded (see padded_vocabulary); padding rows stay 0.
+/// final norm, and a head over the vocabulary unless ModelConfig::language_head is false. With
+/// bidirectional attention it is an encoder of texts, and cannot generate. With a source encoder,
+/// its layers attend to a source: logits and new texts use the sources that were encoded last.
+/// Parameters have GPT-2's names, plus "lm_head.weight" for an untied head; matrices are stored as
+/// (outputs, inputs). The rows of token table and head are padded (see padded_vocabulary); padding
+/// rows stay 0. The context limits each text, not a row of several texts.
 class Decoder final : public LanguageModel, private SegmentSteps {
  public:
   /// Initializes weights from `seed`. Throws OutOfMemory.
@@ -84,12 +94,17 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
-  PreferenceLoss* preference() override { return &preference_; }
+  Tensor hidden_states(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
+  void hidden_backward(const Batch& batch, Tensor gradient, ActivationTape& tape,
+                       const Stream& stream) override;
+  PreferenceLoss* preference() override { return text_head_ ? nullptr : &preference_; }
+  TextHead* text_head() override { return text_head_.get(); }
   bool supports_segments() const override {
     return !embedding_.has_positions() && blocks_.supports_segments();
   }
   bool carries_state() const override { return blocks_.carries_state(); }
   std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
+    if (text_head_) return text_parts(batch);
     return batch.find("halves") ? 1 : segments(batch.tokens_per_example(), segment);
   }
   void visit_parameters(const ParameterVisitor& visit) override;
@@ -101,6 +116,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   double recomputed_flops_of(const Shape& targets, double share) override;
   std::vector<std::string> parts() const override;
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;
+  Tensor text_outputs(const Batch& batch, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<DecodeState> make_decode_state(DecodeCapacity room, DType dtype,
                                                  const Stream& stream) const override;
   Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts, DecodeState& state,
@@ -120,6 +136,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
   bool uses_segments(const Batch& batch, const Pass& pass) const;
   void read_source(const Batch& batch, ActivationTape& tape, const Stream& stream);
+  void read_trained_source(const Batch& batch, ActivationTape& tape, const Stream& stream);
   void source_backward(const Batch& batch, ActivationTape& tape, const Stream& stream);
   Tensor text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
                    const Stream& stream);
@@ -128,6 +145,19 @@ class Decoder final : public LanguageModel, private SegmentSteps {
               ActivationTape& tape, const Stream& stream) override;
   void backward_from_losses(const Batch& batch, ActivationTape& tape,
                             const Stream& stream) override;
+  /// Returns the number of parts of a batch that exist one at a time (see TextLoss).
+  std::int64_t text_parts(const Batch& batch) const;
+  /// Calls visit(part, tape) for each part. The passes of both calls draw the same random numbers.
+  template <class Tape, class Visit>
+  void each_text_part(const Batch& batch, const Pass& pass, const Visit& visit);
+  Tensor whole_text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                         const Stream& stream);
+  void whole_text_backward(const Batch& batch, ActivationTape& tape, const Stream& stream);
+  /// Throws Error if there is no head.
+  void require_head() const;
+  /// Returns x (B, T, C) as rows after the head's transform.
+  Tensor head_rows(const Tensor& x, ActivationTape& tape, const Stream& stream);
+  void body_backward(Tensor dx, const Batch& batch, ActivationTape& tape, const Stream& stream);
   Tensor hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
   Tensor decode(const Tensor& tokens, const DecodeTexts& texts, const States& states,
                 std::int64_t last, const Pass& pass, const Stream& stream);
@@ -138,10 +168,13 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   std::vector<std::shared_ptr<RotaryTable>> rotary_;
   Embedding embedding_;
   BlockStack blocks_;
-  std::unique_ptr<Norm> embedding_norm_;  // or null
-  std::optional<Parameter> own_head_;     // if the head is untied
+  std::unique_ptr<Norm> embedding_norm_;           // or null
+  std::optional<Parameter> own_head_;              // if the head is untied
+  std::unique_ptr<HeadTransform> head_transform_;  // or null
   std::optional<Parameter> head_bias_;
+  bool trains_head_bias_;
   LanguageHead head_;
+  std::unique_ptr<TextHead> text_head_;  // or null
   PreferenceLoss preference_;
   SegmentedPass segmented_;
   std::shared_ptr<EncoderOutput> source_;   // or null

@@ -74,8 +74,19 @@ class DecodeState {
 /// A model of token sequences, which can be trained, evaluated, exported and used for generation.
 class LanguageModel : public Network {
  public:
+  /// Returns the last layer's hidden states after the final norm, (B·T, width) in the pass's dtype,
+  /// of a batch's "tokens", "positions", "types" and sources. If tape.keeps(), saves activations
+  /// for hidden_backward.
+  virtual Tensor hidden_states(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
+  /// Writes the gradients of all parameters except the language head's, given the gradient of
+  /// hidden_states' result, which it may overwrite.
+  virtual void hidden_backward(const Batch& batch, Tensor gradient, ActivationTape& tape,
+                               const Stream& stream) = 0;
   /// Returns all logits, (B·T, at least vocabulary) f32 or bf16, of tokens (B, T) i32.
   virtual Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) = 0;
+  /// Returns the outputs of a batch's texts, (B·S, outputs) f32 (see TextHead::output). Throws
+  /// UsageError if the model has no text head.
+  virtual Tensor text_outputs(const Batch& batch, const Pass& pass, const Stream& stream);
   /// Allocates state for texts of at most config().context tokens. Throws OutOfMemory.
   virtual std::unique_ptr<DecodeState> make_decode_state(DecodeCapacity room, DType dtype,
                                                          const Stream& stream) const = 0;
@@ -89,11 +100,11 @@ class LanguageModel : public Network {
                              const Stream& stream) = 0;
   /// Returns the FLOPs of forward and backward for a batch with targets of this shape.
   virtual double flops_of(const Shape& targets) = 0;
-  double step_flops(const Batch& batch) final { return flops_of(batch.at("targets").shape()); }
+  double step_flops(const Batch& batch) final { return flops_of(batch.at("tokens").shape()); }
   /// Returns Network::recomputed_flops for a batch with targets of this shape.
   virtual double recomputed_flops_of(const Shape& /*targets*/, double /*share*/) { return 0; }
   double recomputed_flops(const Batch& batch, double share) final {
-    return recomputed_flops_of(batch.at("targets").shape(), share);
+    return recomputed_flops_of(batch.at("tokens").shape(), share);
   }
   /// Allocates tokens, targets, the form's positions and halves of pairs, and sources of zeros.
   Batch empty_batch(const BatchForm& form, const Stream& stream) const final;

@@ -99,8 +99,8 @@ bool is_decomposed(const std::string& variant);
 /// Returns the folder's modules that a linear map consists of, in the order of its rows.
 std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& layout);
 
-/// Returns the rank for the weight of this name; none: config.rank.
-using RankOfWeight = std::function<std::optional<std::int64_t>(const std::string& weight)>;
+/// Returns the rank for a weight's adapter; none: config.rank.
+using RankOfWeight = std::function<std::optional<std::int64_t>(const Parameter& weight)>;
 
 /// Adds an adapter to each linear map named in config.targets: A uniform in ±1/√inputs, drawn from
 /// the seed, and B zero, so that the model's output does not change. Targets use the family's

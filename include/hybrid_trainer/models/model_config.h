@@ -270,6 +270,8 @@ struct ModelConfig {
   double logit_cap = 0;
   std::string mixers{};
   bool bidirectional = false;
+  bool language_head = true;
+  std::int64_t token_types = 0;
   StateSpaceConfig state_space{};
   SemiseparableConfig semiseparable{};
   double rotary_share = 1;
@@ -280,6 +282,9 @@ struct ModelConfig {
   TridentConfig trident{};
   SeriesConfig series{};
   VisionConfig vision{};
+  std::string pooling{};
+  std::vector<ClassLabel> labels{};
+  std::string problem_type{};  // of config.json: how labels are meant, as transformers names it
 
   /// Returns whether the family, or only other families, have a key; an unknown one has all keys.
   KeyOwner owner_of(std::string_view key) const;
@@ -382,7 +387,10 @@ struct ModelConfig {
               .spelled(mixer_letters()));
     visit(Field{"bidirectional", self.bidirectional,
                 "Make the model an encoder: each token also sees the tokens after it, and the "
-                "model cannot generate text (semiseparable)."});
+                "model cannot generate text (semiseparable; always in bert, distilbert, roberta, "
+                "xlm-roberta and modernbert)."});
+    visit(constant("language_head", self.language_head));
+    visit(constant("token_types", self.token_types, Range::between(0, 1024)));
     visit(Field{"state_space", self.state_space,
                 "Sizes of the recurrent mixers Mamba-2, Gated DeltaNet and Hydra; taps also "
                 "applies to the convolution of attention."}
@@ -409,7 +417,17 @@ struct ModelConfig {
                 "Sizes of the sensors and of the parts that process them (trident)."});
     visit(Field{"series", self.series,
                 "Table of the time series that the model learns from (series)."});
-    visit(Field{"vision", self.vision, "Image size, patches and classes (vit)."});
+    visit(Field{"vision", self.vision, "Image size and patches (vit)."});
+    visit(Field{"pooling",
+                self.pooling,
+                "How the hidden states of a text become one vector, which replaces the logits of "
+                "tokens: cls takes the first token's, last the last token's, mean averages all. "
+                "`hybrid finetune --task` sets it. Empty: a model of tokens.",
+                Range{},
+                {"", "cls", "mean", "last"}});
+    visit(Field{"labels", self.labels,
+                "Classes in the order of the logits; if left out, the classes of the data."});
+    visit(constant("problem_type", self.problem_type));
   }
 };
 

@@ -22,6 +22,11 @@ struct ModelPreset {
   std::int64_t vocabulary = 4096;  // for benchmarks, which have no data
 };
 
+/// A tensor in files that must equal another one: `of`, or the token table if `of` is empty.
+struct CopyInFiles {
+  std::string name, of;
+};
+
 /// Format of a family's folders, as Hugging Face transformers writes them.
 struct HuggingFaceLayout {
   std::string model_type;    // "gpt2"
@@ -48,15 +53,23 @@ struct HuggingFaceLayout {
   } outer{};
   /// Modules of linear maps that PEFT cannot adapt in such folders.
   std::vector<std::string> unadaptable{};
-  /// Prefixes of unsupported tensors, which export copies from the original folder.
+  /// Prefixes of unsupported tensors, which export copies from the original folder. One module's
+  /// name may precede them.
   std::vector<std::string> carried{};
   /// Prefix of an image classifier's head tensors. If a folder has other classes or no head,
   /// the head starts with zeros. The config.json has image_size, patch_size and labels, no tokens.
   std::string classifier{};
+  /// Beginnings of the names of an encoder's language head, which have no prefix. A folder without
+  /// such tensors has no head (ModelConfig::language_head).
+  std::vector<std::string> head{};
+  std::vector<CopyInFiles> head_copies{};
 
   std::string full_name(const FileTensor& tensor) const {
     return tensor.prefixed ? prefix + tensor.name : tensor.name;
   }
+  /// Returns the name, without a first module such as "bert.", of a tensor that export copies (see
+  /// `carried`); empty for other tensors.
+  std::string carried_name(const std::string& name) const;
 };
 
 /// Format of a family's models in llama.cpp's files.
@@ -130,6 +143,12 @@ const ModelRegistry& model_families();
 /// Returns the family of this name. Throws ConfigError, with the nearest names, if there is none.
 const ModelFamily& find_family(const std::string& name,
                                const ModelRegistry& registry = model_families());
+
+/// Returns the family's layout for the model. Folders of models without a language head have the
+/// architecture of a classifier, such as "BertForSequenceClassification", or of the body,
+/// "BertModel", whose names have no prefix.
+HuggingFaceLayout layout_of(const ModelConfig& model,
+                            const ModelRegistry& registry = model_families());
 
 /// Resolves the config with its family. Throws ConfigError if the family is unknown.
 ModelConfig resolved_model_config(const ModelConfig& config,

@@ -96,7 +96,7 @@ struct SeriesConfig {
   }
 };
 
-/// A class of images. JSON list `model.vision.labels`.
+/// A class of images or texts. JSON list `model.labels`.
 struct ClassLabel {
   std::string name{};
   bool operator==(const ClassLabel&) const = default;
@@ -111,7 +111,6 @@ struct ClassLabel {
 struct VisionConfig {
   std::int64_t image_size = 0;
   std::int64_t patch_size = 0;
-  std::vector<ClassLabel> labels{};
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -121,8 +120,6 @@ struct VisionConfig {
     visit(Field{"patch_size", self.patch_size,
                 "Height and width of a patch in pixels; each patch becomes a token. 0 uses 16.",
                 Range::between(0, 1 << 14)});
-    visit(Field{"labels", self.labels,
-                "Classes in the order of the logits; if left out, the classes of the data."});
   }
 };
 

@@ -30,6 +30,8 @@ struct Pass {
   Tensor positions{};
   /// Marks padding (see Batch); undefined if there is none.
   Tensor is_token{};
+  /// Token types of the batch (see Batch); undefined: all are 0.
+  Tensor types{};
   /// Tokens per segment, for models that support segments (LossModel::supports_segments); 0: whole
   /// sequences. Only few segments' activations exist at a time (see kept_segments).
   std::int64_t segment = 0;
@@ -91,10 +93,11 @@ class ActivationTape {
   const Pass& pass() const { return pass_; }
   /// Sets the pass of the modules that run next. Parts of a network may have different settings.
   void set_pass(Pass pass) { pass_ = std::move(pass); }
-  /// Sets Pass::positions and is_token of the modules that run next, in forward or backward.
-  void set_positions(Tensor positions, Tensor is_token = {}) {
+  /// Sets Pass::positions, is_token and types of the modules that run next, in forward or backward.
+  void set_positions(Tensor positions, Tensor is_token = {}, Tensor types = {}) {
     pass_.positions = std::move(positions);
     pass_.is_token = std::move(is_token);
+    pass_.types = std::move(types);
   }
   /// Sets Pass::gradient_scale for the rest of forward and for backward.
   void set_gradient_scale(float scale) { pass_.gradient_scale = scale; }

@@ -5,13 +5,14 @@
 
 namespace hybrid_trainer {
 
-/// Sum of token and position embedding: tables "wte.weight" (V, C) and, unless the blocks encode
-/// positions, "wpe.weight" (max T, C).
+/// Sum of token, position and type embedding: tables "wte.weight" (V, C) and, unless the blocks
+/// encode positions, "wpe.weight" (max T, C); with token types "wtype.weight" (types, C).
 class Embedding {
  public:
   struct Spec {
     std::int64_t rows = 0;       // V
     std::int64_t positions = 0;  // max T; 0 for none
+    std::int64_t types = 0;      // rows of the type table; 0 for none
     std::int64_t width = 0;
     double factor = 1;  // scales the sum; rounded to the dtype of the sum
     /// True if the factor scales only the token rows.
@@ -25,7 +26,7 @@ class Embedding {
 
   Embedding(const Spec& spec, const Stream& stream);
   /// Embeds tokens, (B, T) i32, as (B, T, C) in the pass's dtype, at the pass's positions, or at 0,
-  /// 1, … if it has none.
+  /// 1, … if it has none, with the pass's types.
   Tensor forward(const Tensor& tokens, const Pass& pass, const Stream& stream);
   /// Overwrites dy if there is a factor.
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
@@ -33,11 +34,14 @@ class Embedding {
   void visit_parameters(const ParameterVisitor& visit) {
     if (owns_tokens_) visit(*tokens_);
     if (positions_) visit(*positions_);
+    if (types_) visit(*types_);
   }
   Parameter& tokens() { return *tokens_; }
   const std::shared_ptr<Parameter>& shared_tokens() const { return tokens_; }
   bool has_positions() const { return positions_.has_value(); }
   Parameter& positions() { return *positions_; }
+  /// Null without token types.
+  Parameter* types() { return types_ ? &*types_ : nullptr; }
 
  private:
   Tensor rows_of_positions(const Tensor& table) const {
@@ -45,6 +49,8 @@ class Embedding {
   }
   void scale(const Tensor& x, const Stream& stream) const;
   void add_positions(const Tensor& y, const Pass& pass, const Stream& stream) const;
+  void add_types(const Tensor& y, const Tensor& tokens, const Pass& pass,
+                 const Stream& stream) const;
   bool adds_positions_separately(const Pass& pass) const {
     return positions_ && (pass.positions || (scales_only_tokens_ && factor_ != 1));
   }
@@ -52,7 +58,7 @@ class Embedding {
   bool scales_only_tokens_, owns_tokens_;
   std::int64_t first_position_;
   std::shared_ptr<Parameter> tokens_;
-  std::optional<Parameter> positions_;
+  std::optional<Parameter> positions_, types_;
 };
 
 }  // namespace hybrid_trainer

@@ -2,9 +2,16 @@
 
 #include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/network.h"
+#include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
+
+/// Bias of the logits, (padded vocabulary, 1).
+struct HeadBias {
+  Parameter* values = nullptr;  // null: none
+  bool is_trained = false;
+};
 
 /// The output head: logits = x·tableᵀ and their softmax cross entropy; the table may be shared with
 /// the token embedding. Processes rows in chunks, so that the logits never exist as a whole; if
@@ -13,9 +20,9 @@ class LanguageHead {
  public:
   /// `table`: (padded vocabulary, C); rows from `vocabulary` on are padding. `cap`: soft cap c of
   /// the logits, c·tanh(z/c); 0: none. `scale`: of the logits before the cap; if not 1, x is scaled
-  /// in place. `bias`: (padded vocabulary, 1), added to the logits, not trained; or null.
+  /// in place.
   LanguageHead(Parameter& table, std::int64_t vocabulary, float cap = 0, float scale = 1,
-               Parameter* bias = nullptr)
+               HeadBias bias = {})
       : table_(table), vocabulary_(vocabulary), cap_(cap), scale_(scale), bias_(bias) {}
   /// Returns the summed losses of x (N, C) with targets (N) i32, divided by `divisor`, as (1) f64;
   /// kNoTarget has loss 0, and targets are smoothed by Pass::label_smoothing. If tape.keeps(), also
@@ -41,13 +48,13 @@ class LanguageHead {
   Parameter& table_;
   std::int64_t vocabulary_;
   Weight held_bias(const Stream& stream) const {
-    return bias_ ? bias_->acquire_master(stream) : Weight{};
+    return bias_.values ? bias_.values->acquire_master(stream) : Weight{};
   }
   static Tensor as_vector(const Tensor& bias) {
     return bias ? bias.view({bias.elements()}) : Tensor{};
   }
   float cap_, scale_;
-  Parameter* bias_;
+  HeadBias bias_;
 };
 
 }  // namespace hybrid_trainer

@@ -196,6 +196,8 @@ class ModuleGraph final : public Network {
   /// Returns "<loss>.loss" and the measures of each loss.
   std::vector<Measure> wait_for_measures(const Batch& batch, const Pass& pass,
                                          const Stream& stream) override;
+  std::vector<NamedTensor> wait_for_predictions(const Batch& batch, const Pass& pass,
+                                                const Stream& stream) override;
   double step_flops(const Batch& batch) override;
   /// Returns the FLOPs that recomputation adds to a step if Pass::recompute is `share`.
   double recomputed_flops(const Batch& batch, double share) override;

@@ -11,6 +11,8 @@
 
 namespace hybrid_trainer {
 
+class TextHead;
+
 /// Preference loss over pairs of answers, with its measures.
 class PreferenceLoss {
  public:
@@ -63,6 +65,8 @@ class LossModel {
   virtual void visit_routings(const RoutingVisitor&) {}
   /// Returns the preference loss for batches that have "halves"; null if unsupported.
   virtual PreferenceLoss* preference() { return nullptr; }
+  /// Returns the head of a model of whole texts (model.pooling), else null.
+  virtual TextHead* text_head() { return nullptr; }
   /// Returns whether Pass::segment is supported.
   virtual bool supports_segments() const { return false; }
   /// Returns whether long sequences are processed in segments by default.
@@ -119,6 +123,12 @@ struct BatchForm {
   std::int64_t sequence_length = 1;  // of texts
   bool is_rows = false;              // separate examples instead of windows of a text
   bool has_pairs = false;            // rows are better and worse answers
+  /// Set for a loss of whole texts; see TextBatchForm.
+  struct Labels {
+    bool are_classes = false;
+    std::int64_t numbers = 0;
+  };
+  std::optional<Labels> texts{};
 };
 
 /// A model of named parts, with adapters, separate locations of weights, and settings per part.
@@ -142,6 +152,13 @@ class Network : public LossModel {
   /// Returns the batch's measures in an evaluation pass. Blocks. By default none.
   virtual std::vector<Measure> wait_for_measures(const Batch& /*batch*/, const Pass& /*pass*/,
                                                  const Stream& /*stream*/) {
+    return {};
+  }
+  /// Returns the predictions of a batch in an evaluation pass, f32 in host memory, each with the
+  /// name of the loss that reads it. Blocks. By default none.
+  virtual std::vector<NamedTensor> wait_for_predictions(const Batch& /*batch*/,
+                                                        const Pass& /*pass*/,
+                                                        const Stream& /*stream*/) {
     return {};
   }
   /// Configures parts. Throws ConfigError if a pattern matches no part, or if two match the same

@@ -7,11 +7,12 @@
 
 namespace hybrid_trainer {
 
-/// Layer normalization over the last dimension C with gain "<name>.weight" (initially 1) and
-/// "<name>.bias" (initially 0); `epsilon` is added to the variance.
+/// Layer normalization over the last dimension C with gain "<name>.weight" (initially 1) and,
+/// unless `has_bias` is false, "<name>.bias" (initially 0); `epsilon` is added to the variance.
 class LayerNorm final : public Norm, public Rebuilder {
  public:
-  LayerNorm(const ModuleName& name, std::int64_t width, float epsilon, const Stream& stream);
+  LayerNorm(const ModuleName& name, std::int64_t width, float epsilon, bool has_bias,
+            const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
@@ -19,15 +20,16 @@ class LayerNorm final : public Norm, public Rebuilder {
   }
   void visit_parameters(const ParameterVisitor& visit) override {
     visit(weight_);
-    visit(bias_);
+    if (has_bias_) visit(bias_);
   }
 
  private:
   Tensor normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Stream& stream);
   void write_backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
                       ActivationTape& tape, const Stream& stream) override;
-  Parameter weight_, bias_;
+  Parameter weight_, bias_;  // the bias is frozen and unused without has_bias
   float epsilon_;
+  bool has_bias_;
 };
 
 /// RMS normalization over the last dimension C with gain "<name>.weight" (initially 1) or 1 +
@@ -57,6 +59,7 @@ Parameter rms_norm_gain(const ModuleName& name, std::int64_t width, kernels::Rms
 
 enum class NormKind {
   kLayer,                  // LayerNorm
+  kLayerWithoutBias,       // LayerNorm with only a gain
   kRootMeanSquare,         // RmsNorm
   kRootMeanSquareOnePlus,  // RmsNorm with gain 1 + weight
 };

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 /// x = norm(x + scale·dropout(branch(x))).
 struct BranchSpec {
   ModuleName name;                        // within the block: "attn"
-  ModuleName norm;                        // within the block: "ln_1"
+  ModuleName norm;                        // within the block: "ln_1"; "" for none (pre-norm only)
   std::optional<ModuleName> last_norm{};  // norm of the branch's result, if any
   BranchMaker make;
 };
@@ -64,8 +64,8 @@ class ResidualBlock final : public Module {
 
  private:
   struct Part {
-    std::string name;  // "h.0.attn", the label of its memory
-    std::unique_ptr<Norm> norm;
+    std::string name;            // "h.0.attn", the label of its memory
+    std::unique_ptr<Norm> norm;  // or null
     std::unique_ptr<ResidualBranch> branch;
     std::unique_ptr<Norm> last_norm;  // or null
     std::uint64_t dropout_site;

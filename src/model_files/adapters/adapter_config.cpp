@@ -41,8 +41,7 @@ void visit_ends(const std::string& name, const Visit& visit) {
 /// Initializations that do not change the base.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
 
-/// Tasks whose models have no modules in addition to the base's.
-constexpr const char* kTasks[] = {"CAUSAL_LM", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION"};
+constexpr const char* kTasks[] = {"CAUSAL_LM", "SEQ_2_SEQ_LM", kEmbeddingTask, kClassTask};
 
 bool is_empty_or_false(const json::value& value) {
   return value.is_null() || value == json::value(false) || value == json::value("") ||
@@ -61,7 +60,9 @@ class AdapterConfigReader {
     want("peft_type", value("peft_type") == json::value("LORA"), "\"LORA\"");
     const json::value task = value("task_type");
     want("task_type", is_empty_or_false(task) || std::ranges::count(kTasks, task) > 0,
-         "null, \"CAUSAL_LM\", \"SEQ_2_SEQ_LM\" or \"FEATURE_EXTRACTION\": others add a head");
+         "null, \"CAUSAL_LM\", \"SEQ_2_SEQ_LM\", \"FEATURE_EXTRACTION\" or \"SEQ_CLS\": others add "
+         "a head");
+    if (task.is_string()) config.task = task.get_string().c_str();
     want("bias", is_empty_or_false(value("bias")) || value("bias") == "none", "\"none\"");
     read_sizes(config);
     read_variant(config);

@@ -63,9 +63,12 @@ class ModuleNumbers {
   std::vector<std::pair<ModulePattern, Numbered>> patterns_;
 };
 
+/// Values of task_type for class heads and for embeddings.
+inline constexpr const char *kClassTask = "SEQ_CLS", *kEmbeddingTask = "FEATURE_EXTRACTION";
+
 /// Contents of PEFT's adapter_config.json. Modules have the names of the base's folder.
 struct AdapterConfig {
-  std::string base{};
+  std::string base{}, task{};  // task_type; may be empty
   std::int64_t rank = 8;
   double alpha = 8, dropout = 0;
   std::string variant = "lora";

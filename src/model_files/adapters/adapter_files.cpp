@@ -200,11 +200,14 @@ std::vector<NamedTensor> fully_trained_tensors(Network& network, const HuggingFa
   return tensors;
 }
 
-/// Returns the modules of these tensors.
+/// Returns the modules of these tensors. PEFT wraps a head of several maps, "classifier.dense" and
+/// "classifier.out_proj", as one module.
 json::value modules_to_save(const std::vector<NamedTensor>& tensors) {
   std::set<std::string> modules;
+  constexpr std::string_view kHead = "classifier.";
   for (const NamedTensor& tensor : tensors)
-    modules.insert(tensor.name.substr(0, tensor.name.rfind('.')));
+    modules.insert(tensor.name.substr(
+        0, tensor.name.starts_with(kHead) ? kHead.size() - 1 : tensor.name.rfind('.')));
   return modules.empty() ? json::value() : json::value(array_of(modules));
 }
 
@@ -263,14 +266,19 @@ std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
   return tensors;
 }
 
+std::string task_of(const ModelConfig& model, const ModelFamily& family) {
+  if (model.pooling.empty()) return family.purpose.task;
+  return model.labels.empty() ? kEmbeddingTask : kClassTask;
+}
+
 }  // namespace
 
 void write_adapter(Network& network, const ModelConfig& given, const LoraConfig& config,
                    const std::string& base, const fs::path& folder, const Stream& stream,
                    const ModelRegistry& registry) {
   const ModelFamily& family = find_family(given.family, registry);
-  const HuggingFaceLayout& layout = family.hugging_face;
   const ModelConfig model = resolved_model_config(given, registry);
+  const HuggingFaceLayout layout = layout_of(model, registry);
   const std::int64_t experts = model.experts.count;
   warn_of_modules(network, experts, layout, folder);
   std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
@@ -280,11 +288,13 @@ void write_adapter(Network& network, const ModelConfig& given, const LoraConfig&
   const std::string to = output.create().string();
   replace_file(to + "/" + kAdapterConfig,
                config_text(network, experts, config, base, layout,
-                           json_or_null(family.purpose.task), modules_to_save(whole)));
-  if (!layout.classifier.empty() && !whole.empty()) {
+                           json_or_null(task_of(model, family)), modules_to_save(whole)));
+  if ((!layout.classifier.empty() || !model.pooling.empty()) && !model.labels.empty() &&
+      !whole.empty()) {
     json::object names;
-    for (std::size_t i = 0; i < model.vision.labels.size(); ++i)
-      names[std::to_string(i)] = model.vision.labels[i].name;
+    for (std::size_t i = 0; i < model.labels.size(); ++i)
+      names[std::to_string(i)] = model.labels[i].name;
+    if (!model.problem_type.empty()) names[kProblemType] = model.problem_type;
     replace_file(to + "/" + kAdapterLabels, pretty_json(names));
   }
   write_safetensors(to + "/" + kAdapterTensors, std::move(tensors));

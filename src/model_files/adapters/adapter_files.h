@@ -16,6 +16,8 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
 /// File with the class names of a fully trained classifier, {"0": "cat"}. PEFT does not store them.
 inline constexpr const char* kAdapterLabels = "id2label.json";
+/// Key of ModelConfig::problem_type in this file.
+inline constexpr const char* kProblemType = "problem_type";
 
 /// Writes a folder that PEFT opens with `base`, a Hugging Face folder or name. The folder appears
 /// completely or not at all. `config`: the adapters' settings. Fully trained weights become
@@ -37,7 +39,8 @@ std::string adapters_hint(const std::filesystem::path& folder);
 struct AdapterFolder {
   /// Settings of all adapters: the largest rank, and targets as names.
   LoraConfig config;
-  std::string base;  // base_model_name_or_path; may be empty
+  std::string base;    // base_model_name_or_path; may be empty
+  std::string task{};  // task_type; may be empty
   /// Names in the base's folder of weights that the adapter changes in addition to linear maps:
   /// fully trained weights (modules_to_save), and the head and token table if they have adapters.
   std::vector<std::string> extra_weights{};
@@ -47,6 +50,7 @@ struct AdapterFolder {
   std::int64_t classes_of(const std::string& classifier) const;
   std::map<std::string, std::int64_t> extra_weight_rows{};  // of replaced weights
   std::vector<ClassLabel> labels{};  // from kAdapterLabels; empty without the file
+  std::string problem_type{};        // from kAdapterLabels; may be empty
 };
 
 /// Reads the configuration of an adapter folder. Warns of unknown keys. Throws MissingInput. Throws

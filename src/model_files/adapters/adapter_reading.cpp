@@ -165,10 +165,24 @@ void check_experts(Network& network, const ModelConfig& model, const AdapterCont
                          " in each layer; the adapter belongs to another base"));
 }
 
+/// Removes the adapters of linear maps that the folder replaces (modules_to_save), since PEFT adds
+/// none to them.
+void drop_replaced(Network& model, const AdapterContents& contents) {
+  const std::set<std::string> replaced = contents.extra_weights();
+  model.visit_linears([&](Linear& linear) {
+    if (linear.adapter() == nullptr) return;
+    const bool has_none = std::ranges::all_of(linear.adapter()->parts(), [&](const auto& part) {
+      return replaced.contains(part.name + ".weight") && !contents.ranks().contains(part.name);
+    });
+    if (has_none) linear.drop_adapter();
+  });
+}
+
 /// Throws DataError if a targeted linear map has no adapter in the folder.
 void require_all_tensors(Network& model, const AdapterContents& contents,
                          const HuggingFaceLayout& layout) {
-  const std::set<std::string> of_experts = modules_of_experts(contents);
+  const std::set<std::string> of_experts = modules_of_experts(contents),
+                              replaced = contents.extra_weights();
   model.visit_linears([&](Linear& linear) {
     const Role role = linear.weight().role();
     // Some versions include such maps in all-linear, and others do not.
@@ -180,7 +194,7 @@ void require_all_tensors(Network& model, const AdapterContents& contents,
       const bool is_dense_counterpart =             // PEFT loses adapters of dense layers
           !is_expert && of_experts.contains(part.name.substr(part.name.rfind('.') + 1));
       if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name) &&
-          !is_dense_counterpart)
+          !is_dense_counterpart && !replaced.contains(part.name + ".weight"))
         contents.file().entry(concat(kAdapterPrefix, part.name, ".lora_A.weight"));  // throws
     }
   });
@@ -220,18 +234,22 @@ void read_extra_weights(const AdapterContents& contents, Network& network, const
 
 }  // namespace
 
-/// Reads the class names of kAdapterLabels. Throws DataError unless it names all numbers from 0 on.
-static std::vector<ClassLabel> labels_in(const fs::path& file) {
-  std::vector<ClassLabel> labels;
-  if (!fs::exists(file)) return labels;
-  const boost::json::object names = python_object_in(file.parent_path(), file.filename().string());
+/// Reads class names and problem type of kAdapterLabels, if the file exists. Throws DataError unless
+/// it names all numbers from 0 on.
+static void read_labels_of(const fs::path& file, AdapterFolder& adapter) {
+  if (!fs::exists(file)) return;
+  boost::json::object names = python_object_in(file.parent_path(), file.filename().string());
+  if (const boost::json::value* type = names.if_contains(kProblemType);
+      type != nullptr && type->is_string()) {
+    adapter.problem_type = type->get_string();
+    names.erase(kProblemType);
+  }
   for (std::size_t i = 0; i < names.size(); ++i) {
     const boost::json::value* const name = names.if_contains(std::to_string(i));
     if (name == nullptr || !name->is_string())
       throw DataError(concat(file.string(), ": want a name for each of 0 to ", names.size() - 1));
-    labels.push_back({std::string(name->get_string())});
+    adapter.labels.push_back({std::string(name->get_string())});
   }
-  return labels;
 }
 
 AdapterFolder read_adapter_config(const fs::path& folder) {
@@ -242,13 +260,15 @@ AdapterFolder read_adapter_config(const fs::path& folder) {
   if (!others.empty()) warn(folder.string(), "only the folder's own adapter is read" + others);
   const std::set<std::string> beside = contents.extra_weights();
   warn_of_unknown_keys((folder / kAdapterConfig).string(), contents.config().unknown);
-  return {.config = config_of(contents),
-          .base = contents.config().base,
-          .extra_weights = {beside.begin(), beside.end()},
-          .unties_head = contents.unties_head(),
-          .vocabulary = contents.vocabulary(),
-          .extra_weight_rows = contents.extra_weight_rows(),
-          .labels = labels_in(folder / kAdapterLabels)};
+  AdapterFolder adapter{.config = config_of(contents),
+                        .base = contents.config().base,
+                        .task = contents.config().task,
+                        .extra_weights = {beside.begin(), beside.end()},
+                        .unties_head = contents.unties_head(),
+                        .vocabulary = contents.vocabulary(),
+                        .extra_weight_rows = contents.extra_weight_rows()};
+  read_labels_of(folder / kAdapterLabels, adapter);
+  return adapter;
 }
 
 std::int64_t AdapterFolder::classes_of(const std::string& classifier) const {
@@ -261,7 +281,8 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
                           const ValuesCallback& take) {
   const ModelConfig model = resolved_model_config(given, registry);
   const AdapterContents contents(folder);
-  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
+  const HuggingFaceLayout layout = layout_of(model, registry);
+  drop_replaced(network, contents);
   check_experts(network, model, contents);
   require_all_tensors(network, contents, layout);
   const auto beside = contents.extra_weights();

@@ -175,9 +175,10 @@ std::vector<std::int64_t> ids_under(const json::object& config, const std::strin
 }
 
 /// A model's special tokens, from tokenizer_config.json or else the model's configuration.
-class SpecialTokens {
+class WrittenSpecialTokens {
  public:
-  SpecialTokens(const BpeDescription& bpe, const Tokenizer& tokenizer, const std::string& token_ids)
+  WrittenSpecialTokens(const BpeDescription& bpe, const Tokenizer& tokenizer,
+                       const std::string& token_ids)
       : bpe_(bpe),
         settings_(object_of(file_of(tokenizer, "tokenizer_config.json"))),
         generation_(object_of(file_of(tokenizer, "generation_config.json"))),
@@ -349,7 +350,7 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
     if (bpe.uses[id] == TokenUse::kNone) bpe.tokens[id] = concat("[PAD", id, "]");
     if (is_whole && bpe.uses[id] == TokenUse::kAdded) bpe.tokens[id] = with_blanks(bpe.tokens[id]);
   }
-  SpecialTokens of_model(bpe, tokenizer, token_ids);
+  WrittenSpecialTokens of_model(bpe, tokenizer, token_ids);
   const std::vector<GgufPair> special = of_model.values();
   if (!of_model.warning().empty()) vocabulary.warnings.push_back(of_model.warning());
   const auto known = static_cast<std::int64_t>(bpe.tokens.size());

@@ -6,12 +6,15 @@
 #include "src/files/json.h"
 #include "src/files/text.h"
 #include "src/model_files/hugging_face/quantized_tensors.h"
+#include "src/models/hugging_face/labels.h"
 
 namespace hybrid_trainer {
 
 namespace json = boost::json;
 
 namespace {
+
+constexpr const char* kClassifier = "ForSequenceClassification";
 
 const ModelFamily& family_of(const json::object& config, const std::string& name,
                              const ModelRegistry& registry) {
@@ -30,11 +33,25 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
   throw DataError(concat(name, ": unsupported model: ", got, ", want ", known));
 }
 
+/// Reads the class head of a model "…ForSequenceClassification".
+void read_class_head(ConfigReader& reader, ModelConfig& model) {
+  const json::value* architectures = reader.find("architectures");
+  if (architectures == nullptr || json_line(*architectures).find(kClassifier) == std::string::npos)
+    return;
+  model.labels = read_labels(reader);
+  const json::value* pooling = reader.find("classifier_pooling");
+  const bool takes_mean = pooling != nullptr && *pooling == json::value("mean");
+  model.pooling = takes_mean ? "mean" : model.bidirectional ? "cls" : "last";
+  if (const json::value* type = reader.find("problem_type"); type != nullptr && type->is_string())
+    model.problem_type = type->get_string();
+}
+
 /// Reads the keys of the text model.
 void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   reader.know("quantization_config");
   ConfigKeys keys(reader);
   layout.keys(keys, model);
+  read_class_head(reader, model);
   if (keys.fit(model)) reader.sort_unread();
 }
 
@@ -74,6 +91,14 @@ json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayo
   layout.keys(keys, sizes);
   const bool reads_tokens = layout.classifier.empty();
   if (reads_tokens) add_token_ids(config, end_of_text, token_ids);
+  if (reads_tokens && !model.labels.empty()) {
+    write_labels(config, model.labels);
+    if (!model.problem_type.empty()) config["problem_type"] = model.problem_type;
+    // transformers pools the last token before the padding, so it needs to know the padding.
+    if (const json::value* end = config.if_contains("eos_token_id");
+        end != nullptr && end->is_number() && !config.contains("pad_token_id"))
+      config["pad_token_id"] = *end;
+  }
   config["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
   if (reads_tokens) config["use_cache"] = true;
   for (const auto& [key, value] : keys.last()) config[key] = json_of(value);

@@ -24,11 +24,6 @@ constexpr const char* kTextConfig = "text_config";
 constexpr const char* kProcessors[] = {"preprocessor_config.json", "processor_config.json",
                                        "video_preprocessor_config.json"};
 
-bool begins_with_one_of(const std::string& name, const std::vector<std::string>& beginnings) {
-  return std::ranges::any_of(
-      beginnings, [&](const std::string& beginning) { return name.starts_with(beginning); });
-}
-
 /// Collects the files' tensors from parts: whole tensors, or several stored in a common tensor.
 class ExportedParts {
  public:
@@ -154,8 +149,11 @@ std::vector<CopiedTensor> OriginFolder::carried() const {
   std::vector<CopiedTensor> tensors;
   if (weights_ == nullptr) return tensors;
   for (const SafetensorsFile& file : weights_->files()) {
-    for (const SafetensorsEntry& entry : file.entries())
-      if (begins_with_one_of(entry.name, layout_.carried)) tensors.push_back({&file, entry.name});
+    for (const SafetensorsEntry& entry : file.entries()) {
+      const std::string own = layout_.carried_name(entry.name);
+      if (own.empty()) continue;
+      tensors.push_back({&file, entry.name, layout_.prefix.empty() ? own : entry.name});
+    }
   }
   return tensors;
 }

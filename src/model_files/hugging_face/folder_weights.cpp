@@ -105,8 +105,10 @@ constexpr ExpertModule kModules[] = {{"gate_proj.weight", false, 0}, {"up_proj.w
                                      {"down_proj.weight", true, 0},  {"w1.weight", false, 0},
                                      {"w3.weight", false, 1},        {"w2.weight", true, 0}};
 
-/// Tensors that have other names in transformers 5.
+/// Tensors that have other names in transformers 5, or in BERT folders converted from TensorFlow.
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
+    {".LayerNorm.weight", ".LayerNorm.gamma"},
+    {".LayerNorm.bias", ".LayerNorm.beta"},
     {".block_sparse_moe.gate.weight", ".mlp.gate.weight"},
     {".block_sparse_moe.router.layer.weight", ".block_sparse_moe.router.weight"},
     {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},

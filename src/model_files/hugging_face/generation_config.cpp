@@ -218,8 +218,9 @@ std::string token_ids_in(const ModelFolder& folder) {
   const json::object config =
       folder.is_gguf() ? gguf_config(folder.gguf()) : python_object_in(files, kModelConfig);
   json::object ids;
-  for (const char* key : {"bos_token_id", kEnd, "pad_token_id", "decoder_start_token_id",
-                          "forced_bos_token_id", "forced_eos_token_id"})
+  for (const char* key :
+       {"bos_token_id", kEnd, "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
+        "forced_eos_token_id", "cls_token_id", "sep_token_id"})
     if (const json::value* value = config.if_contains(key)) ids[key] = *value;
   if (folder.is_gguf() || files.contains(kGenerationConfig)) return json::serialize(ids);
   for (const auto& [key, value] : config)
@@ -334,7 +335,7 @@ void write_token_files(const Tokenizer* tokenizer, const ModelConfig& model,
   json::object config{{"_from_model_config", true}};
   add_token_ids(config, end_of_text, token_ids);
   replace_file(folder + "/generation_config.json", pretty_json(config));
-  if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
+  if (tokenizer != nullptr && is_hugging_face(tokenizer->kind()))
     write_tokenizer(*tokenizer, model, folder);
 }
 

@@ -93,38 +93,73 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
   }
 }
 
-/// A weight that is missing in the folder.
+/// A weight that is missing in the folder: zeros, or normal numbers that depend on its name.
 class NewWeight final : public FolderWeight {
  public:
-  explicit NewWeight(const Shape& shape) : shape_(shape) {}
+  explicit NewWeight(const Parameter& parameter, bool is_random = false)
+      : name_(parameter.name()), shape_(parameter.shape()), is_random_(is_random) {}
   Tensor values() const override {
-    return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
+    if (!is_random_)
+      return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
+    Parameter random(name_, shape_, Role::kMatrix, host_stream());
+    initialize_normal(random, kNewDeviation, 0, host_stream());
+    return random.master_in_place();
   }
-  void read(const Tensor& values) const override {
-    std::fill_n(values.data<float>(), values.elements(), 0.0f);
+  void read(const Tensor& to) const override {
+    const Tensor from = values();
+    std::copy_n(from.data<float>(), from.elements(), to.data<float>());
   }
   bool is_quantized() const override { return false; }
   std::vector<QuantizedRows> quantized(const Stream&) const override { return {}; }
 
  private:
+  static constexpr double kNewDeviation = 0.02;  // transformers' initializer_range
+  std::string name_;
   Shape shape_;
+  bool is_random_;
 };
 
-/// Checks that every tensor of the folder is wanted, ignored or a copy of the token table.
+/// Names of tensors with the names of the tensors that they must equal.
+using Copies = std::map<std::string, std::string>;
+
+/// Returns whether the tensor belongs to a head for whole texts.
+bool is_of_text_head(const std::string& name) {
+  return std::ranges::any_of(
+      std::initializer_list<const char*>{"classifier.", "pre_classifier.", "score.", "qa_outputs."},
+      [&](const char* begin) { return name.starts_with(begin); });
+}
+
+/// Throws DataError for the head of a classifier or a reward model.
+void refuse_classifier(const HuggingFaceWeights& weights) {
+  for (const SafetensorsFile& file : weights.files())
+    for (const SafetensorsEntry& entry : file.entries())
+      if (is_of_text_head(entry.name))
+        throw DataError(concat(file.path(), ": the tensor ", entry.name.substr(0, 200),
+                               " is the head of a classifier, which does not predict tokens; train "
+                               "it with --task, or give the folder of its base model"));
+}
+
+/// Checks that every tensor of the folder is wanted, ignored or a copy.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
-                 const std::set<std::string>& copies, const HuggingFaceLayout& layout,
-                 const std::string& tied_head) {
+                 const Copies& copies, const HuggingFaceLayout& layout, const ModelConfig& model) {
+  const bool has_head = model.language_head, pools = !model.pooling.empty();
+  const auto begins_with = [](const std::string& name, const std::vector<std::string>& all) {
+    return std::ranges::any_of(all, [&](auto& begin) { return name.starts_with(begin); });
+  };
   const auto is_ignored = [&](const std::string& name) {
     return (!layout.classifier.empty() && name.starts_with(layout.classifier)) ||
            std::ranges::any_of(layout.ignored, [&](auto& end) { return name.ends_with(end); }) ||
-           std::ranges::any_of(layout.carried,
-                               [&](auto& begin) { return name.starts_with(begin); });
+           !layout.carried_name(name).empty() ||
+           (!has_head && (name == kHead || begins_with(name, layout.head))) ||
+           (pools && is_of_text_head(name));
   };
+  if (layout.classifier.empty() && !pools) refuse_classifier(weights);
   check_wanted(weights, wanted);
   for (const SafetensorsFile& file : weights.files()) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (wanted.count(entry.name) || is_ignored(entry.name)) continue;
-      if (!copies.contains(entry.name) || tied_head.empty()) {
+      const auto copy = copies.find(entry.name);
+      if (copy == copies.end() || copy->second.empty()) {
         const std::string nearest = misspelt(entry.name, {wanted.begin(), wanted.end()});
         throw DataError(concat(file.path(), ": the tensor ", entry.name,
                                " does not belong to the model that config.json describes; ",
@@ -132,8 +167,8 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
                                    ? "give the config.json that the folder was written with"
                                    : "did you mean " + nearest + "?"));
       }
-      if (!equal(weights, entry.name, tied_head)) {
-        throw DataError(concat(file.path(), ": ", entry.name, " differs from ", tied_head,
+      if (!equal(weights, entry.name, copy->second)) {
+        throw DataError(concat(file.path(), ": ", entry.name, " differs from ", copy->second,
                                "; only ", entry.name == kHead ? "a head" : "a table",
                                " that is tied to the token table can be read"));
       }
@@ -159,16 +194,17 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
   const auto in_folder = texts_of_keys(theirs), wanted = texts_of_keys(ours);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto& [key, value] = wanted[i];
-    const bool is_training_key = key == "dropout" || key == "initializer_range" ||
-                                 key == "experts.balance_loss" || key == "experts.z_loss" ||
-                                 key == "experts.bias_rate" || key == "encoder.source_length" ||
-                                 key.starts_with("attention_pattern.") || key == "vision.labels" ||
-                                 (key == "window" && !layout.has_window_key);
+    const bool is_training_key =
+        key == "dropout" || key == "initializer_range" || key == "experts.balance_loss" ||
+        key == "experts.z_loss" || key == "experts.bias_rate" || key == "encoder.source_length" ||
+        key.starts_with("attention_pattern.") || key == "labels" || key == "pooling" ||
+        key == "problem_type" || (key == "window" && !layout.has_window_key);
     const bool is_position_key = rotates && (key == "context" || key.starts_with("rope_scaling."));
     const bool is_replaced = tables == TokenTables::kReplaced && key == "vocabulary";
     const bool is_copied = key == "tied_head" && !ours.tied_head;
+    const bool is_dropped = key == "language_head" && !ours.language_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
-    if (is_training_key || is_position_key || is_replaced || is_copied ||
+    if (is_training_key || is_position_key || is_replaced || is_copied || is_dropped ||
         in_folder[i].second == value)
       continue;
     if (are_letters &&
@@ -207,6 +243,34 @@ bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
     return weights.contains(kHead) && weights.contains(table) && !equal(weights, kHead, table);
   } catch (const MissingInput&) {  // missing shards are reported when weights are read
     return false;
+  }
+}
+
+/// Returns whether the folder's model has a language head: judged by its tensors, or by
+/// config.json if there are none. Bodies of decoders have no head and names without a prefix.
+bool has_language_head(const ModelFolder& folder, const ModelConfig& model,
+                       const ModelFamily& family) {
+  const HuggingFaceLayout& layout = family.hugging_face;
+  if (folder.is_gguf() || !family.is_language_model) return true;
+  try {
+    if (!folder.has_weights()) {
+      const boost::json::object config = python_object_in(folder.files(), "config.json");
+      const boost::json::value* named = config.if_contains("architectures");
+      return layout.head.empty() || named == nullptr ||
+             json_line(*named).find("Model\"") == std::string::npos;
+    }
+    const HuggingFaceWeights& weights = folder.weights();
+    if (layout.head.empty())
+      return model.tied_head || !family.has("tied_head") || weights.contains(kHead) ||
+             !weights.contains(layout.tied_head);
+    return std::ranges::any_of(weights.files(), [&](const SafetensorsFile& file) {
+      return std::ranges::any_of(file.entries(), [&](const SafetensorsEntry& entry) {
+        return std::ranges::any_of(
+            layout.head, [&](const auto& begin) { return entry.name.starts_with(begin); });
+      });
+    });
+  } catch (const MissingInput&) {  // missing shards are reported when weights are read
+    return true;
   }
 }
 
@@ -268,7 +332,8 @@ void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& re
                            ", but model folders of ", model.family,
                            " cannot store the biases that choose experts; train with "
                            "model.experts.balance_loss to export"));
-  hugging_face_config(resolved_model_config(model, registry), family.hugging_face, {}, DType::kF32);
+  hugging_face_config(resolved_model_config(model, registry), layout_of(model, registry), {},
+                      DType::kF32);
 }
 
 void export_hugging_face(Network& network, const ModelConfig& given, const Tokenizer* tokenizer,
@@ -278,7 +343,7 @@ void export_hugging_face(Network& network, const ModelConfig& given, const Token
   const ModelConfig model = resolved_model_config(given, registry);
   check_tokenizer_fits(tokenizer, model);
   check_hugging_face_export(model, registry);
-  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
+  const HuggingFaceLayout layout = layout_of(model, registry);
   const OriginFolder taken_over(origin, layout);
   if (!layout.has_window_key && model.window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.window,
@@ -313,6 +378,8 @@ ModelConfig read_hugging_face_model_config(const ModelFolder& folder, double dro
   ModelConfig model = parsed_config(folder, registry);
   if (!folder.is_gguf()) warn_of_generation_keys(folder.files());
   model.dropout = dropout;
+  model.language_head = model.pooling.empty() &&
+                        has_language_head(folder, model, find_family(model.family, registry));
   if (model.tied_head && has_own_head(folder, find_family(model.family, registry).hugging_face))
     model.tied_head = false;
   return model;
@@ -344,30 +411,46 @@ void read_hugging_face_weights(const ModelFolder& opened, Network& network,
     return folder.weights.contains(folder.prefix + name);
   };
   const bool has_new_head =
-      !layout.classifier.empty() &&
-      theirs.vision.labels != resolved_model_config(model, registry).vision.labels;
+      !layout.classifier.empty() && theirs.labels != resolved_model_config(model, registry).labels;
   const auto is_new = [&](const Parameter& parameter) {
-    return has_new_head && parameter.in_files().front().name.starts_with(layout.classifier);
+    const FileTensor in_file = parameter.in_files().front();
+    if (has_new_head && in_file.name.starts_with(layout.classifier)) return true;
+    const bool is_of_head = network.text_head() != nullptr && network.text_head()->owns(parameter);
+    if (!is_of_head) return false;
+    const bool is_last = network.text_head()->is_last(parameter);
+    return (is_last && theirs.labels.size() != model.labels.size()) ||
+           !folder.weights.contains(folder.name_of(in_file));
   };
   std::set<std::string> wanted;
   for (auto& [parameter, parts] : in_files) {
     if (is_new(*parameter)) continue;
-    for (FileTensor& in_file : parts)
-      if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
-        in_file = as_stored_by_version_5(in_file, theirs.experts.count, contains);
+    for (FileTensor& in_file : parts) {
+      const bool may_be_renamed = theirs.experts.count > 0 && in_file.prefixed;
+      if ((may_be_renamed || !layout.head.empty()) && folder.keys_of(in_file).empty())
+        in_file = as_stored_by_version_5(in_file, theirs.experts.count, [&](const auto& name) {
+          return in_file.prefixed ? contains(name) : folder.weights.contains(name);
+        });
+    }
     for (const FileTensor& in_file : parts)
       if (!folder.lacks(in_file))
         for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
   }
-  std::set<std::string> copies{kHead};
-  for (const std::string& name : layout.copies_of_table) copies.insert(folder.prefix + name);
-  check_names(folder.weights, wanted, copies, layout,
-              layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
+  const std::string table = layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head;
+  Copies copies{{kHead, table}};
+  for (const std::string& name : layout.copies_of_table) copies[folder.prefix + name] = table;
+  for (const CopyInFiles& copy : layout.head_copies)
+    copies[copy.name] = copy.of.empty() ? table : copy.of;
+  check_names(folder.weights, wanted, copies, layout, model);
   network.visit_parameters([&](Parameter& parameter) {
     const std::string& name = parameter.in_files().front().name;
     const bool is_replaced =
         tables == TokenTables::kReplaced && (name == kHead || name == layout.tied_head);
-    if (is_new(parameter) || is_replaced) return take(parameter, NewWeight(parameter.shape()));
+    if (is_new(parameter) || is_replaced) {
+      TextHead* const head = network.text_head();
+      const bool is_random = head != nullptr && head->owns(parameter) &&
+                             !head->is_last(parameter) && is_matrix(parameter.role());
+      return take(parameter, NewWeight(parameter, is_random));
+    }
     const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
     warn_of_endless_decay(opened.string(), parameter.name(), weight);
     take(parameter, weight);

@@ -109,7 +109,7 @@ std::unique_ptr<LanguageModel> bart_make(const ModelConfig& config, std::uint64_
                    .first_position = kFirstPosition,
                    .embedding_norm = true,
                    .final_norm = false,
-                   .head_bias = true,
+                   .head_bias = DecoderSpec::Bias::kFrozen,
                    .deviations = default_deviations(config),
                    .files = {.layers = "decoder.layers",
                              .tokens = "shared",

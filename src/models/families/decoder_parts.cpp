@@ -92,6 +92,12 @@ void collect_kv_head_problem(const ModelConfig& config, std::vector<std::string>
                             ", which does not divide model.heads ", config.heads));
 }
 
+void collect_direction_problem(const ModelConfig& config, std::vector<std::string>& problems) {
+  if (config.bidirectional) return;
+  problems.push_back(concat("model.bidirectional: got false, but tokens of the family ",
+                            config.family, " also see later tokens; want true"));
+}
+
 void collect_expert_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   const ExpertConfig& experts = config.experts;
   if (experts.count == 0) {

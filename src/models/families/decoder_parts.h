@@ -28,4 +28,7 @@ void collect_kv_head_problem(const ModelConfig& config, std::vector<std::string>
 /// Adds problems of a resolved config's experts.
 void collect_expert_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
+/// Adds a problem if the config of an encoder family is not bidirectional.
+void collect_direction_problem(const ModelConfig& config, std::vector<std::string>& problems);
+
 }  // namespace hybrid_trainer

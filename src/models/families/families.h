@@ -11,7 +11,9 @@ namespace hybrid_trainer {
 /// Qwen3.5 (Qwen Team 2025, 2026), and our own semiseparable models. Experts: Mixtral (Jiang et al.
 /// 2024), Qwen1.5-MoE and Qwen2 (Qwen Team 2024), Qwen3 (Yang et al. 2025), OLMoE (Muennighoff et
 /// al. 2024), Granite 3 (IBM 2024), gpt-oss (OpenAI 2025). Encoder-decoder: Whisper (Radford et al.
-/// 2022) and BART (Lewis et al. 2020). Images: ViT (Dosovitskiy et al. 2021).
+/// 2022) and BART (Lewis et al. 2020). Images: ViT (Dosovitskiy et al. 2021). Encoders of texts:
+/// BERT (Devlin et al. 2019), DistilBERT (Sanh et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa
+/// (Conneau et al. 2020) and ModernBERT (Warner et al. 2024).
 ModelFamily gpt2_family();
 ModelFamily llama_family();
 ModelFamily mistral_family();
@@ -36,6 +38,11 @@ ModelFamily trident_family();
 ModelFamily series_family();
 ModelFamily vit_family();
 ModelFamily bart_family();
+ModelFamily bert_family();
+ModelFamily distilbert_family();
+ModelFamily roberta_family();
+ModelFamily xlm_roberta_family();
+ModelFamily modernbert_family();
 
 /// Returns a network's config with this many blocks in its one stack (ModelFamily::with_depth).
 ModelConfig with_layers(ModelConfig config, std::int64_t layers);

@@ -1,14 +1,12 @@
 #include <algorithm>
-#include <charconv>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/nn/module_graph.h"
-#include "src/files/json.h"
 #include "src/models/families/families.h"
-#include "src/models/hugging_face/config_reader.h"
+#include "src/models/hugging_face/labels.h"
 
 namespace hybrid_trainer {
 
@@ -21,7 +19,7 @@ constexpr std::int64_t kImageSize = 224, kPatchSize = 16, kImageColors = 3;
 constexpr std::int64_t kMinClasses = 2;
 
 std::int64_t classes_of(const ModelConfig& config) {
-  return std::max(kMinClasses, static_cast<std::int64_t>(config.vision.labels.size()));
+  return std::max(kMinClasses, static_cast<std::int64_t>(config.labels.size()));
 }
 
 /// Renames a module's only weight in files: "embeddings.cls_token", (1, rows, width).
@@ -119,9 +117,9 @@ void vit_collect_problems(const ModelConfig& given, std::vector<std::string>& pr
     problems.push_back(concat("model.vision.patch_size: got ", config.vision.patch_size,
                               ", which does not divide model.vision.image_size ",
                               config.vision.image_size));
-  if (config.vision.labels.size() == 1)
-    problems.push_back(concat("model.vision.labels: got ", config.vision.labels.front().name,
-                              ", want two classes or more"));
+  if (config.labels.size() == 1)
+    problems.push_back(
+        concat("model.labels: got ", config.labels.front().name, ", want two classes or more"));
 }
 
 std::vector<ModelPreset> vit_presets() {
@@ -133,8 +131,6 @@ std::vector<ModelPreset> vit_presets() {
           {"vit-small", shape(12, 6, 384), 16, 1, "adamw", 5e-4},
           {"vit-base", shape(12, 12, 768), 16, 1, "adamw", 3e-4}};
 }
-
-constexpr std::int64_t kMissingClasses = 2, kMaxClasses = 1 << 20;
 
 void read_side(ConfigReader& reader, std::int64_t& to, const char* key, std::int64_t missing) {
   const json::value* value = reader.find(key);
@@ -148,46 +144,11 @@ void read_side(ConfigReader& reader, std::int64_t& to, const char* key, std::int
   to = (*sides)[0].get_int64();
 }
 
-/// Parses the text as a number; none if any part of it is not one.
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return {};
-  return number;
-}
-
-void read_labels(ConfigReader& reader, ModelConfig& model) {
-  const json::object* names = reader.find_object("id2label");
-  reader.know("label2id");
-  std::vector<ClassLabel>& labels = model.vision.labels;
-  if (names == nullptr || names->empty()) {
-    std::int64_t count = kMissingClasses;
-    reader.read(count, "num_labels", kMissingClasses);
-    for (std::int64_t i = 0; i < std::min(count, kMaxClasses); ++i)
-      labels.push_back({concat("LABEL_", i)});
-    return;
-  }
-  reader.know("num_labels");
-  labels.resize(names->size());
-  std::vector<bool> are_present(names->size());
-  for (const auto& [key, value] : *names) {
-    const auto number = whole_number(key);
-    const bool fits = number && *number >= 0 && *number < std::ssize(labels) && value.is_string();
-    if (!fits || are_present[static_cast<std::size_t>(*number)])
-      return reader.problem(concat("id2label: got ", std::string_view(key).substr(0, 60), ": ",
-                                   json_line(value).substr(0, 60),
-                                   ", want a name for each of 0 to ", labels.size() - 1));
-    are_present[static_cast<std::size_t>(*number)] = true;
-    labels[static_cast<std::size_t>(*number)].name = value.get_string();
-  }
-}
-
-/// Reads image_size and patch_size, each a number or two equal ones, and the classes from id2label.
-/// Without it, there are num_labels (or two) classes LABEL_0, …, as in transformers.
+/// Reads image_size and patch_size, each a number or two equal ones, and the classes.
 void read_pictures(ConfigReader& reader, ModelConfig& model) {
   read_side(reader, model.vision.image_size, "image_size", kImageSize);
   read_side(reader, model.vision.patch_size, "patch_size", kPatchSize);
-  read_labels(reader, model);
+  model.labels = read_labels(reader);
   constexpr const char* kOneOfAll = "single_label_classification";
   const json::value* problem = reader.find("problem_type");
   if (problem != nullptr && *problem != json::value(kOneOfAll))
@@ -197,13 +158,7 @@ void read_pictures(ConfigReader& reader, ModelConfig& model) {
 void write_pictures(json::object& config, const ModelConfig& model) {
   config["image_size"] = model.vision.image_size;
   config["patch_size"] = model.vision.patch_size;
-  json::object names, numbers;
-  for (std::size_t i = 0; i < model.vision.labels.size(); ++i) {
-    names[std::to_string(i)] = model.vision.labels[i].name;
-    numbers[model.vision.labels[i].name] = i;
-  }
-  config["id2label"] = std::move(names);
-  config["label2id"] = std::move(numbers);
+  write_labels(config, model.labels);
 }
 
 void vit_keys(ConfigKeys& keys, ModelConfig& model) {
@@ -232,7 +187,8 @@ void vit_keys(ConfigKeys& keys, ModelConfig& model) {
 ModelFamily vit_family() {
   return {.name = "vit",
           .title = "ViT",
-          .keys = {"heads", "initializer_range", "intermediate_size", "norm_epsilon", "vision"},
+          .keys = {"heads", "initializer_range", "intermediate_size", "norm_epsilon", "vision",
+                   "labels"},
           .collect_problems = vit_collect_problems,
           .resolved = vit_resolved,
           .make = vit_make,

@@ -15,6 +15,7 @@ struct RotaryKeys {
   bool share_is_in_parameters = false;  // the key is ignored outside rope_parameters
   /// A file without rope_scaling is rejected, since transformers would scale its angles.
   bool wants_scaling = false;
+  const char *theta_key = "rope_theta", *window_theta_key = "rope_local_base_freq";
 };
 void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary);
 

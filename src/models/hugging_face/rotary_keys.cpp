@@ -70,10 +70,10 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys
     reader.problem(
         "rope_scaling: is missing, which transformers reads as YaRN with a factor of 32; set it, "
         "to {\"rope_type\": \"default\"} for no scaling");
-  reader.read(model.rope_theta, "rope_theta", keys.theta);
+  reader.read(model.rope_theta, keys.theta_key, keys.theta);
   RotaryScaling none;
   double* const of_windows = keys.windows_have_own ? &model.window_rope_theta : nullptr;
-  if (of_windows != nullptr) reader.read(*of_windows, "rope_local_base_freq", 1e4);
+  if (of_windows != nullptr) reader.read(*of_windows, keys.window_theta_key, 1e4);
   const json::object* parameters = reader.find_object("rope_parameters");
   const auto part = [&](const char* name) {
     const json::value* value = parameters == nullptr ? nullptr : parameters->if_contains(name);
@@ -161,11 +161,11 @@ void write_scaling(json::object& config, const ModelConfig& model, const RotaryK
 }
 
 void write_rotary_keys(json::object& config, const ModelConfig& model, const RotaryKeys& keys) {
-  config["rope_theta"] = model.rope_theta;
+  config[keys.theta_key] = model.rope_theta;
   write_scaling(config, model, keys);
   if (model.rope_scaling.type == "dynamic")
     config["max_position_embeddings"] = model.rope_scaling.original_context;
-  if (keys.windows_have_own) config["rope_local_base_freq"] = model.window_rope_theta;
+  if (keys.windows_have_own) config[keys.window_theta_key] = model.window_rope_theta;
   if (keys.share && !keys.share_is_in_parameters)
     config["partial_rotary_factor"] = model.rotary_share;
 }

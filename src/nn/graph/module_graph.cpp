@@ -66,6 +66,17 @@ std::vector<Measure> ModuleGraph::wait_for_measures(const Batch& batch, const Pa
   return measures;
 }
 
+std::vector<NamedTensor> ModuleGraph::wait_for_predictions(const Batch& batch, const Pass& pass,
+                                                           const Stream& stream) {
+  ForwardOnlyTape tape(pass);
+  std::vector<NamedTensor> found;
+  graph::ForwardRun run(*plan_, batch, tape, stream);
+  run.visit_losses([&](const graph::Entry& entry, const Tensor& x, const Tensor&) {
+    found.push_back({entry.name.here, wait_for_host(x, stream)});
+  });
+  return found;
+}
+
 double ModuleGraph::step_flops(const Batch& batch) {
   return plan_->flops() * static_cast<double>(batch.size());
 }

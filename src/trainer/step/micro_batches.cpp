@@ -24,6 +24,7 @@ std::string micro_batches_key(Phase phase) {
 MicroBatches::MicroBatches(const HybridTrainerConfig& config, const Stages& stages)
     : stages_(stages.all()),
       configured_(config.gradient_accumulation.micro_batches),
+      compares_examples_(config.compares_examples()),
       budget_bytes_(config.device_budget().value_or(0)) {
   counts_.fill(configured_);
 }
@@ -49,6 +50,7 @@ void MicroBatches::require_whole(const Batch& batch) const {
 
 /// Returns the next multiple of the count that changes the batch's micro-batches, if there is one.
 std::optional<std::int64_t> MicroBatches::halved(const Batch& batch) const {
+  if (compares_examples_) return {};  // the loss would be another
   const std::int64_t largest = stages_.size() == 1 ? batch.size() : stages_.back().batch.batch_size;
   for (std::int64_t count = 2 * own_factor_ * this->count(); largest % count == 0; count *= 2) {
     if (of(batch, count) != of(batch)) return count;
@@ -104,6 +106,12 @@ StepRetry MemoryRetry::wait_for_retry(const Batch& batch, const OutOfMemory& err
   const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
   if (elsewhere && !has_offloaded_activations_) throw;  // smaller ones use as much
   if (optimizer.leave_device(stream_)) return StepRetry::kSame;
+  if (micro_batches_.compares_examples())
+    throw OutOfMemory(
+        concat(error.what(),
+               "; the loss compares the examples of a micro-batch, which is therefore "
+               "not halved; texts.sequences_at_once lowers its memory"),
+        error.requested_bytes(), error.available_bytes(), error.shortage());
   if (!micro_batches_.can_halve(batch)) throw;
   stream_.synchronize();  // waits for the failed attempt
   stream_.pool()->trim();

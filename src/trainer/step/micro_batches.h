@@ -37,6 +37,8 @@ class MicroBatches {
   /// Throws ShapeMismatch if the batch cannot be divided.
   void require_whole(const Batch& batch) const;
 
+  /// Returns whether the loss depends on which examples share a micro-batch: it is never halved.
+  bool compares_examples() const { return compares_examples_; }
   bool can_halve(const Batch& batch) const { return halved(batch).has_value(); }
   /// Halves the batch's micro-batches from now on, on all ranks or only on this one (`alone`).
   void halve(const Batch& batch, bool alone);
@@ -57,6 +59,7 @@ class MicroBatches {
 
   const std::vector<Stage>& stages_;
   const std::int64_t configured_;
+  const bool compares_examples_;
   const std::size_t budget_bytes_;  // of the device; 0: none
   Phase phase_ = Phase::kWarmup;
   std::array<std::int64_t, kPhases> counts_{};  // by phase

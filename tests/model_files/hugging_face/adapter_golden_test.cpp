@@ -505,9 +505,8 @@ TEST(AdapterFolders, TaskAndHeadFollowFamily) {
     EXPECT_TRUE(contains(text, concat("\"modules_to_save\": ", whole))) << base;
     const AdapterFolder read = read_adapter_config(scratch / "adapter");
     EXPECT_EQ(read.config.rank, 4);
-    EXPECT_EQ(read.classes_of("classifier."),
-              static_cast<std::int64_t>(config.vision.labels.size()));
-    EXPECT_EQ(read.labels, config.vision.labels);
+    EXPECT_EQ(read.classes_of("classifier."), static_cast<std::int64_t>(config.labels.size()));
+    EXPECT_EQ(read.labels, config.labels);
   }
 }
 

@@ -241,7 +241,7 @@ TEST_F(FamilyKeys, ExportKeepsUnchangedValuesOfBase) {
       EXPECT_FALSE(same.contains("auto_map"));
       ++model.layers;
       ++model.vocabulary;
-      if (type == "vit") model.vision.labels.push_back({"more"});
+      if (type == "vit") model.labels.push_back({"more"});
       const boost::json::object changed = over_base();
       EXPECT_EQ(changed.at("a_key_of_others"), "kept");
       EXPECT_NE(changed, same) << type;

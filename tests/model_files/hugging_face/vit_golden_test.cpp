@@ -57,9 +57,9 @@ class VitGolden : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(VitGolden, ReadsClassNamesOfConfig) {
-  ASSERT_EQ(config_.vision.labels.size(), 5u);
-  EXPECT_EQ(config_.vision.labels[0].name, "cat");
-  EXPECT_EQ(config_.vision.labels[4].name, "tench, Tinca tinca");
+  ASSERT_EQ(config_.labels.size(), 5u);
+  EXPECT_EQ(config_.labels[0].name, "cat");
+  EXPECT_EQ(config_.labels[4].name, "tench, Tinca tinca");
 }
 
 TEST_P(VitGolden, LogitsMatch) {
@@ -114,7 +114,7 @@ class VitFolder : public ::testing::Test {
 TEST_F(VitFolder, OtherClassesGetNewZeroHead) {
   const Stream stream = test_stream();
   ModelConfig config = read_hugging_face_model_config(from_, 0);
-  config.vision.labels = {{"rose"}, {"tulip"}, {"daisy"}};
+  config.labels = {{"rose"}, {"tulip"}, {"daisy"}};
   const auto network = make_network(config, 1, stream);
   read_hugging_face_weights(from_, *network, config, stream);
   network->visit_parameters([&](Parameter& parameter) {
@@ -132,8 +132,8 @@ TEST_F(VitFolder, ReadsAlternativeKeyForms) {
                                                             }),
                                                             0);
   EXPECT_EQ(config.vision.image_size, 16);
-  ASSERT_EQ(config.vision.labels.size(), 7u);
-  EXPECT_EQ(config.vision.labels[6].name, "LABEL_6");
+  ASSERT_EQ(config.labels.size(), 7u);
+  EXPECT_EQ(config.labels[6].name, "LABEL_6");
 }
 
 TEST_F(VitFolder, RejectsUnsupportedKeysByName) {

@@ -1,0 +1,325 @@
+#include "src/model_files/hugging_face/sentence_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/files/foreign_files.h"
+#include "src/files/output_file.h"
+#include "src/model_files/hugging_face/config_files.h"
+#include "src/models/hugging_face/config_reader.h"
+
+namespace hybrid_trainer {
+
+namespace json = boost::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char *kModuleList = "modules.json",
+                     *kSettings = "config_sentence_transformers.json";
+constexpr const char *kPoolingFolder = "1_Pooling", *kWeight = "linear.weight",
+                     *kBias = "linear.bias";
+
+/// A name here, and the name in a file.
+struct NamePair {
+  const char *ours, *theirs;
+};
+constexpr std::array kPoolings{NamePair{"cls", "cls"}, NamePair{"mean", "mean"},
+                               NamePair{"last", "lasttoken"}};
+constexpr std::array kActivations{NamePair{"identity", "torch.nn.modules.linear.Identity"},
+                                  NamePair{"tanh", "torch.nn.modules.activation.Tanh"},
+                                  NamePair{"gelu", "torch.nn.modules.activation.GELU"}};
+/// Pooling modes and their keys before version 6, in which each is a flag.
+constexpr std::array kPoolingFlags{NamePair{"cls", "pooling_mode_cls_token"},
+                                   NamePair{"max", "pooling_mode_max_tokens"},
+                                   NamePair{"mean", "pooling_mode_mean_tokens"},
+                                   NamePair{"mean_sqrt_len", "pooling_mode_mean_sqrt_len_tokens"},
+                                   NamePair{"weightedmean", "pooling_mode_weightedmean_tokens"},
+                                   NamePair{"lasttoken", "pooling_mode_lasttoken"}};
+
+struct ModuleEntry {
+  std::string kind;  // "Pooling"
+  std::string path;  // of its folder
+  std::string file(const std::string& name) const {
+    return path.empty() ? name : path + "/" + name;
+  }
+};
+
+std::string path_in(const FolderFiles& files, const std::string& name) {
+  return (files.path() / name).string();
+}
+
+/// Returns the last part of "a.b.Name".
+std::string name_of_type(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+std::string text_of(ConfigReader& reader, const std::string& key, const std::string& missing) {
+  const json::value* value = reader.find(key);
+  if (value == nullptr) return missing;
+  if (!value->is_string()) reader.refuse(key, *value, "a string");
+  return value->is_string() ? std::string(value->get_string()) : missing;
+}
+
+/// Reads a file with `read`. Throws DataError naming the file and all problems.
+void read_keys(const FolderFiles& files, const std::string& name,
+               const std::function<void(ConfigReader&)>& read) {
+  const json::object object = python_object_in(files, name);
+  ConfigReader reader(object);
+  read(reader);
+  if (!reader.problems().empty())
+    throw DataError(concat(path_in(files, name), ": unsupported:", reader.problems()));
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : object)
+    if (!reader.known().contains(key)) unknown.emplace_back(key);
+  warn_of_unknown_keys(path_in(files, name), unknown);
+}
+
+std::vector<ModuleEntry> modules_in(const FolderFiles& files) {
+  const json::value root = files.json(kModuleList);
+  const auto refuse = [&](const std::string& problem) {
+    throw DataError(concat(path_in(files, kModuleList), ": ", problem));
+  };
+  if (!root.is_array()) refuse("want a list of modules");
+  std::vector<ModuleEntry> modules;
+  for (const json::value& item : root.get_array()) {
+    const auto text = [&](const char* key) -> std::string {
+      const json::value* value = item.is_object() ? item.get_object().if_contains(key) : nullptr;
+      if (value == nullptr || !value->is_string())
+        refuse(concat("module ", modules.size(), " has no \"", key, "\""));
+      return std::string(value->get_string());
+    };
+    const std::string type = text("type"), path = text("path");
+    if (!type.starts_with("sentence_transformers."))
+      refuse(concat("module ", modules.size(), ": type: got \"", type.substr(0, 100),
+                    "\", which is code outside sentence-transformers"));
+    if (path == "." || path == ".." || path.find_first_of("/\\") != path.npos)
+      refuse(concat("module ", modules.size(), ": path: got \"", path.substr(0, 100),
+                    "\", want the name of a folder in this one"));
+    modules.push_back({name_of_type(type), path});
+  }
+  return modules;
+}
+
+void read_pooling(ConfigReader& reader, SentencePipeline& pipeline) {
+  reader.read(pipeline.width, "embedding_dimension|word_embedding_dimension", {});
+  std::vector<std::string> modes;
+  const json::value* const given = reader.find("pooling_mode");
+  if (given != nullptr) {
+    const json::array one{*given};
+    for (const json::value& mode : given->is_array() ? given->get_array() : one)
+      modes.push_back(mode.is_string() ? std::string(mode.get_string()) : json_line(mode));
+  }
+  for (const auto& [mode, key] : kPoolingFlags) {
+    bool is_on = false;
+    reader.read(is_on, key, 0.0);
+    if (is_on && given == nullptr) modes.emplace_back(mode);
+  }
+  if (modes.empty()) modes = {"mean"};  // as sentence-transformers does
+  const auto known = std::ranges::find(kPoolings, modes.front(), &NamePair::theirs);
+  if (modes.size() > 1 || known == kPoolings.end())
+    reader.problem(
+        concat("pooling: got ", join(modes, " and "), ", want cls, mean or lasttoken alone"));
+  else
+    pipeline.pooling = known->ours;
+  reader.expect("include_prompt", {true});
+}
+
+void read_dense(ConfigReader& reader, SentenceDense& dense) {
+  reader.read(dense.inputs, "in_features", {});
+  reader.read(dense.outputs, "out_features", {});
+  reader.read(dense.has_bias, "bias", 1);
+  const std::string name = text_of(reader, "activation_function", kActivations[1].theirs);
+  const auto known = std::ranges::find_if(kActivations, [&](const NamePair& one) {
+    return name.starts_with("torch.") && name_of_type(name) == name_of_type(one.theirs);
+  });
+  if (known == kActivations.end())
+    reader.refuse("activation_function", json::value(name), "torch's Identity, Tanh or GELU");
+  else
+    dense.activation = known->ours;
+  for (const char* key : {"module_input_name", "module_output_name"})
+    reader.expect(key, {std::string("sentence_embedding")});
+  reader.expect("use_residual", {false});
+}
+
+void read_transformer(ConfigReader& reader, SentencePipeline& pipeline) {
+  if (reader.find("max_seq_length") != nullptr)
+    reader.read(pipeline.max_length, "max_seq_length", {});
+  reader.read(pipeline.lowers_case, "do_lower_case", 0.0);
+  reader.expect("transformer_task", {std::string("feature-extraction")});
+  reader.expect("module_output_name", {std::string("token_embeddings")});
+  reader.know("unpad_inputs");  // the same result in less time
+  for (const char* key :
+       {"processing_kwargs", "query_length", "document_length", "query_expansion"})
+    if (const json::value* value = reader.find(key)) reader.refuse(key, *value, "no such key");
+  const json::object* const inputs = reader.find_object("modality_config");
+  if (inputs == nullptr) return;
+  const json::object wanted{{"method", "forward"}, {"method_output_name", "last_hidden_state"}};
+  const json::value* const texts = inputs->if_contains("text");
+  if (texts == nullptr || *texts != json::value(wanted))
+    reader.refuse("modality_config.text", texts == nullptr ? json::value() : *texts,
+                  json_line(wanted));
+  if (const json::value* messages = inputs->if_contains("message"))  // a chat template for texts
+    reader.refuse("modality_config.message", *messages, "no such key");
+}
+
+/// Reads the first of the files that versions of sentence-transformers have used.
+void read_transformer_file(const FolderFiles& files, const ModuleEntry& module,
+                           SentencePipeline& pipeline) {
+  for (const char* model :
+       {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta"}) {
+    const std::string name = module.file(concat("sentence_", model, "_config.json"));
+    if (!files.contains(name)) continue;
+    read_keys(files, name, [&](ConfigReader& reader) { read_transformer(reader, pipeline); });
+    break;
+  }
+  if (pipeline.max_length > 0) return;
+  const json::object tokenizer = python_object_in(files, module.file("tokenizer_config.json"));
+  const json::value* const longest = tokenizer.if_contains("model_max_length");  // 1e30: none
+  if (longest != nullptr && longest->is_int64() && longest->get_int64() <= INT32_MAX)
+    pipeline.max_length = std::max<std::int64_t>(0, longest->get_int64());
+}
+
+void read_settings(ConfigReader& reader, SentencePipeline& pipeline) {
+  reader.know("__version__");
+  reader.expect("model_type", {std::string("SentenceTransformer")});
+  reader.expect("similarity_fn_name", {std::string("cosine"), std::string("dot"),
+                                       std::string("euclidean"), std::string("manhattan")});
+  pipeline.similarity = text_of(reader, "similarity_fn_name", "cosine");
+  if (reader.find("truncate_dim") != nullptr) reader.read(pipeline.dimensions, "truncate_dim", {});
+  if (const json::object* prompts = reader.find_object("prompts"))
+    for (const auto& [name, text] : *prompts) {
+      if (text.is_string()) pipeline.prompts[name] = std::string(text.get_string());
+      if (!text.is_string() && !text.is_null())
+        reader.refuse(concat("prompts.", std::string_view(name)), text, "a string");
+    }
+  pipeline.default_prompt = text_of(reader, "default_prompt_name", "");
+  if (!pipeline.default_prompt.empty() && !pipeline.prompts.contains(pipeline.default_prompt))
+    reader.refuse("default_prompt_name", json::value(pipeline.default_prompt), "a name in prompts");
+}
+
+/// Throws DataError unless the modules are a transformer, pooling and then at most a linear layer
+/// and normalization.
+void check_order(const std::vector<ModuleEntry>& modules, const std::string& path) {
+  std::vector<std::string> kinds;
+  for (const ModuleEntry& module : modules) kinds.push_back(module.kind);
+  const std::string got = join(kinds);
+  for (const char* end : {"", ", Dense", ", Normalize", ", Dense, Normalize"})
+    if (got == concat("Transformer, Pooling", end)) return;
+  throw DataError(concat(path, ": got the modules ", got.substr(0, 300),
+                         "; want Transformer, Pooling, then at most Dense and Normalize"));
+}
+
+void write_json(const fs::path& file, const json::value& value) {
+  make_folders(file.parent_path());
+  replace_file(file, pretty_json(value));
+}
+
+json::object module_entry(std::size_t index, const char* kind, const std::string& path) {
+  return {{"idx", index},
+          {"name", std::to_string(index)},
+          {"path", path},
+          {"type", concat("sentence_transformers.models.", kind)}};
+}
+
+template <class Names>
+const char* their_name(const Names& names, const std::string& ours) {
+  const auto found = std::ranges::find(names, ours, &NamePair::ours);
+  if (found == names.end()) throw DataError(concat("sentence pipeline: unknown name ", ours));
+  return found->theirs;
+}
+
+}  // namespace
+
+bool has_sentence_pipeline(const ModelFolder& folder) {
+  return folder.files().contains(kModuleList);
+}
+
+SentencePipeline read_sentence_pipeline(const ModelFolder& folder) {
+  const FolderFiles& files = folder.files();
+  SentencePipeline pipeline;
+  read_keys(files, kSettings, [&](ConfigReader& reader) { read_settings(reader, pipeline); });
+  const std::vector<ModuleEntry> modules = modules_in(files);
+  check_order(modules, path_in(files, kModuleList));
+  for (const ModuleEntry& module : modules) {
+    const std::string config = module.file("config.json");
+    if (module.kind == "Transformer") {
+      pipeline.transformer = module.path;
+      read_transformer_file(files, module, pipeline);
+    } else if (module.kind == "Normalize") {
+      pipeline.normalizes = true;
+      read_keys(files, config, [](ConfigReader& reader) {
+        for (const char* key : {"module_input_name", "module_output_name"})
+          reader.expect(key, {std::string("sentence_embedding")});
+      });
+    } else if (!files.contains(config)) {
+      throw MissingInput(concat(path_in(files, config), ": does not exist, but ", kModuleList,
+                                " lists it; copy the whole folder"));
+    } else if (module.kind == "Pooling") {
+      read_keys(files, config, [&](ConfigReader& reader) { read_pooling(reader, pipeline); });
+    } else {
+      SentenceDense& dense = pipeline.dense.emplace();
+      dense.folder = module.path;
+      read_keys(files, config, [&](ConfigReader& reader) { read_dense(reader, dense); });
+      if (dense.inputs != pipeline.width)
+        throw DataError(concat(path_in(files, config), ": in_features: got ", dense.inputs,
+                               ", want ", pipeline.width, ", the dimension of the pooling"));
+    }
+  }
+  return pipeline;
+}
+
+SentenceDenseWeights read_sentence_dense(const ModelFolder& folder, const SentenceDense& dense,
+                                         const Stream& stream) {
+  const HuggingFaceWeights files(folder.path() / dense.folder);
+  const auto read = [&](const char* name, const Shape& shape) {
+    Tensor tensor = Tensor::empty(shape, DType::kF32, MemoryKind::kParameters, stream);
+    files.file_of(name).read(name, tensor);
+    return tensor;
+  };
+  return {read(kWeight, {dense.outputs, dense.inputs}),
+          dense.has_bias ? read(kBias, {dense.outputs}) : Tensor()};
+}
+
+void write_sentence_pipeline(const SentencePipeline& pipeline, const SentenceDenseWeights& dense,
+                             const fs::path& folder) {
+  json::array modules{module_entry(0, "Transformer", ""),
+                      module_entry(1, "Pooling", kPoolingFolder)};
+  write_json(
+      folder / "sentence_bert_config.json",
+      json::object{{"max_seq_length",
+                    pipeline.max_length > 0 ? json::value(pipeline.max_length) : json::value()},
+                   {"do_lower_case", pipeline.lowers_case}});
+  json::object pooling{{"word_embedding_dimension", pipeline.width}};
+  const std::string mode = their_name(kPoolings, pipeline.pooling);
+  for (const auto& [name, key] : kPoolingFlags) pooling[key] = mode == name;
+  pooling["include_prompt"] = true;
+  write_json(folder / kPoolingFolder / "config.json", pooling);
+  if (pipeline.dense) {
+    const std::string path = SentenceDense().folder;
+    modules.push_back(module_entry(modules.size(), "Dense", path));
+    write_json(folder / path / "config.json",
+               json::object{
+                   {"in_features", pipeline.dense->inputs},
+                   {"out_features", pipeline.dense->outputs},
+                   {"bias", pipeline.dense->has_bias},
+                   {"activation_function", their_name(kActivations, pipeline.dense->activation)}});
+    std::vector<NamedTensor> tensors{{kWeight, dense.weight}};
+    if (pipeline.dense->has_bias) tensors.push_back({kBias, dense.bias});
+    write_safetensors(folder / path / "model.safetensors", std::move(tensors));
+  }
+  if (pipeline.normalizes) {
+    const std::string path = concat(modules.size(), "_Normalize");
+    modules.push_back(module_entry(modules.size(), "Normalize", path));
+    make_folders(folder / path);
+  }
+  write_json(folder / kModuleList, modules);
+  json::object settings{{"model_type", "SentenceTransformer"},
+                        {"prompts", json::value_from(pipeline.prompts)},
+                        {"default_prompt_name", json_or_null(pipeline.default_prompt)},
+                        {"similarity_fn_name", pipeline.similarity}};
+  if (pipeline.dimensions > 0) settings["truncate_dim"] = pipeline.dimensions;
+  write_json(folder / kSettings, settings);
+}
+
+}  // namespace hybrid_trainer

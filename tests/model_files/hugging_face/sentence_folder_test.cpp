@@ -1,0 +1,192 @@
+#include "src/model_files/hugging_face/sentence_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "hybrid_trainer/core/error.h"
+#include "src/core/messages.h"
+#include "tests/support/test_files.h"
+#include "tests/support/test_tensors.h"
+
+namespace hybrid_trainer {
+namespace {
+
+/// A folder in the form of all-MiniLM-L6-v2, which version 2 wrote.
+class SentenceFolderTest : public ::testing::Test {
+ protected:
+  SentenceFolderTest() {
+    write_modules({{"Transformer", ""}, {"Pooling", "1_Pooling"}, {"Normalize", "2_Normalize"}});
+    folder_.write("sentence_bert_config.json",
+                  "{\"max_seq_length\": 256, \"do_lower_case\": false}");
+    write_pooling("\"pooling_mode_mean_tokens\": true, \"pooling_mode_max_tokens\": false");
+    folder_.write("config_sentence_transformers.json",
+                  "{\"__version__\": {\"sentence_transformers\": \"2.0.0\"}}");
+    send_warnings_to(&warnings_);
+  }
+  ~SentenceFolderTest() override { send_warnings_to(&std::cerr); }
+
+  void write_modules(const std::vector<std::pair<std::string, std::string>>& modules,
+                     const std::string& package = "sentence_transformers.models") const {
+    std::string text;
+    for (const auto& [kind, path] : modules)
+      text += concat(text.empty() ? "[" : ", ", "{\"idx\": 0, \"name\": \"0\", \"path\": \"", path,
+                     "\", \"type\": \"", package, ".", kind, "\"}");
+    folder_.write("modules.json", text + "]");
+  }
+  void write_pooling(const std::string& keys) const {
+    folder_.write("1_Pooling/config.json", "{\"word_embedding_dimension\": 384, " + keys + "}");
+  }
+  void write_dense(const std::string& keys) const {
+    write_modules({{"Transformer", ""}, {"Pooling", "1_Pooling"}, {"Dense", "2_Dense"}});
+    folder_.write("2_Dense/config.json",
+                  "{\"in_features\": 384, \"out_features\": 2, \"bias\": false" + keys + "}");
+  }
+  SentencePipeline read() const { return read_sentence_pipeline(folder_.path()); }
+  std::string refusal() const {
+    return message_of<DataError>([&] { read(); });
+  }
+
+  TemporaryFolder folder_;
+  std::ostringstream warnings_;
+  Stream stream_ = testing::test_stream();
+};
+
+TEST_F(SentenceFolderTest, ReadsVersion2) {
+  EXPECT_TRUE(has_sentence_pipeline(folder_.path()));
+  EXPECT_EQ(read(), (SentencePipeline{
+                        .width = 384, .pooling = "mean", .normalizes = true, .max_length = 256}));
+  EXPECT_EQ(warnings_.str(), "");
+}
+
+/// tests/golden/make_sentence_golden.py
+TEST_F(SentenceFolderTest, ReadsVersion6) {
+  const ModelFolder folder(golden("sentence_pipeline"));
+  const SentencePipeline pipeline = read_sentence_pipeline(folder);
+  EXPECT_EQ(pipeline, (SentencePipeline{
+                          .width = 6,
+                          .pooling = "cls",
+                          .dense = SentenceDense{.inputs = 6, .outputs = 4, .activation = "gelu"},
+                          .normalizes = true,
+                          .dimensions = 3,
+                          .max_length = 20,
+                          .prompts = {{"document", ""}, {"query", "query: "}},
+                          .default_prompt = "query",
+                          .similarity = "dot"}));
+  EXPECT_EQ(warnings_.str(), "");
+  const SentenceDenseWeights dense = read_sentence_dense(folder, *pipeline.dense, stream_);
+  EXPECT_EQ(dense.weight.shape(), (Shape{4, 6}));
+  EXPECT_EQ(dense.bias.shape(), (Shape{4}));
+}
+
+TEST_F(SentenceFolderTest, ReadsOlderFormsOfEachFile) {
+  write_modules({{"Transformer", "0_Transformer"}, {"Pooling", "1_Pooling"}});
+  folder_.write("0_Transformer/sentence_roberta_config.json", "{\"max_seq_length\": 128}");
+  write_pooling("\"pooling_mode_lasttoken\": true, \"pooling_mode_mean_tokens\": false");
+  std::filesystem::remove(folder_ / "config_sentence_transformers.json");
+  EXPECT_EQ(
+      read(),
+      (SentencePipeline{
+          .transformer = "0_Transformer", .width = 384, .pooling = "last", .max_length = 128}));
+}
+
+TEST_F(SentenceFolderTest, LengthFallsBackToTokenizer) {
+  folder_.write("sentence_bert_config.json", "{\"max_seq_length\": null, \"do_lower_case\": true}");
+  folder_.write("tokenizer_config.json", "{\"model_max_length\": 512}");
+  EXPECT_EQ(read().max_length, 512);
+  EXPECT_TRUE(read().lowers_case);
+  folder_.write("tokenizer_config.json", "{\"model_max_length\": 1000000000000000019884624838656}");
+  EXPECT_EQ(read().max_length, 0);
+}
+
+TEST_F(SentenceFolderTest, OtherPoolingIsRefusedByName) {
+  for (const char* mode : {"max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens"}) {
+    write_pooling(concat("\"pooling_mode_", mode, "\": true"));
+    const std::string name = mode;
+    expect_words(refusal(), {"1_Pooling/config.json", "pooling: got ",
+                             name.substr(0, name.rfind('_')).c_str(), "want cls, mean or last"});
+  }
+  write_pooling("\"pooling_mode_cls_token\": true, \"pooling_mode_mean_tokens\": true");
+  expect_words(refusal(), {"got cls and mean"});
+  write_pooling("\"pooling_mode\": [\"mean\", \"max\"]");
+  expect_words(refusal(), {"got mean and max"});
+  write_pooling("\"include_prompt\": false");
+  expect_words(refusal(), {"include_prompt: got false, want true"});
+}
+
+TEST_F(SentenceFolderTest, OtherModulesAreRefused) {
+  write_modules({{"Transformer", ""}, {"Pooling", "1_Pooling"}, {"LSTM", "2_LSTM"}});
+  expect_words(refusal(), {"modules.json: got the modules Transformer, Pooling, LSTM"});
+  write_modules({{"Pooling", "1_Pooling"}, {"Transformer", ""}});
+  expect_words(refusal(), {"got the modules Pooling, Transformer"});
+  write_modules({{"Transformer", ""}}, "custom_code");
+  expect_words(refusal(), {"module 0: type: got \"custom_code.Transformer\"", "code outside"});
+  write_modules({{"Transformer", ""}, {"Pooling", "../1_Pooling"}});
+  expect_words(refusal(), {"module 1: path: got \"../1_Pooling\"", "in this one"});
+  folder_.write("modules.json", "{}");
+  expect_words(refusal(), {"want a list of modules"});
+}
+
+TEST_F(SentenceFolderTest, DenseSettingsThatChangeResultsAreRefused) {
+  write_dense("");
+  EXPECT_EQ(read().dense, (SentenceDense{.inputs = 384, .outputs = 2, .has_bias = false}));
+  write_dense(", \"activation_function\": \"torch.nn.modules.activation.ReLU\"");
+  expect_words(refusal(), {"2_Dense/config.json", "activation_function: got", "ReLU", "Tanh"});
+  write_dense(", \"use_residual\": true");
+  expect_words(refusal(), {"use_residual: got true, want false"});
+  write_dense(", \"in_features\": 9");
+  expect_words(refusal(), {"2_Dense/config.json", "in_features"});
+  std::filesystem::remove(folder_ / "2_Dense/config.json");
+  expect_words(message_of<MissingInput>([&] { read(); }),
+               {"2_Dense/config.json: does not exist", "copy the whole folder"});
+}
+
+TEST_F(SentenceFolderTest, OtherSettingsAreRefused) {
+  const auto refusal_of = [&](const std::string& settings) {
+    folder_.write("config_sentence_transformers.json", settings);
+    return refusal();
+  };
+  expect_words(refusal_of("{\"model_type\": \"CrossEncoder\"}"), {"model_type: got", "Sentence"});
+  expect_words(refusal_of("{\"default_prompt_name\": \"query\"}"),
+               {"default_prompt_name: got \"query\", want a name in prompts"});
+  expect_words(refusal_of("{\"similarity_fn_name\": \"maxsim\"}"), {"got \"maxsim\""});
+  expect_words(refusal_of("{\"prompts\": {\"query\": 5}}"), {"prompts.query: got 5"});
+  folder_.write("config_sentence_transformers.json", "{\"colour\": 1}");
+  folder_.write("sentence_bert_config.json", "{\"transformer_task\": \"fill-mask\"}");
+  expect_words(refusal(), {"sentence_bert_config.json", "transformer_task: got \"fill-mask\""});
+  folder_.write("sentence_bert_config.json",
+                "{\"modality_config\": {\"text\": {\"method\": \"forward\"}, \"message\": {}}}");
+  expect_words(refusal(), {"modality_config.text: got", "modality_config.message: got {}"});
+  folder_.write("sentence_bert_config.json", "{\"max_seq_length\": 8}");
+  read();
+  EXPECT_TRUE(contains(warnings_.str(), "ignored unknown keys: \"colour\""));
+}
+
+TEST_F(SentenceFolderTest, WrittenPipelineReadsBack) {
+  SentencePipeline pipeline{.width = 6,
+                            .pooling = "last",
+                            .dense = SentenceDense{.inputs = 6, .outputs = 4, .activation = "gelu"},
+                            .normalizes = true,
+                            .dimensions = 3,
+                            .max_length = 20,
+                            .prompts = {{"document", ""}, {"query", "query: "}},
+                            .default_prompt = "query",
+                            .similarity = "dot"};
+  const SentenceDenseWeights weights{testing::normal_tensor({4, 6}, 1, stream_),
+                                     testing::normal_tensor({4}, 2, stream_)};
+  write_sentence_pipeline(pipeline, weights, folder_ / "a");
+  const ModelFolder written(folder_ / "a");
+  EXPECT_EQ(read_sentence_pipeline(written), pipeline);
+  const SentenceDenseWeights read = read_sentence_dense(written, *pipeline.dense, stream_);
+  EXPECT_TRUE(testing::same_bits(read.weight, weights.weight));
+  EXPECT_TRUE(testing::same_bits(read.bias, weights.bias));
+  for (const char* pooling : {"cls", "mean"}) {
+    const SentencePipeline plain{.width = 8, .pooling = pooling, .lowers_case = true};
+    write_sentence_pipeline(plain, {}, folder_ / pooling);
+    EXPECT_EQ(read_sentence_pipeline(folder_ / pooling), plain);
+  }
+  EXPECT_EQ(warnings_.str(), "");
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
