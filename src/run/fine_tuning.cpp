@@ -20,6 +20,7 @@
 #include "src/run/run_settings.h"
 #include "src/run/speech/clips.h"
 #include "src/run/speech/transcription.h"
+#include "src/run/text_training.h"
 
 namespace hybrid_trainer {
 
@@ -56,14 +57,20 @@ class Pretraining final : public LanguageTask {
         train_, TokenWindows::Settings{.sequence_length = config.data.sequence_length,
                                        .shifts = config.data.shuffle && !config.data.carry_state,
                                        .seed = static_cast<std::uint64_t>(config.training.seed),
-                                       .masks = config.masking(train_.vocabulary_size())});
+                                       .masks = masking(config, train_)});
   }
   DatasetPart validation(const HybridTrainerConfig& config) const override {
     return TokenWindows::for_evaluation(validation_, config.data.sequence_length,
-                                        config.masking(validation_.vocabulary_size()));
+                                        masking(config, validation_));
   }
 
  private:
+  std::optional<MaskSettings> masking(const HybridTrainerConfig& config,
+                                      const TokenDataset& tokens) const {
+    const auto tokenizer = config.masks() ? tokenizer_for(config.data_vocabulary()) : nullptr;
+    return config.masking(tokens.vocabulary_size(), tokenizer ? special_token_ids_of(*tokenizer).ids
+                                                              : std::vector<std::int32_t>());
+  }
   void check_data(const HybridTrainerConfig& config) const override {
     if (resolved_model_config(config.model, *simulated_by()).encoder.layers == 0) return;
     throw ConfigError({concat("model.family: got ", config.model.family,
@@ -99,24 +106,6 @@ ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
   throw UsageError(concat(settings.data.string(),
                           " is a file of examples, which needs a model folder with a tokenizer; "
                           "use hybrid finetune --model HF_DIR"));
-}
-
-/// Returns the run's example files. Chats of a resumed run keep the date of its start.
-ExampleFiles files_of(const TrainingRunSettings& settings,
-                      const std::optional<ModelFolder>& model) {
-  ExampleFiles files{.examples = settings.data,
-                     .validation = settings.validation,
-                     .tokenizer = tokenizer_of_examples(settings, model),
-                     .now = RunRanks(settings.ranks).value_of_first(std::time(nullptr)),
-                     .vocabulary = settings.config.model.vocabulary,
-                     .context = settings.config.model.context,
-                     .pairs = settings.config.prefers()};
-  files.set_encoder(settings.config.model, {files.tokenizer});
-  if (!resumes(settings)) return files;
-  const RunData before = data_of_run(RunPaths{settings.run.string()});
-  files.now = before.now;
-  if (files.validation.empty()) files.validation = before.validation;
-  return files;
 }
 
 /// Maximum tokens of an answer to a validation prompt.
@@ -389,9 +378,26 @@ bool may_hold_examples(const std::filesystem::path& path) {
   return first == '{' || first == '[';
 }
 
+ExampleFiles example_files(const TrainingRunSettings& settings,
+                           const std::optional<ModelFolder>& model) {
+  ExampleFiles files{.examples = settings.data,
+                     .validation = settings.validation,
+                     .tokenizer = tokenizer_of_examples(settings, model),
+                     .now = RunRanks(settings.ranks).value_of_first(std::time(nullptr)),
+                     .vocabulary = settings.config.model.vocabulary,
+                     .context = settings.config.model.context,
+                     .pairs = settings.config.prefers()};
+  files.set_encoder(settings.config.model, {files.tokenizer});
+  if (!resumes(settings)) return files;
+  const RunData before = data_of_run(RunPaths{settings.run.string()});
+  files.now = before.now;
+  if (files.validation.empty()) files.validation = before.validation;
+  return files;
+}
+
 ReadExamples read_examples(const TrainingRunSettings& settings,
                            const std::optional<ModelFolder>& model) {
-  ReadExamples read{files_of(settings, model), {}};
+  ReadExamples read{example_files(settings, model), {}};
   read.data = read_example_data(read.files, settings.config.data);
   return read;
 }
@@ -423,6 +429,7 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& given, const Read
         are_rows ? "; `hybrid finetune --model HF_DIR --data FILE` trains on it"
                  : " without .jsonl, .json, .csv or .parquet files; want windows, or examples")});
   }
+  if (are_rows && settings.config.pools()) return text_training(settings, read);
   if (are_rows) return std::make_unique<FineTuning>(settings, read);
   if (wants_rows)
     throw MissingInput(

@@ -40,13 +40,6 @@ void refuse_preferences(const ExampleRows& read, bool measured) {
                          columns.empty() ? "" : "--columns " + columns));
 }
 
-/// Returns the first of `splits` that the folder has, or the training split if it has none of them.
-RowSplit first_split(const std::filesystem::path& path, std::initializer_list<RowSplit> splits) {
-  for (const RowSplit split : splits)
-    if (!row_files(path, split).empty()) return split;
-  return RowSplit::kTrain;
-}
-
 /// Returns the rows in `read` and adds its other contents to `data`. `name`: the file in messages.
 std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bool measured,
                                    ExampleData& data) {
@@ -91,6 +84,12 @@ void ExampleFiles::set_encoder(const ModelConfig& model, const std::vector<Model
   if (max_clip_seconds == 0 && !model.encoder.reads_tokens()) return;
   generation = read_generation_keys(folders);
   source = source_format_of(model, generation);
+}
+
+RowSplit first_split(const std::filesystem::path& path, std::initializer_list<RowSplit> splits) {
+  for (const RowSplit split : splits)
+    if (!row_files(path, split).empty()) return split;
+  return RowSplit::kTrain;
 }
 
 bool may_be_examples(const std::filesystem::path& path) {
@@ -152,15 +151,19 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
   return data;
 }
 
-std::vector<std::string> refused_row_notes(const ExampleData& data, const ExampleFiles& files) {
+std::vector<std::string> first_lines(std::vector<std::string> lines) {
   constexpr std::size_t kShown = 5;
-  std::vector<std::string> lines(data.refused);
-  if (lines.size() <= kShown) return lines;
-  lines.resize(kShown);
-  lines.push_back(
-      concat(data.refused.size() - kShown, " more lines are refused; list them with: hybrid rows ",
-             shell_path(files.examples), " --json --model ", shell_path(files.tokenizer.path()),
-             files.pairs ? " --objective dpo" : ""));
+  if (lines.size() > kShown) lines.resize(kShown);
+  return lines;
+}
+
+std::vector<std::string> refused_row_notes(const ExampleData& data, const ExampleFiles& files) {
+  std::vector<std::string> lines = first_lines(data.refused);
+  if (lines.size() == data.refused.size()) return lines;
+  lines.push_back(concat(
+      data.refused.size() - lines.size(), " more lines are refused; list them with: hybrid rows ",
+      shell_path(files.examples), " --json --model ", shell_path(files.tokenizer.path()),
+      files.pairs ? " --objective dpo" : ""));
   return lines;
 }
 

@@ -58,19 +58,29 @@ struct ReadExamples {
   ExampleData data;
 };
 
-/// Reads a run's examples for `model`. Uses the run's, else the adapter's, else the model's
-/// tokenizer. Collective. Throws UsageError without a tokenizer, else as read_example_data.
+/// Reads the examples of example_files. Throws as example_files and read_example_data.
 ReadExamples read_examples(const TrainingRunSettings& settings,
                            const std::optional<ModelFolder>& model);
 
+/// Returns the run's example files. Chats of a resumed run keep the date of its start. Uses the
+/// run's, else the adapter's, else the model's tokenizer. Collective. Throws UsageError without a
+/// tokenizer.
+ExampleFiles example_files(const TrainingRunSettings& settings,
+                           const std::optional<ModelFolder>& model);
+
 class NetworkData;
+struct TextData;
 
 /// Inputs that a command has already read, so that the task does not read them again.
 struct ReadInputs {
   ModelFolder model{};                             // initial model, if any
   std::shared_ptr<const ReadExamples> examples{};  // null: not read
+  std::shared_ptr<const TextData> texts{};         // null: not read
   std::shared_ptr<const NetworkData> network{};    // null: not read
 };
+
+/// Returns the first of `splits` that the folder has, or the training split if it has none of them.
+RowSplit first_split(const std::filesystem::path& path, std::initializer_list<RowSplit> splits);
 
 /// Returns whether a path is a file, or a folder with row files, not tokens of `hybrid prepare`.
 bool may_be_examples(const std::filesystem::path& path);
@@ -94,6 +104,9 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
                                                          const PackedRows& rows,
                                                          std::int64_t at_once,
                                                          const Stream& stream);
+
+/// Returns the first lines, at most five.
+std::vector<std::string> first_lines(std::vector<std::string> lines);
 
 /// Returns messages with the first refused lines and the command that lists all of them.
 std::vector<std::string> refused_row_notes(const ExampleData& data, const ExampleFiles& files);

@@ -165,10 +165,12 @@ static bool changes_tokenizer(const std::optional<ModelFolder>& init_from,
   }
 }
 
-/// Generates text without a prompt; "" for an encoder, without tokenizer, or if memory is short.
+/// Generates text without a prompt; "" for an encoder or a model of whole texts, without a
+/// tokenizer, or if memory is short.
 static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
                                const Stream& stream, DType dtype) {
-  if (tokenizer == nullptr || model.config().bidirectional) return "";  // an encoder writes no text
+  const ModelConfig& config = model.config();
+  if (tokenizer == nullptr || config.bidirectional || !config.pooling.empty()) return "";
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;
@@ -198,9 +200,13 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
     config.model = with_training_of(
         read_hugging_face_model_config(*model_, 0, registry), config.model,
         resumes(settings_) ? keys_of_positions(config.model) : settings_.explicit_keys);
+  set_data(config);
   if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_, model_);
   const std::int64_t known = vocabulary_size().value_or(0);
-  const std::int64_t wanted = known + (config.masks() ? 1 : 0);
+  if (config.adds_mask() && known > 0)
+    if (const auto tokenizer = tokenizer_for(known))
+      config.mask_token = special_token_ids_of(*tokenizer).mask.value_or(-1);
+  const std::int64_t wanted = known + (config.adds_mask() ? 1 : 0);
   if (config.model.vocabulary == 0 && known > 0) config.model.vocabulary = wanted;
   if (config.model.vocabulary == 0) {
     throw ConfigError(
@@ -210,7 +216,7 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   if (config.model.vocabulary < wanted) {
     throw ConfigError(
         {concat("model.vocabulary: got ", config.model.vocabulary, ", the data's tokenizer has ",
-                known, config.masks() ? ", plus one token for the mask" : "", "; ",
+                known, config.adds_mask() ? ", plus one token for the mask" : "", "; ",
                 model_ ? concat("prepare the data with the model's own tokenizer: --tokenizer ",
                                 shell_path(model_->path()))
                        : concat("want at least ", wanted, ", or 0 to use this number"))});

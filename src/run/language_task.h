@@ -48,6 +48,8 @@ class LanguageTask : public Task {
   virtual std::optional<std::int64_t> vocabulary_size() const = 0;
   /// Describes the data for the run's folder and for the comparison on resume.
   virtual RunData described() const = 0;
+  /// Sets the values that the data determine, such as the classes of the model.
+  virtual void set_data(HybridTrainerConfig&) const {}
   /// Throws ConfigError if settings are incompatible with the data.
   virtual void check_data(const HybridTrainerConfig&) const {}
   /// Returns null if the data have no tokenizer.

@@ -17,7 +17,9 @@
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/generation_config.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/sentence_folder.h"
 #include "src/run/model_card.h"
+#include "src/run/text_data.h"
 
 namespace hybrid_trainer {
 
@@ -82,11 +84,12 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                          "diverged; export an earlier checkpoint (--checkpoint STEP)"));
 }
 
-/// Returns the logits of probe_logits above, or none if the network is not a language model.
+/// Returns the logits of probe_logits above, or none if the network has no logits of tokens.
 std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
                                 const Stream& stream) {
   auto* const model = dynamic_cast<LanguageModel*>(run.network.get());
-  return model == nullptr ? std::vector<float>() : probe_logits(*model, what, stream);
+  if (model == nullptr || run.config.pools()) return {};
+  return probe_logits(*model, what, stream);
 }
 
 LogitChange compare_logits(const std::vector<float>& before, const std::vector<float>& after,
@@ -149,6 +152,19 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file)
   return wanted == got ? std::ssize(wanted) : 0;
 }
 
+/// Returns the steps to an embedding: the initial model's, or else mean pooling or the run's
+/// pooling, and normalization.
+SentencePipeline pipeline_of(const TrainedRun& run) {
+  const bool is_known = !run.origin.empty() && has_sentence_pipeline(run.origin);
+  SentencePipeline pipeline =
+      is_known ? read_sentence_pipeline(run.origin) : SentencePipeline{.normalizes = true};
+  pipeline.transformer.clear();
+  pipeline.width = run.config.model.width;
+  pipeline.pooling = run.config.model.pooling;
+  pipeline.max_length = text_length(run.config);
+  return pipeline;
+}
+
 /// Returns the base's license, with the keys that GGUF files use.
 std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder& base) {
   std::vector<std::pair<std::string, std::string>> keys;
@@ -195,6 +211,7 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
     const std::filesystem::path file = output / "generation_config.json";
     replace_file(file, with_end_tokens(read_file(file, kMaxGenerationBytes), run.end_tokens));
   }
+  if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), {}, output);
   return rounded;
 }
 
@@ -217,6 +234,7 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
   const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
   write_adapter(*run.network, run.config.model, adapters, run.base.string(), output, stream);
+  if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), {}, output);
   if (run.tokenizer == nullptr) return;
   const auto file = run.tokenizer->files().find("generation_config.json");
   const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
@@ -247,8 +265,18 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
   return write_merged(run, probe_logits(run, folder.string(), stream), output, dtype, stream);
 }
 
+/// Throws DataError for models of whole texts, since our GGUF files have no pooling and no classes.
+static void require_token_model(const TrainedRun& run) {
+  if (!run.config.pools()) return;
+  throw DataError(concat("export: GGUF files of models that ",
+                         run.config.model.labels.empty() ? "embed" : "classify",
+                         " texts are not supported; export a Hugging Face folder: leave out "
+                         "--format gguf"));
+}
+
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
                               const Stream& stream) {
+  require_token_model(run);
   const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
   OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
@@ -260,6 +288,7 @@ void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                             const std::filesystem::path& output, const Stream& stream) {
   LanguageModel& model = run.model("a GGUF file");
+  require_token_model(run);
   if (!run.tokenizer)
     throw DataError(
         "a GGUF file needs a tokenizer, and the model has none; export a Hugging Face folder");

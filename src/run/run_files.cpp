@@ -12,10 +12,13 @@
 #include "src/files/config_fields.h"
 #include "src/files/json.h"
 #include "src/files/output_file.h"
+#include "src/model_files/adapters/adapter_config.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/sentence_folder.h"
+#include "src/run/text_data.h"
 #include "src/trainer/expert_routing.h"
 #include "src/trainer/run_model.h"
 #include "src/trainer/trainer_checkpoints.h"
@@ -88,15 +91,40 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   config.lora.replaces_tables = true;
 }
 
+/// Returns the rows of the class head that the adapter replaces; 0 if it replaces none.
+std::int64_t classes_of(const AdapterFolder& adapter, const ModelFamily& family) {
+  if (!family.is_language_model) return adapter.classes_of(family.hugging_face.classifier);
+  for (const char* head : {"classifier.out_proj.", "classifier.", "score."})
+    if (const std::int64_t rows = adapter.classes_of(head); rows > 0) return rows;
+  return 0;
+}
+
 /// Sets the classes to the adapter's, if the adapter replaces the classifier. Invents their names
 /// if the adapter has none, because PEFT's own files do not store them.
 void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelRegistry& registry) {
-  const std::int64_t classes =
-      adapter.classes_of(find_family(model.family, registry).hugging_face.classifier);
-  if (classes > 0 && classes == std::ssize(adapter.labels)) model.vision.labels = adapter.labels;
-  if (classes < 1 || classes == std::ssize(model.vision.labels)) return;
-  model.vision.labels.clear();
-  for (std::int64_t i = 0; i < classes; ++i) model.vision.labels.push_back({concat("LABEL_", i)});
+  const ModelFamily& family = find_family(model.family, registry);
+  const std::int64_t classes = classes_of(adapter, family);
+  if (classes > 0 && family.is_language_model) {
+    model.language_head = false;
+    if (model.pooling.empty()) model.pooling = model.bidirectional ? "cls" : "last";
+    if (!adapter.problem_type.empty()) model.problem_type = adapter.problem_type;
+  }
+  if (classes > 0 && classes == std::ssize(adapter.labels)) model.labels = adapter.labels;
+  if (classes < 1 || classes == std::ssize(model.labels)) return;
+  model.labels.clear();
+  for (std::int64_t i = 0; i < classes; ++i) model.labels.push_back({concat("LABEL_", i)});
+}
+
+/// Sets the pooling of an adapter for embeddings, from its folder or its base's; else the usual one.
+void take_embedding(HybridTrainerConfig& config, const AdapterFolder& adapter,
+                    const ModelFolder& folder, const ModelFolder& base) {
+  ModelConfig& model = config.model;
+  if (adapter.task != kEmbeddingTask || model.encoder.context > 0) return;
+  model.labels.clear();
+  model.pooling.clear();
+  model.language_head = false;
+  take_pipeline(has_sentence_pipeline(folder) ? folder : base, config);
+  if (model.pooling.empty()) model.pooling = model.bidirectional ? "mean" : "last";
 }
 
 /// Returns the weight of this name in a checkpoint, or its average. For a checkpoint taken in
@@ -395,6 +423,7 @@ TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string
   TrainedRun opened;
   opened.folder = folder.path();
   opened.config.model = read_hugging_face_model_config(folder, 0, registry);
+  take_text_task(folder, opened.config);
   opened.config.exported.dtype =
       dtype_of_hugging_face_weights(folder) == DType::kBF16 ? "bf16" : "fp32";
   opened.places =
@@ -433,6 +462,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
   take_vocabulary(run.config, folder, adapter, registry);
   take_classes(run.config.model, adapter, registry);
+  take_embedding(run.config, adapter, ModelFolder(folder), run.base);
   try {
     run.network = adapter.config.is_on()
                       ? make_run_model(run.config, run.base, stream, registry)
@@ -445,6 +475,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                        [&](Parameter& parameter, const Tensor& values) {
                          store_frozen(parameter, values, run.config.lora.base, stream);
                        });
+  if (run.config.pools()) take_text_task(run.base, run.config);
   if (form == kFileBase) run.network->round_inputs(true);
   const ModelFolder own(folder);
   open_tokenizer(run, adapter_tokenizer(own, run.base));

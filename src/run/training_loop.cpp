@@ -121,7 +121,7 @@ void TrainingLoop::evaluate(StepRecord& record) {
 void TrainingLoop::evaluate_start() {
   const HybridTrainerConfig& config = run_.config;
   const bool is_fine_tuning =
-      run_.settings.init_from && (config.data.is_rows() || !config.model.vision.labels.empty());
+      run_.settings.init_from && (config.data.is_rows() || !config.model.labels.empty());
   if (!is_fine_tuning || run_.trainer.steps_done() > 0) return;
   const double loss = evaluate().of_weights.loss;
   initial_validation_loss_ = loss;

@@ -83,7 +83,7 @@ std::string precision_line(const HybridTrainer& trainer, bool predicts) {
 
 std::string device_line(const Stream& stream) {
   const Device device = stream.device();
-  if (device.type == DeviceType::kCpu) return "the processor";
+  if (device.type == DeviceType::kCpu) return "CPU";
   return concat(name_of(device), ", ", hardware_name_of(device), ", ",
                 units::bytes(stream.pool()->use().fresh_total), " reserved for its steps");
 }

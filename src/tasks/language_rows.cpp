@@ -9,6 +9,7 @@
 #include "src/data/tables/table_reader.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/speech/clips.h"
+#include "src/run/text_data.h"
 #include "src/tasks/task_kind.h"
 
 namespace hybrid_trainer {
@@ -32,15 +33,6 @@ RowCounts counts_of(const std::vector<ExampleRow>& rows) {
     counts.answers_left_out += row.answers_left_out;
   }
   return counts;
-}
-
-void report_rejected_rows(const ExampleRows& examples, const MessageHandler& report) {
-  constexpr std::size_t kShown = 10;
-  const auto& refused = examples.refused;
-  for (std::size_t i = 0; i < std::min(kShown, refused.size()); ++i)
-    report(concat(examples.place(refused[i].file, refused[i].line, false),
-                  " is refused: ", refused[i].reason));
-  if (refused.size() > kShown) report(concat("and ", refused.size() - kShown, " more"));
 }
 
 struct RowPart {
@@ -218,11 +210,21 @@ ModelConfig model_in(const ModelFolder& folder) {
 
 }  // namespace
 
-Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig&) {
+void report_rejected_rows(const ReadRows& examples, const MessageHandler& report) {
+  constexpr std::size_t kShown = 10;
+  const auto& refused = examples.refused;
+  for (std::size_t i = 0; i < std::min(kShown, refused.size()); ++i)
+    report(concat(examples.place(refused[i].file, refused[i].line, false),
+                  " is refused: ", refused[i].reason));
+  if (refused.size() > kShown) report(concat("and ", refused.size() - kShown, " more"));
+}
+
+Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig& config) {
   if (requested.is_configured)
     throw UsageError(
         "hybrid rows: --preset, --config and --set describe models that do not read text; for "
         "text, give only --model FOLDER, whose tokenizer encodes the rows");
+  if (text_task_of(requested.objective)) return whole_text_rows(requested, config);
   const ModelFolder& folder = requested.model;
   const ChatFiles& chat = folder.chat();
   const auto tokenizer = folder.tokenizer();

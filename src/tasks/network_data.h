@@ -7,6 +7,7 @@
 #include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/nn/network.h"
 #include "src/data/synthetic/synthetic_set.h"
+#include "src/tasks/prediction.h"
 
 namespace hybrid_trainer {
 
@@ -43,6 +44,12 @@ class NetworkData {
                                                  const HybridTrainerConfig& /*config*/) const {
     return measures;
   }
+  /// Makes the prediction for validation example `number`, from 0, of the network's outputs for it,
+  /// each with the name of its loss.
+  using PredictionMaker =
+      std::function<Prediction(std::int64_t number, const std::vector<NamedTensor>& outputs)>;
+  /// Returns a maker for a config from completed(). By default, its predictions are the outputs.
+  virtual PredictionMaker prediction_maker(const HybridTrainerConfig& config) const;
   /// Returns notes on the data to show before the first step.
   virtual std::vector<std::string> notes() const { return {}; }
   /// Writes files that make the run usable without its initial folder. Throws IoError.
@@ -56,6 +63,7 @@ struct NetworkDataSource {
   std::filesystem::path model{};  // folder of a run or a model, with the files next to the weights
   bool is_trained = false;        // the model is a run's: its classes are fixed
   bool is_measured = false;       // uses all of `data` for evaluation
+  bool is_predicted = false;      // is_measured, and the rows need no labels but must all be usable
 };
 
 /// How to open the data of a family's networks.

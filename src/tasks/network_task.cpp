@@ -14,6 +14,8 @@
 #include "src/core/messages.h"
 #include "src/generation/evaluation.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/batch_parts.h"
+#include "src/run/rank_statistics.h"
 #include "src/run/run_export.h"
 #include "src/run/run_settings.h"
 #include "src/trainer/run_model.h"
@@ -205,20 +207,9 @@ class NetworkTask final : public Task {
   std::optional<ModelFolder> base_;  // model with the initial weights
 };
 
-struct ShareInterval {
-  double low = 0, high = 0;
-};
-
-/// Returns the 95 % Wilson interval of a share.
+/// Returns the 95 % interval of a share.
 ShareInterval interval_of_share(const Measure& measure) {
-  constexpr double kDeviations = 1.959963985;  // normal quantile of a 95 % interval
-  const double n = std::max(1.0, measure.count), share = measure.sum / n;
-  const double square = kDeviations * kDeviations, whole = 1 + square / n;
-  const double middle = (share + square / (2 * n)) / whole;
-  const double half =
-      kDeviations / whole * std::sqrt(share * (1 - share) / n + square / (4 * n * n));
-  const bool is_none = measure.sum <= 0, is_all = measure.sum >= n;  // exact
-  return {is_none ? 0 : middle - half, is_all ? 1 : middle + half};
+  return wilson_interval(measure.sum, std::max(1.0, measure.count));
 }
 
 /// Returns whether a measure is a share of examples, such as accuracy.
@@ -283,6 +274,42 @@ NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DTy
     throw DataError(run.data.string() + " has changed since the run began; restore it");
   for (const std::string& note : opened->notes()) warn(run.folder.string(), note);
   return score(*run.network, *opened, run.config, dtype, stream);
+}
+
+void predict_examples(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
+                      const Stream& stream, const PredictionHandler& use,
+                      const NetworkDataKinds& kinds) {
+  const auto opened = opened_data({.config = run.config,
+                                   .data = data,
+                                   .model = run.folder,
+                                   .is_trained = true,
+                                   .is_measured = true,
+                                   .is_predicted = true},
+                                  kinds);
+  for (const std::string& note : opened->notes()) warn(run.folder.string(), note);
+  const Pass pass{.training = false, .dtype = dtype};
+  const Stream host(make_host_pool(stream.device()));
+  const OrderedBatches batches(opened->validation(run.config), run.config.data.batch_size, host);
+  BatchUpload upload;
+  BatchParts parts(stream);
+  const NetworkData::PredictionMaker make = opened->prediction_maker(run.config);
+  std::int64_t number = 0;
+  for (std::int64_t i = 0; i < batches.batches(); ++i) {
+    parts.run(upload.to_device(batches.batch(i), stream), [&](std::int64_t, const Batch& part) {
+      const std::vector<NamedTensor> found = run.network->wait_for_predictions(part, pass, stream);
+      if (found.empty())
+        throw UsageError(concat(run.folder.string(), " is a ", run.config.model.family,
+                                ", which has no predictions to write"));
+      for (std::int64_t example = 0; example < part.size(); ++example) {
+        std::vector<NamedTensor> outputs;
+        for (const auto& [name, all] : found) {
+          const std::int64_t rows = all.size(0) / part.size();
+          outputs.push_back({name, all.rows(example * rows, (example + 1) * rows)});
+        }
+        use(make(number++, outputs));
+      }
+    });
+  }
 }
 
 std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,

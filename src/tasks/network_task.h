@@ -39,6 +39,11 @@ struct NetworkScore {
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream);
 
+/// Implements TaskKind::predict on the data of `data`, which defaults to the run's.
+void predict_examples(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
+                      const Stream& stream, const PredictionHandler& use,
+                      const NetworkDataKinds& kinds = network_data_kinds());
+
 /// Evaluates an opened run or folder on its own data or, if given, on `data`.
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
                    const Stream& stream, const NetworkDataKinds& kinds = network_data_kinds());

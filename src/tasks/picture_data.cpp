@@ -83,9 +83,10 @@ PictureProcessor processor_of(const NetworkDataSource& source) {
 
 /// Reads the rows of one --data or --validation.
 PictureRows rows_in(const std::filesystem::path& path, const HybridTrainerConfig& config,
-                    const PictureProcessor& processor) {
-  return read_picture_rows(path, ColumnNames(config.data.columns),
-                           [&](const FilePart& file) { processor.check(file); });
+                    const PictureProcessor& processor, bool needs_labels = true) {
+  return read_picture_rows(
+      path, ColumnNames(config.data.columns), [&](const FilePart& file) { processor.check(file); },
+      needs_labels);
 }
 
 /// Reads the pixels of all images and marks the damaged ones.
@@ -131,14 +132,19 @@ class Pictures final : public NetworkData {
  public:
   explicit Pictures(const NetworkDataSource& source)
       : model_(source.model), processor_(processor_of(source)) {
-    PictureRows read = rows_in(source.data, source.config, processor_);
+    PictureRows read = rows_in(source.data, source.config, processor_, !source.is_predicted);
     std::optional<PictureRows> apart;
     if (!source.validation.empty()) apart = rows_in(source.validation, source.config, processor_);
     check_pixels(read, processor_);
     if (apart) check_pixels(*apart, processor_);
     choose_classes(source, read, apart);
-    set_targets(read, classes_);
+    if (!source.is_predicted) set_targets(read, classes_);
     take(read);
+    if (source.is_predicted && !refused_.empty())
+      throw DataError(concat(refused_.front(), "; predictions need all rows, so correct or remove ",
+                             refused_.size() == 1
+                                 ? std::string("it")
+                                 : concat("the ", refused_.size(), " refused rows")));
     if (apart) {
       set_targets(*apart, classes_);
       take(*apart);
@@ -168,7 +174,7 @@ class Pictures final : public NetworkData {
     return examples(validation_, config);
   }
   HybridTrainerConfig completed(HybridTrainerConfig config) const override {
-    config.model.vision.labels = classes_;
+    config.model.labels = classes_;
     return config;
   }
   DataFacts contents(const HybridTrainerConfig&) const override {
@@ -199,6 +205,15 @@ class Pictures final : public NetworkData {
   }
   std::string checksum() const override { return checksum_; }
   std::int64_t examples() const override { return std::ssize(train_); }
+  PredictionMaker prediction_maker(const HybridTrainerConfig&) const override {
+    return [this](std::int64_t number, const std::vector<NamedTensor>& outputs) {
+      const std::span<const float> logits{outputs.front().tensor.data<float>(), classes_.size()};
+      Prediction found{.numbers = {logits.begin(), logits.end()},
+                       .fields = class_fields(logits, classes_)};
+      found.fields["image"] = validation_[static_cast<std::size_t>(number)].picture.name;
+      return found;
+    };
+  }
   std::vector<std::string> notes() const override { return notes_; }
   /// Copies the preprocessor file, so that the run is usable without its initial folder.
   void write_files(const std::filesystem::path& run) const override {
@@ -236,9 +251,8 @@ class Pictures final : public NetworkData {
   void choose_classes(const NetworkDataSource& source, const PictureRows& read,
                       const std::optional<PictureRows>& apart) {
     const RunPaths run{source.model.string()};
-    const std::vector<ClassLabel> of_model = run.contains_run()
-                                                 ? config_of_run(run).model.vision.labels
-                                                 : source.config.model.vision.labels;
+    const std::vector<ClassLabel> of_model =
+        run.contains_run() ? config_of_run(run).model.labels : source.config.model.labels;
     std::vector<PictureRow> all = read.rows;
     if (apart) all.insert(all.end(), apart->rows.begin(), apart->rows.end());
     classes_ = of_model;

@@ -152,7 +152,8 @@ bool is_folder_of_classes(const std::filesystem::path& path) {
 }
 
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
-                              const std::function<void(const FilePart&)>& check) {
+                              const std::function<void(const FilePart&)>& check,
+                              bool needs_labels) {
   PictureRows read;
   if (is_folder_of_classes(path)) {
     read_classes(path, check, read);
@@ -164,7 +165,7 @@ PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNam
                                value_in_row(row.object, "file_name") != nullptr;
     PictureRow picture{
         .picture = file_in_row(pictures, row, is_named_file ? "file_name" : "image", kWords, read),
-        .label = label_in(row.object),
+        .label = needs_labels ? label_in(row.object) : PictureLabel(),
         .file = row.file,
         .line = row.line};
     check(picture.picture);

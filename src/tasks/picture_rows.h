@@ -39,10 +39,11 @@ struct PictureRows : ReadRows {
 /// "bytes", as in Hugging Face data sets, and plain bytes in a Parquet table. Instead of "image",
 /// accepts "file_name". A label is a name or a number from 0 on. In a folder of classes, each image
 /// is a row, sorted by name. A row is refused if `check` throws DataError or MissingInput for its
-/// image, or if a key is missing. Warns once about unused keys. Throws MissingInput, DataError if a
+/// image, or if a key is missing. Without `needs_labels`, a label may be missing. Warns once about unused keys. Throws MissingInput, DataError if a
 /// file has no rows or its first 1,000 are all refused, IoError.
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
-                              const std::function<void(const FilePart&)>& check);
+                              const std::function<void(const FilePart&)>& check,
+                              bool needs_labels = true);
 
 /// Returns the class of a label, by name or number. Throws DataError unless exactly one matches.
 std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& classes);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/series/series.h"
@@ -91,6 +92,19 @@ class SeriesData final : public NetworkData {
                       : concat("rows ", table_.numbers[static_cast<std::size_t>(row - length + 1)],
                                " to ", number, ", to predict ", table_.columns.back()));
     return facts;
+  }
+  /// A prediction is the row that a window ends with, and the target that the network predicts.
+  PredictionMaker prediction_maker(const HybridTrainerConfig& config) const override {
+    return [this, first = windows(config).validation, scale = scale(config).columns.back(),
+            length = config.data.sequence_length](std::int64_t number,
+                                                  const std::vector<NamedTensor>& outputs) {
+      const auto scaled = static_cast<double>(outputs.front().tensor.data<float>()[0]);
+      const auto value = static_cast<float>(scale.mean + scale.deviation * scaled);
+      const auto last = first[static_cast<std::size_t>(number)] + length - 1;
+      return Prediction{{value},
+                        {{"row", table_.numbers[static_cast<std::size_t>(last)]},
+                         {table_.columns.back(), decimal(value)}}};
+    };
   }
   std::vector<std::string> notes() const override { return table_.notes; }
   /// Converts errors to units of the target; the loss is in units of its standard deviation.

@@ -11,7 +11,10 @@
 #include "src/run/language_task.h"
 #include "src/run/speech/clips.h"
 #include "src/run/speech/transcription.h"
+#include "src/run/text_data.h"
+#include "src/run/text_score.h"
 #include "src/tasks/network_task.h"
+#include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
 
@@ -112,7 +115,9 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
   const auto windows = TokenWindows::for_evaluation(
       *shards, on.length == 0 ? run.config.data.sequence_length : on.length,
-      run.config.masking(shards->vocabulary_size()));
+      run.config.masking(shards->vocabulary_size(), run.tokenizer
+                                                        ? special_token_ids_of(*run.tokenizer).ids
+                                                        : std::vector<std::int32_t>()));
   return {OrderedBatches(windows, run.config.data.batch_size, host)};
 }
 
@@ -160,6 +165,51 @@ Findings text_score(const EvaluationResult& result, const HybridTrainerConfig& c
            {"objective", config.objective}}};
 }
 
+/// Sets a loss of embeddings that reads the scores of the rows, if they have any.
+void take_loss_of_scores(HybridTrainerConfig& config, const std::vector<TextRow>& rows) {
+  const bool has_scores = !rows.empty() && !rows.front().labels.empty();
+  std::string& loss = config.texts.loss;
+  if (loss == "auto" || has_scores == (loss == "contrastive"))
+    loss = has_scores ? "cosent" : "contrastive";
+}
+
+/// Scores a model of whole texts on a file of examples.
+Findings texts_score(const TrainedRun& run, const std::filesystem::path& data, const Measuring& on,
+                     DType dtype, const Stream& stream) {
+  HybridTrainerConfig config = run.config;
+  const bool is_own = data == run.data;
+  const RunData own =
+      is_own ? data_of_run(RunPaths{on.folder}) : RunData{.now = std::time(nullptr)};
+  if (!is_own) config.data.validation_fraction = 0;
+  if (on.length > 0) config.data.sequence_length = on.length;
+  const TextData read = read_text_data({.examples = data,
+                                        .validation = own.validation,
+                                        .tokenizer = run.tokenizer_folder,
+                                        .now = own.now,
+                                        .vocabulary = config.model.vocabulary,
+                                        .context = config.model.context,
+                                        .called = on.called,
+                                        .measured = !is_own},
+                                       config);
+  for (const std::string& line : first_lines(read.refused)) on.report(line);
+  if (!is_own)
+    for (const std::string& note : read.notes) on.report(note);
+  if (!is_own && config.objective == "embed") take_loss_of_scores(config, read.validation);
+  set_text_loss(config, *run.network);
+  const auto texts =
+      std::make_shared<PackedTexts>(read.validation, text_packing(config, *run.tokenizer));
+  const Stream host(make_host_pool(stream.device()));
+  const EvaluationResult result =
+      evaluate(run.model(), OrderedBatches(texts, config.data.batch_size, host), dtype, stream);
+  const TextScore score =
+      text_score(text_outputs(run.model(), *texts, sequences_at_once(config), dtype, stream),
+                 texts->rows(), config);
+  boost::json::object json = score.json();
+  json["loss"] = result.loss;
+  json["objective"] = config.objective;
+  return {concat("loss ", text_of(result.loss), ", ", score.text()), std::move(json)};
+}
+
 Findings language_score(const TrainedRun& run, const Measuring& on, DType dtype,
                         const Stream& stream) {
   if (on.data.empty() && run.data.empty())
@@ -170,6 +220,8 @@ Findings language_score(const TrainedRun& run, const Measuring& on, DType dtype,
   if (on.length < 0 || on.length > run.config.model.context)
     throw UsageError(concat("hybrid eval: --sequence-length: got ", on.length, ", want 1 … ",
                             run.config.model.context, ", the model's context"));
+  if (run.config.pools())
+    return texts_score(run, on.data.empty() ? run.data : on.data, on, dtype, stream);
   std::optional<TokenDataset> shards;
   const MeasuredRows rows =
       batches_of(run, on, Stream(make_host_pool(stream.device())), stream, shards);
@@ -193,6 +245,11 @@ Findings network_score(const TrainedRun& run, const Measuring& on, DType dtype,
                " do not read text; leave it out"));
   const NetworkScore found = score(run, on.data, dtype, stream);
   return {found.text("\n  "), found.json()};
+}
+
+void network_predictions(const TrainedRun& run, const PredictionRequest& requested, DType dtype,
+                         const Stream& stream, const PredictionHandler& use) {
+  predict_examples(run, requested.data, dtype, stream, use);
 }
 
 Findings network_rows(const RowsRequest& requested, const HybridTrainerConfig& given) {
@@ -236,12 +293,14 @@ const TaskKind& task_kind(const ModelConfig& model, const ModelRegistry& registr
                                      .has_parts = false,
                                      .task = language_task,
                                      .score = language_score,
+                                     .predict = predict_texts,
                                      .rows = language_rows};
   static constexpr TaskKind network{.unit = "examples",
                                     .in_sequences = false,
                                     .has_parts = true,
                                     .task = task_of_network,
                                     .score = network_score,
+                                    .predict = network_predictions,
                                     .rows = network_rows};
   return find_family(model.family, registry).is_language_model ? language : network;
 }

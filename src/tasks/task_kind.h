@@ -5,6 +5,7 @@
 #include "hybrid_trainer/run/task.h"
 #include "src/run/language_data.h"
 #include "src/run/run_files.h"
+#include "src/tasks/prediction.h"
 
 namespace hybrid_trainer {
 
@@ -39,6 +40,14 @@ struct RowsRequest {
   bool is_of_run() const { return !model.empty() && RunPaths{model.string()}.contains_run(); }
 };
 
+/// Arguments of `hybrid predict`.
+struct PredictionRequest {
+  std::string folder{};          // of the run or model
+  std::filesystem::path data{};  // rows as for training; they need no labels
+  std::string called{};          // name of `data` in messages; empty: its path
+  MessageHandler report = [](const std::string&) {};
+};
+
 /// How to train and evaluate language models or other networks, and how to show their data.
 struct TaskKind {
   const char* unit;   // training unit: "tokens", "examples"
@@ -49,6 +58,10 @@ struct TaskKind {
   /// Evaluates the model with compute precision `dtype`: "loss 2.1, perplexity 8.2 over 64 tokens".
   /// Throws UsageError, MissingInput, DataError, OutOfMemory, Diverged.
   Findings (*score)(const TrainedRun& run, const Measuring& on, DType dtype, const Stream& stream);
+  /// Passes the predictions for all rows of the data to `use`, in their order. Throws UsageError if
+  /// the model predicts tokens, DataError if a row cannot be used, and as `score`.
+  void (*predict)(const TrainedRun& run, const PredictionRequest& requested, DType dtype,
+                  const Stream& stream, const PredictionHandler& use);
   /// Describes the training examples that a model of this configuration gets from the data, or a
   /// single example. Throws UsageError, MissingInput, DataError.
   Findings (*rows)(const RowsRequest& requested, const HybridTrainerConfig& config);
@@ -56,6 +69,29 @@ struct TaskKind {
 
 const TaskKind& task_kind(const ModelConfig& model,
                           const ModelRegistry& registry = model_families());
+
+/// Reports the first rejected rows, with the number of others.
+void report_rejected_rows(const ReadRows& rows, const MessageHandler& report);
+
+/// Describes the examples of an objective of whole texts.
+Findings whole_text_rows(const RowsRequest& requested, const HybridTrainerConfig& config);
+
+/// Implements TaskKind::predict for a language model that pools texts: an embedding, class or score
+/// for each text or pair of texts.
+void predict_texts(const TrainedRun& run, const PredictionRequest& requested, DType dtype,
+                   const Stream& stream, const PredictionHandler& use);
+
+/// Files of a retrieval benchmark in the form of read_retrieval_set, and the model's folder.
+struct RetrievalRequest {
+  std::string folder{}, corpus{}, queries{}, relevant{};
+};
+
+/// Embeds documents and queries, with the prompts of the model's folder if it has any, and rates the
+/// ranking of the documents by cosine, or by the folder's dot product. Throws UsageError if the model
+/// does not embed texts; DataError for a folder with another similarity; and as read_retrieval_set,
+/// text_outputs and score_retrieval.
+Findings retrieval_findings(const TrainedRun& run, const RetrievalRequest& requested, DType dtype,
+                            const Stream& stream);
 
 /// Implements TaskKind::rows for a language model. Shows the rows as its tokenizer encodes them.
 Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig& config);

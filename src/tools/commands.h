@@ -20,6 +20,7 @@ int finetune_command(const std::vector<std::string>& arguments);
 int inspect_command(const std::vector<std::string>& arguments);
 int man_command(const std::vector<std::string>& arguments);
 int plan_command(const std::vector<std::string>& arguments);
+int predict_command(const std::vector<std::string>& arguments);
 int prepare_command(const std::vector<std::string>& arguments);
 int rows_command(const std::vector<std::string>& arguments);
 int sample_command(const std::vector<std::string>& arguments);

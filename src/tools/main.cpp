@@ -23,8 +23,8 @@ namespace hybrid_trainer {
 namespace {
 
 void print_help() {
-  std::cout << "hybrid trains and fine-tunes models of text, speech, images and time series on "
-               "CPUs and NVIDIA GPUs.\n"
+  std::cout << "hybrid trains models of text, embeddings, classes, speech, images and time series "
+               "on CPUs and GPUs.\n"
                "\n"
                "usage: hybrid COMMAND [options]\n"
                "\n"
@@ -40,8 +40,8 @@ void print_help() {
 /// Prints the first steps for new users.
 void print_first_steps() {
   std::cerr
-      << "hybrid trains and fine-tunes models of text, speech, images and time series on CPUs and "
-         "NVIDIA GPUs.\n"
+      << "hybrid trains models of text, embeddings, classes, speech, images and time series on "
+         "CPUs and GPUs.\n"
          "\n"
          "Check this machine:                 hybrid doctor\n"
          "Check whether a model fits:         hybrid plan --model FOLDER --method qlora\n"

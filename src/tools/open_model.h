@@ -41,7 +41,7 @@ void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);
 
 /// A model that generates text, with its compute precision. The constructor throws as open_model,
-/// and DataError if the model is an encoder or has no tokenizer.
+/// and DataError if the model is an encoder or has no tokenizer or language head.
 struct WritingModel {
   TrainedRun run;
   DType dtype;
@@ -49,6 +49,10 @@ struct WritingModel {
                const Stream& stream, const std::string& home = "device")
       : run(open_model(folder, stream, weights, precision, home)),
         dtype(compute_in(run.model("generating text"), precision, stream)) {
+    if (!run.model().config().language_head)
+      throw DataError(concat(folder,
+                             " has no language head (model.language_head=false), so it cannot "
+                             "generate text; a model of whole texts is for hybrid predict"));
     if (run.model().config().bidirectional)
       throw DataError(
           concat(folder, " is an encoder (model.bidirectional), so it cannot generate text: each ",

@@ -52,6 +52,17 @@ TEST_F(MaskedRun, DrawsReplacementsWithinVocabulary) {
   EXPECT_EQ(of.masking(3006)->mask_token, 39);
 }
 
+TEST_F(MaskedRun, MaskOfTheTokenizerIsPartOfTheVocabulary) {
+  HybridTrainerConfig of = encoder();
+  of.model.vocabulary = 40;
+  of.mask_token = 4;
+  EXPECT_EQ(of.data_vocabulary(), 40);
+  const MaskSettings masks = *of.masking(40, {0, 4});
+  EXPECT_EQ(masks.mask_token, 4);
+  EXPECT_EQ(masks.words, 40);
+  EXPECT_EQ(masks.special, (std::vector<std::int32_t>{0, 4}));
+}
+
 TEST_F(MaskedRun, AddsMaskTokenAndReportsMaskedLoss) {
   HybridTrainerConfig of = encoder("b");
   of.training.steps = 9;

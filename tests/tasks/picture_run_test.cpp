@@ -56,7 +56,8 @@ class PictureRun : public RunContracts {
   void write_folder(const std::vector<ClassLabel>& labels) const {
     const Stream stream(MemoryPool::create("test"));
     ModelConfig model{.family = "vit", .layers = 2, .heads = 2, .width = 32};
-    model.vision = {.image_size = 16, .patch_size = 4, .labels = labels};
+    model.vision = {.image_size = 16, .patch_size = 4};
+    model.labels = labels;
     const auto made = make_network(model, 5, stream);
     const std::filesystem::path folder = scratch_ / "model";
     std::filesystem::remove_all(folder);
@@ -126,8 +127,7 @@ TEST_F(PictureRun, LearnsClassesAndExportsModel) {
   std::filesystem::remove_all(scratch_ / "model");  // the run does not need it
   export_model(load_trained_run(scratch_ / "run", stream), scratch_ / "out", {}, stream);
   const TrainedRun out = load_hugging_face_folder(scratch_ / "out", "fp32", stream);
-  EXPECT_EQ(out.config.model.vision.labels,
-            (std::vector<ClassLabel>{{"disc"}, {"stairs"}, {"stripes"}}));
+  EXPECT_EQ(out.config.model.labels, (std::vector<ClassLabel>{{"disc"}, {"stairs"}, {"stripes"}}));
   EXPECT_NEAR(score(out, scratch_ / "held.jsonl", DType::kF32, stream).loss, found.loss, 1e-6);
 }
 
@@ -195,7 +195,7 @@ TEST_F(PictureRun, KeepsHeadWhenLabelsAreKnown) {
   train(config, "known");
   EXPECT_FALSE(contains(console_.str(), "the head is new")) << console_.str();
   const Stream stream(MemoryPool::create("test"));
-  EXPECT_EQ(load_trained_run(scratch_ / "known", stream).config.model.vision.labels.size(), 4u);
+  EXPECT_EQ(load_trained_run(scratch_ / "known", stream).config.model.labels.size(), 4u);
 
   write_text(scratch_ / "pictures.jsonl",
              "{\"image\": \"pictures0.npy\", \"label\": 0}\n"
@@ -341,7 +341,7 @@ TEST_F(PictureRun, SimulatedMemoryMatchesMeasured) {
   std::map<Phase, std::size_t> peaks;
   for (const StepRecord& record : records_of(scratch_ / "run"))
     peaks[record.phase] = std::max(peaks[record.phase], record.device_memory.peak_total);
-  config.model.vision.labels = {{"disc"}, {"stairs"}, {"stripes"}};
+  config.model.labels = {{"disc"}, {"stairs"}, {"stripes"}};
   const MemoryNeed need = simulate_memory(config, {});
   for (const Phase phase : kAllPhases)
     EXPECT_NEAR(

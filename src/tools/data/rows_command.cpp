@@ -34,7 +34,7 @@ HybridTrainerConfig config_of(const RowsRequest& requested, const ConfigArgument
 int rows_command(const std::vector<std::string>& arguments) {
   RowsRequest requested{.report = [](const std::string& line) { std::cerr << line << "\n"; }};
   ConfigArguments source;
-  std::string model;
+  std::string model, task;
   bool json = false;
   CommandSyntax syntax{
       .name = "rows",
@@ -42,8 +42,8 @@ int rows_command(const std::vector<std::string>& arguments) {
       .description =
           "Previews training on a file of examples (JSON, CSV, parquet, a folder of such files,\n"
           "or - for standard input): rows that are used and refused, tokens, and packed\n"
-          "sequences. For images, arrays and tables of series, shows the classes, tensors or\n"
-          "columns and how they are interpreted.",
+          "sequences. With --task, also classes. For images, arrays and tables of series, shows\n"
+          "the classes, tensors or columns and how they are interpreted.",
       .operands = {"EXAMPLES"}};
   auto add = syntax.options.add_options();
   add("model", model_value(model, "FOLDER"),
@@ -58,6 +58,8 @@ int rows_command(const std::vector<std::string>& arguments) {
   add("objective", po::value(&requested.objective)->value_name("OBJECTIVE"),
       "Objective of the planned run: next_token (default), or dpo or orpo, whose rows are pairs of "
       "answers.");
+  add("task", po::value(&task)->value_name("TASK"),
+      "Task of the planned run, if it is one of whole texts: classify, embed, rank or reward.");
   add_control_tokens_option(syntax.options, requested.control_tokens);
   add("json", po::bool_switch(&json), "Print the result as one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
@@ -66,9 +68,13 @@ int rows_command(const std::vector<std::string>& arguments) {
     throw UsageError(
         concat("hybrid rows: --length: got ", requested.longest, ", want 2 … ", 1 << 24));
 
-  const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
+  const std::vector<std::string> objectives{"next_token", "dpo", "orpo"},
+      tasks{"classify", "embed", "rank", "reward"};
+  if (!task.empty() && std::ranges::count(tasks, task) == 0)
+    throw UsageError(choice_problem("hybrid rows: --task", task, tasks));
   if (std::ranges::count(objectives, requested.objective) == 0)
     throw UsageError(choice_problem("hybrid rows: --objective", requested.objective, objectives));
+  if (!task.empty()) requested.objective = task;
   if (requested.shown && *requested.shown < 1)
     throw UsageError(
         concat("hybrid rows: --show: got ", *requested.shown, ", want a line, 1 or more"));

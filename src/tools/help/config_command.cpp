@@ -89,16 +89,17 @@ std::string families_markdown() {
   std::string text =
       "## Families\n"
       "\n"
-      "A model has the keys `family`, `layers`, `width`, `context` and `vocabulary`, and the\n"
-      "keys of its family; other keys are refused. `hybrid config --preset vit-tiny --markdown`\n"
-      "explains the keys of a model that is not a language model.\n"
+      "A model has the keys `family`, `layers`, `width`, `context` and `vocabulary`, a language\n"
+      "model also `pooling`, and the keys of its family; other keys are refused.\n"
+      "`hybrid config --preset vit-tiny --markdown` explains the keys of a model that is not a\n"
+      "language model.\n"
       "\n"
       "| family | keys of `model` |\n"
       "| --- | --- |\n";
   for (const ModelFamily& family : model_families()) {
     std::vector<std::string> keys;
     for (const FieldNode& field : tree.fields)
-      if (std::ranges::count(family.keys, field.name) > 0)
+      if (!field.is_constant && std::ranges::count(family.keys, field.name) > 0)
         keys.push_back(concat("`", field.name, field.is_group() ? ".*`" : "`"));
     text += concat("| ", family.title, ", `", family.name, "` | ", join(keys), " |\n");
   }

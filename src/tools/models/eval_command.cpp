@@ -28,6 +28,7 @@ struct EvalOptions {
   Measuring on;
   std::string model, data, choices, against, device = "auto", precision = "fp32", home = "device",
                                              columns;
+  std::vector<std::string> retrieval{};
   std::optional<std::int64_t> factor_rank{};
   RunWeightsOption weights;
   bool json = false;
@@ -222,19 +223,30 @@ void evaluate_choices(const EvalOptions& requested, const Stream& stream) {
   requested.json ? print_json(model, other) : print_table(model, other);
 }
 
-void check_choices(const EvalOptions& options) {
-  if (options.choices.empty() && !options.against.empty())
+/// Throws UsageError if an option is given that --choices or --retrieval does not use.
+void check_benchmark(const EvalOptions& options) {
+  const bool has_choices = !options.choices.empty();
+  if (!has_choices && !options.against.empty())
     throw UsageError("hybrid eval: --against requires --choices");
-  if (options.choices.empty()) return;
-  const char* const other = !options.data.empty()                ? "--data"
-                            : options.on.length != 0             ? "--sequence-length"
-                            : options.factor_rank                ? "--factor-rank"
-                            : !options.on.control_tokens.empty() ? "--control-tokens"
-                                                                 : nullptr;
+  if (!has_choices && options.retrieval.empty()) return;
+  const char* const other = has_choices && !options.retrieval.empty() ? "--retrieval"
+                            : !options.data.empty()                   ? "--data"
+                            : !options.columns.empty()                ? "--columns"
+                            : options.on.length != 0                  ? "--sequence-length"
+                            : options.factor_rank                     ? "--factor-rank"
+                            : !options.on.control_tokens.empty()      ? "--control-tokens"
+                                                                      : nullptr;
   if (other != nullptr)
-    throw UsageError(concat("hybrid eval: --choices and ", other,
-                            " are both given; multiple-choice questions do not use ", other,
-                            ", so leave that out"));
+    throw UsageError(
+        concat("hybrid eval: ", has_choices ? "--choices" : "--retrieval", " and ", other,
+               " are both given; ",
+               has_choices ? "multiple-choice questions do" : "a retrieval benchmark does",
+               " not use ", other, ", so leave that out"));
+  constexpr std::size_t kFiles = 3;
+  if (!has_choices && options.retrieval.size() != kFiles)
+    throw UsageError(concat("hybrid eval: --retrieval: got ", options.retrieval.size(),
+                            options.retrieval.size() == 1 ? " file" : " files",
+                            ", want three: CORPUS QUERIES RELEVANT, after the model"));
 }
 
 }  // namespace
@@ -245,13 +257,16 @@ int eval_command(const std::vector<std::string>& arguments) {
       .name = "eval",
       .usage =
           "RUN|HF_DIR [--data DATA] [--sequence-length N] [--json]\n"
-          "       hybrid eval RUN|HF_DIR --choices FILE [--against RUN|HF_DIR] [--json]",
+          "       hybrid eval RUN|HF_DIR --choices FILE [--against RUN|HF_DIR] [--json]\n"
+          "       hybrid eval RUN|HF_DIR --retrieval CORPUS QUERIES RELEVANT [--json]",
       .description =
           "Measures loss and perplexity of a run's newest checkpoint or a Hugging Face model,\n"
           "on the whole validation split in windows that do not overlap, or on the target\n"
-          "tokens of a file of examples. For the objective masked, all runs are measured on the\n"
+          "tokens of a file of examples. For classes, rewards and embeddings, measures accuracy,\n"
+          "correlation or retrieval. For the objective masked, all runs are measured on the\n"
           "same masked tokens. With --choices, measures the accuracy on multiple-choice\n"
-          "questions: how often the correct answer is the most likely one.",
+          "questions: how often the correct answer is the most likely one. With --retrieval,\n"
+          "measures how well an embedding model finds the relevant documents of queries.",
       .operands = {"RUN|HF_DIR"}};
   auto add = syntax.options.add_options();
   add("data", po::value(&options.data)->value_name("DATA"),
@@ -264,6 +279,10 @@ int eval_command(const std::vector<std::string>& arguments) {
   add("against", model_value(options.against, "RUN|HF_DIR"),
       "With --choices: second model for the same questions; prints the difference with its "
       "confidence interval.");
+  add("retrieval",
+      po::value(&options.retrieval)->multitoken()->value_name("CORPUS QUERIES RELEVANT"),
+      "Three files of a retrieval benchmark, as BEIR's: documents {\"_id\", \"title\", \"text\"}, "
+      "queries {\"_id\", \"text\"}, and a table with query-id, corpus-id and score.");
   add("sequence-length", po::value(&options.on.length)->value_name("N"),
       "Tokens per window, and the maximum length of a row of examples. 0 (default) uses the run's "
       "data.sequence_length, up to 1024 for a folder, and the model's context for the rows of "
@@ -287,21 +306,32 @@ int eval_command(const std::vector<std::string>& arguments) {
     options.on.called = StandardInput::kCalled;
   }
   const Stream stream(make_device_pool(device_of_option(options.device)));
-  check_choices(options);
+  check_benchmark(options);
   if (!options.choices.empty()) {
     evaluate_choices(options, stream);
     return 0;
   }
   TrainedRun run = open_model(options.model, stream, run_weights(options.weights),
                               options.precision, options.home);
+  const DType dtype = compute_in(*run.network, options.precision, stream);
+  const auto print = [&](const Findings& found) {
+    std::cout << (options.json ? json_line(found.json) : found.text) << "\n";
+  };
+  if (!options.retrieval.empty()) {
+    print(retrieval_findings(run,
+                             {.folder = options.model,
+                              .corpus = options.retrieval[0],
+                              .queries = options.retrieval[1],
+                              .relevant = options.retrieval[2]},
+                             dtype, stream));
+    return 0;
+  }
   if (options.factor_rank)
     truncate_factors(run.model("--factor-rank"), *options.factor_rank, stream);
   if (!options.columns.empty()) run.config.data.columns = options.columns;
   options.on.data = options.data;
   options.on.report = [](const std::string& line) { std::cerr << line << "\n"; };
-  const DType dtype = compute_in(*run.network, options.precision, stream);
-  const Findings found = task_kind(run.config.model).score(run, options.on, dtype, stream);
-  std::cout << (options.json ? json_line(found.json) : found.text) << "\n";
+  print(task_kind(run.config.model).score(run, options.on, dtype, stream));
   return 0;
 }
 

@@ -353,8 +353,9 @@ int export_command(const std::vector<std::string>& arguments) {
   if (dynamic_cast<LanguageModel*>(run.network.get()) == nullptr) return 0;  // does not read text
   if (!run.tokenizer) {
     std::cerr << "without tokenizer files: " << requested.folder << " has none\n";
-  } else if (run.tokenizer->kind() != TokenizerKind::kBpe) {
-    std::cerr << "without tokenizer files: transformers can read only a BPE tokenizer\n";
+  } else if (!is_hugging_face(run.tokenizer->kind())) {
+    std::cerr << "without tokenizer files: transformers cannot read a tokenizer of "
+              << name_of(run.tokenizer->kind()) << "\n";
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 #include "src/run/run_files.h"
 #include "src/run/run_settings.h"
 #include "src/run/speech/clips.h"
+#include "src/run/text_data.h"
 #include "src/tasks/network_task.h"
 #include "src/tools/commands.h"
 #include "src/tools/options.h"
@@ -25,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct FineTuning : TrainingOptions {
-  std::string objective{}, label_smoothing{};
+  std::string objective{}, task{}, label_smoothing{};
   std::optional<double> beta{}, epochs{};
 };
 
@@ -115,23 +116,62 @@ void check(const FineTuning& requested) {
     throw UsageError("hybrid finetune: --epochs and --set training.steps are both given; give one");
 }
 
+/// Returns the objective of --task or --objective; "" if neither is given.
+std::string objective_of(const FineTuning& requested) {
+  if (requested.task.empty()) return requested.objective;
+  if (!requested.objective.empty())
+    throw UsageError("hybrid finetune: --task and --objective are both given; give one");
+  if (text_task_of(requested.task)) return requested.task;
+  throw UsageError(choice_problem("hybrid finetune: --task", requested.task,
+                                  {"classify", "embed", "rank", "reward"}));
+}
+
 void check_objective_of_run(const FineTuning& requested, const HybridTrainerConfig& begun) {
-  if (!requested.objective.empty() && requested.objective != begun.objective)
-    throw UsageError(concat("hybrid finetune: --objective: got ", requested.objective,
-                            ", but the run trains ", begun.objective,
-                            "; leave --objective out to continue the run"));
+  const std::string objective = objective_of(requested);
+  const char* const option = requested.task.empty() ? "--objective" : "--task";
+  if (!objective.empty() && objective != begun.objective)
+    throw UsageError(concat("hybrid finetune: ", option, ": got ", objective,
+                            ", but the run trains ", begun.objective, "; leave ", option,
+                            " out to continue the run"));
   if (requested.beta && *requested.beta != begun.preference_beta)
     throw UsageError(concat("hybrid finetune: --beta: got ", *requested.beta,
                             ", but the run trains with ", begun.preference_beta,
                             "; leave --beta out to continue the run"));
 }
 
+/// Sets the objective of --task, and the pooling of a model of whole texts: its folder's, or else
+/// the usual one of its family.
+void set_task(const FineTuning& requested, const ModelFolder& model, HybridTrainerConfig& config) {
+  if (!requested.task.empty()) config.objective = objective_of(requested);
+  if (!text_task_of(config.objective)) {
+    if (config.model.language_head) return;
+    throw UsageError(concat("hybrid finetune: --model ", model.string(),
+                            " has no head that predicts tokens; want --task ",
+                            config.model.labels.empty() ? "embed, classify, rank or reward"
+                                                        : "classify, embed, rank or reward"));
+  }
+  config.model.language_head = false;
+  if (config.objective == "embed") {
+    config.model.labels.clear();
+    config.model.pooling.clear();
+    take_pipeline(model, config);
+  }
+  if (!config.model.pooling.empty()) return;
+  const bool embeds = config.objective == "embed";
+  config.model.pooling = !config.model.bidirectional ? "last" : embeds ? "mean" : "cls";
+}
+
 /// Applies --objective and --beta to the configuration of a new run.
 void set_objective(const FineTuning& requested, HybridTrainerConfig& config) {
-  if (!requested.objective.empty()) config.objective = requested.objective;
+  const std::string objective = objective_of(requested);
+  if (!objective.empty()) config.objective = objective;
   if (requested.beta) config.preference_beta = *requested.beta;
+  if (text_task_of(requested.objective))
+    throw UsageError(concat("hybrid finetune: --objective: got ", requested.objective,
+                            ", which is a task of whole texts; want --task ", requested.objective));
   const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
-  if (!requested.objective.empty() && std::ranges::count(objectives, requested.objective) == 0)
+  if (requested.task.empty() && !objective.empty() &&
+      std::ranges::count(objectives, requested.objective) == 0)
     throw UsageError(
         choice_problem("hybrid finetune: --objective", requested.objective, objectives));
   if (requested.beta && !config.prefers())
@@ -203,7 +243,9 @@ HybridTrainerConfig config_of(FineTuning& requested, ModelFolder& model) {
   refuse_run(requested.model);
   const std::string method = method_of(requested);
   model = requested.model;
-  HybridTrainerConfig config = build_config(requested.source, fine_tuning_config(model, method));
+  HybridTrainerConfig config = fine_tuning_config(model, method);
+  set_task(requested, model, config);
+  config = build_config(requested.source, config);
   if (requested.source.sets("model.context") && !requested.source.sets("data.sequence_length"))
     config.data.sequence_length = usual_row_length(config.model);
   check_method(method, config, model);
@@ -283,6 +325,30 @@ EpochLength rows_of_epoch(const FineTuning& requested, TrainingRunSettings& sett
   return {std::ssize(data.train), packed_sequences(data, files, config)};
 }
 
+/// Longest rows in the sequences of a small file. A batch of texts should have dozens of them.
+constexpr std::int64_t kRowsOfSequence = 8;
+
+/// Reads the whole texts of a run into `read`. For a new run, packs few texts into short sequences.
+EpochLength texts_of_epoch(const FineTuning& requested, TrainingRunSettings& settings,
+                           ReadInputs& read) {
+  HybridTrainerConfig& config = settings.config;
+  const auto data = std::make_shared<TextData>(
+      read_text_data(example_files(settings, opened_model(settings, read.model)), config));
+  read.texts = data;
+  const auto sequences = [&] {
+    return PackedTexts(data->train, text_packing(config, *data->files.tokenizer.tokenizer()))
+        .size();
+  };
+  std::int64_t count = sequences();
+  const bool is_small = count * kMaxEpochs < kMinSteps * config.effective_batch();
+  if (is_small && !resumes_a_run(requested) && !requested.source.sets("data.sequence_length")) {
+    config.data.sequence_length =
+        LongestRow::fitted(kRowsOfSequence * data->longest_row(), config.data.sequence_length);
+    count = sequences();
+  }
+  return {std::ssize(data->train), count};
+}
+
 /// Chooses lengths, batch and steps from the examples, unless set, and stores these in `read`.
 void choose_sizes(const FineTuning& requested, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
@@ -290,7 +356,9 @@ void choose_sizes(const FineTuning& requested, TrainingRunSettings& settings, Re
              reads_rows = !find_family(config.model.family).fine_tuning.layout.empty();
   if (resumes && !requested.epochs) return;
   EpochLength length;
-  if (reads_rows) {
+  if (config.pools()) {
+    length = texts_of_epoch(requested, settings, read);
+  } else if (reads_rows) {
     length = rows_of_epoch(requested, settings, read);
   } else {
     read.network = network_data(settings);
@@ -320,9 +388,9 @@ CommandSyntax finetune_syntax(FineTuning& requested) {
           "       hybrid finetune --resume --run RUN [--set KEY=VALUE]",
       .description =
           "Fine-tunes a Hugging Face model on examples in JSON, CSV or parquet: text, prompt\n"
-          "and completion, messages, alpaca or sharegpt, audio clips with transcripts, or\n"
-          "images with labels. RUN gets the same files as in `hybrid train`; `hybrid export`\n"
-          "writes the result as a model folder.",
+          "and completion, messages, alpaca or sharegpt, texts with classes or scores, pairs of\n"
+          "texts, audio clips with transcripts, or images with labels. RUN gets the same files\n"
+          "as in `hybrid train`; `hybrid export` writes the result as a model folder.",
       .operands = {}};
   auto add = syntax.options.add_options();
   add("model", model_value(requested.model),
@@ -340,6 +408,10 @@ CommandSyntax finetune_syntax(FineTuning& requested) {
       "trained magnitude per row. qlora: lora on a quantized base: the blocks of a GGUF file, else "
       "4 bits (nf4). Change these settings with --set lora.rank=…, lora.alpha, lora.targets, "
       "lora.base.");
+  add("task", po::value(&requested.task)->value_name("TASK"),
+      "Task of whole texts, in place of writing text: classify ({\"text\", \"label\"}), embed "
+      "({\"anchor\", \"positive\"}), rank ({\"query\", \"passage\", \"label\"}) or reward "
+      "({\"prompt\", \"chosen\", \"rejected\"}).");
   add("objective", po::value(&requested.objective)->value_name("OBJECTIVE"),
       "next_token (default); or, for pairs of a better and a worse answer ({\"prompt\", "
       "\"chosen\", \"rejected\"}), dpo, which compares with the initial model, or orpo, which "

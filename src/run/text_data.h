@@ -1,0 +1,51 @@
+#pragma once
+
+#include "src/data/examples/packed_texts.h"
+#include "src/run/language_data.h"
+
+namespace hybrid_trainer {
+
+/// Examples of whole texts for a run, and the files that they were read from.
+struct TextData {
+  ExampleFiles files;
+  std::vector<TextRow> train{}, validation{};
+  bool validates_on_training_rows = false;  // validation and training rows are the same
+  LabelKind label_kind = LabelKind::kSingle;
+  std::vector<std::string> class_names{};
+  std::vector<std::string> refused{}, notes{};  // see ExampleData
+  std::string form{}, checksum{};
+
+  /// Returns the shortest sequence that holds any single row.
+  std::int64_t longest_row() const;
+  std::int64_t rows() const {
+    return std::ssize(train) + (validates_on_training_rows ? 0 : std::ssize(validation));
+  }
+};
+
+/// Returns the task of an objective; none for objectives of tokens.
+std::optional<TextTask> text_task_of(const std::string& objective);
+
+/// Configures the task of a folder's model, if it is one of whole texts: the classes of a model
+/// "…ForSequenceClassification", or the pipeline of sentence-transformers. Throws DataError if the
+/// pipeline has parts that are not supported.
+void take_text_task(const ModelFolder& folder, HybridTrainerConfig& config);
+/// Sets pooling and length of an embedding model as its sentence-transformers files say, if there
+/// are any. Throws as take_text_task.
+void take_pipeline(const ModelFolder& folder, HybridTrainerConfig& config);
+
+/// Returns the number of sequences of a pass that computes outputs.
+std::int64_t sequences_at_once(const HybridTrainerConfig& config);
+/// Returns the most tokens of a text; longer ones are truncated.
+std::int64_t text_length(const HybridTrainerConfig& config);
+
+/// Reads the examples of a run whose objective is of whole texts. Keeps the classes of the model
+/// (model.labels) if they include all of the data. Throws as read_text_rows and read_examples.
+TextData read_text_data(const ExampleFiles& files, const HybridTrainerConfig& config);
+
+/// Returns how to pack the rows of a run whose labels are resolved.
+PackedTexts::Settings text_packing(const HybridTrainerConfig& config, const Tokenizer& tokenizer);
+
+/// Sets the labels and outputs of the model that the data determine, unless they are set.
+void set_text_labels(HybridTrainerConfig& config, const TextData& data);
+
+}  // namespace hybrid_trainer

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "src/run/language_task.h"
+#include "src/run/text_data.h"
+
+namespace hybrid_trainer {
+
+/// Makes the task of objectives of whole texts: classify, embed, rank, reward. Throws as
+/// language_task and read_text_data.
+std::unique_ptr<Task> text_training(const TrainingRunSettings& settings, const ReadInputs& read);
+
+}  // namespace hybrid_trainer

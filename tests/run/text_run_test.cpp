@@ -1,0 +1,268 @@
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/run_export.h"
+#include "src/run/text_data.h"
+#include "src/run/text_outputs.h"
+#include "tests/run/run_contracts.h"
+
+// Runs on whole texts.
+namespace hybrid_trainer {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+std::string letters(std::uint64_t seed, char first, std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i)
+    text += static_cast<char>(first + static_cast<char>(random_below({seed}, i, std::uint64_t{6})));
+  return text;
+}
+
+/// An example of a task: texts of the letters a to f are "low", of n to s "high". Loss "cosent" and
+/// "cosine" have scores.
+std::string example(const std::string& objective, bool has_score, std::uint64_t seed) {
+  const bool is_low = random_below({seed, 1}, 0, std::uint64_t{2}) == 0;
+  const char own = is_low ? 'a' : 'n', other = is_low ? 'n' : 'a';
+  const auto text = [&](std::uint64_t index, char first) {
+    return letters(4 * seed + index, first, 3 + random_below({seed, 2}, index, std::uint64_t{5}));
+  };
+  if (objective == "classify")
+    return concat(R"({"text":")", text(0, own), R"(","label":")", is_low ? "low" : "high", "\"}\n");
+  if (objective == "reward")
+    return concat(R"({"prompt":"","chosen":")", text(0, 'a'), R"(","rejected":")", text(1, 'n'),
+                  "\"}\n");
+  const bool fits = random_below({seed, 3}, 0, std::uint64_t{2}) == 0;
+  if (objective == "rank")
+    return concat(R"({"query":")", text(0, fits ? 'a' : 'n'), R"(","passage":")", text(1, own),
+                  R"(","label":)", is_low ? 1 : 0, "}\n");
+  if (has_score)
+    return concat(R"({"sentence1":")", text(0, own), R"(","sentence2":")",
+                  text(1, fits ? own : other), R"(","score":)", fits ? 0.9 : 0.1, "}\n");
+  return concat(R"({"anchor":")", text(0, own), R"(","positive":")", text(1, own),
+                R"(","negative":")", text(2, other), "\"}\n");
+}
+
+struct TextTaskOfRun {
+  std::string name, objective, labels = "auto", loss = "contrastive";
+  bool has_scores() const { return loss != "contrastive"; }
+};
+
+std::vector<TextTaskOfRun> tasks() {
+  return {{"classify", "classify"},
+          {"contrastive", "embed"},
+          {"cosent", "embed", "auto", "cosent"},
+          {"cosine", "embed", "auto", "cosine"},
+          {"rank", "rank"},
+          {"reward", "reward"}};
+}
+
+class TextRun : public RunContracts {
+ protected:
+  TextRun() {
+    const Stream stream(MemoryPool::create("test"));
+    HybridTrainerConfig shape = tiny_config();
+    shape.model.context = 64;
+    shape.model.initializer_range = 0.2;
+    shape.model.vocabulary = 256;
+    export_hugging_face(*make_model(shape.model, 5, stream), nullptr, scratch_ / "model", stream);
+    write_text(scratch_ / "model/tokenizer.json", R"({"type":"bytes"})");
+    for (const TextTaskOfRun& task : tasks()) {
+      std::string lines, held_out;
+      for (std::uint64_t i = 0; i < 48; ++i) {
+        lines += example(task.objective, task.has_scores(), i);
+        held_out += example(task.objective, task.has_scores(), i + 1000);
+      }
+      write_text(scratch_ / concat(task.name, ".jsonl"), lines);
+      write_text(scratch_ / concat(task.name, "-held_out.jsonl"), held_out);
+    }
+  }
+  HybridTrainerConfig config(const TextTaskOfRun& task) {
+    task_ = task.name;
+    HybridTrainerConfig config = tiny_config();
+    config.model = read_hugging_face_model_config(scratch_ / "model", 0);
+    config.model.pooling = "last";
+    config.model.language_head = false;
+    config.objective = task.objective;
+    config.texts.labels = task.labels;
+    config.texts.loss = task.loss;
+    config.data.batch_size = 2;
+    config.data.sequence_length = 48;
+    config.data.layout = "packed";
+    config.training.threads = 1;
+    config.mixed_precision.full = config.mixed_precision.warmup = "fp32";
+    return config;
+  }
+  TrainingRunSettings settings(const HybridTrainerConfig& config,
+                               const std::string& run) const override {
+    return {.config = config,
+            .data = scratch_ / concat(task_, ".jsonl"),
+            .validation = scratch_ / concat(task_, "-held_out.jsonl"),
+            .run = scratch_ / run,
+            .init_from = scratch_ / "model",
+            .command = "test"};
+  }
+
+  std::string task_;
+};
+
+TEST_F(TextRun, LearnsEachTask) {
+  for (const TextTaskOfRun& task : tasks()) {
+    HybridTrainerConfig config = TextRun::config(task);
+    config.training.steps = 60;
+    config.optimizer.learning_rate = 1e-2;
+    const TrainingRunResult result = train(config, task.name);
+    for (const Phase phase : kAllPhases)
+      EXPECT_GT(result.summary.phase(phase).steps, 0) << task.name;
+    const std::vector<StepRecord> records = records_of(scratch_ / task.name);
+    EXPECT_LT(*result.summary.final_validation_loss, 0.7 * records.front().loss) << task.name;
+    EXPECT_TRUE(contains(console_.str(), "validation: ")) << console_.str();
+  }
+}
+
+TEST_F(TextRun, ResumesFromAnyStepBitForBit) {
+  for (const TextTaskOfRun& task : tasks()) {
+    HybridTrainerConfig config = TextRun::config(task);
+    config.training.steps = 24;
+    expect_resumes(config, task.name, {1, 11, 17, 23});
+  }
+  EXPECT_EQ(seen_.size(), kPhases);
+}
+
+TEST_F(TextRun, OverRanksMatchesOneRankBitForBit) {
+  for (const TextTaskOfRun& task : tasks()) {
+    HybridTrainerConfig config = TextRun::config(task);
+    config.data.batch_size = 1;
+    config.gradient_accumulation.micro_batches = 4;
+    config.training.steps = 14;
+    const std::string one = trained(config, concat(task.name, "-one"));
+    for (const int ranks : {2, 4}) {
+      for (const int zero : {0, 1, 2, 3}) {
+        if (ranks == 4 && zero % 3 != 0) continue;
+        config.distributed.zero = zero;
+        const std::string run = concat(task.name, "-", ranks, "-zero", zero);
+        EXPECT_EQ(trained_over(ranks, config, run), one) << run;
+      }
+    }
+  }
+}
+
+TEST_F(TextRun, MemoryOptionsDoNotChangeBits) {
+  for (const TextTaskOfRun& task : tasks()) {
+    HybridTrainerConfig config = TextRun::config(task);
+    config.training.steps = 14;
+    const std::string whole = trained(config, concat(task.name, "-plain"));
+    for (const auto& [what, change] : memory_options()) {
+      HybridTrainerConfig other = config;
+      change(other);
+      EXPECT_EQ(trained(other, concat(task.name, "-", what)), whole) << task.name << " " << what;
+    }
+  }
+}
+
+TEST_F(TextRun, DependsOnEachKey) {
+  HybridTrainerConfig plain = TextRun::config(tasks()[1]);
+  plain.training.steps = 4;
+  const std::string whole = trained(plain, "plain");
+  const std::vector<std::pair<const char*, Change>> changes{
+      {"pooling", [](auto& config) { config.model.pooling = "mean"; }},
+      {"scale", [](auto& config) { config.texts.scale = 5; }},
+      {"symmetric", [](auto& config) { config.texts.symmetric = true; }},
+      {"dimensions", [](auto& config) { config.texts.dimensions = "16,4"; }},
+      {"max_length", [](auto& config) { config.texts.max_length = 3; }}};
+  for (const auto& [what, change] : changes) {
+    HybridTrainerConfig config = plain;
+    change(config);
+    EXPECT_NE(trained(config, what), whole) << what;
+  }
+}
+
+TEST_F(TextRun, SingleExamplePerMicroBatchIsNoted) {
+  HybridTrainerConfig config = TextRun::config(tasks()[1]);
+  config.data.batch_size = 1;
+  config.data.sequence_length = 24;
+  config.training.steps = 2;
+  train(config, "single");
+  EXPECT_TRUE(contains(console_.str(), "most have only one")) << console_.str();
+  config.data.batch_size = 4;
+  train(config, "several");
+  EXPECT_FALSE(contains(console_.str(), "most have only one")) << console_.str();
+}
+
+TEST_F(TextRun, AdaptersTrainWithTheHead) {
+  for (const TextTaskOfRun& task : {tasks()[0], tasks()[1]}) {
+    HybridTrainerConfig config = TextRun::config(task);
+    config.lora.rank = 4;
+    config.lora.alpha = 16;
+    config.training.steps = 24;
+    config.optimizer.learning_rate = 1e-2;
+    expect_resumes(config, concat(task.name, "-lora"), {11});
+    const auto records = records_of(scratch_ / concat(task.name, "-lora"));
+    EXPECT_LT(*records.back().validation_loss, records.front().loss) << task.name;
+  }
+}
+
+/// The run's own peak is that of the simulation, which the plan uses.
+TEST_F(TextRun, SimulationMatchesMeasuredPeak) {
+  for (const TextTaskOfRun& task : tasks()) {
+    HybridTrainerConfig config = TextRun::config(task);
+    config.training.steps = 24;
+    const TrainingRunResult result = train(config, task.name);
+    const HybridTrainerConfig begun = config_of_run({(scratch_ / task.name).string()});
+    const MemoryNeed need = simulate_memory(begun, {});
+    for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kPredict}) {
+      const auto measured = static_cast<double>(result.summary.phase(phase).peak_bytes);
+      const double ratio = static_cast<double>(need.phase(phase).peak_bytes) / measured;
+      EXPECT_NEAR(ratio, 1, 0.01) << task.name << " " << name_of(phase);
+    }
+  }
+}
+
+/// A contrastive loss of half the texts would be another one.
+TEST_F(TextRun, ContrastiveBatchIsNotHalvedIfMemoryIsShort) {
+  HybridTrainerConfig config = TextRun::config(tasks()[1]);
+  config.data.batch_size = 8;
+  config.phases.max_predict_steps = 0;
+  train(config, "whole");
+  const HybridTrainerConfig begun = config_of_run({(scratch_ / "whole").string()});
+  config.memory.device_budget.bytes = simulate_memory(begun, {}).device_bytes * 3 / 4;
+  const std::string message = message_of<OutOfMemory>([&] { train(config, "short"); });
+  EXPECT_TRUE(contains(message, "not halved")) << message;
+  EXPECT_TRUE(contains(message, "texts.sequences_at_once")) << message;
+
+  config.texts.loss = "cosine";
+  task_ = "cosine";
+  train(config, "halved");
+  EXPECT_GT(records_of(scratch_ / "halved").back().micro_batches, 1) << console_.str();
+}
+
+TEST_F(TextRun, ExportKeepsOutputs) {
+  const Stream stream(MemoryPool::create("test"));
+  HybridTrainerConfig config = TextRun::config(tasks()[0]);
+  train(config, "run");
+  export_model(load_trained_run(scratch_ / "run", stream), scratch_ / "out", {}, stream);
+  const TrainedRun out = load_hugging_face_folder(scratch_ / "out", "fp32", stream);
+  EXPECT_EQ(out.config.objective, "classify");
+  EXPECT_EQ(out.config.texts.labels, "single");
+  EXPECT_EQ(out.config.model.labels, (std::vector<ClassLabel>{{"high"}, {"low"}}));
+  const TrainedRun run = load_trained_run(scratch_ / "run", stream);
+  const TextData data = read_text_data({.examples = scratch_ / "classify.jsonl",
+                                        .tokenizer = run.tokenizer_folder,
+                                        .vocabulary = 256},
+                                       run.config);
+  const PackedTexts texts(data.train, text_packing(run.config, *run.tokenizer));
+  const TextOutputs wanted = text_outputs(run.model(), texts, 2, DType::kF32, stream),
+                    found = text_outputs(out.model(), texts, 2, DType::kF32, stream);
+  for (std::size_t i = 0; i < texts.rows().size(); ++i)
+    for (std::size_t c = 0; c < 2; ++c) EXPECT_NEAR(found.of(i)[c], wanted.of(i)[c], 1e-6);
+}
+
+}  // namespace
+}  // namespace hybrid_trainer
