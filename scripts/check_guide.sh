@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the commands of README.md and docs/GUIDE.md in order, like a reader who has built the program: the lines of the
+# Runs the commands of README.md, docs/GUIDE.md and the pages of text tasks in order, like a reader who has built the program: the lines of the
 # blocks without a language. Needs a clone without runs/, models/ and book.txt, and leaves the first two there. Skips
 # scripts/test.sh, shortens the demo to some seconds, and runs only the first fine-tuning of real models completely.
 # Without access to PyPI it skips and names the commands that need its models.
@@ -55,7 +55,7 @@ type_command() {
   local begin=$SECONDS code=0
   if needs_absent "$1"; then leave_out "$1" && return; fi
   if [[ $1 == *'hybrid finetune --model models/'* ]]; then
-    [ -z "$tuned" ] || set -- "$1 --set training.steps=3"
+    [ -z "$tuned" ] || set -- "$(sed -E 's/ --epochs [^ ]+//' <<<"$1") --set training.steps=3"
     tuned=1
   fi
   case $1 in
@@ -76,9 +76,9 @@ type_command() {
   printf '%5d s  %s\n         %s\n' $((SECONDS - begin)) "$1" "$(grep -v '^ *$' "$home/out" | tail -n 1 | cut -c 1-150)"
 }
 failed=0
-for page in README.md docs/GUIDE.md; do
+for page in README.md docs/GUIDE.md docs/SEARCH.md docs/CLASSIFY.md docs/REWARD.md; do
   echo "== $page"
   while IFS= read -r line <&4; do type_command "$line" || failed=$((failed + 1)); done 4< <(commands "$page")
 done
 [ $failed -eq 0 ] || { echo "error: $failed commands failed" >&2; exit 1; }
-echo "check_guide.sh: each command of README and GUIDE works, $left_out left out; $SECONDS s"
+echo "check_guide.sh: each command of README, GUIDE and the pages of text tasks works, $left_out left out; $SECONDS s"

