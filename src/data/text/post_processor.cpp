@@ -5,7 +5,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMaxTokens = 64;  // that each text gets
+constexpr std::size_t kMaxTemplateTokens = 64;  // that each text gets
 
 /// Reads the post-processors of a tokenizer with this number of ids.
 class PostProcessorReader {
@@ -87,8 +87,8 @@ class PostProcessorReader {
       const JsonPlace ids = place.at("special_tokens").at(token.at("id").text()).at("ids");
       for (const JsonPlace& id : ids.items()) {
         pieces.push_back({id_of(id), type_of(token)});
-        if (pieces.size() > kMaxTokens + counts[0] + counts[1])
-          piece.fail("adds more than ", kMaxTokens, " tokens to a text");
+        if (pieces.size() > kMaxTemplateTokens + counts[0] + counts[1])
+          piece.fail("adds more than ", kMaxTemplateTokens, " tokens to a text");
       }
     }
     if (counts[0] == 0) place.at(key).fail("has no Sequence A");
