@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::uint64_t kHoldoutKey = 0x746578747300u;
+constexpr std::uint64_t kTextHoldoutKey = 0x746578747300u;
 
 std::vector<std::string> names_of(const std::vector<ClassLabel>& labels) {
   std::vector<std::string> names;
@@ -189,7 +189,7 @@ TextData read_text_data(const ExampleFiles& files, const HybridTrainerConfig& co
     data.train = std::move(rows);
     return data;
   }
-  auto parts = divided(std::move(rows), config.data.validation_fraction, kHoldoutKey);
+  auto parts = divided(std::move(rows), config.data.validation_fraction, kTextHoldoutKey);
   data.train = std::move(parts.train);
   data.validation = std::move(parts.validation);
   data.validates_on_training_rows = parts.are_same;
