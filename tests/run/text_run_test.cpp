@@ -209,7 +209,7 @@ TEST_F(TextRun, AdaptersTrainWithTheHead) {
   }
 }
 
-/// The run's own peak is that of the simulation, which the plan uses.
+/// The run's peak equals the simulated one, which the plan uses.
 TEST_F(TextRun, SimulationMatchesMeasuredPeak) {
   for (const TextTaskOfRun& task : tasks()) {
     HybridTrainerConfig config = TextRun::config(task);

@@ -54,7 +54,7 @@ inline Batch texts_batch(TextLoss::Kind kind, std::int64_t vocabulary, const Str
   return batch;
 }
 
-/// Returns all kinds of loss, with those of cosines also symmetric and with several dimensions.
+/// Returns all kinds of loss; losses of cosines also symmetric and with several dimensions.
 inline std::vector<TextLoss> text_losses() {
   using Kind = TextLoss::Kind;
   return {{.kind = Kind::kClass},

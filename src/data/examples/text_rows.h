@@ -59,7 +59,7 @@ struct TextRows : ReadRows {
 /// Reads a file of texts, or the files of a folder sorted by name (row_files, visit_rows). A row of
 ///   classify  {"text": …, "label": …}, also with "text_pair"; the texts of a pair may be
 ///             "sentence1" and "sentence2", or "premise" and "hypothesis", and a text "sentence".
-///             For labels see ClassLabels
+///             ClassLabels lists the forms of labels
 ///   embed     {"anchor": …, "positive": …}, {"query": …, "positive": …} or
 ///             {"question": …, "answer": …}, also with "negative", "negative_1", … or the list
 ///             "negatives"; or {"sentence1": …, "sentence2": …} or {"a": …, "b": …}, also with

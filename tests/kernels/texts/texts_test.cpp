@@ -88,7 +88,7 @@ TEST(PoolTexts, ReportsEndsThatOverlapOrLeaveTheSequence) {
                ShapeMismatch);
 }
 
-/// Row 1 is zero, as that of an empty slot.
+/// Row 1 is zero, like the row of an empty slot.
 Tensor rows_to_normalize(const Stream& stream) {
   const Tensor x = random_tensor({4, kHiddenWidth}, DType::kF32, 1, stream, 3);
   std::fill_n(x.data<float>() + kHiddenWidth, kHiddenWidth, 0.0f);

@@ -9,7 +9,7 @@
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 
-// Variants of encoder folders other than those of transformers 5.
+// Encoder folders in other forms than transformers 5 writes.
 namespace hybrid_trainer::testing {
 namespace {
 
