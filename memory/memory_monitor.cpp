@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::size_t kWindow = 16;  // number of a phase's steps that a trend covers
 constexpr double kStepsAhead = 100;  // number of steps by which a trend is extrapolated
-// Growth of live memory over the window that counts as a leak, as a share.
 constexpr double kMinGrowth = 0.001;
 
 // Limits of the levels, as shares of the budget.
@@ -22,7 +21,6 @@ void push(std::vector<double>& window, double value) {
   window.push_back(value);
 }
 
-/// Returns the growth per step over a full window; 0 while the window is not full.
 double slope(const std::vector<double>& window) {
   if (window.size() < kWindow) return 0;
   return (window.back() - window.front()) / static_cast<double>(kWindow - 1);
@@ -46,7 +44,7 @@ std::int64_t MemoryMonitor::recommended_micro_batch() const {
 MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use, std::int64_t micro_batch) {
   History& history = history_[static_cast<std::size_t>(phase)];
   push(history.peaks, static_cast<double>(use.peak_total));
-  // Excludes batches: Predict keeps more of them each step until the decision.
+  // Excludes batches, because Predict keeps more batches in each step until the decision.
   const std::size_t data = use.live[static_cast<std::size_t>(MemoryKind::kData)];
   push(history.live, static_cast<double>(use.live_total - data));
   MemoryReading reading;

@@ -6,35 +6,33 @@
 
 namespace hybrid_trainer {
 
-/// Level of device memory use. Levels after kNormal start at 0.90, 0.92, 0.95, 0.97 of the budget.
+/// Level of device memory use. Levels above kNormal begin at 90, 92, 95 and 97 % of the budget.
 enum class MemoryStatus { kNormal, kTarget, kWarning, kCritical, kEmergency };
 const char* name_of(MemoryStatus status);
 
 struct MemoryReading {
   MemoryStatus status = MemoryStatus::kNormal;
   double share = 0;  // peak of the step as a share of the budget
-  /// Predicted peak of the phase after 100 more steps; 0 at the target, 1 at the budget.
+  /// Predicted peak of the phase after 100 more steps, scaled to 0 at kTarget and 1 at the budget.
   double risk = 0;
-  bool leaks = false;  // live memory after a step grew in each recent step of the phase
-  /// Largest micro-batch, in examples and at least 1, with which no phase so far exceeds the
-  /// target; 0 without a budget. Assumes that the peaks of activations, logits and workspace are
-  /// linear in the examples, and that the rest is constant.
+  bool leaks = false;  // whether live memory after a step grew in each recent step of the phase
+  /// Largest micro-batch, in examples, that keeps every phase so far within kTarget, assuming that
+  /// activations, logits and workspace are proportional to it; at least 1, and 0 without a budget.
   std::int64_t recommended_micro_batch = 0;
 };
 
-/// Monitors device memory over steps. Readings depend only on earlier observations, not on time.
+/// Monitors device memory over steps. Readings depend only on observations, not on time.
 class MemoryMonitor {
  public:
   /// Without a budget, every status is normal; leaks are still detected.
   explicit MemoryMonitor(std::optional<std::size_t> budget_bytes) : budget_bytes_(budget_bytes) {}
-  /// `micro_batch` is the number of examples per micro-batch of the step.
   MemoryReading observe(Phase phase, const MemoryUse& use, std::int64_t micro_batch);
 
  private:
   std::int64_t recommended_micro_batch() const;
   struct History {
     std::vector<double> peaks, live;  // values of the last steps of the phase
-    double max_examples = 0;          // examples that fit the target at the last step; 0 before
+    double max_examples = 0;          // examples that fit kTarget at the last step; initially 0
   };
 
   std::optional<std::size_t> budget_bytes_;

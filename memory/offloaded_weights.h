@@ -7,11 +7,11 @@
 
 namespace hybrid_trainer {
 
-/// A weight whose FP32 master copy and compute copy are in host memory or a file. acquire loads a
-/// copy into the stream's memory; release writes it back. If that fails, later calls throw.
+/// A weight whose FP32 master weights and compute copy are in host memory or a file. acquire loads
+/// a copy, and release writes it back. If writing fails, later calls throw.
 class OffloadedWeight final : public WeightStorage {
  public:
-  /// `master` is f32 and in its primary location. The compute copy is made in the same pool.
+  /// `master`: f32, in its primary location. The compute copy is made in the same pool.
   OffloadedWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher);
   ~OffloadedWeight() override;
   Tensor acquire(DType dtype, const Stream& stream) override;
@@ -33,24 +33,22 @@ class OffloadedWeight final : public WeightStorage {
   Staged master_, copy_;
 };
 
-/// Moves each weight of the model to its placement in `map`. Vectors go to the device; weights
-/// without master copies stay. On a CPU, weights in a file will be read ahead of their use. Blocks.
+/// Moves weights that have master weights to their placement in `map`, but vectors to the device.
+/// On a CPU, weights in a file are prefetched from then on. Blocks.
 void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places);
 
 /// Stores gradients on the device only while backward adds to them. Complete gradients move to the
-/// pool of `home`. The update reads them once the norm of all is known, and whether it is finite.
+/// pool of `home`, and the update reads them there after the norm of all gradients is known.
 class ConsumedGradients final : public GradientSink {
  public:
   /// `home` and `stream` must outlive this object.
   ConsumedGradients(const Stream& home, const Stream& stream) : home_(home), stream_(stream) {}
-  /// Frees the gradients of the last step.
   void begin() {
     gradients_.clear();
     home_gradients_.clear();
   }
   Tensor gradient(const Parameter& parameter) const override;
-  /// Throws OutOfMemory if the pool of `home` has no room. It is reserved here, because ready is
-  /// called by a destructor and must not throw.
+  /// Also reserves memory in the pool of `home`, as `ready` must not throw. Throws OutOfMemory.
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
                     const Stream& stream) override;
   void ready(const Parameter& parameter, const Stream& stream) override;
@@ -58,7 +56,7 @@ class ConsumedGradients final : public GradientSink {
  private:
   const Stream& home_;
   const Stream& stream_;
-  /// Gradients, on the device until complete, then in the pool of home_; allocated on first use.
+  /// Stored on the device until complete, then in the pool of home_. Allocated on first use.
   mutable std::unordered_map<const Parameter*, Tensor> gradients_;
   std::unordered_map<const Parameter*, Tensor>
       home_gradients_;  // memory reserved in the pool of home_ for gradients on the device

@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// A weight that never changes, stored in one format. Acquiring it copies nothing if the device
-/// stores it in that dtype, else makes a temporary copy in the workspace. It has no master copy.
+/// A frozen weight in one format, without master weights. If the device stores it in the requested
+/// dtype, acquire makes no copy; otherwise it makes a temporary one in the workspace.
 class FrozenWeight : public WeightStorage {
  public:
   Tensor acquire(DType dtype, const Stream& stream) final;
@@ -20,20 +20,18 @@ class FrozenWeight : public WeightStorage {
   void refresh_compute_copy(const Stream&) final {}
 
  protected:
-  /// Returns the address for fixed_place; null on the host.
+  /// Returns the address for fixed_place; null if the tensor is on the host.
   static const void* place_on_device(const Tensor& tensor) {
     return tensor.device().type == DeviceType::kCuda ? tensor.raw() : nullptr;
   }
 
  private:
   HeldValues& of(DType dtype) { return held_[dtype == DType::kBF16 ? 1 : 0]; }
-  /// Returns the values in `dtype` on the stream's device.
   virtual Tensor values_in(DType dtype, const Stream& stream) const = 0;
   std::array<HeldValues, 2> held_;
   DType compute_dtype_ = DType::kF32;
 };
 
-/// A frozen weight in f32 or bf16.
 class FrozenRealWeight final : public FrozenWeight {
  public:
   /// Stores `values`, f32 on the host or simulated, rounded to `dtype` in the pool of `home`.
@@ -62,19 +60,18 @@ QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const
 /// Writes the dequantized rows to `values` (rows, columns), f32 or bf16 on the stream's device.
 void dequantize_rows(const Tensor& values, const QuantizedRows& from, const Stream& stream);
 
-/// A frozen quantized matrix. acquire dequantizes it temporarily.
 class QuantizedWeight final : public FrozenWeight {
  public:
-  /// `parts` contains all rows, from top to bottom.
   QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts);
   const std::vector<QuantizedRows>& parts() const { return parts_; }
   /// Multiplies without dequantizing in two cases: few rows of x and 4-bit weights on the stream's
   /// device, or blocks of a GGUF file on a CPU with rounded inputs. Otherwise returns false.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
-  /// True rounds inputs of GGUF blocks to 8 bits, like llama.cpp; false dequantizes the blocks.
+  /// Sets whether products with GGUF blocks round inputs to 8 bits, like llama.cpp.
   void round_inputs(bool rounds) override { rounds_inputs_ = rounds; }
-  /// Looks up rows in GGUF blocks on a CPU. Returns false for other storage or several formats.
+  /// Looks up rows in GGUF blocks on a CPU. Returns false for other storage, or if the rows have
+  /// several formats.
   bool look_up(const Tensor& y, const Tensor& indices, const Stream& stream) override;
 
  private:

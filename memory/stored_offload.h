@@ -19,20 +19,21 @@ class ContentStore {
   virtual bool blocks(const Stream& stream) const {
     return stream.device().type == DeviceType::kCpu && !stream.device().simulated;
   }
-  /// Allocates host memory for the contents of a slow medium. Returns false if it is not slow or
-  /// there is no memory. Otherwise stage fills it from any thread, and write_to reads from it.
+  /// Allocates host memory to stage contents that are in a file. `stage` then fills it, from any
+  /// thread, and write_to reads from it. Returns false if the contents are not in a file or there
+  /// is no memory.
   virtual bool begin_staging() { return false; }
-  /// Fills the staging memory. If that fails, write_to reads from the slow medium.
+  /// Fills the staging memory. If that fails, write_to reads from the file.
   virtual void stage() {}
   virtual void forget() = 0;
-  /// Returns how accurate the contents from write_to are.
+  /// Returns the accuracy of the contents that write_to writes.
   virtual Restored restored() const { return Restored::kBits; }
 };
 
-/// Whether the system may swap host memory pages to disk.
+/// True if the system may swap host memory pages to disk.
 enum class Pages { kSwappable, kLocked };
 
-/// Copies in another pool, which is host memory or a file. Pinned memory is always locked. keep
+/// Stores copies in another pool, of host memory or a file. Pinned memory is always locked. `keep`
 /// throws IoError if other host memory cannot be locked.
 class PoolStore final : public ContentStore {
  public:
@@ -72,14 +73,15 @@ class ZeroStore final : public ContentStore {
 
 /// Compresses f32 tensors in place, to one byte per element and one scale per block of 256. The
 /// error is at most 0.71 % of the largest magnitude in the block, or half of that if no value is
-/// negative. A NaN or an infinity becomes NaN in its whole block. Other dtypes, and slots that must
-/// not be rounded, keep their memory and their bits. Source: Dettmers et al. 2022, "8-bit
-/// optimizers via block-wise quantization".
+/// negative. If a block contains a NaN or an infinity, all its values become NaN. Tensors of other
+/// dtypes, and slots that must not be rounded, are not compressed and keep their memory. Source:
+/// Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 class CompressedStore final : public ContentStore {
  public:
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) override;
-  /// Returns false: write_to runs its kernels in the calling thread, on the threads of a step.
+  /// Returns false, because write_to runs kernels in the calling thread, with the threads of a
+  /// step.
   bool blocks(const Stream&) const override { return false; }
   void forget() override { kept_.clear(); }
   Restored restored() const override { return Restored::kRounded; }
@@ -94,8 +96,8 @@ class CompressedStore final : public ContentStore {
 };
 
 /// Offloads tensors to a ContentStore and restores them. If the store blocks and `async` is set, a
-/// background thread waits for it; otherwise copies run on a separate stream. In contrast to a
-/// Prefetcher, it moves all tensors together, for a whole phase.
+/// background thread waits for it; otherwise copies run on a separate stream. Unlike a Prefetcher,
+/// it moves all tensors together, for a whole phase.
 class StoredOffload final : public OffloadStrategy {
  public:
   StoredOffload(std::unique_ptr<ContentStore> store, bool async)
@@ -132,7 +134,7 @@ class StoredOffload final : public OffloadStrategy {
   std::vector<Origin> origins_;     // properties of the slots' tensors
   std::vector<Tensor> leaving_;     // tensors kept until moved_out_
   std::vector<Tensor> returning_;   // new tensors of the slots, which are being filled
-  bool store_is_full_ = false;      // the store may forget once moved_in_ is reached
+  bool store_is_full_ = false;      // whether the store may free its contents after moved_in_
   std::future<double> staging_;     // returns the seconds of staging
   std::future<double> pending_;     // returns the seconds of a restore
 };

@@ -13,7 +13,6 @@ namespace {
 
 constexpr auto kMap = kernels::QuantizationMap::kSigned;
 
-/// Maximum number of elements that are converted to or from f32 at a time.
 constexpr std::int64_t kPart = 1 << 22;
 
 /// Calls part(x, codes, scales) with consecutive parts of the three tensors.

@@ -5,9 +5,9 @@
 
 namespace hybrid_trainer {
 
-/// Exponential moving average of weights over updates, for evaluation and export, with less noise
-/// than the weights. Stores one f32 tensor per weight, of MemoryKind::kSnapshot. Adds every kth
-/// update, k = half-life/16, to transfer an average in slow memory rarely. The factors sum to 1.
+/// Exponential moving average of the weights, for evaluation and export: one f32 tensor per weight,
+/// of MemoryKind::kSnapshot. To transfer offloaded averages rarely, adds only every k-th update, k
+/// = half-life/16. The factors sum to 1.
 class WeightAverage {
  public:
   /// `half_life` is in updates; 0 disables the average. `home` provides the memory.
@@ -15,10 +15,10 @@ class WeightAverage {
   /// Adds the weights after an update. The first call may throw OutOfMemory.
   void add(const std::vector<Parameter*>& parameters, const Stream& stream);
   bool exists() const { return !mean_.empty(); }
-  /// Adds length·directions to the average, after a prediction moved the weights by it.
+  /// Adds length·directions, after a prediction has moved the weights by the same amount.
   void follow(const std::vector<Tensor>& directions, double length, const Stream& stream);
-  /// Swaps FP32 master weights and averages. Compute copies of the weights do not change. A second
-  /// call restores the bits. Uses as much device memory as one weight.
+  /// Swaps FP32 master weights and averages. Does not change compute copies. A second call restores
+  /// the weights bit for bit. Uses as much device memory as one weight.
   void exchange(const std::vector<Parameter*>& parameters, const Stream& stream);
 
   /// Saves the average as "average.…". The tensors are views that stay valid until the next update.
@@ -34,24 +34,21 @@ class WeightAverage {
   std::vector<Tensor> mean_;
 };
 
-/// Returns the name of a weight's average in a saved state.
 std::string average_name(const std::string& weight);
 
-/// A copy of FP32 master weights that can be restored, of MemoryKind::kSnapshot in the given pool.
+/// A restorable copy of FP32 master weights, of MemoryKind::kSnapshot, in the given pool.
 class WeightSnapshot {
  public:
   explicit WeightSnapshot(std::shared_ptr<MemoryPool> pool) : host_(std::move(pool)) {}
 
-  /// Copies the weights in stream order, replacing earlier copies. Throws OutOfMemory; nothing is
-  /// then stored.
+  /// Copies the weights in stream order. If it throws OutOfMemory, nothing is stored.
   void take(const std::vector<Parameter*>& parameters, const Stream& stream);
   bool taken() const { return !copies_.empty(); }
-  /// Writes the copies back, bit for bit, to the parameters passed to take.
+  /// Writes the copies back to the parameters passed to `take`, bit for bit.
   void restore(const std::vector<Parameter*>& parameters, const Stream& stream);
-  /// Returns the copies' memory to the system once their last read is done.
+  /// Returns the memory of the copies to the system after their last read.
   void drop();
-  /// Returns the copies in the order of take, to write to a checkpoint or to load from one. They
-  /// are valid once the stream of take has reached them.
+  /// Returns the copies in the order of `take`, valid after its stream has completed them.
   const std::vector<Tensor>& copies() const { return copies_; }
 
  private:

@@ -8,8 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// Problem found in a measurement. All except kNotFinite are warnings: Predict may not begin, and
-/// ends if it is in progress. Non-finite values must not reach the weights.
+/// Problem of a measurement. Any of them ends or prevents Predict; kNotFinite forbids the update.
 enum class Signal { kNone, kNotFinite, kLoss, kExplosion, kVanishing, kOscillation };
 
 struct Verdict {
@@ -18,23 +17,21 @@ struct Verdict {
   bool normal() const { return signal == Signal::kNone; }
 };
 
-/// Monitors loss and gradient norm; reports only non-finite values until it has `window` updates.
+/// Monitors loss and gradient norm. For the first `window` updates, reports only non-finite values.
 class DivergenceMonitor {
  public:
   explicit DivergenceMonitor(const DivergenceConfig& config) : config_(config) {}
 
-  /// Compares a measurement with earlier updates, without adding it to them.
+  /// Compares a measurement with earlier updates. Does not record it.
   Verdict assess(const GradientMeasurement& measurement) const;
-  /// Compares the loss of a forward pass with the expected one.
   Verdict assess_loss(double loss, double expected) const;
-  /// Adds the measurement of an update.
   void observe(const GradientMeasurement& measurement);
 
-  /// Marks an oscillation as handled by a skipped update. Oscillations are reported again only once
-  /// the window consists of later losses; otherwise the same losses would be reported forever.
+  /// Marks an oscillation as handled by a skipped update. It is reported again only when the window
+  /// consists of later losses; otherwise, the same losses would be reported forever.
   void mark_oscillation_handled() { handled_losses_ = static_cast<std::int64_t>(losses_.size()); }
 
-  /// Returns the mean loss of the updates in the window; NaN before the first.
+  /// Returns the mean loss of the updates in the window; NaN before the first update.
   double mean_loss() const;
 
   void save(State& state) const;
@@ -44,23 +41,20 @@ class DivergenceMonitor {
   bool ready() const;
   DivergenceConfig config_;
   std::vector<double> losses_, norms_;  // the last `window` updates, oldest first
-  std::int64_t handled_losses_ = 0;     // oldest losses, whose oscillation was handled
+  std::int64_t handled_losses_ = 0;     // number of oldest losses whose oscillation was handled
 };
 
-/// Severity of a signal: caution for kVanishing and kOscillation, warning for kLoss and kExplosion,
-/// critical for kNotFinite.
 enum class Severity { kNone, kCaution, kWarning, kCritical };
 
 const char* name_of(Severity severity);
 Severity severity_of(Signal signal);
 
-/// Action for a verdict, with its parameters.
 struct RecoveryAction {
   Recovery kind = Recovery::kContinue;
   Severity severity = Severity::kNone;
-  std::string reason;      // of the verdict
-  double amount = 1;       // horizon_factor, threshold_raise or roll_back_rate, by kind
-  std::int64_t steps = 0;  // duration; 0 for a one-time action
+  std::string reason;      // reason of the verdict
+  double amount = 1;       // horizon_factor, threshold_raise or roll_back_rate
+  std::int64_t steps = 0;  // duration; 0 if the action takes effect once
 
   bool concerns_predictions() const {
     return kind > Recovery::kContinue && kind < Recovery::kSkipBatch;
@@ -69,8 +63,7 @@ struct RecoveryAction {
   std::string text() const;
 };
 
-/// Returns the configured action for a verdict, after `warnings_in_a_row` consecutive updates with
-/// a warning or worse. Pure.
+/// Returns the configured action for a verdict after consecutive updates with a warning or worse.
 RecoveryAction choose_recovery(const Verdict& verdict, std::int64_t warnings_in_a_row,
                                const DivergenceConfig& config);
 
@@ -89,7 +82,6 @@ class RecoveryEffects {
       full_until_ = step + action.steps;
     }
   }
-  /// Returns the shortened length of a Predict phase of `allowed` steps, at least one step.
   std::int64_t shortened(std::int64_t allowed, std::int64_t step) const {
     const auto left = static_cast<std::int64_t>(horizon(step) * static_cast<double>(allowed));
     return left < 1 ? 1 : left;

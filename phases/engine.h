@@ -20,12 +20,11 @@ class GradientSums {
   virtual Communicator& ranks() const = 0;
   /// Sets whether the sum stays on this rank from the next micro-batch on.
   virtual void keep_local(bool keeps) = 0;
-  /// Moves the sum out of this object. show makes another tensor the gradient of the weights.
+  /// take moves the sum out of this object. show makes another tensor the gradient of the weights.
   virtual Tensor take() = 0;
   virtual void show(Tensor values) = 0;
   virtual void free() = 0;
   virtual std::int64_t elements() const = 0;  // of a sum
-  /// Returns the offset of a weight in a sum.
   virtual std::int64_t first_element(const Parameter& weight) const = 0;
   /// Returns the elements of a sum that belong to a weight; undefined if the sum has none.
   virtual Tensor part_of(const Tensor& sum, const Parameter& weight) const = 0;
@@ -48,30 +47,26 @@ class Engine {
   /// Starts gathering the other ranks' weight updates. Collective.
   virtual void send_weights() = 0;
   virtual Optimizer& optimizer() = 0;
-  /// Returns the scheduled rate of the next step.
   virtual double learning_rate() const = 0;
-  /// Returns one rate per step of delay, for consecutive steps from `first` steps after the next.
+  /// Returns the rates of the steps of the delay, beginning `first` steps after the next step.
   virtual std::vector<float> rates_from(std::int64_t first) const = 0;
-  /// Computes forward and backward of this rank's micro-batches, and the sum of their gradients in
-  /// sums(). If memory is short, halves micro-batches on this rank only. Returns their mean loss,
-  /// and the norm of their contribution to the gradient over all ranks. Blocks. Throws OutOfMemory.
+  /// Runs forward and backward of this rank's micro-batches and sums their gradients in sums().
+  /// Returns their mean loss and the norm of their contribution to the gradient of all ranks. If
+  /// memory is short, halves only this rank's micro-batches. Blocks. Throws OutOfMemory.
   virtual GradientMeasurement wait_for_own_gradient(const Batch& batch) = 0;
-  /// Returns the share of the batch's micro-batches that this rank computes, 0 to 1. Without a
-  /// batch, it applies to the configured number of micro-batches.
+  /// Returns the share of the batch's micro-batches that this rank computes, from 0 to 1.
   virtual double own_share(const Batch& batch) const = 0;
   virtual double own_share() const = 0;
-  /// Requires a replicated optimizer state (DistributedConfig::zero at most 1).
+  /// Returns the sums of gradients. Requires DistributedConfig::zero of at most 1.
   virtual GradientSums& sums() = 0;
-  /// Updates the weights by the last gradient, clipped.
   virtual void apply_gradient() = 0;
-  /// Advances recurrent states and scales to the next batch. apply_gradient calls it. Collective.
+  /// Advances recurrent states and low-precision scales. apply_gradient calls it. Collective.
   virtual void finish_batch() = 0;
   /// Returns the factor of the gradient in the update, which includes clipping and the loss scale.
   virtual float update_scale() const = 0;
 };
 
-/// Pending work of a method during Predict. The base class has none. Further operations that only
-/// one method needs are declared by an interface in its folder.
+/// Pending work of a method during Predict. The base class has none.
 class PendingWork {
  public:
   virtual ~PendingWork() = default;
@@ -81,15 +76,15 @@ class PendingWork {
   virtual void observe_update(float /*scale*/) {}
   /// Discards pending work, before weights and state are loaded.
   virtual void drop() {}
-  /// Calls `use` with exact weights in place of predicted ones. Call it between two steps.
+  /// Calls `use` while the model has exact instead of predicted weights. Call it between two steps.
   virtual void with_exact(const std::function<void()>& use) { use(); }
-  /// Sends the vote `asks` with this rank's next message. Returns, equally on all ranks, whether
-  /// any vote to stop has arrived. Returns none, without a vote, if no message is pending.
+  /// Sends the vote `asks` with this rank's next message. Returns whether any rank's vote to stop
+  /// has arrived, which is equal on all ranks; none, without a vote, if no message is pending.
   virtual std::optional<bool> vote_to_stop(bool /*asks*/) { return {}; }
   /// Returns statistics of an asynchronous optimizer since the program began, if there is one.
   virtual std::optional<SpeculationUse> use() const { return {}; }
   virtual void save(State&) const {}
-  /// Resumes pending work after loading. With delayed updates, requires Predict's precision.
+  /// Resumes pending work. Delayed updates require the precision of Predict.
   virtual void load(const State&) {}
 };
 
@@ -98,7 +93,6 @@ struct PendingSetup {
   const PhaseConfig& phases;
   const OptimizerConfig& optimizer;
   Engine& engine;
-  /// Receives a warning if updates cannot be delayed.
   std::function<void(const std::string&)> report;
 };
 
@@ -113,7 +107,7 @@ struct OptimizerSetup {
   const std::vector<Parameter*>& parameters;
   const Stream& stream;
   const Stream& host;
-  const Stream& home;  // of the state
+  const Stream& home;  // location of the state
 };
 
 /// Makes the method's own optimizer, or returns null if it has none. Throws OutOfMemory.

@@ -13,15 +13,15 @@ namespace hybrid_trainer {
 
 /// Inputs of the choice of the next phase.
 struct PhaseSignals {
-  std::int64_t steps_in_phase = 0;   // completed in the current phase
-  std::int64_t planned_predict = 0;  // steps allowed to the current Predict
-  std::int64_t remaining_steps = std::numeric_limits<std::int64_t>::max();  // remaining in the run
-  bool may_predict = false;    // direction measured, and the gate open or a probe due
+  std::int64_t steps_in_phase = 0;   // completed steps of the current phase
+  std::int64_t planned_predict = 0;  // maximum length of the current Predict
+  std::int64_t remaining_steps = std::numeric_limits<std::int64_t>::max();
+  bool may_predict = false;    // the direction is measured, and the gate is open or a probe is due
   bool trial_overdue = false;  // a probe has waited long for a confident direction
-  bool healthy = true;         // no warning from the divergence monitor
+  bool healthy = true;         // the divergence monitor has no warning
   double confidence = 0;       // probability that the direction lowers the loss
-  double min_confidence = 0;   // required for Predict, unless a probe is overdue
-  bool stop_predict = false;   // the loss left its band or the slope changed sign
+  double min_confidence = 0;   // confidence that Predict requires, unless a probe is overdue
+  bool stop_predict = false;   // the loss is out of bounds, or the slope has changed sign
 };
 
 /// Returns the next phase: Warmup → Full → Predict → Correct → Full …. The last step of a run is
@@ -50,35 +50,33 @@ constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseCo
 
 struct PhaseParts;
 
-/// Behavior of the configured method. The phase machine chooses the phase, and the method runs its
-/// steps. A step adds its results to `outcome`, which already has the phase and its entry cost.
+/// Behavior of the configured method: runs the steps of each phase and adds results to `outcome`,
+/// which already contains the phase and the cost of entering it.
 class Method {
  public:
   explicit Method(PhaseParts& parts) : parts_(parts) {}
   virtual ~Method() = default;
 
-  /// Sets whether Predict may begin or must end. By default, Predict has the configured length.
+  /// Sets whether Predict may begin or must end. The default uses the configured length.
   virtual void allow(PhaseSignals& signals);
-  /// Runs a step of Warmup or Full. By default, computes the gradient and updates the weights.
+  /// Runs a step of Warmup or Full. The default computes the gradient and updates the weights.
   virtual void train(const Batch& batch, PhaseOutcome& outcome);
-  /// Called before the first step of Predict. May turn the step into one of another phase.
+  /// Called before the first step of Predict. May turn the step into a step of another phase.
   virtual void enter_predict(PhaseOutcome& outcome);
-  /// Runs a step of Predict. If it turns into another phase's step, `batch` must still be unused.
+  /// Runs a step of Predict. May turn it into a step of another phase only before `batch` is used.
   virtual void predict(const Batch& batch, PhaseOutcome& outcome) = 0;
-  /// Called before the first step of Correct. By default, calls drain.
+  /// Called before the first step of Correct. The default calls drain.
   virtual void enter_correct(PhaseOutcome& outcome);
-  /// Runs a step of Correct. By default, computes the gradient and updates the weights.
   virtual void correct(const Batch& batch, PhaseOutcome& outcome);
   /// Waits for pending messages between ranks, so that weights are exact and can be saved.
   virtual void drain(PhaseOutcome&) {}
   virtual void observe_update(const GradientMeasurement&, PhaseOutcome&) {}
-  /// Called after a step, when the next phase is known.
   virtual void report(PhaseOutcome&) {}
   /// Resets the inputs of predictions (Recovery::kResetPredictor).
   virtual void reset_predictor() {}
-  /// Prevents further predictions; one in progress continues to its end.
+  /// Disables further predictions. A prediction in progress continues to its end.
   virtual void disable() {}
-  /// Returns the steps since the last decision on the weights.
+  /// Returns the number of predicted steps that are not decided on.
   virtual std::int64_t undecided_steps() const { return 0; }
   virtual void save(State&) const {}
   virtual void load(const State&) {}
@@ -94,7 +92,7 @@ class Method {
   PhaseParts& parts_;
 };
 
-/// Registry entry of a method. To add one, add its folder, its group in PhaseConfig, and its row.
+/// Registry entry of a method. Each has a folder, a group in PhaseConfig, and a row.
 struct MethodRow {
   const char* name;  // value of phases.method, and name of the method's group
   const std::vector<Refusal>& (*refusals)();
@@ -108,9 +106,7 @@ struct MethodRow {
 
 using Kind = KeyTest::Kind;
 
-/// Returns the refusal of 16-bit gradients by methods with synchronous updates.
 Refusal refusal_of_rounded_gradients();
-/// Returns the refusal of recoveries that need a confidence and a predictor.
 Refusal refusal_of_prediction_recoveries();
 /// Returns refusals common to methods with delays between ranks: memory, optimizers, ranks.
 std::vector<Refusal> refusals_ahead_of_ranks();
@@ -126,7 +122,7 @@ MethodRow row_of(const char* name) {
           M::make_optimizer};
 }
 
-/// Rows, each defined with its method.
+/// Rows of the table. Each is defined in the folder of its method.
 MethodRow skip_backward_row();
 MethodRow asynchronous_optimizer_row();
 MethodRow asynchronous_gradients_row();

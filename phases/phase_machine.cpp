@@ -114,7 +114,6 @@ void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   finish_step(outcome, seconds_since(start));
 }
 
-/// Counts the step, and chooses the phase of the next one.
 void PhaseMachine::finish_step(PhaseOutcome& outcome, double seconds) {
   PhaseParts& parts = *parts_;
   if (parts.finder.is_on()) outcome.rate_factor = parts.finder.factor();

@@ -4,18 +4,18 @@
 
 namespace hybrid_trainer {
 
-/// An unsupported combination: if `when` holds, each of the keys must pass the test, or the
-/// configuration is refused with "KEY: got VALUE, but WHY; want WANTED".
+/// An unsupported combination of keys. If `when` holds, a key that fails the test is refused with
+/// "KEY: got VALUE, but WHY; want WANTED".
 struct Refusal {
   std::vector<std::string> keys;
   KeyTest::Kind kind = KeyTest::Kind::kIsOneOf;
   std::vector<std::string> values;
   std::string why;
   std::vector<KeyTest> when{};  // all must hold; empty: always
-  std::string wanted{};         // "": derived from kind and values
+  std::string wanted{};         // "": derived from the test's kind and values
 };
 
-/// Returns the unsupported combinations of a method. Throws ConfigError with the nearest names.
+/// Returns a method's unsupported combinations. Throws ConfigError for an unknown method.
 const std::vector<Refusal>& refusals_of(const std::string& method);
 
 }  // namespace hybrid_trainer

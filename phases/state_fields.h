@@ -7,9 +7,9 @@
 
 namespace hybrid_trainer {
 
-/// Saves the members of an object. To support StateWriter and StateReader, a class lists its
-/// members once, in a function that takes an object and `visit`, and calls visit("name", member)
-/// for each. Members are bool, enum, std::int64_t, double or std::vector<double>.
+/// Saves the members of an object. For StateWriter and StateReader, a class lists its members once,
+/// in a function that takes an object and `visit` and calls visit("name", member) for each member.
+/// Members are bool, enum, std::int64_t, double or std::vector<double>.
 struct StateWriter {
   State& state;
   template <class T>
@@ -48,7 +48,7 @@ void save_tensors(State& state, const std::string& name, const std::vector<Tenso
 std::vector<Tensor> load_tensors(const State& state, const std::string& name, MemoryKind kind,
                                  const Stream& stream);
 
-/// Returns a full set of directions with the saved values, or uninitialized if none were saved.
+/// Returns tensors for directions with the saved values, if any.
 std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model);
 
 /// Saves views of the batches under `name`.

@@ -30,7 +30,6 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
 
 namespace {
 
-/// Returns the head size, given rows of the queries, keys and values of all heads.
 std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
                           const AttentionSpec& spec) {
   check_real(call, {"qkv", qkv}, rank);
@@ -48,7 +47,6 @@ std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
   return width / spec.all();
 }
 
-/// `length` is the number of positions of a sequence.
 void check_pattern(const AttentionSpec& spec, std::int64_t length) {
   const BlockPattern& pattern = spec.pattern;
   if (!pattern.is_on()) return;
@@ -60,7 +58,6 @@ void check_pattern(const AttentionSpec& spec, std::int64_t length) {
           "random ones");
 }
 
-/// `length` is the number of positions of a sequence.
 void check_bias(const KernelCall& call, const AttentionSpec& spec, std::int64_t length) {
   const Tensor& bias = spec.bias;
   if (!bias) return;
@@ -93,7 +90,6 @@ double pairs_seen(const BlockPattern& pattern, std::int64_t time) {
   return pairs;
 }
 
-/// Checks that q and kv have the same head size. `rank` is the rank of q.
 void check_heads(const KernelCall& call, const Tensor& q, const Tensor& kv, int rank,
                  const AttentionSpec& spec) {
   check_real(call, {"q", q}, rank);
@@ -117,7 +113,6 @@ void check_lengths(const KernelCall& call, const Tensor& lengths, const Tensor& 
   if (lengths) check_shape(call, {"lengths", lengths}, {kv.size(0)}, DType::kI32);
 }
 
-/// Checks that q and kv have the same number of rows.
 void check_sequences(const KernelCall& call, const Tensor& q, const Tensor& kv) {
   if (q.size(0) == kv.size(0)) return;
   throw ShapeMismatch(concat(call.kernel, ": q is ", q.shape().text(), ", kv is ",

@@ -55,7 +55,6 @@ struct BackwardScratch {
   float* dweights;
 };
 
-/// Arrays of a head, all in f32.
 struct HeadGradients {
   HeadRows query, key, value, doutput;
   HeadSums dquery, dkey, dvalue;
@@ -122,9 +121,8 @@ inline void differentiate_block(const HeadGradients& head, const BackwardScratch
   }
 }
 
-/// Adds the contributions of a query block. Blocks are processed from the last to the first. If
-/// nothing masks keys, the last block attends to all of them, so for the first of the heads that
-/// share keys it overwrites the gradients of keys and values. Otherwise these sums begin at 0.
+/// Adds the contributions of a query block, from the last to the first. If nothing masks keys, the
+/// first of the heads that share them overwrites their gradients.
 inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
                            const float* corrections, const float* log_sum_exp, std::int64_t item,
                            std::int64_t first_query, std::int64_t queries,
@@ -198,7 +196,6 @@ inline void backward_head(const BackwardTensors<T>& tensors, HeadGradients& head
   write_head(dqueries, stride, length, size, head.dquery);
 }
 
-/// Differentiates the query heads that share keys and values, from `first` on.
 template <class T>
 inline void backward_group(const BackwardTensors<T>& tensors, std::int64_t first,
                            const AttentionSizes& sizes, float* scratch_base) {

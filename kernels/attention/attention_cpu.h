@@ -8,7 +8,6 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Numbers of queries and keys in one block of scores.
 inline constexpr std::int64_t kQueryBlock = 64;
 inline constexpr std::int64_t kKeyBlock = 256;
 
@@ -73,8 +72,7 @@ struct AttentionSizes {
     const float factor = std::exp(highest - most), all = total * factor + std::exp(sink - most);
     return {most + std::log(all), factor / all};
   }
-  /// Return the offset of an item's row 0: first_of in y, queries_at in the rows of queries,
-  /// keys_at and values_at in the rows of keys.
+  /// Return the offsets of an item's row 0 in y, in the queries, and in the rows of keys.
   std::int64_t first_of(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }
@@ -86,7 +84,6 @@ struct AttentionSizes {
            item % heads / group * head_size;
   }
   std::int64_t values_at(std::int64_t item) const { return keys_at(item) + key_channels; }
-  /// Returns the bias of a query's scores, to be indexed by key. Requires a bias.
   const float* bias_of(std::int64_t item, std::int64_t query) const {
     return bias + item % heads * distances + distances / 2 - query;
   }
@@ -159,18 +156,18 @@ struct AttentionSizes {
   }
 
   std::int64_t batch;
-  std::int64_t length;  // of queries
+  std::int64_t length;  // queries of a sequence
   std::int64_t key_length;
-  std::int64_t heads;               // of queries
-  std::int64_t group;               // queries that share keys and values
-  std::int64_t stride, key_stride;  // from row to row
+  std::int64_t heads;               // query heads
+  std::int64_t group;               // query heads that share a key and value head
+  std::int64_t stride, key_stride;  // elements between adjacent rows
   std::int64_t head_size;
-  std::int64_t channels;       // of y
-  std::int64_t first_channel;  // of keys in their rows
-  std::int64_t key_channels;   // of all keys
+  std::int64_t channels;       // channels of y
+  std::int64_t first_channel;  // offset of the keys in their rows
+  std::int64_t key_channels;   // channels of all key heads
   float scale;
   float cap;
-  std::int64_t window = 0;  // 0: all
+  std::int64_t window = 0;  // 0: unlimited
   bool bidirectional;
   bool across = false;  // cross-attention
   BlockPattern pattern{};
@@ -181,7 +178,7 @@ struct AttentionSizes {
   const std::int32_t* lengths = nullptr;    // (B), or null
 };
 
-/// Replaces each score s by c·tanh(scale·s/c) with c = cap.
+/// Replaces each score s by cap·tanh(scale·s/cap).
 inline void cap_scores(float* scores, std::int64_t count, float scale, float cap) {
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i)
@@ -232,7 +229,6 @@ struct ScoreBlock {
   std::int64_t queries;
   std::int64_t first_key;
   std::int64_t keys;
-  /// Returns the end of the block's keys that query `row` attends to.
   std::int64_t end(std::int64_t row, std::int64_t item, const AttentionSizes& sizes) const {
     return std::clamp<std::int64_t>(sizes.end_key(item, first_query + row) - first_key, 0, keys);
   }
@@ -259,8 +255,7 @@ struct ScoreBlock {
   }
 };
 
-/// Calls visit(block, is_first) for blocks of up to kKeyBlock keys. The blocks cover the keys from
-/// the first to the last that one of `queries` queries starting at `first_query` attends to.
+/// Calls visit(block, is_first) for blocks of up to kKeyBlock keys that the queries attend to.
 template <class Visit>
 inline void for_key_blocks(std::int64_t item, std::int64_t first_query, std::int64_t queries,
                            const AttentionSizes& sizes, const Visit& visit) {
@@ -274,8 +269,7 @@ inline void for_key_blocks(std::int64_t item, std::int64_t first_query, std::int
   }
 }
 
-/// scores (queries, keys) = scale · left · rightᵀ. The operands are queries and keys, or dy and
-/// values.
+/// scores (queries, keys) = scale · left · rightᵀ, for queries and keys, or dy and values.
 inline void score(float* scores, const ScoreBlock& block, const HeadRows& left,
                   const HeadRows& right, std::int64_t head_size, float scale) {
   multiply({.transpose_b = Transpose::kYes,
@@ -343,7 +337,7 @@ struct AttentionRows {
   T *queries, *keys;
 };
 
-/// Rows of queries, and of keys with values, or their gradients; both are qkv in self-attention.
+/// Rows of queries, and of keys and values, or their gradients. In self-attention both are qkv.
 struct AttentionOperands {
   template <class T>
   AttentionRows<T> rows() const {
@@ -352,12 +346,11 @@ struct AttentionOperands {
   const Tensor &queries, &keys;
 };
 
-/// Other inputs of backward.
 struct AttentionResults {
   const Tensor &dy, &y, &log_sum_exp;
 };
 
-/// See attention_forward and cross_attention_forward.
+/// Implement the forward and backward passes of self-attention and cross-attention.
 void forward_attention(const Tensor& y, const Tensor& log_sum_exp, const AttentionOperands& from,
                        const AttentionSizes& sizes, const Stream& stream);
 void backward_attention(const AttentionOperands& gradients, const AttentionResults& results,

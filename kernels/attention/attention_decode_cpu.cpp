@@ -7,8 +7,6 @@
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
 
-/// Attention of one head of one new token.
-
 namespace hybrid_trainer::kernels::cpu {
 
 template <class T>
@@ -26,7 +24,6 @@ struct DecodeHead {
 
 /// The keys of [first, position] that the pattern lets one query attend to.
 struct DecodeSpec {
-  /// Calls visit(begin, end) for each run of consecutive keys.
   template <class Visit>
   void for_keys(std::int32_t head, const Visit& visit) const {
     if (!pattern.is_on()) return visit(first, position + 1);
@@ -46,8 +43,8 @@ struct DecodeSpec {
   BlockPattern pattern;
 };
 
-/// weights[t] = e^(score − highest score) over the keys, with score = query · key[t] · scale.
-/// Returns the divisor of the weights: their sum, including the sink.
+/// weights[t] = e^(score − highest score), score = query · key[t] · scale. Returns
+/// their sum, the softmax's denominator.
 template <class T>
 inline float weigh_positions(const DecodeHead<T>& head, const DecodeSpec& spec) {
   const std::int64_t head_size = spec.head_size;
@@ -97,7 +94,6 @@ inline void decode_head(const DecodeHead<T>& head, const DecodeSpec& spec) {
 
 namespace {
 
-/// Arrays and sizes of a call.
 template <class T>
 struct DecodeArrays {
   T *y, *keys, *values;
@@ -168,7 +164,6 @@ std::int64_t checked_places(const Tensor& texts, const Tensor& positions, const 
   return last;
 }
 
-/// Throws ShapeMismatch if a length is negative or larger than the number of keys.
 void check_key_counts(const char* kernel, const Tensor& lengths, const Tensor& kv) {
   for (std::int64_t b = 0; lengths && b < lengths.elements(); ++b) {
     const std::int32_t length = lengths.data<std::int32_t>()[b];

@@ -9,8 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Keys per block. This is a constant, so that the bits of a row depend neither on the size of the
-/// caches nor on other rows.
+/// Keys per block: a constant, so that a row's bits do not depend on other sizes.
 constexpr std::int64_t kPartKeys = 128;
 
 /// Packs per thread if the lanes of a warp share the largest head.
@@ -67,8 +66,7 @@ struct SumsOf {
   int head_size;
 };
 
-/// Self-attention also writes the new key and value from the queries' rows to the caches. In
-/// cross-attention the caches already contain the whole source.
+/// Self-attention also writes the new key and value to the caches.
 enum class Decodes { kSelf, kAcross };
 
 template <class T>
@@ -87,7 +85,6 @@ struct DecodeTensors {
     if (kDecodes == Decodes::kSelf) return positions[n];
     return positions == nullptr ? sizes.cache_rows - 1 : positions[texts[n] / sizes.together] - 1;
   }
-  /// Returns the sink of a head in units of log2.
   __device__ float sink_of(std::int64_t head) const {
     return sinks == nullptr ? -INFINITY : sinks[head] * kLog2E;
   }
@@ -181,9 +178,8 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
   }
 }
 
-/// One block for each part of the keys of each head of each row. Reads keys and values once. A
-/// block without keys in range writes nothing. A block whose keys are all masked by the pattern
-/// writes only -∞ as its highest score.
+/// One block for each part of the keys of each head of each row. A block without keys in range
+/// writes nothing; one with only masked keys writes -∞ as its highest score.
 template <Decodes kDecodes, class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr bool kSelf = kDecodes == Decodes::kSelf;

@@ -24,11 +24,9 @@ constexpr int kUnit = 4;  // elements of one access
 template <int kWidth>
 constexpr int kPitch = kWidth + kUnit;
 
-/// Index (v, u) of the thread in the block.
 __device__ inline int thread_u() { return static_cast<int>(threadIdx.x) % kSide; }
 __device__ inline int thread_v() { return static_cast<int>(threadIdx.x) / kSide; }
 
-/// Returns an item's keys in `rows`.
 template <MaskKind kMaskKind, class T>
 __device__ HeadRows<T> key_rows(T* rows, std::int64_t item, const OperandSizes& sizes) {
   if (kMaskKind == MaskKind::kAcross) return {rows + sizes.keys_across_at(item), sizes.key_stride};
@@ -201,7 +199,6 @@ constexpr std::size_t kForwardShared =
     sizeof(float) * kSide* kForwardRows<kHead>*(2 * kPitch<kHead> +
                                                 kPitch<kSide * kForwardRows<kHead>>);
 
-/// Running softmax of the thread's queries. The 16 threads with the same v share these queries.
 template <int kR>
 struct Softmax {
   float highest[kR];  // in units of log2

@@ -14,17 +14,15 @@ namespace {
 // uses. A thread accesses only its part of a slot, so these sums need neither barriers nor atomics.
 // They are added over keys in ascending order and have the same bits as in the other kernels. The
 // first key block that contributes to a tile reads nothing; the last one writes bf16 to the result.
-// Why 255 registers: the sums of a warp's 32 keys take 128. With 16 keys per warp each right
-// operand would be read for half as many rows. A tile of 64 queries and 128 keys would then take
-// 2,944 clocks of shared memory (128 B each) instead of 2,304, for 1,280 multiply_adds, which take
-// 2,100 clocks on sm_90 (at 2,500 FLOP per clock, an assumption) and 2,560 on sm_80. Therefore two
-// blocks of four warps share a multiprocessor. Per tile, 16 KiB of queries and dy are read from L2,
-// and 16 KiB of dquery are read and written.
+// Why 255 registers: the sums of a warp's 32 keys take 128. With 16 keys per warp, a tile of 64
+// queries and 128 keys would take 2,944 clocks of shared memory instead of 2,304, for 1,280
+// multiply_adds in 2,100 clocks on sm_90 (assuming 2,500 FLOP per clock) or 2,560 on sm_80.
+// Therefore two blocks of four warps share a multiprocessor. Per tile, 16 KiB of queries and dy are
+// read from L2, and 16 KiB of dquery are read and written.
 //
-// GPT-2 124M, B = 64, T = 1,024: 3.2 TFLOP executed per step instead of 4.5 (counting parts that
-// are not masked). Shared memory takes 6.4 ms on an H100 at 1.7 GHz. The two kernels have a bound
-// of 8.0 ms and are estimated at 24; with the same margin over the bound, and half the
-// exponentials, this kernel is estimated at 17 to 20 ms. Not measured on a device.
+// GPT-2 124M, B = 64, T = 1,024: 3.2 TFLOP per step instead of 4.5. Shared memory takes 6.4 ms on
+// an H100 at 1.7 GHz; the two kernels have a bound of 8.0 ms and are estimated at 24, this one at
+// 17 to 20 ms. Not measured on a device.
 
 constexpr int kHead = 64, kRowTiles = 2, kStreamed = 64;
 constexpr int kPart = 16;  // queries whose scores are in registers at a time
@@ -123,8 +121,7 @@ class QuerySums {
   Sums<2, 4> sums_;
 };
 
-/// Writes dscores of the warp's keys and of queries [part, part + kPart) to their tile, rounded to
-/// bf16. Eight rows of a chunk cover all banks once.
+/// Writes dscores of the warp's keys and queries [part, part + kPart) to their tile in bf16.
 __device__ inline void put_scores(Tile<kStreamed> tile, const JointScores& dscores, int row,
                                   int part) {
   const int lane = lane_of_warp();
@@ -142,8 +139,7 @@ __device__ inline void put_scores(Tile<kStreamed> tile, const JointScores& dscor
   }
 }
 
-/// Offsets of the key head that a block processes, and of the head's first query head. Stored in
-/// shared memory, because registers are scarce.
+/// Offsets of a block's key head and its first query head, in shared memory to save registers.
 struct JointWork {
   std::int64_t item, queries_at, keys_at, y_at;
 };
@@ -171,13 +167,11 @@ __device__ inline Tile<kHead> streamed_tile(int buffer, int which) {
 __device__ inline StreamedTerms<kStreamed> streamed_terms() {
   return {reinterpret_cast<float*>(dynamic_shared<BFloat16>() + kTermsBegin)};
 }
-/// Returns the part of the block's slot with the gradients of a query tile.
 __device__ inline float* slot_of(const Joint& joint, int member, int first) {
   const std::int64_t row = member * joint.sizes.blocks(kStreamed) * kStreamed + first;
   return joint.slots + blockIdx.x * slot_floats(joint.sizes) + row * kHead;
 }
 
-/// Start to copy a block of keys and values, and a tile of queries and of dy.
 __device__ inline void copy_keys(const Joint& joint, int first) {
   HeadRows<const BFloat16> rows{joint.qkv + joint_work().keys_at, joint.sizes.stride};
   copy_rows_async<kBlockKeys>(Tile<kHead>{0}, rows, first, joint.sizes.length);
@@ -194,7 +188,6 @@ __device__ inline void copy_queries(const Joint& joint, int buffer, int member, 
                              {joint.dy + joint_work().y_at + head, sizes.channels}, first,
                              sizes.length);
 }
-/// Starts to copy the tile's query terms, which are not double-buffered.
 template <bool kPlain>
 __device__ void copy_terms(const Joint& joint, int member, int first) {
   streamed_terms().template copy_async<kPlain>(joint.terms.of(joint_work().item + member), first);
@@ -313,7 +306,6 @@ __device__ void differentiate_keys(const Joint& joint, int first_key) {
   __syncthreads();  // the tiles have been read
 }
 
-/// Each block processes every gridDim.x-th key head.
 template <bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, kBlocksPerProcessor)
     joint_backward_kernel(Joint joint) {

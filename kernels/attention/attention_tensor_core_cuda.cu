@@ -42,8 +42,7 @@ __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   }
 }
 
-/// Caps scores, and masks keys before the first key of each query of the warp. These first keys,
-/// `first_visible`, are in shared memory. Key 0 of the tile is `first_key`.
+/// Caps scores, and masks keys before each query's first key, `first_visible`, in shared memory.
 template <int kRowTiles, int kColumnTiles>
 __device__ void cap_and_mask(Sums<kRowTiles, kColumnTiles>& scores, const AttentionSizes& sizes,
                              const int* first_visible, int first_key) {
@@ -65,8 +64,7 @@ __device__ void cap_and_mask(Sums<kRowTiles, kColumnTiles>& scores, const Attent
   }
 }
 
-/// Replaces scores by weights 2^((score − highest)·scale), and rescales previous sums. If not
-/// kPlain, a query may not have had an unmasked key yet.
+/// Replaces scores by weights 2^((score − highest)·scale), and rescales previous sums.
 template <int kHead, bool kPlain, int kRowTiles, int kColumnTiles>
 __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax<kRowTiles>& softmax,
                       Sums<kRowTiles, kHead / 8>& output, float scale) {
@@ -104,8 +102,7 @@ __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax<kRowTiles>&
   }
 }
 
-/// Keys and values have one buffer each. Values are loaded while scores are computed, and the next
-/// keys are loaded while the values are summed.
+/// Keys and values have one buffer each, loaded while the other is used.
 template <int kHead, bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, 2)
     forward_kernel(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, AttentionSizes sizes,
@@ -219,10 +216,9 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 
 namespace {
 
-// One kernel computes both halves of the gradients, as in attention_general_cuda.cu: a block owns
-// keys and values and iterates over queries and dy, or vice versa. Streamed tiles are
-// double-buffered. For heads of 256 the registers can hold the sums of only one gradient, so keys
-// and values take a pass each, with 8 products in total instead of 7.
+// One kernel computes both halves of the gradients, as in attention_general_cuda.cu. Streamed tiles
+// are double-buffered. For heads of 256, keys and values take a pass each, with 8 products instead
+// of 7, because registers hold only one gradient's sums.
 
 /// Use of a thread's registers.
 template <Owns kOwns, int kHead>
@@ -308,7 +304,6 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   }
   copy_streamed(0, first_streamed, 0);
   OwnTerms<kRowTiles> own_terms;
-  // The first keys of the first and the last query of a part.
   int first_visible = 0, last_seen = 0;
   if constexpr (!kKeys) {
     own_terms.template keep<kPlain>(terms, first_own + row);

@@ -8,7 +8,6 @@ namespace hybrid_trainer::kernels::cpu {
 /// Size of a block of scores, which are stored transposed: keys by queries.
 inline constexpr std::int64_t kBlockKeys = 128, kBlockQueries = 256;
 
-/// Scratch memory of a worker.
 struct TileBackwardScratch {
   TileBackwardScratch(float* base, const AttentionSizes& sizes) {
     ScratchArena cutter(base);
@@ -55,8 +54,7 @@ namespace hybrid_trainer::kernels::cpu {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prefer-vector-width=512")
 
-/// Computes the weights e^(score·scale − log_sum_exp) of one key for `queries`, and the gradients
-/// of the scores: weight·(dweight − correction)·scale.
+/// Computes a key's weights and score gradients weight·(dweight − correction)·scale.
 inline void differentiate_row(BFloat16* weights, BFloat16* dscores, const float* scores,
                               const float* dweights, const float* log_sum_exp,
                               const float* corrections, std::int64_t queries, float scale) {
@@ -125,7 +123,6 @@ class HeadBackward {
   void run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues, std::int64_t member);
 
  private:
-  /// A block of keys, and the range of the queries that attend to them.
   struct Keys {
     std::int64_t begin, end, first_query, end_query;
   };
@@ -139,7 +136,6 @@ class HeadBackward {
   void write_rows(BFloat16* to, const float* sums, const Keys& keys) const;
   void write_queries(BFloat16* to) const;
 
-  /// Returns the offset of a key's gradients in the sums.
   std::int64_t sums_at(std::int64_t key, const Keys& keys) const {
     return (sizes_.group == 1 ? key - keys.begin : key) * size_;
   }

@@ -13,7 +13,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Keeps the tile registers, if any, configured for the calling thread.
+/// Configures the calling thread's tile registers, if any; the destructor releases them.
 class PanelRegisters {
  public:
   PanelRegisters() {
@@ -61,7 +61,7 @@ inline void multiply_rows_by_vectors(float* c, std::int64_t c_stride, const BFlo
   }
 }
 
-/// See multiply_panels.
+/// Implements multiply_panels on the tile registers or on vectors of bf16 pairs.
 template <Sum kSum>
 inline void multiply_on(const PanelRegisters& on, float* c, std::int64_t c_stride,
                         const RowPanel& a, const BFloat16* b, std::int64_t depth,
@@ -80,8 +80,7 @@ inline void multiply_on(const PanelRegisters& on, float* c, std::int64_t c_strid
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Returns whether the CPU's bf16 products support this attention. Requires bf16, and heads and
-/// pattern blocks that consist of whole panels.
+/// Returns whether bf16 products support this attention: bf16, and only whole panels.
 bool fits_tiles(const AttentionSizes& sizes, DType dtype);
 
 /// Implement forward_attention and backward_attention on matrix tiles (AMX) or vectors of bf16
@@ -95,12 +94,10 @@ void attention_backward_by_tiles(const AttentionOperands& gradients,
 
 }  // namespace hybrid_trainer::kernels::cpu
 
-/// Parts shared by forward and backward attention on bf16 panels.
-
 namespace hybrid_trainer::kernels::cpu {
 
-/// Numbers of queries and keys, padded with zero rows to whole panels. Only padded queries, whose
-/// results are discarded, attend to padded keys.
+/// Returns the number of queries or keys after padding with zero rows to whole panels. Only padded
+/// queries, whose results are discarded, attend to padded keys.
 inline std::int64_t whole_panels(std::int64_t rows) {
   return (rows + kPanel - 1) / kPanel * kPanel;
 }
@@ -118,8 +115,8 @@ inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const Atten
   return whole_panels(end);
 }
 
-/// Calls visit(begin, end) for each run of key panels in [from, end) that the pattern includes for
-/// the query panel at `query`; without a pattern, once for all. Pattern blocks are whole panels.
+/// Calls visit(begin, end) for each run of key panels in [from, end) that the query panel attends
+/// to, or once for all without a pattern.
 template <class Visit>
 inline void for_visible_keys(std::int64_t item, std::int64_t query, std::int64_t from,
                              std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
@@ -153,12 +150,11 @@ inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride, s
   for (std::int64_t t = 0; t < count; ++t) std::copy_n(rows + t * stride, size, to + t * size);
   std::fill(to + count * size, to + padded * size, BFloat16{});
 }
-/// Copies rows of queries, of y, or of their gradients.
 inline void copy_queries(BFloat16* to, const BFloat16* rows, std::int64_t stride,
                          const AttentionSizes& sizes) {
   copy_head(to, rows, stride, sizes.length, padded_queries(sizes), sizes.head_size);
 }
-/// Copies rows of keys or values of an item; zeros for masked keys.
+/// Copies rows of keys or values of an item. Writes zeros for masked keys.
 inline void copy_keys(BFloat16* to, const BFloat16* rows, std::int64_t item,
                       const AttentionSizes& sizes) {
   copy_head(to, rows, sizes.key_stride, sizes.keys_of(item), padded_keys(sizes), sizes.head_size);

@@ -8,7 +8,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Scratch memory of a worker.
 struct TileForwardScratch {
   TileForwardScratch(float* base, const AttentionSizes& sizes) {
     ScratchArena cutter(base);
@@ -88,7 +87,6 @@ inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
   return {highest * scale, total};
 }
 
-/// Computes 32 columns of output = weights · values.
 inline void gather_values(const PanelRegisters& on, const TileForwardScratch& scratch,
                           std::int64_t begin, std::span<const KeyRange> seen, std::int64_t column,
                           const AttentionSizes& sizes) {

@@ -5,14 +5,13 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Returns uninitialized memory for one call of a kernel. From the second training step on, the
-/// pool reuses a block. The tensor may be freed as soon as the work that uses it is enqueued,
-/// because stream order protects the memory.
+/// Returns uninitialized memory for one call of a kernel. The tensor may be freed as soon as its
+/// work is enqueued, because stream order protects the memory.
 inline Tensor empty_workspace(std::int64_t elements, DType dtype, const Stream& stream) {
   return Tensor::empty({elements}, dtype, MemoryKind::kWorkspace, stream);
 }
 
-/// Returns whether the stream only simulates: kernels allocate their workspace but run nothing.
+/// Returns whether the device is simulated: kernels then only allocate their workspace.
 inline bool simulated(const Stream& stream) { return stream.device().simulated; }
 
 /// Calls `function` with a value of the C++ type of a real dtype. Throws Error for other dtypes.

@@ -4,16 +4,14 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// Returns whether kernels on `device` may take a tensor on `of_tensor`. A simulated device also
-/// accepts tensors of the device that it simulates, because it reads no memory. Recording uses this
-/// to measure the memory of work on real tensors.
+/// Returns whether kernels on `device` may take the tensor. A simulated device, which reads no
+/// memory, also accepts tensors of the real device, to measure the memory of recorded work.
 bool reaches(Device device, Device of_tensor) {
   return device == of_tensor ||
          (device.simulated && device.type == of_tensor.type && device.index == of_tensor.index);
 }
 
-/// Throws Error if a defined tensor is not on the stream's device. Must be called for every tensor,
-/// since a backend accepts any address.
+/// Throws Error if a defined tensor is not on the stream's device. Call it for every tensor.
 void check_device(const KernelCall& call, const NamedTensor& argument) {
   const Tensor& tensor = argument.tensor;
   if (!tensor.defined() || reaches(call.device, tensor.device())) return;

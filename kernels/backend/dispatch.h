@@ -9,22 +9,21 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Kernel name and stream, for argument checks.
 struct KernelCall {
   const char* kernel;
   const Stream& stream;
   Device device = stream.device();
 };
 
-/// A kernel's argument and its name in the kernel's documentation.
+/// An argument of a kernel, and its name in the kernel's documentation.
 struct NamedTensor {
   const char* name;
   const Tensor& tensor;
 };
 
 // Each of these functions except check_rank also throws Error, "KERNEL: NAME is on cpu, the stream
-// on cuda:0", if a defined tensor is not on the stream's device. A simulated device also accepts a
-// real device's tensors. Therefore check the shape or the dtype of each tensor.
+// on cuda:0", for a tensor on another device. Call one of them for each tensor of a kernel. Streams
+// of simulated devices also accept real tensors.
 
 /// Throws ShapeMismatch "KERNEL: NAME is (8, 64), want (8, 32)".
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);
@@ -33,11 +32,8 @@ void check_shape(const KernelCall& call, const NamedTensor& argument, const Shap
                  DType dtype);
 /// Like check_shape, but accepts an undefined tensor.
 void check_optional_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);
-/// Throws ShapeMismatch if the tensor does not have rank `wanted`.
 void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted);
-/// Throws Error if the dtype differs.
 void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted);
-/// Throws Error if the dtype is neither f32 nor bf16.
 void check_real(const KernelCall& call, const NamedTensor& argument);
 /// Throws ShapeMismatch if the rank differs, or Error if the dtype is neither f32 nor bf16.
 void check_real(const KernelCall& call, const NamedTensor& argument, int rank);
@@ -46,13 +42,11 @@ void check_matching(const KernelCall& call, std::initializer_list<NamedTensor> a
 /// Like check_matching; also throws Error if the dtype is neither f32 nor bf16.
 void check_matching_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
 
-/// Checks the tensors that an optimizer writes, and the gradient. They must be f32 and have one
-/// shape. The compute copy must be bf16, or undefined.
+/// Checks an optimizer's tensors: f32 of one shape, and a bf16 or undefined compute copy.
 void check_update(const KernelCall& call, const NamedTensor& w, const NamedTensor& g,
                   const NamedTensor& compute_copy);
 
-/// Calls the CUDA backend's function with the arguments and the stream. For kernels that the CPU
-/// backend implements by calling other kernels; see dispatch_with_workspace.
+/// Calls the CUDA backend's function, for kernels that the CPU composes of other kernels.
 template <auto& on_cuda, class... Arguments>
 void dispatch_to_cuda(const KernelCall& call, Work work,
                       [[maybe_unused]] const Arguments&... arguments) {
@@ -65,11 +59,10 @@ void dispatch_to_cuda(const KernelCall& call, Work work,
                                           ", which has no backend in this build"));
 }
 
-/// Calls the function of the backend that runs the stream's work, with the arguments and the
-/// stream. If the stream has a profile, counts the call as `work`. kernels/generated/x.h declares
-/// both functions with the signature of the contract in x.h. HT_WITH_CUDA is set for this layer's
-/// sources only; without it `on_cuda` is never called and need not exist. On a simulated device
-/// on_cuda skips its launches and on_cpu returns after allocating its workspace.
+/// Calls the function of the stream's backend and, if the stream has a profile, counts the call as
+/// `work`. kernels/generated/x.h declares both functions. HT_WITH_CUDA is defined only for this
+/// layer; without it, `on_cuda` need not be linked. On a simulated device, they only allocate
+/// workspace.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
   if (call.device.type != DeviceType::kCpu)

@@ -25,8 +25,8 @@ constexpr float round_fraction(float x) {
   return (x + shift) - shift;
 }
 
-/// Returns the nearest IEEE half-precision number, ties to even. Returns +0 for small numbers and
-/// infinity beyond 65,504. NaN stays NaN.
+/// Returns the nearest IEEE half-precision number, ties to even. Returns +0 for numbers that round
+/// to 0, and infinity for magnitudes that round to more than 65,504. NaN stays NaN.
 constexpr float nearest_half(float x) {
   const std::uint32_t size = magnitude_bits(x);
   const bool fits = size < 0x477FF000u;  // 65,520
@@ -49,7 +49,6 @@ constexpr std::uint16_t to_half_bits(float value) {
   return static_cast<std::uint16_t>(sign | (bits - (112u << 23)) >> 13);
 }
 
-/// Converts exactly.
 constexpr float from_half_bits(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 0x1Fu,
                       fraction = half & 0x3FFu;

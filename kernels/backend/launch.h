@@ -11,7 +11,6 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// Number of blocks in a launch, threads per block, and dynamic shared memory per block.
 struct Grid {
   unsigned int x = 1;
   unsigned int y = 1;
@@ -25,13 +24,12 @@ inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
   return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
 }
 
-/// Attributes a failure reported at a launch to the kernel that caused it. This is needed because
-/// CUDA also reports failures of earlier work at a launch. With CUDA's environment variable
-/// CUDA_LAUNCH_BLOCKING=1, waits for the stream before and after each launch, so that the message
-/// names the failing kernel. Does not wait while a stream is recorded.
+/// Attributes a failure to the kernel that caused it, because CUDA also reports earlier failures at
+/// a launch. With CUDA_LAUNCH_BLOCKING=1, waits for the stream before and after each launch, except
+/// while it is recorded.
 class LaunchCheck {
  public:
-  /// Throws DeviceError if launches block and earlier work failed. Keeps the pointer `name`.
+  /// Throws DeviceError if launches block and earlier work failed. `name` must remain valid.
   LaunchCheck(const char* name, const Stream& stream);
   /// If launches block, waits for the kernel and throws DeviceError if it fails.
   void wait() const;
@@ -44,7 +42,6 @@ class LaunchCheck {
   const bool blocks_;
 };
 
-/// Returns the number of multiprocessors of the stream's device.
 inline int processors_of(const Stream& stream) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

@@ -20,8 +20,7 @@ namespace {
 
 bool on_cuda(const Stream& stream) { return stream.device().type == DeviceType::kCuda; }
 
-/// Returns the duration of one call of `work` in seconds. On CUDA, measures with the device's
-/// clock, over enough consecutive calls to hide the launch overhead.
+/// Returns the seconds of one call of `work`, on CUDA by the device's clock over many calls.
 template <class Work>
 double seconds_of(const Stream& stream, const Work& work) {
   const int calls = on_cuda(stream) ? 4 : 1;
@@ -65,7 +64,6 @@ Tensor noise(const Shape& shape, DType dtype, const Stream& stream) {
   return rounded;
 }
 
-/// Returns the number of elements of an f32 array that is much larger than the caches.
 std::int64_t large_elements(const Stream& stream) {
   if (!on_cuda(stream)) return std::int64_t{64} << 20;
   const std::size_t cache_bytes = cuda_runtime().properties(stream.device().index).cache_bytes;
@@ -77,8 +75,7 @@ struct ProductCase {
   Transpose transpose_b;
 };
 
-/// Returns the products of a GPT-2 step. On CUDA, also returns two larger products, because the
-/// products of the step do not fill the device.
+/// Returns the products of a GPT-2 step and, on CUDA, two larger ones that fill the device.
 std::vector<ProductCase> product_cases(const Stream& stream) {
   std::vector<ProductCase> cases = {{1024, 2304, 768, Transpose::kYes},
                                     {1024, 768, 768, Transpose::kNo},

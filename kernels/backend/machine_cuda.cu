@@ -18,8 +18,7 @@ struct Or {
 
 using Words = Pack<std::uint32_t, 4>;
 
-/// Each block reads kLoads stripes of packs at a time. The first block also reads the elements
-/// after the last whole pack.
+/// Blocks read kLoads stripes of packs at a time; the first one also reads the rest.
 __global__ void find_all_bits_kernel(std::uint32_t* of_block, const std::uint32_t* x,
                                      std::int64_t elements) {
   const Words* const packs = reinterpret_cast<const Words*>(x);

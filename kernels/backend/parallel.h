@@ -7,24 +7,22 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// If each thread would process fewer elements, a second thread costs more than it gains.
+/// Minimum number of elements per thread. With fewer, another thread costs more than it saves.
 inline constexpr std::int64_t kMinElementsPerThread = 8192;
 
-/// Returns the number of rows of `row_elements` elements that have kMinElementsPerThread elements.
+/// Returns the number of rows of `row_elements` elements in kMinElementsPerThread.
 inline std::int64_t min_rows_per_thread(std::int64_t row_elements) {
   return kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1);
 }
 
-/// True in sanitized builds. These are not optimized and compile a body only once, since variants
-/// for instruction sets would be equal and take three times as long to compile.
+/// True in sanitized builds, which compile a body only once, because variants would be identical.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
 
-/// Run the body compiled for an instruction set; `flatten` inlines everything that it calls. The
-/// body is passed by value, so that its captures can stay in registers.
+/// Run the body compiled for an instruction set. It is passed by value, to stay in registers.
 template <class Body, class... Indices>
 [[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void
 run_avx512(Body body, Indices... indices) {
@@ -48,8 +46,7 @@ void run_on(InstructionSet set, const Body& body, Indices... indices) {
   run_baseline(body, indices...);
 }
 
-/// Returns the number of shares into which parallel_shares divides n items. Depends only on n,
-/// `least` and threads().
+/// Returns the number of shares of parallel_shares; depends only on n, `least` and threads().
 inline std::int64_t share_count(std::int64_t n, std::int64_t least) {
   return std::clamp<std::int64_t>(n / std::max<std::int64_t>(least, 1), 1, threads());
 }
@@ -66,10 +63,9 @@ void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   });
 }
 
-/// Calls body(begin, end) for contiguous parts of [0, n), several per share. A thread first takes
-/// the parts of its own share, which may be in its cache, then parts that no other thread has
-/// begun. In this way a thread that waits for a CPU does not delay the others. The parts do not
-/// depend on timing, and begin at multiples of `unit`.
+/// Calls body(begin, end) for contiguous parts of [0, n), several per share. A thread takes the
+/// parts of its own share first, then parts that no other thread has begun. The parts do not depend
+/// on timing, and begin at multiples of `unit`.
 template <class Body>
 void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const Body& body) {
   constexpr std::int64_t kPartsPerShare = 4, kMaxParts = 64;
@@ -92,8 +88,8 @@ void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const
   });
 }
 
-/// Calls body(begin, end) for contiguous parts of n elements that begin at whole vectors. Thus bits
-/// do not depend on the number of threads, although loops may round a remainder differently.
+/// Calls body(begin, end) for contiguous parts of n elements. Parts begin at whole vectors, so that
+/// the bits do not depend on the number of threads.
 template <class Body>
 void parallel_for(std::int64_t n, const Body& body) {
   constexpr std::int64_t kVectorElements = 64;  // at least an unrolled vector of any type
@@ -106,8 +102,8 @@ void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) 
   parallel_parts(n, min_rows_per_thread(row_elements), 1, body);
 }
 
-/// Calls body(worker, item) for each item, on the next free one of threads() workers. Suits items
-/// of unequal times. Results must not depend on the worker, which only identifies scratch space.
+/// Calls body(worker, item) for each item. Each of threads() workers takes the next item when it is
+/// free. Results must not depend on the worker, which only identifies scratch space.
 template <class Body>
 void parallel_items(std::int64_t count, const Body& body) {
   const InstructionSet set = instruction_set();
@@ -115,7 +111,7 @@ void parallel_items(std::int64_t count, const Body& body) {
             [&](std::int64_t worker, std::int64_t item) { run_on(set, body, worker, item); });
 }
 
-/// Allocates cache-line-aligned arrays from scratch memory. If `base` is null, only counts bytes.
+/// Allocates cache-line-aligned arrays from scratch memory; only counts bytes if `base` is null.
 class ScratchArena {
  public:
   explicit ScratchArena(float* base) : base_(base) {}

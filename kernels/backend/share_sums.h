@@ -21,8 +21,7 @@ double sum_over_shares(std::int64_t n, const Body& body) {
   return total;
 }
 
-/// Column sums that threads accumulate over their own rows. There is one line of `columns` sums per
-/// share, initially zeros; the lines are added in the order of shares.
+/// Column sums that threads accumulate over their own rows, in one line of `columns` per share.
 class ColumnSums {
  public:
   ColumnSums(std::int64_t shares, std::int64_t columns, const Stream& stream)
@@ -49,8 +48,7 @@ class ColumnSums {
   Tensor lines_;
 };
 
-/// Adds term(x[row, column]) to line[column] for rows [begin, end). Calls finish(row, sum of the
-/// row's terms) for each row.
+/// Adds term(x[row, column]) to line[column] for rows [begin, end), and calls finish(row, its sum).
 template <class Term, class Finish>
 void add_rows(float* line, const float* x, std::int64_t columns, std::int64_t begin,
               std::int64_t end, const Term& term, const Finish& finish) {

@@ -10,7 +10,6 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Calls function with the number of floats per vector, as a std::integral_constant.
 template <class Function>
 void with_lanes(const Function& function) {
   switch (instruction_set()) {
@@ -34,10 +33,9 @@ inline void store(BFloat16* y, float value) {
   y->bits = static_cast<std::uint16_t>(kept >> 16);
 }
 
-/// e^x with a relative error below 2e-7 for |x| <= 87.3. Beyond that, returns the value at the
-/// nearer end. NaN stays NaN. Splits x = n·ln 2 + r with |r| <= ln 2 / 2, and computes e^r by the
-/// polynomial of Cephes' expf. Clamps x in its integer representation, because the compiler would
-/// turn two float comparisons into branches, and the branches into many masked instructions.
+/// e^x with a relative error below 2e-7 for |x| <= 87.3; other x are clamped, NaN stays NaN. Splits
+/// x = n·ln 2 + r with |r| <= ln 2 / 2 and uses the polynomial of Cephes' expf. Clamps integers,
+/// because the compiler would turn float comparisons into branches.
 inline float exponential(float x) {
   constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kInfinity =
@@ -64,7 +62,7 @@ inline float exponential(float x) {
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
-/// Accurate to 1.2e-7.
+/// Hyperbolic tangent, accurate to 1.2e-7.
 inline float hyperbolic_tangent(float x) {
   const float power = exponential(-2.0f * std::fabs(x));
   return std::copysign((1.0f - power) / (1.0f + power), x);

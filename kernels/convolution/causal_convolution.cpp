@@ -5,7 +5,6 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// Checks the weights, and that rows of x contain the channels from `first` on.
 void check_taps(const KernelCall& call, const Tensor& x, int rank, std::int64_t first,
                 const Tensor& weight, const Tensor& bias, ConvolutionSpec spec) {
   check_real(call, {"x", x}, rank);

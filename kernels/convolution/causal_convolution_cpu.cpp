@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::int64_t kChannels = 128;  // whose sums fit in the L1 cache
 
-/// Weights ordered by taps, (K, C), in a workspace.
 class TapWeights {
  public:
   TapWeights(const Tensor& weight, const Stream& stream)
@@ -36,7 +35,6 @@ struct RowsOfTaps {
   const T* row[kMaxTaps];
 };
 
-/// Locations of the rows of a batch.
 template <class T>
 struct ConvolvedRows {
   ConvolvedRows(const Tensor& x, std::int64_t first, const Tensor& before, const Tensor& positions,

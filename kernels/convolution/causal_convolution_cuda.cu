@@ -36,8 +36,7 @@ struct ConvolutionSizes {
   }
 };
 
-/// Rows that the taps of one token read, for the thread's channels, newest last. Stores kTaps packs
-/// of N channels. If fewer taps are used, the first packs are unused.
+/// Rows that the taps of one token read, newest last, as kTaps packs of N channels.
 template <class T, int N, int kTaps>
 struct TapWindow {
   float rows[kTaps][N] = {};
@@ -65,7 +64,6 @@ struct TapWindow {
   }
 };
 
-/// Weight and bias for the thread's channels.
 template <int N, int kTaps>
 struct TapWeights {
   float weight[kTaps][N] = {}, bias[N] = {};
@@ -106,7 +104,6 @@ __device__ unsigned int taps_read(const ConvolutionSizes& sizes, std::int64_t at
   return reads;
 }
 
-/// A thread's channels, and its range of tokens of a sequence.
 struct ConvolutionRun {
   __device__ ConvolutionRun(const ConvolutionSizes& sizes, int pack) {
     const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -163,8 +160,7 @@ template <int N, int kTaps>
 struct TapGradients {
   float dx[kTaps][N] = {}, dweight[kTaps][N] = {}, dbias[N] = {};
 
-  /// Adds a token's contributions; `dsum` is the gradient of the token's sums. If `own`, also adds
-  /// to the gradients of weight and bias.
+  /// Adds a token's contributions; if `own`, also to the gradients of weight and bias.
   template <class T>
   __device__ void add(const float (&dsum)[N], const TapWeights<N, kTaps>& taps,
                       const TapWindow<T, N, kTaps>& window, unsigned int reads, bool own) {
@@ -197,8 +193,7 @@ struct TapGradients {
   }
 };
 
-/// Computes the gradient of each row while the window passes over it, by summing the contributions
-/// of the tokens that read the row.
+/// Computes each row's gradient from the tokens that read it, while the window passes over it.
 template <class T, int N, int kTaps>
 __global__ void causal_convolution_backward_kernel(ConvolutionGradients<T> to,
                                                    ConvolutionTensors<T> at, ConvolutionSizes sizes,
@@ -236,7 +231,6 @@ __global__ void causal_convolution_backward_kernel(ConvolutionGradients<T> to,
              to.dbias == nullptr ? nullptr : to.dbias + line, sizes.taps);
 }
 
-/// Processes one token of each text, with one thread per pack of a text's channels.
 template <class T, int N, int kTaps>
 __global__ void causal_convolution_step_kernel(ConvolutionTensors<T> at, T* state,
                                                const std::int32_t* texts, ConvolutionSizes sizes,
@@ -265,8 +259,7 @@ constexpr int kFewTaps = 4;
 constexpr std::int64_t kConvolutionThreads = 1 << 17;  // enough to fill a device
 constexpr unsigned int kConvolutionBlock = 128;
 
-/// Returns the sizes without runs and packs, which split_into_runs sets. Each thread processes one
-/// pack of channels over one run of tokens.
+/// Returns the sizes without runs and packs. Each thread processes one pack over one run.
 ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Tensor& weight,
                                    const Tensor& positions, int ahead, bool is_step) {
   ConvolutionSizes sizes{};
@@ -280,8 +273,7 @@ ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Te
   return sizes;
 }
 
-/// Sets the number of packs of N channels, and divides tokens into enough runs to occupy a device,
-/// each of at least 32 tokens.
+/// Divides tokens into enough runs of at least 32 to occupy a device, and channels into packs.
 void split_into_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
   sizes.packs = sizes.channels / pack;
   const std::int64_t wanted = std::max<std::int64_t>(
@@ -315,7 +307,8 @@ bool columns_fit(const ConvolutionSizes& sizes, Pointers... begins) {
          packs_aligned(begins...);
 }
 
-/// Sums the lines (runs, C·K) of dweight and (runs, C) of dbias. Skips undefined gradients.
+/// Sums the partial gradients `of_weight` (lines, C·K) and `of_bias` (lines, C) over lines into dweight
+/// and dbias. Skips undefined gradients.
 void sum_lines(const Tensor& dweight, const Tensor& dbias, const float* of_weight,
                const float* of_bias, std::int64_t lines, GradientMode mode, const Stream& stream) {
   const bool adds = mode == GradientMode::kAccumulate;

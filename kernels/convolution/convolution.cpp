@@ -50,9 +50,8 @@ void check_dimension(const KernelCall& call, const NamedTensor& x, const Window&
     refuse(concat("a size of at least ", window.reach(i) - 2 * window.padding[i]));
 }
 
-/// Checks the dtype of x. Throws ShapeMismatch, which names the sizes, in two cases: x is empty or
-/// not (B, D1..Dn, C) with n from 1 to 3; or `window` does not fit a dimension, because it is
-/// larger than the padded extent or reads only padding.
+/// Checks the dtype of x. Throws ShapeMismatch, which names the sizes, if x is empty or not (B,
+/// D1..Dn, C) with n from 1 to 3, or if `window` does not fit or reads only padding.
 void check_window(const KernelCall& call, const NamedTensor& x, const Window& window) {
   check_real(call, x);
   const Shape& shape = x.tensor.shape();
@@ -65,7 +64,6 @@ void check_window(const KernelCall& call, const NamedTensor& x, const Window& wi
     check_dimension(call, x, window, static_cast<std::size_t>(i));
 }
 
-/// Checks three tensors, each of which may be a gradient instead: x, the weight, and y.
 void check_convolution(const KernelCall& call, const NamedTensor& x, const NamedTensor& weight,
                        const NamedTensor& y, const Window& window, std::int64_t groups) {
   check_window(call, x, window);

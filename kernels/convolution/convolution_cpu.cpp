@@ -16,7 +16,6 @@ namespace {
 constexpr std::int64_t kBlockChannels = 256;
 constexpr int kSummedChannels = 64;  // whose sums stay in registers
 
-/// Weights ordered by taps, (taps, C), as floats in a workspace.
 class ChannelTaps {
  public:
   ChannelTaps(const Tensor& weight, const Stream& stream)
@@ -39,7 +38,6 @@ class ChannelTaps {
   Tensor values_;
 };
 
-/// A tap's weights, and the input of a result that these multiply.
 template <class T>
 struct JoinedTap {
   const float* weight;
@@ -153,7 +151,6 @@ bool is_product(const SpatialWindow& window, std::int64_t groups) {
   return groups == 1 && window.is_pointwise();
 }
 
-/// Returns whether each channel is convolved separately (depthwise).
 bool is_by_channel(const SpatialWindow& window, const Tensor& weight, std::int64_t groups) {
   return groups == window.channels && weight.size(0) == groups;
 }
@@ -164,8 +161,7 @@ SlidingProduct sliding_of(const SpatialWindow& window, const Tensor& weight, std
   return product;
 }
 
-/// Returns the places of x whose index modulo the stride is `rest`, with the taps and first places
-/// of y that reach them.
+/// Returns the places of x with index `rest` modulo the stride, and the taps that reach them.
 SlidingDimension reached_places(const SpatialWindow& window, int i, std::int64_t rest) {
   const std::int64_t stride = window.stride[i];
   SlidingDimension of{.places = window.out[i],

@@ -19,15 +19,14 @@ void convolve_channels_backward_weight(const Tensor& dweight, const Tensor& dy, 
                                        const SpatialWindow& window, GradientMode mode,
                                        const Stream& stream);
 
-/// Implements kernels::convolution_backward_weight with tiles of outputs by words of inputs.
 void convolve_backward_weight(const Tensor& dweight, const Tensor& dy, const Tensor& x,
                               const SpatialWindow& window, std::int64_t groups, GradientMode mode,
                               const Stream& stream);
 
-/// A run of `count` contiguous words, starting at `offset`. A word is a float, or a pair of bf16.
+/// A run of `count` contiguous words, f32 numbers or bf16 pairs, from `offset` on.
 struct WordRun {
   std::int64_t offset, count;
-  std::int64_t first;  // in the product's k
+  std::int64_t first;  // index k of the run's first word
 };
 
 /// Tile of a product: sums[r, j] = start[j] + Σ_k a(r, k)·b[k, j]. k counts the words of all runs;
@@ -39,17 +38,16 @@ struct WindowTile {
   std::int64_t step = 0;
   const WordRun* runs = nullptr;
   std::int64_t run_count = 0;
-  const float* b = nullptr;  // k's vectors begin at word k·b_step
+  const float* b = nullptr;  // the vectors of index k begin at word k·b_step
   std::int64_t b_step = 0;
-  const float* start = nullptr;  // null: zeros
-  float* sums = nullptr;         // consecutive rows
-  bool adds = false;             // to sums
+  const float* start = nullptr;  // zeros if null
+  float* sums = nullptr;         // rows are contiguous
+  bool adds = false;             // adds to `sums` instead of overwriting it
 };
 
 enum class TileSteps { kRows, kPlaces };
 
-/// Tile functions for the vector width of this machine. For pairs, the product of two words is the
-/// sum of both products.
+/// Tile functions for this machine's vectors. Pairs multiply as the sum of two products.
 class WindowTiles {
  public:
   /// `pairs` is whether words are pairs of bf16, which the CPU must support.
@@ -69,7 +67,7 @@ class WindowTiles {
   const Function* functions_;
 };
 
-/// Returns whether convolutions of bf16 multiply pairs; if not, they convert to f32.
+/// Returns whether bf16 convolutions multiply pairs, instead of converting to f32.
 bool multiplies_pairs();
 
 /// A window's tap in one dimension: its `offset` from the first place, and `index` in the kernel.
@@ -80,22 +78,21 @@ struct SlidingTap {
 /// Windows along one dimension. Window o begins at place o·step + origin, which may be outside. The
 /// result of window o goes to place first + o·spread.
 struct SlidingDimension {
-  std::int64_t places = 1;  // of the input
+  std::int64_t places = 1;  // number of input places
   std::int64_t windows = 1, step = 1, origin = 0;
   std::vector<SlidingTap> taps{{0, 0}};  // consecutive
   std::int64_t results = 1, first = 0, spread = 1;
   std::int64_t reach() const { return taps.empty() ? 0 : taps.back().offset + 1; }
 };
 
-/// Strides in the weight of a group: from one output, tap or input to the next.
+/// Strides in the weight of one group, from each output, tap or input to the next one.
 struct SlidingWeight {
   const void* first = nullptr;  // of group 0
-  std::int64_t group = 0;       // elements from group to group
+  std::int64_t group = 0;       // elements between adjacent groups
   std::int64_t output = 0, tap = 0, input = 0;
 };
 
-/// result[.., output] = bias + Σ weight·x[.., input] over taps and inputs. Channels are last and
-/// divided into equal groups. Places outside x are zeros.
+/// result[.., output] = bias + Σ weight·x[.., input] in equal groups; zeros outside x.
 struct SlidingProduct {
   DType dtype = DType::kF32;
   std::int64_t batch = 1, groups = 1;
@@ -108,7 +105,7 @@ struct SlidingProduct {
   void* result = nullptr;
 };
 
-/// Writes the results of all windows of independent products. Their bits depend only on the sizes.
+/// Computes independent products. The bits do not depend on the number of threads.
 void multiply_sliding(std::span<const SlidingProduct> products, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -1,6 +1,5 @@
-// Convolutions as products of gathered patches, in chunks that fit a workspace. For each chunk one
-// pass writes the patches (taps·C numbers per window), and a product reads them. Convolutions with
-// groups, in particular depthwise ones, are memory-bound: one thread computes each output.
+// Convolutions as products of gathered patches (taps·C numbers per window), in chunks that fit a
+// workspace. Grouped convolutions are memory-bound: one thread computes each output.
 
 #include <algorithm>
 
@@ -22,7 +21,6 @@ struct WindowChunk {
   std::int64_t first, end;
 };
 
-/// Writes the patches of a chunk.
 template <class T>
 struct GatherPatches {
   T* patches;
@@ -115,7 +113,6 @@ void sum_patches(Out* dx, const Tensor& dpatches, const SpatialWindow& of, Windo
   for_packs<1>(stream, "sum_patches", elements, body);
 }
 
-/// Sizes of a grouped convolution. Its weight is (outputs, taps, inputs of a group).
 struct GroupedSizes {
   SpatialWindow of;
   std::int64_t inputs, outputs, all_outputs;  // inputs and outputs per group; all outputs

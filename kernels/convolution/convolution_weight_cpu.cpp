@@ -26,14 +26,12 @@ struct WindowRows {
   std::int64_t windows() const { return end_window - window; }
 };
 
-/// Part of the weight's gradient: some panels of outputs, the taps in some planes of the kernel,
-/// and a part of all windows.
+/// Part of the weight's gradient: panels of outputs, taps in planes, and a part of all windows.
 struct WeightTask {
   std::int64_t part, group, panel, end_panel, tap_plane, end_tap_plane;
 };
 
-/// Copies the inputs of tiles: words of dy and of x. A word is a float, or a pair of bf16 from two
-/// adjacent windows.
+/// Copies words of dy and of x: floats, or pairs of bf16 from two adjacent windows.
 class WindowWords {
  public:
   /// `wide` is the number of places in a line that the windows read together.
@@ -62,8 +60,7 @@ class WindowWords {
       }
     });
   }
-  /// Copies a line of x, starting at the first place of the windows. Places outside x become zeros.
-  /// For pairs, word i consists of elements i and i + stride.
+  /// Copies a line of x from the windows' first place. Pairs are elements i and i + stride.
   void copy_line(float* to, std::int64_t line, const WindowRows& rows, std::int64_t group) const {
     const std::int64_t left = rows.window * of_.stride[2] - of_.padding[2], channels = of_.channels;
     const std::int64_t places = wide_ + of_.stride[2];
@@ -90,7 +87,6 @@ class WindowWords {
   }
 
  private:
-  /// Writes pairs of (low, high). If high is null, its elements are zeros.
   static void put_pairs(float* to, const BFloat16* low, const BFloat16* high, std::int64_t count,
                         std::int64_t wide) {
     auto* const halves = reinterpret_cast<BFloat16*>(to);
@@ -125,8 +121,7 @@ class WindowWords {
   std::int64_t inputs_, of_word_, wide_;
 };
 
-/// Computes the gradient of a weight in tiles of a panel of outputs by words that are contiguous in
-/// x, summed over all windows. A pair contains elements of two adjacent windows.
+/// Computes a weight's gradient in tiles of a panel of outputs by words, over all windows.
 class WeightGradient {
  public:
   WeightGradient(const Tensor& dweight, const Tensor& dy, const Tensor& x,
@@ -209,7 +204,6 @@ class WeightGradient {
     return outputs_ - panel * tiles_.width() > tiles_.lanes() ? 2 : 1;
   }
   std::int64_t width(std::int64_t panel) const { return vectors(panel) * tiles_.lanes(); }
-  /// Returns the sums of a panel: one row, as wide as the panel, for each word of the weights.
   float* sums_of(std::int64_t part, std::int64_t group, std::int64_t panel) const {
     return sums_.data<float>() +
            ((part * groups_ + group) * panels_ + panel) * depth() * tiles_.width();

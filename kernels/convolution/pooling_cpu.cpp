@@ -23,7 +23,6 @@ void for_pooled(const SpatialWindow& of, std::int64_t results, const Body& body)
                 });
 }
 
-/// Returns 1 / the divisor of a window.
 inline float share_of(const SpatialWindow& of, const Place& window, Divisor divisor) {
   if (divisor == Divisor::kWindow) return 1.0f / static_cast<float>(of.taps());
   std::int64_t places = 1;
@@ -36,7 +35,6 @@ inline float share_of(const SpatialWindow& of, const Place& window, Divisor divi
 
 constexpr std::int64_t kUpsampledChannels = 128;  // whose sums fit in the L1 cache
 
-/// Sums of the current channels of a row of results.
 template <class T>
 struct UpsampledSums {
   std::int64_t first, count;

@@ -8,7 +8,6 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Returns 1 / the divisor of a window.
 __device__ float share_of(const SpatialWindow& of, const Place& window, bool counts_all) {
   std::int64_t places = 1;
   for (int i = 0; i < 3; ++i) {

@@ -16,9 +16,8 @@ constexpr std::int64_t kSlabWords = 64 << 10;  // 256 KB: fits in the L2 cache w
 constexpr std::int64_t kMinWindows = 24;       // minimum windows of a row in a slab
 constexpr std::int64_t kEnoughItems = 16;      // enough for any number of threads
 
-/// Sizes of the part of x that a thread copies at a time, for the windows at one index of the first
-/// dimension and a range of the second and third. Indexed by (tap of the first dimension, row,
-/// place, word).
+/// Sizes of the part of x that a thread copies at a time, indexed by (tap of the first dimension,
+/// row, place, word).
 struct Slab {
   std::int64_t rows, windows;  // maximum windows of the second and the third dimension
   std::int64_t high, wide;     // places that these windows read
@@ -65,8 +64,7 @@ inline void copy_places(To* to, const From* from, std::int64_t count, std::int64
     copy_place(to + i * wide, from + i * stride, channels, wide);
 }
 
-/// Weights packed in panels of outputs. The weights of a word are adjacent; words are in the order
-/// of the runs.
+/// Weights in panels of outputs, with a word's weights adjacent, in the order of the runs.
 class PackedWeights {
  public:
   /// `words` is the number of words per place, `depth` the number of words per window.
@@ -88,7 +86,6 @@ class PackedWeights {
   float* panel_weights(std::int64_t group, std::int64_t panel) const {
     return weights_.data<float>() + (group * panels_ + panel) * depth_ * tiles_.width();
   }
-  /// Returns the number of panels of all groups.
   std::int64_t count() const { return of_.groups * panels_; }
   void pack(std::int64_t i) const {
     run_on(instruction_set(), [this, i] { pack_panel(i / panels_, i % panels_); });
@@ -191,14 +188,11 @@ class SlidingRun {
     slabs_ = of_.batch * of_.groups * dim(0).windows * rows_ * row_parts_;
     cuts_ = std::clamp<std::int64_t>(kEnoughItems / slabs_, 1, weights_->panels());
   }
-  /// Returns the number of words of scratch per thread.
   std::int64_t scratch_words() const { return slab_words_ + sum_words_; }
   const PackedWeights& weights() const { return *weights_; }
   std::int64_t items() const { return slabs_ * cuts_; }
-  /// Returns the number of words of x that a window reads.
   std::int64_t depth() const { return depth_; }
 
-  /// Computes the windows of an item, from packed weights.
   void run(std::int64_t index, float* scratch) const {
     Item item{};
     const std::int64_t cut = index % cuts_;
@@ -245,7 +239,6 @@ class SlidingRun {
     while (slab.windows > 4 * kMinWindows &&
            now * parts_of(third.windows, slab.windows) < kEnoughItems)
       slab.windows = (slab.windows + 1) / 2;
-    // Of equal size.
     slab.rows = parts_of(second.windows, parts_of(second.windows, slab.rows));
     slab.windows = parts_of(third.windows, parts_of(third.windows, slab.windows));
     slab.high = span(second, slab.rows), slab.wide = span(third, slab.windows);

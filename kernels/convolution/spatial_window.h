@@ -6,10 +6,10 @@
 
 namespace hybrid_trainer::kernels {
 
-/// A window over x in three spatial dimensions. If x has fewer, the first ones have one place. A
-/// plain struct, so that device kernels can also take it.
+/// A window over x in three spatial dimensions. If x has fewer spatial dimensions, the leading
+/// dimensions have size 1. This is a plain struct, so that it can be passed to device kernels.
 struct SpatialWindow {
-  std::int64_t batch = 0, channels = 0;  // of x
+  std::int64_t batch = 0, channels = 0;  // sizes of x
   std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1};
   std::int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {0, 0, 0},
                dilation[3] = {1, 1, 1};
@@ -27,10 +27,11 @@ struct SpatialWindow {
       dilation[to] = window.dilation[of];
     }
   }
-  constexpr std::int64_t inputs() const { return in[0] * in[1] * in[2]; }  // places of an example
+  /// Number of places of an example.
+  constexpr std::int64_t inputs() const { return in[0] * in[1] * in[2]; }
   constexpr std::int64_t outputs() const {
     return out[0] * out[1] * out[2];
-  }  // windows of an example
+  }  // number of windows of an example
   constexpr std::int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
   /// Returns whether each window reads one place, and each place is read by one window.
   bool is_pointwise() const {
@@ -42,7 +43,6 @@ struct SpatialWindow {
 
 // Used by every backend: constexpr functions also compile as device code.
 
-/// A place of an example in three dimensions.
 struct Place {
   std::int64_t at[3];
 };
@@ -50,8 +50,7 @@ constexpr Place spatial_place(std::int64_t index, const std::int64_t (&sizes)[3]
   return {{index / (sizes[1] * sizes[2]), index / sizes[2] % sizes[1], index % sizes[2]}};
 }
 
-/// Call visit(tap, connected place) for the taps of one dimension that connect a window with
-/// places, or a place with windows.
+/// Call visit(tap, connected place) for a dimension's taps that connect a window and a place.
 template <class Visit>
 constexpr void for_taps_of_window(const SpatialWindow& of, int i, std::int64_t window,
                                   const Visit& visit) {
@@ -92,7 +91,7 @@ constexpr void for_joined(const SpatialWindow& of, const Place& at, const Visit&
   });
 }
 
-/// Sizes of an upsampling in three dimensions. If x has fewer, the first ones have one place.
+/// Sizes of an upsampling in three dimensions; missing leading ones have size 1.
 struct UpsampledSizes {
   std::int64_t batch, channels;
   std::int64_t in[3] = {1, 1, 1}, factor[3] = {1, 1, 1};
@@ -111,7 +110,7 @@ struct UpsampledSizes {
   constexpr std::int64_t outputs() const { return out(0) * out(1) * out(2); }
 };
 
-/// The two places of x in one dimension that interpolate a place of y, and their weights.
+/// The two places of x in one dimension from which a place of y is interpolated, and their weights.
 struct UpsampledPlace {
   std::int64_t low, high;
   float share_low, share_high;
@@ -120,7 +119,8 @@ struct UpsampledPlace {
 constexpr UpsampledPlace upsampled_place(const UpsampledSizes& of, int i, std::int64_t at) {
   const std::int64_t factor = of.factor[i];
   if (!of.linear || factor == 1) return {at / factor, at / factor, 1.0f, 0.0f};
-  // Counts in half places of y: y's place has its middle at 2·at + 1, x's first place at factor.
+  // Counts in units of half a place of y: the center of place `at` of y is at 2·at + 1, and the
+  // center of the first place of x is at `factor`.
   const std::int64_t halves = 2 * at + 1 - factor;
   if (halves <= 0) return {0, 0, 1.0f, 0.0f};
   const std::int64_t low = halves / (2 * factor);
@@ -140,7 +140,7 @@ constexpr UpsampledReach upsampled_reach(const UpsampledSizes& of, int i, std::i
   return {begin > 0 ? begin : 0, end < most ? end : most};
 }
 
-/// Returns the share of a place of x in a place of y.
+/// Returns the weight of a place of x in the interpolation of a place of y.
 constexpr float upsampled_share(const UpsampledSizes& of, int i, std::int64_t of_x,
                                 std::int64_t of_y) {
   const UpsampledPlace place = upsampled_place(of, i, of_y);

@@ -9,7 +9,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Computes sums[c] for each chunk c of one pair of arrays.
 template <class T>
 void add_up_chunks(double* sums, const T* x, const T* y, std::int64_t elements) {
   parallel_shares(dot_chunks(elements), kMinElementsPerThread / kDotChunk,

@@ -30,7 +30,6 @@ struct Pairs {
 
 std::int64_t chunks_of(const Tensor& x) { return (x.elements() + kChunk - 1) / kChunk; }
 
-/// Loads N elements from `i` on. Elements from `end` on become 0.
 template <int N, class T>
 __device__ void load_partial(float (&to)[N], const T* from, std::int64_t i, std::int64_t end,
                              bool packed) {

@@ -15,7 +15,6 @@ void check_groups(const KernelCall& call, const GroupedRows& rows, std::size_t c
                              ", but offsets for ", groups, " groups"));
 }
 
-/// Checks the shape and dtype of each tensor.
 void check_all(const KernelCall& call, const char* name, std::span<const Tensor> tensors,
                const Shape& shape, DType dtype) {
   for (const Tensor& tensor : tensors) check_shape(call, {name, tensor}, shape, dtype);

@@ -19,7 +19,6 @@ constexpr std::int64_t kWideColumns = 256;
 constexpr std::int64_t kStreamedElements = 1 << 18;
 static_assert(kBlockRows <= kMaxBlockSide && kWideColumns <= kMaxBlockSide);
 
-/// The rows [begin, end) of a group.
 struct GroupRange {
   std::int64_t begin, end;
   std::int64_t count() const { return end - begin; }
@@ -31,13 +30,11 @@ GroupRange range_of(const GroupedRows& rows, std::size_t matrix) {
   return {offsets[0], offsets[1]};
 }
 
-/// Returns the address of the element at `row` and `column` of a matrix.
 char* at(const Tensor& matrix, std::int64_t row, std::int64_t column) {
   return static_cast<char*>(matrix.raw()) +
          (row * matrix.size(1) + column) * static_cast<std::int64_t>(size_of(matrix.dtype()));
 }
 
-/// A block of the product C for one matrix.
 struct MatrixBlock {
   std::size_t matrix;
   std::int64_t row, rows, column, columns;  // of C; row 0 may be the group's first row
@@ -59,8 +56,7 @@ std::vector<MatrixBlock> blocks_of(std::size_t matrices, std::int64_t columns,
   return blocks;
 }
 
-/// Calls compute(block, next, scratch) for all blocks in one parallel region. `next` is the block
-/// that the thread will probably compute next, or null; `scratch` belongs to the thread.
+/// Calls compute(block, next, scratch) for all blocks; `next` is the probable next one, or null.
 template <class Compute>
 void run_blocks(const std::vector<MatrixBlock>& blocks, float* scratch, std::int64_t elements,
                 const Compute& compute) {
@@ -71,13 +67,11 @@ void run_blocks(const std::vector<MatrixBlock>& blocks, float* scratch, std::int
   });
 }
 
-/// Returns the number of floats of scratch per thread: enough for a block of the product, and for
-/// kFewRows rows of an x with `columns` columns.
+/// Returns the floats of scratch per thread: a block, and kFewRows rows of x.
 std::int64_t scratch_elements(DType inputs, std::int64_t columns = 0) {
   return std::max({std::int64_t{1}, block_scratch_elements(inputs), kFewRows * columns});
 }
 
-/// Allocates the scratch of all threads.
 Tensor scratch_of(std::int64_t elements, const Stream& stream) {
   return empty_workspace(threads() * elements, DType::kF32, stream);
 }

@@ -14,7 +14,6 @@ namespace {
 /// Maximum matrices per launch. Their addresses are kernel arguments, which are limited to 4 KiB.
 constexpr int kMaxMatrices = 128;
 
-/// Calls start(first matrix, number of matrices, offsets of the first one) for each launch.
 template <class Start>
 void for_launches(std::size_t matrices, const GroupedRows& rows, const Start& start) {
   const std::int32_t* const offsets = rows.offsets.data<std::int32_t>() + rows.first;
@@ -139,15 +138,13 @@ void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, co
 
 namespace {
 
-/// A tile of a group's rows.
 struct RowTile {
   int matrix;
   std::int64_t first;
   int rows;  // 0 if there is no such tile
 };
 
-/// Returns the tile with index `tile` among the tiles of all groups. Each has kRows rows, except
-/// the last one of a group. All threads of the block must call it.
+/// Returns tile `tile` of all groups, of kRows rows or fewer. All threads must call it.
 template <int kRows>
 __device__ RowTile find_row_tile(const std::int32_t* offsets, int matrices, int tile) {
   constexpr int kScans = kMaxMatrices / kWarp;  // per warp
@@ -186,8 +183,7 @@ struct RowProducts {
   const float* biases[kMaxMatrices] = {};  // or null
 };
 
-/// w is (columns, depth) if kTransposed, otherwise (depth, columns). Blocks are ordered by row
-/// tile, then column tile, so that consecutive blocks share a tile of x in L2.
+/// w is (columns, depth) if kTransposed, else (depth, columns). Consecutive blocks share x in L2.
 template <class T, bool kTransposed>
 __global__ void __launch_bounds__(GroupedTile<T, true, kTransposed>::kThreads,
                                   GroupedTile<T, true, kTransposed>::kBlocks)
@@ -252,8 +248,7 @@ bool all_packed(std::span<const Tensor> tensors, std::int64_t columns) {
                      [&](const Tensor& tensor) { return packs_fit<T>(columns, tensor.raw()); });
 }
 
-/// Returns an upper bound of the number of row tiles in `groups` groups. All tiles of a group are
-/// full except the last, and no tile is empty.
+/// Returns an upper bound of row tiles: all tiles of a group but the last are full.
 std::int64_t max_tiles(std::int64_t rows, std::int64_t groups, int tile_rows) {
   return std::min(rows, rows / tile_rows + std::min(rows, groups));
 }

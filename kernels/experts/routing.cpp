@@ -39,7 +39,6 @@ void check_spec(const KernelCall& call, const Routing& routing, const RoutingSpe
   }
 }
 
-/// Checks that rows are (R, C), with one row per pair of the routing.
 void check_rows(const KernelCall& call, const NamedTensor& rows, const Routing& routing) {
   check_real(call, rows, 2);
   check_shape(call, rows, {routing.pairs.size(0), rows.tensor.size(1)});

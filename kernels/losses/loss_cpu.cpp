@@ -65,7 +65,6 @@ void check_classes(const std::int32_t* wanted, std::int64_t cells, std::int64_t 
   }
 }
 
-/// Inputs and outputs of preference_loss for one sequence.
 struct PairsOfSequence {
   const float *losses, *references;
   const std::int32_t* halves;

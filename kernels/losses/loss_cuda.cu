@@ -17,8 +17,7 @@ struct Powers {
   float shift, log2_sum;
 };
 
-/// Running sum of e^x, as sum · 2^shift. A product x·log2 e is exact until the shift is subtracted,
-/// so that large values lose no precision.
+/// Running sum of e^x, as sum · 2^shift, so that large values lose no precision.
 struct RunningSum {
   float shift = -FLT_MAX / 2;  // not −∞, since −∞ minus itself is NaN
   float sum = 0;
@@ -39,15 +38,14 @@ struct RunningSum {
   }
 };
 
-/// Returns how many of N columns from `column` on are in the vocabulary.
+/// Returns the number of columns in [column, column + N) that are in the vocabulary.
 template <int N>
 __device__ int in_vocabulary(std::int64_t column, std::int64_t vocabulary) {
   const std::int64_t left = vocabulary - column;
   return left >= N ? N : left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// Uses one block per row. Writes gradients if `gradient_scale` is not 0. If `kKept`, first copies
-/// the row to shared memory, so that device memory is read once. Threads read only their copies.
+/// One block per row. If `kKept`, copies the row to shared memory, to read device memory once.
 template <class T, int N, bool kKept, bool kSmoothed>
 __global__ void __launch_bounds__(1024)
     softmax_cross_entropy_kernel(float* losses, T* logits, const std::int32_t* targets,
@@ -127,7 +125,6 @@ auto loss_kernel(bool kept) {
               : softmax_cross_entropy_kernel<T, N, false, kSmoothed>;
 }
 
-/// N is the number of elements per access.
 template <class T, int N>
 void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                  const SmoothedTargets& spec, float gradient_scale, const Stream& stream) {
@@ -195,7 +192,6 @@ void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& target
 
 namespace {
 
-/// One thread per cell.
 __global__ void grid_loss_kernel(float* losses, float* x, const std::int32_t* classes,
                                  const float* boxes, std::int64_t cells, std::int64_t columns,
                                  GridLossSpec spec, float gradient_scale) {
@@ -225,7 +221,6 @@ namespace {
 
 constexpr unsigned int kPairThreads = 256;
 
-/// The pointers of PreferenceTensors.
 struct PairPointers {
   const float *losses, *references;
   const std::int32_t* halves;
@@ -247,7 +242,6 @@ __device__ PairHalf half_of(const PairPointers& of, std::int64_t at, int half) {
   return {sum, tokens, half < of.length ? of.references[at + half] : 0.0f};
 }
 
-/// One block per sequence.
 __global__ void __launch_bounds__(kPairThreads)
     preference_loss_kernel(PairPointers of, PreferenceForm form) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * of.length;
@@ -284,7 +278,6 @@ __global__ void __launch_bounds__(kPairThreads)
     of.measures[blockIdx.x * kPreferenceMeasures + i] = measures[i];
 }
 
-/// One thread per measure.
 __global__ void add_measures_kernel(double* to, const double* of_sequences, int sequences) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= static_cast<int>(kPreferenceMeasures)) return;
@@ -293,7 +286,6 @@ __global__ void add_measures_kernel(double* to, const double* of_sequences, int 
   to[i] = sum;
 }
 
-/// One block per row.
 template <class T>
 __global__ void __launch_bounds__(kPairThreads)
     scale_rows_kernel(T* x, const float* factors, std::int64_t columns) {

@@ -52,8 +52,7 @@ HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wante
   return loss;
 }
 
-/// Returns the loss of a cell with an object. If `scale` is not 0, replaces the row by its gradient
-/// times `scale`.
+/// Returns the loss of a cell with an object. If `scale` is not 0, writes its gradient.
 HT_TERM float object_loss(float* row, std::int64_t classes, std::int64_t wanted, const float* box,
                           const GridLossSpec& spec, float scale) {
   float loss = spec.positive_weight * log_of_one_plus_power(-row[0]);
@@ -69,8 +68,7 @@ HT_TERM float object_loss(float* row, std::int64_t classes, std::int64_t wanted,
                                                scale * spec.class_weight);
 }
 
-/// Returns the loss of a cell without an object. If `scale` is not 0, replaces the row by its
-/// gradient times `scale`.
+/// Returns the loss of a cell without an object. If `scale` is not 0, writes its gradient.
 HT_TERM float empty_loss(float* row, std::int64_t columns, float scale) {
   const float loss = log_of_one_plus_power(row[0]);
   if (scale == 0.0f) return loss;
@@ -79,8 +77,7 @@ HT_TERM float empty_loss(float* row, std::int64_t columns, float scale) {
   return loss;
 }
 
-/// One text of a pair: the sum of its targets' log-probabilities, the number of targets, and the
-/// sum under the reference model.
+/// One text of a pair: its log-probability, number of targets, and reference log-probability.
 struct PairHalf {
   double sum, tokens, reference;
 };

@@ -18,7 +18,6 @@ struct GatedGroup {
 
 inline float silu_of(float z) { return z * sigmoid(z); }
 
-/// Rounds to T.
 template <class T>
 inline float rounded(float value) {
   T result;
@@ -30,7 +29,6 @@ inline float rounded<float>(float value) {
   return value;
 }
 
-/// Locations of the groups of rows.
 struct GroupPlaces {
   GroupPlaces(const Tensor& x, const Tensor& gate, std::int64_t first_column, const Tensor& weight,
               const GatedNormSpec& spec)

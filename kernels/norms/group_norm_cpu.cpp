@@ -8,7 +8,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Maximum elements summed in float; the sums of chunks are added in double.
 constexpr std::int64_t kChunkElements = 16 << 10;
 
 /// The places of an example in chunks of equal size. The division depends only on the sizes.
@@ -136,7 +135,6 @@ struct GroupNormSums {
       std::fill_n(means + begin, of.of_group(), static_cast<float>(sum / count));
     }
   }
-  /// Writes the gradient of the bias (row 0) or of the weight (row 1).
   void write(float* to, std::int64_t row, bool adds) const {
     for (std::int64_t c = 0; c < of.channels; ++c) {
       double total = 0;

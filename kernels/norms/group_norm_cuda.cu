@@ -1,5 +1,4 @@
-// Group norm. Memory-bound: forward reads x three times, the second and third time from the L2
-// cache if an example is small; backward reads x and dy twice.
+// Group norm. Memory-bound: forward reads x three times, backward reads x and dy twice.
 
 #include <algorithm>
 
@@ -25,7 +24,6 @@ struct GroupSizes {
         groups(groups_),
         chunks(std::clamp<std::int64_t>(x.size(1) / kMinPlaces, 1, kMaxChunks)) {}
   __device__ std::int64_t of_group() const { return channels / groups; }
-  /// Returns the number of elements of a group in an example.
   __device__ std::int64_t count() const { return places * of_group(); }
   /// Returns the index of number i of an example's group.
   __device__ std::int64_t at(std::int64_t example, std::int64_t group, std::int64_t i) const {
@@ -40,7 +38,6 @@ struct GroupSizes {
   }
 };
 
-/// One block per group and example.
 template <class T>
 __global__ void group_norm_forward_kernel(T* y, float* mean, float* rstd, const T* x,
                                           const float* weight, const float* bias, GroupSizes of,
@@ -99,7 +96,6 @@ __global__ void group_norm_sums_kernel(double* sums, const T* dy, const T* x, co
   sums[of.sums_at(example, chunk) + of.channels + c] = projected;
 }
 
-/// One block per group and example. dx may alias dy.
 template <class T>
 __global__ void group_norm_backward_kernel(T* dx, const T* dy, const T* x, const float* mean,
                                            const float* rstd, const float* weight,
@@ -125,7 +121,6 @@ __global__ void group_norm_backward_kernel(T* dx, const T* dy, const T* x, const
   }
 }
 
-/// One thread per channel.
 __global__ void group_norm_parameters_kernel(float* dweight, float* dbias, const double* sums,
                                              GroupSizes of, bool adds) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -19,7 +19,6 @@ class Row {
       if (column(k) < columns_) load_pack(values_[k], from + column(k));
     }
   }
-  /// Calls function(column, float[N]) for each pack of the lane.
   template <class Function>
   __device__ void for_each(const Function& function) const {
 #pragma unroll
@@ -55,7 +54,6 @@ class Row<T, N, 0> {
   std::int64_t columns_;
 };
 
-/// One warp per row.
 template <class T, int N, int K>
 __global__ void layer_norm_forward_kernel(T* y, float* mean_out, float* rstd_out, const T* x,
                                           const float* weight, const float* bias, std::int64_t rows,

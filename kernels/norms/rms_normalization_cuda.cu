@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::int64_t kRmsBlocks = 512;  // maximum; each writes a line of sums
 
-/// Locations of rows, which are whole rows or heads of rows.
 struct RmsRows {
   std::int64_t count;
   unsigned int heads = 1;  // per row; adjacent
@@ -34,7 +33,6 @@ __device__ float rms_of_row(const T* x, std::int64_t columns, float epsilon, int
   return 1.0f / sqrtf(mean + epsilon);
 }
 
-/// One team per row.
 template <class T, int N>
 __global__ void rms_norm_forward_kernel(T* y, float* rstd_out, const T* x, const float* weight,
                                         RmsRows rows, int team, RmsNormSpec spec) {

@@ -27,7 +27,6 @@ int alignment_of(const Tensor& tensor) {
 constexpr const char* kFormat = "hybrid_trainer algorithms 2";
 constexpr std::size_t kMaxLines = 100'000;
 
-/// Returns the first lines of this owner's file.
 std::string header_of(const AlgorithmOwner& owner) {
   return concat(kFormat, "\ncublaslt ", owner.library_version, "\ndevice ", owner.device, "\n");
 }

@@ -22,7 +22,6 @@ namespace hybrid_trainer::kernels::cuda {
 /// The operands of the original product are not touched.
 class ProductTrial {
  public:
-  /// Throws OutOfMemory.
   ProductTrial(const Product& like, const Stream& stream);
 
   /// Returns the device seconds of the work that `run` enqueues for the trial's product, with none
@@ -69,8 +68,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Returns the cache key for a product's algorithm that was not timed. Older versions of this
-/// program take it for the key of another product.
+/// Returns the cache key for a product's algorithm that was not timed.
 std::string untimed(const std::string& kind) { return kind + " untimed"; }
 
 /// Returns the index of the fastest candidate on random numbers. Returns nullopt if the device does
@@ -198,8 +196,7 @@ bool AlgorithmChooser::choose(const Product& product, const AlgorithmOffer& offe
   return kept == *chosen || offer.take(kept) || offer.take(*chosen);
 }
 
-/// Returns the run's stored algorithm, otherwise the algorithm timed by any run. A resumed run also
-/// accepts an algorithm that was not timed. Skips algorithms that do not fit any more.
+/// Returns the run's stored algorithm, else one timed by any run or, if resumed, an untimed one.
 std::optional<AlgorithmBits> AlgorithmChooser::take_stored(const std::string& kind,
                                                            const AlgorithmOffer& offer) {
   const auto taken = [&](const Algorithms& of, const std::string& name) {
@@ -213,8 +210,7 @@ std::optional<AlgorithmBits> AlgorithmChooser::take_stored(const std::string& ki
   return bits;
 }
 
-/// Selects an algorithm and stores it, so that a resumed run uses it again. If it cannot be stored,
-/// returns the library's own choice instead of the fastest.
+/// Selects and stores an algorithm; if it cannot be stored, returns the library's own choice.
 AlgorithmBits AlgorithmChooser::measure_and_store(const Product& product, const std::string& kind,
                                                   const AlgorithmOffer& offer,
                                                   const std::vector<AlgorithmBits>& candidates,

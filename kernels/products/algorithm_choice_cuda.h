@@ -23,8 +23,8 @@ struct AlgorithmOwner {
   std::string device;               // "NVIDIA H200"
 };
 
-/// Returns $HYBRID_CACHE_DIR, otherwise $XDG_CACHE_HOME/hybrid_trainer, otherwise
-/// ~/.cache/hybrid_trainer. Empty if none of the variables is set.
+/// Returns $HYBRID_CACHE_DIR if it is set, otherwise $XDG_CACHE_HOME/hybrid_trainer, otherwise
+/// $HOME/.cache/hybrid_trainer. Returns "" if none of the three variables is set.
 std::string cache_folder();
 
 struct StoredAlgorithms {
@@ -32,21 +32,20 @@ struct StoredAlgorithms {
   std::string problem;  // one line that describes an unusable file
 };
 
-/// Reads the folder's algorithms for this owner. Ignores a file that is damaged, unreadable, or of
-/// another owner or version. Never throws.
+/// Reads the folder's algorithms for this owner. Ignores unusable files. Does not throw.
 StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner& owner);
 
-/// Adds the algorithm of one kind to the folder's file for this owner. Returns the algorithm that
-/// is valid from now on: another process's, if stored first, unless it equals `useless`, which is
-/// replaced. Processes wait for each other, and readers see either the old or the new file. Returns
-/// nullopt if it cannot be stored, for example on a full disk; callers then use no cache.
+/// Adds one kind's algorithm to this owner's file and returns the algorithm to use from now on.
+/// Returns another process's algorithm if it was stored first and does not equal `useless`. A lock
+/// serializes writers. Returns nullopt if the algorithm cannot be stored; the caller then uses no
+/// cache.
 std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,
                                              const std::string& kind, const AlgorithmBits& bits,
                                              const AlgorithmBits* useless = nullptr);
 
 /// The algorithms that a library offers for one product.
 struct AlgorithmOffer {
-  /// Returns its algorithms in the library's order of preference; none if it has no kernel.
+  /// Returns the algorithms in the library's order of preference; empty without a kernel.
   std::function<std::vector<AlgorithmBits>()> candidates;
   /// Makes `run` use this algorithm. Returns false if it does not fit the product or this library.
   std::function<bool(const AlgorithmBits&)> take;
@@ -54,18 +53,16 @@ struct AlgorithmOffer {
   std::function<void(const Product&, const Stream&)> run;
 };
 
-/// Returns the index of the fastest of `count` candidates. Compares the medians of several rounds
-/// in which the candidates take turns; much slower ones are dropped after two rounds. `seconds`
-/// times one candidate once and returns infinity if it fails. The first candidate, the library's
-/// own choice, wins unless another is faster by more than noise. Returns nullopt if all fail.
+/// Returns the index of the fastest of `count` candidates, by their medians over several rounds.
+/// `seconds` times one candidate once; infinity if it fails. Returns 0, the library's own choice,
+/// unless another is faster by more than the noise, and nullopt if all fail.
 std::optional<std::size_t> fastest_of(std::size_t count,
                                       const std::function<double(std::size_t)>& seconds);
 
 /// Selects algorithms for one device. Times the candidates of large products once and stores the
-/// selection in a folder for all later runs, because another algorithm would change the last bits.
-/// Uses the library's own choice if timing or storing is impossible. An algorithm that could not be
-/// timed is stored with this fact: later new runs time it again, and resumed runs keep it. A run
-/// also stores its algorithms in its folder. A resumed run reads them first.
+/// selection in the cache folder, because another algorithm would change the last bits. Otherwise
+/// uses the library's own choice, marked as untimed: new runs time it again, resumed runs keep it.
+/// A run also stores its algorithms in its own folder, which a resumed run reads first.
 class AlgorithmChooser {
  public:
   struct Settings {
@@ -74,11 +71,9 @@ class AlgorithmChooser {
     double min_operations = 2e9;  // smaller products are not timed
     ProductRun run{};
   };
-  /// Returns the settings from the environment: cache_folder(), and whether
-  /// HYBRID_TIME_ALGORITHMS=0 disables timing.
+  /// Returns cache_folder(), and whether HYBRID_TIME_ALGORITHMS=0 disables timing.
   static Settings environment(const ProductRun& run = {});
 
-  /// Reads the algorithms in the folders. Prints warnings about unusable files to standard error.
   AlgorithmChooser(Settings settings, AlgorithmOwner owner);
 
   /// Makes the offer use an algorithm for the product. Returns false if there is none.
@@ -95,8 +90,8 @@ class AlgorithmChooser {
 
   Settings settings_;
   AlgorithmOwner owner_;
-  Algorithms known_;    // in the cache
-  Algorithms of_run_;   // in the run's folder
+  Algorithms known_;    // algorithms in the cache folder
+  Algorithms of_run_;   // algorithms in the run's folder
   bool stores_ = true;  // false if the cache cannot be written
   bool warned_untimed_ = false;
 };
@@ -104,10 +99,10 @@ class AlgorithmChooser {
 /// Returns the product without Epilogue::kRowSums.
 Product without_sums(const Product& product);
 
-/// Adds one candidate to the algorithms of a product with Epilogue::kRowSums, if it has any: the
-/// product without sums, computed by `multiply`, followed by a separate kernel for the sums. Sets
-/// `separate` to whether this candidate was the last one taken; `separate` must outlive the offer.
-/// Returns other offers unchanged.
+/// If the product has Epilogue::kRowSums and the offer has algorithms, adds one candidate to the
+/// offer: `multiply` computes the product without the sums, and a separate kernel computes the
+/// sums. Sets `separate` to whether this candidate was the last one taken; `separate` must outlive
+/// the offer. Returns other offers unchanged.
 AlgorithmOffer with_separate_sums(
     const Product& product, AlgorithmOffer offer, bool& separate,
     const std::function<void(const Product&, const Stream&)>& multiply);

@@ -16,7 +16,6 @@ constexpr std::int64_t kStepsOfPart = 32;  // steps of k between two groups of p
 constexpr std::int64_t kOperand = kMaxBlockSide * (kBlockDepth + kRowPadding);
 static_assert(kBlockDepth % kTileDepth == 0 && kMaxBlockSide % kPanel == 0);
 
-/// Adds bias and the previous values to a row of sums, and writes it.
 template <class T>
 inline void finish_row(const ProductBlock& block, T* to, const float* from) {
 #pragma omp simd
@@ -60,7 +59,6 @@ void multiply_by_library(const ProductBlock& block) {
   finish(bias, static_cast<const float*>(block.c), block.stride_c);
 }
 
-/// Converts rows x columns of bf16 to contiguous f32.
 void widen(float* to, const BFloat16* from, std::int64_t stride, std::int64_t rows,
            std::int64_t columns) {
   run_on(instruction_set(), [=]() {
@@ -244,8 +242,7 @@ void finish_panels(const ProductBlock& block, const float* sums, std::int64_t st
   finish(block, sums, stride);
 }
 
-/// Packs 32·panels columns of a bf16 operand (k, …) as pairs of k; see pack_words. If `depth` is
-/// odd, the last pairs have a zero.
+/// Packs 32·panels columns of a bf16 operand as pairs of k, the last with a zero if `depth` is odd.
 void pack_pairs(float* to, const BFloat16* from, std::int64_t stride, std::int64_t panels,
                 std::int64_t depth) {
   static constexpr BFloat16 kZeros[kPanel] = {};

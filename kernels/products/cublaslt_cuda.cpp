@@ -47,8 +47,8 @@ class ProductPlan {
   /// Throws DeviceError.
   explicit ProductPlan(const Product& product);
 
-  /// Returns cuBLASLt's proposals, ordered by its estimate of their speed; none if it has no kernel
-  /// for this product. Throws DeviceError.
+  /// Returns cuBLASLt's proposals, ordered by its estimate of their speed. Returns an empty list if
+  /// it has no kernel for this product. Throws DeviceError.
   std::vector<AlgorithmBits> candidates(cublasLtHandle_t handle);
   /// Makes `run` use this algorithm. Returns false if it does not fit this product.
   bool take(cublasLtHandle_t handle, const AlgorithmBits& bits);

@@ -10,7 +10,6 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// DiagonalBlocks in plain arrays, which device code may index.
 struct BlockRows {
   int count;
   std::int64_t rank;
@@ -32,7 +31,6 @@ BlockRows rows_of(const DiagonalBlocks& blocks) {
   return plain;
 }
 
-/// Computes element i of the wide matrix.
 template <class T>
 struct SpreadBlocks {
   T* wide;
@@ -53,7 +51,6 @@ struct SpreadBlocks {
   }
 };
 
-/// Computes element i of the stacked matrix.
 struct GatherBlocks {
   float* stacked;
   const float* wide;

@@ -16,8 +16,7 @@ MatrixSize size_after(Transpose transpose, const Tensor& x) {
   return {x.size(1), x.size(0)};
 }
 
-/// Checks x (N, I) with I at least 1, w (O, I), bias (O) f32 or undefined, and y (N, O). x, w and y
-/// must have one dtype.
+/// Checks x (N, I) with I at least 1, w (O, I), y (N, O), of one dtype, and bias (O) f32.
 void check_linear(const KernelCall& call, const NamedTensor& y, const Tensor& x, const Tensor& w,
                   const Tensor& bias) {
   check_rank(call, {"x", x}, 2);

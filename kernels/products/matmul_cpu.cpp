@@ -9,7 +9,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Returns x in f32. Converts bf16 into a workspace.
 Tensor as_f32(const Tensor& x, const Stream& stream) {
   if (x.dtype() == DType::kF32) return x;
   const Tensor converted = empty_workspace(x.elements(), DType::kF32, stream).view(x.shape());

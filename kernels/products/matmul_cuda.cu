@@ -24,8 +24,7 @@ struct Operand {
   std::int64_t rows, columns, down, right;
 };
 
-/// tile[depth][row] = element (first_row + row, first_depth + depth) of `from`, zero outside.
-/// Adjacent threads read adjacent elements.
+/// tile[depth][row] = element (first_row + row, first_depth + depth), zero outside.
 template <class T>
 __device__ void load_tile(float (&tile)[kDepth][kTile + 1], const Operand<T>& from,
                           std::int64_t first_row, std::int64_t first_depth) {
@@ -38,8 +37,7 @@ __device__ void load_tile(float (&tile)[kDepth][kTile + 1], const Operand<T>& fr
   }
 }
 
-/// C = A·Bᵀ + addend for `a` (M, K) and `b` (N, K), one tile per block. Each element is one sum in
-/// the order of K. The addend may be C.
+/// C = A·Bᵀ + addend for `a` (M, K) and `b` (N, K), one tile per block, summed in the order of K.
 template <class In, class Out>
 __global__ void __launch_bounds__(kThreads)
     plain_product_kernel(Out* c, Operand<In> a, Operand<In> b, const Out* addend) {
@@ -72,7 +70,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A matrix (rows, columns), stored as is or transposed.
 template <class T>
 Operand<T> operand(const Tensor& matrix, std::int64_t rows, std::int64_t columns, bool transposed) {
   return {matrix.data<T>(), rows, columns, transposed ? 1 : columns, transposed ? rows : 1};
@@ -144,7 +141,6 @@ void multiply(const Product& product, const Stream& stream) {
   }
 }
 
-/// Returns the bias in the dtype that products require.
 Tensor bias_as(DType dtype, const Tensor& bias, const Stream& stream) {
   if (!bias || bias.dtype() == dtype) return bias;
   const Tensor rounded = Tensor::empty(bias.shape(), dtype, MemoryKind::kWorkspace, stream);

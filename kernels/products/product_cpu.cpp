@@ -25,14 +25,12 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
   return {{rows, columns}, dnnl_type(dtype), strides};
 }
 
-/// Returns whether repacking B is worth its cost, as measured: if A is transposed (dw: B is small)
-/// or if k is very long (dx of the head). Otherwise reading B in place is nearly as fast.
+/// Returns whether repacking B is worth it, as measured: A transposed (dw), or a very long k.
 bool packs(const ProductKind& kind) {
   constexpr std::int64_t kLong = 8192;
   return kind.transpose_a == Transpose::kYes || kind.k >= kLong;
 }
 
-/// Memory that one call needs.
 struct ProductNeed {
   std::size_t scratch_bytes = 0, packed_bytes = 0;  // packed_bytes: for B; 0 if it is read in place
 };
@@ -43,8 +41,7 @@ Tensor workspace_of(std::size_t bytes, const Stream& stream) {
                                       DType::kF32, stream);
 }
 
-/// A primitive, compiled when it first runs, and the memory objects of its arguments. Only their
-/// pointers change between calls.
+/// A primitive, compiled when it first runs, with arguments whose pointers change.
 class PreparedProduct {
  public:
   PreparedProduct(const ProductKind& kind, const dnnl::engine& engine) {
@@ -149,8 +146,7 @@ void multiply_on_this_thread(const StridedProduct& p) {
   throw OutOfMemory(concat("not enough memory for oneDNN to pack the operands of ", which), 0, 0);
 }
 
-/// Returns the number of parts into which C is divided, at most one per thread of the team. More
-/// parts would cost more than they balance, because each part packs its operands separately.
+/// Returns the number of parts of C, at most one per thread, because each packs its operands.
 std::int64_t part_count(const StridedProduct& p) {
   constexpr std::int64_t kMinSide = 64, kMinOperations = 1 << 20;
   const std::int64_t most =
@@ -158,7 +154,6 @@ std::int64_t part_count(const StridedProduct& p) {
   return std::clamp<std::int64_t>(most, 1, threads());
 }
 
-/// Returns the part for rows or columns [begin, end) of C, whichever dimension is longer.
 StridedProduct part_of(const StridedProduct& whole, std::int64_t begin, std::int64_t end) {
   StridedProduct part = whole;
   if (whole.m >= whole.n) {

@@ -7,9 +7,9 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// C (m, n) = scale · op(A) (m, k) · op(B) (k, n) [+ C] on row-major f32 arrays. The strides are
-/// those of the arrays as stored. In a task of the team, a product runs on the calling thread only.
-/// Throws OutOfMemory if oneDNN cannot allocate memory to pack its operands.
+/// C (m, n) = scale · op(A) (m, k) · op(B) (k, n) [+ C] on row-major f32 arrays, with strides
+/// before transposition. In a task of the thread team, runs on the calling thread only. Throws
+/// OutOfMemory.
 struct StridedProduct {
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;
@@ -26,10 +26,9 @@ struct StridedProduct {
   bool accumulate = false;
 };
 void multiply(const StridedProduct& product);
-/// Multiplies on the calling thread, which must be executing a task. Any thread gives equal bits.
+/// Multiplies on the calling thread, in a task. The bits do not depend on the thread.
 void multiply_alone(const StridedProduct& product);
 
-/// Key of a prepared product.
 struct ProductKind {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -39,8 +38,8 @@ struct ProductKind {
   DType inputs = DType::kF32;
   DType output = DType::kF32;
   bool accumulate = false;
-  bool bias = false;      // an f32 row of n added to each row
-  bool residual = false;  // an array shaped like C, added to C
+  bool bias = false;      // adds an f32 row of n numbers to each row
+  bool residual = false;  // adds an array of C's shape to C
   int threads = 1;
   auto operator<=>(const ProductKind&) const = default;
 };
@@ -53,7 +52,7 @@ struct ProductArrays {
   const void* residual = nullptr;
 };
 
-/// Multiplies contiguous arrays with a primitive that is prepared once per kind and cached.
+/// Multiplies contiguous arrays with a oneDNN primitive, which is created once per kind and cached.
 void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
 /// y = x·wᵀ [+ y] [+ bias] [+ residual] for at most kFewRows rows. Reads each row of w from memory
@@ -67,16 +66,16 @@ struct SkinnyRows {
   bool accumulate = false;
 };
 
-/// Computes outputs [begin, end) of skinny_gemm on the calling thread, with the same bits.
-/// `scratch` has one float per element of x.
+/// Computes outputs [begin, end) of skinny_gemm on the calling thread. The outputs are
+/// bit-identical to the outputs of skinny_gemm. `scratch` has one float per element of x.
 void skinny_rows(const SkinnyRows& of, std::int64_t begin, std::int64_t end, float* scratch);
 
 /// Returns whether multiply_by_tiles supports the product: bf16 on a CPU with matrix tiles, n and k
 /// multiples of 32, and m too if A is transposed.
 bool fits_tiles(const ProductKind& kind);
 
-/// Multiplies contiguous arrays on the CPU's matrix tiles (AMX). Any free thread takes the next
-/// block of C; each element is summed in the order of k, so that equal calls give equal bits.
+/// Multiplies contiguous arrays on the CPU's matrix tiles (AMX). Threads take blocks of C as they
+/// are free; the bits do not depend on the thread.
 void multiply_by_tiles(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
 /// A block of a product: C (m, n) = op(A) (m, k) · op(B) (k, n) [+ bias] [+ C], on row-major arrays
@@ -97,9 +96,9 @@ struct ProductBlock {
   DType inputs = DType::kF32;
   DType output = DType::kF32;
   bool accumulate = false;
-  /// B of this thread's next block, of the same size, or null. Its first lines are prefetched.
+  /// B of this thread's next block, of the same size, to prefetch; or null.
   const void* next_b = nullptr;
-  bool streams = false;  // C is not read soon: bypasses the caches if possible
+  bool streams = false;  // writes C past the caches if possible, because C is not read soon
 };
 
 /// Maximum number of rows, and of columns, of C in a block.
@@ -108,9 +107,8 @@ inline constexpr std::int64_t kMaxBlockSide = 256;
 /// Returns the number of floats of scratch that each thread needs to compute blocks.
 std::int64_t block_scratch_elements(DType inputs);
 
-/// Computes a block on the calling thread, which must be executing a task. Uses AVX-512 if
-/// possible, otherwise oneDNN. bf16 is multiplied on matrix tiles, with AVX-512 BF16, or converted
-/// to f32. The bits depend only on the block.
+/// Computes a block on the calling thread, in a task, with AVX-512 or oneDNN. bf16 uses matrix
+/// tiles, AVX-512 BF16 or f32. The bits depend only on the block.
 void multiply_block(const ProductBlock& block, float* scratch);
 
 }  // namespace hybrid_trainer::kernels::cpu

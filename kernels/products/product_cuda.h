@@ -30,10 +30,10 @@ struct Product {
   Transpose transpose_a = Transpose::kNo;
   Tensor b;
   Transpose transpose_b = Transpose::kNo;
-  Tensor addend = {};  // undefined for none; may be C itself
-  Tensor bias = {};    // undefined for none or with kGeluSlope; with kRowSums an output, (M)
+  Tensor addend = {};  // undefined if there is none; may be C itself
+  Tensor bias = {};    // undefined if there is none, and for kGeluSlope; for kRowSums an output (M)
   Epilogue epilogue = Epilogue::kNone;
-  Tensor aux = {};  // undefined unless the epilogue uses it
+  Tensor aux = {};  // undefined if the epilogue does not use it
 
   std::int64_t m() const { return c.size(0); }
   std::int64_t n() const { return c.size(1); }
@@ -41,18 +41,16 @@ struct Product {
 };
 
 /// Enqueues the product; equal inputs give equal bits. Returns false, without any effect, if the
-/// library has no kernel for it. Throws DeviceError, or OutOfMemory if its kernels do not fit.
+/// library has no kernel for it. Throws DeviceError, OutOfMemory.
 [[nodiscard]] bool try_multiply(const Product& product, const Stream& stream);
 
 /// Enqueues a product without bias and epilogue, of any sizes, for which the library has no kernel.
 /// Much slower than the library; warns once for each kind. Sums are added in the order of K.
 void multiply_without_library(const Product& product, const Stream& stream);
 
-/// Makes products on the device select their algorithms for this run from now on, including kinds
-/// that ran before. Throws DeviceError.
+/// Makes all later products on the device select algorithms for this run. Throws DeviceError.
 void begin_products(const ProductRun& run, int device);
 
-/// Key of a prepared product.
 struct ProductKind {
   explicit ProductKind(const Product& product);
   std::string text() const;  // name in the file of measured algorithms
@@ -65,8 +63,7 @@ struct ProductKind {
   DType inputs, output;
   bool adds, has_bias, has_aux;
   Epilogue epilogue;
-  /// Alignments of A, B, C, addend, bias and aux in bytes, limited to 256, which all blocks have.
-  /// Thus positions in a pool change neither the selected kernel nor the last bits.
+  /// Alignments in bytes, at most 256 as in a pool, so that addresses do not change the bits.
   std::array<int, 6> alignments;
 };
 

@@ -12,20 +12,17 @@ enum class Float8 {
 };
 constexpr float largest_of(Float8 format) { return format == Float8::kE4M3 ? 448.0f : 57344.0f; }
 
-/// largest = the largest |x[i]|, not finite if an element is not. If `most` is defined, raises it
-/// to this value. largest, most: (1) f32. x: f32 or bf16, of any shape, may be empty.
+/// largest = the largest |x[i]|, at least `most` if defined; not finite if an element is not.
 void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x,
                        const Stream& stream);
 
-/// to = the nearest s·v, ties to even, with v a number of the format. The scale s is the smallest
-/// power of two with which largest_of(format) reaches `expected`, or `largest` if `expected` is 0.
-/// Larger values saturate; NaN and infinity are preserved. expected, largest: (1) f32. to, from:
-/// same shape and dtype, f32 or bf16; may alias.
+/// to = the nearest s·v, ties to even, with v a number of the format and s the smallest power of
+/// two with which largest_of(format) reaches `expected`, or `largest` if it is 0. Saturates;
+/// preserves NaN and infinity. expected, largest: (1) f32. to, from: f32 or bf16; may alias.
 void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
                      const Tensor& largest, const Stream& stream);
 
-/// to = the nearest IEEE half-precision number, ties to even; infinity beyond 65,504. `to` and
-/// `from` as in round_to_float8.
+/// to = the nearest IEEE half-precision number; infinity beyond 65,504. See round_to_float8.
 void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream);
 
 // Functions are constexpr, so that device code may call them.

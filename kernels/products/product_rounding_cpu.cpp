@@ -31,8 +31,7 @@ void round_all(const Tensor& to, const Tensor& from, float largest) {
 
 }  // namespace
 
-/// Compares the bits of magnitudes as integers, so that the result does not depend on the threads.
-/// The bits of a NaN exceed the bits of all numbers.
+/// Compares the bits of magnitudes as integers; a NaN exceeds all numbers.
 void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x, const Stream&) {
   std::atomic<std::uint32_t> found = 0;
   visit_real(x.dtype(), [&](auto real) {

@@ -9,8 +9,7 @@ namespace {
 
 constexpr std::int64_t kMagnitudesPerBlock = 16384;
 
-/// Maximum of the bits of magnitudes, which are in the order of their values. The bits of a NaN
-/// exceed all others.
+/// Maximum of the bits of magnitudes, in the order of their values; a NaN exceeds all.
 struct MaxBits {
   __device__ unsigned int operator()(unsigned int a, unsigned int b) const { return a > b ? a : b; }
 };

@@ -38,10 +38,9 @@ inline float product_at(const float* x, std::int64_t pairs, const BFloat16* w, s
 template <class T>
 constexpr std::int64_t kElementsAtOnce = 4 / static_cast<std::int64_t>(sizeof(T));
 
-/// sums = the products of kRows rows of arranged x and kOutputs rows of w. Each element is loaded
-/// once for all of them. A sum has kLanes parts, which are added in order. Part i takes every
-/// kLanes-th element (or pair), starting with i; the first part also takes those beyond the last
-/// whole vector. Therefore the bits depend only on kLanes.
+/// sums = the products of kRows rows of arranged x and kOutputs rows of w. A sum has kLanes parts,
+/// added in order: part i takes every kLanes-th element (or pair) from i on, and the first also the
+/// rest. Therefore the bits depend only on kLanes.
 template <int kLanes, int kRows, int kOutputs, class T>
 inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&x)[kRows],
                            const T* const (&w)[kOutputs], std::int64_t columns) {
@@ -88,8 +87,7 @@ inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&
   }
 }
 
-/// Calls write(row, output, sum) for all rows of x and outputs [begin, end), in blocks of kRows by
-/// kOutputs. A block reads whole rows of w; a partial block repeats its last row or output.
+/// Calls write(row, output, sum) for outputs [begin, end), in blocks of kRows by kOutputs.
 template <int kLanes, int kRows, int kOutputs, class T, class Write>
 inline void multiply_blocks(const float* x, std::int64_t rows, const T* w, std::int64_t begin,
                             std::int64_t end, std::int64_t columns, const Write& write) {
@@ -110,7 +108,6 @@ inline void multiply_blocks(const float* x, std::int64_t rows, const T* w, std::
   }
 }
 
-/// Arguments of a product of few rows.
 template <class In, class Out>
 struct FewRows {
   const float* from;  // the arranged rows
@@ -133,7 +130,6 @@ struct FewRows {
                               : nullptr) {}
 };
 
-/// Outputs [begin, end).
 template <int kLanes, class In, class Out>
 inline void multiply_outputs(const FewRows<In, Out>& of, std::int64_t begin, std::int64_t end) {
   constexpr int kBlockOutputs = kLanes == 16 ? 4 : 2;  // limited by registers
@@ -151,7 +147,6 @@ inline void multiply_outputs(const FewRows<In, Out>& of, std::int64_t begin, std
   }
 }
 
-/// Calls run(its FewRows).
 template <class Run>
 void with_rows(const SkinnyRows& of, float* scratch, const Run& run) {
   visit_real(of.x.dtype(), [&](auto in) {

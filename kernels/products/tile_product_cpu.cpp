@@ -13,8 +13,7 @@ constexpr std::int64_t kMaxBlockRows = 256;  // so that a block's rows of A fit 
 constexpr std::int64_t kPackedPanels = 8;    // packed together
 /// Maximum size of a packed operand, so that it stays in the outer cache.
 constexpr std::int64_t kPackedBytes = std::int64_t{6} << 20;
-/// If C is larger, it bypasses the caches. This applies to gradients of weights, which nothing
-/// reads until the end of the step, and to logits, which are too large to stay cached.
+/// If C is larger, it bypasses the caches: weight gradients and logits.
 constexpr std::int64_t kStreamedF32Bytes = std::int64_t{1} << 20;
 constexpr std::int64_t kStreamedBF16Bytes = std::int64_t{16} << 20;
 
@@ -37,7 +36,6 @@ struct TilePart {
   std::int64_t depth() const { return end_k - first_k; }
 };
 
-/// One product with its workspace.
 class TileProduct {
  public:
   TileProduct(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream)

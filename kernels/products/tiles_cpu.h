@@ -8,11 +8,12 @@
 
 #include "hybrid_trainer/core/dtype.h"
 
-/// Matrix tiles of the CPU (AMX): eight registers of 16 x 64 bytes, and c += a·b of bf16 pairs with
-/// f32 sums. Requires multiplies_tiles(). Source: Intel Architecture Instruction Set Extensions
-/// Programming Reference, chapter 3. A tile of A is 16 rows of 32 elements along k. One of B is 16
-/// rows, each a pair of k for 16 columns: (b[2p][j], b[2p + 1][j]). A panel is two adjacent tiles,
-/// 32 rows of A or 32 columns of B, over any k; packed, its tiles are consecutive.
+/// Matrix tiles of the CPU (AMX): eight registers of 16 x 64 bytes, and an instruction that adds a
+/// product of bf16 pairs to a tile of f32 sums. Requires multiplies_tiles(). Source: Intel
+/// Architecture Instruction Set Extensions Programming Reference, chapter 3. A tile of A is 16 rows
+/// of 32 elements along k. A tile of B is 16 rows; each row has two adjacent elements along k for
+/// 16 columns: (b[2p][j], b[2p + 1][j]). A panel is 32 rows of A or 32 columns of B, which are two
+/// adjacent tiles, over any k. In a packed panel, the tiles are consecutive.
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
@@ -22,7 +23,7 @@ namespace hybrid_trainer::kernels::cpu {
 inline constexpr std::int64_t kTileRows = 16, kTileDepth = 32, kPanel = 32;
 inline constexpr std::int64_t kTileElements = kTileRows * kTileDepth;
 
-/// Keeps the tile registers configured for the calling thread.
+/// Configures the tile registers of the calling thread; the destructor releases them.
 class TileRegisters {
  public:
   TileRegisters() {
@@ -39,7 +40,7 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
 
-// The clobber prevents earlier writes from moving after the load.
+// The "memory" clobber keeps the compiler from moving earlier writes past the load.
 template <int kTile>
 inline void load_tile(const void* rows, std::int64_t row_bytes) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(row_bytes), "i"(kTile) : "memory");
@@ -59,10 +60,10 @@ inline void multiply_tile() {
 
 /// 32 rows of A, packed or in place.
 struct RowPanel {
-  const BFloat16* upper;   // first tile of rows 0-15
-  const BFloat16* lower;   // of rows 16-31
-  std::int64_t row_bytes;  // from row to row of a tile
-  std::int64_t step;       // elements from tile to tile along k
+  const BFloat16* upper;   // first tile of rows 0 to 15
+  const BFloat16* lower;   // first tile of rows 16 to 31
+  std::int64_t row_bytes;  // bytes between adjacent rows of a tile
+  std::int64_t step;       // elements between adjacent tiles along k
   static RowPanel packed(const BFloat16* panel) {
     return {panel, panel + kTileElements, 2 * kTileDepth, 2 * kTileElements};
   }
@@ -113,7 +114,6 @@ inline void multiply_panels(float* c, std::int64_t c_stride, const RowPanel& a, 
   store_tile<3>(below + 16, bytes);
 }
 
-/// Transposes a matrix of 16 x 16 words of 32 bits.
 inline void transpose_words(__m512i* rows) {
   __m512i t[16];
   for (int i = 0; i < 8; ++i) {

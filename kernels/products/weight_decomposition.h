@@ -16,7 +16,7 @@ void row_norms(const Tensor& norms, const Tensor& x, const Stream& stream);
 void magnitude_factors(const Tensor& factors, const Tensor& magnitudes, const Tensor& norms,
                        const DiagonalBlocks& blocks, const Stream& stream);
 
-/// stacked = or += wide / norms, for rows in blocks; undefined norms count as 1. Shapes as above.
+/// stacked = or += wide / norms, for rows in blocks; undefined norms count as 1.
 void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
                  const DiagonalBlocks& blocks, GradientMode mode, const Stream& stream);
 
@@ -25,7 +25,7 @@ void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
 void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, const Tensor& bias,
                    const Tensor& residual, const Stream& stream);
 
-/// y = x·z, element by element. All have one dtype, f32 or bf16; any may alias.
+/// y = x·z, element by element. All three tensors have one dtype, f32 or bf16, and may alias.
 void multiply(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

@@ -6,10 +6,10 @@
 #include "hybrid_trainer/core/tensor.h"
 #include "kernels/quantized/weight_blocks.h"
 
-// Definitions for products of block-quantized weights on all instruction sets. A chunk is 64 codes,
-// from two blocks or from a quarter of a superblock. Codes are multiplied as unsigned numbers, and
-// the contribution of their offset is subtracted. Each of a chunk's 16 lanes is an integer sum of
-// four products, added to a separate f32 sum. Therefore the bits depend only on the numbers.
+// Products of block-quantized weights on all instruction sets. A chunk is 64 codes, two blocks or a
+// quarter of a superblock, multiplied as unsigned numbers; the contribution of their offset is
+// subtracted. Each of 16 lanes is an integer sum of four products, added to its f32 sum, so the
+// bits depend only on the operands.
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -47,7 +47,6 @@ constexpr bool has_halves(BlockFormat format) {
 constexpr std::uint8_t kMicroCodes[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                           12, 11, 10, 9,  8,  6,  4,  0};
 
-/// A row of x, rounded to 8 bits.
 struct RoundedRow {
   const std::int8_t* codes;     // 64 per chunk
   const std::int32_t* offsets;  // 16 per chunk; they subtract the codes' offset

@@ -51,7 +51,6 @@ std::int32_t round_codes(std::int8_t* codes, const float* x, std::int64_t count,
   return sum;
 }
 
-/// Offsets of the parts of a rounded row, in bytes from its start.
 struct RowLayout {
   explicit RowLayout(BlockFormat format, std::int64_t inputs)
       : chunks((inputs + kChunk - 1) / kChunk),
@@ -62,7 +61,6 @@ struct RowLayout {
   std::int64_t chunks, offsets, scales, sums, end;
 };
 
-/// Writes the parts of one rounded row.
 struct RowWriter {
   BlockFormat format;
   std::int8_t* codes;
@@ -318,7 +316,6 @@ constexpr int kRowsAtOnce = 4;  // rows of x for which a row of w is read once
 using MultiplyRow = void (*)(float* sums, const std::uint8_t* w, const RoundedRow* x,
                              std::int64_t inputs);
 
-/// Functions that multiply one row of x, or kRowsAtOnce rows.
 struct RowProducts {
   MultiplyRow one, several;
 };
@@ -343,7 +340,6 @@ RowProducts products_of(BlockFormat format, std::index_sequence<kFormats...>) {
   return products;
 }
 
-/// Consecutive rows of w, and the functions that multiply them.
 struct PartProduct {
   std::int64_t first, end, bytes_of_row;  // among all outputs
   const std::uint8_t* w;

@@ -4,7 +4,7 @@
 
 #include "kernels/quantized/block_codes_cpu.h"
 
-// Products of block_linear_cpu.cpp with AVX2. Bit-identical to the others.
+// Products of block_linear_cpu.cpp with AVX2, with the same bits as other instruction sets.
 
 #define HT_AVX2 gnu::target("arch=x86-64-v3")
 
@@ -22,7 +22,6 @@ struct Sums {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
 
-/// Returns the lower four bits of each byte as `first`, and the upper four as `last`.
 [[HT_AVX2]] inline Chunk nibbles(__m256i both) {
   const __m256i four = _mm256_set1_epi8(15);
   return {_mm256_and_si256(both, four), _mm256_and_si256(_mm256_srli_epi16(both, 4), four)};
@@ -63,7 +62,6 @@ template <BlockFormat kFormat>
   }
 }
 
-/// Returns scale and minimum of the first block, then of the second.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline __m128 pair_scales(const std::uint8_t* first, const std::uint8_t* second) {
   if constexpr (kFormat == BlockFormat::kMXFP4) {
@@ -99,7 +97,7 @@ template <BlockFormat kFormat>
   return sum_of_four(_mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1)));
 }
 
-/// Returns sums of four adjacent products each.
+/// Returns a vector of sums of four adjacent products.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline __m256i multiply_half(__m256i codes, const RoundedRow& x, std::int64_t at) {
   const __m256i of = load_32(x.codes + at), one = _mm256_set1_epi16(1);
@@ -254,7 +252,7 @@ template <BlockFormat kFormat, int kRows>
 
 #undef HT_AVX2
 
-// Products of block_linear_cpu.cpp with AVX-512 VNNI. Bit-identical to the others.
+// Products of block_linear_cpu.cpp with AVX-512 VNNI, with the same bits.
 
 #define HT_VNNI gnu::target("arch=x86-64-v4,avx512vnni")
 
@@ -269,7 +267,6 @@ using avx2::add_mins, avx2::pair_scales, avx2::sum_of_four, avx2::sum_of_mins;
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(second)), 1);
 }
 
-/// Returns the lower four bits of each byte, followed by the upper four.
 [[HT_VNNI]] inline __m512i nibbles(__m256i both) {
   const __m512i apart =
       _mm512_inserti64x4(_mm512_castsi256_si512(both), _mm256_srli_epi16(both, 4), 1);

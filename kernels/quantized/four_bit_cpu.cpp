@@ -16,8 +16,7 @@ namespace {
   return level * scale + offset;
 }
 
-/// Writes the code of each of n numbers: the number of scaled midpoints below it. The block's scale
-/// must be a normal number.
+/// Writes each number's code: the number of scaled midpoints below it, for a normal scale.
 inline void find_places(std::uint8_t* places, const float* x, int n, float scale) {
   float bounds[kFourBitMiddles.size()];
   for (std::size_t k = 0; k < kFourBitMiddles.size(); ++k) bounds[k] = kFourBitMiddles[k] * scale;
@@ -31,8 +30,7 @@ inline void find_places(std::uint8_t* places, const float* x, int n, float scale
 
 constexpr int kCodesOfWord = 8;  // of 32 bits
 
-/// Number of codes in a register of words, and of the elements of x that they multiply: one or two
-/// blocks, or half a block.
+/// Number of codes in a register of words: one or two blocks, or half a block.
 template <int kLanes>
 constexpr std::int64_t kAtOnce = kCodesOfWord* kLanes;
 
@@ -41,8 +39,7 @@ constexpr std::int64_t padded(std::int64_t inputs) {
   return (inputs + kAtOnce<kLanes> - 1) / kAtOnce<kLanes> * kAtOnce<kLanes>;
 }
 
-/// Converts x to f32 and pads each row with zeros. The elements for a register of codes are stored
-/// in this order: first for the words' lowest half bytes, then for the next half bytes.
+/// Converts x to f32 with padded rows, ordered by the half bytes of the words of codes.
 template <int kLanes, class T>
 void arrange_words(const T* x, std::int64_t rows, std::int64_t inputs, float* arranged) {
   for (std::int64_t n = 0; n < rows; ++n) {
@@ -58,7 +55,6 @@ void arrange_words(const T* x, std::int64_t rows, std::int64_t inputs, float* ar
   }
 }
 
-/// Operands of the products of one call.
 struct FourBitProduct {
   const std::uint8_t *codes, *levels;  // levels may be null
   const float *scales, *of_codes;
@@ -66,7 +62,6 @@ struct FourBitProduct {
   const float* x;  // arranged
   std::int64_t rows, inputs, stride;
 
-  /// Returns the magnitude by which the codes of a block are multiplied.
   float size_of_block(std::int64_t block) const {
     return levels == nullptr
                ? scales[block]
@@ -83,7 +78,6 @@ struct CodeTable {
   Floats parts[kParts];
 
   explicit CodeTable(const float* of_codes) { std::memcpy(parts, of_codes, sizeof parts); }
-  /// Selects by the lowest four bits of each word.
   void pick(Floats& picked, const Words& words) const {
     if constexpr (kParts == 1) {
       picked = __builtin_shuffle(parts[0], words);

@@ -42,7 +42,6 @@ __device__ const std::array<float, 15> kMiddles = kFourBitMiddles;
 
 constexpr int kCodes = 8;  // per thread, read together
 
-/// Computes value i.
 template <class T>
 struct DequantizeFourBit {
   T* values;
@@ -60,14 +59,12 @@ struct DequantizeFourBit {
   }
 };
 
-/// Quantizes block i.
 struct QuantizeFourBit {
   std::uint8_t* codes;
   float* scales;
   const float* x;
   std::int64_t count;
-  /// Returns the largest magnitude of the elements, but 0 in place of a subnormal number, and NaN
-  /// if an element is infinite or NaN.
+  /// Returns the largest magnitude; 0 for a subnormal one, NaN for infinities or NaN.
   __device__ float largest(std::int64_t first, std::int64_t last) const {
     unsigned int largest = 0;  // bits; a NaN's exceed every number's
     for (std::int64_t i = first; i < last; ++i) {
@@ -171,8 +168,7 @@ __device__ void add_products(float (&sum)[kRows][kOutputs], const FourBitProduct
   }
 }
 
-/// One block for kOutputs rows of w; its threads share the inputs. The table of 16 values is in
-/// shared memory, so that 32 threads look up any of them without a bank conflict.
+/// One block for kOutputs rows of w, whose threads share the inputs and a table of values.
 template <int kRows, class T>
 __global__ void __launch_bounds__(kThreads) four_bit_linear_kernel(FourBitProduct<T> of) {
   __shared__ float table[16];

@@ -19,7 +19,6 @@ constexpr std::int64_t four_bit_parts(std::int64_t count, std::int64_t size) {
   return (count + size - 1) / size;
 }
 
-/// Throws ShapeMismatch or Error if the tensors' shapes or dtypes do not fit `count` numbers.
 void check_four_bit(const KernelCall& call, const FourBitTensors& tensors, std::int64_t count) {
   const std::int64_t blocks = four_bit_parts(count, kFourBitBlock);
   check_shape(call, {"codes", tensors.codes}, {four_bit_parts(count, 2)}, DType::kU8);

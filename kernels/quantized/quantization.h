@@ -13,44 +13,39 @@ namespace hybrid_trainer::kernels {
 
 constexpr std::int64_t kQuantizationBlock = 256;
 
-/// Returns the number of scales for `elements` elements.
 constexpr std::int64_t quantization_blocks(std::int64_t elements) {
   return (elements + kQuantizationBlock - 1) / kQuantizationBlock;
 }
 
-/// Values in [-1, 1] of the bytes, to be multiplied by the scale: a dynamic tree of seven decades,
-/// each with twice as many values as the next lower one. Byte 0 represents 0 in both maps.
+/// A map from bytes to values in [-1, 1], multiplied by the block's scale: a dynamic tree of seven
+/// decades, each with twice as many values as the next lower one. Byte 0 is 0.
 enum class QuantizationMap {
-  kSigned,   // for first moments: errors up to 0.71 % of the scale, below a tenth of it 0.15 %, ...
-  kUnsigned  // for second moments, which are not negative: half the error
+  /// Map for first moments. Errors are at most 0.71 % of the scale, 0.15 % below a tenth of it.
+  kSigned,
+  kUnsigned  // for second moments, which are not negative: half the errors of kSigned
 };
 
-/// codes = the bytes whose intervals contain x / scale. Each decade is divided into equal intervals
-/// with values at their centers. Between 0 and the smallest value, and between the largest value
-/// below 1 and 1, the nearer value is used. A bound belongs to the smaller value. codes: u8 of x's
-/// shape; scales: (quantization_blocks(N)) f32; x: N elements, f32, of any shape. The unsigned map
-/// treats a negative x as 0, and maps only 0 to 0: positive values stay positive, because second
-/// moments are divisors. A block with a NaN or an infinity gets the scale NaN, so that the whole
-/// block dequantizes to NaN. Bit-identical on every device.
+/// codes = the bytes of the map's intervals that contain x / scale. Each decade has equal intervals
+/// with values at their centers; at the ends, the nearer value is used. A bound maps to the smaller
+/// value. codes: u8 of x's shape; scales: (quantization_blocks(N)) f32; x: N elements, f32. The
+/// unsigned map treats a negative x as 0, and maps no positive number to 0, because its root is a
+/// divisor. A block with a NaN or an infinity becomes NaN. Bit-identical on every device.
 void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
               const Stream& stream);
-/// x = value of the code · scale of its block. Shapes and types as in quantize.
+/// x = value of the code · scale of the code's block. The shapes and dtypes are as in quantize.
 void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, QuantizationMap map,
                 const Stream& stream);
 
-// A matrix quantized to 8 bits, with one magnitude per row, in the format of LLM.int8().
-// Activations with outliers are not decomposed; products use the dequantized values. Source:
-// Dettmers et al. 2022, "LLM.int8()", section 2.1.
+// A matrix quantized to 8 bits, with one magnitude per row, as in LLM.int8() without separate
+// outliers. Source: Dettmers et al. 2022, "LLM.int8()", section 2.1.
 
 struct EightBitTensors {
   Tensor codes;       // i8 (rows, columns), -127 … 127
   Tensor magnitudes;  // f32 (rows), the largest magnitude in each row
-  /// Makes uninitialized tensors.
   static EightBitTensors empty(std::int64_t rows, std::int64_t columns, const Stream& stream);
 };
 
-/// values = code · magnitude of the row · 1/127, with each product rounded to f32. values: (rows,
-/// columns) f32 or bf16. Bit-identical on every device.
+/// values = code · magnitude of the row · 1/127, in f32 or bf16. Bit-identical on every device.
 void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, const Stream& stream);
 
 // MXFP4: 4-bit floating point (a sign, two exponent bits, one fraction bit) in blocks of 32, each
@@ -58,7 +53,7 @@ void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, con
 // Microscaling Formats (MX) Specification", version 1.0.
 
 constexpr std::int64_t kMicroScalingBlock = 32;
-/// The largest exponent with which all numbers are finite.
+/// The largest exponent for which all numbers of a block are finite.
 constexpr std::uint8_t kMaxMicroScalingExponent = 252;
 /// Returns 2^(exponent − 127), or NaN for exponent 255.
 constexpr float micro_scaling_factor(std::uint8_t exponent) {
@@ -73,9 +68,9 @@ constexpr std::array<float, 16> kMicroScalingValues{0.0f,  0.5f,  1.0f,  1.5f,  
 
 /// A matrix whose number of columns is a multiple of kMicroScalingBlock.
 struct MicroScalingTensors {
-  Tensor codes;      // u8 (rows, columns / 2), the first of two numbers in the lower half
+  /// u8 (rows, columns / 2); the lower half of a byte is the first of its two numbers.
+  Tensor codes;
   Tensor exponents;  // u8 (rows, columns / 32)
-  /// Makes uninitialized tensors.
   static MicroScalingTensors empty(std::int64_t rows, std::int64_t columns, const Stream& stream);
 };
 
@@ -89,8 +84,7 @@ void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& f
 
 constexpr std::int64_t kFourBitBlock = 64, kFourBitLevelBlock = 256;
 
-/// Code values, to be multiplied by the block's magnitude. kNormal: NormalFloat 4, equally likely
-/// values of a normal distribution. kFloat: floating point (sign, 2 exponent bits, 1 fraction bit).
+/// kNormal: NormalFloat 4, equally likely values of a normal distribution. kFloat: E2M1.
 enum class FourBitType { kNormal, kFloat };
 constexpr std::array<float, 16> kFourBitValues{-1.0f,
                                                -0.6961928009986877f,
@@ -116,17 +110,15 @@ constexpr const std::array<float, 16>& four_bit_values(FourBitType type) {
   return type == FourBitType::kNormal ? kFourBitValues : kFourBitFloats;
 }
 
-/// Values that the bytes in FourBitTensors::levels represent, ascending: a dynamic tree of seven
-/// decades. A block's magnitude is such a value times the scale, plus the offset.
+/// Values of the bytes in FourBitTensors::levels, ascending: a dynamic tree of seven decades.
 extern const std::array<float, 256> kFourBitLevels;
 
 struct FourBitTensors {
-  Tensor codes;   // u8, two numbers per byte, the first one in the upper half
+  Tensor codes;   // u8, two numbers per byte; the upper half is the first number
   Tensor levels;  // u8, one per block; undefined if the scales are the magnitudes
   Tensor scales;  // f32, one per kFourBitLevelBlock blocks, or per block
   float offset = 0;
   FourBitType type = FourBitType::kNormal;
-  /// Makes uninitialized tensors for `count` numbers, with levels.
   static FourBitTensors empty(std::int64_t count, FourBitType type, const Stream& stream);
 };
 
@@ -134,24 +126,22 @@ struct FourBitTensors {
 /// the scale if there are no levels. Products and sums are rounded to f32. values: f32 or bf16, of
 /// any shape. Bit-identical on every device.
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream);
-/// Quantizes number / scale to the nearest value, ties to the smaller one. The scale of a block is
-/// its largest magnitude. `to` must be kNormal without levels. values: f32, of any shape. A block
-/// with a NaN or an infinity gets the scale NaN, so that the whole block dequantizes to NaN. A
-/// block whose largest magnitude is subnormal becomes 0. Bit-identical on every device.
+/// Quantizes number / scale to the nearest value; a tie goes to the smaller value. The scale of a
+/// block is its largest magnitude. `to` must be kNormal without levels. values: f32, of any shape.
+/// A block with a NaN or an infinity gets the scale NaN, so that the whole block dequantizes to
+/// NaN. A block whose largest magnitude is subnormal becomes 0. Bit-identical on every device.
 void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream& stream);
 
-/// `count` rows of a matrix (outputs, inputs), starting with row `first` of the outputs and
-/// quantized separately. `inputs` must be a multiple of kFourBitBlock.
+/// `count` rows of a matrix from row `first` on. `inputs` must be a multiple of kFourBitBlock.
 struct FourBitRows {
   const FourBitTensors& tensors;
   std::int64_t first, count;
 };
 
-/// Columns [w.first, w.first + w.count) of y = x·wᵀ + bias + residual, for few rows of x, as in
-/// generation. Reads the codes once for four rows, on CUDA for eight, and stores no values of w. x:
-/// (N, inputs), y: (N, outputs), bias: (outputs) f32 or undefined, residual: (N, outputs) or
-/// undefined (may be y). x, residual and y have one dtype, f32 or bf16. Values of w and sums are
-/// f32. The bits of a row of y do not depend on other rows. Throws ShapeMismatch.
+/// Columns [w.first, w.first + w.count) of y = x·wᵀ + bias + residual, for few rows of x, without
+/// storing the dequantized w. x: (N, inputs), y, residual: (N, outputs), of one dtype, f32 or bf16;
+/// bias: (outputs) f32; residual (may be y) and bias may be undefined. Sums are f32. The bits of a
+/// row of y do not depend on other rows. Throws ShapeMismatch.
 void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, const Tensor& bias,
                      const Tensor& residual, const Stream& stream);
 

@@ -108,7 +108,6 @@ __device__ const std::array<float, 16> kDeviceValues = kMicroScalingValues;
 
 constexpr int kCodes = 8;  // per thread, read together
 
-/// Computes value i.
 template <class T>
 struct DequantizeMicroScaling {
   T* values;

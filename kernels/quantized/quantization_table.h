@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels {
 constexpr int kCodes = 256;
 constexpr int kDecades = 7;
 
-/// Return the number of bits of a map's tree, and the index of 0 among all its ascending values.
+/// Return the number of bits of a map's tree, and the index of 0 among the ascending values.
 constexpr int tree_width(QuantizationMap map) { return map == QuantizationMap::kSigned ? 7 : 8; }
 constexpr int zero_place(QuantizationMap map) { return map == QuantizationMap::kSigned ? 127 : 0; }
 /// Returns the bits in the tree of the value that is `steps_from_zero` steps above 0. The tree has
@@ -33,15 +33,14 @@ constexpr double tree_bound(unsigned int bits, int width) {
   return bound;
 }
 
-/// One line per decade, indexed by the exponent of the line's argument modulo 8.
+/// One linear function per decade, indexed by the exponent of its argument modulo 8.
 struct DecadeLines {
   alignas(32) float slopes[kDecades + 1] = {};
   alignas(32) float starts[kDecades + 1] = {};
 };
 
-/// make_value_lines expresses the tree's values as f32 lines, one per decade. Their argument is the
-/// number of steps from zero plus value_shift. The remaining line goes from 0 at zero steps to the
-/// value at the last code: 1, or for the signed map -1 at byte -128.
+/// make_value_lines gives one f32 line per decade, of the steps from zero plus value_shift, and one
+/// from 0 to the value at the last code: 1, or -1 at byte -128 of the signed map.
 constexpr float value_shift(QuantizationMap map) {
   return map == QuantizationMap::kSigned ? 0.5f : 1.0f;
 }
@@ -64,8 +63,7 @@ constexpr DecadeLines make_value_lines(QuantizationMap map) {
     set(0, 1.0 / 255, -1.0 / 255);
   return lines;
 }
-/// Evaluates the line at `along`. Product and sum are exact in double, so that the result is
-/// rounded once, as in fused arithmetic.
+/// Evaluates the line at `along`, exact in double, so that it is rounded once.
 constexpr float value_of(const DecadeLines& lines, float along) {
   const std::uint32_t decade = (std::bit_cast<std::uint32_t>(along) >> 23) & kDecades;
   return static_cast<float>(static_cast<double>(lines.slopes[decade]) * along +
@@ -103,8 +101,7 @@ constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
   return table;
 }
 
-/// Returns the bits in the tree, as a real number, for a magnitude from 0 to 1: the minimum over
-/// the decades' lines, because each is steeper than the line of the next higher decade.
+/// Returns the tree's bits, as a real number, for a magnitude: the minimum over the decades' lines.
 template <int kWidth, int kZeros = kDecades - 1>
 constexpr float bits_near(float magnitude) {
   constexpr float kIntervals = 1 << (kWidth - 1 - kZeros);

@@ -5,16 +5,14 @@
 #include "kernels/backend/parallel.h"
 #include "kernels/quantized/quantization_table.h"
 
-// Computes codes in registers, because lookups in a table of 256 would take most of the time.
-// Results are bit-identical to the table's. Uses vectors of eight even with AVX-512, because a
-// register of eight has one number per decade and can be permuted by the decade.
+// Computes codes in registers, because lookups in a table of 256 would take most of the time;
+// results are bit-identical. Vectors of eight have one number per decade.
 
 namespace hybrid_trainer::kernels::cpu {
 
 constexpr int kEight = 8;
 constexpr int kThirtyTwo = 32;
 
-/// Returns the values of eight codes times the scale.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline void decode_eight(float* x, const std::uint8_t* codes,
                                                            float scale) {
@@ -62,7 +60,7 @@ constexpr PlaceLines make_place_lines(QuantizationMap map) {
     if (i == kDecades - 1) {  // the interval of 1 begins a quarter of an interval lower
       set(i, slope, start, 1 - 0.45 / intervals);
       set(i + 1, slope, start + 0.25, std::numeric_limits<float>::max());
-    } else if (intervals == 1) {  // one value, 0.55, from the middle on
+    } else if (intervals == 1) {  // the lowest decade's only value, 0.55, covers its upper half
       set(i, 1 / (0.725 * power), 1 - 0.275 / 0.725, power);
     } else {
       set(i, slope, start, power);
@@ -71,8 +69,7 @@ constexpr PlaceLines make_place_lines(QuantizationMap map) {
   return lines;
 }
 
-/// Returns the place above 0 of each of eight magnitudes, relative to the block's largest
-/// magnitude, times 2^15, plus kNear.
+/// Returns the place above 0 of each magnitude, relative to the largest, times 2^15, plus kNear.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline __m256i fixed_places(__m256 magnitude,
                                                               float inverse_reach) {
@@ -82,8 +79,7 @@ template <QuantizationMap kMap>
   const __m256 size =
       _mm256_max_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(inverse_reach)), _mm256_set1_ps(kMin));
   const __m256i bits = _mm256_castps_si256(size);
-  // The bits of a float are nearly a linear function of its logarithm, so that the decade is the
-  // guess or, beyond its end, the next one.
+  // A float's bits are nearly linear in its logarithm, so the decade is the guess or the next.
   const __m256 guess =
       _mm256_fmadd_ps(_mm256_cvtepi32_ps(bits), _mm256_set1_ps(kLog), _mm256_set1_ps(kMagic - 32));
   const __m256i below = _mm256_castps_si256(guess);
@@ -131,7 +127,6 @@ template <QuantizationMap kMap>
 template <QuantizationMap kMap>
 inline constexpr QuantizationTable kTable = make_quantization_table(kMap);
 
-/// Calls body(block, first element, element count) for each block of an array of `elements`.
 template <class Body>
 void for_quantized_blocks(std::int64_t elements, const Body& body) {
   parallel_rows(quantization_blocks(elements), kQuantizationBlock,
@@ -144,12 +139,11 @@ void for_quantized_blocks(std::int64_t elements, const Body& body) {
                 });
 }
 
-/// Returns the largest magnitude of n elements, but 0 in place of a subnormal number, and NaN if an
-/// element is infinite or NaN.
+/// Returns the largest magnitude; 0 if it is subnormal, NaN if one is infinite or NaN.
 inline float scale_of(const float* x, int n) {
   constexpr float kMin = std::numeric_limits<float>::min();
   constexpr auto kInfinity = std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
-  std::int32_t largest = 0;  // bits; a NaN's exceed every number's
+  std::int32_t largest = 0;  // compared as bits; a NaN has greater bits than any number
 #pragma omp simd reduction(max : largest)
   for (int i = 0; i < n; ++i) {
     largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
@@ -170,8 +164,8 @@ void encode(std::uint8_t* codes, const float* x, int n, float scale, float inver
   }
 }
 
-/// Writes the codes of one block of n <= 256 elements, which are all 0 if its scale is 0 or NaN.
-/// Returns the scale. `set` must be instruction_set().
+/// Writes the codes of one block of n <= 256 elements and returns the block's scale. The codes are
+/// 0 if the scale is 0 or NaN. `set` must be instruction_set().
 template <QuantizationMap kMap>
 float encode_block(std::uint8_t* codes, const float* x, int n, InstructionSet set) {
   const float scale = scale_of(x, n);

@@ -12,7 +12,6 @@ namespace hybrid_trainer::kernels {
 // Weights in the block formats of llama.cpp's model files: rows of blocks, each with scales and
 // codes of a few bits. Source: ggml, ggml-common.h and ggml-quants.c.
 
-/// Formats with blocks of 32 numbers, or with superblocks (K) of 256.
 enum class BlockFormat { kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kMXFP4 };
 constexpr int kBlockFormats = 9;
 
@@ -35,7 +34,7 @@ constexpr float micro_scale(std::uint8_t exponent) {
 struct BlockTensors {
   Tensor bytes;  // u8, consecutive rows
   BlockFormat format = BlockFormat::kQ8_0;
-  /// Makes uninitialized tensors for (rows, columns); columns must be whole blocks.
+  /// Returns uninitialized tensors for (rows, columns), with whole blocks.
   static BlockTensors empty(std::int64_t rows, std::int64_t columns, BlockFormat format,
                             const Stream& stream);
 };
@@ -46,8 +45,8 @@ void decode_blocks(BlockFormat format, const std::byte* from, std::span<float> v
 /// values = the decoded blocks. values: (rows, columns) f32 or bf16. Bit-identical on every device.
 void dequantize_blocks(const Tensor& values, const BlockTensors& from, const Stream& stream);
 
-/// y[n] = row indices[n]. y: (N, columns) f32 or bf16; indices: (N) i32. CPU only. Throws DataError
-/// for an index outside the rows.
+/// y[n] = row indices[n] of the matrix. y: (N, columns) f32 or bf16; indices: (N) i32. CPU only.
+/// Throws DataError if an index is not a row of the matrix.
 void gather_block_rows(const Tensor& y, const Tensor& indices, const BlockTensors& from,
                        const Stream& stream);
 
@@ -57,12 +56,11 @@ struct BlockRows {
   BlockTensors tensors;
 };
 
-/// y = x·wᵀ + bias + residual, computed as in llama.cpp: x is rounded to 8 bits in blocks of the
-/// same size as in w, codes are multiplied as integers, and sums of blocks are scaled and added in
-/// f32. w: rows that cover all outputs in order. x: (N, inputs), whole blocks; y: (N, outputs);
-/// bias: (outputs) f32 or undefined; residual: (N, outputs) or undefined (may be y). x, residual
-/// and y have one dtype, f32 or bf16. Other rows, the instruction set and threads do not change a
-/// row's bits. A row is NaN if x's row has a NaN or an infinity. CPU only. Throws ShapeMismatch.
+/// y = x·wᵀ + bias + residual, as in llama.cpp: x is rounded to 8 bits in blocks of w's size, codes
+/// are multiplied as integers, and block sums are scaled and added in f32. w: rows that cover all
+/// outputs in order. x: (N, inputs); y, residual: (N, outputs), of one dtype, f32 or bf16; bias:
+/// (outputs) f32; residual (may be y) and bias may be undefined. The bits of a row do not depend on
+/// other rows or the machine; NaN or infinity in x makes it NaN. CPU only. Throws ShapeMismatch.
 void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w,
                   const Tensor& bias, const Tensor& residual, const Stream& stream);
 

@@ -66,7 +66,6 @@ __device__ float number_of_sixes(const std::uint8_t* block, int i) {
   return scale * static_cast<float>((four | two << 4) - 32);
 }
 
-/// Computes value i.
 template <class T>
 struct DequantizeBlocks {
   T* values;

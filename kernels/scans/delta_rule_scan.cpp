@@ -15,7 +15,6 @@ void check_delta_rule_spec(const KernelCall& call, const DeltaRuleSpec& spec) {
              "; want sizes of at least 1, and value heads that are a multiple of the key heads"));
 }
 
-/// Checks that gates have the leading dimensions and the dtype of qkv, and enough columns.
 void check_delta_rule_gates(const KernelCall& call, const NamedTensor& gates, const Tensor& qkv,
                             const DeltaRuleSpec& spec) {
   const int last = qkv.shape().rank() - 1;
@@ -43,7 +42,6 @@ void check_delta_rule_tokens(const KernelCall& call, const Tensor& qkv, int rank
   check_shape(call, {"step_bias", step_bias}, {spec.value_heads}, DType::kF32);
 }
 
-/// Checks a state per sequence, which may be undefined.
 void check_delta_rule_state(const KernelCall& call, const NamedTensor& state, std::int64_t batch,
                             const DeltaRuleSpec& spec) {
   if (!state.tensor.defined()) return;

@@ -36,7 +36,6 @@ struct DeltaRuleBackwardScratch {
   float *dkeys, *dkeys_of_state;  // (2, n, key_size): for keys, then for queries
 };
 
-/// Gradients to compute, which may be null, and the gradients of the outputs.
 template <class T>
 struct DeltaRuleTargets {
   T *qkv, *gates;
@@ -53,7 +52,6 @@ inline float dot_rows(const float* x, const float* y, std::int64_t count) {
   return sum;
 }
 
-/// Computes the gradients of one item: a key head of a sequence.
 template <class T>
 class DeltaRuleBackward {
  public:

@@ -4,7 +4,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Scratch memory of a worker.
 struct DeltaRuleForwardScratch {
   DeltaRuleForwardScratch(float* base, const DeltaRuleSizes& sizes)
       : cutter(base), chunk(cutter, sizes) {

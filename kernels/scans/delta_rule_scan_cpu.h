@@ -10,19 +10,17 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Number of tokens of a scan that are computed together.
 inline constexpr std::int64_t kDeltaChunk = 64;
-/// If the exponent x is smaller, the decay e^x is 0, because it is below f32's range.
+/// Minimum exponent: below it, the decay e^x is 0, outside of f32's range.
 inline constexpr float kMinExponent = -87.3f;
 
-/// Returns e^log for log <= 0; 0 if it underflows f32.
+/// Returns e^log for log <= 0, or 0 if this underflows f32.
 inline float decay_of_log(double log) {
   return log < static_cast<double>(kMinExponent) ? 0.0f : exponential(static_cast<float>(log));
 }
 
-/// The share of a state that remains from one token of a chunk to another. Logarithms are summed in
-/// double, and no decay is computed as a quotient of two. Therefore none overflows, and a strong
-/// decay does not reduce the precision of others.
+/// The share of a state that remains between tokens of a chunk. Logarithms are summed in double,
+/// and no decay is a quotient of decays, so that none overflows.
 struct ChunkDecay {
   std::int64_t rows = 0;
   double sums[kDeltaChunk];          // c_i = Σ_{j ≤ i} of the logarithms
@@ -32,11 +30,10 @@ struct ChunkDecay {
   float whole() const { return from_start[rows - 1]; }
   /// Returns whether the row begins with a zero state: at a document's start or after a decay to 0.
   bool resets(std::int64_t row) const { return begins[row] == row; }
-  /// Returns the first row of the chunk that row i depends on.
+  /// Returns the first row within the chunk on which `row` depends.
   std::int64_t first(std::int64_t row) const { return std::max(begins[row], 0); }
 
-  /// `logs` has the logarithm of the decay before each of `count` rows is added. `positions` has
-  /// the positions of the rows, or is null.
+  /// `logs`: logarithm of the decay before each of `count` rows. `positions` may be null.
   void read(const float* logs, const std::int32_t* positions, std::int64_t count) {
     rows = count;
     double sum = 0;
@@ -66,7 +63,6 @@ struct ChunkDecay {
   }
 };
 
-/// Sizes of a product C (m, n) = or += A (m, k) · B (k, n) of contiguous arrays.
 struct ChunkProduct {
   std::int64_t m, n, k;
   bool accumulate = false;
@@ -144,7 +140,7 @@ struct DeltaRuleSizes {
   }
 
   std::int64_t batch, length, key_heads, value_heads, group, key_size, value_size;
-  std::int64_t stride, gate_stride;  // from row to row of qkv and of gates
+  std::int64_t stride, gate_stride;  // elements between adjacent rows of qkv and of gates
 };
 
 template <class T>
@@ -200,7 +196,7 @@ struct DeltaRuleScratch {
     scaled = cutter.take<float>(kDeltaChunk * sizes.value_size);
   }
   float* keys;     // (2, kDeltaChunk, key_size): keys, then queries, normalized
-  float* norms;    // (2, kDeltaChunk): their normalization factors
+  float* norms;    // (2, kDeltaChunk): normalization factors of keys, then of queries
   float* scores;   // (2, kDeltaChunk, kDeltaChunk): ⟨key, key⟩, then ⟨query, key⟩
   float* weights;  // (kDeltaChunk, kDeltaChunk): L, the decay from one token to another
   float* matrix;   // (kDeltaChunk, kDeltaChunk): M, only below its diagonal

@@ -1,7 +1,6 @@
-// A delta rule's scan, and its step. First computes the inputs of the chunks: norms, scores and
-// inverses. A chunk of a key head of 128 reads 32 kB in bf16 and writes 33 kB of scores, at 2
-// MFLOP; a value head writes 16 kB of its inverse, at 0.13 MFLOP. This is memory-bound, about 20 ns
-// of a whole H100 per chunk and head.
+// A delta rule's scan, and its step. First computes norms, scores and inverses of the chunks. A
+// chunk of a key head of 128 reads 32 kB in bf16 and writes 33 kB of scores; a value head writes 16
+// kB of its inverse. Memory-bound, about 20 ns of a whole H100 per chunk and head.
 //
 // Then the state passes through the chunks, independently for each of its columns. A block keeps 64
 // or 32 columns of a head in shared memory. For each chunk and D_k 128, it multiplies 4.5 MFLOP on
@@ -100,7 +99,6 @@ __device__ inline void invert_rows(SolveTile& inverse, const SolveTile& lower, i
   __syncthreads();
 }
 
-/// Dynamic shared memory of invert_chunk_kernel.
 struct SolveSpace {
   SolveTile lower, inverse;
   float sums[kSolveSide][kChunkTokens + 1];
@@ -174,7 +172,6 @@ void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
 
 namespace {
 
-/// Outputs of a pass. Null outputs are not computed.
 template <class T>
 struct DeltaOutputs {
   T* y;
@@ -293,7 +290,6 @@ class DeltaPass {
       if (i < tokens.tokens && inside(v)) store(y + tokens.row(i) * sizes_.values() + v, sum);
     });
   }
-  /// Computes the state after the chunk.
   __device__ void advance(const TokenChunk& tokens) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     for (int first = 0; first < sizes_.key_size; first += kProductSide) {

@@ -55,7 +55,6 @@ void check_input(const KernelCall& call, const StateSpaceInput& input, const Sta
   }
 }
 
-/// Checks a state per sequence, which may be undefined.
 void check_state(const KernelCall& call, const NamedTensor& state, const Tensor& values,
                  const StateSpaceSpec& spec) {
   if (!state.tensor) return;

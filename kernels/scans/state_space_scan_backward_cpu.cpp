@@ -2,12 +2,10 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Gradients of a head's parameters, summed over tokens.
 struct ScanHeadSums {
   double skip = 0, log_rate = 0, step_bias = 0;
 };
 
-/// Arrays of one worker. The panels of a head are consecutive.
 struct BackwardScanScratch {
   static std::int64_t elements(const ScanSizes& sizes) {
     return (sizes.chunks + 1) * sizes.heads_of_block * sizes.state_elements() +
@@ -218,7 +216,6 @@ inline void finish_steps(const StateSpaceGradients& gradients, const ChunkReader
   if (gradients.steps) reader.write_steps(gradients.steps, dstep, block, head, chunk);
 }
 
-/// Reads the values and dy of a head for one chunk, and transposes them.
 inline void read_head_panels(const BackwardScanScratch& scratch, const Tensor& dy,
                              const ChunkReader& reader, const HeadBlock& block, std::int64_t head,
                              std::int64_t chunk) {
@@ -303,7 +300,6 @@ inline void compute_states(const StateSpaceInput& input, const ChunkReader& read
   }
 }
 
-/// Inputs and outputs of backward, except the gradients of the keys.
 struct BackwardScan {
   const StateSpaceGradients& gradients;
   const Tensor &dy, &dlast_state;

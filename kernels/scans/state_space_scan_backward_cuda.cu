@@ -1,7 +1,6 @@
-// Gradients of a state-space scan. Each head and chunk takes six products with the state (the
-// chunk's state, its gradient, du, in, dB and dC) and four products of 64 tokens. For P 64 and N
-// 128 these are 9 MFLOP on 0.3 MB, mostly f32 states that several blocks read from the L2 cache.
-// Memory and tensor cores are busy for 100 ns of a whole H100 in bf16; f32 products take 0.2 µs.
+// Gradients of a state-space scan. Each head and chunk takes six products with the state and four
+// products of 64 tokens. For P 64 and N 128 these are 9 MFLOP on 0.3 MB, mostly f32 states from the
+// L2 cache: 100 ns of a whole H100 in bf16, 0.2 µs in f32.
 
 #include "kernels/backend/reduce.cuh"
 #include "kernels/scans/state_space_scan.cuh"
@@ -98,7 +97,6 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   });
 }
 
-/// Terms of the gradients of a head's steps.
 struct HeadParts : ExponentParts {
   float x_du[kChunkTokens];  // ⟨x_t, du_t⟩
   float x_dy[kChunkTokens];  // ⟨x_t, dy_t⟩
@@ -170,7 +168,6 @@ class ScanHeadGradients {
       store(dx + chunk_.row(j) * sizes_.columns + p, sum);
     });
   }
-  /// Computes ⟨x_t, dy_t⟩: the contribution of each token to the gradient of `skip`.
   __device__ void compute_x_dy() {
     const TokenRows<T> x = x_of(at_.values, sizes_, chunk_, item_.head);
     const TokenRows<T> dy = y_of(to_.dy, sizes_, chunk_, item_.head);

@@ -4,7 +4,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Arrays of one worker.
 struct ForwardScanScratch {
   static std::int64_t elements(const ScanSizes& sizes) {
     return sizes.heads_of_block * sizes.state_elements() + 2 * sizes.key_elements() +
@@ -71,7 +70,6 @@ inline void forward_chunk(const Tensor& y, const ChunkReader& reader, const Head
   }
 }
 
-/// Computes one block of heads of one sequence.
 template <int kLanes>
 inline void forward_scan_block(const Tensor& y, const Tensor& last_state, const Tensor& first_state,
                                const ChunkReader& reader, const ChunkScores& scores,

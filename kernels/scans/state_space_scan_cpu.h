@@ -9,16 +9,13 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-// Products of small f32 matrices that fit in the L1 and L2 caches. Operands are not packed. Every
-// size is a multiple of the tile's; arrays are padded with zeros.
+// Products of small f32 matrices in the L1 and L2 caches, not packed, of whole tiles.
 
-/// Left factor: element (row, k) is at row·row_stride + k·depth_stride. One of the strides is 1.
 struct LeftFactor {
   const float* data;
   std::int64_t row_stride, depth_stride;
 };
 
-/// Right factor: row k is at k·stride.
 struct RightFactor {
   const float* data;
   std::int64_t stride;
@@ -48,7 +45,6 @@ struct SumTile {
     }
   }
 
-  /// Multiplies each row by its factor.
   void scale(const float* factors) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -155,7 +151,7 @@ void parallel_items_by_lanes(std::int64_t count, const Body& body) {
   }
 }
 
-inline constexpr std::int64_t kChunk = 64;         // tokens
+inline constexpr std::int64_t kChunk = 64;         // tokens per chunk
 inline constexpr std::int64_t kPanelColumns = 32;  // adjacent columns of a head
 inline constexpr std::int64_t kTokenPanel = kChunk * kPanelColumns;
 inline constexpr std::int64_t kPairs = kChunk * kChunk;  // pairs of tokens of a chunk
@@ -225,14 +221,14 @@ struct ScanSizes {
   static constexpr std::int64_t kBlockColumns = 256;  // columns whose states fit in the L2 cache
   StateSpaceSpec spec;
   std::int64_t batch, time, chunks, heads_of_group, panels;
-  std::int64_t depth;  // of states: state_size, padded
+  std::int64_t depth;  // depth of a state: state_size, padded
   std::int64_t heads_of_block, blocks_of_group;
 };
 
 /// Decay of one head over the steps of a chunk's tokens.
 struct HeadDecay {
-  float step[kChunk];        // Δ; 0 after the last token
-  float slope[kChunk];       // its derivative
+  float step[kChunk];        // Δ; 0 beyond the last token
+  float slope[kChunk];       // derivative of Δ with respect to the argument of softplus
   float log_decay[kChunk];   // a; −∞ if a document begins
   float from_start[kChunk];  // e^(a_0 + … + a_i)
   float to_end[kChunk];      // e^(a_(j+1) + … + a_63)
@@ -291,8 +287,7 @@ class ChunkReader {
     return sequence * sizes.time + (sizes.spec.reversed ? sizes.time - 1 - t : t);
   }
 
-  /// Reads columns [first, first + count) of a chunk as f32 rows of `stride` elements. The rest of
-  /// each row, and rows beyond the last token, become zeros.
+  /// Reads columns [first, first + count) of a chunk as f32 rows of `stride`, padded with zeros.
   void read(float* to, std::int64_t stride, const Tensor& rows, std::int64_t sequence,
             std::int64_t chunk, std::int64_t first, std::int64_t count) const {
     visit_real(rows.dtype(), [&](auto real) {
@@ -373,7 +368,7 @@ class ChunkReader {
 
   const Tensor& values() const { return input_.values; }
   float skip(std::int64_t head) const { return input_.skip ? input_.skip.data<float>()[head] : 0; }
-  /// −e^log_rate, or 0.
+  /// Returns −e^log_rate of a head, or 0 if there are no log rates.
   float rate(std::int64_t head) const {
     return decay_.log_rate ? -std::exp(decay_.log_rate.data<float>()[head]) : 0.0f;
   }

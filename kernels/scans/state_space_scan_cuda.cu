@@ -1,8 +1,7 @@
 // A state-space scan, and its step. First computes the states between chunks, forward and backward.
-// A chunk of a head reads 64 rows of x and B and writes P·N floats, which the pass over chunks
-// reads and writes once more. For P 64 and N 128 in bf16 these are 25 kB and 98 kB at 1 MFLOP.
-// Therefore the pass is memory-bound, with an estimated half microsecond for each chunk of 24 heads
-// at 3 TB/s, and the products are limited by reading their operands.
+// A chunk of a head with P 64 and N 128 in bf16 reads 25 kB, writes 98 kB of states and reads and
+// writes them once more, at 1 MFLOP. The pass is memory-bound, with an estimated half microsecond
+// for each chunk of 24 heads at 3 TB/s.
 //
 // Then computes the output. A chunk of a head reads 64 rows of x, its group's scores, C, and the
 // state before it, and writes 64 rows of y. For P 64 and N 128 in bf16 these are about 80 kB,

@@ -133,7 +133,6 @@ void compress(LowRankBlock& block, const HodlrMatrix& u, const HodlrMatrix& v, d
   block.v = numbers_of(svd.v.leftCols(block.rank));
 }
 
-/// Returns the boundaries of 2^level nodes of nearly equal size.
 std::vector<std::int64_t> borders_of(std::int64_t size, std::size_t level) {
   const std::int64_t nodes = std::int64_t{1} << level;
   std::vector<std::int64_t> borders;

@@ -9,7 +9,6 @@ Shape off_diagonal_of(const Tensor& g) {
   return {std::max<std::int64_t>(g.size(1) - 1, 0), g.size(2) / 2};
 }
 
-/// Checks two tensors, which must both be defined or both be undefined.
 void check_off_diagonals(const KernelCall& call, const NamedTensor& above, const NamedTensor& below,
                          const Tensor& g, DType real) {
   if (above.tensor.defined() != below.tensor.defined())

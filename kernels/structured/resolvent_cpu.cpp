@@ -73,7 +73,6 @@ struct ResolventTask {
       s.im[m] = -z_im;
     }
   }
-  /// Computes the conjugate of the gradient of G.
   void seed(std::int64_t token, Lanes& q) const {
     const T* const from = dg + token * 2 * matrices + first;
     for (std::int64_t m = 0; m < lanes; ++m) {
@@ -226,7 +225,6 @@ struct ResolventTask {
   }
 };
 
-/// Outputs of the tasks, which are summed afterwards.
 struct ResolventSums {
   Tensor off_diagonals;  // (B, N − 1, M)
   Tensor dz;             // (tasks, 2) f64
@@ -280,7 +278,6 @@ void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& inp
   run_lanes<1, Real, T>(to, dg, input, spec, sums, stream);
 }
 
-/// Calls run_resolvent for the types of the input.
 void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& input,
                    const ResolventSpec& spec, const ResolventSums& sums, const Stream& stream) {
   if (input.values.dtype() == DType::kF64)

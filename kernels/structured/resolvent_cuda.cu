@@ -59,7 +59,6 @@ struct Chains {
   Complex<Real>* sums;    // Σ over earlier tokens, then over later ones
 
   __device__ std::int64_t elements() const { return batch * tokens * matrices; }
-  /// Returns the index of the element in values.
   __device__ std::int64_t place(std::int64_t element) const {
     return element / matrices * columns + first + element % matrices;
   }
@@ -77,7 +76,6 @@ struct Chains {
     const std::int64_t edge = (token - 1) * matrices + m;
     return above == nullptr ? Real{1} : above[edge] * below[edge];
   }
-  /// Returns the conjugate of G's gradient.
   __device__ Complex<Real> seed(std::int64_t element) const {
     const std::int64_t row = element / matrices, m = element % matrices;
     const T* const from = dg + row * 2 * matrices + m;
@@ -140,7 +138,6 @@ __device__ Moebius<Real> normed(const Moebius<Real>& x) {
   const Real scale = 1 / most;
   return {scale * x.x00, scale * x.x01, scale * x.x10, scale * x.x11};
 }
-/// Returns the map that applies `earlier`, then `later`.
 template <class Real>
 __device__ Moebius<Real> after(const Moebius<Real>& later, const Moebius<Real>& earlier) {
   return normed(Moebius<Real>{later.x00 * earlier.x00 + later.x01 * earlier.x10,
@@ -211,7 +208,7 @@ __global__ void pivots_kernel(Chains<Real, T> chains) {
   }
 }
 
-/// Computes sum = (sum + q)·k/pivot² of the previous place, using the same scan.
+/// Computes sum[i] = (sum[i−1] + q[i−1])·k[i]/pivot[i−1]² by the scan that computes the pivots.
 template <class Real, class T>
 __global__ void sums_kernel(Chains<Real, T> chains) {
   __shared__ Affine<Real> shared[kScanThreads];

@@ -71,7 +71,6 @@ Tensor plain_factor(const Tensor& factor, const Tensor& scales, const Stream& st
   return plain;
 }
 
-/// Returns x in f32. Converts other dtypes into a workspace.
 Tensor plain_rows(const Tensor& x, const Stream& stream) {
   if (x.dtype() == DType::kF32) return x;
   const Tensor plain = empty_workspace(x.elements(), DType::kF32, stream).view(x.shape());

@@ -70,7 +70,6 @@ FactorMatrix to_matrix(const Tensor& tensor) {
   return Eigen::Map<const RowMajorFloats>(tensor.data<float>(), rows, columns).cast<double>();
 }
 
-/// Returns a tensor whose row k is column k of `columns`.
 Tensor to_rows(const FactorMatrix& columns, const Stream& stream) {
   const Tensor rows = host_floats({columns.cols(), columns.rows()}, stream);
   Eigen::Map<Eigen::MatrixXf>(rows.data<float>(), columns.rows(), columns.cols()) =

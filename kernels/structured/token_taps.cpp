@@ -21,7 +21,6 @@ void check_heads(const KernelCall& call, std::int64_t channels, const TokenTapsS
                              spec.heads, " heads"));
 }
 
-/// Checks the inputs. `result` is y or its gradient, (B, T, H·P).
 void check_taps(const KernelCall& call, const NamedTensor& result, const TokenTapsInput& input,
                 const TokenTapsSpec& spec) {
   check_real(call, result, 3);

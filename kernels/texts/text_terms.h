@@ -15,7 +15,6 @@ struct PooledTokens {
   float share = 0;
 };
 
-/// The texts of a sequence of `length` tokens.
 struct TextEnds {
   const std::int32_t* ends;
   std::int64_t slots, length;
@@ -55,12 +54,12 @@ struct TextEnds {
   }
 };
 
-/// The other text of a pair, and the slot of the pair's values. −1: none.
+/// The other text of a pair, and the slot of the pair's values. −1 if there is none.
 struct PairPartner {
   std::int64_t row = -1, pair = -1;
 };
 
-/// The roles of R slots.
+/// The roles of R slots, as in contrastive_loss.
 struct TextRoles {
   const std::int32_t* roles;
   std::int64_t slots;
@@ -101,7 +100,6 @@ struct ContrastiveTexts {
   }
 };
 
-/// Terms of cosent_loss.
 struct RankedCosines {
   const float *cosines, *labels;
   TextRoles of;

@@ -14,7 +14,6 @@ void check_elements(const KernelCall& call, const NamedTensor& argument, std::in
                                argument.tensor.shape().text(), ", want ", wanted, " elements"));
 }
 
-/// Checks a tensor (R, W) f32. Returns R.
 std::int64_t check_f32_rows(const KernelCall& call, const NamedTensor& argument) {
   check_rank(call, argument, 2);
   check_dtype(call, argument, DType::kF32);

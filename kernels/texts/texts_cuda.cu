@@ -1,5 +1,4 @@
-// One block per row for sums, one thread per element otherwise. These kernels take little time
-// compared with a model's products.
+// One block per row for sums, one thread per element otherwise.
 
 #include "hybrid_trainer/kernels/texts.h"
 #include "kernels/backend/elements.cuh"

@@ -13,11 +13,13 @@ struct AdamWSettings {
   float beta2 = 0.999f;
   float epsilon = 1e-8f;
   float weight_decay = 0;
-  float gradient_scale = 1;  // applied to the gradient first: clipping, mean over micro-batches
-  std::int64_t step = 1;     // counted from 1, for the bias corrections
+  /// Multiplies the gradient first, for clipping and the mean over micro-batches.
+  float gradient_scale = 1;
+  std::int64_t step = 1;  // counted from 1, for the bias corrections
   /// Random key for stochastic rounding of bf16 moments, specific to this tensor and step.
   std::uint32_t rounding_key = 0;
-  std::int64_t first_element = 0;  // index of element 0 in the whole tensor, for rounding
+  /// Index of element 0 in the whole tensor; selects the random bits for rounding.
+  std::int64_t first_element = 0;
 };
 
 /// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², w = w·(1 − lr·decay) −
@@ -27,12 +29,11 @@ struct AdamWSettings {
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream);
 
-/// Arguments of one adamw_update.
 struct AdamWUpdate {
   Tensor w, m, v, g, compute_copy;
   AdamWSettings settings;
 };
-/// Equals adamw_update for each update, with the same bits. CUDA updates dozens in one launch.
+/// Calls adamw_update for each update, on CUDA dozens per launch, with the same bits.
 void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream);
 
 /// direction = −lr·m̂/(√v̂ + ε): the AdamW step without a new gradient and without decay.
@@ -41,7 +42,7 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
 
 /// AdamW's moments of a parameter of N elements. `quantize` has quantized each to one byte per
 /// element: m with the signed map, v with the unsigned one. Codes: u8 of the parameter's shape;
-/// scales: (quantization_blocks(N)) f32. If all are zeros, the moments are zero.
+/// scales: (quantization_blocks(N)) f32. All-zero codes and scales represent zero moments.
 struct QuantizedMoments {
   Tensor m_codes, m_scales;
   Tensor v_codes, v_scales;
@@ -71,24 +72,23 @@ struct LionSettings {
 };
 
 /// One fused Lion step: w = w·(1 − lr·decay) − lr·sign(β1·m + (1−β1)·g), m = β2·m + (1−β2)·g, with
-/// sign(0) = 0. Tensors as in adamw_update; m may be bf16. Source: Chen et al. 2023, algorithm 2.
+/// sign(0) = 0. See adamw_update. Source: Chen et al. 2023, algorithm 2.
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream& stream);
 /// lion_update with m quantized by the signed map; see adamw_update_8bit.
 void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_scales,
                       const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
                       const Stream& stream);
-/// direction = −lr·sign(m): the Lion step without a new gradient and without decay. m: f32, bf16,
-/// or the codes of a quantized momentum.
+/// direction = −lr·sign(m): the Lion step without gradient and decay. m: f32, bf16, or codes.
 void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
                     const Stream& stream);
 
 /// The first half of a Muon step: m = momentum·m + g·gradient_scale, u = g·gradient_scale +
-/// momentum·m (Nesterov). `squares` is the sum of squares of g, (1) f64. If it is 0, u is set to 0,
-/// because orthogonalizing the remains of old gradients would move an idle matrix by whole steps.
+/// momentum·m (Nesterov). If `squares`, (1) f64, the sum of squares of g, is 0, sets u to 0, so
+/// that a matrix without gradients does not move.
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
                    float momentum, float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay. Refreshes a defined compute_copy.
+/// w = w·decay_factor − step_size·u, with decay_factor = 1 − lr·decay. Also writes compute_copy.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream);
 
@@ -107,7 +107,7 @@ void adam_mini_direction(const Tensor& direction, const Tensor& m, const Tensor&
 
 struct AdafactorSettings {
   float learning_rate = 0;
-  float decay = 0;  // of the second moments in this step, β̂2
+  float decay = 0;  // decay of the second moments in this step, β̂2
   float weight_decay = 0;
   float gradient_scale = 1;  // applied to the gradient first
 };
@@ -117,9 +117,8 @@ struct AdafactorSettings {
 ///   rows (R) = decay·rows + (1 − decay)·(means of G² + 1e-30 over each row), columns (C) likewise,
 ///   u_ij = G_ij / √(rows_i·columns_j / mean of rows), clipped to a root mean square of 1,
 ///   w = w·(1 − lr·weight_decay) − lr·u.
-/// Vectors have Adam's full second moment. Bits depend on the sizes and, on a CPU, on the number
-/// of threads. Source: Shazeer & Stern 2018, algorithms 4 and 5, with the rate lr in place
-/// of the relative step.
+/// Vectors have Adam's full second moment. Bits depend on the sizes and, on a CPU, on the threads.
+/// Source: Shazeer & Stern 2018, algorithms 4 and 5, with lr in place of the relative step.
 void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns, const Tensor& g,
                       const Tensor& compute_copy, const AdafactorSettings& settings,
                       const Stream& stream);

@@ -38,13 +38,11 @@ float sign_of(const std::uint8_t* code) {
 float sign_of(const float* m) { return LionStep::sign(*m); }
 float sign_of(const BFloat16* m) { return LionStep::sign(load(m)); }
 
-/// Moments of one block, in f32.
 struct MomentBlock {
   alignas(64) float m[kQuantizationBlock];
   alignas(64) float v[kQuantizationBlock];
 };
 
-/// Pointers of QuantizedMoments.
 struct Moments {
   explicit Moments(const QuantizedMoments& moments)
       : m_codes(moments.m_codes.data<std::uint8_t>()),

@@ -61,7 +61,6 @@ struct AdamW {
   }
 };
 
-/// One of the tensors that are updated by a launch.
 struct AdamWRow {
   float* w;
   BFloat16* compute_copy;  // or null
@@ -358,7 +357,6 @@ void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, 
 
 namespace {
 
-/// Pointers of QuantizedMoments.
 struct Moments {
   explicit Moments(const QuantizedMoments& moments)
       : m_codes(moments.m_codes.data<std::uint8_t>()),

@@ -7,10 +7,9 @@
 
 namespace hybrid_trainer::kernels {
 
-// Predictions of updates on every backend: kernel arguments passed by value, and constexpr
-// functions, which also compile as device code.
+// Predictions of updates on every backend; constexpr functions also compile as device code.
 
-/// Pointers of the gradients in flight; null beyond `count`, and for undefined rows and columns.
+/// Pointers to the gradients in flight; null from `count` on and for undefined rows and columns.
 struct InFlight {
   explicit InFlight(std::span<const GradientInFlight> gradients) {
     for (const GradientInFlight& one : gradients) {
@@ -27,7 +26,7 @@ struct InFlight {
   int count = 0;
 };
 
-/// Pointers of the starting momentum: `values` if f32, else `codes` and `scales`. Others are null.
+/// Pointers to the starting momentum: `values` if it is f32, else `codes` and `scales`, or null.
 struct MomentumStart {
   explicit MomentumStart(const StartingMomentum& m)
       : scales(static_cast<const float*>(m.scales.raw())) {
@@ -43,7 +42,7 @@ struct MomentumStart {
   const float* scales;
 };
 
-/// The steps that gradients in flight will make. Each is an AdamWStep or a LionStep.
+/// The update steps of the gradients in flight. Each is an AdamWStep or a LionStep.
 template <class Step, class Settings>
 struct PredictedSteps : InFlight {
   PredictedSteps(std::span<const GradientInFlight> gradients, Settings settings, bool decays_base)
@@ -75,7 +74,6 @@ constexpr float inverse_mean(double sum, std::int64_t n) {
   return 1.0f / (static_cast<float>(sum / static_cast<double>(n)) + 1e-30f);
 }
 
-/// Nesterov momentum of one element, computed only from the gradients in flight.
 struct InFlightMomentum {
   /// Returns G_i and advances d from d_(i−1) to d_i.
   constexpr float operator()(float& d, float scaled) const {

@@ -13,22 +13,22 @@ namespace hybrid_trainer::kernels {
 /// Maximum number of gradients in flight.
 constexpr std::size_t kMaxInFlight = 8;
 
-/// Computes the means of (scale·x)² over the rows (R) and over the columns (C). If `squares` is
-/// false, computes the means of x and ignores scale. Treats x as a matrix (R, C) of rows of its
-/// last dimension; a vector is (1, C). rows, columns, x: f32. Bits vary as in adafactor_update.
+/// Computes the mean of (scale·x)², or of x if not `squares`, for each row (R) and column (C).
+/// Treats x as a matrix of rows of its last dimension. rows, columns, x: f32. On a CPU, the bits
+/// also depend on the number of threads.
 void row_and_column_means(const Tensor& rows, const Tensor& columns, const Tensor& x, float scale,
                           bool squares, const Stream& stream);
 
-/// A gradient whose exact update is pending, and the scale and learning rate of this update.
+/// A gradient whose exact update is pending, with this update's scale and learning rate.
 struct GradientInFlight {
-  Tensor gradient;       // f32, shape of the weight
-  Tensor rows, columns;  // means of its scaled squares; if undefined, the squares are used
-  float scale = 1;       // multiplies the gradient
+  Tensor gradient;  // f32, shape of the weight
+  /// Means of the scaled squares of `gradient`; if undefined, the squares themselves are used.
+  Tensor rows, columns;
+  float scale = 1;  // multiplies `gradient`
   float learning_rate = 0;
 };
 
-/// Momentum from which a rule starts: undefined for zeros (its contribution is already in base), an
-/// f32 tensor, or 8-bit codes with scales (signed map).
+/// Momentum from which a rule starts: undefined for zeros, f32, or signed 8-bit codes with scales.
 struct StartingMomentum {
   Tensor values;
   Tensor scales;
@@ -56,9 +56,9 @@ void predicted_lion(const Tensor& w, const Tensor& base, const StartingMomentum&
                     std::span<const GradientInFlight> gradients, bool decays_base,
                     const LionSettings& settings, const Stream& stream);
 
-/// squares[i] = ‖G_i‖² for the Nesterov momentum of the gradients in flight only: d_i = β·d_(i−1) +
-/// s_i·g_i from d_0 = 0, G_i = s_i·g_i + β·d_i. squares: (L) f64 for L gradients, which must have
-/// one shape. Sums in double; bits vary as in adafactor_update. Does nothing without gradients.
+/// squares[i] = ‖G_i‖² for the Nesterov momentum of the gradients in flight: d_i = β·d_(i−1) +
+/// s_i·g_i from d_0 = 0, G_i = s_i·g_i + β·d_i. squares: (L) f64 for L gradients of one shape. On a
+/// CPU, the bits also depend on the number of threads.
 void in_flight_squares(const Tensor& squares, std::span<const GradientInFlight> gradients,
                        float momentum, const Stream& stream);
 
@@ -67,8 +67,8 @@ void in_flight_squares(const Tensor& squares, std::span<const GradientInFlight> 
 ///   X_i = momentum_squares·β^(2(i+1)).
 /// To first order, this is the difference between orthogonalizing X + G and X. If X_i and squares_i
 /// are both 0, term i is 0. momentum_squares: (1) f64 on the stream's device, the squared norm of
-/// the exact momentum in base's state. squares: from in_flight_squares, not read without gradients.
-/// w: f32 or bf16 (R, C), may be base; base: f32.
+/// the exact momentum in base's state. squares: the result of in_flight_squares; not read if there
+/// are no gradients. w: f32 or bf16 (R, C), may be base; base: f32.
 void predicted_muon(const Tensor& w, const Tensor& base, const Tensor& momentum_squares,
                     const Tensor& squares, std::span<const GradientInFlight> gradients,
                     float momentum, float update_scale, float weight_decay, const Stream& stream);

@@ -10,7 +10,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// f32 values for the elements of one piece.
 struct PieceValues {
   alignas(64) float at[kQuantizationBlock];
 };
@@ -42,8 +41,7 @@ void with_indices(int count, const Body& body) {
   if constexpr (N < kMaxInFlight) with_indices<N + 1>(count, body);
 }
 
-/// w = base·base_kept + change. `predict` takes the indices of the gradients and a piece. It
-/// returns a function of an element of the piece, which returns the change of this element.
+/// w = base·base_kept + change. `predict` returns a function from a piece's element to its change.
 template <class Predict>
 void write_prediction(const Tensor& w, const Tensor& base, float base_kept,
                       const Predict& predict) {
@@ -92,7 +90,6 @@ struct FactoredMoment {
   float inverse = 0;
 };
 
-/// The elements of a factored moment in a piece.
 struct MomentOfPiece {
   MomentOfPiece(const FactoredMoment& moment, const Piece& piece)
       : factor(moment.rows == nullptr ? 0 : moment.rows[piece.row] * moment.inverse),
@@ -115,7 +112,6 @@ struct AdamWOfPiece {
   float own_share;  // 1 if the gradient is squared, 0 if the square is factored
 };
 
-/// Predictions of AdamW, Lion and Muon, for write_prediction.
 struct AdamWPrediction {
   template <std::size_t... k>
   auto operator()(std::index_sequence<k...>, const Piece& piece, float* space) const {

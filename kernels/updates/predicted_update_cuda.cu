@@ -154,7 +154,6 @@ void write_prediction(const Stream& stream, const char* name, const Tensor& w, c
 
 constexpr std::int64_t kSquaresChunk = 16384;  // elements per block of threads
 
-/// sums: (gradients, chunks).
 __global__ void in_flight_squares_kernel(InFlight flight, InFlightMomentum next,
                                          std::int64_t elements, double* sums) {
   const std::int64_t begin = blockIdx.x * kSquaresChunk;

@@ -17,9 +17,9 @@ constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
   return x ^ (x >> 16);
 }
 
-/// Rounds x to bf16, up with a probability equal to the relative distance from the next lower
-/// number, so that sums of many small changes keep their mean. Preserves infinities and NaNs.
-/// `random` has 16 random bits. Source: Zamirai et al. 2020, "Revisiting BFloat16 training".
+/// Rounds x to bf16, up with a probability proportional to its distance from the lower number, so
+/// that sums of many small changes are right on average. Preserves infinities and NaNs. `random`
+/// has 16 random bits. Source: Zamirai et al. 2020, "Revisiting BFloat16 training".
 constexpr BFloat16 round_stochastically(float x, std::uint32_t random) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t special = x != x ? bits | 0x00400000u : bits;
@@ -45,8 +45,7 @@ constexpr float clipped_rate(float learning_rate, double mean_square) {
   return size > 1.0f ? learning_rate / size : learning_rate;
 }
 
-/// Returns a·b + c. On CUDA, rounds once: otherwise the compiler would fuse different products in
-/// different kernels, and a weight's bits would depend on the kernel that updates it.
+/// Returns a·b + c, on CUDA rounded once, so that a weight's bits do not depend on the kernel.
 constexpr float multiply_add(float a, float b, float c) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rn(a, b, c);
@@ -72,7 +71,6 @@ struct AdamFactors {
   float epsilon;
 };
 
-/// One AdamW step of one weight.
 struct AdamWStep {
   explicit AdamWStep(const AdamWSettings& s = {})
       : factors(s),
@@ -96,7 +94,6 @@ struct AdamWStep {
   float kept;  // share of the weight that remains after decay
 };
 
-/// One Lion step of one weight.
 struct LionStep {
   explicit LionStep(const LionSettings& settings = {})
       : s(settings), kept(1.0f - s.learning_rate * s.weight_decay) {}
@@ -114,7 +111,6 @@ struct LionStep {
   float kept;
 };
 
-/// One Adam-mini step of a block of `length` weights.
 struct AdamMiniStep {
   AdamMiniStep(const AdamWSettings& s, std::int64_t length)
       : step(s),

@@ -15,7 +15,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns ‖x − y‖². Blocks.
 double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream) {
   const Tensor difference = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
   kernels::axpy(difference, x, -1, y, stream);
@@ -25,10 +24,9 @@ double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream)
 constexpr const char* kClipScale = "trainer.expected_clip_scale";
 
 /// Asynchronous gradients: summing a step's gradient over ranks overlaps with the next steps, and
-/// the exact update is `lag` steps late. Step counts determine which sum each step uses, so results
-/// do not depend on the link. All decisions use sums over all ranks; prediction errors are sent
-/// with the next gradient. In each step, the method calls wait_for_own_gradient, wait_for_gradient,
-/// apply if a gradient arrived, and predict_weights.
+/// the exact update is `lag` steps late. Step counts determine the sum that each step uses, so
+/// results do not depend on the link. All decisions use sums over all ranks; prediction errors are
+/// sent with the next gradient.
 ///
 /// With sharded weights, each rank sums, updates and predicts its shards, and predicted weights are
 /// gathered like updated ones, so all ranks compute with the same weights. The next step needs the
@@ -110,8 +108,8 @@ double AsynchronousGradients::wait_for_own_gradient(const Batch& batch) {
   return own.loss;
 }
 
-/// Starts summing this rank's gradient over all ranks; with sharded weights, only after the weights
-/// are predicted. `loss`: contribution of this rank's micro-batches to the mean over all ranks.
+/// Starts to sum this rank's gradient over all ranks, for sharded weights after the weights are
+/// predicted. `loss` is this rank's contribution to the mean over all ranks.
 void AsynchronousGradients::send(double loss, double norm) {
   weights_.begin();
   PendingStep pending_step;
@@ -175,7 +173,6 @@ ArrivedUpdate AsynchronousGradients::apply(bool finite) {
   return {error_, worst_weight_, true, static_cast<std::int64_t>(pending_steps_.size())};
 }
 
-/// Measures the error of this rank's prediction of the last update.
 void AsynchronousGradients::measure_prediction(const PendingStep& arrived) {
   if (!arrived.predicted) return;
   const Tensor now = weights_.slices(true);
@@ -266,9 +263,8 @@ void AsynchronousGradients::load(const State& state) {
   if (state.reals.contains(kClipScale)) clip_scale_ = static_cast<float>(state.real(kClipScale));
 }
 
-/// Asynchronous gradients: a step of Predict continues with this rank's gradient only. The gradient
-/// of all ranks is checked and applied when it arrives. The reported loss is the loss of all ranks
-/// in the step whose gradient arrived; before the first arrival, it is this rank's own loss.
+/// Asynchronous gradients: a step of Predict uses only this rank's gradient. The gradient and loss
+/// of all ranks are checked, applied and reported when they arrive; until then, the loss is local.
 class AsynchronousGradientsMethod final : public Method {
  public:
   using Method::Method;
@@ -330,7 +326,7 @@ void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outc
   gradients.predict_weights();
 }
 
-/// Makes all pending updates, even if one of them ends the run.
+/// Applies all pending updates, even if one of them ends the run.
 void AsynchronousGradientsMethod::drain(PhaseOutcome& outcome) {
   DelayedGradients& gradients = this->gradients();
   std::optional<Diverged> end;

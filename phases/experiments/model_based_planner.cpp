@@ -42,7 +42,7 @@ VectorXd mixed(const VectorXd& soft) {
   return ((1 - kUniform) * soft.array() + kUniform / LatentDynamics::kCategories).matrix();
 }
 
-/// Converts a gradient with respect to mixed probabilities to one with respect to logits.
+/// Converts a gradient with respect to mixed probabilities to a gradient with respect to logits.
 VectorXd through_softmax(const VectorXd& soft, const VectorXd& gradient) {
   VectorXd result(kCodes);
   for (int at = 0; at < kCodes; at += LatentDynamics::kCategories) {
@@ -122,7 +122,6 @@ LatentDynamics::LatentDynamics(int features, std::uint64_t seed) : features_(fea
   }
 }
 
-/// Returns the next h.
 VectorXd LatentDynamics::recurrent(const Latent& before, double action, Trace* trace) const {
   const Layout layout(features_);
   const VectorXd input = stacked(before.z, VectorXd::Constant(1, action));
@@ -262,8 +261,8 @@ void ModelBasedPlanner::observe_update(const GradientMeasurement& measurement,
   observe_update(measurement.loss, measurement.norm, may_train);
 }
 
-/// The features are differences from running means, that of the loss divided by its running
-/// standard deviation, so they stay near 1 throughout the run.
+/// The features are differences from running means; the loss difference is divided by the running
+/// standard deviation, so features have magnitudes near 1.
 void ModelBasedPlanner::observe_update(double loss, double gradient_norm, bool may_train) {
   if (!std::isfinite(loss) || !std::isfinite(gradient_norm)) return;
   const double log_norm = std::log(std::max(gradient_norm, 1e-12));
@@ -313,7 +312,7 @@ double ModelBasedPlanner::plan_flops(std::int64_t max_steps) const {
   return static_cast<double>(kModels * (kWindow + predictions)) * models_.front().step_flops();
 }
 
-/// Returns each model's state after the last updates. At most one training window of them is used.
+/// Returns each model's state after the updates of at most one training window.
 std::vector<LatentDynamics::Latent> ModelBasedPlanner::latents() {
   const std::size_t kept = history_.size() / kStride;
   const std::vector<ObservedStep> steps = window(kept - std::min(kept, kWindow), kept);
@@ -338,7 +337,7 @@ std::vector<double> ModelBasedPlanner::losses_after(
   return losses;
 }
 
-/// Returns how much more the loss drops with a prediction before the Full step than without it.
+/// Returns the loss drop of a prediction and a Full step, minus the drop of only the Full step.
 ModelBasedPlanner::ModelBasedDrop ModelBasedPlanner::drop_of(
     const std::vector<double>& without, const std::vector<double>& with) const {
   const double deviation = std::sqrt(std::max(square_, 1e-12));

@@ -13,15 +13,15 @@ struct ObservedStep {
   Eigen::VectorXd observation;
 };
 
-/// A recurrent state-space model. h is the state of a GRU, and z are groups of categories that
-/// encode the last observation:
+/// A recurrent state-space model. h is the state of a GRU, and z are groups of categorical
+/// variables that encode the last observation:
 ///   h' = GRU(h, [z, action]),  prior p(z | h'),  posterior q(z | h', observation),
 ///   observation ≈ D·[h', z].
-/// z contains the categories' probabilities mixed with 1 % uniform, without sampling, so identical
-/// runs give identical predictions. Trained with Adam on windows of the run, to minimize ½‖D[h, q]
-/// − observation‖² + ½‖D[h, p] − observation‖² + KL(q‖p). Source: Hafner et al. 2019, "Learning
-/// latent dynamics for planning from pixels"; categories: Hafner et al. 2021, "Mastering Atari with
-/// discrete world models".
+/// z contains the probabilities of the categories, mixed with 1 % uniform. There is no sampling, so
+/// identical runs have identical predictions. Trained with Adam on windows of the run, to minimize
+/// ½‖D[h, q] − observation‖² + ½‖D[h, p] − observation‖² + KL(q‖p). Source: Hafner et al. 2019,
+/// "Learning latent dynamics for planning from pixels"; categories: Hafner et al. 2021, "Mastering
+/// Atari with discrete world models".
 class LatentDynamics {
  public:
   static constexpr int kHidden = 16, kGroups = 4, kCategories = 4, kCodes = kGroups * kCategories;
@@ -35,15 +35,13 @@ class LatentDynamics {
   Latent predicted(const Latent& before, double action) const;
   Eigen::VectorXd decoded(const Latent& latent) const;
 
-  /// Returns the window's mean loss per step and writes its derivative to `gradient`.
+  /// Returns the mean loss per step of the window. Writes its derivative to `gradient`.
   double loss(const std::vector<ObservedStep>& window, Eigen::VectorXd& gradient) const;
-  /// Makes one step of Adam; returns the loss before it.
   double train(const std::vector<ObservedStep>& window, double rate);
-  /// Returns parameters and optimizer state, for checkpoints and tests.
   std::vector<double> state() const;
   void set_state(const std::vector<double>& state);
   Eigen::VectorXd& parameters() { return parameters_; }
-  /// Returns an upper bound of a forward step's operations; training takes three times as many.
+  /// Returns an upper bound of the FLOPs of a forward step. Training takes three times as many.
   double step_flops() const { return 2 * static_cast<double>(parameters_.size()); }
 
  private:
@@ -57,26 +55,23 @@ class LatentDynamics {
 };
 
 /// Chooses the length of predictions for phases.skip_backward.horizon "model_based". Three
-/// recurrent models of the run's loss and gradient norm learn from each true update and each
-/// prediction. They simulate predictions of several lengths next to a Full step, and the one with
-/// the most progress per cost is chosen. The predictor still chooses the direction.
+/// recurrent models learn from computed updates and predictions, and simulate predictions of
+/// several lengths. The planner chooses the one with the most progress per cost.
 ///
-/// The confidence that a prediction will be accepted in full is Φ(drop/spread), for the mean and
-/// the spread of the models' drops. It is calibrated by the outcomes of earlier predictions with a
-/// confidence in the same tenth. Step lengths are multiplied by the ratio of measured to simulated
-/// drop, taken from the three most similar of the last residual_store predictions. Each of its
-/// floating-point operations costs model_based_cost operations of a Full step.
+/// The confidence that a prediction will be accepted without shrinking is Φ(drop/spread) of the
+/// drops that the models predict, calibrated by earlier predictions in the same tenth. Step lengths
+/// are multiplied by the ratio of measured to simulated drop, from the three most similar of the
+/// last residual_store predictions. A planner FLOP counts as model_based_cost FLOPs of a Full step.
 class ModelBasedPlanner final : public ExtrapolationAdvisor {
  public:
   struct Plan : ExtrapolationPlan {
-    double drop = 0;  // simulated loss drop minus a Full step's
+    double drop = 0;  // simulated loss drop minus the loss drop of a Full step
   };
 
   explicit ModelBasedPlanner(const PhaseConfig& config);
   ExtrapolationPlan plan(const ExtrapolationPlan& allowed) override { return plan(allowed.steps); }
-  /// Learns if the cost of all advice, in Full steps, stays below a quarter of trial_share of the
-  /// run's steps. If predictions are not ahead, the extra cost of the run must also stay within the
-  /// limit for probes.
+  /// Trains the models if all advice costs less than a quarter of trial_share of the run's steps
+  /// and, unless predictions beat Full, the run's extra cost is within the limit for probes.
   void observe_update(const GradientMeasurement& measurement, const RunCosts& costs) override;
   void observe_result(const Extrapolation& extrapolation) override;
   std::optional<double> take_cost(double full_flops) override {
@@ -86,15 +81,12 @@ class ModelBasedPlanner final : public ExtrapolationAdvisor {
     return cost_of(plan_flops(steps), full_flops);
   }
 
-  /// Records an update's measurement; the models learn from it if `may_train`.
   void observe_update(double loss, double gradient_norm, bool may_train);
-  /// Returns the floating-point operations of learning from an update.
+  /// Returns the FLOPs of training with one update.
   double update_flops() const;
-  /// Returns an upper bound of the operations of a plan of at most `max_steps`.
+  /// Returns an upper bound of the FLOPs of a plan of at most `max_steps`.
   double plan_flops(std::int64_t max_steps) const;
-  /// Returns the operations since the last call.
   double take_flops() { return std::exchange(flops_, 0.0); }
-  /// Plans a prediction of at most `max_steps` from here.
   Plan plan(std::int64_t max_steps);
   void save(State& state) const override;
   void load(const State& state) override;
@@ -141,10 +133,10 @@ class ModelBasedPlanner final : public ExtrapolationAdvisor {
   double flops_ = 0;
   // Running mean and variance of the loss, and running mean of the log of the norm.
   double mean_ = 0, square_ = 0, norm_ = 0;
-  double action_ = 0;                              // since the last update
+  double action_ = 0;                              // action since the last update
   double drop_ = 0, raw_ = 0, position_ = 0;       // of the current plan
-  std::vector<double> history_;                    // action and features of the last updates
-  std::vector<double> extrapolations_, accepted_;  // by tenths of the raw confidence
+  std::vector<double> history_;                    // actions and features of the last updates
+  std::vector<double> extrapolations_, accepted_;  // by tenth of the raw confidence
   std::vector<double> residuals_;  // drop, position and ratio of each recent prediction
 };
 

@@ -5,32 +5,28 @@
 
 namespace hybrid_trainer {
 
-/// Chooses the arm (predictor and horizon in config.variants) of the next prediction; the gate
-/// decides whether there is one. The reward of a prediction is its loss decrease in Correct's
-/// paired comparison (0 if reverted) per Full step of its cost. Untried arms come first, in order;
-/// then the arm with the highest
+/// Chooses the next arm, a predictor and horizon of config.variants. The reward of a prediction is
+/// its loss decrease in Correct (0 if reverted), divided by its cost in Full steps. Tries each arm
+/// once, in order; then chooses the arm with the highest
 ///   mean reward + s·√(2·ln n / n_arm),
 /// with s the magnitude of the largest reward. All counts, sums and s decay by a tenth per
-/// prediction, because a run's progress slows. Deterministic. Source: UCB1, Auer, Cesa-Bianchi &
-/// Fischer 2002; discounted, Garivier & Moulines 2011.
+/// prediction, because a run's progress slows down. Deterministic. Source: UCB1, Auer, Cesa-Bianchi
+/// & Fischer 2002; discounted, Garivier & Moulines 2011.
 class PredictionBandit final : public ExtrapolationAdvisor {
  public:
   explicit PredictionBandit(const PhaseConfig& config);
-  /// Returns the chosen arm, and the step length that the arm's last prediction set.
   std::optional<ExtrapolationChoice> choice() const override {
     const auto chosen = static_cast<std::size_t>(chosen_);
     return ExtrapolationChoice{arms_[chosen], step_lengths_[chosen]};
   }
-  /// Records the chosen arm's result and chooses again.
   void observe_result(const Extrapolation& extrapolation) override;
-  /// Explains the choice: "next: merged for 8 steps, …".
+  /// Explains the choice, for example "next: merged for 8 steps, …".
   std::string explanation() const override;
 
   void save(State& state) const override { visit_state(*this, StateWriter{state}); }
   void load(const State& state) override { visit_state(*this, StateReader{state}); }
 
  private:
-  /// Returns the margin that is added to the arm's mean reward; infinite for an untried arm.
   double margin(std::size_t arm) const;
   double mean(std::size_t arm) const { return counts_[arm] > 0 ? rewards_[arm] / counts_[arm] : 0; }
 

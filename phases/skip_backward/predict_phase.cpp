@@ -12,7 +12,6 @@ std::string probability_text(double probability) {
   return probability < 0.001 ? "below 0.001" : brief(probability);
 }
 
-/// Describes the start of a prediction. A probe may begin below the confidence threshold.
 std::string start_text(const Extrapolation& extrapolation, double threshold) {
   const std::string what = concat("predicting ", extrapolation.planned_steps, " steps"),
                     confidence = concat("confidence ", probability_text(extrapolation.confidence));

@@ -11,12 +11,12 @@
 
 namespace hybrid_trainer {
 
-/// Confidence in the predicted direction d, from the slopes <g_t, d_t> of the last Full gradients.
-/// d_t is fixed before g_t is measured, so the noise of g_t cannot influence it.
+/// Confidence in the predicted direction d, from the slopes <g_t, d_t> of the last Full gradients
+/// g_t. d_t is fixed before g_t is measured, so that g_t's noise does not influence it.
 ///
-/// The slopes are samples of the loss change per predicted step. Mean over standard error is a
-/// t-statistic; the confidence is the normal probability Φ(−mean/error) that the true mean is not
-/// positive. It needs one dot product per weight and step, and no pass over data.
+/// The slopes are samples of the loss change per predicted step. The confidence is Φ(−mean/error),
+/// the normal probability that their true mean is not positive. It costs one dot product per weight
+/// and step, and no pass over data.
 class DirectionTrust {
  public:
   explicit DirectionTrust(std::int64_t window) : window_(window) {}
@@ -36,55 +36,51 @@ class DirectionTrust {
   std::vector<double> slopes_;  // the last `window`, oldest first
 };
 
-/// Decides whether Predict may begin, and its length. Predict is allowed while its measured
-/// progress per cost is at least Full's. Otherwise only probes are, a small share of steps.
+/// Decides whether Predict may begin, and how long it is. Allows Predict while its measured
+/// progress per cost is at least as high as in Full. Otherwise, allows only probes.
 ///
-/// The loss drop right after a prediction mostly comes from less noise in the weights, and does not
-/// last. So the gain is fitted from the losses of the Full steps around it, each on a new batch
-/// before its update: loss = a + b·t + c·[after the prediction], t in updates. The fit uses windows
-/// of equal length on both sides, so that a curved trend cancels. It omits the quarter of each
-/// window next to the prediction. −c is the lasting gain, with its standard error from the fit; −b
-/// is the progress of one Full step. Over all predictions, discounted by 0.9 each:
+/// Right after a prediction, most of the loss drop is due to less noise in the weights and does not
+/// last. The gate therefore fits the gain from the losses of the Full steps before and after it:
+/// loss = a + b·t + c·[after the prediction], with t in updates. The windows on both sides are
+/// equally long, so that a curved trend cancels, and omit the quarter next to the prediction. −c is
+/// the lasting gain, with its standard error from the fit; −b is the progress of one Full step.
+/// Sums over all predictions are discounted by 0.9 per prediction:
 ///   advantage = min(Σgain − sigmas·error, Σpaired drop) − Σcost·(progress of a Full step)
 /// Costs are in Full steps, not seconds, so identical runs make identical decisions.
 ///
 /// The length starts at trial_steps, doubles with each accepted prediction and halves with each
 /// reverted one. A probe waits until trial_share allows its length, because a few long predictions
 /// stand out from the noise better than many short ones. The first probe, and probes within half of
-/// the share, ignore the confidence. Predict begins only after four Full losses since the previous
-/// one. With fewer, the previous prediction could not be judged and would never count as cost.
+/// the share, ignore the confidence. Predict begins only after the four Full losses that are needed
+/// to judge the previous prediction.
 ///
-/// Step lengths follow Correct's decisions: a shrunk prediction sets the next step length, a
-/// reverted one halves it, and an accepted one doubles it, up to one predicted step. A prediction
-/// that did not move changes no length.
+/// Step lengths follow the decisions of Correct: a shrunk prediction sets the next step length, a
+/// reverted one halves it, and an accepted one doubles it, up to one predicted step.
 class PredictGate {
  public:
   struct Allowance {
     bool open = false;
     bool trial = false;
-    bool overdue = false;  // a probe that ignores the confidence
+    bool overdue = false;  // whether the prediction is a probe that ignores the confidence
     std::int64_t steps = 0;
-    double step_length = 1;  // of the first step, in predicted steps
+    double step_length = 1;  // length of the first step, in predicted steps
   };
-  /// Result of comparing predictions with Full.
   enum class Verdict { kUntried, kBehind, kAhead };
 
   explicit PredictGate(const PhaseConfig& config);
-  /// Returns the allowed length of a Predict that begins now.
+  /// Returns the allowed length of a Predict phase that begins now.
   Allowance allowance() const;
-  /// Returns the loss saved by predictions so far minus the loss that Full would have saved at
-  /// their cost; 0 if unknown. It only ranks the two and does not estimate the run's final loss,
-  /// because later steps and the decay compensate for most of it.
+  /// Returns the decrease of the loss by predictions so far, minus that by Full steps of the same
+  /// cost; 0 if unknown. Does not estimate the final loss: later steps close most of the gap.
   double advantage() const;
   /// Returns whether enough losses are known to judge the last prediction.
   bool ready() const;
   Verdict verdict() const;
-  /// Describes the verdict: "predictions are behind Full by …".
   std::string explanation() const;
 
   void add_step() { ++steps_; }
   void add_full_loss(double loss);
-  /// Sets the length of the next Predict and of its first step, if an advisor chooses them.
+  /// Sets the length of the next Predict and of its first step. Called if an advisor chooses them.
   void plan(std::int64_t steps, double step_length) {
     length_ = std::min(steps, config_.max_predict_steps);
     step_length_ = step_length;
@@ -125,41 +121,38 @@ class PredictGate {
   }
 
   PhaseConfig config_;
-  std::size_t window_;            // most losses on one side of a prediction
-  std::int64_t steps_ = 0;        // of all phases
-  std::int64_t trial_steps_ = 0;  // used by probes
+  std::size_t window_;            // maximum number of losses on one side of a prediction
+  std::int64_t steps_ = 0;        // number of steps in all phases
+  std::int64_t trial_steps_ = 0;  // length of the next probe
   std::int64_t extrapolations_ = 0;
-  std::int64_t length_;  // of the next Predict while predictions are ahead
+  std::int64_t length_;  // length of the next Predict
   double step_length_ = 1;
   Evidence past_;  // all predictions except the last
   Extrapolation last_;
   std::vector<double> before_;  // Full losses before the last prediction
-  std::vector<double> after_;   // first `window_` since
-  std::vector<double> recent_;  // last `window_` since
+  std::vector<double> after_;   // first `window_` Full losses since
+  std::vector<double> recent_;  // last `window_` Full losses since
 };
 
-/// The line w(x) = snapshot + x·direction of a prediction. The unit of position is the first
-/// predicted step; at 0 the weights are the snapshot bit for bit.
+/// The line w(x) = snapshot + x·direction of a prediction. The unit of the position x is the first
+/// predicted step. At position 0, weights are bit-identical to the snapshot.
 class PredictionLine {
  public:
-  /// Sets the line to the predictor's current direction. Returns false if it has none yet.
+  /// Sets the direction to the predictor's current one. Returns false if it has none yet.
   bool compute_direction(Trainable& model, Predictor& predictor);
-  /// Returns whether the direction is finite and nonzero; always for the zero predictor. Blocks.
+  /// Returns whether the direction is finite and nonzero, or the predictor is zero. Blocks.
   bool wait_for_valid_direction(Trainable& model) const;
-  /// Takes the snapshot at the current weights, position 0. Requires a computed direction.
+  /// Takes the snapshot, position 0. Call compute_direction first.
   void start(Trainable& model);
-  /// Returns false for the zero predictor, which moves nothing.
   bool moves() const { return !directions_.empty(); }
 
   void advance(Trainable& model, double length);
-  /// Moves the weights to `position`, starting from the snapshot.
+  /// Sets the weights to `position` on the line, starting from the snapshot.
   void return_to(Trainable& model, double position);
   double position() const { return position_; }
-  /// Returns the directions; empty for the zero predictor.
   const std::vector<Tensor>& directions() const { return directions_; }
-  /// Returns the slope of the loss per unit of position, from the last measured gradient.
+  /// Returns the slope of the loss per unit of position, computed from the last measured gradient.
   double wait_for_slope(Trainable& model) const;
-  /// Frees directions and snapshot without moving the weights.
   void release(Trainable& model);
 
   void save(State& state) const;
@@ -176,7 +169,7 @@ using MakePredictor = std::function<std::unique_ptr<Predictor>(const SkipBackwar
 /// The distinct predictors of a config. All observe every update and every prediction.
 class PredictorSet {
  public:
-  /// Makes config.variants' predictors, or config.predictor. Throws ConfigError for unknown names.
+  /// Makes the predictors of config.variants or config.predictor. Throws ConfigError.
   PredictorSet(const SkipBackwardConfig& config, const MakePredictor& make);
   void choose(const std::string& name);
   Predictor& chosen() { return *members_[chosen_].predictor; }
@@ -196,7 +189,6 @@ class PredictorSet {
   std::size_t chosen_ = 0;
 };
 
-/// State of skip-backward prediction: predictors, evidence about them, and the current prediction.
 struct Prediction {
   explicit Prediction(PhaseParts& shared);
 
@@ -207,39 +199,36 @@ struct Prediction {
   PredictGate gate;
   PredictionLine line;
   Extrapolation extrapolation;
-  bool has_reported_no_direction = false;  // warned of a zero or non-finite direction
-  bool has_held_snapshot = false;          // a snapshot has fit into memory; not saved
-  double direction_cost = 0;               // of directions and advisors since the last prediction
-  PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
+  bool has_reported_no_direction = false;
+  bool has_held_snapshot = false;  // whether a snapshot has fit into memory; not saved
+  /// Cost of directions and advisors since the last prediction.
+  double direction_cost = 0;
+  PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported verdict
 
   const SkipBackwardConfig& config() const { return parts.config().skip_backward; }
-  /// Returns whether Predict may begin.
   bool predicts() const { return parts.may_leave_full(); }
-  /// Computes the predictor's direction and counts its cost. Returns false if there is none yet.
-  /// Also returns false, and ends all predicting, if memory has no room for it and a snapshot.
+  /// Computes the predictor's direction and counts its cost. Returns false if there is none yet. If
+  /// memory has no room for direction and snapshot, disables predictions and returns false.
   bool compute_direction(PhaseOutcome& outcome);
-  /// Passes an update to predictors and advisors. Ends all predicting if memory is short.
+  /// Passes an update to predictors and advisors. Disables predictions if memory is short.
   void observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
-  /// Counts the cost of an advisor's computations since the last call.
   void count_cost(ExtrapolationAdvisor& advisor, PhaseOutcome& outcome);
-  /// Warns once that the direction is zero or not finite, with likely reasons.
   void report_no_direction(PhaseOutcome& outcome);
-  /// Returns the gate's allowance, but limits the cost of probes to twice trial_share. The extra
-  /// cost of the run so far (beyond one Full step per step), plus the maximum cost of the probe,
-  /// must fit into this share of the steps so far; for the first probe, of all steps of the run.
+  /// Returns the gate's allowance, with limited probes: the run's extra cost plus the maximum cost
+  /// of the probe must be at most twice trial_share of the steps so far or, for the first probe, of
+  /// all steps.
   PredictGate::Allowance allowance() const;
-  /// Returns the maximum extra cost of a probe (beyond one Full step per step), without the slopes
-  /// that are already measured.
+  /// Returns the maximum extra cost of a probe, without slopes that are already measured.
   double estimated_cost(const PredictGate::Allowance& allowance) const;
-  /// Returns the number of slopes that the confidence needs, at most the slopes of one Full phase.
+  /// Returns the number of slopes that the confidence requires, at most those in a Full phase.
   std::int64_t slopes_needed() const;
   /// Drops the direction and all measurements along it.
   void forget_direction();
-  /// Resets the predictors. Keeps the direction of an undecided prediction until its decision.
+  /// Resets the predictors. Keeps the direction of an undecided prediction until the decision.
   void reset_predictors();
-  /// Moves the predictors' records of earlier weights along with the prediction.
+  /// Moves the weights that predictors have recorded (Predictor::follow).
   void follow_extrapolation();
-  /// Ends the decided prediction: informs gate, advisors and predictors, and frees the line.
+  /// Ends the decided prediction, passes on its result and frees the line.
   void close_extrapolation();
   /// Applies an advisor's choice of predictor and lengths, if any.
   void apply_choice();

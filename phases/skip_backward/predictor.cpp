@@ -11,11 +11,10 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Least-squares extrapolation of the recent weights. Every `interval` updates it stores the weight
-/// change since the last sample. From three consecutive changes D1, D2, D3, the slope per step that
-/// best fits the four points of each weight is (0.3·D1 + 0.4·D2 + 0.3·D3)/interval. Each tensor is
-/// scaled by the share of a change that remains two intervals later, clip(<D3, D1>/<D1, D1>, 0, 1).
-/// This first-order autoregression is fitted on the path itself and is near 0 for noise. Memory:
+/// Least-squares extrapolation of the recent weights, sampled every `interval` updates. From three
+/// consecutive changes D1, D2, D3, the slope per step that best fits the four points of each weight
+/// is (0.3·D1 + 0.4·D2 + 0.3·D3)/interval. Each tensor is scaled by the share of a change that
+/// remains two intervals later, clip(<D3, D1>/<D1, D1>, 0, 1), which is near 0 for noise. Memory:
 /// four tensors of the weights' size, allocated at the first update.
 class LinearPredictor : public Predictor {
  public:
@@ -26,7 +25,7 @@ class LinearPredictor : public Predictor {
     return full ? Readiness::kReady : Readiness::kNotReady;
   }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
-  /// Resets the history, because a path with a predicted change is not straight.
+  /// Resets the history, because a path that contains a predicted change is not straight.
   void follow(Trainable&, const std::vector<Tensor>&, double) override {
     *this = LinearPredictor(interval_);
   }
@@ -73,7 +72,6 @@ void LinearPredictor::save(State& state) const {
   state.integers["phases.linear.updates"] = updates_;
   save_tensors(state, "phases.linear.weights", last_weights_);
   for (std::size_t k = 0; k < kChanges; ++k) {
-    // Until the ring is full, its older members are unset.
     const bool written = updates_ > interval_ * static_cast<std::int64_t>(kChanges - k);
     save_tensors(state, concat("phases.linear.change", k),
                  written ? changes_[k] : std::vector<Tensor>());
@@ -93,13 +91,11 @@ void LinearPredictor::load(const State& state, Trainable& model) {
   }
 }
 
-/// Extrapolates averaged weights. Single weights oscillate, but their means over windows of updates
-/// are nearly on a line. The direction is the mean of the last complete window minus the mean of
-/// the one before, per update. Live weights move along it and keep their noise; they are not
-/// replaced by a mean, whose lower loss would only come from less noise. Each tensor is scaled by
-/// the share of a change that remains in the next one, clip(<D2, D1>/<D1, D1>, 0, 1), as in
-/// LinearPredictor. Memory: three tensors of the weights' size, stored with the directions. Source:
-/// Extra-Merge, arXiv 2605.26484.
+/// Extrapolates averaged weights, whose means over windows of updates are nearly on a line. The
+/// direction is the mean of the last complete window minus the mean of the one before, per update.
+/// Live weights move along it and keep their noise. Each tensor is scaled by clip(<D2, D1>/<D1,
+/// D1>, 0, 1), as in LinearPredictor. Memory: three tensors of the weights' size, stored with the
+/// directions. Source: Extra-Merge, arXiv 2605.26484.
 class MergedPredictor final : public Predictor {
  public:
   /// A window has `steps` updates, of which every `interval`th is sampled.
@@ -138,7 +134,6 @@ void MergedPredictor::observe(Trainable& model) {
   if (++samples_ == samples_per_window_) end_window(model);
 }
 
-/// Computes mean and change of the window. Overwrites the oldest tensors, so that three are enough.
 void MergedPredictor::end_window(Trainable& model) {
   samples_ = 0;
   ++windows_;
@@ -203,11 +198,10 @@ void MergedPredictor::load(const State& state, Trainable& model) {
 /// share times an exponential mean of past weight changes with a time constant of `steps` updates,
 /// which averages out noise and oscillations.
 ///
-/// This slow mean is computed from an exponential mean e of the weights w, the only tensor that is
-/// stored; it has the weights' size and is stored with the directions. e is updated every
-/// `interval` updates with g = exp(−interval/steps), so w − e = Σ g^j·(change over the interval j
-/// samples ago). The slow mean is w − e, divided by the sum of the factors g^j, in updates. It is
-/// exact on a straight path. Source: AdEMAMix, Pagliardini, Ablin & Grangier 2024.
+/// This slow mean comes from an exponential mean e of the weights w, one tensor stored with the
+/// directions and updated every `interval` updates with g = exp(−interval/steps), so w − e = Σ
+/// g^j·(change over the interval j samples ago). It is w − e, divided by the sum of the factors
+/// g^j, in updates: exact on a straight path. Source: AdEMAMix, Pagliardini, Ablin & Grangier 2024.
 class TwoTimescalePredictor final : public Predictor {
  public:
   TwoTimescalePredictor(std::int64_t steps, std::int64_t interval, double share)
@@ -275,8 +269,8 @@ void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& 
                                     {1, static_cast<float>(length)});
 }
 
-/// A control: each tensor's direction is random, as long as the momentum's, and drawn each time. It
-/// shows how much any move of that length gains. Memory: one tensor at a time on the host.
+/// A control: each tensor's direction is random with the norm of the momentum's direction, to show
+/// the gain of an arbitrary move. Memory: one tensor at a time on the host.
 class RandomPredictor final : public Predictor {
  public:
   RandomPredictor() : host_(MemoryPool::create("host")) {}
@@ -315,7 +309,7 @@ void RandomPredictor::write_directions(Trainable& model, const std::vector<Tenso
   }
 }
 
-/// A control: Predict runs, but weights do not move.
+/// A control in which Predict runs but weights do not change.
 class ZeroPredictor final : public Predictor {
  public:
   Readiness readiness() const override { return Readiness::kChangesNothing; }

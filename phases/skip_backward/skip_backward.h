@@ -6,7 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// Skip-backward prediction: a forward-only Predict moves the weights, and Correct decides on it.
+/// Skip-backward prediction: Predict moves the weights with forward passes only, and Correct
+/// decides whether to keep the change.
 class SkipBackwardMethod final : public Method {
  public:
   explicit SkipBackwardMethod(PhaseParts& parts) : Method(parts), prediction_(parts) {}
@@ -17,27 +18,24 @@ class SkipBackwardMethod final : public Method {
   }
 
   void allow(PhaseSignals& signals) override;
-  /// Runs a step of Warmup or Full: gradient and update. In Full, before a Predict may begin, it
-  /// also measures the slope along the predicted direction.
+  /// Runs a step of Warmup or Full. In Full, it also measures the slope along the direction.
   void train(const Batch& batch, PhaseOutcome& outcome) override;
   /// Turns the step into a Full step if the predictor has no direction or memory is too short to
-  /// begin. If memory becomes too short later, turns the step into one of Correct, which reverts.
-  /// Once memory was too short, there are no further predictions.
+  /// begin. If memory becomes too short later, turns the step into a Correct step, which reverts
+  /// the prediction. There are no further predictions after memory was too short.
   void enter_predict(PhaseOutcome& outcome) override;
-  /// Runs a forward pass, compares its loss with the first one's, at the snapshot, and moves along
-  /// the line. Every correction_interval steps, a true gradient measures the remaining slope.
+  /// Runs a forward pass, compares its loss with the first, and moves the weights along the line.
+  /// Every correction_interval steps, a gradient measures the remaining slope.
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
   void enter_correct(PhaseOutcome& outcome) override;
-  /// Decides on the prediction in the first step; all other steps are updates. After a revert it
-  /// first trains on the batches of Predict, each with its original step number, and stays in
-  /// Full's precision to the end of the phase. Weights are then bit-identical to a run without the
-  /// prediction, unless the optimizer state was dropped. A prediction is reverted without
-  /// comparison if a loss was not finite, if the weights never moved, or if memory was too short.
+  /// Decides on the prediction in the first step; other steps are updates. After a revert, first
+  /// trains on the batches of Predict with their original step numbers, as in Full. Weights are
+  /// then bit-identical to a run without the prediction, unless the optimizer state was dropped.
+  /// Reverts directly if a loss was not finite, weights never moved, or memory was short.
   void correct(const Batch& batch, PhaseOutcome& outcome) override;
   void observe_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) override {
     prediction_.observe_update(measurement, outcome);
   }
-  /// Reports changes of the gate's verdict and their effect on Predict.
   void report(PhaseOutcome& outcome) override;
   void reset_predictor() override { prediction_.reset_predictors(); }
   void disable() override;
@@ -59,10 +57,10 @@ class SkipBackwardMethod final : public Method {
   void advance();
 
   struct Comparison {
-    double position = 0;  // of the predicted point
+    double position = 0;  // position of the predicted point
     // Mean losses on the probe batches at the snapshot and at the predicted point.
     double before = 0, after = 0;
-    double slope = 0;   // per position, at the predicted point
+    double slope = 0;   // slope per unit of position, at the predicted point
     std::string alarm;  // reason for rejecting the point regardless of the losses, or ""
   };
   std::size_t probe_count() const;

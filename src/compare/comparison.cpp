@@ -24,8 +24,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Displays progress: one line with run number, variant, budget, seed, swept value, step, loss and
-/// time left, estimated from the steps of this process, and one line for each finished run.
+/// Displays progress: a line for the current run with the estimated time left, then one per run.
 class ComparisonProgress {
  public:
   /// `out` must outlive the object. `steps` is the total of all runs.
@@ -65,7 +64,6 @@ class ComparisonProgress {
 
 constexpr double kPollSeconds = 0.2, kSecondsBetweenNewLines = 10;
 
-/// Returns the time left after `done` steps of the current run.
 std::string ComparisonProgress::left(std::int64_t done) const {
   const std::int64_t here = first_step_ > 0 ? done - first_step_ + 1 : 0;
   const std::int64_t steps = steps_done_ + here;
@@ -230,7 +228,7 @@ bool Comparison::run_sweeps() {
   return true;
 }
 
-/// Runs each budget and seed, alternating between variants so that a slowdown affects all.
+/// Alternates between variants, so that a slowdown of the machine affects all of them.
 bool Comparison::run_measured() {
   std::size_t most = 0;
   for (const ComparisonVariant& variant : spec_.variants)

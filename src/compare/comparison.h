@@ -10,8 +10,7 @@ namespace hybrid_trainer {
 /// Returns the variants as a Markdown table with intervals, and each variant's claim below it.
 std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result);
 
-/// Writes report.html to the comparison's folder, with the curves from its runs/: one file for any
-/// browser, without scripts or network access. Throws IoError.
+/// Writes report.html, one file with the runs' curves, to the comparison's folder. Throws IoError.
 void write_comparison_report(const std::filesystem::path& output, const ComparisonSpec& spec,
                              const ComparisonResult& result);
 
@@ -31,11 +30,10 @@ struct ComparisonOutcome {
   std::string markdown;     // see markdown_table
 };
 
-/// Runs the sweeps of all variants. Then, for each seed and budget, runs the variants one after the
-/// other. Prints progress to `console`. A run that diverges, runs out of memory or whose program
-/// fails is part of the result, and the comparison continues. Ctrl-C and SIGTERM end the comparison
-/// as they end a run. Throws ConfigError (also if a resumed spec changed), MissingInput,
-/// CannotCreate (`output` has other contents), InUse, DataError, IoError.
+/// Runs the sweeps, then the variants in turn for each seed and budget. The result includes runs
+/// that diverge, run out of memory or whose program fails. Ctrl-C and SIGTERM end the comparison.
+/// Throws ConfigError (also if a resumed spec changed), MissingInput, CannotCreate (`output` has
+/// other contents), InUse, DataError, IoError.
 ComparisonOutcome run_comparison(const ComparisonSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

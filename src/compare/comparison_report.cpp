@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Additions to the style sheet of a run's report.
 constexpr char kComparisonStyle[] = R"css(
 :root { --warn: #a85b00;
   --c0: #2667d9; --c1: #d9480f; --c2: #2b8a3e; --c3: #9a3fd1; --c4: #c4264e; --c5: #0c8599; --c6: #946200; --c7: #5d6679; }
@@ -71,7 +70,6 @@ std::string step_time_text(const std::optional<StepTime>& pace) {
   return concat(text(pace->median), " s (", text(pace->low), " to ", text(pace->high), ")");
 }
 
-/// Columns of the table, chosen by the spec.
 class Columns {
  public:
   Columns(const ComparisonSpec& spec, const ComparisonResult& result)
@@ -137,7 +135,6 @@ std::string scientific(double value) {
   return text;
 }
 
-/// Returns a cell with the mean, and the interval below it.
 std::string cell_of(const Measured* measured, const Format& format) {
   if (measured == nullptr || !measured->interval) return concat("<td>", kNone, "</td>");
   const Interval& interval = *measured->interval;
@@ -201,7 +198,7 @@ std::string verdict(const ComparisonResult& result) {
   return out + "</ul>\n";
 }
 
-/// Returns the table of variants: results at the target or, without one, at the largest budget.
+/// Returns the variants' results at the target or, without a target, at the largest budget.
 std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out =

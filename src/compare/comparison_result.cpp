@@ -68,7 +68,6 @@ std::string time_claim(const VariantResult& variant, const VariantResult& first)
                 ", ", variant.time_ratio->values.size(), " seeds)");
 }
 
-/// Returns whether all runs of both variants have bit-identical losses.
 bool have_same_bits(const VariantResult& variant, const VariantResult& first) {
   const std::vector<RunOutcome>&a = variant.runs.runs, &b = first.runs.runs;
   return !a.empty() && std::ranges::equal(a, b, [](const RunOutcome& one, const RunOutcome& other) {
@@ -76,8 +75,7 @@ bool have_same_bits(const VariantResult& variant, const VariantResult& first) {
   });
 }
 
-/// Claims that variant number `index` differs from the first one, or explains why there is no
-/// claim. All variants must have been measured and compared.
+/// Claims that variant number `index` differs from the first, or explains the missing claim.
 void add_claim(std::vector<VariantResult>& variants, std::size_t index,
                const ComparisonSpec& spec) {
   const VariantResult& first = variants.front();
@@ -128,8 +126,7 @@ Measured measured(std::vector<std::optional<double>> values) {
   return of_seeds;
 }
 
-/// Computes the time per step from the timing rounds, and from it the seconds of all runs of the
-/// variant. Without a time per step, because a round failed, the seconds are NaN.
+/// Computes the time per step from the timing rounds; the seconds are NaN if a round failed.
 void add_step_time(VariantResult& variant) {
   std::vector<double> seconds;
   for (const RunOutcome& round : variant.runs.pace) {
@@ -147,7 +144,6 @@ void add_step_time(VariantResult& variant) {
   }
 }
 
-/// Summarizes one run per seed. A run is null if it is missing.
 BudgetResult budget_result(std::int64_t steps, const std::vector<const RunOutcome*>& runs) {
   std::vector<std::optional<double>> loss, seconds, tokens, flops;
   for (const RunOutcome* run : runs) {

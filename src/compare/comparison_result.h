@@ -17,13 +17,13 @@ struct RunOutcome {
   std::int64_t steps = 0, tokens = 0;
   double seconds = 0;  // training only; from the variant's time per step if the spec measures it
   std::optional<double> flops;  // FLOPs of all steps, each at its charged cost
-  std::optional<double> cost;   // charged, in Full steps; none for a program
+  std::optional<double> cost;   // charged cost in Full steps; not set for a program
   std::int64_t predicted_steps = 0;
   PredictionCounts predictions;
 };
 
 struct VariantRuns {
-  std::vector<RunOutcome> trials;  // of the sweep, in order of its values
+  std::vector<RunOutcome> trials;  // trials of the sweep, in the order of its values
   std::vector<RunOutcome> runs;    // measured: for every budget every seed
   std::vector<RunOutcome> pace;    // each round
 };
@@ -47,27 +47,28 @@ struct StepTime {
 /// Use of prediction in all runs of the largest budget.
 struct PredictionUse {
   PredictionCounts counts;
-  double predicted_share = 0;  // of the steps
+  double predicted_share = 0;  // share of steps that were predicted
   double cost_overhead = 0;    // charged Full steps per step, minus 1; negative if it saves
 };
 
 struct VariantResult {
   std::string name;
   VariantRuns runs;
-  std::optional<double> chosen;         // swept value; none without a sweep or a finished trial
-  std::optional<double> learning_rate;  // of the measured runs
+  /// Swept value; not set if there is no sweep or no finished trial.
+  std::optional<double> chosen;
+  std::optional<double> learning_rate;  // learning rate of the measured runs
   bool edge_of_sweep = false;           // the best value is the lowest or highest
   std::optional<StepTime> pace;         // if measured and no round failed
   std::vector<BudgetResult> budgets;
   std::int64_t seeds_at_target = 0;
-  std::optional<BudgetResult> to_target;  // smallest budget per seed; none unless all reach it
-  std::optional<Measured> difference;     // of final losses from the first variant, by seed;
-                                          // none if budgets differ
-  std::optional<Measured> time_ratio;     // seconds to the target, divided by the first variant's
+  /// Smallest budget of each seed; not set unless all seeds reach the target.
+  std::optional<BudgetResult> to_target;
+  std::optional<Measured> difference;  // of final losses from the first variant, by seed;
+                                       // none if budgets differ
+  std::optional<Measured> time_ratio;  // seconds to the target, divided by the first variant's
   std::optional<PredictionUse> predictions;
   std::string claim, why_no_claim;  // exactly one is set, except in the first variant
   const Measured& loss() const { return budgets.back().loss; }
-  /// Returns the failed trials, measured runs and rounds.
   std::vector<RunOutcome> failed() const;
 };
 
@@ -80,17 +81,14 @@ struct ComparisonResult {
 /// if a run has no loss or the largest budgets differ.
 std::string difference_text(const VariantResult& variant, const VariantResult& first);
 
-/// Returns the trial with the smallest loss; null if all failed.
 const RunOutcome* best_trial(const std::vector<RunOutcome>& trials);
 
-/// Computes the statistics of the runs, variant by variant in the spec's order. A claim requires
-/// that the interval of the difference excludes 0, or, for variants with different largest budgets,
-/// that the interval of the time ratio excludes 1 (confidence 1 − 0.05/k for k claims). Both
-/// variants need at least three seeds, a swept rate inside its sweep, a decayed learning rate and
-/// no failed run except trials that diverged.
+/// Computes the statistics of the runs. A claim requires that the interval of the difference
+/// excludes 0 or, if the largest budgets differ, that the time ratio's interval excludes 1
+/// (confidence 1 − 0.05/k for k claims). Both variants need at least three seeds, a swept rate
+/// inside its sweep, a decayed learning rate and no failed run except trials that diverged.
 ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<VariantRuns> runs);
 
-/// Returns the contents of result.json.
 std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result);
 
 /// Explains how the figures are computed, for users.

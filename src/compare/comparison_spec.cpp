@@ -106,7 +106,6 @@ std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec,
   }
 }
 
-/// Checks each run's configuration, once per swept value.
 void check_configs(const ComparisonSpec& spec, const ComparisonVariant& variant,
                    const std::string& at, SpecProblems& problems) {
   std::set<std::string> messages;
@@ -144,7 +143,6 @@ void check_objective(const ComparisonVariant& first, const ComparisonVariant& va
   }
 }
 
-/// Records inconsistencies between variants, and the problems of each run's configuration.
 void check_variants(const ComparisonSpec& spec, SpecProblems& problems) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < spec.variants.size(); ++i) {
@@ -167,10 +165,8 @@ void check_variants(const ComparisonSpec& spec, SpecProblems& problems) {
   }
 }
 
-/// Reads one spec and records its problems.
 class SpecReader {
  public:
-  /// `folder`: the spec's folder.
   SpecReader(SpecProblems& problems, fs::path folder) : problems_(problems) {
     spec_.folder = std::move(folder);
   }
@@ -494,7 +490,6 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
     text.replace(at, what.size(), by);
 }
 
-/// Returns the value of a key; null if absent.
 const json::value& value_at(const json::object& object, std::string_view key) {
   static const json::value absent;
   const json::value* value = object.if_contains(key);

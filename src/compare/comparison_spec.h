@@ -17,7 +17,6 @@ struct ComparisonVariant {
   bool is_program() const { return !command.empty(); }
 };
 
-/// Identifies a run of a variant.
 struct RunPoint {
   std::int64_t steps = 0, seed = 0;
   std::optional<double> value;  // swept value
@@ -31,7 +30,6 @@ struct ComparisonTiming {
   std::int64_t steps = 0, rounds = 0;
 };
 
-/// Variants, seeds, budgets and data of a comparison.
 struct ComparisonSpec {
   std::filesystem::path folder;  // of the spec; programs run in it
   std::filesystem::path data;    // absolute; empty: the networks generate their examples
@@ -60,9 +58,8 @@ struct ComparisonSpec {
                                       const std::filesystem::path& output) const;
 };
 
-/// Reads an untrusted spec of at most 1 MiB (docs/COMPARE.md lists its keys). Relative paths are
-/// relative to the spec's folder. Validates every run's configuration. Throws MissingInput for the
-/// spec or its data, or one ConfigError with all problems.
+/// Reads an untrusted spec of at most 1 MiB (docs/COMPARE.md). Paths are relative to its folder.
+/// Throws MissingInput for the spec or its data, or one ConfigError with all problems.
 ComparisonSpec read_comparison_spec(const std::filesystem::path& file);
 
 /// Throws ConfigError naming each part of the spec `now` that differs from `before` (texts of

@@ -43,7 +43,6 @@ FileDescriptor created(const std::filesystem::path& path) {
   return file;
 }
 
-/// Attributes for posix_spawn, freed with the object.
 class SpawnSettings {
  public:
   SpawnSettings(const std::filesystem::path& folder, int output, int errors) {
@@ -123,7 +122,6 @@ json::object summary_of(const fs::path& run) {
   return value.get_object();
 }
 
-/// Returns the value at this path of keys; null if there is none.
 const json::value& value_at_path(const json::value& from, std::initializer_list<const char*> keys) {
   static const json::value none;
   const json::value* at = &from;
@@ -149,7 +147,7 @@ std::string string_at_path(const json::value& from, const char* key) {
   return value.is_string() ? std::string(value.get_string()) : "";
 }
 
-/// Returns the charged cost of all phases; none if a phase has no cost.
+/// Returns the charged cost of all phases, or nullopt if a phase has no cost.
 std::optional<double> charged_cost(const json::value& summary) {
   double cost = 0;
   for (const Phase phase : kAllPhases)
@@ -157,7 +155,7 @@ std::optional<double> charged_cost(const json::value& summary) {
   return std::isnan(cost) ? std::nullopt : std::optional(cost);
 }
 
-/// Returns the charged FLOPs of all steps: each cost times a Full step's FLOPs on the same shape.
+/// Returns the charged FLOPs: for each step, its cost times the FLOPs of a Full step of this shape.
 double charged_flops(const HybridTrainerConfig& config, const std::string& metrics) {
   const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
   const auto model = make_network(config.model, 0, nowhere);
@@ -184,7 +182,6 @@ json::array as_array(const std::vector<std::string>& texts) {
   return json::array(texts.begin(), texts.end());
 }
 
-/// Returns the summary.json of a program's run.
 json::object program_summary(const std::vector<std::string>& command, const ProgramOutput& output,
                              std::string failure) {
   if (failure.empty()) failure = output.problem;

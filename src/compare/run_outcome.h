@@ -36,19 +36,17 @@ struct ProgramOutput {
 };
 ProgramOutput parse_program_output(const std::string& text);
 
-/// A point of a run's loss curve.
 struct LossPoint {
   double tokens = 0, seconds = 0, loss = 0;
 };
-/// Returns a run's training losses, averaged over neighboring steps to `most` points, or a
-/// program's validation losses. Empty if there are none.
+/// Returns training losses averaged to `most` points, or a program's validation losses.
 std::vector<LossPoint> loss_curve(const std::filesystem::path& run, std::size_t most);
 
 /// Reads the results from the run's summary.json and config.json. Throws DataError.
 RunOutcome read_outcome(const std::filesystem::path& run, const RunPoint& point);
 
-/// Returns whether the folder has a finished run of this configuration. Throws ConfigError if it
-/// has a run of another configuration, and throws like the task.
+/// Returns whether this run is finished in its folder. Throws ConfigError if the folder holds a run
+/// with a different configuration.
 bool is_finished(const TrainingRunSettings& run);
 
 /// Returns whether a program's run is finished; an unfinished one is repeated.

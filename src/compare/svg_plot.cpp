@@ -16,7 +16,6 @@ constexpr double kWidth = 560, kHeight = 300, kLeft = 52, kRight = 14, kTop = 12
 constexpr double kBetweenLabels = 44;
 constexpr int kTicks = 5;
 
-/// Range of the data along one axis.
 struct Extent {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();

@@ -14,12 +14,12 @@ struct PlotSeries {
 
 struct Plot {
   std::string x_label, y_label;
-  bool logarithmic = false;     // of x, which must be positive
+  bool logarithmic = false;     // whether the x axis is logarithmic; x must then be positive
   std::vector<double> x_ticks;  // if empty, chosen by the plot
   std::vector<PlotSeries> series;
 };
 
-/// Returns an inline <svg> with axes; "" if no series has a point.
+/// Returns an inline <svg> with axes. Returns "" if no series has a point.
 std::string svg_plot(const Plot& plot);
 
 }  // namespace hybrid_trainer

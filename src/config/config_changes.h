@@ -24,8 +24,7 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
 std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTrainerConfig& now,
                                std::int64_t steps_done, double factor = 1);
 
-/// Returns the factor on the schedule's learning rate that rollbacks and the learning-rate finder
-/// have set, from a checkpoint.
+/// Returns a checkpoint's factor on the schedule's rate, set by rollbacks and the rate finder.
 double rate_factor_of(const State& state);
 
 /// Throws ConfigError, naming each refused key with its saved and new value.

@@ -18,7 +18,6 @@ struct Placement {
 
 /// Returns an entry per kind of tensors and location; weights may have several locations.
 std::vector<Placement> placements(const HybridTrainerConfig& config);
-/// Returns whether any tensors have this location.
 bool uses_place(const HybridTrainerConfig& config, const std::string& place);
 /// Returns a Markdown table of the keys that set locations and bits.
 std::string placement_markdown();

@@ -80,7 +80,6 @@ void* Arena::allocate(std::size_t bytes) {
   const std::size_t size = aligned(bytes);
   auto found = free_by_size_.lower_bound(size);
   if (found == free_by_size_.end()) {
-    // Adds a slab of the usual size if possible, else a slab just as large as needed.
     if (!add_slab(std::max(size, kSmallestSlab)) && !add_slab(size)) return nullptr;
     found = free_by_size_.lower_bound(size);
   }

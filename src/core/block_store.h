@@ -9,7 +9,6 @@
 
 namespace hybrid_trainer {
 
-/// A memory source limited to a budget, with counters.
 class BudgetedSource {
  public:
   BudgetedSource(MemorySource& source, std::optional<std::size_t> budget_bytes)
@@ -35,7 +34,6 @@ class BlockStore {
   virtual ~BlockStore() = default;
   virtual void* allocate(std::size_t bytes) = 0;  // nullptr if out of memory
   virtual void release(void* data, std::size_t bytes) = 0;
-  /// Returns cached memory to the source.
   virtual void trim() noexcept = 0;
   virtual bool reserve(std::size_t) { return true; }
   /// Returns the highest end of a block within a slab so far.
@@ -43,8 +41,8 @@ class BlockStore {
 };
 
 /// Allocates each block separately and reuses it for requests of exactly its size. The cache is
-/// small, so that a process stays within its planned peak: the total never exceeds the highest use
-/// so far by more than 1/32 or 1 MiB, whichever is more. The oldest cached blocks are freed first.
+/// small, so that a process does not exceed its planned peak: the total exceeds the highest use so
+/// far by at most 1/32 or 1 MiB, whichever is more. Frees the oldest cached blocks first.
 class BlockCache final : public BlockStore {
  public:
   explicit BlockCache(BudgetedSource& source) : source_(source) {}
@@ -66,7 +64,6 @@ class BlockCache final : public BlockStore {
   std::size_t in_use_bytes_ = 0, max_in_use_bytes_ = 0;
 };
 
-/// Allocates and frees each block directly.
 class SingleBlocks final : public BlockStore {
  public:
   explicit SingleBlocks(BudgetedSource& source) : source_(source) {}
@@ -107,7 +104,7 @@ class Arena final : public BlockStore {
   std::map<Address, Address> slab_of_used_;
 };
 
-/// Allocates file ranges: from the smallest gap that fits, else at the end, to keep the file short.
+/// Allocates file ranges: in the smallest gap that fits, else at the end, to keep the file short.
 class FileRanges {
  public:
   off_t take(off_t bytes) {

@@ -8,17 +8,17 @@ struct CUgraphExec_st;
 
 namespace hybrid_trainer {
 
-/// Properties of a CUDA device.
 struct CudaProperties {
   std::string name;
-  std::string identity;  // the same in all processes that can use the device
+  std::string identity;  // identifier that is the same in all processes that can use the device
   int major = 0;         // compute capability
   int minor = 0;
   int processors = 0;  // number of streaming multiprocessors
   std::size_t memory_bytes = 0;
   std::size_t free_bytes = 0;
-  std::size_t cache_bytes = 0;             // of the L2 cache
-  std::size_t shared_bytes_per_block = 0;  // maximum that a kernel can opt in to
+  std::size_t cache_bytes = 0;  // size of the L2 cache
+  /// Maximum shared memory of a block, which a kernel must request explicitly.
+  std::size_t shared_bytes_per_block = 0;
 };
 
 /// The CUDA runtime calls of this project. The build links one implementation: NVIDIA's runtime or
@@ -28,11 +28,10 @@ struct CudaProperties {
 class CudaRuntime {
  public:
   virtual ~CudaRuntime() = default;
-  /// Returns the current device of the calling thread; -1 if it has selected none.
+  /// Returns the current device of the calling thread, or -1 if it has not selected one.
   static int current_device() { return current_device_; }
   virtual int device_count() const = 0;
   virtual CudaProperties properties(int device) const = 0;
-  /// Makes the device current for the calling thread.
   virtual void use(int device) = 0;
 
   virtual void* allocate(int device, std::size_t bytes) noexcept = 0;
@@ -66,7 +65,7 @@ class CudaRuntime {
   virtual void launch(CUgraphExec_st* graph, CUstream_st* stream) = 0;
   virtual void destroy(CUgraphExec_st* graph) noexcept = 0;
 
-  /// Returns the sticky error of the current device, which every later call returns; "" if none.
+  /// Returns the sticky error, which every later call on the current device returns, or "".
   virtual std::string failure() noexcept = 0;
 
   virtual std::string driver_version() const = 0;   // "13.0", the API version of the driver
@@ -76,7 +75,6 @@ class CudaRuntime {
   static inline thread_local int current_device_ = -1;
 };
 
-/// The CUDA runtime, or the reason for its absence and the remedy.
 struct CudaLookup {
   CudaRuntime* runtime = nullptr;
   std::string problem;
@@ -88,11 +86,10 @@ const CudaLookup& find_cuda();
 /// Returns the runtime. Throws DeviceError with the problem of find_cuda.
 CudaRuntime& cuda_runtime();
 
-/// Makes the error of a call that reports a failure of earlier work.
+/// Returns the error for a call that reports a failure of earlier work.
 DeviceError earlier_failure(const std::string& failure, const std::string& detected_at);
 
-/// Remembers the device of the constructing thread for a thread that it starts. The new thread
-/// calls `use` first, to select the same device.
+/// Remembers the constructing thread's device for a thread that it starts, which calls `use` first.
 class CallerDevice {
  public:
   /// Does nothing if the constructing thread had no device.
@@ -104,8 +101,8 @@ class CallerDevice {
   int index_ = CudaRuntime::current_device();
 };
 
-/// Returns whether the device has less than 256 MiB free; false if unknown. A library's failure is
-/// then reported as a lack of memory, because libraries that cannot load kernels may not say so.
+/// Returns whether the device has less than 256 MiB of free memory; false if unknown. If true, a
+/// library's failure counts as a lack of memory: libraries may not report why kernels do not load.
 bool is_short_of_device_memory(int device) noexcept;
 
 /// Throws OutOfMemory for memory outside the pools, such as a library's kernels. `what`: the call.

@@ -13,7 +13,6 @@ namespace {
 
 using Unit = std::pair<const char*, std::uint64_t>;
 
-/// Units, largest first.
 constexpr std::array kUnits{
     Unit{"TiB", 1ull << 40},
     Unit{"TB", 1'000'000'000'000},

@@ -16,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the loader's error on one line.
 std::string loader_message() {
   const char* const said = dlerror();
   std::string message = said == nullptr ? "no message from the loader" : said;
@@ -80,12 +79,11 @@ void add_python_prefixes(std::vector<fs::path>& prefixes) {
   }
 }
 
-/// Formats 130100 as "13.1.0".
 std::string dotted(std::size_t version) {
   return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-// The following functions return the version that a library reports; "" if none.
+// The following functions return the version that a library reports, or "" if it reports none.
 
 std::string cublaslt_version(const SharedLibrary& library) {
   const auto ask = library.find<std::size_t()>("cublasLtGetVersion");

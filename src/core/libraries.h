@@ -6,7 +6,6 @@
 
 namespace hybrid_trainer {
 
-/// Description of a library that is loaded on demand.
 struct WantedLibrary {
   std::string title;                 // "cuBLASLt", for messages
   std::vector<std::string> files;    // "libcublasLt.so.13", in order of preference
@@ -14,12 +13,11 @@ struct WantedLibrary {
   std::string hint;                  // last part of messages: "install ... or set ..."
 };
 
-/// A loaded library, or the reason why it could not be loaded. Move-only. The destructor unloads
-/// the library; its functions must not be used afterwards.
+/// A loaded library, or the reason why it is not. The destructor unloads it; move-only.
 class SharedLibrary {
  public:
   SharedLibrary() = default;
-  /// Loads the first file that opens, on the loader's search path or in a folder. Never throws.
+  /// Loads the first file that opens, on the loader's search path or in a folder. Does not throw.
   static SharedLibrary try_open(const WantedLibrary& wanted);
   /// Loads a library like try_open, but throws DeviceError with the problem if no file opens.
   static SharedLibrary open(const WantedLibrary& wanted);
@@ -29,7 +27,6 @@ class SharedLibrary {
   /// Returns one line with the names and folders tried, their errors and the remedy; empty if open.
   const std::string& problem() const { return problem_; }
 
-  /// Returns the function of that name, or nullptr.
   template <class Function>
   Function* find(const char* name) const noexcept {
     return reinterpret_cast<Function*>(address_of(name));
@@ -56,7 +53,6 @@ class SharedLibrary {
   std::string hint_;
 };
 
-/// An NVIDIA library that is loaded on demand.
 struct CudaLibrary {
   std::string name;  // "cuBLASLt"
   bool found = false;
@@ -65,7 +61,7 @@ struct CudaLibrary {
   std::string problem;  // reason and remedy if it cannot be used, else empty
 };
 
-/// Opens and describes the installed cuBLASLt, cuDNN, NCCL and NVML. Needs no device. Never throws.
+/// Describes the installed cuBLASLt, cuDNN, NCCL and NVML. Needs no device and does not throw.
 std::vector<CudaLibrary> find_cuda_libraries();
 
 WantedLibrary cublaslt_library();
@@ -76,14 +72,14 @@ inline constexpr int kMinNcclVersion = 22700;
 /// Returns the folders of NVIDIA libraries in CUDA_HOME, /usr/local/cuda and Python's nvidia-*.
 std::vector<std::string> cuda_library_folders();
 
-/// Constants of a library that is loaded on demand.
 struct KnownLibrary {
   const char* title;
   const char* stem;  // "libcudnn.so"
   int major;         // major version in the file name
   /// Returns the version reported by the library; empty if none.
   std::string (*version)(const SharedLibrary&);
-  bool has_own_version;  // the version starts with `major`; false: it is the driver's version
+  /// True if the version starts with `major`, false if it is the driver's version.
+  bool has_own_version;
   const char* hint;
   int minor = 0;  // oldest supported minor version, if has_own_version
 };

@@ -10,9 +10,9 @@
 
 namespace hybrid_trainer {
 
-/// Visits the control group of this process for `controller` ("cpu", "memory", "pids") and then its
-/// parents, with folder and version (1 or 2). In a container, the folders of these groups may be
-/// hidden; the container's group is then the mount point.
+/// Calls `visit` with the folder and the version (1 or 2) of the control group of this process for
+/// `controller` ("cpu", "memory", "pids"), and then of its parents. In a container, the folders of
+/// these groups may be hidden; the mount point is then the container's group.
 void visit_control_groups(const std::filesystem::path& root, const std::string& controller,
                           const std::function<void(const std::filesystem::path&, int)>& visit);
 
@@ -22,7 +22,7 @@ struct MachineMemory {
   std::size_t available_bytes = 0;  // now, without swapping
 };
 
-/// Reads /proc and /sys/fs/cgroup (versions 1 and 2) below `root`. 0 means unknown.
+/// Reads /proc and /sys/fs/cgroup (versions 1 and 2) below `root`. A member is 0 if it is unknown.
 MachineMemory machine_memory(const std::filesystem::path& root = "/");
 
 /// Instruction sets of the project's kernels; selected once at run time.
@@ -40,20 +40,19 @@ bool multiplies_bfloat16();
 /// Returns whether the CPU has AMX for BF16 and the system and HYBRID_MAX_ISA permit it.
 bool multiplies_tiles();
 
-/// Results of the three functions above.
 struct ProcessorUse {
   InstructionSet set = InstructionSet::kBaseline;
   bool bfloat16 = false, tiles = false;
   bool operator==(const ProcessorUse&) const = default;
 };
 ProcessorUse processor_use();
-/// Returns the features that all have in common: the smallest instruction set, AMX if all have it,
-/// and BF16 if all multiply BF16 in the same way.
+/// Returns the features that all machines have in common: the smallest instruction set, AMX if all
+/// machines have it, and BF16 if all machines multiply BF16 in the same way.
 ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
 /// Limits the results of the functions above to `use`. Limits oneDNN too, if it is not initialized
 /// yet and ONEDNN_MAX_CPU_ISA is not set. Must not run concurrently with kernels.
 void limit_instruction_set(const ProcessorUse& use);
-/// Returns the value of ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA; "" if unset.
+/// Returns the value of ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA, or "" if neither is set.
 const std::string& onednn_limit_of_user();
 /// Returns whether `limit`, a case-insensitive value of ONEDNN_MAX_CPU_ISA, permits BF16 products.
 bool onednn_limit_allows_bfloat16(const std::string& limit);
@@ -80,11 +79,10 @@ void set_threads(std::int64_t count, int processes = 1);
 void set_default_threads();
 /// Returns the number of threads of the calling thread, by default as in set_default_threads().
 int threads();
-/// Returns the number of threads per process if `processes` share the machine: the usable cores,
-/// limited to the quota rounded up, divided by `processes`, and at most OMP_NUM_THREADS.
+/// Returns the threads per process if `processes` share the machine: the usable cores, limited to
+/// the quota (rounded up), divided by `processes`, and at most OMP_NUM_THREADS.
 int default_threads(int processes = 1);
-/// Returns the size of the OpenMP team if `wanted` threads are requested. OMP_THREAD_LIMIT and
-/// OMP_MAX_ACTIVE_LEVELS may limit it.
+/// Returns how many of `wanted` threads OpenMP provides (OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS).
 int threads_of_openmp(int wanted);
 /// Returns the highest number of threads: the usable cores, or OpenMP's limit if lower.
 int usable_threads();

@@ -15,7 +15,7 @@ thread_local std::string_view memory_label;
 
 constexpr std::size_t kPage = 4096;
 
-/// Rounds sizes below 4 KiB to cache lines and others to pages, so that similar sizes share blocks.
+/// Rounds sizes below 4 KiB to cache lines, others to pages, so that similar sizes share blocks.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = bytes < kPage ? kCacheLine : kPage;
   return (bytes + step - 1) / step * step;
@@ -27,7 +27,7 @@ std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSourc
   return std::make_unique<BlockCache>(budgeted);
 }
 
-/// Returns a remedy. Parameters are allocated first: if they do not fit, the model is too large.
+/// Returns a remedy. If parameters, which are allocated first, do not fit, the model is too large.
 const char* hint(std::string_view what) {
   return what == name_of(MemoryKind::kParameters)
              ? "use a smaller model: lower model.width or model.layers"
@@ -35,14 +35,14 @@ const char* hint(std::string_view what) {
                "memory.activations or memory.optimizer_state";
 }
 
-/// Returns live bytes by kind, largest first: " (activations 5000, parameters 300)"; "" if none.
+/// Returns the live bytes by kind, largest first: " (activations 5000, parameters 300)", or "".
 std::string holders(const MemoryUse& use) {
   std::vector<std::string> texts;
   for (const auto& [bytes, name] : kinds_by_size(use)) texts.push_back(concat(name, " ", bytes));
   return texts.empty() ? "" : " (" + join(texts) + ")";
 }
 
-/// Returns the three largest blocks: ", the largest 5000 for h.0.mlp bf16 (8, 64), …"; "" if none.
+/// Returns the largest blocks: ", the largest 5000 for h.0.mlp bf16 (8, 64), …", or "".
 std::string largest(const MemoryShortage& shortage) {
   constexpr std::size_t kNamed = 3;
   std::vector<std::string> texts;
@@ -72,7 +72,7 @@ MemoryLabel::~MemoryLabel() { memory_label = outer_; }
 
 std::string_view MemoryLabel::current() { return memory_label; }
 
-/// Records the live blocks of a pool. Reuses slots, to grow only with the peak number of blocks.
+/// Records the live blocks of a pool. Its memory grows only with the peak number of blocks.
 class BlockLedger {
  public:
   std::size_t add(const MemoryBlock& block) {
@@ -98,7 +98,6 @@ class BlockLedger {
     for (std::size_t slot = 0; slot < slots_.size(); ++slot)
       if (slots_[slot].bytes > 0) visit(slot, slots_[slot]);
   }
-  /// Returns at most `count` blocks, largest first.
   std::vector<MemoryBlock> largest(std::size_t count) const {
     std::vector<MemoryBlock> blocks;
     visit([&](std::size_t, const MemoryBlock& block) { blocks.push_back(block); });

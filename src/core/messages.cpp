@@ -80,8 +80,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the optimal string alignment distance: the number of insertions, deletions,
-/// substitutions and transpositions. Keeps three rows of the table in memory.
+/// Returns the optimal string alignment distance, from three rows of the table.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);

@@ -33,11 +33,11 @@ std::string shell_word(const std::string& word);
 /// Quotes `path` for a shell. Adds "./" before a leading hyphen, which would begin an option.
 std::string shell_path(const std::filesystem::path& path);
 
-/// Prints "warning: `where`: `what`" on standard error, about something that is ignored or skipped.
-/// Prints each `what` only once per process, because a run contains copies of the model's files.
+/// Prints "warning: `where`: `what`" on standard error, about ignored or skipped input. Prints each
+/// `what` once per process, because a run contains copies of the model's files.
 void warn(const std::string& where, const std::string& what);
 
-/// Redirects warnings and forgets which were printed; null discards them, as on ranks above 0.
+/// Redirects and forgets the printed warnings. Null discards them, as on ranks above 0.
 void send_warnings_to(std::ostream* out);
 
 }  // namespace hybrid_trainer

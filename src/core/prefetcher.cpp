@@ -63,8 +63,7 @@ void Prefetcher::begin_read(const Tensor& home, const Stream& stream) {
 }
 
 /// Reads the rest of the current group and the next one. The last two tensors determine the
-/// successor, because forward and backward have different orders. Stops at a tensor that is in use
-/// or read ahead already, because it may change before its next use.
+/// successor, as forward and backward differ. Stops at a tensor in use or read ahead already.
 void Prefetcher::read_ahead(const Stream& stream) {
   int groups = 0;
   std::pair<Place, Place> at = last_;

@@ -9,7 +9,6 @@
 
 namespace hybrid_trainer {
 
-/// Copy mode of a Prefetcher.
 enum class Copies {
   kInBackground,  // in background threads, between host memory and a file
   kInStream,      // in the caller, in stream order
@@ -18,9 +17,8 @@ enum class Copies {
 /// Caches copies of tensors that are stored elsewhere, for example in a file, and learns the order
 /// of their use. Tensors acquired together form a group. While a group is in use, one thread reads
 /// the group that followed it last time, and another writes back the modified previous group.
-///
 /// Memory is allocated and freed in the caller's thread, so that its use does not depend on the
-/// speed of the disk. After a disk error, all calls except `release` and `forget` throw it.
+/// disk. After a disk error, all calls except `release` and `forget` throw it.
 class Prefetcher {
  public:
   explicit Prefetcher(Copies copies = Copies::kInBackground)
@@ -40,8 +38,8 @@ class Prefetcher {
   /// Forgets `home`. Must be called before its memory is freed.
   void forget(const Tensor& home) noexcept;
 
-  // For callers that know the order of use, in place of acquire and release:
-  /// Returns the prefetched copy of `home`. Reads it now if it was not prefetched.
+  // This function and the next ones replace acquire and release for callers that know the order of
+  // use. Returns the prefetched copy of `home`. If `home` was not prefetched, reads it now.
   Tensor take(const Tensor& home, const Stream& stream);
   /// Starts to read `home`, unless memory is short.
   void expect(const Tensor& home, const Stream& stream);
@@ -72,10 +70,12 @@ class Prefetcher {
   void release_writes(std::int64_t before_group);
 
   const bool in_background_;
-  std::map<std::pair<Place, Place>, Next> successors_;  // next tensor, by the last two
+  /// Next tensor, keyed by the last two tensors.
+  std::map<std::pair<Place, Place>, Next> successors_;
   std::pair<Place, Place> last_{};
   std::vector<Place> held_;
-  std::deque<Transfer> ahead_, written_;  // a deque keeps references valid as it grows
+  /// A deque, because references must remain valid when it grows.
+  std::deque<Transfer> ahead_, written_;
   std::int64_t group_ = 0;
   std::exception_ptr failure_;  // error of a release
   BackgroundWorker writer_;

@@ -13,7 +13,8 @@ void end_on_signals();
 /// Removes temporary paths and ends the process, without destructors. Safe in a signal handler.
 [[noreturn]] void end_process(int exit_code);
 
-/// Lets end_process, exit() and fatal signals remove a file or an empty folder during its lifetime.
+/// A file or an empty folder that end_process, exit() and fatal signals remove during the lifetime
+/// of this object.
 class TemporaryPath {
  public:
   explicit TemporaryPath(const std::filesystem::path& path);

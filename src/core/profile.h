@@ -8,7 +8,6 @@
 
 namespace hybrid_trainer {
 
-/// Purpose of a kernel.
 enum class Work {
   kProduct,
   kAttention,
@@ -21,7 +20,6 @@ enum class Work {
 };
 inline constexpr std::size_t kWorks = 8;
 
-/// Part of a training step.
 enum class StepPart { kForward, kBackward, kUpdate, kOther };
 inline constexpr std::size_t kStepParts = 4;
 
@@ -29,8 +27,7 @@ const char* name_of(Work work);      // "product"
 const char* name_of(StepPart part);  // "forward"
 
 /// Time profile of steps: seconds and calls of kernels by kind of work and step part, and total
-/// seconds by step part. A stream with a profile (Stream::set_profile) synchronizes before and
-/// after each kernel, so that CUDA times are exact and steps are slower.
+/// seconds by step part. A profiled stream synchronizes around each kernel, so steps are slower.
 class Profile {
  public:
   struct Entry {
@@ -40,7 +37,6 @@ class Profile {
   const Entry& of(StepPart part, Work work) const {
     return kernels_[index(part)][static_cast<std::size_t>(work)];
   }
-  /// Returns the sum over all parts.
   Entry of(Work work) const;
   double seconds_of(StepPart part) const { return parts_[index(part)]; }
   void clear() { *this = {}; }
@@ -54,7 +50,7 @@ class Profile {
   StepPart part_ = StepPart::kOther;  // current part
 };
 
-/// Times its scope as one kernel. Synchronizes if the stream has a profile, else does nothing.
+/// Times its scope as one kernel. Synchronizes if the stream has a profile, otherwise does nothing.
 class KernelTimer {
  public:
   KernelTimer(const Stream& stream, Work work);

@@ -13,7 +13,6 @@ namespace {
 /// Size of a simulated slab: larger than any device's memory, so that one slab contains everything.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// Smallest block of a slab pool. It is used if the work needs no memory.
 constexpr std::size_t kSmallestBlock = 256;
 
 std::atomic<std::uint64_t> generation = 0;

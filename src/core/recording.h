@@ -14,9 +14,9 @@ class Recording {
  public:
   Recording() = default;
   /// Records the work that `enqueue` enqueues on the stream passed to it, without running it. Calls
-  /// `enqueue`, which must not block, twice, first on a simulated device to measure its memory.
-  /// This memory becomes one block of MemoryKind::kActivations from the pool of `stream`. Tensors
-  /// created by `enqueue` contain the results of the last replay. Throws OutOfMemory, DeviceError.
+  /// `enqueue`, which must not block, twice: first on a simulated device to measure its memory,
+  /// which becomes one block from the pool of `stream`. Tensors created by `enqueue` contain the
+  /// results of the last replay. Throws OutOfMemory, DeviceError.
   Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue);
   ~Recording();
   Recording(Recording&& other) noexcept;
@@ -32,12 +32,11 @@ class Recording {
 
 /// Makes every BatchRecording record again, after memory that it reads has moved or changed.
 void invalidate_recordings() noexcept;
-/// Returns the number of invalidations.
 std::uint64_t recording_generation() noexcept;
 
-/// Records work on batches, whose Result contains tensors. For the first batch of a shape the work
-/// runs unrecorded, which initializes kernels and libraries. The work on the second batch is
-/// recorded, and replayed for it and later batches. invalidate_recordings restarts this sequence.
+/// Records work on batches, whose Result contains tensors. The first batch of a shape runs
+/// unrecorded, which initializes kernels and libraries. The second batch is recorded, and the
+/// recording is replayed for it and all later ones. invalidate_recordings restarts this.
 template <class Result>
 class BatchRecording {
  public:

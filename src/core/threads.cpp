@@ -85,8 +85,7 @@ SpinPolicy spin_policy() {
   return policy != nullptr && (*policy == 'p' || *policy == 'P') ? SpinPolicy{0, 0} : SpinPolicy{};
 }
 
-/// Blocks signals except the thread's own faults: oneDNN's products move the stack pointer into the
-/// heap, where the frame of a handler would overwrite live data.
+/// Blocks signals except the thread's own faults, for the reason in interruption.cpp.
 void block_signals() {
   sigset_t set;
   sigfillset(&set);
@@ -172,9 +171,8 @@ void ThreadTeam::take_tasks(int worker) {
   }
 }
 
-/// Runs tasks of every job, as a thread of the team. Either this thread sees that the job is
-/// closed, or the caller sees that this thread is active. A job that opens after `seen` is read
-/// ends the next wait immediately.
+/// Runs tasks of every job. Either this thread sees that the job is closed, or the caller sees that
+/// it is active. A job that opens after `seen` is read ends the next wait immediately.
 void ThreadTeam::help(int worker) {
   block_signals();
   is_in_task = true;

@@ -26,24 +26,22 @@ auto start_thread(const Start& start) {
   }
 }
 
-/// Throws like throw_thread_refused if `count` more threads cannot start. Used before calls of
-/// libraries that would abort the process.
+/// Throws likewise if `count` more threads cannot start, before a library would abort the process.
 void require_more_threads(int count);
 
-/// Requests time slices of 0.1 ms for the calling thread, which mostly waits, so that it preempts
-/// compute threads when it has work. Returns false if refused. Effective since Linux 6.12 (EEVDF).
+/// Requests time slices of 0.1 ms, so that the calling thread preempts compute threads when it has
+/// work. Returns false if the system refuses. Has an effect since Linux 6.12 (EEVDF).
 bool use_short_time_slices() noexcept;
 
-/// Runs task(worker, i) for each i in [0, count) and returns when all are done. Uses threads()
-/// threads, including the caller, with dynamic scheduling. `worker` < threads() identifies scratch
-/// space. Waits only for threads that took a task, so that a preempted thread delays nothing.
-/// Nested calls, and calls while another thread uses the team, run all tasks on the caller.
-/// Rethrows the exception of the failed task with the smallest i; later tasks may be skipped.
-/// OpenMP uses one thread within tasks.
+/// Runs task(worker, i) for each i in [0, count) and returns when all tasks are done. Uses
+/// threads() threads, including the caller, with dynamic scheduling. `worker` < threads()
+/// identifies scratch space. Nested calls, and calls while another thread uses the team, run all
+/// tasks on the caller. Rethrows the exception of the failed task with the smallest i; later tasks
+/// may be skipped. OpenMP uses one thread within tasks.
 template <class Task>
 void run_tasks(std::int64_t count, const Task& task);
 
-/// Runs body(i) for each i in [0, count), `at_once` consecutive indices per task.
+/// Runs body(i) for each i in [0, count). A task has `at_once` consecutive indices.
 template <class Body>
 void run_each(std::int64_t count, std::int64_t at_once, const Body& body);
 
@@ -51,8 +49,7 @@ void run_each(std::int64_t count, std::int64_t at_once, const Body& body);
 using TaskFunction = void (*)(const void* context, std::int64_t worker, std::int64_t i);
 void run_task_function(std::int64_t count, TaskFunction task, const void* context);
 
-/// During its lifetime, makes idle threads of the team sleep immediately, so that a library can
-/// compute on OpenMP threads. Does nothing within a task.
+/// Makes idle threads of the team sleep, so that a library can use OpenMP. No effect in a task.
 class LibraryComputeScope {
  public:
   LibraryComputeScope();
@@ -83,10 +80,10 @@ void run_each(std::int64_t count, std::int64_t at_once, const Body& body) {
   });
 }
 
-/// A thread that runs jobs in FIFO order on the CUDA device of the thread that submitted the first.
+/// A thread that runs jobs in FIFO order, on the CUDA device of the first submitting thread.
 class BackgroundWorker {
  public:
-  /// Products in jobs use `threads` threads. Without `background`, jobs run in the caller.
+  /// `threads`: threads of products in jobs. Without `background`, jobs run in the caller's thread.
   BackgroundWorker(int threads, bool background) : threads_(threads), background_(background) {}
   ~BackgroundWorker() { stop(); }
   BackgroundWorker(const BackgroundWorker&) = delete;
@@ -98,7 +95,6 @@ class BackgroundWorker {
   /// its exception, now and in every later call; later jobs are dropped.
   double wait_until_done(std::int64_t jobs);
   double wait_until_idle() { return wait_until_done(submitted()); }
-  /// Stops the thread after all submitted jobs. No more jobs may be submitted.
   void stop();
   double seconds() const;  // total of finished jobs
 

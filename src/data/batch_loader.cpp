@@ -17,10 +17,9 @@ class BatchLoader::Prefetch {
         start_thread([this] { return std::jthread([this](std::stop_token stop) { run(stop); }); });
   }
 
-  /// Returns batch `index`. It is usually filled already if it follows the previous one.
   Batch take(std::int64_t index) {
     std::unique_lock lock(mutex_);
-    // The slot of batch index - 1 is requested only now, because that batch is no longer read.
+    // Requests the slot of batch index - 1 only now, because the caller no longer reads this batch.
     const auto count = static_cast<std::int64_t>(slots_.size());
     for (std::int64_t i = index; i < index + count; ++i) slot_of(i).wanted = i;
     changed_.notify_all();

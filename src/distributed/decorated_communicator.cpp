@@ -39,7 +39,6 @@ std::vector<std::string> DecoratedCommunicator::host_gather(std::string_view byt
 
 namespace {
 
-/// Adds its lifetime to a total.
 class ExposedTime {
  public:
   explicit ExposedTime(std::atomic<double>& seconds) : seconds_(seconds) {}
@@ -52,7 +51,7 @@ class ExposedTime {
   const Clock::time_point begin_ = Clock::now();
 };
 
-/// Longest time between signs of progress, so that a slow link does not look like a stuck rank.
+/// Maximum time between counts of progress, so that a slow link does not look like a stuck rank.
 constexpr std::chrono::milliseconds kSlice{500};
 
 constexpr int kBarriers = 101, kRounds = 7;
@@ -93,7 +92,7 @@ BackgroundCommunicator::~BackgroundCommunicator() {
   if (std::uncaught_exceptions() > exceptions_) ranks().interrupt();
 }
 
-/// Does not keep the caller's stream, which may be gone after an error.
+/// Does not store the caller's stream, because it may be destroyed after an error.
 CollectiveTicket BackgroundCommunicator::begin(CollectiveJob job, const Stream& stream) {
   if (!background_) {
     make(&stream, [&] { job(ranks(), stream); });

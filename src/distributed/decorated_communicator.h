@@ -29,7 +29,6 @@ class DecoratedCommunicator : public Communicator {
   RankProgress call_progress() const final { return ranks_.call_progress(); }
 
  protected:
-  /// `ranks` must outlive this object.
   explicit DecoratedCommunicator(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
   /// Runs `call`, which calls `ranks`, ordered like other work of `stream` unless that is null.
@@ -43,10 +42,10 @@ class DecoratedCommunicator : public Communicator {
 /// these jobs and run in the caller's thread. Measures exposed_seconds.
 class BackgroundCommunicator final : public DecoratedCommunicator {
  public:
-  /// `ranks` must outlive this object. `background` false runs jobs synchronously.
+  /// `ranks` must outlive this object. If `background` is false, runs jobs synchronously.
   BackgroundCommunicator(Communicator& ranks, bool background)
       : DecoratedCommunicator(ranks), background_(background), worker_(1, background) {}
-  /// Waits for pending jobs; during an exception, interrupts them instead.
+  /// Waits for pending jobs. During an exception, interrupts them instead.
   ~BackgroundCommunicator() override;
   CollectiveTicket begin(CollectiveJob job, const Stream& stream) override;
   void wait_for(CollectiveTicket job, const Stream& stream) override;
@@ -62,12 +61,11 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
   BackgroundWorker worker_;
 };
 
-/// Runs jobs of `begin` on a separate CUDA stream. A job runs after the caller's earlier work in
-/// its stream, and overlaps with the next work. Other calls on that device come after all jobs,
-/// because ranks must run all calls in one order. Does not block. Not needed if nothing overlaps.
+/// Runs jobs of `begin` on a separate CUDA stream, after the caller's earlier work and overlapping
+/// with the next. Other calls on this device run after all jobs, because all ranks must run calls
+/// in the same order. Does not block.
 class SideStreamCommunicator final : public DecoratedCommunicator {
  public:
-  /// `ranks` must outlive this object.
   explicit SideStreamCommunicator(Communicator& ranks) : DecoratedCommunicator(ranks) {}
   /// Waits for pending calls, except during an exception.
   ~SideStreamCommunicator() override;
@@ -78,8 +76,8 @@ class SideStreamCommunicator final : public DecoratedCommunicator {
   void make(const Stream* stream, const std::function<void()>& call) override;
 
  private:
-  /// A job keeps its tensors until its caller's stream waits for it. If they were freed earlier,
-  /// their memory could be reused by work that does not wait.
+  /// A job that has been started. It keeps its tensors until the caller's stream waits for it. If
+  /// the tensors were freed earlier, work that does not wait for the job could reuse their memory.
   struct Begun {
     CollectiveTicket ticket;
     const CUstream_st* caller;
@@ -91,22 +89,19 @@ class SideStreamCommunicator final : public DecoratedCommunicator {
   std::optional<Stream> side_stream_;  // created with the first job
   Event begin_;
   CollectiveTicket last_ = 0;
-  std::deque<Begun> begun_;  // in order: jobs not waited for yet, and the last one
+  std::deque<Begun> begun_;  // jobs that no stream has waited for, and the last job, in order
 };
 
-/// Time of a message over a link: a constant part, and a part proportional to its bytes. Each
-/// direction has the full rate.
+/// Time of a message: a constant part, and one proportional to its bytes, in each direction.
 struct LinkSpeed {
-  double bytes_per_second = 0;  // 0: unlimited
+  double bytes_per_second = 0;  // 0 if unlimited
   std::chrono::duration<double> latency{0};
 };
 
-/// Simulates a slower link on one machine, to measure which communication is hidden. Each call
-/// takes longer by the latency, plus the time that the link needs for the call's sent or received
-/// bytes, whichever are more. Results are unchanged.
+/// Simulates a slower link, to measure how much communication overlaps with computation. Each call
+/// takes longer by the latency and the time for the larger of the sent and the received bytes.
 class SimulatedLink final : public DecoratedCommunicator {
  public:
-  /// `ranks` must outlive this object.
   SimulatedLink(Communicator& ranks, LinkSpeed speed)
       : DecoratedCommunicator(ranks), speed_(speed) {}
 
@@ -117,9 +112,9 @@ class SimulatedLink final : public DecoratedCommunicator {
   LinkSpeed speed_;
 };
 
-/// Measures a link while all ranks send at the same time: the median time of barriers, and the
-/// slowest rank's best rate in all_to_all. Returns the same values on all ranks. Collective of at
-/// least two ranks; blocks.
+/// Measures a link while all ranks send at the same time. The latency is the median time of
+/// barriers, and the rate is the best rate of the slowest rank in all_to_all. Returns the same
+/// values on all ranks. Collective, for at least two ranks. Blocks.
 LinkSpeed measure_link(Communicator& ranks, const Stream& stream);
 
 }  // namespace hybrid_trainer

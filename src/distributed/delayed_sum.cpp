@@ -18,7 +18,6 @@ Tensor workspace(std::int64_t elements, DType dtype, const Stream& stream) {
   return Tensor::empty({elements}, dtype, MemoryKind::kWorkspace, stream);
 }
 
-/// Rounds values and writes the rounding errors to `errors`.
 void round_to(const QuantizedValues& rounded, const Tensor& values, const Tensor& errors,
               const Stream& stream) {
   rounded.write(values, stream);

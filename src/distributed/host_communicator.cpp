@@ -50,7 +50,7 @@ void check_expected(const CollectiveCall& expected, int rank, const CollectiveCa
                                   ", which called ", text_of(got)));
 }
 
-/// Sends this rank's calls to the others and returns theirs, by rank.
+/// Sends this rank's calls to the other ranks and returns their calls, in the order of ranks.
 std::vector<CollectiveCall> HostCommunicator::exchange(
     const std::vector<CollectiveCall>& for_each) {
   std::vector<CollectiveCall> calls(for_each.size());

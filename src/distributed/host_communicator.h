@@ -45,7 +45,7 @@ inline void copy_bytes(void* to, const Bytes& from) {
   if (from.count > 0 && to != from.data) std::memcpy(to, from.data, from.count);
 }
 
-/// Messages of one exchange with other ranks. Skips empty messages and messages to itself.
+/// Messages of one exchange with other ranks. Skips empty messages; copies messages to this rank.
 class PeerMessages {
  public:
   explicit PeerMessages(int own_rank) : own_rank_(own_rank) {}
@@ -55,7 +55,6 @@ class PeerMessages {
   void receive(int peer, const Bytes& to) {
     if (peer != own_rank_ && to.count > 0) received.push_back({peer, to.data, to.count});
   }
-  /// Copies directly if `peer` is this rank.
   void exchange(int peer, const Bytes& from, const Bytes& to) {
     if (peer == own_rank_) copy_bytes(to.data, from);
     send(peer, from);
@@ -76,23 +75,22 @@ enum class Operation : std::uint32_t {
   kHostGather,
 };
 
-/// Description of a collective that a rank sends to the others before its data.
 struct CollectiveCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kU8;
-  std::int64_t detail = 0;     // hash of the counts
-  std::int64_t elements = 0;   // of the tensor, or for the receiving rank
+  std::int64_t detail = 0;     // hash of the counts of all ranks
+  std::int64_t elements = 0;   // elements of the tensor, or of the part for the receiving rank
   std::uint64_t sequence = 0;  // index of this collective
   bool operator==(const CollectiveCall&) const = default;
 };
 
-/// Describes a call: "all_gather of 5 f32, its call 7".
+/// Returns the description of a call: "all_gather of 5 f32, its call 7".
 std::string text_of(const CollectiveCall& call);
 
-/// Throws CollectiveMismatch, with each rank's call, unless all are equal.
+/// Throws CollectiveMismatch, which lists the call of each rank, unless all calls are equal.
 void check_same(const std::vector<CollectiveCall>& calls);
 
-/// Throws CollectiveMismatch if the call of `from` is not the one that `rank` expects.
+/// Throws CollectiveMismatch if the call `got` of `from` is not the one that `rank` expects.
 void check_expected(const CollectiveCall& expected, int rank, const CollectiveCall& got, int from);
 
 /// Collectives on host tensors, built from messages between two ranks. Before data follow, each
@@ -114,8 +112,8 @@ class HostCommunicator : public Communicator {
   RankProgress call_progress() const final { return {0, entered_, left_}; }
 
  protected:
-  /// Sends and receives all messages, in any order of peers, but per peer in the given order. The
-  /// data may be reused when it returns. No message may be empty. Throws RankLost.
+  /// Sends and receives all messages, in order for each peer. The data may be reused after the call
+  /// returns. Messages must not be empty. Throws RankLost.
   virtual void wait_for_transfer(std::span<const OutgoingBytes> sent,
                                  std::span<const IncomingBytes> received) = 0;
 
@@ -129,7 +127,8 @@ class HostCommunicator : public Communicator {
   int rank_, size_;
   std::uint64_t collectives_ = 0;
   std::atomic<std::uint64_t> bytes_sent_ = 0, bytes_received_ = 0, calls_ = 0;
-  std::atomic<std::uint64_t> entered_ = 0, left_ = 0;  // waits for messages
+  /// Numbers of calls entered and left that wait for messages.
+  std::atomic<std::uint64_t> entered_ = 0, left_ = 0;
 };
 
 }  // namespace hybrid_trainer

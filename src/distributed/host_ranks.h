@@ -11,40 +11,39 @@ namespace hybrid_trainer {
 /// communicator is destroyed, other ranks that wait for its rank throw RankLost.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks);
 
-/// Runs `rank` in one thread per rank, to the end. If one throws, aborts the others and rethrows.
+/// Runs `rank` in one thread per rank and waits. If one throws, aborts the others and rethrows.
 void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank);
 
 /// Returns whether mpirun starts ranks through a process of this name, locally or on other hosts.
 bool is_open_mpi_launcher(const std::string& process_name);
 
 /// Kills the launcher (this process's parent) if it has not ended after `patience`, even if this
-/// process has ended by then. Otherwise, mpirun with data in flight to an unreachable host waits
-/// for the TCP timeout, about 16 min. No effect if the parent is not an Open MPI launcher.
+/// process has. Otherwise, mpirun with unsent data for an unreachable host would wait for the TCP
+/// timeout, about 16 min. Does nothing if the parent is not an Open MPI launcher.
 void end_launcher_after(std::chrono::milliseconds patience);
 
-/// Returns the processes that mpirun started, as ranks; without mpirun, one rank. Tensors are in
-/// host memory. Open MPI is loaded only here, with the plug-in libhybrid_trainer_mpi.so. One thread
-/// makes all MPI calls, and sleeps while it waits, because Open MPI's own waits spin. Call it once
-/// per process. The destructor waits for all ranks, except during an exception: then mpirun ends
-/// the other ranks after this process ends. Throws DeviceError if there is no plug-in or MPI does
-/// not start.
+/// Returns a communicator of the ranks that mpirun started, or of a single rank. Tensors are in
+/// host memory. Only this function loads Open MPI, with the plug-in libhybrid_trainer_mpi.so. One
+/// thread makes all MPI calls, and sleeps while it waits, because waiting functions of Open MPI
+/// spin. Call it once per process. The destructor waits for all ranks, except during an exception:
+/// then mpirun ends them. Throws DeviceError if there is no plug-in or MPI does not start.
 std::unique_ptr<Communicator> start_mpi_communicator();
 
 struct RankRendezvous {
   int rank = 0, size = 1;
-  std::string address;          // of rank 0's host, a name or a number
-  std::uint16_t port = 0;       // opened by rank 0
-  std::string job;              // callers of other jobs are rejected
-  bool is_one_machine = false;  // listens on loopback only
-  /// Returns the secret of this job, which is never sent. Called before each try, because rank 0
-  /// may not have published it yet (then "").
+  std::string address;     // name or IP address of rank 0's host
+  std::uint16_t port = 0;  // port that rank 0 opens
+  std::string job;         // identifier of the job; callers of other jobs are rejected
+  /// True if all ranks are on one machine; rank 0 then listens only on loopback.
+  bool is_one_machine = false;
+  /// Returns this job's secret, or "" if rank 0 has not published it yet. Called before each try.
   std::function<std::string()> secret{};
-  std::chrono::milliseconds limit{60000};  // until all have connected
+  std::chrono::milliseconds limit{60000};  // limit until all ranks have connected
 };
 
-/// Connects processes as ranks, each with all others, over TCP. Tensors are in host memory. abort()
-/// ends this process, which the others detect. Collective. Throws DeviceError if rank 0's port is
-/// in use, or if the ranks have not connected within the limit.
+/// Connects each process to all other processes over TCP. The processes are the ranks. Tensors are
+/// in host memory. abort() ends this process, which the other ranks detect. Collective. Throws
+/// DeviceError if rank 0's port is in use, or if the ranks have not connected within the limit.
 std::unique_ptr<Communicator> connect_by_sockets(const RankRendezvous& rendezvous);
 
 }  // namespace hybrid_trainer

@@ -26,9 +26,8 @@ std::string name_of_process(pid_t process) {
   return name;
 }
 
-/// Kills the launcher unless it ends within `milliseconds`. Runs in a child of a process with
-/// several threads, so only plain system calls are allowed. Closes other descriptors, because the
-/// launcher waits until its pipes are closed.
+/// Kills the launcher unless it ends within `milliseconds`. Makes only system calls, as the child
+/// of a process with threads. Closes descriptors, because the launcher waits for its pipes.
 [[noreturn]] void wait_and_kill(int launcher, int milliseconds) {
   ::setsid();
   if (launcher > 0) ::close_range(0, static_cast<unsigned>(launcher) - 1, 0);
@@ -42,9 +41,8 @@ std::string name_of_process(pid_t process) {
 /// The thread that makes all MPI calls. Other threads hand it messages and sleep meanwhile.
 class MpiThread {
  public:
-  /// Starts MPI. Throws DeviceError.
   MpiThread();
-  /// Ends MPI if `finishes_`, which waits for all ranks.
+  /// If `finishes_` is set, ends MPI, which waits for all ranks.
   ~MpiThread() {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -61,7 +59,6 @@ class MpiThread {
   void leave_without_finish() { finishes_ = false; }
   /// Makes pending and later messages throw RankLost.
   void interrupt() { is_interrupted_ = true; }
-  /// Ends all processes of the job.
   [[noreturn]] void abort_and_exit(int exit_code);
 
  private:
@@ -99,7 +96,7 @@ class MpiThread {
   std::jthread thread_;
 };
 
-/// Longest piece of a message: MPI counts bytes in an int, and each piece counts as progress.
+/// Maximum size of a message part: MPI counts bytes in an int, and each part counts as progress.
 constexpr std::size_t kMaxBytes = std::size_t{1} << 26;
 /// Interval of checks for pending messages. Yielding instead would wait for compute threads on the
 /// same CPU to use up their time slices, some ms each.

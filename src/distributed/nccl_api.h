@@ -6,7 +6,7 @@
 struct ncclComm;
 struct CUstream_st;
 
-/// Declarations from nccl.h, to build without NCCL. Tests compare them with nccl.h if installed.
+/// Declarations from nccl.h, to build without NCCL. Tests compare them with an installed nccl.h.
 
 namespace hybrid_trainer::nccl {
 
@@ -27,7 +27,7 @@ struct UniqueId {
   char bytes[128];
 };
 
-/// Fields of NCCL 2.14; later ones keep their defaults.
+/// Fields of NCCL 2.14. Fields of later versions keep their defaults.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned int magic = 0xcafebeef;
@@ -36,7 +36,6 @@ struct Config {
   int cga_cluster_size = INT_MIN;  // undefined
 };
 
-/// NCCL's functions, by name.
 struct Functions {
   Result (*ncclGetVersion)(int*) = nullptr;
   Result (*ncclGetUniqueId)(UniqueId*) = nullptr;
@@ -59,7 +58,7 @@ struct Functions {
   Result (*ncclRecv)(void*, std::size_t, DataType, int peer, ncclComm*, CUstream_st*) = nullptr;
 };
 
-/// Calls visit(name, function) for each.
+/// Calls visit(name, function) for each function.
 template <class Visitor>
 void visit_functions(Functions& functions, Visitor&& visit) {
   visit("ncclGetVersion", functions.ncclGetVersion);

@@ -12,18 +12,18 @@
 namespace hybrid_trainer {
 
 struct NcclLimits {
-  std::chrono::milliseconds start{120000};       // until all ranks have connected
-  std::chrono::milliseconds end{5000};           // until it has ended or aborted
-  std::chrono::milliseconds poll_interval{100};  // between checks for an error
+  std::chrono::milliseconds start{120000};       // limit until all ranks have connected
+  std::chrono::milliseconds end{5000};           // limit until NCCL has ended or aborted
+  std::chrono::milliseconds poll_interval{100};  // time between checks for an error
 };
 
-/// Starts ranks on CUDA devices, one per device, with NCCL. `hosts` connects the same ranks, and is
-/// used to transfer host memory and for host_gather and barrier. NCCL transfers device memory.
-/// Calls on a device stream return once NCCL has accepted them and complete in stream order. They
-/// block only while two ranks connect for the first time. Reductions are in NCCL's order.
-/// Mismatched calls are not detected: the streams hang, and RankWatch ends the job. call_progress()
-/// counts a collective when its stream enters and leaves it. Collective of `hosts`. Throws
-/// DeviceError on all ranks if one has no NCCL or another version, or if two share a device.
+/// Starts ranks on CUDA devices, one per device, with NCCL for device memory. `hosts` connects the
+/// same ranks for host memory, host_gather and barrier. Calls on a device stream return once NCCL
+/// has accepted them and complete in stream order. They block only while two ranks connect for the
+/// first time. Reductions are in NCCL's order. Mismatched calls make the streams hang, and
+/// RankWatch ends the job. call_progress() counts a collective when its stream enters and leaves
+/// it. Collective of `hosts`. Throws DeviceError on all ranks if one has no NCCL or another
+/// version, or if two share a device.
 std::unique_ptr<Communicator> start_nccl_communicator(std::unique_ptr<Communicator> hosts,
                                                       Device device,
                                                       const WantedLibrary& library = nccl_library(),
@@ -46,21 +46,20 @@ class NcclLibrary {
 /// Returns "2.28.9" for 22809.
 std::string nccl_version_text(int version);
 
-/// A rank's NCCL communicator, in non-blocking mode: no call waits inside NCCL for other ranks, so
-/// it can be aborted when one is lost. A thread checks for NCCL's asynchronous errors and aborts.
+/// A rank's NCCL communicator in non-blocking mode: no call waits inside NCCL for other ranks, so
+/// that it can be aborted when one is lost. A thread aborts after asynchronous errors of NCCL.
 class NcclRank {
  public:
   /// Connects to ranks that pass the same id, on this thread's CUDA device. Throws DeviceError.
   NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int size,
            const NcclLimits& limits);
-  /// Ends normally; during an exception it aborts instead.
+  /// Ends the communicator normally. During an exception, aborts it instead.
   ~NcclRank();
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
 
-  /// Runs calls(functions, communicator) as one group. `calls` must return the last result that is
-  /// not success. enqueue returns when NCCL has put the work on its stream. This is immediate,
-  /// except for the first call between two ranks, which connects them. Throws RankLost.
+  /// Runs calls(functions, communicator), which returns its last result that is not success, as one
+  /// group. Blocks until the work is enqueued, and while two ranks connect. Throws RankLost.
   template <class Calls>
   void enqueue(const Calls& calls) {
     std::unique_lock lock = enter();
@@ -75,16 +74,16 @@ class NcclRank {
   /// Ends work that waits for other ranks, so that streams continue with their current data. Later
   /// calls throw RankLost with `reason`. Returns false if NCCL exceeds the limit. Thread-safe.
   bool abort(const std::string& reason);
-  /// Waits for enqueued work and destroys NCCL's communicator; later calls throw RankLost. Returns
+  /// Waits for enqueued work and destroys NCCL's communicator. Later calls throw RankLost. Returns
   /// false if NCCL reports an error or does not end within the limit.
   bool end();
 
  private:
-  /// Shared with the thread, which outlives the rank if NCCL does not return from an abort.
+  /// State shared with the thread, which outlives the rank if NCCL does not return from an abort.
   struct Shared {
     std::mutex mutex;  // held during each NCCL call
     std::condition_variable changed;
-    ncclComm* communicator = nullptr;  // null once it is being aborted
+    ncclComm* communicator = nullptr;  // null after an abort has begun
     bool is_lost = false, is_aborted = false, ends = false;
     std::string reason;  // why the rank is lost
   };

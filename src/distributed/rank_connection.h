@@ -17,30 +17,29 @@ using RankSocket = boost::asio::ip::tcp::socket;
 
 /// Identity of a rank on a new connection.
 struct RankIdentity {
-  std::string secret;   // of the job; never sent
+  std::string secret;   // secret of the job; never sent
   std::string purpose;  // distinguishes jobs and kinds of connections
   int rank = 0, size = 1;
   std::string text{};  // sent together with the rank
 };
 
-/// Authenticated identity of the other side.
 struct IntroducedRank {
   int rank = -1;
   std::string text;
 };
 
-// Handshake: the called side sends a random number. The caller answers with its own random number
-// and an HMAC of both, its rank and its text under the secret; then the called side does the same.
-// Both sides prove that they know the secret, without revealing it or enabling replay. Input is
-// checked before use. Both functions throw boost::system::system_error if the connection ends, with
+// Handshake: The called side sends a random number. The caller answers with its own random number,
+// rank and text, and their HMAC (both numbers, rank, text) under the secret. The called side then
+// answers in the same way. The secret is not revealed, and a recorded handshake cannot be replayed.
+// Both functions throw boost::system::system_error if the connection ends, with
 // errc::permission_denied if the other side is not a rank of this job.
 
-/// Runs the caller's side, up to the welcome.
+/// Runs the handshake on the caller's side, up to the welcome.
 boost::asio::awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine);
 /// Result of the called side's checks; welcome() completes the handshake.
 struct ChallengeResult {
   IntroducedRank caller;
-  std::string numbers;  // of both sides
+  std::string numbers;  // random numbers of both sides
 };
 boost::asio::awaitable<ChallengeResult> challenge(RankSocket& socket, const RankIdentity& mine);
 boost::asio::awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
@@ -54,7 +53,7 @@ std::string own_network();
 std::string addresses_text(std::uint16_t port, const std::vector<std::string>& addresses);
 /// Returns the addresses of all interfaces of this machine, loopback first.
 std::vector<std::string> own_addresses();
-/// Parses addresses_text, without other machines' loopback addresses: local listeners could answer.
+/// Parses addresses_text, without other machines' loopback addresses: a local process could answer.
 std::vector<RankEndpoint> endpoints_of(const std::string& addresses_text);
 
 /// Runs the task until it ends, and closes its socket at `end`. Returns the error, or "".
@@ -64,25 +63,24 @@ std::string run_task(boost::asio::io_context& context, RankSocket& socket, Clock
 struct RankCall {
   RankSocket socket;
   IntroducedRank answer{};
-  std::string problem{};  // "" after an answer
+  std::string problem{};  // "" if a rank answered
 };
 /// Calls the endpoints in order until a rank of this job answers, each for at most two seconds.
 RankCall call_rank(const std::vector<RankEndpoint>& endpoints, const RankIdentity& mine,
                    boost::asio::io_context& context, Clock::time_point end);
 
 /// Accepts the ranks of a job at a port and rejects all other callers. Callers have two seconds to
-/// authenticate. With too many waiting, the oldest is rejected, so unknown callers use a few
-/// descriptors but cannot block ranks. Used only in its context's thread.
+/// authenticate. If too many callers wait, rejects the oldest one, so that unknown callers use only
+/// a few descriptors and cannot block ranks. Used only in its context's thread.
 class RankGate : public std::enable_shared_from_this<RankGate> {
  public:
   using Acceptor = boost::asio::ip::tcp::acceptor;
-  /// Called for each rank that connects. A repeated call means that its connection was lost.
+  /// Called for each rank that connects. It is called again for a rank whose connection was lost.
   using Enter = std::function<void(IntroducedRank, RankSocket)>;
   static constexpr std::size_t kMaxCallers = 64;
 
   RankGate(Acceptor acceptor, RankIdentity mine, Enter enter);
   void open();
-  /// Stops accepting callers.
   void close();
   bool is_open() const { return acceptor_.is_open(); }
 

@@ -30,7 +30,7 @@ class RankWatch::Channel {
         context_.run();
       });
     });
-    // An accepted rank may not be in `connections_` yet, and would miss rank 0's farewell.
+    // An accepted rank may not be in `connections_` yet, and would miss rank 0's last message.
     if (rank_ == 0 && ranks.size() > 1) all_connected_.get_future().wait_for(kConnectTimeout);
     ranks.barrier();
   }
@@ -149,7 +149,7 @@ class RankWatch::Channel {
   /// Returns whether this process was suspended, and must read messages before ranks count as lost.
   bool was_suspended() const { return Clock::now() - last_tick_ > settings_.limits.silence / 2; }
 
-  /// Checks whether a rank is lost. Rank 0 checks all ranks; the others check only rank 0.
+  /// Checks whether a rank is lost. Rank 0 checks all ranks; the other ranks check only rank 0.
   void decide() {
     if (::getppid() != launcher_)
       return handle({kLauncherLost, concat("the launcher (process ", launcher_, ") has ended")});

@@ -7,31 +7,28 @@
 
 namespace hybrid_trainer {
 
-/// Settings of the rank watch: limits, and actions when a rank is lost.
 struct RankWatchSettings {
   LostRankLimits limits;
   /// Shared secret by which ranks authenticate each other (JobSecret). It is never sent.
   std::string secret;
   /// Returns the progress of this rank; called in the watch's thread.
   std::function<RankProgress()> progress;
-  /// Called on every remaining rank, in the watch's thread, with the lost rank and the reason.
-  /// `reports` is true on only one of them: the first remaining rank.
+  /// Called on each remaining rank, in the watch's thread. `reports`: only on the first of them.
   std::function<void(const std::string& line, bool reports)> report;
-  /// Ends the job after the report: first on the rank that reports, later on others that still run.
+  /// Ends the job after the report: first on the rank that reports, later on ranks that still run.
   std::function<void()> end;
 };
 
 /// Monitors the ranks of a job independently of their collectives. Each rank has a thread with one
 /// TCP connection to rank 0 for heartbeats in both directions. Rank 0 decides which rank is lost
-/// (find_lost_rank), and the others decide whether rank 0 is lost. If the launcher (this process's
-/// parent) ends, that is reported instead. The watch takes no lock of the trainer's, so it detects
-/// ranks stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only if all are
-/// on this machine. Both sides of a connection must prove that they know the job's secret.
+/// (find_lost_rank), and the others whether rank 0 is lost. Also reports the end of the launcher,
+/// the parent of this process. The watch takes no locks of the trainer, so it detects a rank that
+/// is stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only if all are on
+/// this machine. Both sides of a connection must prove that they know the job's secret.
 class RankWatch {
  public:
   /// Collective. Throws DeviceError if rank 0 cannot be reached.
   RankWatch(Communicator& ranks, RankWatchSettings settings);
-  /// Reports that this rank ends normally.
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;

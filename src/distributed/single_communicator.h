@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// A single rank on any device: gathering returns its own data.
+/// A single rank on any device. Gathering returns the data of this rank.
 class SingleCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -18,16 +18,15 @@ class SingleCommunicator final : public Communicator {
                   const Stream& stream) override;
   void barrier() override;
   std::vector<std::string> host_gather(std::string_view bytes) override;
-  /// Throws RankLost.
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason) override;  // throws RankLost
   CommunicationUse use() const override { return use_; }
 
  private:
   CommunicationUse use_;
 };
 
-/// One rank of a job without the other ranks, for simulation: sends nothing and leaves tensors
-/// unchanged. use() counts the bytes that would be sent. For devices that compute nothing.
+/// One rank of a job without the other ranks, for simulated devices. Sends no data and leaves
+/// tensors unchanged. use() counts the bytes that would be sent.
 class SimulatedCommunicator final : public Communicator {
  public:
   SimulatedCommunicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -41,10 +40,8 @@ class SimulatedCommunicator final : public Communicator {
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) override;
   void barrier() override { count(0, 0); }
-  /// Returns this rank's bytes once per rank.
   std::vector<std::string> host_gather(std::string_view bytes) override;
-  /// Throws RankLost.
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason) override;  // throws RankLost
   CommunicationUse use() const override { return use_; }
 
   /// Returns the bytes that occupy this rank's link: per call, the larger of sent and received.

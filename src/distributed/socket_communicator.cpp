@@ -21,13 +21,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Connects the ranks of a job, each with all others. All connect to rank 0's port, get the
-/// addresses of the other ranks, and connect to those with lower numbers. Both sides of a
-/// connection prove that they know the job's secret (rank_connection.h).
+/// Connects all ranks of a job. Each connects to rank 0's port, receives the other addresses, and
+/// connects to the ranks with lower numbers, with the handshake of rank_connection.h.
 class SocketRendezvous {
  public:
   SocketRendezvous(const RankRendezvous& rendezvous, boost::asio::io_context& context);
-  /// Returns the sockets by rank; this rank's own is closed. Throws DeviceError.
+  /// Returns the sockets by rank. The socket of this rank is closed. Throws DeviceError.
   std::vector<RankSocket> connect();
 
  private:
@@ -122,7 +121,7 @@ RankGate::Acceptor SocketRendezvous::open() {
       return open_acceptor(context_, reach, port, used_address());
     } catch (const boost::system::system_error& error) {
       if (error.code() != boost::system::errc::address_not_available) throw;
-      // The address is another machine's, which forwards to this one.
+      // The address belongs to another machine, which forwards to this machine.
       return open_acceptor(context_, reach, port);
     }
   } catch (const boost::system::system_error& error) {
@@ -159,7 +158,6 @@ RankIdentity SocketRendezvous::identity(const std::string& text) const {
           .text = text};
 }
 
-/// Accepts the connections of all ranks with higher numbers.
 void SocketRendezvous::accept_peers(RankGate::Acceptor acceptor) {
   const auto enter = [this](const IntroducedRank& rank, RankSocket socket) {
     if (rank.rank <= rendezvous_.rank) return;
@@ -184,7 +182,6 @@ void SocketRendezvous::wait_for_peers() {
   context_.poll();  // rejects waiting callers
 }
 
-/// Sends all addresses from rank 0 to the others.
 void SocketRendezvous::exchange_addresses() {
   if (rendezvous_.rank > 0) return receive_addresses();
   for (int rank = 1; rank < rendezvous_.size; ++rank) {
@@ -255,11 +252,11 @@ void SocketRendezvous::reach(int rank) {
   }
 }
 
-/// Longest piece of a message. On a slow link, each piece counts as progress.
+/// Maximum size of a part of a message. On a slow link, each part counts as progress.
 constexpr std::size_t kMaxPiece = std::size_t{1} << 26;
 
-/// Shortest message that is copied directly. Shorter ones are sent. For longer ones, the receiver
-/// copies from the sender's memory if permitted: one copy instead of two through the kernel.
+/// Minimum size of a message that the receiver copies from the sender's memory, if permitted: one
+/// copy instead of two through the kernel.
 constexpr std::size_t kMinCopied = std::size_t{1} << 15;
 
 /// Message that tells another rank of this machine which memory to copy.

@@ -23,7 +23,6 @@ struct ThreadMessage {
   const void* source() const { return is_copied(bytes) ? copy.data() : data; }
 };
 
-/// State shared by the ranks of one process.
 class SharedThreadState {
  public:
   explicit SharedThreadState(int ranks)

@@ -16,7 +16,7 @@ std::string rank_file_name(int rank);
 bool is_rank_file_name(const std::string& name);
 bool has_rank_files(const CheckpointInfo& checkpoint);
 
-/// Convert a step to "step-0000000020" and back. Return step -1 if a name does not have this form.
+/// Convert a step to "step-0000000020" and back; other names give step -1.
 std::string checkpoint_name(std::int64_t step);
 std::int64_t step_of_checkpoint_name(const std::string& name);
 
@@ -27,13 +27,13 @@ inline constexpr const char* kTrash = ".trash-";
 /// Returns the steps of checkpoints, newest first; none without the folder. Throws IoError.
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
 
-/// Removes the leftovers of killed processes, and the checkpoints up to `step`, which must be safe,
-/// that `options` do not keep. Keeps checkpoints of later steps, which belong to another run or are
-/// damaged. Adds failures to `warnings`, because they must not end the training.
+/// Removes the files of killed processes, and the checkpoints up to `step` that `options` do not
+/// keep. The checkpoint of `step` must be safe. Later ones belong to another run or are damaged,
+/// and stay. Adds failures to `warnings`, because they must not end the training.
 void clean_up_checkpoints(const std::string& folder, std::int64_t step,
                           const CheckpointSaveOptions& options, std::vector<std::string>& warnings);
 
-/// Returns the manifest's JSON, with its own digest last. Does not include `info.path`.
+/// Returns the manifest's JSON, which ends with its own digest, without `info.path`.
 std::string manifest_text(const CheckpointInfo& info);
 /// Reads a manifest. Throws DataError unless the text is byte for byte as manifest_text writes it.
 CheckpointInfo parse_manifest(const std::string& text, const std::string& path);

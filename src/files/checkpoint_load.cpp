@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Reads tensors from the files of `checkpoint`, opened at first use. It must outlive this.
+/// Reads tensors from the files of `checkpoint`, opened at first use. It must outlive this object.
 class CheckpointTensors {
  public:
   explicit CheckpointTensors(const CheckpointInfo& checkpoint) : checkpoint_(checkpoint) {}
@@ -40,7 +40,6 @@ void check_range(const SafetensorsFile& file, const std::string& name, const Sto
                          want.text()));
 }
 
-/// One tensor's contribution to the digest over all tensors.
 struct DigestedTensor {
   std::string checksum;
   std::string described;  // dtype and shape

@@ -16,7 +16,7 @@ class Checksum {
   Checksum& operator=(Checksum&&) noexcept;
   ~Checksum();
   void add(const void* data, std::size_t bytes);
-  /// Returns 32 hexadecimal digits, most significant first, over all bytes added so far.
+  /// Returns the checksum of all bytes so far, 32 hexadecimal digits, most significant first.
   std::string text() const;
 
  private:
@@ -28,7 +28,6 @@ std::string checksum_of(std::string_view bytes);
 /// Returns the checksum of a file, read in parts. Throws MissingInput, IoError.
 std::string checksum_of_file(const std::filesystem::path& path);
 
-/// Identifies a file's contents.
 struct FileDigest {
   std::size_t bytes = 0;
   std::string checksum;

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// A field's value: enums are stored as names, a MemorySize as text, groups as std::monostate.
+/// Value of a field: enums are stored as names, a MemorySize as text, groups as std::monostate.
 using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<double>>;
 
@@ -15,23 +15,23 @@ using FieldValue =
 struct FieldNode {
   std::string name;
   std::string help;
-  Range range;                       // of a number, or of each number of a list
-  std::vector<std::string> choices;  // of a text; empty: any
+  Range range;                       // range of a number, or of each number of a list
+  std::vector<std::string> choices;  // valid values of a text; empty if all are valid
   FieldValue value;                  // current value in the struct
-  std::vector<LetterWord> letters;   // of a text that JSON may also give as a list of words
-  bool is_size = false;              // a MemorySize
-  bool is_constant = false;          // not a key; see constant()
-  bool left_out = false;             // an empty optional, or a constant with its default
+  std::vector<LetterWord> letters;   // words of a text that JSON may also write as a list of words
+  bool is_size = false;              // whether the field is a MemorySize
+  bool is_constant = false;          // whether the field is not a key; see constant()
+  /// True if JSON omits the field, because it is an empty optional or a constant with its default.
+  bool left_out = false;
   std::int64_t lowest = std::numeric_limits<std::int64_t>::min();  // limits of the C++ integer type
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
-  std::function<void(const FieldValue&)>
-      assign;                     // writes a value of the same alternative into the struct
-  std::vector<FieldNode> fields;  // of a group, or of an element of a list
-  bool is_list = false;           // a list of groups
-  bool is_named = false;          // a list of named elements, which JSON stores by name
+  std::function<void(const FieldValue&)> assign;  // writes a value of the same type into the struct
+  std::vector<FieldNode> fields;                  // fields of a group, or of an element of a list
+  bool is_list = false;                           // whether the field is a list of groups
+  bool is_named = false;
   std::vector<FieldNode> elements;
   std::function<void()> clear;  // removes all elements of the list
-  /// Appends an element, named `name` if the list is named. Write it before appending another.
+  /// Appends an element, named `name` if the list is named. Write it before you append another one.
   std::function<FieldNode(const std::string& name)> append;
 
   KeyOwner owner = KeyOwner::kOwn;
@@ -174,8 +174,7 @@ FieldNode field_node(const Field<T>& field) {
 
 }  // namespace detail
 
-/// Returns the tree of a config struct, which must outlive the tree. Assigning to a field of the
-/// tree writes to the struct, unless the struct is const.
+/// Returns the tree of a config struct, which must outlive it. Assigning to a field writes to it.
 template <class T>
 FieldNode field_tree(T& config) {
   FieldNode root;
@@ -183,14 +182,14 @@ FieldNode field_tree(T& config) {
   return root;
 }
 
-/// Returns JSON of the fields in order, two spaces per level; doubles read back bit-identical.
+/// Returns the fields as indented JSON, in order. Doubles are read back bit-identically.
 std::string fields_json(const FieldNode& root);
-/// Returns a human-readable value: adamw, 0.001, [0.9, 0.95].
+/// Returns a value in readable form: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
 /// Returns the value of a field, or the elements of a list, [{match: embedding, name: sgd}].
 std::string field_text(const FieldNode& field);
-/// Returns a JSON Schema (draft 2020-12) with types, defaults, ranges, choices and help; allows no
-/// other keys except "$schema".
+/// Returns a JSON Schema (draft 2020-12) with types, defaults, ranges, choices and help. The schema
+/// allows no other keys except "$schema".
 std::string fields_schema(const FieldNode& root);
 /// Returns the element of a named list that `rest` refers to, "NAME.KEY"; null if there is none.
 const FieldNode* named_element(const FieldNode& list, const std::string& rest);

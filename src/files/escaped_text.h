@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 
 /// Forwards bytes. Control characters, which begin terminal escape sequences, become U+FFFD, except
-/// tabs, line feeds, and carriage returns before them. Bytes that are not UTF-8 also become U+FFFD.
+/// tabs, line feeds, and carriage returns before line feeds. So do bytes that are not UTF-8.
 class PrintableBuffer final : public std::streambuf {
  public:
   explicit PrintableBuffer(std::streambuf& to) : to_(to) {}
@@ -28,10 +28,10 @@ class PrintableBuffer final : public std::streambuf {
   void write(const std::string& bytes);
   std::streambuf& to_;
   std::mutex mutex_;  // threads share a stream
-  std::string held_;  // "\r", or the first bytes of a character
+  std::string held_;  // a "\r", or the first bytes of an incomplete character
 };
 
-/// During its lifetime, text on a terminal is made printable; other streams get every byte.
+/// Replaces unprintable text on terminals during its lifetime. Other streams receive every byte.
 class PrintableTerminal {
  public:
   PrintableTerminal(std::ostream& stream, int descriptor);
@@ -51,10 +51,9 @@ void print_trusted(std::ostream& stream, std::string_view bytes);
 /// Returns whether a descriptor is a terminal that supports carriage returns and escape sequences.
 /// Returns false for an editor's terminal (TERM=dumb) and if TERM is not set.
 bool is_drawing_terminal(int descriptor);
-/// Returns whether a descriptor is such a terminal and may show colors (NO_COLOR is not set).
+/// Returns whether a descriptor is such a terminal and NO_COLOR is not set.
 bool is_color_terminal(int descriptor);
 
-/// Returns the text with control characters replaced by U+FFFD.
 std::string printable(std::string_view text);
 
 /// Escapes text for an HTML element or a quoted attribute. Bytes that are not UTF-8 become U+FFFD.

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// Files of a folder, by name. Reads each once, at its first use; copies share it. Not thread-safe.
+/// Files of a folder, by name. Reads each once, at first use; copies share it. Not thread-safe.
 class FolderFiles {
  public:
   FolderFiles(std::filesystem::path folder)  // NOLINT: a path is a folder of which nothing was read
@@ -18,11 +18,9 @@ class FolderFiles {
 
   const std::filesystem::path& path() const { return path_; }
   bool contains(const std::string& name) const;
-  /// Throws like read_file.
+  /// The following functions throw like read_file, read_text and read_json.
   const std::string& bytes(const std::string& name, std::size_t max_bytes) const;
-  /// Throws like read_text.
   std::string text(const std::string& name, std::size_t max_bytes) const;
-  /// Throws like read_json.
   boost::json::value json(const std::string& name, const JsonLimits& limits = {}) const;
 
  private:

@@ -6,25 +6,25 @@
 
 namespace hybrid_trainer {
 
-/// Files that other programs write and this one reads.
+/// Files that other programs write and this program reads.
 enum class ForeignFile {
   kConfig,              // config.json
-  kQuantizationConfig,  // its quantization_config, by bitsandbytes
+  kQuantizationConfig,  // quantization_config of config.json, written by bitsandbytes
   kGenerationConfig,    // generation_config.json
   kTokenizerConfig,     // tokenizer_config.json
   kAdapterConfig,       // adapter_config.json
-  kGguf,                // a GGUF file's values for its architecture, without prefix
+  kGguf,                // values of a GGUF file for its architecture, without the prefix
 };
 
-/// Keys of an object in such a file that its reader did not request.
+/// Keys of an object in such a file that the reader of the file did not request.
 struct UnreadKeys {
   /// "KEY: got VALUE, want VALUE" for keys that change the results but are not supported.
   std::vector<std::string> problems;
-  std::vector<std::string> unknown;  // in the object's order
+  std::vector<std::string> unknown;  // other keys, in the order of the object
 };
 
 /// Classifies the members of `object` that are not in `read`. Treats null as absent, and omits keys
-/// without effect here. src/files/foreign_files.cpp lists these and the keys that change results.
+/// without effect here (listed in src/files/foreign_files.cpp, with keys that change results).
 UnreadKeys sort_unread_keys(const boost::json::object& object, ForeignFile file,
                             const std::set<std::string>& read);
 
@@ -50,11 +50,9 @@ struct NamedTemplate {
 std::vector<NamedTemplate> named_templates(const std::map<std::string, std::string>& files,
                                            const std::string& folder);
 
-/// Returns the template of that name, or null.
 const NamedTemplate* find_template(const std::vector<NamedTemplate>& templates,
                                    std::string_view name);
 
-/// Returns the paths of a folder's additional chat templates, relative to it.
 std::vector<std::string> additional_template_files(const std::string& folder);
 
 }  // namespace hybrid_trainer

@@ -21,7 +21,6 @@ constexpr std::size_t kLongestPath = 256;  // of keys, such as "optimizer.learni
 
 enum class Rules { kStrict, kNotingLines, kPython };
 
-/// Receives the parser's events, builds the value and records duplicate keys and the lines of keys.
 class Handler {
  public:
   static constexpr std::size_t max_object_size = json::object::max_size();
@@ -100,7 +99,7 @@ class Handler {
     values_.push_uint64(value);
     return true;
   }
-  /// Boost 1.81 may round the last bit wrongly, so the text is parsed again.
+  /// Parses the text of the number again, because Boost 1.81 may round the last bit wrongly.
   bool on_double(double value, json::string_view rest, json::error_code& error) {
     number_.append(rest.data(), rest.size());
     std::from_chars(number_.data(), number_.data() + number_.size(), value);
@@ -124,7 +123,6 @@ class Handler {
   bool on_comment(json::string_view, json::error_code&) { return true; }
 
  private:
-  /// An object that is being parsed.
   struct Level {
     std::set<std::string> keys;
     std::set<std::string>::const_iterator key;  // the last one

@@ -12,7 +12,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);  // '<f4'
 
-/// Returns the first 128 bytes of the file, for any number of rows.
 std::string npy_header(std::int64_t rows, std::int64_t columns) {
   constexpr std::size_t kBytes = 128, kPrefix = 10;
   const std::string prefix("\x93NUMPY\x01\x00\x76\x00", kPrefix);  // 118 bytes of text

@@ -7,15 +7,14 @@ namespace hybrid_trainer {
 
 class OutputFile;
 
-/// Writes a float32 matrix to a file in NumPy's format .npy, version 1.0, row by row. The number of
-/// rows is set at the end.
+/// Writes a float32 matrix in NumPy's format .npy, version 1.0, row by row.
 class NpyWriter {
  public:
-  /// Begins a matrix with rows of `columns` numbers. `file` is empty and outlives the writer.
+  /// Begins a matrix with rows of `columns` numbers. `file` is empty and must outlive the writer.
   NpyWriter(OutputFile& file, std::int64_t columns);
-  /// Appends rows, one after the other. Throws ShapeMismatch unless they are whole, IoError.
+  /// Appends rows. Throws ShapeMismatch if the last one is incomplete, and IoError.
   void write(std::span<const float> rows);
-  /// Sets the number of rows. Until then the file is a matrix without rows. Throws IoError.
+  /// Writes the number of rows. Until then, the file is a matrix without rows. Throws IoError.
   void finish();
 
  private:

@@ -62,7 +62,7 @@ Maker maker_of(std::string_view mark) {
 bool rename_if_absent(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno != EINVAL && errno != ENOSYS) return false;
-  // The file system lacks this rename; FAT has no links either.
+  // The file system does not support this rename. FAT does not support links either.
   if (::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0;
   if (errno == EEXIST) return false;
   struct stat found {};
@@ -104,8 +104,8 @@ fs::path sibling(const fs::path& path, const char* what) {
 
 constexpr const char *kPartial = ".partial-", *kOld = ".old-";
 
-/// Removes leftovers next to `path` of processes ended by a signal or a power cut: partial folders,
-/// and replaced ones if the new one is in place. Keeps files that another host may be writing.
+/// Removes folders next to `path` that killed processes left: partial ones, and replaced ones if
+/// the new one is in place. Keeps files that another host may be writing.
 void remove_leftover(const fs::path& path) {
   const std::string hidden = concat(".", path.filename().string());
   std::error_code unreadable;
@@ -207,7 +207,7 @@ void OutputFile::write_at_start(const void* data, std::size_t bytes) {
   write(data, bytes);
 }
 
-/// Writes the contents in parts, so that a slow disk shows progress. fsync then reports failures.
+/// Writes the contents in parts, to count progress on a slow disk. fsync then reports failures.
 void OutputFile::write_out() const {
   const ::off_t end = ::lseek(file_.number(), 0, SEEK_END);
   const auto most = static_cast<::off_t>(kMaxBytesAtOnce);

@@ -6,36 +6,38 @@
 
 namespace hybrid_trainer {
 
-/// Returns an unpredictable suffix for a temporary name: host, boot, namespace, process, random.
+/// Returns an unpredictable suffix for temporary names: host, boot, namespace, process, random.
 std::string temporary_mark();
 
-/// Returns whether the process that made the mark has certainly ended. Returns false if that is
+/// Returns whether the process that made the mark is known to have ended. Returns false if this is
 /// unknown, for example on another host or in another container, or if the text is not a mark.
 bool creator_has_exited(std::string_view mark);
 
-/// Makes the names within a folder durable. Throws IoError.
+/// Flushes the names within a folder to the disk. Throws IoError.
 void sync_folder(const std::filesystem::path& path);
 
-/// Creates the folder and its missing parents, and makes their names durable. Throws CannotCreate,
-/// or IoError if the disk is full or failing.
+/// Creates the folder and its missing parents, and flushes their names to the disk. Throws
+/// CannotCreate, or IoError if the disk is full or failing.
 void make_folders(const std::filesystem::path& path);
 
-/// Makes everything below the folder durable. Throws IoError.
+/// Flushes all files and folders below the folder to the disk. Throws IoError.
 void sync_tree(const std::filesystem::path& path);
 
-/// Renames the finished folder `from` to `to`. If `to` exists, swaps the two or, if the file system
-/// cannot, moves the old one to `aside`. On error, returns false with errno and changes nothing.
+/// Renames the finished folder `from` to `to`. If `to` exists, exchanges the two folders. If the
+/// file system does not support this, moves the old folder to `aside`. On error, sets errno,
+/// returns false and changes nothing.
 bool exchange_folder(const std::filesystem::path& from, const std::filesystem::path& to,
                      const std::filesystem::path& aside);
 
-/// A file being written, reliable only once it is closed. Failures throw IoError, or CannotCreate
-/// if it cannot be created, and name the file or `called`, the file that will be replaced.
+/// A file being written, which is only reliable once it is closed. Throws CannotCreate if it cannot
+/// be created, else IoError. Messages name the file, or `called`, the file that it will replace.
 class OutputFile {
  public:
-  enum class Existing { kEmpty, kRefuse };  // for an existing file; kRefuse also refuses links
+  /// Treatment of an existing file; kRefuse also rejects links.
+  enum class Existing { kEmpty, kRefuse };
   explicit OutputFile(const std::filesystem::path& path, Existing existing = Existing::kEmpty)
       : OutputFile(path, existing, path) {}
-  /// `mode`: permissions of a new file, less the umask.
+  /// `mode` has the permissions of a new file, which the umask restricts.
   OutputFile(const std::filesystem::path& path, Existing existing, std::filesystem::path called,
              unsigned mode = 0666);
   void write(const void* data, std::size_t bytes);
@@ -55,34 +57,34 @@ class OutputFile {
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 /// Replaces `path` with `text` through a temporary file: write, fsync, rename, fsync of the folder.
-/// Readers see the old file or the new one, even after a crash. Throws IoError (a full disk, for
-/// example) and then keeps the old file, or the new one if only the last fsync failed.
+/// Readers see either the old or the new file, even after a crash. Throws IoError, for example if
+/// the disk is full. The old file then remains, or the new file if only the last fsync failed.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 void replace_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
-/// Writes a new file, which appears whole or not at all. If `path` exists when the new file is
-/// complete, leaves it unchanged and throws CannotCreate. Otherwise like replace_file.
+/// Writes a new file atomically. If `path` exists when the new file is complete, does not change it
+/// and throws CannotCreate. Otherwise behaves like replace_file.
 void create_file(const std::filesystem::path& path, const std::function<void(OutputFile&)>& write);
 
-/// A folder that appears whole or not at all: it is filled under a hidden name in the same parent
-/// folder and renamed by commit(). Without a commit, everything written is removed.
+/// A folder that is created atomically. It is filled under a hidden name in the same parent folder
+/// and renamed by commit(). The destructor removes it if commit() was not called.
 class OutputFolder {
  public:
-  enum class Existing { kRefuse, kReplace };  // an existing folder that is not empty
+  enum class Existing { kRefuse, kReplace };  // treatment of an existing folder that is not empty
   /// Throws CannotCreate if `path` is not accessible.
   OutputFolder(const std::filesystem::path& path, Existing existing);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  /// Returns its absolute path, with links resolved.
+  /// Returns the absolute path of the folder, with links resolved.
   const std::filesystem::path& path() const { return path_; }
   /// Throws CannotCreate if the parent folder of `path` is not writable. With Existing::kRefuse,
   /// also throws it if `path` exists and is not an empty folder.
   void require_free() const;
-  /// Creates the folder to fill, and removes leftovers of this host's processes that ended before
-  /// their commit. Throws CannotCreate if the folder cannot be created, and as require_free.
+  /// Creates the folder to fill. Also removes folders of processes of this host that ended before
+  /// their commit. Throws CannotCreate if the folder cannot be created, and like require_free.
   const std::filesystem::path& create();
-  /// Makes the folder durable under its name. At any time, either the old or the new folder is
+  /// Flushes the folder and renames it to its final name. At any time, the old or the new folder is
   /// complete. Throws IoError, or CannotCreate if `path` now has contents that may not be replaced.
   void commit();
 

@@ -74,7 +74,6 @@ LockHolder holder_in(const std::string& lock) {
   return is_number && holder.process.size() < 20 ? holder : LockHolder{};
 }
 
-/// Makes the folder if it is missing; returns whether it did.
 bool make_folder(const RunPaths& paths) {
   const bool is_new = !exists(paths.root);
   make_folders(paths.root);

@@ -30,7 +30,6 @@ constexpr std::array<FileDtype, 22> kFileDtypes{{
     {"I64", 64},        {"U64", 64},
 }};
 
-/// Reads the header entry of one tensor; throws DataError naming it.
 class EntryReader {
  public:
   EntryReader(const std::string& file, const std::string& name) : file_(file), name_(name) {}
@@ -122,7 +121,6 @@ std::map<std::string, std::string> read_metadata(const json::value& value,
   return metadata;
 }
 
-/// Conversion of a file's elements to a Tensor's dtype.
 struct ElementConversion {
   /// Converts `count` elements; returns false if a value does not fit. Null: unsupported.
   bool (*convert)(void* to, const void* from, std::size_t count) = nullptr;

@@ -120,7 +120,7 @@ void append_decomposed(utf8proc_int32_t character, utf8proc_option_t options, Ch
   to.resize(before + static_cast<std::size_t>(count));
 }
 
-/// Sorts marks by class in O(n log n); utf8proc_decompose's swaps of neighbors are quadratic.
+/// Sorts marks by class in O(n log n), because utf8proc_decompose takes quadratic time.
 void sort_marks(Characters& characters) {
   const auto mark_class = [](utf8proc_int32_t character) {
     return utf8proc_get_property(character)->combining_class;

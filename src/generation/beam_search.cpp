@@ -44,7 +44,6 @@ bool contains(const Tokens& tokens, std::int32_t id) {
   return std::ranges::find(tokens, id) != tokens.end();
 }
 
-/// The beams of one search.
 class Beams {
  public:
   Beams(std::span<const std::int32_t> prefix, std::int64_t count, const BeamSettings& settings)
@@ -130,7 +129,6 @@ class Beams {
     ended_ = std::move(all);
   }
 
-  /// Whether the best beam could still beat the worst finished text.
   bool may_improve() const {
     const bool counts_to_end =
         settings_.end == EarlyStopping::kCertain && settings_.length_penalty > 0;

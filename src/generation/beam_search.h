@@ -7,20 +7,21 @@
 
 namespace hybrid_trainer {
 
-/// Changes scores of a text's next token; −∞ forbids a token. The text includes its prefix.
+/// Function that changes the scores of a text's next token; −∞ forbids a token. `text` includes the
+/// prefix.
 using ScoreRule = std::function<void(std::span<float> scores, std::span<const std::int32_t> text)>;
 
-/// Condition for continuing a search that has enough finished texts.
+/// Condition for continuing a search when there are enough finished texts.
 enum class EarlyStopping {
-  kGuess,    // a running text would beat the worst finished one if it ended now
+  kGuess,    // a running text, if it ended now, is better than the worst finished one
   kEnough,   // never
-  kCertain,  // a running text could beat the worst finished one at the largest length
+  kCertain,  // a running text can become better than the worst finished one
 };
 
 struct BeamSettings {
-  std::int64_t longest = 0;  // largest length of a text with its prefix; at most the context
+  std::int64_t longest = 0;  // maximum length of a text including its prefix; at most the context
   std::vector<std::int32_t> end_tokens{};
-  double length_penalty = 1;  // divides a text's log-likelihood by its length to this power
+  double length_penalty = 1;  // log-likelihoods are divided by (length of the text)^length_penalty
   EarlyStopping end = EarlyStopping::kGuess;
 };
 
@@ -28,17 +29,17 @@ struct BeamSettings {
 /// without sampling. With one beam, decodes greedily.
 class BeamSearch {
  public:
-  /// Allocates memory for `room.texts` beams of `room.tokens` tokens. All beams follow the source
-  /// that is encoded in the model when write is called. Model and stream must outlive this. Throws
-  /// OutOfMemory.
+  /// Allocates memory for `room.texts` beams of `room.tokens` tokens. All beams read the source
+  /// that is encoded in the model when `write` is called. `model` and `stream` must outlive this
+  /// object. Throws OutOfMemory.
   BeamSearch(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream);
   ~BeamSearch();
   BeamSearch(const BeamSearch&) = delete;
   BeamSearch& operator=(const BeamSearch&) = delete;
 
-  /// Returns the tokens after `prefix` (not empty); the last one may be an end token. With one
-  /// beam, `rule` gets logits, otherwise log-likelihoods. Throws Error if the model's state cannot
-  /// branch.
+  /// Returns the tokens after `prefix`, which must not be empty; the last one may be an end token.
+  /// `rule` receives logits if there is one beam, otherwise log-likelihoods. Throws Error if the
+  /// model's state cannot branch.
   std::vector<std::int32_t> write(std::span<const std::int32_t> prefix,
                                   const BeamSettings& settings, const ScoreRule& rule);
   /// Returns the logits after `prefix`, for uses other than text generation.

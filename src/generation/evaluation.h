@@ -12,23 +12,22 @@ namespace hybrid_trainer {
 struct EvaluationResult {
   double loss = 0;          // nats per token, mean over all tokens
   double perplexity = 0;    // e^loss
-  std::int64_t tokens = 0;  // number of targets, or of pairs of answers
+  std::int64_t tokens = 0;  // number of targets or of pairs of answers
   /// Measures of pairs of answers; absent for other batches.
   struct Preference {
-    double reward_chosen = 0, reward_rejected = 0;  // means
+    double reward_chosen = 0, reward_rejected = 0;  // mean rewards
     double accuracy = 0;  // share of pairs whose chosen answer has the higher reward
     double margin() const { return reward_chosen - reward_rejected; }
   };
   std::optional<Preference> preference{};
 };
 
-/// The batches that one of several ranks evaluates: every count-th from the index-th on. The result
-/// has the same bits for any count.
+/// Selects every count-th batch, from `index` on. Results do not depend on the number of ranks.
 struct EvaluationShare {
   int index = 0, count = 1;
-  /// Gathers the text of each rank, by index. Collective; called once.
+  /// Gathers a text from each rank, in the order of ranks. Collective; called once.
   std::function<std::vector<std::string>(std::string_view)> gather{};
-  /// Whether passes are collective, so that all ranks make equally many passes, on whole batches.
+  /// True if passes are collective: all ranks then make the same number, on whole batches.
   bool in_step = false;
 };
 
@@ -47,10 +46,9 @@ class ContinuationScores {
   ContinuationScores(LanguageModel& model, DType dtype, const Stream& stream)
       : decoder_(model, dtype, stream) {}
 
-  /// Returns the log-likelihood of each continuation of `prompt`: the sum of its tokens'
-  /// log-probabilities, in nats. Prompt and continuations must not be empty. Computes the prompt
-  /// once, and reuses the prefix that it shares with the previous call's text. Throws Error if a
-  /// continuation does not fit the context, OutOfMemory, and Diverged if a logit is not finite.
+  /// Returns each continuation's log-likelihood in nats. Prompt and continuations must not be
+  /// empty. Reuses the prefix that the prompt shares with the previous call's text. Throws Error if
+  /// a continuation does not fit the context, OutOfMemory, and Diverged if a logit is not finite.
   std::vector<double> log_likelihoods(std::span<const std::int32_t> prompt,
                                       std::span<const std::vector<std::int32_t>> continuations);
 

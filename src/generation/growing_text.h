@@ -6,14 +6,14 @@
 
 namespace hybrid_trainer {
 
-/// Ends a stream of text before the first stop string. Holds back text that may begin one.
+/// Ends a text before the first stop string. Holds back text that may begin a stop string.
 class StopStrings {
  public:
   /// Throws UsageError if a string is empty.
   explicit StopStrings(std::vector<std::string> strings);
-  /// Adds a piece. Returns the text that is now certain to come before any stop string.
+  /// Adds a piece of text. Returns the text that cannot be part of a stop string.
   std::string add(std::string_view piece);
-  /// Returns whether a stop string was found; add then returns no more text.
+  /// Returns whether a stop string was found. `add` then returns no more text.
   bool reached() const { return reached_; }
   /// Returns the text that is still held back. Call it if the text ends without a stop string.
   std::string rest() { return std::exchange(held_, {}); }
@@ -24,7 +24,6 @@ class StopStrings {
   bool reached_ = false;
 };
 
-/// A text that grows by sampled tokens until it ends.
 class GrowingText {
  public:
   /// `text` must satisfy check_text. The tokenizer must outlive this.
@@ -32,16 +31,14 @@ class GrowingText {
               const GenerationSettings& settings, std::function<void(std::string_view)> write);
   /// Draws the next token from the logits (vocabulary). Different texts may draw concurrently.
   std::int32_t draw(std::span<const float> logits) const;
-  /// Adds the token and passes on the new text. Returns false if the text has ended; the bytes of
-  /// an incomplete character then become U+FFFD.
+  /// Adds a token and writes the new text. Returns false if the text has ended.
   bool add(std::int32_t token);
 
   const std::vector<std::int32_t>& text() const { return text_; }
   const SamplingSettings& sampling() const { return sampling_; }
   std::int64_t tokens() const { return tokens_; }  // generated tokens
-  /// Returns the number of tokens that may still be generated.
   std::int64_t left() const { return rules_.longest - std::ssize(text_); }
-  /// Returns the number of tokens that both model and tokenizer have.
+  /// Returns the number of token ids that both the model and the tokenizer support.
   std::size_t words() const { return words_; }
 
  private:

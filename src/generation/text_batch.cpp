@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Passes written texts on in their original order.
+/// Forwards written texts in their original order.
 class TextsInOrder {
  public:
   TextsInOrder(std::size_t count, const TextCallback& done) : texts_(count), done_(done) {}
@@ -24,7 +24,6 @@ class TextsInOrder {
   const TextCallback& done_;
 };
 
-/// A text in a row of the decoder.
 struct TextInRow {
   TextInRow(std::size_t index_, const Tokenizer& tokenizer, std::int64_t vocabulary,
             std::vector<std::int32_t> prompt, const GenerationSettings& settings)
@@ -52,7 +51,6 @@ class TextRows {
   bool have_text() const {
     return std::ranges::any_of(rows_, [](const auto& row) { return row != nullptr; });
   }
-  /// Calls next() for each free row; it returns a text or null.
   template <class NextText>
   void fill(const NextText& next) {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
@@ -60,7 +58,7 @@ class TextRows {
       decoder_.begin(static_cast<std::int64_t>(row), rows_[row]->growing.text(), window_.pinned());
     }
   }
-  /// Adds a token to each text; moves finished ones to `order`.
+  /// Adds a token to each text, and moves finished texts to `order`.
   void grow(TextsInOrder& order) {
     run_tasks(std::ssize(rows_), [&](std::int64_t, std::int64_t row) {
       const auto& text = rows_[static_cast<std::size_t>(row)];

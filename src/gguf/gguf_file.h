@@ -29,7 +29,6 @@ enum class GgufType : std::uint32_t {
 };
 const char* name_of(GgufType type);  // "q8_0"
 
-/// Elements and bytes of a block of a row.
 struct GgufBlock {
   std::int64_t elements = 1;
   std::size_t bytes = 4;
@@ -60,30 +59,29 @@ enum class GgufKind : std::uint32_t {
   kF64
 };
 
-/// A value of a key. A number is stored in the widest type of its sort.
+/// The value of a key. A number is stored in the widest type of its kind.
 struct GgufValue {
   using Content = std::variant<std::uint64_t, std::int64_t, double, bool, std::string,
                                std::vector<std::uint64_t>, std::vector<std::int64_t>,
                                std::vector<double>, std::vector<bool>, std::vector<std::string>>;
-  GgufKind kind = GgufKind::kU32;  // for an array: of its elements
+  GgufKind kind = GgufKind::kU32;  // for an array, the kind of its elements
   Content content{};
   bool is_array() const { return content.index() >= 5; }
 };
 
 struct GgufTensor {
   std::string name;
-  Shape shape{};  // rows first, as everywhere here; the file stores columns first
+  Shape shape{};  // rows first, as in a Tensor; the file stores columns first
   GgufType type = GgufType::kF32;
-  std::size_t offset = 0;  // in the file
+  std::size_t offset = 0;  // offset in the file
   std::size_t bytes() const;
 };
 
 /// A model file of llama.cpp: named values and tensors.
 class GgufFile {
  public:
-  /// Reads the part before the tensors' data. Throws MissingInput, IoError, or DataError if it is
-  /// not a GGUF file, or its version, byte order or types are not supported. Refuses damaged files,
-  /// which describe data outside the file.
+  /// Reads the part before the tensors' data. Throws DataError if the file is not GGUF, is damaged,
+  /// or has an unsupported version, byte order or type. Also throws MissingInput and IoError.
   explicit GgufFile(const std::filesystem::path& path);
 
   /// Returns whether the file begins like GGUF, or has the extension .gguf and may be damaged.
@@ -93,10 +91,9 @@ class GgufFile {
   /// Returns the open file, which contains the tensors at their offsets.
   const InputFile& input() const { return file_; }
   const std::map<std::string, GgufValue>& values() const { return values_; }
-  /// Returns the value of a key, or null.
   const GgufValue* find(const std::string& key) const;
-  /// Returns a value of any width; nullopt if the key is absent. This function and the next ones
-  /// throw DataError for a value of another kind.
+  /// Returns a value of any width, or nullopt if the key is absent. Like the next functions, throws
+  /// DataError for a value of another kind.
   std::optional<std::string> text(const std::string& key) const;
   std::optional<std::int64_t> count(const std::string& key) const;
   std::optional<double> number(const std::string& key) const;
@@ -108,7 +105,6 @@ class GgufFile {
   std::vector<bool> flags(const std::string& key) const;
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
-  /// Returns the tensor of that name, or null.
   const GgufTensor* find_tensor(const std::string& name) const;
   /// Returns the tensor of that name. Throws DataError if there is none.
   const GgufTensor& tensor(const std::string& name) const;
@@ -119,7 +115,7 @@ class GgufFile {
   InputFile file_;
   std::map<std::string, GgufValue> values_;
   std::vector<GgufTensor> tensors_;
-  std::map<std::string, std::size_t> places_;  // of tensors, by name
+  std::map<std::string, std::size_t> places_;  // indices of tensors, by name
 };
 
 }  // namespace hybrid_trainer

@@ -10,15 +10,15 @@ namespace hybrid_trainer {
 /// Tokens to which a GGUF file assigns roles.
 struct GgufSpecialTokens {
   struct Token {
-    std::string role;  // "bos", "eos", "unk", "sep", "pad", "mask"
+    std::string role;  // "bos", "eos", "unk", "sep", "pad", "cls", "mask"
     std::int64_t id = 0;
     std::string text{};
   };
   std::vector<Token> tokens{};
-  /// Tokens at which llama.cpp ends an answer, in order: named by keys, then by common names.
+  /// Tokens at which llama.cpp ends an answer: first the tokens that keys name, then the tokens
+  /// with common names.
   std::vector<std::int64_t> ends{};
 
-  /// Returns the token with this role, or null if the file names none.
   const Token* find(const std::string& role) const;
 };
 

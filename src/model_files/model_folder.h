@@ -11,11 +11,10 @@
 
 namespace hybrid_trainer {
 
-/// A model's files: a Hugging Face folder, or a GGUF file in place of one. Opens and reads each
-/// file once, on demand; copies share the contents. Not thread-safe.
+/// The files of a model: a Hugging Face folder or a GGUF file. Opens and reads each file once, when
+/// it is first needed. Copies of this object share the contents. Not thread-safe.
 class ModelFolder {
  public:
-  /// Constructs without a model.
   ModelFolder() : ModelFolder(std::filesystem::path()) {}
   ModelFolder(
       const std::convertible_to<std::filesystem::path> auto& path)  // NOLINT: nothing is read
@@ -24,27 +23,22 @@ class ModelFolder {
   const std::filesystem::path& path() const { return files_.path(); }
   bool empty() const { return path().empty(); }
   std::string string() const { return path().string(); }
-  /// Returns whether it is a GGUF file, see GgufFile::is_one.
+  /// Returns whether the path is a GGUF file (see GgufFile::is_one).
   bool is_gguf() const;
-  /// Returns whether it has readable weights.
   bool has_weights() const { return is_gguf() || HuggingFaceWeights::are_in(path()); }
-  /// Returns whether it is a model, possibly without weights.
+  /// Returns whether the path is a model, which may have no weights.
   bool is_model() const { return has_weights() || files_.contains("config.json"); }
 
   /// Returns the files of a Hugging Face folder by name.
   const FolderFiles& files() const { return files_; }
-  /// Returns the open GGUF file. Throws as GgufFile.
   const GgufFile& gguf() const;
-  /// Returns the tensors of a Hugging Face folder. Throws as HuggingFaceWeights.
   const HuggingFaceWeights& weights() const;
 
-  /// Throws as load_tokenizer.
   std::shared_ptr<const Tokenizer> tokenizer() const;
-  /// Returns the tokenizer's files, or equivalents from a GGUF file. Throws as load_tokenizer.
+  /// Returns the tokenizer's files, or equivalent ones for a GGUF file. Throws like load_tokenizer.
   TokenizerFiles tokenizer_files() const;
-  /// Throws as read_chat_files.
   const ChatFiles& chat() const;
-  /// Returns a special token by name, such as "eos_token", or "". Throws as read_special_tokens.
+  /// Returns a special token, such as "eos_token", or "". Throws like read_special_tokens.
   std::string special_token(const std::string& name) const;
 
  private:
@@ -57,9 +51,8 @@ class ModelFolder {
   std::shared_ptr<Opened> opened_;
 };
 
-/// Returns the quantization of a folder's products from the quantization_config of config.json, as
-/// a value of lora.base: nf4, fp4 or int8, quantized by bitsandbytes, or mxfp4. Returns "" if they
-/// are not quantized. Throws MissingInput, and DataError for other quantization methods.
+/// Returns the quantization in config.json as a value of lora.base: nf4, fp4, int8 (bitsandbytes),
+/// mxfp4, or "". Throws MissingInput, and DataError for other methods.
 std::string quantization_of_hugging_face(const ModelFolder& folder);
 
 }  // namespace hybrid_trainer

@@ -5,9 +5,9 @@
 
 namespace hybrid_trainer {
 
-/// Decodes one more token for each of several texts as a CUDA graph: one launch for all kernels.
-/// Enqueues the work each time if it cannot be recorded: on the CPU, while a profiler counts, if a
-/// weight has no fixed address, and after recording failed.
+/// Decodes one token for each of several texts as a CUDA graph, with one launch for all kernels.
+/// Enqueues the kernels instead if they cannot be recorded: on the CPU, during profiling, if a
+/// weight has no fixed address, and after a failed recording.
 class DecodeRecording {
  public:
   using Enqueue = BatchRecording<Tensor>::Enqueue;
@@ -16,7 +16,7 @@ class DecodeRecording {
   /// Records again if the batch's shapes, `last`, or the addresses of the model's weights change.
   Tensor run(LossModel& model, std::int64_t last, const Batch& batch, const Enqueue& enqueue,
              const Stream& stream);
-  /// Drops the recording. Must be called before memory of the pass moves, except for weights.
+  /// Drops the recording. Call it before memory of the pass moves, except for weights.
   void drop() { recording_.drop(); }
 
  private:

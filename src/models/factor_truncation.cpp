@@ -14,7 +14,6 @@ double product(const Column& x, const Column& y) {
   return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
 }
 
-/// Rotates (x, y) to (c·x − s·y, s·x + c·y).
 void turn(Column& x, Column& y, double c, double s) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double before = x[i];
@@ -23,7 +22,6 @@ void turn(Column& x, Column& y, double c, double s) {
   }
 }
 
-/// Columns of one head's U and V.
 struct FactorColumns {
   std::vector<Column> u, v;
   void orthonormalize();

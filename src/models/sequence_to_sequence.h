@@ -13,8 +13,7 @@
 
 namespace hybrid_trainer {
 
-/// Encoder of a sequence-to-sequence model: identical residual blocks, "encoder.h.0" and so on.
-/// Derived classes compute the blocks' input from a source.
+/// Encoder of residual blocks "encoder.h.0", …. Derived classes compute their input from a source.
 class SourceEncoder {
  public:
   struct Spec {
@@ -25,28 +24,26 @@ class SourceEncoder {
   };
 
   virtual ~SourceEncoder() = default;
-  /// Encodes the batch's source tensors to (B, S, C) in the pass's dtype.
+  /// Encodes the source tensors of a batch. Returns (B, S, C) in the pass's dtype.
   Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream);
-  /// Runs backward for this batch's forward on this tape; may overwrite dy, its result's gradient.
+  /// Runs backward for the last forward of this batch on this tape. May overwrite dy.
   void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape, const Stream& stream);
-  /// Returns each source's number of tokens for the decoder, (B) i32; undefined: all.
+  /// Returns the tokens per source that the decoder attends to, (B) i32; undefined: all.
   virtual Tensor lengths(const Batch& /*batch*/) const { return {}; }
-  /// Returns whether backward has any work. With adapters only in the decoder, it has none.
+  /// Returns whether any weight of the encoder is trained.
   virtual bool trains() {
     bool trains = false;
     visit_parameters([&](Parameter& parameter) { trains |= parameter.trainable(); });
     return trains;
   }
-  /// Returns source tensors of zeros for `count` examples, the additional tensors of a batch.
+  /// Returns the source tensors of a batch for `count` examples, filled with zeros.
   virtual std::vector<NamedTensor> empty_sources(std::int64_t count,
                                                  const Stream& stream) const = 0;
   void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     initialize_begin(deviations, seed, stream);
     blocks_.initialize(deviations, seed, stream);
   }
-  /// Returns the number of rows of the result per source.
   std::int64_t places() const { return sizes_.source_places(); }
-  /// Returns the FLOPs per source.
   TokenFlops flops() const {
     return flops_of_begin() + blocks_.flops(places()) * static_cast<double>(places());
   }
@@ -58,9 +55,7 @@ class SourceEncoder {
     visit_parameters_of_begin(visit);
     blocks_.visit_parameters(visit);
   }
-  /// Visits the linear maps that may get adapters.
   void visit_linears(const LinearVisitor& visit) { blocks_.visit_linears(visit); }
-  /// See LanguageModel::parts.
   std::vector<std::string> parts() const;
 
  protected:
@@ -68,9 +63,9 @@ class SourceEncoder {
   const EncoderConfig& sizes() const { return sizes_; }
 
  private:
-  /// Sets the positions of the source, if blocks read them.
+  /// Sets the positions of the source on the tape, if blocks read them.
   virtual void set_positions(const Batch& /*batch*/, ActivationTape& /*tape*/) const {}
-  /// Returns the input of the first block, before dropout, (B, S, C).
+  /// Computes the input of the first block, before dropout, (B, S, C).
   virtual Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
   virtual void begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
                               const Stream& stream) = 0;
@@ -89,12 +84,10 @@ LayerSpec sequence_decoder_layer(const ModelConfig& config,
                                  const std::shared_ptr<EncoderOutput>& source, bool key_bias);
 LayerSpec sequence_encoder_layer(const ModelConfig& config, bool key_bias);
 
-/// Returns the config with the decoder's sizes in place of zeros of the encoder.
 ModelConfig with_encoder_sizes(const ModelConfig& given);
-/// Adds a problem for each number of heads that does not divide the width.
+/// Appends a problem for each number of heads that does not divide the width.
 void collect_head_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
-/// Read or write config.json's keys for decoder and encoder sizes. Families add the contexts.
 void sequence_decoder_keys(ConfigKeys& keys, ModelConfig& model);
 void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model);
 /// Writes keys whose values in files are ignored, such as initialization and dropout.

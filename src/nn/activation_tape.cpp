@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Number of recent entries to search for a tensor that modules share, since they save it nearby.
+/// Recent entries that are searched for a shared tensor, which modules save in nearby entries.
 constexpr std::ptrdiff_t kNear = 8;
 
 }  // namespace

@@ -12,7 +12,6 @@ namespace {
 
 using kernels::GradientMode, kernels::GroupedRows;
 
-/// Values of weights, acquired until destruction.
 struct HeldWeights {
   std::vector<Weight> weights;
   std::vector<Tensor> tensors;
@@ -20,7 +19,7 @@ struct HeldWeights {
     const Tensor as = weight.tensor();
     hold(std::move(weight), as);
   }
-  /// Holds a weight. `as`: its values as products read them.
+  /// Holds a weight. `as` has its values in the form that products read.
   void hold(Weight weight, Tensor as) {
     tensors.push_back(std::move(as));
     weights.push_back(std::move(weight));
@@ -34,7 +33,6 @@ class GroupedAdapters {
   GroupedAdapters(std::vector<Linear>& linears, const RowsByGroup& groups, const Pass& pass,
                   const Stream& stream)
       : linears_(linears), groups_(groups), pass_(pass), stream_(stream) {}
-  /// Adds the adapters' results for x (R, I) to y (R, O).
   void add_to(const Tensor& y, const Tensor& x) const {
     for_runs([&](const Run& run) {
       const Tensor u = reduced(run, adapter(run.first).dropped(x, pass_, stream_, groups_.rows));
@@ -42,7 +40,6 @@ class GroupedAdapters {
                                GradientMode::kAccumulate, stream_);
     });
   }
-  /// Adds the adapters' input gradient for dy (R, O) to dx (R, I).
   void add_input_gradient(const Tensor& dx, const Tensor& dy) const {
     for_runs([&](const Run& run) {
       const Tensor du = gradient_of_reduced(run, dy);
@@ -89,7 +86,6 @@ class GroupedAdapters {
   }
 
  private:
-  /// Consecutive maps with adapters.
   struct Run {
     std::size_t first, count;
   };
@@ -138,7 +134,7 @@ class GroupedAdapters {
 
 }  // namespace
 
-/// Splits the groups into runs of consecutive groups with together(i), or of one other group.
+/// Splits the groups into runs: consecutive groups with together(i), or one other group.
 template <class Together>
 std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) const {
   std::vector<Run> all;
@@ -153,7 +149,7 @@ std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) co
 }
 
 /// Calls visit(run, weights) for all runs while the weights are acquired. If products are rounded,
-/// each run has one group, since each rounded weight takes memory.
+/// each run has only one group, because each rounded weight needs memory.
 template <class Visit>
 void GroupedLinear::for_weights(DType dtype, const Pass& pass, const Stream& stream,
                                 const Visit& visit) {

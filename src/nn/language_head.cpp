@@ -22,7 +22,6 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 /// Logits of a chunk of x's rows and, if tape.keeps(), their gradients.
 class LanguageHead::Chunks {
  public:
-  /// `smoothing`: see kernels::SmoothedTargets.
   Chunks(LanguageHead& head, const Tensor& x, const Tensor& targets, float smoothing,
          ActivationTape& tape, const Stream& stream)
       : head_(head),
@@ -43,7 +42,6 @@ class LanguageHead::Chunks {
     if (keeps_ && head.bias_.values != nullptr) dbias_.emplace(*head.bias_.values, stream);
   }
 
-  /// Calls visit(begin, end) for all chunks in order.
   template <class Visit>
   void each(const Visit& visit) const {
     for (std::int64_t begin = 0; begin < x_.size(0); begin += step_)
@@ -71,7 +69,6 @@ class LanguageHead::Chunks {
   void weigh(const Tensor& weights, std::int64_t begin, std::int64_t end) {
     kernels::scale_rows(logits_.rows(0, end - begin), weights.rows(begin, end), stream_);
   }
-  /// Runs backward from the gradients of the rows' logits.
   void backward(std::int64_t begin, std::int64_t end) {
     const Tensor part = logits_.rows(0, end - begin);
     if (capped_)
@@ -84,7 +81,6 @@ class LanguageHead::Chunks {
     if (head_.bias_.is_trained && dbias_->wanted())
       kernels::bias_backward(as_vector(dbias_->gradient()), part, dbias_->next_mode(), stream_);
   }
-  /// Saves the gradient of x on the tape.
   void save(ActivationTape& tape) {
     if (!keeps_) return;
     if (dbias_ && !head_.bias_.is_trained) leave_bias();

@@ -20,7 +20,6 @@ kernels::DiagonalBlocks blocks_of(const std::vector<AdapterPart>& parts, std::in
   return blocks;
 }
 
-/// Returns the shape with another last dimension.
 Shape with_last(const Shape& shape, std::int64_t last) {
   Shape other;
   for (int i = 0; i + 1 < shape.rank(); ++i) other.append(shape[i]);

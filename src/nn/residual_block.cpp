@@ -36,7 +36,8 @@ Tensor ResidualBlock::added(const Part& part, const Tensor& x, const Tensor& y, 
   return sum;
 }
 
-/// Calls branch(its input, residual). Its last product adds the residual if nothing comes between.
+/// Calls branch(input of the branch, residual). The last product of the branch adds the residual if
+/// it directly precedes the sum.
 template <class Branch>
 Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape& tape,
                               const Stream& stream, const Branch& branch) {
@@ -65,7 +66,6 @@ Tensor ResidualBlock::before_sum(const Part& part, const Tensor& dsum, const Pas
   return dy;
 }
 
-/// Returns the gradient of the part's input: the residual stream's dx plus the part's own.
 Tensor ResidualBlock::backward(const Part& part, const Tensor& dx, ActivationTape& tape,
                                const Stream& stream) {
   const MemoryLabel label(part.name);
@@ -137,8 +137,7 @@ TokenFlops ResidualBlock::flops(std::int64_t time) const {
   return sum;
 }
 
-/// Each norm saves its input and, unless rebuilt, its output for the next branch, which may be in
-/// the next block. The result of a last norm is not saved.
+/// Each norm saves its input and, unless rebuilt, its output. A last norm's result is not saved.
 BlockKept ResidualBlock::kept() const {
   const auto width = static_cast<double>(residual_.width);
   BlockKept sum{};

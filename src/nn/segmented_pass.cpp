@@ -73,8 +73,7 @@ Tensor some(const Tensor& whole, std::int64_t first, std::int64_t count) {
   return whole ? whole.rows(first, first + count) : Tensor{};
 }
 
-/// Returns tokens [begin, end) of each sequence of a batch, with the whole batch's loss divisor.
-/// The result is a view if there is one sequence.
+/// Returns tokens [begin, end) of each sequence, with the whole batch's loss divisor.
 Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const Stream& stream) {
   const std::int64_t sequences = batch.size(), time = batch.tokens_per_example();
   std::vector<NamedTensor> parts;
@@ -93,7 +92,6 @@ Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const
   return segment;
 }
 
-/// Returns the named tensor; undefined if the batch has none.
 Tensor tensor_of(const Batch& batch, const char* name) {
   const Tensor* const tensor = batch.find(name);
   return tensor == nullptr ? Tensor{} : *tensor;

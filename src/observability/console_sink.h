@@ -16,9 +16,8 @@ struct ConsoleStyle {
   static ConsoleStyle for_stderr(bool quiet);
 };
 
-/// Prints one progress line: phase, step of total, loss, tokens/s, time left, memory. Prints
-/// separate lines for the first entry into a phase, every validation, events (at most one in five
-/// seconds) and reported messages. Measures time as the sum of the records' seconds.
+/// Prints a progress line, and separate lines for a phase's first entry, validations, events (at
+/// most one in five seconds) and messages. Time is the sum of the records' seconds.
 class ConsoleSink : public MetricSink {
  public:
   /// `out` must outlive the sink. `total_steps` is the last step of the run.
@@ -45,7 +44,7 @@ class ConsoleSink : public MetricSink {
   double last_event_ = -1e9;        // value of clock_ at the last event
   double seconds_per_step_ = 0;     // running mean
   std::int64_t steps_ = 0;          // number of steps written by this sink
-  std::int64_t hidden_events_ = 0;  // number of events hidden since the last displayed one
+  std::int64_t hidden_events_ = 0;  // number of events hidden since the last displayed event
   std::string progress_;            // current text of the terminal's line, without colors
 };
 

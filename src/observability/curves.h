@@ -12,10 +12,10 @@ struct CurvePoint {
   std::int64_t last_step = 0;
   std::array<std::int64_t, kPhases> steps{};  // number of steps by phase
   std::int64_t finite_losses = 0;
-  double loss_sum = 0, loss_low = 0, loss_high = 0;  // over finite values
+  double loss_sum = 0, loss_low = 0, loss_high = 0;  // sum and range of the finite losses
   double seconds = 0;
   std::int64_t tokens = 0;
-  std::array<std::size_t, kMemoryKinds> live{}, peak{};  // highest of the steps
+  std::array<std::size_t, kMemoryKinds> live{}, peak{};  // maximum over the steps
   std::size_t host = 0;
 
   explicit CurvePoint(const StepRecord& record);
@@ -29,10 +29,10 @@ struct CurveMark {
   double value = 0;
 };
 
-/// Values at single steps. If there are too many, only every `stride`-th one is kept.
+/// Values at single steps. If there are too many, only every `stride`-th value is kept.
 struct CurveMarks {
   std::vector<CurveMark> kept;
-  std::int64_t stride = 1;  // one in `stride` is kept
+  std::int64_t stride = 1;  // every `stride`-th value is kept
   std::int64_t seen = 0;
   void add(std::int64_t step, const std::optional<double>& value);
 };
@@ -52,7 +52,7 @@ struct CurveEvent {
   bool warns = false;
 };
 
-/// A run's curves in bounded memory: when there are too many points, merges adjacent pairs.
+/// The curves of a run. Merges adjacent points if there are too many, which limits the memory.
 class Curves {
  public:
   static constexpr std::size_t kMaxPoints = 1500;
@@ -64,9 +64,9 @@ class Curves {
   const std::vector<CurvePoint>& points() const { return points_; }
   std::int64_t steps_per_point() const { return steps_per_point_; }
   const std::vector<CurveMark>& validation() const { return validation_.kept; }
-  /// Returns the latest events.
   const std::deque<CurveEvent>& events() const { return events_; }
-  /// Returns the sequences of steps in one phase: exact if there are few, else made from points.
+  /// Returns the sequences of steps in one phase. They are exact if there are few; otherwise they
+  /// are computed from points.
   std::vector<PhaseRun> bands() const;
 
  private:

@@ -17,7 +17,6 @@ namespace {
 constexpr std::size_t kMaxAtOnce = std::size_t{1} << 20;
 constexpr std::size_t kMaxLine = std::size_t{8} << 20;  // maximum length of a record's line
 
-/// Reads up to `bytes` at `offset`; fewer at the end of the file.
 std::string read_some(int file, std::size_t bytes, std::int64_t offset,
                       const std::filesystem::path& path) {
   std::string text(bytes, '\0');

@@ -7,26 +7,25 @@
 
 namespace hybrid_trainer {
 
-/// Follows a metrics.jsonl that another process is writing: each call reads only new lines.
+/// Follows a metrics.jsonl that another process is writing. Each call reads only new lines.
 class MetricsTail {
  public:
   enum class Change { kNone, kMore, kReset };
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
   /// Visits complete records added since the last call. If the file was shortened, replaced or
-  /// overwritten, because a run resumed or rolled back, first calls `on_reset` and then visits all
-  /// records. An absent file has no records. Throws IoError, or DataError for a line over 8 MiB.
+  /// overwritten, first calls `on_reset` and then visits all records. An absent file counts as
+  /// empty. Throws IoError; DataError for a line of more than 8 MiB.
   Change read(const std::function<void()>& on_reset,
               const std::function<void(const StepRecord&)>& visit);
-  /// Returns the offset of the end of the last line read.
   std::int64_t offset() const { return offset_; }
 
  private:
   bool has_same_past(int file) const;
   std::filesystem::path path_;
-  std::int64_t offset_ = 0;  // after the last complete line
+  std::int64_t offset_ = 0;  // offset after the last complete line
   std::string last_line_;    // the bytes before the offset
-  std::uint64_t inode_ = 0;  // at the last read
+  std::uint64_t inode_ = 0;  // inode at the last read
   std::int64_t size_ = -1;
   std::timespec modified_{};
 };
@@ -37,17 +36,16 @@ class MetricsTail {
 /// memory_status, memory_share, memory_risk, memory_leaks, recommended_micro_batch (0 without a
 /// budget), host_bytes, predicted_loss, confidence, decision ("accepted", "shrunk", "reverted"),
 /// kept_fraction, cost (in Full steps), event, warns (if the event is a problem), validation_loss.
-/// Absent and non-finite numbers are null, the latter named in the event.
+/// Absent and non-finite numbers are null; the event names the non-finite numbers.
 class JsonlSink : public MetricSink {
  public:
-  /// Opens the file for appending, or creates it. Throws CannotCreate.
   explicit JsonlSink(std::filesystem::path path);
-  /// Removes records of later steps and a truncated or damaged end, so that a resumed run writes no
-  /// step twice. Keeps records after a damaged line.
+  /// Removes the records of later steps, and a truncated or damaged end, so that a resumed run does
+  /// not write a step twice. Keeps records after a damaged line.
   void truncate_after(std::int64_t step);
-  /// Throws IoError if the line is not written whole; the file then ends with the previous record.
+  /// Throws IoError for an incomplete write; the file then ends with the previous record.
   void write(const StepRecord& record) override;
-  /// Makes all records safe against power failures. Throws IoError.
+  /// Flushes all records to the disk, so that they survive a power failure. Throws IoError.
   void sync();
   void report(const std::string&) override {}
   void finish() override {}

@@ -11,13 +11,11 @@ namespace hybrid_trainer {
 
 class TraceFile;
 
-/// Writes memory_timeline.json: every allocation of the first steps of each phase, as a JSON array
-/// of Chrome's trace events, which Perfetto and chrome://tracing can open. The file has spans of
-/// phases and steps. For each pool, it has counters of live bytes by kind and a slice for each
-/// block, from the block's allocation to its release (or to the end of the recording). An instant
-/// event gives the reason for the end of a recording. Each line has one event, and each step is
-/// written with one write(2). The closing bracket of the array is written at the end of the run.
-/// Neither the format nor the two viewers require it.
+/// Writes memory_timeline.json: every allocation of each phase's first steps, as a JSON array of
+/// Chrome's trace events, for Perfetto and chrome://tracing. It has spans of phases and steps and,
+/// for each pool, counters of live bytes by kind and a slice for each block. An instant event gives
+/// the reason for the end of a recording. Each line has one event, and each step is one write(2).
+/// The array is closed at the end of the run; neither the format nor the viewers require it.
 class MemoryTimeline {
  public:
   /// Writing stops when the file has this size.
@@ -29,12 +27,12 @@ class MemoryTimeline {
   ~MemoryTimeline();
   MemoryTimeline(const MemoryTimeline&) = delete;
   MemoryTimeline& operator=(const MemoryTimeline&) = delete;
-  /// Removes a damaged end and events after the step. Closes open slices. Called before any step.
+  /// Removes a damaged end and the events after the step, and closes open slices. Must be called
+  /// before the first step.
   void resume_after(std::int64_t step);
   void begin_step(Phase phase, std::int64_t step);
-  /// Writes the recorded events. Throws IoError.
   void end_step();
-  /// Writes the rest and closes the array. Throws IoError.
+  /// Writes the remaining events and closes the array. Throws IoError.
   void finish();
 
  private:

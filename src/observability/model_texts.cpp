@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxShown = 300;  // maximum bytes of a text on the console
 
-/// Returns a text shortened to one line: the end of a prompt, or the beginning of an answer.
+/// Shortens a text to one line; keeps the end of a prompt and the beginning of an answer.
 std::string in_one_line(const std::string& text, bool end) {
   std::string line;
   for (const char c : text) line += c == '\n' ? std::string(" ⏎ ") : std::string(1, c);

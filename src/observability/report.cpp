@@ -25,7 +25,7 @@ std::string label(double x, double y, const char* anchor, const std::string& tex
                 "\" text-anchor=\"", anchor, "\">", text, "</text>");
 }
 
-/// Returns the report's card with answers to held-out prompts; "" if there are none.
+/// Returns the report's card with answers to held-out prompts, or "" if there are none.
 std::string answers_html(const std::vector<ComparedAnswer>& answers) {
   if (answers.empty()) return "";
   std::string html = concat("<section class=\"card answers\"><h2>Answers <small>to ",
@@ -91,7 +91,6 @@ std::string delayed_facts(const RunSummary::Speculation& late) {
                 "</dl>");
 }
 
-/// Returns a text such as "4.2 %".
 std::string percent(double part, double whole) {
   return units::fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
 }
@@ -116,7 +115,6 @@ std::string run_facts(const RunSummary& s) {
          fact("Version", s.version);
 }
 
-/// Returns the final loss scale; "" if no phase used fp16.
 std::string loss_scale_facts(const RunSummary& summary) {
   if (!summary.sum.loss_scale) return "";
   return fact("Loss scale at the end", brief(*summary.sum.loss_scale)) +
@@ -137,7 +135,7 @@ std::string prediction_facts(const RunSummary& summary) {
                 count("Shrunk", p.shrunk), count("Reverted", p.reverted), "</dl>");
 }
 
-/// Returns the actions against divergence, as a list; "" if there were none.
+/// Returns the actions against divergence as a list, or "" if there were none.
 std::string recovery_facts(const RunSummary& summary) {
   std::string facts;
   for (const Recovery kind : kAllRecoveries) {
@@ -158,16 +156,13 @@ double rate(std::int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-/// Returns the unit that the run's steps count.
 const char* unit_of(const RunSummary& s) { return s.counts_examples ? "examples" : "tokens"; }
 
-/// Returns the unit of the loss.
 const char* target_of(const RunSummary& s) {
   if (s.counts_examples) return "mean over examples";
   return s.masked ? "nats per masked token" : "nats per token";
 }
 
-/// Returns the perplexity of a validation loss.
 std::string perplexity_text(const RunSummary& s) {
   if (s.counts_examples) return target_of(s);
   return concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2),
@@ -281,7 +276,7 @@ std::string signed_bytes(std::int64_t bytes) {
   return (bytes < 0 ? "−" : "") + units::bytes(static_cast<std::size_t>(std::abs(bytes)));
 }
 
-/// Returns the device memory that the enabled options save; "" if none is enabled.
+/// Returns the device memory that the enabled options save, or "" if no option is enabled.
 std::string savings_card(const RunSummary& s) {
   if (s.savings.empty()) return "";
   std::string out =
@@ -300,7 +295,7 @@ std::string savings_card(const RunSummary& s) {
   return out + "</tbody>\n</table>\n</section>\n";
 }
 
-/// Returns the routers' statistics of the last steps, layer by layer; "" if there are none.
+/// Returns the routers' statistics of the last steps, layer by layer, or "" if there are none.
 std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   if (loads.empty()) return "";
   std::string out = concat(
@@ -325,7 +320,6 @@ std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   return out + "</section>\n";
 }
 
-/// Returns the content of the page's script element.
 std::string script_of(std::string_view script) { return concat("\n", k_report_js, script); }
 
 std::string folded(const char* name, const std::string& text, const char* state) {

@@ -11,12 +11,13 @@
 
 namespace hybrid_trainer {
 
-/// Calibration of predictions: the share that was accepted in full, by tenths of the confidence.
+/// Calibration of predictions: the share of predictions that were accepted in full, for each interval
+/// of confidence of width 0.1.
 class Reliability {
  public:
   void add(const StepRecord& record);
   /// Returns a plot of the share of accepted predictions over the mean confidence, and the same
-  /// values as text for screen readers; "" without decisions.
+  /// values as text for screen readers. Returns "" if there are no decisions.
   std::string html() const;
 
  private:
@@ -27,7 +28,7 @@ class Reliability {
   std::array<Bin, 10> bins_;
 };
 
-/// Texts of a page that do not follow from a run's records. Plain text, except those named html.
+/// Texts of a page that do not depend on records. Members named html contain HTML.
 struct PageTexts {
   std::string title;  // the run's name
   std::string kind;   // "training report"
@@ -37,25 +38,24 @@ struct PageTexts {
   std::string_view style{}, script{};  // appended to the style and script of the report
 };
 
-/// Converts any number of a run's records to curves for report.js and HTML, in bounded memory.
+/// Converts a run's records to curves for report.js and HTML. Its memory is limited.
 class ReportContent {
  public:
   void add(const StepRecord& record);
   const Curves& curves() const { return curves_; }
-  /// Returns the HTML of each part of the page that changes with the records, by its element's id:
-  /// tiles, time-bar, phases, savings, predictions, facts.
+  /// Returns the HTML of the parts of the page that change with the records, keyed by the id of the
+  /// element: tiles, time-bar, phases, savings, predictions, facts.
   std::map<std::string, std::string> parts(const RunSummary& summary) const;
-  /// Returns the whole page, which loads no other resources.
+  /// Returns the whole page. It loads no other resources.
   std::string page(const RunSummary& summary, const PageTexts& texts) const;
 
  private:
   Curves curves_;
   Reliability reliability_;
-  ExpertLoads experts_;  // loads of the last step that has any
+  ExpertLoads experts_;  // loads of the last step with expert loads
   RoutingFlips flips_;
 };
 
-/// Returns the report's style sheet.
 std::string_view report_style();
 /// Returns the Content-Security-Policy of a page whose PageTexts have this script.
 std::string report_policy(std::string_view script);
@@ -65,11 +65,11 @@ struct ReportInput {
   std::filesystem::path metrics;  // metrics.jsonl
   RunSummary summary;
   std::string settings;  // the run's configuration as text
-  ModelTexts texts{};    // the model's outputs; empty ones are omitted
+  ModelTexts texts{};    // the model's outputs; empty texts are omitted
 };
 
-/// Writes report.html: one self-contained file (styles, script, data) for any browser. Averages
-/// curves down to about 1,500 points. Replaces the file by a rename. Throws MissingInput, IoError.
+/// Writes report.html: one self-contained file for any browser. Averages curves to about 1,500
+/// points. Replaces the file atomically. Throws MissingInput, IoError.
 void write_report(const std::filesystem::path& path, const ReportInput& input);
 
 }  // namespace hybrid_trainer

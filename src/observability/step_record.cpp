@@ -56,7 +56,7 @@ class LineWriter {
   json::object& line_;
 };
 
-/// Parses an untrusted line of metrics.jsonl. Rejects values that no run has, so that sums fit.
+/// Parses an untrusted line of metrics.jsonl. Rejects values so large that sums would overflow.
 class LineReader {
  public:
   explicit LineReader(const json::object& line) : line_(line) {}

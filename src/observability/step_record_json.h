@@ -13,8 +13,8 @@ using BytesByKind = std::array<std::size_t, kMemoryKinds>;
 boost::json::object json_of(const ExpertLoads& loads);
 boost::json::object json_of(const BytesByKind& bytes);
 
-/// Returns one line of metrics.jsonl, with its newline. If JSON cannot represent a number, its name
-/// is put in front of the event, which then is a warning.
+/// Returns one line of metrics.jsonl, with its newline. If JSON cannot represent a number, inserts
+/// the name of the number before the event, and marks the event as a warning.
 std::string to_json_line(StepRecord record);
 
 /// Returns the record of a line without its newline; nullopt if it is not a complete record.

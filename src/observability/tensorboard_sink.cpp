@@ -47,7 +47,6 @@ class ProtobufMessage {
     append_little_endian(text_, std::bit_cast<std::uint32_t>(value), 4);
     return *this;
   }
-  /// Adds a text, bytes, or a nested message.
   ProtobufMessage& bytes(int field, std::string_view value);
   ProtobufMessage& message(int field, const ProtobufMessage& value) {
     return bytes(field, value.text());
@@ -159,7 +158,6 @@ std::uint32_t crc32c(std::string_view bytes) {
 /// masked CRC-32C of each. The event is a message of tensorflow/core/util/event.proto.
 class TensorBoardEvents {
  public:
-  /// `begin` is the start of the run, in seconds since 1970.
   explicit TensorBoardEvents(double begin) : begin_(begin) {}
   double begin() const { return begin_; }
   /// Returns a file's start: version, an event that discards earlier reads, settings as text.
@@ -173,7 +171,6 @@ class TensorBoardEvents {
   double seconds_ = 0;
 };
 
-/// First record of a file.
 struct EventFileStart {
   double begin = 0;       // start of the run
   std::size_t bytes = 0;  // size of the record, which alone is a valid file without steps
@@ -236,7 +233,8 @@ namespace {
 
 constexpr const char* kNameStart = "events.out.tfevents.";
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
-/// Seconds for which a file without steps is kept: TensorBoard would wait forever if it disappears.
+/// Seconds for which a file without steps is kept. If it were removed earlier, TensorBoard would
+/// wait for it forever.
 constexpr double kSecondsOfCutFiles = 600;
 
 double now() {
@@ -244,7 +242,6 @@ double now() {
   return std::chrono::duration<double>(since).count();
 }
 
-/// An event file that this program wrote.
 struct EventFile {
   fs::path path;
   EventFileStart start;
@@ -301,7 +298,7 @@ double begin_from_records(const fs::path& metrics) {
          1e-9 * static_cast<double>(found.st_mtim.tv_nsec) - seconds;
 }
 
-/// Returns a name after `others` alphabetically, which is TensorBoard's reading order.
+/// Returns a name that follows `others`, because TensorBoard reads files in alphabetical order.
 std::string name_after(const std::vector<EventFile>& others) {
   auto seconds = static_cast<std::int64_t>(now());
   for (const EventFile& other : others) seconds = std::max(seconds, other.made_at + 1);

@@ -13,8 +13,8 @@ class TensorBoardEvents;
 /// Writes the records of metrics.jsonl to one event file in a folder for TensorBoard. Tags:
 /// loss/train, loss/validation, loss/validation_of_average, loss/predicted, learning_rate,
 /// gradient_norm, tokens_per_second, memory/device_peak_bytes, memory/host_bytes, phase (0 Warmup,
-/// 1 Full, 2 Predict, 3 Correct), predictions/kept_fraction, predictions/confidence, cost; as text
-/// decisions (each record's event) and configuration. Absent and non-finite numbers have no event.
+/// 1 Full, 2 Predict, 3 Correct), predictions/kept_fraction, predictions/confidence, cost. Text
+/// tags: decisions and configuration. Omits absent and non-finite numbers.
 class TensorBoardSink : public MetricSink {
  public:
   /// Creates the folder and begins a file in it. `metrics` is the run's metrics.jsonl, and
@@ -22,10 +22,10 @@ class TensorBoardSink : public MetricSink {
   TensorBoardSink(std::filesystem::path folder, std::filesystem::path metrics,
                   std::string settings);
   ~TensorBoardSink() override;
-  /// Begins another file with the current records of metrics.jsonl, and removes all steps from the
-  /// earlier files. A running TensorBoard discards the data it has read. Throws IoError.
+  /// Begins a new file with the current records of metrics.jsonl, and removes all steps from the
+  /// earlier files. A running TensorBoard then discards the data that it has read. Throws IoError.
   void rewrite_file();
-  /// Writes with one write(2). Throws IoError; the file then ends with the previous record.
+  /// Throws IoError for an incomplete write; the file then ends with the previous record.
   void write(const StepRecord& record) override;
   void report(const std::string&) override {}
   void finish() override {}
@@ -38,7 +38,7 @@ class TensorBoardSink : public MetricSink {
 };
 
 /// Writes a run's records to a folder for TensorBoard, and returns their number. Throws
-/// CannotCreate if the folder already contains event files, MissingInput, IoError.
+/// MissingInput, IoError, and CannotCreate if the folder already contains event files.
 std::int64_t write_tensorboard(const std::filesystem::path& folder,
                                const std::filesystem::path& metrics, const std::string& settings);
 

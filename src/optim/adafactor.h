@@ -6,12 +6,11 @@
 
 namespace hybrid_trainer {
 
-/// Adafactor without a first moment. Second moments of a matrix are means over its rows and
-/// columns, updates are clipped to a root mean square of 1, and weight decay is decoupled. In step
-/// t the moments decay by 1 − t^−0.8, independent of optimizer.betas. The learning rate is the
-/// schedule's; rates that suit AdamW also suit Adafactor. Momentum directions are zero. State per
-/// parameter: "….rows.v" and "….columns.v"; a vector counts as a matrix of one row, so
-/// "….columns.v" contains all of its second moments. Source: Shazeer & Stern 2018, algorithm 4.
+/// Adafactor without a first moment. A matrix's second moments are means over its rows and its
+/// columns; they decay by 1 − t^−0.8 in step t. Updates are clipped to a root mean square of 1, and
+/// weight decay is decoupled. AdamW's learning rates also suit Adafactor. Momentum directions are
+/// zero. State: "….rows.v" and "….columns.v"; a vector counts as a matrix of one row. Source:
+/// Shazeer & Stern 2018, algorithm 4.
 class Adafactor final : public Optimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,

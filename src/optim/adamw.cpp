@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the factor by which a value of 0 shrinks a bias-corrected mean of t > 0 values.
+/// Returns the factor by which a further value of 0 reduces a bias-corrected mean of t > 0 values.
 double shrinkage(double beta, std::int64_t t) {
   const double steps = static_cast<double>(t);
   return beta * (1 - std::pow(beta, steps)) / (1 - std::pow(beta, steps + 1));
@@ -24,10 +24,9 @@ void add_factors(UpdateForecast& forecast, const Parameter& parameter, const Str
   forecast.columns = empty_part({columns}, stream);
 }
 
-/// Predictor for AdamW. With device_side "anticipated", `base` includes the momentum's contribution
-/// to each pending update, with the current second moment; the device adds the gradients in flight,
-/// with a second moment factored by rows and columns. With "sketch", `base` is the exact weight,
-/// and the device applies the whole rule, starting from an 8-bit momentum.
+/// Predictor for AdamW. With "anticipated", `base` includes the momentum's contribution to each
+/// pending update; the device adds the gradients in flight, with a second moment factored by rows
+/// and columns. With "sketch", `base` is the exact weight, and the device applies the whole rule.
 class AdamWPredictor : public UpdatePredictor {
  public:
   explicit AdamWPredictor(const PredictedUpdates& updates)
@@ -188,7 +187,6 @@ void AdamW::update_weight(std::size_t index, float learning_rate, float gradient
   }
 }
 
-/// Returns whether weight, state and gradient of a slot are on the stream's device in usable form.
 bool AdamW::needs_no_copies(const Slot& slot, const Stream& stream) const {
   const Parameter& parameter = *slot.parameter;
   const Tensor gradient = parameter.gradient();
@@ -230,7 +228,7 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
       fill_zero(StagedTensor(direction, Use::kWrite, stream), stream);
     return;
   }
-  // A zero gradient shrinks m̂ and v̂ by known factors, as a change of rate and epsilon would.
+  // A zero gradient shrinks m̂ and v̂ by known factors, like a change of rate and epsilon.
   const double root = std::sqrt(shrinkage(beta2_, steps_));
   kernels::AdamWSettings settings =
       this->settings(learning_rate * shrinkage(beta1_, steps_) / root);

@@ -25,7 +25,7 @@ class AdamW : public Optimizer {
   void visit_state(const StateVisitor& visit) override;
 
  protected:
-  /// `by_blocks`: v has one element per block of a parameter.
+  /// `by_blocks`: whether v has one element per block of a parameter.
   AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const StateHome& home,
         bool by_blocks);
 
@@ -47,10 +47,10 @@ class AdamW : public Optimizer {
   StateCopies copies_;
 };
 
-/// Adam-mini: AdamW with one v, the mean squared gradient, per block of a parameter. A block is a
-/// head of queries, keys or values, an output of any other matrix, a token, or a whole vector.
-/// AdamW's learning rates also suit Adam-mini. State: m in f32, and v of Parameter::blocks()
-/// elements. Source: Zhang et al. 2024, "Adam-mini: use fewer learning rates to gain more".
+/// Adam-mini: AdamW with one v, the mean squared gradient, per block of a parameter: a head of
+/// queries, keys or values, one output of any other matrix, one token, or a whole vector. AdamW's
+/// learning rates also suit it. State: m in f32, and v of Parameter::blocks() elements. Source:
+/// Zhang et al. 2024, "Adam-mini: use fewer learning rates to gain more".
 class AdamMini final : public AdamW {
  public:
   AdamMini(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,

@@ -7,9 +7,9 @@
 
 namespace hybrid_trainer {
 
-/// Base of asynchronous optimizers. Contains the exact weights and state, which the worker updates,
-/// and the data in flight. Steps count from 0 when the lag begins. At the end of step k, live
-/// weights are composed for the next step (composition k), and gradient k is sent to the worker.
+/// Base class of asynchronous optimizers: exact weights and state, which a worker updates, and the
+/// data in flight. Steps count from 0 when the lag begins. At the end of step k, gradient k is sent
+/// to the worker, and live weights are composed for the next step (composition k).
 class DelayedUpdates : public SpeculativeOptimizer {
  public:
   DelayedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -18,7 +18,7 @@ class DelayedUpdates : public SpeculativeOptimizer {
 
   void begin_step(const Stream& stream) override;
   std::size_t weights() const override { return weights_; }
-  /// Synchronous update, at lag 0.
+  /// Makes a synchronous update, at lag 0.
   void update_weight(std::size_t index, float learning_rate, float gradient_scale,
                      const Stream& stream) override;
   void end_step(const Stream&) override { exact_.end_step(); }
@@ -39,7 +39,7 @@ class DelayedUpdates : public SpeculativeOptimizer {
                     const Stream& stream) override;
 
  protected:
-  /// Settings of the update by a gradient in flight.
+  /// Settings of the update by one gradient in flight.
   struct PendingUpdate {
     bool finite;
     float learning_rate, scale;
@@ -48,8 +48,8 @@ class DelayedUpdates : public SpeculativeOptimizer {
     std::optional<double> error;
     std::string worst_weight;
   };
-  // wait_for_forecast waits for the input of composition step_, compose makes the live weights, and
-  // submit_update submits the worker's next job.
+  // Operations of a step. wait_for_forecast waits for the forecast that composition step_ needs,
+  // compose makes the live weights, and submit_update submits the worker's next job.
   virtual double wait_for_forecast() = 0;
   virtual void compose(const Stream& stream) = 0;
   virtual void submit_update(const DelayedStep& step) = 0;
@@ -61,14 +61,15 @@ class DelayedUpdates : public SpeculativeOptimizer {
   virtual bool restarts_without_update() const { return true; }
   /// Returns the gradient for a synchronous update, f32 in host memory.
   virtual Tensor current_gradient(const ExactWeight& weight, const Stream& stream);
-  /// Submits the forecasts of the first L compositions after the lag begins.
+  /// Submits jobs for the forecasts of the first L compositions after the lag begins.
   virtual void submit_first_forecasts(const std::vector<float>& rates) = 0;
-  /// Submits the newest forecast on resume.
+  /// Submits a job for the newest forecast. Called on resume.
   virtual void submit_last_forecast(const std::vector<float>& rates) = 0;
   static bool is_saved(const State& state);
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
-  /// Returns the gradient of a step, possibly the current one, on the device; undefined if none.
+  /// Returns the gradient of a step, which may be the current one, on the device; undefined if
+  /// there is none.
   Tensor gradient_on_device(const ExactWeight& weight, std::int64_t step,
                             const PendingUpdate& one) const;
 
@@ -76,8 +77,8 @@ class DelayedUpdates : public SpeculativeOptimizer {
   const std::size_t weights_;
   ExactWeights exact_;
   bool is_delayed_ = false;
-  std::int64_t step_ = 0;              // next composition
-  std::deque<PendingUpdate> pending_;  // the last L, oldest first
+  std::int64_t step_ = 0;              // number of the next composition
+  std::deque<PendingUpdate> pending_;  // the last L updates, oldest first
   std::vector<Arrived> arrived_;       // by step
   Event sent_;
 
@@ -88,10 +89,10 @@ class DelayedUpdates : public SpeculativeOptimizer {
   SpeculationUse use_;
 
  protected:
-  BackgroundWorker worker_;  // stops before other members are destroyed
+  BackgroundWorker worker_;  // declared last: stops before other members are destroyed
 };
 
-/// Squared prediction error, and the weight with the largest one.
+/// Accumulated squared prediction error, and the weight with the largest error.
 struct PredictionMiss {
   double missed = 0, moved = 0, worst = 0;
   std::string worst_weight{};
@@ -127,7 +128,7 @@ class ForecastUpdates : public DelayedUpdates {
                                      const std::deque<PendingUpdate>& pending,
                                      PredictionMiss& miss);
   std::vector<float> rates_of(const ExactWeight& weight, std::span<const float> rates) const;
-  /// Returns the inputs of a forecast for a loaded weight after `steps` updates.
+  /// Returns the state of a loaded weight after `steps` updates, the input of a forecast.
   static ExactWeightState state_of(const ExactWeight& weight, const LoadedWeight& here,
                                    std::int64_t steps);
   UpdatePredictor& on_host(const ExactWeight& weight) { return *groups_[weight.group].on_host; }
@@ -145,7 +146,7 @@ class ForecastUpdates : public DelayedUpdates {
   void submit_forecast(std::size_t at, std::vector<float> rates);
   void update_delayed(std::int64_t step, const DelayedStep& given,
                       const std::deque<PendingUpdate>& pending);
-  /// Returns gradients of pending updates up to step `last`, which the forecast does not include.
+  /// Returns the gradients of pending updates up to step `last` that the forecast does not include.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
                                                    const std::deque<PendingUpdate>& pending,
                                                    bool on_device) const;
@@ -155,12 +156,10 @@ class ForecastUpdates : public DelayedUpdates {
 };
 
 /// Updates delayed by one step, with gradients and forecasts in flight in bf16, stored with the
-/// exact state. Device and host memory keep only a weight's live values and its gradient. Rounding
-/// to bf16 often exceeds an update, so the prediction error is measured with a second, unrounded
-/// forecast from the same exact state. With many weights, each step measures an eighth in rotation.
+/// exact state. Rounding to bf16 is often larger than an update, so the prediction error is
+/// measured with a second, unrounded forecast. With many weights, each step measures an eighth.
 class RoundedUpdates final : public ForecastUpdates {
  public:
-  /// `home` must outlive it.
   RoundedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                  const SpeculationSettings& settings, const Stream& device,
                  const std::shared_ptr<MemoryPool>& host, const Stream& home);
@@ -168,11 +167,10 @@ class RoundedUpdates final : public ForecastUpdates {
   void wait_until_gradients_are_sent() override { gradients_.finish_writes(); }
 
  private:
-  /// Data in flight of one exact weight, in the pool of `home`.
   struct InTransit {
     Tensor gradient;         // bf16; f32 for a vector
-    Tensor base;             // bf16, of the forecast
-    std::int64_t write = 0;  // of the gradient
+    Tensor base;             // bf16, base of the forecast
+    std::int64_t write = 0;  // pending write of the gradient
     bool has_gradient = false;
   };
   void compose(const Stream& stream) override;

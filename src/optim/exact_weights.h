@@ -13,18 +13,15 @@
 
 namespace hybrid_trainer {
 
-/// Gradients of one weight whose exact updates are pending, with a lag of L steps. Host memory
-/// stores the last 2L − 1 for the worker; the device stores the last L except the newest.
+/// Gradients of one weight whose exact updates are pending, with a lag of L steps: the last 2L − 1
+/// in host memory for the worker, the last L except the newest on the device.
 class SentGradients {
  public:
-  /// Allocates memory for the gradients, unless it is already allocated.
   void allocate(const Shape& shape, std::int64_t lag, const Stream& host, const Stream& device);
   void free();
   void free_on_device() { here_.clear(); }
-  /// Stores `gradient`, or records that the step has none if it is undefined. Its memory may be
-  /// overwritten once `stream` has finished.
+  /// Stores `gradient`, or that the step has none. `gradient` may be overwritten after the copies.
   void send(const Tensor& gradient, std::int64_t step, const Stream& stream);
-  /// Returns the gradient of a step; undefined if there is none.
   Tensor on_host(std::int64_t step) const;
   Tensor on_device(std::int64_t step) const;
   /// Saves the gradients of the last L − 1 steps before `step`, under the weight's `key`. Blocks.
@@ -51,7 +48,6 @@ class SentGradients {
 void wait_and_take(const Tensor& to, const State& state, const std::string& name,
                    const Stream& stream);
 
-/// Passes the current gradient to the optimizer's update.
 class GivenGradients final : public GradientSink {
  public:
   Tensor gradient(const Parameter&) const override { return now_; }
@@ -65,8 +61,8 @@ class GivenGradients final : public GradientSink {
   Tensor now_;
 };
 
-/// The f32 master copy of a weight for in-place updates. Reports the device's compute dtype, on
-/// which an optimizer may depend. A bf16 copy is scratch memory, because nothing reads it.
+/// The f32 master weights for in-place updates. Reports the compute dtype of the device, on which
+/// an optimizer may depend. A bf16 copy is scratch memory, because nothing reads it.
 class ExactStorage final : public WeightStorage {
  public:
   ExactStorage(Tensor home, const LiveWeight& live) : home_(std::move(home)), live_(live) {}
@@ -76,7 +72,7 @@ class ExactStorage final : public WeightStorage {
   void compute_in(DType, const Stream&) override {}
   DType compute_dtype() const override { return live_.compute_dtype(); }
   void refresh_compute_copy(const Stream&) override {}
-  /// Uses `here` as the master until the next call. An undefined tensor restores the original one.
+  /// Uses `here` as the master weights; an undefined tensor restores the original ones.
   void set_loaded(Tensor here) { here_ = std::move(here); }
 
  private:
@@ -84,10 +80,10 @@ class ExactStorage final : public WeightStorage {
   const LiveWeight& live_;
 };
 
-/// One weight, or a range of its rows, in exact and live form, with its data in flight.
+/// One weight, or a range of its rows: exact and live values, and data in flight.
 struct ExactWeight {
   Parameter* parameter = nullptr;
-  std::int64_t first_row = 0, rows = 0;  // in the parameter
+  std::int64_t first_row = 0, rows = 0;  // row range in the parameter
   LiveWeight* live = nullptr;            // of the parameter
   ExactStorage* storage = nullptr;       // of `exact`
   std::unique_ptr<Parameter> exact{};    // updated by the exact optimizer
@@ -106,11 +102,11 @@ struct ExactWeight {
 };
 
 /// Returns the first row of each piece of a parameter, and the end. Pieces have at most `most`
-/// elements, or one row, and are whole pages of the bf16 copy if rows allow it.
+/// elements or one row, and are whole pages of the bf16 copy if possible.
 std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most);
 
-/// Keeps a weight's master copy and state in host memory for the lifetime of this object. If they
-/// are stored elsewhere, the prefetcher loads and writes them back, and must outlive this object.
+/// Keeps a weight and its state in host memory during this object's lifetime. The prefetcher, which
+/// must outlive it, loads them and writes them back.
 class LoadedWeight {
  public:
   /// `prefetcher`: null if master and state are in host memory. Throws OutOfMemory, IoError.
@@ -141,7 +137,6 @@ class ExactWeights {
   Optimizer& optimizer() const { return *optimizer_; }
   std::vector<ExactWeight>& all() { return weights_; }
   const std::vector<ExactWeight>& all() const { return weights_; }
-  /// Returns the pieces of a parameter.
   std::span<ExactWeight> of_parameter(std::size_t index) {
     return std::span(weights_).subspan(first_piece_[index],
                                        first_piece_[index + 1] - first_piece_[index]);
@@ -149,17 +144,17 @@ class ExactWeights {
   std::size_t index_of(const ExactWeight& weight) const {
     return static_cast<std::size_t>(&weight - weights_.data());
   }
-  /// Visits the exact optimizer's state, as whole tensors also for parameters split into pieces.
+  /// Visits the exact optimizer's state. Pieces of a parameter are visited as whole tensors.
   void visit_state(const Optimizer::StateVisitor& visit);
 
-  /// begin_step and end_step must be called before and after the exact updates of a step.
+  /// Call begin_step before and end_step after the exact updates of a step.
   void begin_step();
   void end_step();
   LoadedWeight load(ExactWeight& weight) { return LoadedWeight(weight, prefetcher_.get(), host_); }
-  /// Applies the exact update to a loaded weight.
   void update(const ExactWeight& weight, const Tensor& gradient, float learning_rate,
               float gradient_scale);
-  /// Calls body(weight, loaded) for each weight. Writes and reads of neighbors overlap with it.
+  /// Calls body(weight, loaded) for each weight. Meanwhile, the previous weight is written and the
+  /// next one is read.
   template <class Body>
   void for_each_loaded(const Body& body) {
     if (prefetcher_) prefetcher_->begin_pass();
@@ -169,7 +164,6 @@ class ExactWeights {
     }
     if (prefetcher_) prefetcher_->drain();
   }
-  /// Calls for_each_loaded as one step of exact updates.
   template <class Body>
   void update_each(const Body& body) {
     optimizer_->begin_step(host_);
@@ -182,15 +176,14 @@ class ExactWeights {
                    const SpeculationSettings& settings, const Stream& device, const Stream& home);
   void place_state(const Stream& home);
 
-  Stream host_;                             // the worker's
+  Stream host_;                             // stream of the worker
   std::unique_ptr<Prefetcher> prefetcher_;  // null if all is in host memory
   std::vector<ExactWeight> weights_;
   std::vector<std::size_t> first_piece_;  // by parameter, and the end
   GivenGradients given_;                  // source of the optimizer's gradients
   std::unique_ptr<Optimizer> optimizer_;
-  /// Entry of whole_state_ for each state tensor that the optimizer has for a piece of a parameter.
-  /// For the first piece, `tensor` is the whole state of the parameter; for other pieces, it is
-  /// undefined.
+  /// Entry of whole_state_ for a state tensor of a piece of a parameter. `tensor` is the state of
+  /// the whole parameter for its first piece, and undefined for its other pieces.
   struct WholeState {
     StateLabel label;
     Tensor tensor;

@@ -32,7 +32,6 @@ void visit_kept_forecasts(Weights& weights, std::size_t newest, const Visitor& v
   }
 }
 
-/// Returns an f32 copy of `rounded` on the stream's device.
 Tensor widened(const Tensor& rounded, MemoryKind kind, const Stream& stream,
                Prefetcher* prefetcher = nullptr) {
   const bool needs_copy = rounded.pool() != stream.pool();
@@ -246,7 +245,7 @@ RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
   require(settings.lag == 1, "gradients in bf16 require a delay of one step");
 }
 
-/// Allocates the small parts of forecasts in host memory, and the others in the pool of home_.
+/// Allocates the small parts of forecasts in host memory, and the other parts in the pool of home_.
 void RoundedUpdates::allocate(const Stream&) {
   for (std::size_t i = in_transit_.size(); i < exact_.all().size(); ++i) {
     ExactWeight& weight = exact_.all()[i];

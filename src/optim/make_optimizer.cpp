@@ -16,7 +16,7 @@ bool matches(const OptimizerGroupConfig& group, const Parameter& parameter) {
   return group.match == name_of(parameter.role()) || matches_pattern(parameter.name(), group.match);
 }
 
-/// Returns the index of the parameter's group; groups.size() if it is in none.
+/// Returns the index of the parameter's group, or groups.size() if it is in no group.
 std::size_t group_of(const Parameter& parameter, const std::vector<OptimizerGroupConfig>& groups,
                      std::vector<std::string>& problems) {
   std::size_t found = groups.size();
@@ -44,7 +44,7 @@ void collect_empty(const std::vector<OptimizerGroupConfig>& groups,
 }
 
 /// Adds a group to `to`. Parameters that its optimizer does not support become a separate group of
-/// the optimizer OptimizerKind::rest. `explicitly`: the group itself names the optimizer.
+/// the optimizer OptimizerKind::rest. `explicitly` is whether the group itself names the optimizer.
 void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, bool explicitly,
                const std::vector<Parameter*>& parameters, std::span<const OptimizerKind> kinds) {
   OptimizerGroup taken{group.kind, group.config, {}}, rest = taken;

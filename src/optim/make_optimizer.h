@@ -10,28 +10,27 @@
 
 namespace hybrid_trainer {
 
-/// Weights updated by one optimizer.
 struct OptimizerGroup {
   const OptimizerKind* kind;
   OptimizerConfig config;            // without groups
   std::vector<std::size_t> members;  // parameter indices, ascending
 };
 
-/// Assigns each parameter to exactly one group: the groups of config.groups, and the rest.
-/// Parameters that an optimizer does not support use the optimizer OptimizerKind::rest, with the
-/// same settings. Muon supports only matrices, or all tensors of two dimensions if the group names
-/// it. Throws ConfigError for an unknown optimizer, for a group that matches nothing (with the
-/// nearest role), and for two groups that match one parameter.
+/// Assigns each parameter to exactly one group of config.groups or to the rest. Parameters that an
+/// optimizer does not support use the optimizer OptimizerKind::rest, with the same settings. Muon
+/// supports only linear-map matrices, or all 2-D tensors if the group sets name to muon. Throws
+/// ConfigError for an unknown optimizer, for a group that matches nothing (the message suggests the
+/// nearest role), and for two groups that match the same parameter.
 std::vector<OptimizerGroup> optimizer_groups(
     const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
     std::span<const OptimizerKind> kinds = optimizer_kinds());
 
-/// Returns the factor of a group's learning rate relative to the schedule's, which is for `all`.
+/// Returns a group's learning rate divided by `all`'s, which the schedule uses.
 inline double rate_factor_of(const OptimizerConfig& group, const OptimizerConfig& all) {
   return group.learning_rate == all.learning_rate ? 1.0 : group.learning_rate / all.learning_rate;
 }
 
-/// Several optimizers as one, for disjoint sets of weights, with the same number of steps taken.
+/// Several optimizers for disjoint sets of weights, with the same number of steps.
 class GroupedOptimizer final : public Optimizer {
  public:
   struct Part {
@@ -39,7 +38,7 @@ class GroupedOptimizer final : public Optimizer {
     std::vector<std::size_t> members;  // parameter indices
     double rate_factor;                // multiplies the learning rate
   };
-  /// `home`: shared by all parts.
+  /// `home`: location of the state, shared by all parts.
   GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts,
                    const StateHome& home);
   void begin_step(const Stream& stream) override;
@@ -66,10 +65,10 @@ class GroupedOptimizer final : public Optimizer {
   std::vector<Place> places_;  // by parameter
 };
 
-/// Makes the optimizer that `config.name` names. `parameters` must outlive it. Its state is zero,
-/// of MemoryKind::kOptimizerState, in the pool of `home`. If that is not the stream's pool, each
-/// parameter's state is loaded for its update and written back; with config.paged and a budget, as
-/// much of the state as fits stays on the device. Transfers overlap with the step only if the
+/// Makes the optimizer named config.name. `parameters` must outlive it. Its state is initialized to
+/// zero, of MemoryKind::kOptimizerState, in the pool of `home`. If this is not the stream's pool,
+/// the state of each parameter is loaded for its update and written back; with config.paged and a
+/// budget, the part that fits stays on the device. Transfers overlap with the step only if the
 /// stream computes on the CPU. Throws ConfigError (with the nearest name), OutOfMemory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
@@ -81,13 +80,13 @@ inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  const Stream& stream) {
   return make_optimizer(config, std::move(parameters), stream, stream);
 }
-/// Returns a unit in elements for each parameter, which can be split at its multiples into parts
-/// with bit-identical separate updates. The unit is the whole parameter if it cannot be split
-/// (Muon's matrices, Adafactor), and a multiple of kernels::kDotChunk otherwise.
+/// Returns each parameter's unit in elements: if it is split at multiples of it, separate updates
+/// of the parts are bit-identical to one of the whole. The unit is the whole parameter if it cannot
+/// be split (Muon's matrices, Adafactor), else a multiple of kernels::kDotChunk.
 std::vector<std::int64_t> cut_units(const OptimizerConfig& config,
                                     const std::vector<Parameter*>& parameters);
-/// Returns the floating-point operations of orthogonalization per update, averaged over steps. Uses
-/// the dtype in which the parameters compute on the stream's device.
+/// Returns the FLOPs of orthogonalization per update, averaged over steps, in the dtype in which
+/// the parameters compute on the stream's device.
 double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                     const Stream& stream);
 

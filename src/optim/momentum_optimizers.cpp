@@ -105,8 +105,8 @@ void Lion::write_direction(const Tensor& direction, const Slot& slot, float lear
 
 namespace {
 
-/// Predictor for Lion. A sign cannot be split into parts, so the momentum itself is sent to the
-/// device: in f32 or, with device_side "sketch", in 8 bits.
+/// Predictor for Lion. A sign is not the sum of the signs of parts. Therefore the momentum itself
+/// is sent to the device, in f32 or, with device_side "sketch", in 8 bits.
 class LionPredictor : public UpdatePredictor {
  public:
   explicit LionPredictor(const PredictedUpdates& updates)

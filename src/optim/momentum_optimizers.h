@@ -22,7 +22,7 @@ class MomentumOptimizer : public Optimizer {
   struct Slot {
     Parameter* parameter;
     Tensor m;       // on the stream's device
-    Tensor scales;  // of m in 8 bits
+    Tensor scales;  // scales of m if it has 8 bits
   };
   MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const StateHome& home,
                     std::int64_t state_bits = 32);
@@ -36,7 +36,7 @@ class MomentumOptimizer : public Optimizer {
  private:
   void require_moments() const;
   std::vector<Parameter*> parameters_;
-  std::vector<Moment> moments_;  // by parameter, in their primary location
+  std::vector<Moment> moments_;  // by parameter, in the primary location
   bool keeps_momentum_;
   StateCopies copies_;
 };
@@ -57,10 +57,10 @@ class Sgd final : public MomentumOptimizer {
   const double weight_decay_;
 };
 
-/// Lion: moves each element by the learning rate, along the sign of a mean of momentum and
-/// gradient, with decoupled weight decay. Needs a learning rate 3 to 10 times lower than AdamW's,
-/// and a decay higher by the same factor. State: m per parameter (see Moment). Source: Chen et al.
-/// 2023, "Symbolic discovery of optimization algorithms", algorithm 2.
+/// Lion: the update of each element is the learning rate, with the sign of a mean of momentum and
+/// gradient. Weight decay is decoupled. Requires a learning rate 3 to 10 times lower than AdamW,
+/// and a weight decay that is higher by the same factor. State: m per parameter (see Moment).
+/// Source: Chen et al. 2023, "Symbolic discovery of optimization algorithms", algorithm 2.
 class Lion final : public MomentumOptimizer {
  public:
   Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,

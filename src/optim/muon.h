@@ -8,12 +8,12 @@
 
 namespace hybrid_trainer {
 
-/// Replaces a matrix by a nearby one with all singular values near 1 (0.7 to 1.2), in five
-/// Newton–Schulz steps X ← a·X + (b·G + c·G²)·X, G = X·Xᵀ, from X = U/‖U‖. Allocates its memory
-/// once; for bf16, with the first bf16 matrix. In f32, for matrices with an aspect ratio of 2 or
-/// more, it iterates on G only and multiplies the matrix by the result. This is equal within 3e-3
-/// in spectral norm. In bf16 this would lose G's small eigenvalues. Source: Jordan et al. 2024,
-/// "Muon: an optimizer for hidden layers in neural networks".
+/// Orthogonalizes a matrix approximately: all singular values become 0.7 to 1.2. Uses five
+/// Newton–Schulz steps X ← a·X + (b·G + c·G²)·X with G = X·Xᵀ, starting from X = U/‖U‖. Allocates
+/// its memory once, and memory for bf16 with the first bf16 matrix. In f32, if the aspect ratio is
+/// 2 or more, iterates only on G and multiplies the matrix by the result, which is equal within
+/// 3e-3 in spectral norm. In bf16, this would lose small eigenvalues of G. Source: Jordan et al.
+/// 2024, "Muon: an optimizer for hidden layers in neural networks".
 class Orthogonalizer {
  public:
   /// Allocates room for `max_elements` elements, and a smaller side of at most `max_side`.
@@ -21,15 +21,14 @@ class Orthogonalizer {
 
   /// Returns an f32 (rows, columns) view of the workspace to fill, valid until the next call.
   Tensor input(std::int64_t rows, std::int64_t columns) const;
-  /// Returns the orthogonalized `matrix`, which came from input() and is overwritten. Zeros stay
-  /// zeros. `products`: dtype that operands are rounded to; sums are f32. Does not block.
+  /// Returns the orthogonalized `matrix`, which is a result of input() and is overwritten. Zero
+  /// stays zero. `products`: dtype to which operands are rounded; sums are f32. Does not block.
   Tensor orthogonal(const Tensor& matrix, DType products, const Stream& stream) {
     return orthogonal_blocks(matrix, matrix.size(0), products, stream);
   }
   /// Orthogonalizes each block of `block_rows` rows separately; the last block may have fewer.
   Tensor orthogonal_blocks(const Tensor& matrix, std::int64_t block_rows, DType products,
                            const Stream& stream);
-  /// Returns the floating-point operations of orthogonal_blocks.
   static double flops(const Shape& matrix, std::int64_t block_rows, DType products);
 
  private:
@@ -47,16 +46,16 @@ class Orthogonalizer {
   Tensor rounded_input_, rounded_gram_;  // bf16
 };
 
-/// Muon: moves matrices by the orthogonalized Nesterov momentum, times 0.2·√(larger side). With
-/// this scale, updates have the same root mean square as AdamW's, so that the same learning rate
-/// and weight decay suit both. State: m per parameter.
+/// Muon: the update of a matrix is the orthogonalized Nesterov momentum, multiplied by 0.2·√(larger
+/// side). With this factor, updates have the same root mean square as AdamW's updates, so that the
+/// same learning rate and weight decay suit both. State: m per parameter.
 ///
 /// Whole matrices are orthogonalized every orthogonalization_period steps, counted in steps taken.
-/// In the other steps each block of rows is orthogonalized separately and scaled by its own larger
-/// side, which keeps the root mean square. Directions use whole matrices. A matrix with a gradient
-/// of exactly 0, such as an expert without tokens, only decays. Sources: Jordan et al. 2024,
-/// "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled et al. 2025,
-/// "MuonBP", algorithm 1, whose two rates are these two scales.
+/// In the other steps, each block of rows is orthogonalized separately and scaled by the block's
+/// larger side, which keeps the root mean square. write_momentum_directions uses whole matrices. A
+/// matrix with a gradient of exactly 0, such as an expert without tokens, only decays. Sources:
+/// Jordan et al. 2024, "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled
+/// et al. 2025, "MuonBP", algorithm 1, whose two learning rates correspond to the two scales.
 class Muon final : public MomentumOptimizer {
  public:
   Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
@@ -71,21 +70,20 @@ class Muon final : public MomentumOptimizer {
   void write_direction(const Tensor& direction, const Slot& slot, float learning_rate,
                        const Stream& stream) override;
   OptimizerConfig config_;
-  std::optional<Orthogonalizer> orthogonalizer_;  // empty without a matrix
+  std::optional<Orthogonalizer> orthogonalizer_;  // empty if there is no matrix
 };
 
 /// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has RMS 1/√max(R, C), AdamW's about 0.2.
 float update_scale(const Shape& shape);
-/// Returns the number of rows of a matrix that are orthogonalized together in step `step` (from 1):
-/// all rows, or those in a block. Blocks consist of rows because rows are contiguous, the rows of a
-/// head are adjacent, and the products cost least for the widest blocks.
+/// Returns the number of rows that are orthogonalized together in step `step` (from 1): all or a
+/// block's. Rows are contiguous, and the products of wide blocks are the cheapest.
 std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step);
 /// Returns the phase's dtype (bf16 if weights have bf16 copies), or f32 if bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream);
 /// Calls kernels::muon_momentum with the squared norm of this gradient.
 void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
                      const OptimizerConfig& config, float gradient_scale, const Stream& stream);
-/// Returns the floating-point operations that orthogonalize a matrix, averaged over steps.
+/// Returns the FLOPs to orthogonalize a matrix, averaged over steps.
 double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
                                const Stream& stream);
 /// Returns an Orthogonalizer for these matrices. Throws ShapeMismatch for other shapes.

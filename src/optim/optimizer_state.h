@@ -8,21 +8,19 @@
 
 namespace hybrid_trainer {
 
-/// Device copies of offloaded state. As many copies ("pages") stay between updates as the budget
-/// allows in addition to the step's peak memory. Changed pages are written back before they are
-/// freed. The first pages stay, because updates visit all state in order, and replacing pages would
-/// reload every one in every step. Unlike a Prefetcher, it keeps copies after their use.
+/// Device copies of offloaded state ("pages"). Keeps as many as the budget allows in addition to
+/// the peak memory of a step, and writes changed pages back before it frees them. Never replaces
+/// pages: updates visit all state in order, so replacing would reload all state in every step.
 class StatePages {
  public:
-  /// `budget_bytes`: device memory.
   explicit StatePages(std::size_t budget_bytes) : budget_bytes_(budget_bytes) {}
-  /// begin_update and end_update must be called before and after each update. Pages stay from the
-  /// second update after each leave() on, because the first one measures the peak memory of a step
-  /// and its update. If other memory has grown since, begin_update first frees pages.
+  /// Call begin_update before and end_update after each update. The first update after leave()
+  /// measures the peak memory of a step with its update; pages are kept from the second update on.
+  /// If other memory has grown since, begin_update frees pages.
   void begin_update(const Stream& stream);
   void end_update(const MemoryPool& device);
-  /// Returns the resident copy of `state`, loading it first if there is room; undefined without
-  /// copy or room, or if `state` is undefined. `use`: the planned access.
+  /// Returns the page of `state`, loading it if there is room. Returns an undefined tensor if there
+  /// is no page and no room, or if `state` is undefined. `use`: planned access.
   Tensor page_of(const Tensor& state, Use use, const Stream& stream);
   /// Writes changed pages back and frees all pages. Returns false if there were no pages.
   bool leave(const Stream& stream);
@@ -33,14 +31,13 @@ class StatePages {
     bool changed;
   };
   std::size_t budget_bytes_;
-  int updates_ = 0;              // since the last leave, up to 2
-  std::size_t room_bytes_ = 0;   // for further pages
-  std::size_t live_before_ = 0;  // before the first of those updates
-  std::size_t peak_bytes_ = 0;   // of the step that it ended
+  int updates_ = 0;              // updates since the last leave, at most 2
+  std::size_t room_bytes_ = 0;   // room for further pages
+  std::size_t live_before_ = 0;  // live bytes before the first of these updates
+  std::size_t peak_bytes_ = 0;   // peak of the step that the first update ended
   std::vector<Page> pages_;
 };
 
-/// Returns zeroed state in the parameter's shape, in the pool of `home`.
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype = DType::kF32);
 
 /// Provides device copies of offloaded state: resident pages and a prefetcher; either may be null.
@@ -56,7 +53,7 @@ struct StateHome {
   StateCopies copies{};
 };
 
-/// State tensor in the stream's pool for the duration of one update.
+/// A state tensor in the stream's pool, for the duration of one update.
 class StagedState {
  public:
   StagedState(const Tensor& state, const StateCopies& copies, const Stream& stream,
@@ -84,11 +81,11 @@ struct Moment {
 inline bool is_moment(StateRole role) {
   return role == StateRole::kMomentum || role == StateRole::kSecondMoment;
 }
-/// Makes a zero moment; below 4,096 elements in 32 bits. Throws Error except for 8, 16 and 32 bits.
+/// Makes a moment of zeros, with 32 bits if the parameter has fewer than 4,096 elements. Throws
+/// Error unless state_bits is 8, 16 or 32.
 Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const Stream& home);
 void visit_moment(const StateLabel& label, Moment& moment, const Optimizer::StateVisitor& visit);
 
-/// Moment in the stream's pool for the duration of one update.
 struct StagedMoment {
   StagedMoment(const Moment& moment, const StateCopies& copies, const Stream& stream,
                Use use = Use::kChange)
@@ -107,12 +104,12 @@ void require_state(const Parameter& parameter, const Moment& moment);
 void require_directions(const std::vector<Tensor>& directions,
                         const std::vector<Parameter*>& parameters);
 
-/// Returns the decay of a parameter: 0 for vectors.
+/// Returns the weight decay of a parameter, which is 0 for vectors.
 inline float decay_of(const Parameter& parameter, double weight_decay) {
   return parameter.role() == Role::kVector ? 0.0f : static_cast<float>(weight_decay);
 }
 
-/// Outputs of an update, and the label of its allocations. The compute copy may be empty.
+/// Tensors that an update writes, and the label of its allocations. The compute copy may be empty.
 struct UpdatedWeight {
   UpdatedWeight(const Parameter& parameter, const Stream& stream);
   MemoryLabel label;

@@ -14,7 +14,6 @@ namespace {
 /// Slice size that is enough to measure the prediction error of a weight.
 constexpr std::int64_t kSliceElements = 8192;
 
-/// Returns `elements` elements from the middle of a tensor.
 Tensor slice_of(const Tensor& whole, std::int64_t elements) {
   const std::int64_t first = (whole.elements() - elements) / 2;
   return whole.view({whole.elements()}).rows(first, first + elements);

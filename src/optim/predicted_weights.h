@@ -11,8 +11,7 @@ namespace hybrid_trainer {
 
 class UpdatePredictor;
 
-/// This rank's part of a gradient that is summed over the ranks, and the settings of the update
-/// that uses the sum.
+/// This rank's part of a gradient that ranks sum, and the settings of the update that uses the sum.
 struct OwnGradient {
   std::function<Tensor(const Parameter&)> of;  // f32, in the parameter's shape
   float learning_rate = 0;
@@ -22,18 +21,16 @@ struct OwnGradient {
 struct WeightPrediction {
   std::string device_side;  // phases.asynchronous_gradients.device_side
   double share = 1;         // this rank's share of all micro-batches
-  /// If true, predicted values are stored in the memory of the exact ones, because others refer to
-  /// that memory. If false, the weights use other memory during the prediction.
+  /// True if predicted values are in the memory of the exact ones, to which other code refers.
   bool in_same_memory = false;
 };
 
-/// Temporarily replaces exact weights by weights that include predicted updates, whose gradients
-/// other ranks have not sent yet. The optimizer continues from the exact weights. A prediction
-/// depends on the rank's own gradients, so predictions of the same weight differ between ranks.
-///
-/// A rank computes a `share` of the micro-batches, and its own gradient O is that part of the mean.
-/// "anticipated" uses O/share, which is unbiased. Controls: "shared" uses O and (1 − share) of the
-/// momentum, with less noise but a delay; "momentum" uses only that; "none" predicts nothing.
+/// Temporarily replaces exact weights by weights that include predicted updates, for which other
+/// ranks have not sent their gradients yet. Predicted weights differ between ranks, because they
+/// depend on the rank's gradients. A rank computes the share `share` of the micro-batches, whose
+/// part of the mean gradient is O. "anticipated" uses O/share, an unbiased estimate. Controls:
+/// "shared" uses O and (1 − share) of the momentum, which has less noise but is delayed; "momentum"
+/// uses only the momentum; "none" does not predict. The optimizer continues from the exact weights.
 class PredictedWeights {
  public:
   /// `optimizer`: adamw or muon for these parameters, with f32 state; all must outlive this object.
@@ -43,19 +40,17 @@ class PredictedWeights {
   ~PredictedWeights();
 
   bool are_in_place() const { return !others_.empty(); }
-  /// Starts a prediction, with the exact weights until predict() is called. Throws OutOfMemory.
+  /// Starts a prediction. Weights stay exact until predict() is called. Throws OutOfMemory.
   void begin();
-  /// Sets weights to the exact weights plus the predicted updates by these gradients, oldest first.
+  /// Sets the weights to the exact weights plus the predicted updates by `gradients`, oldest first.
   void predict(std::span<const OwnGradient> gradients);
-  /// Restores the exact weights.
   void end();
-  /// Calls `use` with exact in place of predicted weights, possibly in other memory than before.
+  /// Calls `use` while the model has exact instead of predicted weights, possibly in other memory.
   void with_exact(const std::function<void()>& use);
   /// Swaps the exact and predicted values in memory. A second call undoes it.
   void exchange_values();
   /// Returns a slice of each current weight, concatenated; with `of_exact`, of the exact weights.
   Tensor slices(bool of_exact) const;
-  /// Returns the number of elements of each slice, by weight.
   const std::vector<std::int64_t>& slice_elements() const { return slice_elements_; }
 
  private:
@@ -67,8 +62,8 @@ class PredictedWeights {
   Optimizer& optimizer_;
   const Stream& stream_;
   const bool in_same_memory_;
-  double factor_ = 1;     // of the rank's own gradient
-  bool uses_own_ = true;  // whether predictions use the own gradient
+  double factor_ = 1;     // factor of the rank's gradient
+  bool uses_own_ = true;  // whether predictions use the rank's gradient
   std::vector<std::unique_ptr<UpdatePredictor>> groups_;
   struct Rule {
     std::size_t group = 0;

@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Predicts nothing: live weights are the last exact weights.
+/// Does not predict updates: live weights are the last exact weights.
 class LatePredictor : public UpdatePredictor {
  public:
   void write_forecast(const UpdateForecast& forecast, const ExactWeightState& state,

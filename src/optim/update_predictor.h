@@ -9,15 +9,15 @@
 
 namespace hybrid_trainer {
 
-/// Data sent to the device for one weight after each exact update. Live weights combine it with the
-/// gradients in flight. Tensors that a rule does not use are undefined.
+/// Forecast for one weight, which is sent to the device after each exact update. Live weights
+/// combine it with the gradients in flight. Tensors that a predictor does not use are undefined.
 struct UpdateForecast {
-  Tensor exact;             // f32 weight; may be `base`; undefined if it is not needed
-  Tensor base;              // f32 weight with the known part of the next updates
-  Tensor rows, columns;     // means of the second moment
+  Tensor exact;             // exact f32 weight; may be `base`; undefined if it is not needed
+  Tensor base;              // f32 weight including the known part of the next updates
+  Tensor rows, columns;     // means of the second moment over columns and rows
   Tensor momentum, scales;  // f32, or codes and their scales
   Tensor squares;           // (1) f64: squared norm of the momentum
-  std::int64_t steps = 0;   // taken by the exact state
+  std::int64_t steps = 0;   // number of steps of the exact state
 
   template <class Visitor>
   void visit_tensors(const Visitor& visit) {
@@ -36,11 +36,11 @@ struct ExactWeightState {
   const Parameter& parameter;
   const Tensor& master;
   const Tensor& m;
-  Tensor v;  // undefined if the rule has none
+  Tensor v;  // undefined if the optimizer has none
   std::int64_t steps = 0;
 };
 
-/// Predicts pending updates of an optimizer from its exact state and the gradients in flight.
+/// Predicts the pending updates of an optimizer from its exact state and the gradients in flight.
 class UpdatePredictor {
  public:
   virtual ~UpdatePredictor() = default;
@@ -49,28 +49,27 @@ class UpdatePredictor {
   /// Writes the forecast of one update per learning rate. Runs on the stream of the exact state.
   virtual void write_forecast(const UpdateForecast& forecast, const ExactWeightState& state,
                               std::span<const float> rates, const Stream& stream) = 0;
-  /// Sets live (f32 or bf16) to the forecast's weights plus the updates by the gradients in flight,
-  /// oldest first. Runs on any stream; forecast tensors in other pools are staged.
+  /// Sets `live`, f32 or bf16, to the forecast's weights plus the updates by the gradients in
+  /// flight, oldest first. Runs on any stream; copies forecast tensors from other pools.
   virtual void compose(const Tensor& live, const Parameter& parameter,
                        const UpdateForecast& forecast,
                        std::span<const kernels::GradientInFlight> gradients,
                        const Stream& stream) = 0;
-  /// Frees the workspace that compose keeps between calls.
   virtual void free_workspace() {}
 };
 
-/// Parameters to predict, and the settings of their optimizer.
+/// Inputs of an update predictor: parameters and the settings of their optimizer.
 struct PredictedUpdates {
   const OptimizerConfig& config;
   const std::vector<Parameter*>& parameters;
   bool sketches = false;  // device_side is sketch, see make_update_predictor
-  /// Share of the full gradient that is not in flight yet. The momentum is used in its place.
+  /// Share of the full gradient that is not in flight, for which the momentum is used instead.
   double missing = 0;
 };
 
-/// Makes the predictor of `config.name`'s updates. `device_side` is anticipated or sketch; any
-/// other value predicts nothing. Only adamw uses `missing`, because a factor does not change muon's
-/// direction. Throws ConfigError for an optimizer whose updates cannot be predicted.
+/// Makes the predictor of updates by the optimizer config.name. `device_side`: anticipated or
+/// sketch; any other value predicts nothing. Only adamw uses `missing`, because a factor does not
+/// change muon's direction. Throws ConfigError for an optimizer whose updates cannot be predicted.
 std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
                                                        const std::string& device_side,
                                                        const std::vector<Parameter*>& parameters,
@@ -80,7 +79,7 @@ inline Tensor empty_part(const Shape& shape, const Stream& stream, DType dtype =
   return Tensor::empty(shape, dtype, MemoryKind::kPredictor, stream);
 }
 
-/// Adds uninitialized tensors for an 8-bit momentum to the forecast.
+/// Allocates uninitialized tensors for an 8-bit momentum in the forecast.
 inline void add_codes(UpdateForecast& forecast, const Parameter& parameter, const Stream& stream) {
   forecast.momentum = empty_part(parameter.shape(), stream, DType::kU8);
   forecast.scales = empty_part({kernels::quantization_blocks(parameter.elements())}, stream);
@@ -92,7 +91,7 @@ inline void write_codes(const UpdateForecast& forecast, const Tensor& momentum,
                     stream);
 }
 
-/// Returns the fraction of a weight that remains after one decay per rate.
+/// Returns the fraction of a weight that remains after one weight decay for each rate.
 inline double decay_factor(std::span<const float> rates, double decay) {
   double kept = 1;
   for (const float rate : rates) kept *= 1 - static_cast<double>(rate) * decay;
@@ -105,7 +104,6 @@ inline void add_decayed(const Tensor& base, const Tensor& master, double kept,
   kernels::axpy(base, base, static_cast<float>(kept), master, stream);
 }
 
-/// A forecast on the stream's device.
 struct StagedForecast {
   StagedForecast(const UpdateForecast& forecast, const Stream& stream)
       : base(forecast.base, Use::kRead, stream),

@@ -8,14 +8,14 @@
 
 namespace hybrid_trainer {
 
-/// Splits batches so that a pass over a part fits in memory.
+/// Splits batches such that a pass over a part fits in memory.
 class BatchParts {
  public:
   explicit BatchParts(const Stream& stream) : stream_(stream) {}
 
   /// Calls pass(first, examples) for consecutive parts of the batch; `first` is the index of the
-  /// part's first example. If it throws OutOfMemory, repeats it with half as many examples, and
-  /// uses that number for later batches, too. Throws OutOfMemory if a single example does not fit.
+  /// part's first example. If `pass` throws OutOfMemory, repeats it with half as many examples, and
+  /// uses this number for later batches, too. Throws OutOfMemory if a single example does not fit.
   template <class PassOver>
   void run(const Batch& batch, const PassOver& pass) {
     for (std::int64_t first = 0; first < batch.size();) {

@@ -17,7 +17,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the median, or the upper one of the middle two. `values` must not be empty.
+/// Returns the median. If the number of values is even, returns the larger of the two middle
+/// values. `values` must not be empty.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -40,7 +41,6 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   return token_batch(wait_for_device(tokens, stream), wait_for_device(targets, stream));
 }
 
-/// Returns a batch: random tokens for a language model, zeros for other networks.
 Batch batch_for(Network& network, const BenchmarkSettings& settings, const Stream& stream) {
   if (const auto* const model = dynamic_cast<const LanguageModel*>(&network))
     return model->with_sources(random_batch(settings, stream), stream);
@@ -75,7 +75,6 @@ double wait_for_forward_only(LossModel& model, const Batch& batch, const Pass& p
   return seconds_since(begin);
 }
 
-/// Measures whole training steps, then their parts.
 class Subject {
  public:
   Subject(const BenchmarkSettings& settings, Stream& stream)
@@ -84,7 +83,6 @@ class Subject {
         trainer_(*model_, config_of(settings), stream),
         batch_(batch_for(*model_, settings, stream)) {}
 
-  /// Returns the seconds of each of `count` steps and records their memory peaks.
   std::vector<double> step(int count) {
     std::vector<double> seconds;
     for (int i = 0; i < count; ++i) {
@@ -98,7 +96,7 @@ class Subject {
     return seconds;
   }
 
-  /// Runs `count` more steps and times forward, backward and optimizer, waiting for each kernel.
+  /// Runs `count` more steps and times forward, backward and optimizer. Waits for each kernel.
   void time_parts(int count, BenchmarkResult& result) {
     std::vector<double> parts[kStepParts];
     stream_.set_profile(&profile_);

@@ -14,22 +14,20 @@ std::int64_t usual_row_length(const ModelConfig& model);
 /// quantized keep their format. Throws UsageError, MissingInput, DataError.
 HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::string& method);
 
-/// Configures adapters of rank 16 and alpha 32 for the method lora, dora or qlora. Adapts the parts
-/// that the family lists, or the whole model if it lists none. The format of the base is bf16, or
-/// `base_of_qlora` for qlora. Changes nothing for `full` or an empty method. Throws UsageError for
-/// an unknown method.
+/// Configures adapters of rank 16 and alpha 32 for the method lora, dora or qlora, on the family's
+/// listed parts or the whole model. The base is bf16, or `base_of_qlora` for qlora. Changes nothing
+/// for `full` or an empty method. Throws UsageError for an unknown method.
 void set_method(HybridTrainerConfig& config, const std::string& method,
                 const std::string& base_of_qlora = "nf4");
 
-/// Throws UsageError if settings imply another method or another format than the quantized base's.
+/// Throws UsageError if the settings imply another method, or another format of a quantized base.
 void check_method(const std::string& method, const HybridTrainerConfig& config,
                   const ModelFolder& folder);
 
-/// Returns the method that a run's configuration amounts to.
 std::string method_of_run(const HybridTrainerConfig& run);
 
-/// Throws UsageError if the resumed run was started with another method. `sets_base`: the settings
-/// include lora.base, so that the base of `lora` may be quantized.
+/// Throws UsageError if the resumed run was started with another method. `sets_base` is whether the
+/// settings include lora.base, so that the base of `lora` may be quantized.
 void check_method_of_run(const std::string& method, const HybridTrainerConfig& run, bool sets_base);
 
 }  // namespace hybrid_trainer

@@ -35,22 +35,19 @@ class LanguageTask : public Task {
   const ModelRegistry* simulated_by() const final { return settings_.registry; }
 
  protected:
-  /// `model`: settings.init_from if it is already open.
   explicit LanguageTask(const TrainingRunSettings& settings, const ModelFolder& model)
       : settings_(settings), model_(opened_model(settings, model)) {}
-  /// Returns the folder with the initial weights.
   const std::optional<ModelFolder>& model_folder() const { return model_; }
-  /// Returns a precision for text in which frozen weights need no conversion for each token.
+  /// Returns a precision in which generation does not convert frozen weights for each token.
   DType dtype_of_text() const;
 
  private:
-  /// Returns the number of tokens that the model must have; none if unknown.
+  /// Returns the size that the model's vocabulary must have, or nullopt if it is unknown.
   virtual std::optional<std::int64_t> vocabulary_size() const = 0;
   /// Describes the data for the run's folder and for the comparison on resume.
   virtual RunData described() const = 0;
   /// Sets the values that the data determine, such as the classes of the model.
   virtual void set_data(HybridTrainerConfig&) const {}
-  /// Throws ConfigError if settings are incompatible with the data.
   virtual void check_data(const HybridTrainerConfig&) const {}
   /// Returns null if the data have no tokenizer.
   virtual std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const = 0;

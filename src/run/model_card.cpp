@@ -25,7 +25,6 @@ constexpr std::size_t kMaxCardBytes = 1 << 20;
 
 constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
-/// Returns whether the name is a Hub name, "owner/name", and not a path.
 bool is_hub_name(const std::string& name) {
   const std::size_t slash = name.find('/');
   return slash != std::string::npos && slash > 0 && slash + 1 < name.size() && name[0] != '.' &&
@@ -52,7 +51,6 @@ std::string line_of(const std::string& text) {
   return line;
 }
 
-/// Escapes the text so that Markdown shows it unchanged.
 std::string markdown_of(const std::string& text) {
   std::string out;
   for (const char c : line_of(text)) {
@@ -62,7 +60,7 @@ std::string markdown_of(const std::string& text) {
   return out;
 }
 
-/// Returns a YAML value: plain if it is an identifier, else a quoted string as in JSON.
+/// Returns the text as a YAML value: plain if it is an identifier, otherwise quoted as in JSON.
 std::string yaml_of(const std::string& text) {
   const bool is_plain = text.find_first_not_of(kPlain) == std::string::npos;
   return is_plain && std::isalpha(static_cast<unsigned char>(text[0])) ? text
@@ -104,7 +102,7 @@ json::object object_in_file(const fs::path& file) {
   return value.is_object() ? value.get_object() : json::object();
 }
 
-/// Returns the Hub name of a model according to its own files, or "" if they do not say.
+/// Returns the Hub name of a model according to its files, or "" if they do not contain it.
 std::string hub_name_of(const fs::path& model) {
   if (!fs::is_directory(model)) return "";
   const char* const file = holds_adapter(model) ? "adapter_config.json" : "config.json";

@@ -7,9 +7,9 @@
 
 namespace hybrid_trainer {
 
-/// Identifies the pairs of a reference file and the model that computed it.
+/// Identifies the pairs of a reference file and the model that computed the file.
 struct ReferenceKey {
-  std::string rows;  // checksum of the rows
+  std::string rows;  // checksum of the rows of pairs
   std::string base;  // identity_of_start and the precision; empty if unknown
   std::size_t pairs = 0;
 };
@@ -25,7 +25,7 @@ ReferenceKey reference_key(const ExampleData& data, std::string base);
 /// Writes the reference log-likelihoods of a run's pairs to `file`. Throws IoError.
 void write_reference(const std::string& file, const ReferenceKey& key,
                      const PairReferences& references);
-/// Reads a reference file; none if it is missing or of another key. Throws DataError if damaged.
+/// Returns nullopt if there is no file with this key. Throws DataError if the file is damaged.
 std::optional<PairReferences> read_reference(const std::string& file, const ReferenceKey& key);
 
 /// Computes the log-likelihoods of the answers of all rows by forward passes in `dtype`, with the

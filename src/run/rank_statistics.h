@@ -13,20 +13,22 @@ struct ShareInterval {
 /// Returns the Wilson interval of the share right / count, for a count of at least 1.
 ShareInterval wilson_interval(double right, double count);
 
-/// Returns the ranks of the values, from 1 on. Equal values have the mean of their ranks.
+/// Returns the ranks of the values, counted from 1. Equal values have the mean of their ranks.
 std::vector<double> mean_ranks(std::span<const double> values);
 
-/// Return the correlation of values and of ranks; none if all values of `a` or of `b` are equal.
+/// Return the correlation of the values (Pearson) or of their ranks (Spearman). Return nullopt if
+/// all values of `a` or all values of `b` are equal.
 std::optional<double> pearson_correlation(std::span<const double> a, std::span<const double> b);
 std::optional<double> spearman_correlation(std::span<const double> a, std::span<const double> b);
 
-/// Returns the probability that a positive example has a higher score than a negative one, or half
-/// of it for equal scores: the area under the ROC curve; none if all examples are of one kind.
+/// Returns the area under the ROC curve: the probability that a positive example has a higher score
+/// than a negative example, where equal scores count half. Returns nullopt if all examples are
+/// positive or all are negative.
 std::optional<double> area_under_roc(std::span<const double> scores,
                                      const std::vector<bool>& is_positive);
 
-/// Returns the precision among the examples with a positive example's score or a higher one, as a
-/// mean over the positive examples; none if there are none.
+/// Returns the mean over the positive examples of the precision among the examples with the same
+/// score or a higher score. Returns nullopt if there are no positive examples.
 std::optional<double> average_precision(std::span<const double> scores,
                                         const std::vector<bool>& is_positive);
 

@@ -16,11 +16,13 @@ namespace hybrid_trainer {
 struct RetrievalSet {
   struct Query {
     std::string text;
-    std::map<std::int64_t, double> gains;  // above 0, by relevant document
-    std::int64_t same_id = -1;             // the document with the query's id; never retrieved
+    std::map<std::int64_t, double> gains;  // positive gain of each relevant document
+    /// Document with the id of the query, which is never retrieved. -1 if there is none.
+    std::int64_t same_id = -1;
   };
-  std::vector<std::string> documents;  // title and text, in the order of the corpus
-  std::vector<Query> queries;          // that have judgments, in the order of their file
+  /// Title and text of each document, in the order of the corpus.
+  std::vector<std::string> documents;
+  std::vector<Query> queries;  // queries with judgments, in the order of their file
 };
 
 /// Reads a benchmark in BEIR's form:
@@ -28,21 +30,21 @@ struct RetrievalSet {
 ///   queries:  {"_id": "q1", "text": "…"}
 ///   relevant: a table with the columns query-id, corpus-id and score, which is 0 for documents that
 ///             are not relevant
-/// Each may have any form of visit_rows. Leaves out queries without judgments. Throws MissingInput;
-/// DataError naming the file and row for missing values, unknown ids and duplicate ids, and if no
-/// document is relevant to any query; IoError.
+/// Each file may have any form of visit_rows. Omits queries without judgments. Throws DataError,
+/// which names the file and the row, for missing values, unknown ids and duplicate ids. Throws
+/// DataError if no document is relevant to any query. Also throws MissingInput and IoError.
 RetrievalSet read_retrieval_set(const std::filesystem::path& corpus,
                                 const std::filesystem::path& queries,
                                 const std::filesystem::path& relevant);
 
 /// Means over the queries, from 0 to 1, computed like BEIR.
 struct RetrievalScore {
-  static constexpr std::int64_t kRanks = 10;  // of ndcg and reciprocal_rank
+  static constexpr std::int64_t kRanks = 10;  // maximum rank for ndcg and reciprocal_rank
   static constexpr std::array<std::int64_t, 3> kRecallRanks{1, 10, 100};
 
   std::int64_t queries = 0, documents = 0;
-  double ndcg = 0;             // with the judgments' scores as gains
-  double reciprocal_rank = 0;  // of the first relevant document
+  double ndcg = 0;             // with the scores of the judgments as gains
+  double reciprocal_rank = 0;  // reciprocal rank of the first relevant document
   std::array<double, kRecallRanks.size()> recall{};
 
   /// Returns "nDCG@10 0.412, MRR@10 0.389, recall@1 …, @10 …, @100 … over 300 queries and 5,183
@@ -53,9 +55,9 @@ struct RetrievalScore {
 };
 
 /// Ranks all documents for each query by the dot product of their embeddings, which is the cosine
-/// similarity if the rows have norm 1, and rates the ranking. Documents of equal similarity keep the
-/// order of the corpus. documents: (N, W) f32, queries: (M, W) f32, in the order of `set`, in host
-/// memory. Throws ShapeMismatch; Diverged if an embedding is not finite.
+/// similarity if the rows have norm 1, and rates the ranking. Equal documents keep the order of the
+/// corpus. documents: (N, W) f32, queries: (M, W) f32, in the order of `set`, in host memory.
+/// Throws ShapeMismatch; Diverged if an embedding is not finite.
 RetrievalScore score_retrieval(const Tensor& documents, const Tensor& queries,
                                const RetrievalSet& set, const Stream& stream);
 

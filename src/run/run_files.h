@@ -11,16 +11,16 @@
 
 namespace hybrid_trainer {
 
-/// Returns a text that identifies the contents of a Hugging Face folder: a checksum of config.json,
-/// of the names, types and sizes of its tensors, and of samples of their bytes.
+/// Returns a checksum of a folder's config.json, tensor names, types and sizes, and byte samples.
 std::string identity_of_base(const ModelFolder& folder);
 /// Returns a text that identifies a PEFT adapter by samples of its files.
 std::string identity_of_adapter(const std::filesystem::path& folder);
 /// Records the folder of a run's frozen weights and its identity. Throws IoError.
 void write_run_base(const RunPaths& paths, const ModelFolder& folder);
 
-/// Returns the folder of the run's frozen weights: `given`, or else its recorded path; none without
-/// frozen weights. Throws MissingInput if the folder is gone, DataError if it holds another model.
+/// Returns the folder of the run's frozen weights: `given` or, if it is not set, the recorded path.
+/// Returns nullopt if the run has no frozen weights. Throws MissingInput if the folder does not
+/// exist, and DataError if it contains a different model.
 std::optional<ModelFolder> base_of_run(const RunPaths& paths,
                                        const std::optional<ModelFolder>& given = {});
 
@@ -29,17 +29,18 @@ std::string project_version();
 
 /// Source and size of a run's training data.
 struct RunData {
-  std::filesystem::path folder{};  // or a file of examples
+  std::filesystem::path folder{};  // data folder, or a file of examples
   std::int64_t train_tokens = 0;
-  std::string checksum{};                  // of the contents
-  ModelFolder tokenizer{};                 // folder of the tokenizer; empty: `folder`
-  std::filesystem::path validation{};      // a separate validation file
-  ModelFolder base{};                      // initial model's Hugging Face folder, if any
-  std::filesystem::path adapter{};         // initial PEFT adapter's folder, if any
-  std::int64_t now = 0;                    // time given to the chat template, seconds
+  std::string checksum{};              // checksum of the contents
+  ModelFolder tokenizer{};             // folder of the tokenizer; empty if it is `folder`
+  std::filesystem::path validation{};  // a separate validation file
+  /// Hugging Face folder of the initial model, if there is one.
+  ModelFolder base{};
+  std::filesystem::path adapter{};         // folder of the initial PEFT adapter, if there is one
+  std::int64_t now = 0;                    // time passed to the chat template, in seconds
   std::string token_ids{};                 // special token ids of the base, plus end_tokens
-  std::vector<std::int32_t> end_tokens{};  // end tokens that the base lacks and the data teaches
-  std::string command{};                   // command that started the run; empty: unknown
+  std::vector<std::int32_t> end_tokens{};  // end tokens of the data that the base does not have
+  std::string command{};                   // command that started the run; empty if unknown
 };
 
 /// Writes the files that make a run's folder self-contained: tokenizer/, with all end tokens in its
@@ -48,50 +49,51 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, c
 /// Writes config.json when a run starts or resumes, and removes the old summary. Throws IoError.
 void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config);
 
-/// Read the files of write_run_files. Throw MissingInput if there is none, ConfigError, DataError.
+/// Read a file that write_run_files wrote. Throw MissingInput if it does not exist; also ConfigError
+/// and DataError.
 HybridTrainerConfig config_of_run(const RunPaths& paths);
 RunData data_of_run(const RunPaths& paths);
-/// Returns the run's tokenizer, or null if the data had none.
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths);
-/// Throws DataError if both tokenizers exist and differ, because token ids would mean other text.
+/// Throws DataError if both tokenizers exist and differ.
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
                           const std::filesystem::path& data);
 
-/// Returns why a run cannot resume with the data `here`, and suggests a remedy. `own`: the run's
-/// data, equal to `here` if that file has changed. `tokens`: the old and new numbers, or "".
+/// Returns the reason why a run cannot resume with the data `here`, and a remedy. `own` is the path
+/// of the run's data; it equals `here` if the contents have changed. `tokens` has the old and the
+/// new number of tokens, or is "".
 std::string other_data_message(const std::filesystem::path& here, const std::filesystem::path& own,
                                const std::string& tokens);
 
-/// Returns how the run ended according to its summary.json: "finished", "interrupted", "diverged"
+/// Returns the end of the run according to its summary.json: "finished", "interrupted", "diverged"
 /// or "failed". Returns "" if there is no summary.json. Throws DataError.
 std::string end_of_run(const RunPaths& paths);
 
-/// A trained model for `eval`, `sample` and `export`.
 struct TrainedRun {
-  std::filesystem::path folder{};  // of the run, or of a model without a run
+  std::filesystem::path folder{};  // folder of the run, or of a model without a run
   HybridTrainerConfig config;
-  std::int64_t step = 0;                       // of the loaded checkpoint
+  std::int64_t step = 0;                       // step of the loaded checkpoint
   std::filesystem::path data;                  // path of the run's data
   std::shared_ptr<const Tokenizer> tokenizer;  // null if the data had none
-  ModelFolder tokenizer_folder;                // with chat template and end tokens
-  std::shared_ptr<MemoryPlaces> places;        // storage of weights that are not on the device
+  /// Folder with tokenizer, chat template and end tokens.
+  ModelFolder tokenizer_folder;
+  std::shared_ptr<MemoryPlaces> places;  // storage of weights that are not on the device
   std::unique_ptr<Network> network;
   std::string token_ids;  // special tokens, see src/model_files/hugging_face/generation_config.h
-  std::vector<std::int32_t> end_tokens;  // end tokens of an adapter that its base lacks
+  std::vector<std::int32_t> end_tokens;  // end tokens of an adapter that its base does not have
   ModelFolder base;                      // folder of the frozen weights under adapters, or empty
   ModelFolder origin;                    // Hugging Face folder of the initial model, or empty
   std::filesystem::path base_config;     // config.json of the initial model, or empty
-  std::vector<std::string> warnings;     // skipped damaged checkpoints
-  /// Throws UsageError if the network is not a language model; `what`: see as_language_model.
+  std::vector<std::string> warnings;     // warnings about damaged checkpoints that were skipped
+  /// Throws UsageError if the network is not a language model. See as_language_model for `what`.
   LanguageModel& model(const std::string& what = "the command") const {
     return as_language_model(*network, config.model.family, what);
   }
 };
 
-/// Returns the folder with tokenizer and chat template: the adapter's if it has one, else the base.
+/// Returns the folder with tokenizer and chat template: the adapter, or the base if it has none.
 ModelFolder adapter_tokenizer(const ModelFolder& adapter, const ModelFolder& base);
 
-/// Returns the generation settings of the run or adapter, else of its base. Throws DataError.
+/// Returns the generation settings of run or adapter, or else of the base. Throws DataError.
 GenerationKeys generation_keys_of(const TrainedRun& run);
 
 /// Selects the weights of a run to load.
@@ -109,23 +111,23 @@ struct RunWeights {
 
 /// Loads the newest intact checkpoint, or the one that `weights` requests. If it was taken in
 /// Predict, loads the accepted weights from before the prediction. `stream` must outlive the model.
-/// `frozen_form` replaces the run's lora.base and also applies to a run without adapters. Throws
-/// MissingInput if there is no run, no such checkpoint or no average in it, ConfigError, DataError.
+/// `frozen_form` replaces the run's lora.base, also without adapters. Throws MissingInput if there
+/// is no run, checkpoint or average. Also throws ConfigError and DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
                             const ModelRegistry& registry = model_families(),
                             const RunWeights& weights = {},
                             const std::optional<std::string>& frozen_form = {});
 
-/// Loads a Hugging Face folder. `form`: storage format of the weights, as lora.base. `home`:
-/// location of matrices, one of placement_names(). Throws MissingInput, DataError, CannotCreate.
+/// Loads a Hugging Face folder. `form` is the storage format of the weights, as in lora.base.
+/// `home` is the location of the matrices, one of placement_names(). Throws MissingInput,
+/// DataError, CannotCreate.
 TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string& form,
                                     const Stream& stream,
                                     const ModelRegistry& registry = model_families(),
                                     const std::string& home = "device");
 
-/// Loads a PEFT folder with its base: the Hugging Face folder `base`, or if that is empty, the base
-/// that the PEFT folder names. Uses the base's tokenizer unless the adapter has one. `form`: see
-/// load_hugging_face_folder. Throws MissingInput, DataError.
+/// Loads a PEFT folder with the Hugging Face folder `base` or, if empty, the base that it names.
+/// Uses the base's tokenizer unless the adapter has one. Throws MissingInput, DataError.
 TrainedRun load_adapter_folder(const std::filesystem::path& folder, const std::string& form,
                                const Stream& stream,
                                const ModelRegistry& registry = model_families(),

@@ -20,36 +20,34 @@ struct StepVote {
   bool stops = false, saves = false;
 };
 
-/// A training run as one of several ranks, or as a single process. Rank 0 is the lead and uses the
-/// run's folder. Rank N uses ranks/N in it, with its own measurements and a log.txt.
+/// A training run as a rank or alone. Rank 0 uses the run's folder, and rank N ranks/N in it.
 class RunRanks {
  public:
-  /// `ranks` must outlive it; null means a single process.
+  /// `ranks` must outlive this object. Null means a single process.
   explicit RunRanks(Communicator* ranks) : ranks_(ranks) {}
   Communicator* communicator() const { return ranks_; }
   bool are_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
   int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
   bool lead() const { return ranks_ == nullptr || ranks_->rank() == 0; }
-  /// Returns the rank and size for memory simulation.
   SimulatedRank as_simulated() const {
     return ranks_ == nullptr ? SimulatedRank{} : SimulatedRank{ranks_->rank(), ranks_->size()};
   }
-  /// Opens this rank's folder, after the lead has opened its own. Collective. Throws as
-  /// RunDirectory, and UsageError naming the rank if one has another configuration, machine or data
-  /// than the others or does not see the lead's folder.
+  /// Opens this rank's folder, after the lead has opened its own. Collective. Throws like
+  /// RunDirectory. Throws UsageError, which names the rank, if a rank has a different
+  /// configuration, machine or data than the other ranks, or does not see the lead's folder.
   RunDirectory open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
                     const Task& task) const;
-  /// Limits all ranks to the CPU features that all their machines have, and reports a reduction on
-  /// the lead's `console`. Call before any computation. Collective.
+  /// Limits all ranks to the CPU features that all machines have. If this reduces the features of a
+  /// rank, reports it on the lead's `console`. Call it before any computation. Collective.
   void agree_on_processor(std::ostream& console) const;
-  /// Returns the distributed part of the run's summary.
   RunSummary::Distributed summary(const HybridTrainerConfig& config,
                                   const std::string& lost_rank) const;
-  /// Returns the stream for this rank's messages: `console` on the lead, log.txt on others.
+  /// Returns the stream for messages: `console` on the lead, log.txt on other ranks.
   std::ostream& console(std::ostream& console, const RunPaths& own);
 
   /// Enclose the collective part of a step, so that this rank's compute time can be separated from
-  /// its waiting. end_step records the slowest rank if all have reported since the previous step.
+  /// its waiting. end_step records the slowest rank if all ranks have reported since the previous
+  /// step.
   void begin_step();
   void end_step(const HybridTrainerConfig& config, StepRecord& record);
   /// Returns whether any rank wants to stop and whether rank 0 wants to save. Also exchanges the
@@ -63,8 +61,7 @@ class RunRanks {
   void wait_for_all() const {
     if (are_several()) ranks_->barrier();
   }
-  /// Returns the loss over all batches, with the ranks sharing the batches; bit-identical to a
-  /// single rank. Collective; throws as hybrid_trainer::evaluate.
+  /// Returns the loss of all batches, bit-identical to one rank. Collective; throws as evaluate.
   EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches,
                             const HybridTrainerConfig& config, const Stream& stream) const;
   /// Returns the string of each rank. Collective.
@@ -77,15 +74,16 @@ class RunRanks {
 
   Communicator* ranks_;
   std::ofstream log_;
-  std::vector<std::string> hosts_;  // by rank; empty before the first exchange
+  std::vector<std::string> hosts_;  // host of each rank; empty before the first exchange
   StragglerDetector stragglers_;
   std::optional<double> exposed_before_;  // at the start of this step; only for CPU ranks
-  double computed_ = 0;                   // compute time of the last step in seconds; 0: unknown
+  double computed_ = 0;                   // compute time of the last step in seconds; 0 if unknown
   bool has_exchanged_ = false;            // an exchange has happened since that step
 };
 
-// Collectives that throw UsageError if ranks differ. The message names the first difference and the
-// rank that differs from the majority, or without a majority, from the first rank.
+// Collectives that throw UsageError if ranks differ. The message names the first difference, and
+// the rank that differs from the majority. If there is no majority, it names the rank that differs
+// from the first rank.
 
 /// Checks that all ranks run the same program with the same arguments.
 void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume);

@@ -21,13 +21,13 @@ class RunRecords {
   RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet = false);
   /// Removes records after `step`, for a run that resumes there.
   void resume_after(std::int64_t step);
-  /// Records every allocation in the first `steps` steps of each phase from now on.
+  /// Starts to record every allocation in the first `steps` steps of each phase.
   void watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools);
-  /// Enables tensorboard/ for past and future records. `settings`: the configuration as text.
+  /// Enables tensorboard/ for past and future records. `settings` is the configuration as text.
   void write_tensorboard(const std::string& settings);
   void begin_step(Phase phase, std::int64_t step);
   void write(const StepRecord& record);
-  /// Writes the record of a step that ends the run; the summary counts it only as a recovery.
+  /// Writes the record of a step that ends the run. The summary counts the step only as a recovery.
   void write_failed(const StepRecord& record);
   /// Removes the records of all steps after `step`.
   void rewind_to(std::int64_t step);
@@ -35,7 +35,8 @@ class RunRecords {
   void sync();
   void report(const std::string& text) { console_.report(text); }
   RunSummary& summary() { return summary_; }
-  /// Writes summary.json and report.html. With answers, writes answers.json and prints them.
+  /// Writes summary.json and report.html. If `texts` has answers, also writes answers.json and
+  /// prints the answers.
   void finish(const std::string& settings_text, const ModelTexts& texts);
 
  private:

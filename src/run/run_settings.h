@@ -11,14 +11,15 @@
 
 namespace hybrid_trainer {
 
-/// Properties of a run, in addition to the configuration, that decide whether a key has an effect.
+/// Properties of a run that determine whether a key has an effect.
 struct RunContext {
   Device device;
   int ranks = 1;
 };
 
-/// Returns a line per reason why explicitly set keys have no effect, with the names that set them.
-/// A name that sets several keys is reported if none has an effect. Ignores keys of list elements.
+/// Returns one line for each reason why explicitly set keys have no effect. The line contains the
+/// names of the options or keys that set them. A name that sets several keys is reported only if
+/// none of these keys has an effect. Ignores keys of list elements.
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
                                         const std::vector<std::string>& names,
                                         const RunContext& run);
@@ -32,7 +33,7 @@ TrainingRunSettings with_base(TrainingRunSettings settings);
 /// Returns batches of data.batch_size · gradient_accumulation.micro_batches examples.
 ShuffledBatches shuffled_batches(DatasetPart part, const HybridTrainerConfig& config);
 
-/// Returns the folder of settings.init_from, which is `opened` if the paths are equal.
+/// Returns the folder of settings.init_from. Returns `opened` if the paths are equal.
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
                                         const ModelFolder& opened);
 

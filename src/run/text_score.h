@@ -33,8 +33,7 @@ class ConfusionTable {
   /// Returns the mean F1 of the classes that occur in labels or predictions.
   double macro_f1() const;
 
-  /// Returns a row per actual class and a column per predicted class, for the classes with the most
-  /// examples. `most` limits their number.
+  /// Returns a row per actual and a column per predicted class, for at most `most` classes.
   std::string text(std::size_t most = 20) const;
   /// Returns {"classes": [{"name", "examples", "precision", "recall", "f1"}], "confusion": [[…]]}.
   boost::json::object json() const;
@@ -47,7 +46,6 @@ class ConfusionTable {
   std::vector<std::int64_t> counts_;
 };
 
-/// Quality of a model's outputs for texts with labels.
 struct TextScore {
   struct Measure {
     std::string title, key;         // "macro F1", "macro_f1"

@@ -11,17 +11,17 @@
 
 namespace hybrid_trainer {
 
-/// Decides when checkpoints are due, by steps, epochs or minutes. The clock never changes the run's
-/// results: minutes are ignored if saving at other steps would change the bits of the weights.
+/// Decides when checkpoints are due, by steps, epochs or minutes. The clock never changes the
+/// results of a run: minutes are ignored if saving after different steps would change the bits of
+/// the weights.
 class CheckpointSchedule {
  public:
   CheckpointSchedule(const HybridTrainerConfig& config, const ShuffledBatches& batches);
   /// Returns whether checkpoint.every_minutes have passed since this process last saved.
   bool is_due_by_time() const;
   /// Returns whether checkpoint.every_steps or every_epochs require a checkpoint by step `step`.
-  /// `last`: step of the last checkpoint that they required, 0 if none.
+  /// `last` is the step of the last checkpoint that they required, or 0 if there is none.
   bool is_due_by_steps(std::int64_t step, std::int64_t last) const;
-  /// Restarts the clock after a save or a rollback.
   void saved() { saved_at_ = Clock::now(); }
 
  private:
@@ -35,14 +35,14 @@ class CheckpointSchedule {
 class RunSaving {
  public:
   RunSaving(std::string folder, const TrainingRunSettings& settings);
-  /// Saves the step on all ranks or none. Returns false and reports once if it fails. Collective.
+  /// Saves on all ranks or on none. Reports a failure once and returns false. Collective.
   bool save(HybridTrainer& trainer, RunRecords& records,
             CheckpointUse use = CheckpointUse::kResume);
   /// Saves the last step. Throws IoError naming the checkpoint that a resumed run would start from.
   void save_final(HybridTrainer& trainer, RunRecords& records);
   /// Saves the result of the last good update before an error ends the run. Collective.
   void save_and_report(HybridTrainer& trainer, RunRecords& records);
-  /// Returns how to resume from the last checkpoint, in words.
+  /// Returns a sentence that describes how to resume from the last checkpoint.
   const std::string& resume_hint() const { return resume_hint_; }
   /// Returns the message of an interrupted run: the saved step and how to resume.
   std::string stopped_text(std::int64_t steps_done, std::int64_t steps) const;
@@ -74,11 +74,11 @@ class TrainingLoop {
   };
   explicit TrainingLoop(const Run& run);
   /// Steps until config.training.steps are done, patience is exhausted or a stop is requested, then
-  /// saves. `saves_first`: save the initial state for rollbacks. Throws as run_training.
+  /// saves. `saves_first` is whether to save the initial state for rollbacks. Throws like
+  /// run_training.
   RunEnd step_to_end(bool saves_first);
 
  private:
-  /// Losses of one evaluation.
   struct Evaluated {
     EvaluationResult of_weights;
     std::optional<double> loss_of_average;

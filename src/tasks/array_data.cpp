@@ -55,7 +55,6 @@ class ExampleArray {
                   brief(static_cast<double>(low)), " to ", brief(static_cast<double>(high)),
                   ", mean ", brief(sum / static_cast<double>(values_.size())));
   }
-  /// Returns the first numbers of an example.
   std::string text(std::int64_t example) const {
     constexpr std::int64_t kShown = 8;
     std::string text;

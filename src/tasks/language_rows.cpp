@@ -57,7 +57,6 @@ std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer)
   return parts;
 }
 
-/// Content of one line: a row, or a preference pair.
 struct ShownRow {
   std::vector<RowPart> row;  // the chosen one of a pair
   std::optional<std::vector<RowPart>> rejected;

@@ -27,8 +27,7 @@ class NetworkData {
   virtual std::optional<double> best_loss(const HybridTrainerConfig& /*config*/) const {
     return {};
   }
-  /// Completes the config from the data, for example with the number of classes. By default,
-  /// returns it unchanged. Throws ConfigError, DataError if config and data are incompatible.
+  /// Completes the config from the data; by default unchanged. Throws ConfigError, DataError.
   virtual HybridTrainerConfig completed(HybridTrainerConfig config) const { return config; }
   /// Returns a checksum of the files, for a resumed run; empty for data drawn from the seed.
   virtual std::string checksum() const { return ""; }
@@ -36,16 +35,14 @@ class NetworkData {
   virtual std::int64_t examples() const { return 0; }
   /// Describes how the data was interpreted. `config` must come from completed().
   virtual DataFacts contents(const HybridTrainerConfig& /*config*/) const { return {}; }
-  /// Describes one example: the line or row `number` of a file, from 1, or the array element
-  /// `number`. Throws DataError if there is no such example.
+  /// Describes a file's line or row `number`, from 1, or an array's element. Throws DataError.
   virtual DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const;
   /// Converts measures from the network's units to the data's; returns them unchanged by default.
   virtual std::vector<Measure> in_original_units(std::vector<Measure> measures,
                                                  const HybridTrainerConfig& /*config*/) const {
     return measures;
   }
-  /// Makes the prediction for validation example `number`, from 0, of the network's outputs for it,
-  /// each with the name of its loss.
+  /// Makes the prediction for validation example `number`, from 0, of the network's named outputs.
   using PredictionMaker =
       std::function<Prediction(std::int64_t number, const std::vector<NamedTensor>& outputs)>;
   /// Returns a maker for a config from completed(). By default, its predictions are the outputs.
@@ -69,8 +66,7 @@ struct NetworkDataSource {
 /// How to open the data of a family's networks.
 struct NetworkDataKind {
   std::string family;  // a ModelFamily's name
-  /// Opens the data. Throws UsageError if the family needs a file and none is given, or if it
-  /// generates its data and a file is given. Throws MissingInput, DataError.
+  /// Throws UsageError if a file is missing or is not used; MissingInput, DataError.
   std::function<std::unique_ptr<NetworkData>(const NetworkDataSource& source)> open;
 };
 using NetworkDataKinds = std::vector<NetworkDataKind>;
@@ -78,8 +74,7 @@ using NetworkDataKinds = std::vector<NetworkDataKind>;
 /// Returns the data kinds of this build's families that are not language models.
 const NetworkDataKinds& network_data_kinds();
 
-/// Opens the data of the config's family. Throws UsageError if the family has no data, and throws
-/// like NetworkDataKind::open.
+/// Opens the data. Throws UsageError if the family has none, otherwise like NetworkDataKind::open.
 std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
                                          const NetworkDataKinds& kinds = network_data_kinds());
 

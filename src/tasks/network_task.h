@@ -20,7 +20,6 @@ std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
 std::shared_ptr<const NetworkData> network_data(
     const TrainingRunSettings& settings, const NetworkDataKinds& kinds = network_data_kinds());
 
-/// Quality of a network on held-out examples.
 struct NetworkScore {
   double loss = 0;
   std::int64_t examples = 0;
@@ -34,8 +33,7 @@ struct NetworkScore {
   boost::json::object json() const;
 };
 
-/// Evaluates the network on the data's held-out examples. `dtype`: precision of activations and
-/// matrix products. Throws OutOfMemory, Diverged.
+/// Evaluates the network on held-out examples in precision `dtype`. Throws OutOfMemory, Diverged.
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream);
 

@@ -81,7 +81,6 @@ PictureProcessor processor_of(const NetworkDataSource& source) {
   }
 }
 
-/// Reads the rows of one --data or --validation.
 PictureRows rows_in(const std::filesystem::path& path, const HybridTrainerConfig& config,
                     const PictureProcessor& processor, bool needs_labels = true) {
   return read_picture_rows(

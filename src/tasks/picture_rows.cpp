@@ -47,8 +47,7 @@ PictureLabel label_in(const json::object& row) {
 
 namespace fs = std::filesystem;
 
-/// Returns whether a file has the name of an image. Includes unsupported formats, so that they are
-/// refused with a message and not skipped.
+/// Returns whether a file has the name of an image, also of an unsupported format.
 bool has_name_of_picture(const fs::path& path) {
   static constexpr std::string_view kEndings[] = {".png",  ".jpg", ".jpeg", ".npy",  ".gif", ".bmp",
                                                   ".webp", ".tif", ".tiff", ".heic", ".avif"};
@@ -98,7 +97,6 @@ void refuse_parts(const fs::path& folder, const std::vector<fs::path>& folders) 
              folders.size() > 1 ? " and another one as --validation" : ""));
 }
 
-/// Adds the images of a folder of classes.
 void read_classes(const fs::path& folder, const std::function<void(const FilePart&)>& check,
                   PictureRows& read) {
   read.files.push_back({folder, {.container = RowContainer::kCsv}});

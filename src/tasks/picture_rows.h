@@ -12,7 +12,6 @@ struct PictureLabel {
   std::optional<std::int64_t> number{};  // from a JSON number
 };
 
-/// An image in a file and its label.
 struct PictureRow {
   FilePart picture{};
   PictureLabel label{};
@@ -38,9 +37,9 @@ struct PictureRows : ReadRows {
 /// Paths are relative to the row file. Instead of a path, accepts an object with a "path" or
 /// "bytes", as in Hugging Face data sets, and plain bytes in a Parquet table. Instead of "image",
 /// accepts "file_name". A label is a name or a number from 0 on. In a folder of classes, each image
-/// is a row, sorted by name. A row is refused if `check` throws DataError or MissingInput for its
-/// image, or if a key is missing. Without `needs_labels`, a label may be missing. Warns once about unused keys. Throws MissingInput, DataError if a
-/// file has no rows or its first 1,000 are all refused, IoError.
+/// is a row, sorted by name. A row is refused if `check` throws DataError or MissingInput, or if a
+/// key is missing; without `needs_labels`, not for its label. Warns once about unused keys. Throws
+/// MissingInput, IoError, and DataError if a file has no rows or its first 1,000 are all refused.
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
                               const std::function<void(const FilePart&)>& check,
                               bool needs_labels = true);

@@ -17,7 +17,6 @@ struct Findings {
 /// Prints a line in addition to the findings.
 using MessageHandler = std::function<void(const std::string&)>;
 
-/// Arguments of an evaluation.
 struct Measuring {
   std::string folder{};          // of the run or model
   std::filesystem::path data{};  // empty: the run's held-out data
@@ -76,8 +75,7 @@ void report_rejected_rows(const ReadRows& rows, const MessageHandler& report);
 /// Describes the examples of an objective of whole texts.
 Findings whole_text_rows(const RowsRequest& requested, const HybridTrainerConfig& config);
 
-/// Implements TaskKind::predict for a language model that pools texts: an embedding, class or score
-/// for each text or pair of texts.
+/// Implements TaskKind::predict for models that pool texts: one output per text or pair of texts.
 void predict_texts(const TrainedRun& run, const PredictionRequest& requested, DType dtype,
                    const Stream& stream, const PredictionHandler& use);
 
@@ -86,10 +84,10 @@ struct RetrievalRequest {
   std::string folder{}, corpus{}, queries{}, relevant{};
 };
 
-/// Embeds documents and queries, with the prompts of the model's folder if it has any, and rates the
-/// ranking of the documents by cosine, or by the folder's dot product. Throws UsageError if the model
-/// does not embed texts; DataError for a folder with another similarity; and as read_retrieval_set,
-/// text_outputs and score_retrieval.
+/// Embeds documents and queries, with the prompts of the model's folder if it has any, and rates
+/// the ranking of the documents by cosine, or by the folder's dot product. Throws UsageError if the
+/// model does not embed texts; DataError for a folder with another similarity; and as
+/// read_retrieval_set, text_outputs and score_retrieval.
 Findings retrieval_findings(const TrainedRun& run, const RetrievalRequest& requested, DType dtype,
                             const Stream& stream);
 

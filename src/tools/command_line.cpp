@@ -71,7 +71,7 @@ std::vector<std::string> split_empty_values(const std::vector<std::string>& argu
   return split;
 }
 
-/// Other programs' options and their equivalents here, of which the first available is suggested.
+/// Options of other programs and their equivalents, of which the first available is suggested.
 constexpr std::pair<std::string_view, std::string_view> kOptionsOfOthers[] = {
     {"learning-rate", "--lr RATE"},
     {"learning-rate", "--set optimizer.learning_rate=RATE"},

@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// Sub-commands of `hybrid`: each takes the arguments after its name, and returns the exit code or
-/// throws. Results go to standard output (one JSON object with --json), the rest to standard error.
+/// Sub-commands of `hybrid`. Each takes its arguments and returns the exit code or throws. Results
+/// are written to standard output (one JSON object with --json), other text to standard error.
 int bench_command(const std::vector<std::string>& arguments);
 int chat_command(const std::vector<std::string>& arguments);
 int compare_command(const std::vector<std::string>& arguments);
@@ -29,7 +29,6 @@ int train_command(const std::vector<std::string>& arguments);
 int upcycle_command(const std::vector<std::string>& arguments);
 int watch_command(const std::vector<std::string>& arguments);
 
-/// A sub-command of `hybrid`.
 struct Command {
   const char* name;
   int (*run)(const std::vector<std::string>&);

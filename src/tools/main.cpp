@@ -114,8 +114,7 @@ int run(const std::vector<std::string>& arguments) {
   }
 }
 
-/// Opens /dev/null for closed standard streams, so that no file opened later takes their place and
-/// receives the output. Reading and writing still fail.
+/// Opens /dev/null for closed standard streams, so that no file opened later takes their place.
 void open_closed_standard_streams() {
   for (const int stream : {0, 1, 2})
     if (::fcntl(stream, F_GETFD) == -1) ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);

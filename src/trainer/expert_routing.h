@@ -11,14 +11,12 @@
 
 namespace hybrid_trainer {
 
-/// Copies of the routers from the start of Predict. Predict's forward passes use them to count the
-/// tokens that the changed routers send to other experts.
+/// Copies of the routers at the start of Predict. Forward passes of Predict use them to count how
+/// many tokens the changed routers send to other experts.
 class RouterCopies {
  public:
-  /// Both must outlive this object.
   RouterCopies(LossModel& model, const Stream& stream) : model_(model), stream_(stream) {}
-  /// Copies the routers at the start of Predict, unless load has found copies.
-  void take();
+  void take();  // unless `load` has loaded copies
   void drop();
   void save(State& state) const;
   void load(const State& state);
@@ -29,26 +27,24 @@ class RouterCopies {
 };
 
 /// Balances experts without an additional loss, by adjusting the routers' selection biases. Uses
-/// the counts of backward passes since ExpertWatch last read them. Collective, unless `ranks` is
-/// null. Source: Wang et al. 2024, "Auxiliary-loss-free load balancing", arXiv 2408.15664.
+/// the counts since the last ExpertWatch::read. Collective, unless `ranks` is null. Source: Wang et
+/// al. 2024, "Auxiliary-loss-free load balancing", arXiv 2408.15664.
 void move_selection_biases(LossModel& model, Communicator* ranks, const Stream& stream);
-/// Saves views of the biases.
 void save_selection_biases(LossModel& model, State& state);
-/// Throws DataError if the state has no biases.
+/// Loads the selection biases. Throws DataError if the state does not contain them.
 void load_selection_biases(LossModel& model, const State& state, const Stream& stream);
 
 /// Reads the counts of a model's routers after each step, and warns of experts without tokens.
 class ExpertWatch {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
-  /// Replaces sums of one rank by sums over all ranks; empty for one rank.
+  /// Function that replaces sums of one rank by sums over all ranks. Empty for a single rank.
   using Total = std::function<void(std::vector<double>& sums)>;
   explicit ExpertWatch(MessageCallback warn) : warn_(std::move(warn)) {}
   /// Reads and clears the routers' counts since the last call, if any. Collective if `total` is.
   ExpertLoads read(LossModel& model, const Stream& stream, const Total& total = {});
-  /// Returns the share of (token, expert) pairs that differ between the current routers and their
-  /// copies from the start of Predict, and clears the counts; absent if no router counts them.
-  /// Collective if `total` is.
+  /// Returns the share of (token, expert) pairs that the current routers route differently than
+  /// their copies, and clears the counts; absent if there are none. Collective if `total` is.
   static std::optional<double> read_flips(LossModel& model, const Stream& stream,
                                           const Total& total = {});
 

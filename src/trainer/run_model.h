@@ -7,38 +7,36 @@
 
 namespace hybrid_trainer {
 
-/// Freezes a parameter and stores its `values` (f32 on the host, or simulated) in `home`, in a
-/// format of lora.base. A quantized matrix is stored module by module (see Parameter::in_files).
+/// Freezes a parameter with `values` (f32 on the host, or simulated), stored in `home` in a format
+/// of lora.base. A quantized matrix is stored module by module (Parameter::in_files).
 void store_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
                   const Stream& home);
 
 /// Freezes all weights of a model, which are in f32.
 void store_all_frozen(Network& model, const std::string& form, const Stream& stream);
 
-/// Freezes a weight of a folder. Copies its quantized codes if they are in the right format;
-/// matrices that such a folder does not quantize stay in bf16.
+/// Freezes a weight with the values of a folder. Copies its quantized codes if they have the right
+/// format. Matrices that a quantized folder does not quantize are stored in bf16.
 void store_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
                   const std::string& form_of_folder, const Stream& home);
 
-/// Returns the format of a folder's frozen weights for the requested format `asked`. Quantized
-/// weights keep their format if only a precision is requested. Throws MissingInput, DataError.
+/// Returns the format of a folder's frozen weights if `asked` is requested. If `asked` is not a
+/// quantized format, quantized weights keep their format. Throws MissingInput, DataError.
 std::string frozen_format(const ModelFolder& folder, const std::string& asked);
 
 BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);
 
-/// Sets the loss of a model of whole texts (ModelConfig::pooling). Throws ConfigError if the model has
-/// no text head.
+/// Throws ConfigError if the config pools texts and the model has no text head.
 void set_text_loss(const HybridTrainerConfig& config, Network& model);
 
-/// Makes the model of a run in the pool of `home`, from a Hugging Face folder or initialized from
-/// training.seed. With adapters (lora, parts), weights are frozen in the format of lora.base or of
-/// their part. They are frozen one tensor at a time, so that a folder's model never exists in f32
-/// as a whole. Throws like make_model, read_hugging_face_weights and add_adapters.
+/// Makes the model of a run in the pool of `home`, from a Hugging Face folder or training.seed.
+/// With adapters (lora, parts), freezes weights one at a time, so that the whole model never exists
+/// in f32. Throws the errors of make_model, read_hugging_face_weights, add_adapters.
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
                                         const std::optional<ModelFolder>& folder,
                                         const Stream& home, const ModelRegistry& registry);
-/// Makes the model with frozen weights at their places in memory.device_map and memory.weights, and
-/// other weights at the place farthest from the device.
+/// Makes the model with frozen weights at the placements set by memory.device_map and
+/// memory.weights, and trained weights at the placement farthest from the device.
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
                                         const std::optional<ModelFolder>& folder,
                                         MemoryPlaces& places, const ModelRegistry& registry);

@@ -10,29 +10,27 @@
 
 namespace hybrid_trainer {
 
-/// Checkpoints do not depend on ranks, because weights and their state are stored whole. The name
-/// of a tensor of the state identifies the weight that it belongs to, either by name
-/// ("optimizer.WEIGHT.m") or by index ("phases.….3").
+/// Checkpoints contain whole weights and state tensors for any number of ranks. The name of a state
+/// tensor has its weight's name ("optimizer.WEIGHT.m") or index ("phases.….3").
 
-/// Returns the ranks that save and load checkpoints together. Null `ranks` means a single process.
+/// Returns the ranks that save and load together. Null `ranks` means a single process.
 CheckpointRanks checkpoint_ranks(Communicator* ranks);
 
-/// Returns views of the state that this rank writes: its shards of weights, and an equal share of
-/// the replicated state. `parts`: null if everything is replicated.
+/// Returns views of the part of the state that this rank writes: its shards of weights, and an
+/// equal share of the replicated state. `parts`: shards, or null if all state is replicated.
 CheckpointShare own_share(State state, const WeightParts* parts, const CheckpointRanks& ranks);
 
 /// Returns a function that selects this rank's elements of a saved tensor. `parts` must outlive it.
 std::function<WantedElements(const std::string&, const StoredTensor&)> own_elements(
     const WeightParts& parts);
 
-/// Returns the best checkpoint that a saved state names, if any.
 std::optional<BestCheckpoint> best_in(const State& state);
 
 /// Saves and loads a trainer's state, to resume a run or to roll back after a failed step.
 class TrainerCheckpoints {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
-  /// All must outlive this object; `ranks` may be null. `report` gets messages, `warn` warnings.
+  /// `ranks` may be null. `report` receives messages, and `warn` warnings.
   TrainerCheckpoints(const HybridTrainerConfig& config, TrainerProgress& progress,
                      ModelTrainable& trainable, PhaseMachine& machine, Communicator* ranks,
                      MessageCallback report, MessageCallback warn);

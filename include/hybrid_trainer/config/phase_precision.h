@@ -9,22 +9,21 @@
 namespace hybrid_trainer {
 
 const char* precision_name(const Precision& precision);
-/// Returns the precision that `name` means on the device. The operands of fp16 and fp8 products are
-/// rounded by separate kernels (nn/product_rounding.h), so activations have a dtype that can
-/// represent the rounded operands: f32, or bf16 for fp8 on CUDA.
+/// Returns the precision named `name`. Separate kernels round the operands of fp16 and fp8 products
+/// (nn/product_rounding.h), so activations are f32, or bf16 for fp8 on CUDA.
 Precision precision_named(const std::string& name, Device device);
 
-/// The precision that "auto" stands for.
+/// The precision chosen for "auto".
 struct AutomaticPrecision {
   DType dtype = DType::kF32;
-  std::string reason;  // for the user, on one line
+  std::string reason;  // one line for the user
 };
 
-/// Returns bf16 on CUDA, and on a CPU with bf16 products if the model is at least 64 wide, else
-/// fp32. Depends only on the machine and the width of the model's matrices, not on measured times.
+/// Returns bf16 on CUDA, and on a CPU with bf16 products for matrices of at least `width` 64, else
+/// fp32. Depends only on the machine and the width.
 AutomaticPrecision automatic_precision(std::int64_t width, Device device);
 
-/// Precision of each phase, with every "auto" resolved. Saved, so that resumed runs do not change.
+/// Precision of each phase with every "auto" resolved, as checkpoints contain it for resumed runs.
 class PhasePrecision {
  public:
   PhasePrecision(const MixedPrecisionConfig& config, std::int64_t width, Device device);

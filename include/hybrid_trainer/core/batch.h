@@ -9,13 +9,11 @@
 
 namespace hybrid_trainer {
 
-/// One batch of training data: named tensors of any dtype whose dimension 0 is the batch. The
-/// dataset and the model agree on the names.
+/// One batch of training data: named tensors of any dtype whose dimension 0 is the batch.
 class Batch {
  public:
   Batch() = default;
-  /// `tokens_per_example` is 1 if an example is not a sequence. Throws Error if the tensors differ
-  /// in their number of examples.
+  /// `tokens_per_example` is 1 if examples are not sequences. Throws Error if the sizes differ.
   explicit Batch(std::vector<NamedTensor> tensors, std::int64_t tokens_per_example = 1);
 
   /// Returns the tensor of this name. Throws Error, listing the batch's names, if there is none.
@@ -30,8 +28,8 @@ class Batch {
   /// the number of examples.
   std::int64_t tokens() const { return size() * tokens_per_example_; }
 
-  /// Returns the number of tokens that contribute to the loss; 0 means all. A micro-batch has its
-  /// share of the batch's number, so that the mean over equal micro-batches is the batch's mean.
+  /// Returns the number of target tokens in the loss; 0 means all tokens. A part of the batch gets
+  /// a proportional share, so that the mean loss of equal micro-batches is the batch's mean loss.
   double targets() const { return targets_; }
   void set_targets(double count) { targets_ = count; }
   /// Returns whether each row continues the sequence of the same row in the previous batch.
@@ -41,7 +39,6 @@ class Batch {
     return targets_ > 0 ? targets_ : static_cast<double>(size() * tokens_per_example_);
   }
 
-  /// Returns the batch with every tensor replaced by make(tensor).
   template <class Make>
   Batch with(const Make& make) const {
     Batch made;
@@ -55,7 +52,7 @@ class Batch {
   }
   /// Returns a view of the examples [begin, end).
   Batch examples(std::int64_t begin, std::int64_t end) const;
-  /// Returns whether both batches have equally many targets and the same names, shapes and dtypes.
+  /// Returns whether both batches have the same tensor names, shapes, dtypes and number of targets.
   bool is_like(const Batch& other) const;
 
  private:
@@ -65,13 +62,11 @@ class Batch {
   bool continues_ = false;
 };
 
-/// Target id that the loss ignores.
-inline constexpr std::int32_t kNoTarget = -1;
+inline constexpr std::int32_t kNoTarget = -1;  // target id that the loss ignores
 
-/// Makes a language-modeling batch: "tokens" and "targets" (B, T) i32; targets are shifted by one.
-/// Packed sequences have "positions" (B, T) i32, each token's index in its document, and may
-/// contain kNoTarget. Padded sequences also have "is_token" (B, T) i32, 0 for padding. Encoders with
-/// token types read "types" (B, T) i32; without it all types are 0.
+/// Makes a language-modeling batch: "tokens" and "targets" (B, T) i32, with targets shifted by one.
+/// Optional (B, T) i32: "positions", each token's index in its document, for packed sequences,
+/// whose targets may contain kNoTarget; "is_token", 0 for padding; "types" of an encoder's tokens.
 inline Batch token_batch(Tensor tokens, Tensor targets, Tensor positions = {}) {
   const std::int64_t length = tokens.size(1);
   std::vector<NamedTensor> tensors{{"tokens", std::move(tokens)}, {"targets", std::move(targets)}};
@@ -85,8 +80,8 @@ inline Batch empty_token_batch(const Shape& shape, bool has_positions, const Str
   return token_batch(tensor(), tensor(), has_positions ? tensor() : Tensor());
 }
 
-/// Makes an uninitialized batch of padded sequences. With `has_pairs`, it has "halves" and
-/// "references": each token's half of the pair and its reference log-probability.
+/// Makes an uninitialized batch of padded sequences. With `has_pairs`, it also has "halves" (B, T)
+/// i32, each token's half of the pair, and "references" (B, T) f32, its reference log-probability.
 inline Batch empty_row_batch(const Shape& shape, bool has_pairs, const Stream& stream) {
   const Batch batch = empty_token_batch(shape, true, stream);
   std::vector<NamedTensor> tensors = batch.tensors();
@@ -107,7 +102,7 @@ struct TextBatchForm {
   std::int64_t sequences = 0, sequence_length = 0;
   bool has_types = false;    // the model has token types
   bool has_classes = false;  // one class per example
-  std::int64_t labels = 0;   // numbers per example; 0 without labels
+  std::int64_t labels = 0;   // number of labels per example
 };
 
 /// Makes an uninitialized batch of packed texts. Its i32 tensors are "tokens", "positions" (from 0
@@ -134,8 +129,8 @@ inline Batch empty_text_batch(const TextBatchForm& form, const Stream& stream) {
 class BatchUpload {
  public:
   /// Returns the batch if it is already on the device, else a copy that stays valid until the next
-  /// call. Copies from pinned memory are enqueued: keep the batch unchanged until the stream has
-  /// passed the copy. Copies from pageable memory block.
+  /// call. Copies from pinned memory are asynchronous: do not change the batch until the stream has
+  /// completed the copy. Copies from pageable memory block.
   Batch to_device(const Batch& batch, const Stream& stream);
 
  private:

@@ -72,7 +72,7 @@ enum class ProductForm {
 
 /// Numeric precision of a phase.
 struct Precision {
-  DType dtype = DType::kF32;  // activations and working copies of weights: f32 or bf16
+  DType dtype = DType::kF32;  // dtype of activations and compute copies of weights: f32 or bf16
   ProductForm products = ProductForm::kAsStored;
   bool operator==(const Precision&) const = default;
 };

@@ -10,7 +10,6 @@
 
 namespace hybrid_trainer {
 
-/// Concatenates the arguments with operator<<.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -86,8 +85,7 @@ class InUse : public Error {
   explicit InUse(const std::string& message) : Error(ExitCode::kInUse, message) {}
 };
 
-/// A GPU, its driver or a library is missing, unsuitable or failed. The message names the call, its
-/// arguments and its result.
+/// A GPU, its driver or a library is missing, unsuitable or failed.
 class DeviceError : public Error {
  public:
   explicit DeviceError(const std::string& message) : Error(ExitCode::kDevice, message) {}
@@ -121,7 +119,7 @@ class OutOfMemory : public Error {
         shortage_(std::move(shortage)) {}
   std::size_t requested_bytes() const { return requested_bytes_; }
   std::size_t available_bytes() const { return available_bytes_; }
-  /// Returns the pool's contents at the failed allocation (core/memory_pool.h); null without one.
+  /// Returns the pool's contents at the failed allocation, or null if they are unknown.
   const std::shared_ptr<const MemoryShortage>& shortage() const { return shortage_; }
 
  private:

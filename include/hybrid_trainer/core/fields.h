@@ -22,7 +22,7 @@ struct MemorySize {
 
   /// Returns nullopt for invalid text or more than 2^62 bytes.
   static std::optional<MemorySize> parse(std::string_view text);
-  /// Returns whether the text has a unit or is 0: a bare "16" probably means GiB instead of bytes.
+  /// Returns whether the text has a unit or is 0. "16" without a unit probably means GiB.
   static bool has_unit(std::string_view text);
   /// Returns the bytes, or nullopt if unset.
   std::optional<std::size_t> limit() const {
@@ -56,7 +56,7 @@ struct Range {
   static Range fraction() { return {0, 1, false, true}; }  // [0, 1)
 };
 
-/// A condition on the value of a configuration key, compared as text.
+/// A condition on the value of a configuration key. Values are compared as text.
 struct KeyTest {
   /// kHasOneOf holds if the text is empty or contains one of the values.
   enum class Kind { kIsOneOf, kIsNoneOf, kIsMoreThan, kIsLessThan, kIsAtMost, kHasOneOf };
@@ -65,7 +65,7 @@ struct KeyTest {
   /// "ranks" is the number of ranks, if known. A test of a missing key fails.
   std::string key;
   Kind kind = Kind::kIsOneOf;
-  std::vector<std::string> values;  // for numbers: one number, or the key of one to compare with
+  std::vector<std::string> values;  // to compare numbers: one number, or the key of a number
 };
 
 /// Condition for a key to have an effect: at least one of the tests passes. `why` explains why the
@@ -87,14 +87,14 @@ enum class OnResume {
   kStays,       // the run keeps the saved value and ignores the new one
 };
 
-/// Model family of a key, relative to its struct's family. One struct has the keys of all families.
+/// Relation of a key's model family to the family that the struct's values describe.
 enum class KeyOwner {
-  kOwn,      // the family of the struct
+  kOwn,      // the same family
   kRelated,  // a related family: documented but not written
   kOther,    // another family: only read, so that its value can be checked
 };
 
-/// A letter of a text such as "ma", and its word in a JSON list such as ["mamba2", "attention"].
+/// A letter of a pattern such as "ma", and its word in a JSON list: ["mamba2", "attention"].
 struct LetterWord {
   char letter;
   std::string word;
@@ -102,7 +102,7 @@ struct LetterWord {
 /// Lists the letters with their words: "m (mamba2) and a (attention)".
 std::string text_of(const std::vector<LetterWord>& letters);
 
-/// The question of a new user to which a key is an answer.
+/// A new user's question that a key answers. Groups the keys in `hybrid config --essential`.
 enum class Question { kNone, kModel, kData, kLength, kSpeed, kMemory };
 
 /// One member of a config struct: JSON key, reference, one-sentence description, allowed values and
@@ -125,11 +125,11 @@ struct Field {
   const char* help;
   Range range{};
   std::vector<std::string> choices{};  // for a std::string limited to these values
-  OnResume resume = OnResume::kSame;   // of a group: applies to all its keys
+  OnResume resume = OnResume::kSame;   // a group's rule applies to all its keys
   Question question = Question::kNone;
-  std::vector<KeyNeed> all_needs{};  // of a group: apply to all its keys
+  std::vector<KeyNeed> all_needs{};  // a group's needs apply to all its keys
   bool is_constant = false;
-  std::vector<LetterWord> letters{};  // of a std::string that JSON may also give as a list of words
+  std::vector<LetterWord> letters{};  // words that JSON may list instead of letters
 
   Field on_resume(OnResume value) && {
     resume = value;
@@ -140,7 +140,7 @@ struct Field {
     question = asked;
     return std::move(*this);
   }
-  /// Allows JSON and --set to give the letters as a list of words too.
+  /// Lets JSON and --set also accept a list of words instead of letters.
   Field spelled(std::vector<LetterWord> words) && {
     letters = std::move(words);
     return std::move(*this);
@@ -162,8 +162,8 @@ struct Field {
 template <class T>
 Field(const char*, T&, const char*) -> Field<T>;
 
-/// A member that only C++ code sets. Help and docs/CONFIG.md omit it; JSON contains it only if it
-/// differs from its default, so that a run resumes with the same value.
+/// Makes the field of a member that only C++ code sets. Help and docs/CONFIG.md omit it. JSON
+/// contains it only if it differs from its default, so that a resumed run uses the same value.
 template <class T>
 Field<T> constant(const char* name, T& value, Range range = {}) {
   Field<T> field{name, value, "", range};
@@ -195,7 +195,6 @@ inline constexpr bool kIsFieldStructList = false;
 template <FieldStruct T>
 inline constexpr bool kIsFieldStructList<std::vector<T>> = true;
 
-/// An element of a list that is keyed by name.
 template <class T>
 concept NamedElement = FieldStruct<T> && requires {
   T::kName;
@@ -230,7 +229,6 @@ const auto& named_row(const Rows& rows, const std::string& key, const std::strin
   throw ConfigError({choice_problem(key, name, names_of(rows))});
 }
 
-/// Appends a problem if the value, or a value within it, is outside its range or choices.
 template <class Value>
 void collect_value_problems(const std::string& at, const Value& value, const Range& range,
                             const std::vector<std::string>& choices,

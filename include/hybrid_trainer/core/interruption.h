@@ -6,7 +6,6 @@
 
 namespace hybrid_trainer {
 
-/// Signals that ask a run to stop.
 inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
 /// Returns whether a launcher or the CPU time limit sends the signal repeatedly.
@@ -15,18 +14,17 @@ inline bool is_sent_repeatedly(int stop_signal) {
 }
 
 /// Handles stop signals during its lifetime. The first SIGINT, SIGTERM or SIGHUP requests a stop
-/// after the current step; another one more than a second later ends the process with exit code
-/// 130. Signals within that second count as one, since `timeout` signals its child and then the
-/// child's process group. SIGUSR1 (sent by `--ranks` to all ranks), SIGUSR2 and SIGXCPU only
-/// request a stop, however often they arrive. Signals that were ignored before, for example in a
-/// script's background job, are handled too, except an ignored SIGHUP, so that nohup works. The
-/// constructing thread and the threads it starts block these signals, so construct this object
-/// before you start compute threads. At most one instance may exist.
+/// after the current step. A second one ends the process with exit code 130. Signals less than a
+/// second after the first are ignored, since `timeout` signals both its child and the child's
+/// process group. SIGUSR1 (sent by `--ranks` to all ranks), SIGUSR2 and SIGXCPU only request a
+/// stop, however often they arrive. Signals that the parent process ignored, as in a script's
+/// background job, are handled too. The exception is SIGHUP, so that nohup works. The constructing
+/// thread and the threads it starts block these signals, so construct this object before you start
+/// compute threads. At most one instance may exist.
 class Interruption {
  public:
   Interruption();
-  /// Makes the first signal end the process immediately and write `final_message` to standard
-  /// error, until finish_steps_first() is called. Used while the program has nothing to save yet.
+  /// Until finish_steps_first(), the first signal writes `final_message` and ends the process.
   explicit Interruption(std::string final_message);
   ~Interruption();
   Interruption(const Interruption&) = delete;

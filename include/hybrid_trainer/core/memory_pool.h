@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// Purpose of an allocation; each is counted under one kind.
+/// Purpose of an allocation. Each allocation counts under exactly one kind.
 enum class MemoryKind {
   kParameters,
   kGradients,
@@ -27,7 +27,7 @@ enum class MemoryKind {
 inline constexpr std::size_t kMemoryKinds = 10;
 const char* name_of(MemoryKind kind);  // "parameters", "gradients", "optimizer_state", ...
 
-/// The tensor stored in a block; rank 0 if none.
+/// Dtype and shape of the tensor in a block; rank 0 if the block stores no tensor.
 struct BlockContent {
   DType dtype = DType::kU8;
   Shape shape{};
@@ -39,7 +39,7 @@ struct MemoryBlock {
   std::size_t bytes = 0;  // rounded up
   MemoryKind kind = MemoryKind::kWorkspace;
   BlockContent content{};
-  std::array<char, kMaxLabel + 1> label{};  // the MemoryLabel; only the end of a long one
+  std::array<char, kMaxLabel + 1> label{};  // the MemoryLabel, or the end of a long one
   std::string text() const;  // "h.0.attn.c_attn.weight f32 (192, 64)", "activations bf16 (8, 64)"
 };
 
@@ -71,8 +71,8 @@ class MemorySource {
   virtual Device device() const = 0;
   /// Returns whether CUDA copies to and from the memory are asynchronous.
   virtual bool pinned() const { return false; }
-  /// Copies between this memory and other host memory, bypassing the page cache. Returns false
-  /// without copying if a plain copy is as good. Thread-safe. Throws IoError.
+  /// Copy between this memory and other host memory, bypassing the page cache. Return false without
+  /// copying if a plain copy is as fast. Thread-safe. Throw IoError.
   virtual bool copy_out(void*, const void* /*own*/, std::size_t) { return false; }
   virtual bool copy_in(void* /*own*/, const void*, std::size_t) { return false; }
   /// Returns whether allocation is slow or blocks the device, so pools should allocate large slabs.
@@ -84,29 +84,26 @@ class MemorySource {
 
 /// Returns a source of process memory. Blocks of 2 MiB and more are separate mappings.
 std::unique_ptr<MemorySource> system_memory();
-/// Returns a source of memory-mapped blocks of an unlinked file in `folder`. The file is removed
-/// when the process ends. Blocks reserve their disk space; aligned copies from 256 KiB on use
-/// direct I/O if the file system can. Throws CannotCreate naming `key`, the folder's config key.
+/// Returns a source of memory-mapped blocks of an unlinked file in `folder`, with reserved disk
+/// space. Uses direct I/O for aligned copies of 256 KiB or more if possible. Throws CannotCreate,
+/// naming the config key `key`.
 std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key);
 /// Returns a source of pinned host memory, at most `limit_bytes`. Throws DeviceError without CUDA.
 std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes);
-/// Returns a source of addresses without memory, with the block sizes of the real device. `pinned`
-/// simulates the host memory of a machine with a CUDA device.
+/// Returns a source of addresses without memory. `pinned` simulates a CUDA machine's host memory.
 std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned = false);
 /// Returns a source of CUDA device memory. Throws DeviceError if there is no such device.
 std::unique_ptr<MemorySource> cuda_memory(Device device);
 
 struct MemoryUse {
-  std::array<std::size_t, kMemoryKinds> live{};  // bytes in use now, by kind
-  /// Highest live bytes by kind since the last reset_peaks.
-  std::array<std::size_t, kMemoryKinds> peak{};
+  std::array<std::size_t, kMemoryKinds> live{};  // current bytes in use, by kind
+  std::array<std::size_t, kMemoryKinds> peak{};  // highest live bytes since reset_peaks
   std::size_t live_total = 0;
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
   std::size_t extent = 0;      // highest offset ever used in a slab, including gaps between blocks
   std::size_t cached = 0;      // freed bytes kept for reuse
-  std::size_t max_taken = 0;   // highest sum of live_total and cached so far; a budget limits it
-  /// Total bytes ever allocated from the system; constant over a step that allocates nothing.
-  std::size_t fresh_total = 0;
+  std::size_t max_taken = 0;   // highest sum of live_total and cached so far; limited by the budget
+  std::size_t fresh_total = 0;  // bytes ever allocated from the system
 };
 
 /// Returns the live bytes and the name of each kind in use, largest first.
@@ -117,9 +114,9 @@ struct MemoryShortage {
   static constexpr std::size_t kLargest = 10;
   std::string pool;
   MemoryBlock asked;
-  std::optional<std::size_t> budget_bytes;  // none: the system had no more
+  std::optional<std::size_t> budget_bytes;  // none: the system ran out of memory
   MemoryUse use;
-  std::size_t blocks = 0;            // live ones
+  std::size_t blocks = 0;            // number of live blocks
   std::vector<MemoryBlock> largest;  // at most kLargest, largest first
 };
 
@@ -127,8 +124,7 @@ struct MemoryShortage {
 class MemoryListener {
  public:
   virtual ~MemoryListener() = default;
-  /// `slot` identifies the block until its release. Slots are small numbers: each is below the
-  /// highest number of blocks that were live at the same time so far.
+  /// `slot` identifies the block until its release. Slots are reused.
   virtual void allocated(std::size_t slot, const MemoryBlock& block) = 0;
   virtual void released(std::size_t slot, const MemoryBlock& block) = 0;
 };
@@ -165,10 +161,9 @@ class Buffer {
   std::size_t slot_ = 0;  // slot of the block in the pool's records
 };
 
-/// A memory pool that counts bytes by kind, reuses freed blocks and can enforce a budget. On the
-/// CPU, "device memory" and the "host memory" for offloading are two pools. Blocks are aligned to
-/// 64 bytes; from 4 KiB on to 4 KiB, with sizes rounded up to whole pages; from 2 MiB on to 2 MiB.
-/// If the source prefers slabs, slabs are split into blocks and freed ones coalesced. Thread-safe.
+/// Counts bytes by kind, reuses freed blocks and can enforce a budget. Blocks are aligned to 64
+/// bytes; from 4 KiB on to 4 KiB, in whole pages; from 2 MiB on to 2 MiB. Splits and coalesces
+/// slabs if the source prefers them. Thread-safe.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   /// Live and cached bytes never exceed `budget_bytes`; nullopt means no limit.
@@ -179,19 +174,18 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Allocates uninitialized bytes; `content` describes the tensor for reports. If memory is short,
-  /// first returns cached blocks to the system. If that does not suffice, throws OutOfMemory, which
-  /// names the pool, the request, the budget and the largest blocks, and contains a MemoryShortage.
+  /// Allocates uninitialized bytes; `content` describes the tensor. If memory is short, first
+  /// returns cached blocks to the system, then throws OutOfMemory with a MemoryShortage.
   Buffer allocate(std::size_t bytes, MemoryKind kind, const BlockContent& content = {});
   MemoryUse use() const;
   /// Reports every live block and all later ones to the listener until nullptr is set. A change of
   /// kind is reported as a release and an allocation.
   void set_listener(MemoryListener* listener);
   void reset_peaks();
-  /// Returns cached blocks to the system, except slabs, since freeing them would block the device.
+  /// Returns cached blocks to the system. Keeps slabs, since freeing them would block the device.
   void trim();
-  /// If the source prefers slabs, allocates one of at least this size, so that later allocations up
-  /// to that size do not reach the system. Throws OutOfMemory, naming `purpose`.
+  /// Allocates a slab of at least `bytes` if the source prefers slabs, so that later allocations
+  /// use the slab and not the system. Throws OutOfMemory, whose message names `purpose`.
   void reserve(std::size_t bytes, const char* purpose);
   /// See MemorySource::copy_in. `block` points into a block of this pool.
   bool copy_in(void* block, const void* from, std::size_t bytes) const {
@@ -224,8 +218,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 std::shared_ptr<MemoryPool> make_device_pool(Device device = {},
                                              std::optional<std::size_t> budget_bytes = {});
 
-/// Makes the pool "host" for offloaded tensors and for batches to upload: pageable memory for a CPU
-/// device; for a CUDA device, pinned memory of at most half of the available system memory.
+/// Makes the pool "host" for offloaded tensors and for batches to upload. For a CPU device it uses
+/// pageable memory, for a CUDA device pinned memory of at most half of the available system memory.
 std::shared_ptr<MemoryPool> make_host_pool(Device device = {},
                                            std::optional<std::size_t> budget_bytes = {});
 

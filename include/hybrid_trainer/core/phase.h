@@ -28,7 +28,7 @@ constexpr const char* name_of(Decision decision) {
   return names[static_cast<std::size_t>(decision)];
 }
 
-/// Actions after a step that went wrong, mildest first.
+/// Actions after a failed step, mildest first.
 enum class Recovery {
   kContinue,
   kReduceHorizon,
@@ -56,7 +56,7 @@ struct PredictionCounts {
   std::int64_t made = 0;  // Predict phases begun
   std::int64_t accepted = 0;
   std::int64_t shrunk = 0;
-  std::int64_t reverted = 0;  // including those that a divergence ended
+  std::int64_t reverted = 0;  // including predictions ended by a divergence
 };
 
 }  // namespace hybrid_trainer

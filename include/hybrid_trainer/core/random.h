@@ -5,16 +5,14 @@
 
 namespace hybrid_trainer {
 
-/// Identifies a stateless sequence of random numbers: number i depends only on the key and i, so a
-/// resumed or repeated step draws the same numbers on every device.
+/// A stateless sequence of random numbers: number i depends only on the key and i, on any device.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
   std::uint64_t tensor = 0;
 };
 
-/// Returns four random words for counter `block` of the key: Philox 4x32 with 10 rounds. Source:
-/// Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+/// Returns four random words for counter `block`: Philox 4x32 with 10 rounds (Salmon et al. 2011).
 constexpr std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_t block) {
   std::uint32_t c0 = static_cast<std::uint32_t>(block),
                 c1 = static_cast<std::uint32_t>(block >> 32);
@@ -60,9 +58,9 @@ inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::ui
 /// Returns standard normal number i of the key (Box–Muller).
 float random_normal(const RandomKey& key, std::uint64_t i);
 
-/// Returns element i's position in a random permutation of [0, count). Repeats a Feistel network
-/// over the smallest even number of bits for `count` until the result is in range: on average less
-/// than four times. Source: Black & Rogaway 2002, "Ciphers with arbitrary finite domains".
+/// Returns element i's position in a random permutation of [0, count): a Feistel network, repeated
+/// until the result is in range, less than four times on average. Source: Black & Rogaway 2002,
+/// "Ciphers with arbitrary finite domains".
 std::uint64_t random_permuted(const RandomKey& key, std::uint64_t i, std::uint64_t count);
 
 }  // namespace hybrid_trainer

@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Named values that components save in a checkpoint ("optimizer.step", "phases.steps_in_phase").
-/// Reals are exact. Components implement save(State&) and load(const State&).
+/// Named values that components save in a checkpoint ("optimizer.step"). Reals are exact.
 struct State {
   std::map<std::string, std::int64_t> integers;
   std::map<std::string, double> reals;

@@ -47,8 +47,8 @@ class Tensor {
 
   /// Returns a view with another shape. Throws ShapeMismatch if the number of elements differs.
   Tensor view(const Shape& shape) const;
-  /// Returns a matrix view that joins all dimensions but the last, which must not be 0. An
-  /// undefined tensor stays undefined.
+  /// Returns a matrix view that flattens all dimensions except the last, which must not be 0.
+  /// Returns an undefined tensor for an undefined one.
   Tensor as_rows() const;
   /// Returns a view of the rows [begin, end) of dimension 0.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
@@ -91,8 +91,7 @@ void copy(const Tensor& destination, const Tensor& source, const Stream& stream)
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream);
 /// Enqueues the copy if possible, else blocks.
 void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream& stream);
-/// Copies between host memories in the calling thread only, so that it can run concurrently with
-/// compute threads. Throws IoError.
+/// Copies between host memories in the calling thread only. Throws IoError.
 void copy_in_this_thread(const Tensor& destination, const Tensor& source);
 void fill_zero(const Tensor& tensor, const Stream& stream);
 
@@ -114,8 +113,8 @@ class StagedTensor {
   /// Copies the tensor if it is not on the stream's device.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream)
       : StagedTensor(tensor, use, stream, tensor.device().type != stream.device().type) {}
-  /// Copies the tensor if `needs_copy` is set. A prefetcher makes the copy and writes it back; the
-  /// destructor then does not throw: a later call of the prefetcher throws the write's error.
+  /// Copies the tensor if `needs_copy` is set, with `prefetcher` if it is not null. The destructor
+  /// then does not throw; a later call of the prefetcher throws the error of the write.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool needs_copy,
                Prefetcher* prefetcher = nullptr);
   ~StagedTensor() noexcept(false);

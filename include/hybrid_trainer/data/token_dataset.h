@@ -69,15 +69,15 @@ struct DataInfo {
   std::int64_t train_bytes = 0;       // size of the text
   std::int64_t validation_bytes = 0;  // size of the text
   std::int64_t documents = 0;
-  double validation_fraction = 0;  // requested share, not the actual one
+  double validation_fraction = 0;  // requested share; the actual share may differ
 };
 /// Writes data.json. Throws IoError.
 void write_data_info(const DataInfo& info, const std::filesystem::path& folder);
-/// Reads data.json, if there is one. Throws MissingInput if there is no folder, and DataError.
+/// Reads data.json, if any. Throws MissingInput without a folder, DataError if it is invalid.
 std::optional<DataInfo> read_data_info(const std::filesystem::path& folder);
 
-/// Tokens of one split of a data folder, in all its shards sorted by name. A folder without
-/// data.json must contain token files with either "train" or "val" in their names, as in llm.c.
+/// Tokens of one split of a data folder, in all its shards sorted by name. If the folder has no
+/// data.json, each token file must have either "train" or "val" in its name, as in llm.c.
 class TokenDataset {
  public:
   /// Checks that every token is below `vocabulary_size` and the vocabulary size in data.json, if
@@ -86,7 +86,8 @@ class TokenDataset {
                std::optional<std::int64_t> vocabulary_size = {});
 
   std::int64_t tokens() const { return starts_.back(); }
-  /// Returns the size in data.json, or else the constructor's argument; none if both are unknown.
+  /// Returns the size in data.json. If it is unknown, returns the constructor's argument, or
+  /// nullopt if there is none.
   std::optional<std::int64_t> vocabulary_size() const { return vocabulary_size_; }
   const std::optional<DataInfo>& info() const { return info_; }
   const std::filesystem::path& folder() const { return folder_; }
@@ -104,25 +105,23 @@ class TokenDataset {
   std::vector<std::int64_t> starts_;  // first token of each shard, then the total
 };
 
-/// Windows of T tokens of a split, with the next tokens as targets. With masks, the chosen tokens
-/// are their own targets, and all other tokens have no target. An epoch divides the split into
-/// windows that do not overlap. Training chooses masked tokens from seed, batch and row. An
-/// evaluation chooses them only from the window's tokens, so that all runs and steps use the same
-/// masks, regardless of seeds and batches. The split must outlive this object.
+/// Windows of T tokens of a split, with the next tokens as targets. With masks, each chosen token
+/// is its own target, and others have none. An epoch divides the split into windows that do not
+/// overlap. Masks depend on seed, batch and row; in an evaluation only on the window's tokens. The
+/// split must outlive this object.
 class TokenWindows final : public Dataset {
  public:
   struct Settings {
     std::int64_t sequence_length = 0;  // T
-    /// Starts each epoch of training at a random token in [0, T), instead of token 0.
-    bool shifts = false;
-    std::uint64_t seed = 0;  // for shifts and masks
+    bool shifts = false;               // starts epochs at a random token in [0, T)
+    std::uint64_t seed = 0;            // for shifts and masks
     std::optional<MaskSettings> masks{};
   };
-  /// Divides N tokens into floor((N - T) / T) windows with shifts, which fit at every shift (at
-  /// least 1 window), or floor((N - 1) / T) without. Throws DataError if N < T + 1.
+  /// Divides N tokens into floor((N - 1) / T) windows. With shifts, uses max(1, floor((N - T) / T))
+  /// windows, which fit at every shift. Throws DataError if N < T + 1.
   TokenWindows(const TokenDataset& tokens, const Settings& settings);
-  /// Makes windows without shifts and a shorter last one, which may be the only one, so that each
-  /// token except the first is a target once. Throws DataError for fewer than 2 tokens.
+  /// Makes windows without shifts. Adds a shorter last window, so that each token except the first
+  /// is a target once. Throws DataError for fewer than 2 tokens.
   static std::shared_ptr<const TokenWindows> for_evaluation(
       const TokenDataset& tokens, std::int64_t sequence_length,
       const std::optional<MaskSettings>& masks = {});

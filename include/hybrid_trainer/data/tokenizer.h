@@ -29,15 +29,14 @@ const std::vector<std::string>& control_text_names();
 /// Returns the value with this name. Throws UsageError for an unknown name.
 ControlText control_text_of(const std::string& name);
 
-/// Text that loses ids if a pair exceeds its limit: the longer one until both are equally long, the
-/// first or the second. A single text is always the one.
+/// Selects the text of a pair that is truncated to a limit. A single text is always truncated.
 enum class Truncation { kLongestFirst, kOnlyFirst, kOnlySecond };
 /// End of a text that truncation removes.
 enum class TruncatedEnd { kRight, kLeft };
 
-/// Limit of the ids of a model's input.
+/// Limit of the number of ids in a model's input.
 struct TokenLimit {
-  std::int64_t ids = INT32_MAX;  // with the tokens of the template
+  std::int64_t ids = INT32_MAX;  // maximum, including the tokens of the template
   Truncation truncation = Truncation::kLongestFirst;
   TruncatedEnd end = TruncatedEnd::kRight;
 };
@@ -48,14 +47,13 @@ struct ModelInput {
   std::vector<std::int32_t> ids, types;
 };
 
-/// A token of a template, or the place of a text.
+/// An element of a template: a token, or the placeholder of a text.
 struct TemplatePiece {
   static constexpr std::int32_t kFirstText = -1, kSecondText = -2;
   std::int32_t id = kFirstText;
-  std::int32_t type = 0;  // of the token or the text
+  std::int32_t type = 0;  // type of the token or of the text
 };
 
-/// Names of the files that may belong to a tokenizer.
 inline constexpr std::array kTokenizerFiles{"tokenizer.json",
                                             "tokenizer_config.json",
                                             "special_tokens_map.json",
@@ -76,15 +74,15 @@ using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
 ///               not UTF-8
 ///   bpe         byte-pair encoding by a tokenizer.json: the same ids as Hugging Face's tokenizers
 ///               0.23 with add_special_tokens off and, for ControlText::kAsText,
-///               encode_special_tokens on. A run of bytes that are not UTF-8 is a separate word if
-///               a pattern splits text into words. It is encoded as bytes, or as the unknown token
+///               encode_special_tokens on. If a pattern splits text into words, consecutive bytes
+///               that are not UTF-8 form a word. They are encoded as bytes, or as the unknown token
 ///               if the tokenizer has no tokens for bytes.
 ///   wordpiece   longest pieces of words from the left, by a tokenizer.json or BERT's vocab.txt
-///   unigram     most probable pieces, by a tokenizer.json. These two kinds equal Hugging Face's
-///               tokenizers like bpe, and read a byte that is not UTF-8 as U+FFFD.
-/// Tokenizers of bytes or characters, and BPE over all bytes without a normalizer, satisfy
-/// decode(encode(x)) == x for every x that encode accepts, except for a prefix space. All const
-/// functions are thread-safe.
+///   unigram     most probable pieces, by a tokenizer.json
+/// Like bpe, wordpiece and unigram give the same ids as Hugging Face's tokenizers. They read a byte
+/// that is not UTF-8 as U+FFFD. For bytes, characters, and byte-level BPE without a normalizer,
+/// decode(encode(x)) == x for every x that encode accepts, except for an added prefix space. All
+/// const functions are thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -93,24 +91,22 @@ class Tokenizer {
 
   virtual TokenizerKind kind() const = 0;
   std::int64_t vocabulary_size() const { return static_cast<std::int64_t>(tokens_.size()); }
-  /// Returns the minimum number of rows of a model's embedding table. Only special tokens may have
-  /// ids from this number on.
+  /// Returns the minimum number of rows of a model's embedding table.
   virtual std::int64_t min_table_rows() const { return vocabulary_size(); }
   /// Returns the id of the token that separates documents, if any. Only BPE tokenizers have one.
   std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
-  /// Returns whether a document that does not begin with a space is encoded as if it did, like a
-  /// Hugging Face BPE with add_prefix_space. Its decoded text then begins with that space.
+  /// Returns whether encoding adds a space to the start of documents, like add_prefix_space.
   virtual bool adds_prefix_space() const { return false; }
   /// Returns whether every id means the same bytes in both tokenizers.
   bool has_same_tokens(const Tokenizer& other) const { return tokens_ == other.tokens_; }
-  /// Returns the bytes of a token that follows others. Throws DataError if the id is unknown.
+  /// Returns the bytes of a token that is not the first of a text. Throws DataError if the id is
+  /// unknown.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// Returns the template of a tokenizer.json's post-processor for one text or a pair; without a
-  /// post-processor, the texts themselves. Empty if there is none for a pair.
+  /// Returns the template for one text or a pair from a tokenizer.json's post-processor. Without
+  /// one, it contains only the texts. Empty if pairs are not supported.
   virtual std::vector<TemplatePiece> input_template(bool is_pair) const;
-  /// Return the tokens that the template puts before and after a document, such as a
-  /// beginning-of-text token. They are only added on request.
+  /// Return the tokens that the template places before and after a document.
   std::vector<std::int32_t> template_start() const;
   std::vector<std::int32_t> template_end() const;
 
@@ -120,11 +116,10 @@ class Tokenizer {
                              ControlText control = ControlText::kAsText) const = 0;
   std::vector<std::int32_t> encode(std::string_view text,
                                    ControlText control = ControlText::kAsText) const;
-  /// Returns a document's ids, which begin with template_start unless the text spells these tokens.
+  /// Returns a document's ids. Prepends template_start unless the text already spells these tokens.
   std::vector<std::int32_t> encode_document(std::string_view text, ControlText control) const;
-  /// Returns a model's input for one text or a pair, in the template, like Hugging Face's tokenizers
-  /// with truncation. Throws DataError if the template has no place for a second text, or if the
-  /// limit leaves no id for the text to truncate.
+  /// Returns a model's input for one text or a pair, truncated to `limit`, like Hugging Face.
+  /// Throws DataError if the template has no second text or no id remains for the truncated text.
   ModelInput encode_texts(std::string_view first, std::optional<std::string_view> second = {},
                           const TokenLimit& limit = {},
                           ControlText control = ControlText::kAsText) const;
@@ -132,9 +127,8 @@ class Tokenizer {
   /// byte-level tokens may not be UTF-8; "ByteFallback" bytes that form no character become U+FFFD.
   virtual std::string decode(std::span<const std::int32_t> ids) const;
 
-  /// Returns the last position from `first` on at which a text can be split such that its two
-  /// parts, the second encoded as a continuation, have the same tokens as the whole text,
-  /// regardless of the text that follows. Returns 0 if there is none.
+  /// Returns the last position, not before `first`, at which the text can be split into a document
+  /// and a continuation without changing its tokens, whatever text follows; 0 if there is none.
   virtual std::size_t last_split_point(std::string_view text, std::size_t first) const = 0;
 
   /// Writes the tokenizer's files to an existing folder. Loaded tokenizers write the original
@@ -158,7 +152,7 @@ class Tokenizer {
 };
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
-/// Special tokens, in ascending order, and the token that hides others in masked language models.
+/// Special tokens, in ascending order, and the mask token of masked language models.
 struct SpecialTokenIds {
   std::vector<std::int32_t> ids;
   std::optional<std::int32_t> mask;
@@ -172,17 +166,17 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);
 /// Reads a tokenizer.json (this project's or Hugging Face's), a folder that contains one, GPT-2's
 /// `vocab.json` and `merges.txt`, or BERT's `vocab.txt`, or the tokenizer of a GGUF file. BERT's
 /// defaults apply unless `tokenizer_config.json` sets do_lower_case, strip_accents,
-/// tokenize_chinese_chars or the names of special tokens. If the folder has a
-/// `tokenizer_config.json`, it overrides GPT-2's add_prefix_space as in transformers, its special
-/// tokens are added to those in tokenizer.json, and its eos_token is the end-of-text token;
-/// otherwise "<|endoftext|>" is. Throws MissingInput if there is no tokenizer, and DataError with
-/// the file and JSON path if it is damaged or not supported. Warns about unknown keys.
+/// tokenize_chinese_chars or the names of special tokens. A `tokenizer_config.json` overrides
+/// GPT-2's add_prefix_space as in transformers, adds its special tokens to those in tokenizer.json,
+/// and names the end-of-text token (eos_token). Without it, the end-of-text token is
+/// "<|endoftext|>". Throws MissingInput if there is no tokenizer. Throws DataError, naming the file
+/// and JSON path, if it is damaged or not supported. Warns about unknown keys.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 /// Writes the files to a folder, which is created if necessary. Throws IoError.
 void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder);
 /// Returns whether the path is a folder with a tokenizer's files, valid or not, or a GGUF file.
 bool contains_tokenizer(const std::filesystem::path& folder);
-/// Returns an error message for a folder without a tokenizer, with its contents and a remedy.
+/// Returns an error message for a folder without a tokenizer, with a remedy.
 std::string missing_tokenizer_message(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

@@ -32,11 +32,10 @@ class FileDescriptor {
   int number_ = -1;
 };
 
-/// Returns "path: what failed: No space left on device", from errno.
+/// Returns a message such as "path: what failed: No space left on device", from errno.
 std::string system_problem(const std::filesystem::path& path, const char* what_failed);
 
-/// Throws CannotCreate, or IoError if the errno `code` means that the disk is full or failing, or
-/// that too many files are open.
+/// Throws IoError for a full or failing disk or too many open files, else CannotCreate.
 [[noreturn]] void throw_cannot_create(int code, const std::string& problem);
 
 /// A file, or a byte range within one.
@@ -57,7 +56,8 @@ class ScratchFile {
  public:
   /// Creates a file in the system's folder for temporary files. Throws IoError.
   ScratchFile();
-  /// Appends `bytes` and returns them as a part, which messages call `name`. Throws IoError.
+  /// Appends `bytes` and returns the part of the file that contains them. Messages call it `name`.
+  /// Throws IoError.
   FilePart add(std::string_view bytes, const std::string& name);
 
  private:

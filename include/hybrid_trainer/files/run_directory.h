@@ -23,14 +23,13 @@ struct RunPaths {
   /// Returns the folder with the algorithms selected for the run's products on CUDA devices.
   std::string algorithms() const { return root + "/algorithms"; }
   std::string lock() const { return root + "/.lock"; }
-  /// Returns true if the folder contains a config.json and traces of training.
+  /// Returns whether the folder contains a config.json and other files of a run.
   bool contains_run() const;
-  /// Returns true if the folder contains only files that a run writes before its config.json,
-  /// because the run is starting or was killed at its start.
+  /// Returns whether the folder contains only files that a run writes before its config.json.
   bool contains_start() const;
 };
 
-/// Returns the id, in digits, of the process that last locked a run; "" if the file lacks it.
+/// Returns the process id of the last process that locked a run; "" if there is none.
 std::string process_of_lock(const std::string& lock);
 /// Returns whether the lock's last process has ended; false if unknown, as on another machine.
 bool holder_has_exited(const std::string& lock);
@@ -40,13 +39,13 @@ RunPaths existing_run(const std::string& root);
 
 enum class RunMode { kNew, kResume };
 
-/// A run's folder, created if missing, and locked by this object. If nothing was written into it,
-/// the destructor removes a new folder and leaves an existing one empty. Move-only.
+/// Creates a run's folder if necessary and locks it. If no file was written into the folder, the
+/// destructor removes it, unless the folder existed before. Move-only.
 class RunDirectory {
  public:
-  /// Throws InUse, which names the process that has the lock. Throws CannotCreate if the folder
-  /// contains files that are not a run's, if it cannot be created, or if it contains a run and
-  /// `mode` is kNew; the message then names --resume. kResume creates an absent or empty folder.
+  /// Throws InUse, naming the process with the lock. Throws CannotCreate if the folder contains
+  /// other files or cannot be created, or if it contains a run and `mode` is kNew. kResume also
+  /// accepts an absent or empty folder.
   RunDirectory(const std::string& root, RunMode mode);
   RunDirectory(RunDirectory&&) noexcept = default;
   ~RunDirectory();

@@ -8,24 +8,22 @@ namespace hybrid_trainer {
 /// Copies tokens from a host array to the stream's device, as i32.
 Tensor device_tokens(std::span<const std::int32_t> tokens, const Shape& shape,
                      const Stream& stream);
-/// Returns `values` as f32 on the device of `host`, if necessary as a copy in its pool (see
-/// make_host_pool). Blocks. A pinned pool that reuses memory avoids locking pages for each token.
+/// Returns `values` as f32 on the device of `host`, a stream with pinned memory. Blocks.
 Tensor host_f32(const Tensor& values, const Stream& host, const Stream& stream);
 
-/// Selects the visible part of a text that outgrows the context: the first tokens, which are pinned
-/// (a beginning-of-text token, a system message), and the last ones. Whenever the text no longer
-/// fits, half of the unpinned tokens are dropped.
+/// Selects the visible tokens of a text that outgrows the context. The first tokens are pinned.
+/// When the text no longer fits, the older half of the visible unpinned tokens is dropped.
 class ContextWindow {
  public:
-  /// Pins at most half of the context.
+  /// Limits `pinned` to half of the context.
   ContextWindow(std::int64_t context, std::int64_t pinned);
-  /// Returns the number of dropped tokens of a text with `tokens` tokens.
+  /// Returns the number of tokens that are dropped from a text of `tokens` tokens.
   std::int64_t dropped(std::int64_t tokens) const;
   /// Returns the visible tokens of a text.
   std::vector<std::int32_t> of(std::span<const std::int32_t> text) const;
   std::int64_t context() const { return context_; }
   std::int64_t pinned() const { return pinned_; }
-  /// Returns the number of visible tokens of a text that has just outgrown the context.
+  /// Returns the number of visible tokens right after tokens are dropped.
   std::int64_t least() const {
     return pinned_ + std::max<std::int64_t>(1, (context_ - pinned_) / 2);
   }
@@ -40,12 +38,11 @@ enum class ContextOverflow { kTruncate, kError };
 /// A prompt, shortened to the context.
 struct FittedPrompt {
   std::vector<std::int32_t> tokens;
-  std::int64_t left_out = 0;  // dropped tokens after the pinned ones
+  std::int64_t left_out = 0;  // number of dropped tokens
 };
 
-/// Shortens a prompt that exceeds the context. Keeps the pinned tokens and the end of the prompt,
-/// leaving room for `more` tokens unless fewer than ContextWindow::least would be kept. Throws
-/// DataError for such a prompt if `overflow` is kError.
+/// Shortens a prompt, keeping its end, to leave room for `more` new tokens, but keeps at least
+/// ContextWindow::least tokens. Throws DataError instead if `overflow` is kError.
 FittedPrompt fit_prompt(std::vector<std::int32_t> prompt, const ContextWindow& window,
                         std::int64_t more, ContextOverflow overflow);
 
@@ -56,8 +53,7 @@ void check_overflow(std::int64_t tokens, const ContextWindow& window, ContextOve
 /// outgrows the model's context is shortened by a ContextWindow.
 class CachedDecoder {
  public:
-  /// `dtype` is used for activations, products and caches. Memory is allocated when a text is
-  /// processed. `model` and `stream` must outlive this object.
+  /// `dtype`: of activations, products and caches. `model` and `stream` must outlive this object.
   CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream);
 
   /// Preallocates memory for texts of `tokens` tokens, at most the context. Throws OutOfMemory.
@@ -68,12 +64,13 @@ class CachedDecoder {
     std::int64_t pinned = 0;   // number of tokens at the beginning that are never dropped
   };
   /// Processes a whole, nonempty text. Reuses the state of the prefix shared with the previous
-  /// text. Then logits(i) returns the logits after the text without its last `drafted` − i tokens,
-  /// 0 <= i <= drafted. Drafted tokens cost little if reading the weights limits the speed. On the
-  /// CPU, logits are bit-identical to processing the tokens one by one. Throws OutOfMemory.
+  /// text. Afterwards, logits(i) returns the logits after the text without its last `drafted` − i
+  /// tokens, for 0 <= i <= drafted. Processing drafted tokens is cheap if memory bandwidth limits
+  /// the speed. On the CPU, logits are bit-identical to processing the tokens one by one. Throws
+  /// OutOfMemory.
   void see(std::span<const std::int32_t> text, const Parts& parts);
   void see(std::span<const std::int32_t> text) { see(text, Parts{}); }
-  /// Returns one value per token of the vocabulary, valid until the next call of see.
+  /// Returns the logits (see `see`), one per vocabulary token, valid until the next `see`.
   std::span<const float> logits(std::int64_t i = 0) const;
 
   /// Returns the number of tokens that can be drafted after a text of `tokens` tokens without
@@ -108,21 +105,18 @@ class BatchDecoder {
     std::int32_t token;
   };
 
-  /// Allocates the memory of all texts. `room.tokens` is the maximum length of a text, limited to
-  /// the context. Other arguments: see CachedDecoder. Throws OutOfMemory.
+  /// Allocates the memory of all texts of at most `room.tokens` tokens. Throws OutOfMemory.
   BatchDecoder(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream);
 
   std::int64_t rows() const { return std::ssize(rows_); }
-  /// Replaces the row's text with a whole text, not empty, whose first `pinned` tokens are never
-  /// dropped. Throws Error for an invalid row or an empty text.
+  /// Replaces the row's text with a nonempty one. Its first `pinned` tokens are never dropped.
   void begin(std::int64_t row, std::span<const std::int32_t> text, std::int64_t pinned = 0);
-  /// Adds one token to each given row's text. On the CPU logits are bit-identical to separate
-  /// decoding. Throws Error before it adds any if a row is invalid, has no text or occurs twice.
+  /// Adds a token to each given row's text. On the CPU, logits are bit-identical to separate
+  /// decoding. Throws Error, without adding, if a row is invalid, has no text or occurs twice.
   void add(std::span<const Next> tokens);
-  /// Continues each row i from the state of row parents[i]; all parents must have the same length.
-  /// Throws Error if the model's state does not support it.
+  /// Continues each row i from row parents[i], all of equal length. Throws Error if unsupported.
   void branch(std::span<const std::int64_t> parents);
-  /// Returns the logits of the row's next token, a value per token id, valid until the row changes.
+  /// Returns the logits of the row's next token, valid until the row changes.
   std::span<const float> logits(std::int64_t row) const {
     const Tensor& all = rows_[static_cast<std::size_t>(row)].logits;
     return {all.data<float>(), static_cast<std::size_t>(vocabulary())};

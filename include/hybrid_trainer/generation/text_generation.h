@@ -8,32 +8,31 @@
 
 namespace hybrid_trainer {
 
-/// Chooses the number of tokens to draft, maximizing the tokens per second as measured in earlier
-/// rounds. Drafts have a time budget of a few tokens' time. Time lost by drafts is taken from the
-/// budget, and rounds without drafts add a small share of their time to it. Nothing is drafted
-/// while the budget is used up. A text of 800 tokens therefore takes at most 5 % longer, whatever
-/// the draft model, except for the first round.
+/// Chooses the number of tokens to draft, to maximize the measured tokens per second. A budget
+/// limits the time of unsuccessful drafts to a few tokens plus a small share of rounds without
+/// drafts. Even with a useless draft model, 800 tokens take at most 5 % longer, except for the
+/// first round.
 class DraftLength {
  public:
   static constexpr std::int64_t kLongest = 7;  // products read weights once for up to 8 rows
 
   /// Returns the number of tokens to draft in the next round, 0 to kLongest.
   std::int64_t next();
-  /// Records a round: the numbers of drafted and accepted tokens, and the seconds of both models.
-  /// The main model generated one token more than the accepted ones.
+  /// Records a round: the numbers of drafted and accepted tokens, and the seconds of both models. A
+  /// round generates one token in addition to the accepted ones.
   void update(std::int64_t drafted, std::int64_t taken, double seconds);
 
  private:
   std::int64_t fastest() const;
   void update_undrafted(double seconds);
   void update_acceptance(std::int64_t drafted, std::int64_t taken);
-  std::vector<double> first_{};           // seconds of the rounds before the first draft, sorted
-  bool has_drafted_ = false;              // set by the first draft, whose time is an outlier
-  double plain_ = 0;                      // recent seconds per token without drafts
-  double extra_ = 0;                      // recent additional seconds per drafted token; 0: unknown
-  double taken_ = 4.8, tried_ = 6;        // recently accepted and drafted tokens; initially a guess
-  double credit_ = 0;                     // time budget: seconds that drafts may still lose
-  std::int64_t idle_ = 0, patience_ = 0;  // rounds without a draft; their number until the next try
+  std::vector<double> first_{};  // seconds of the rounds before the first draft, sorted
+  bool has_drafted_ = false;     // set by the first draft, whose time is an outlier
+  double plain_ = 0;             // recent seconds per token without drafts
+  double extra_ = 0;             // recent additional seconds per drafted token; 0: unknown
+  double taken_ = 4.8, tried_ = 6;
+  double credit_ = 0;  // time budget: seconds that drafts may still lose
+  std::int64_t idle_ = 0, patience_ = 0;
 };
 
 /// Speculative decoding: a small model drafts tokens, the main model processes them together, and a
@@ -44,8 +43,8 @@ class DraftLength {
 /// "Coupling without communication and drafter-invariant speculative decoding".
 class DraftModel {
  public:
-  /// `model` must have the main model's tokens. `model` and `stream` must outlive this object.
-  /// `length` is a fixed number of tokens per draft.
+  /// `model` must use the same tokenizer as the main model. `model` and `stream` must outlive this
+  /// object. `length`, if given, fixes the number of tokens per draft.
   DraftModel(LanguageModel& model, DType dtype, const Stream& stream,
              std::optional<std::int64_t> length = {})
       : decoder_(model, dtype, stream), fixed_length_(length) {}
@@ -63,13 +62,13 @@ class DraftModel {
   CachedDecoder decoder_;
   std::optional<std::int64_t> fixed_length_;
   DraftLength length_;
-  double seconds_ = 0;  // seconds of a draft without a result yet
+  double seconds_ = 0;  // seconds of the last draft, until its result is known
 };
 
-/// Splits a stream of bytes into pieces of whole UTF-8 characters. Invalid bytes become U+FFFD.
+/// Splits bytes into pieces of whole UTF-8 characters. Invalid bytes become U+FFFD.
 class Utf8Assembler {
  public:
-  /// Returns the characters that these bytes complete. Keeps an incomplete one for the next call.
+  /// Returns all characters that are now complete.
   std::string add(std::string_view bytes);
   /// Returns U+FFFD if the text ends within a character.
   std::string rest();
@@ -81,7 +80,7 @@ class Utf8Assembler {
 struct GenerationSettings {
   std::int64_t tokens = 100;  // maximum number of new tokens
   SamplingSettings sampling{};
-  TokenConstraints rules{};                // of a model folder, excluding text-dependent values
+  TokenConstraints rules{};
   std::vector<std::string> stop{};         // the text ends before the first of these strings
   std::vector<std::int32_t> end_tokens{};  // tokens that end the text like the end-of-text token
   std::int64_t pinned = 0;  // number of first tokens to keep if the text outgrows the context
@@ -98,16 +97,17 @@ struct GenerationResult {
   std::int64_t tokens = 0;              // generated tokens; fewer than requested if the text ended
   std::int64_t drafted = 0, taken = 0;  // tokens that the draft model made, and accepted ones
   double prompt_seconds = 0;
-  double seconds = 0;  // time of the tokens after the first
-  /// Returns the rate of the tokens after the first, if there are any.
+  double seconds = 0;  // time to generate all tokens after the first
+  /// Returns the generation speed, excluding the first token. Returns nullopt if only one token was
+  /// generated.
   std::optional<double> tokens_per_second() const {
     if (tokens < 2 || seconds <= 0) return {};
     return static_cast<double>(tokens - 1) / seconds;
   }
 };
 
-/// Tokenizes a prompt (Tokenizer::encode_document). An empty one without a template becomes
-/// end_of_text() or, if there is none, a newline. Throws DataError for unsupported characters.
+/// Tokenizes a prompt (Tokenizer::encode_document). If the result is empty, uses end_of_text() or,
+/// if there is none, a newline. Throws DataError for unsupported characters.
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt,
                                         ControlText control = ControlText::kAsTokens);
 
@@ -116,19 +116,18 @@ std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
 void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
                 std::span<const std::int32_t> text);
 
-/// Continues a prompt and passes each piece of new text, in whole characters, to `write`. If the
-/// text ends within a character, the character becomes U+FFFD. The end-of-text token and the stop
-/// strings end the text and are not written. The tokens that the tokenizer's template puts before a
-/// text are pinned. `dtype` is the dtype of the computation. Deterministic. Throws UsageError if a
-/// setting is invalid. Throws DataError if the tokenizer lacks a character of the prompt or does
-/// not belong to the model, or if the text outgrows the context and settings.overflow is kError.
+/// Continues a prompt and passes each piece of new text, in whole characters, to `write`. The
+/// end-of-text token and the stop strings end the text and are not written. Tokens that the
+/// template places before a text are pinned. `dtype`: of the computation. Deterministic. Throws
+/// UsageError if a setting is invalid, DataError if the tokenizer does not fit the prompt or model,
+/// or if the text outgrows the context and settings.overflow is kError.
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,
                                const Stream& stream, DType dtype = DType::kF32);
 
-/// Continues the tokens of `text`, which must not be empty. `decoder` reuses the state of the
-/// prefix that `text` shares with the previous text. `draft`, if not null, only changes the speed.
+/// Continues a nonempty `text`. `decoder` reuses the prefix shared with the previous text. `draft`
+/// is null or speeds up generation without changing the text.
 GenerationResult continue_text(CachedDecoder& decoder, DraftModel* draft,
                                const Tokenizer& tokenizer, std::vector<std::int32_t> text,
                                const GenerationSettings& settings,

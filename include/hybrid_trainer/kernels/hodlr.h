@@ -18,8 +18,7 @@ struct HodlrSpec {
   std::int64_t leaf = 64;   // maximum rows of a dense diagonal block
 };
 
-/// Block u·vᵀ at rows [first_row, first_row + rows) and columns [first_column, first_column +
-/// columns); u and v are column-major.
+/// Block u·vᵀ of the given rows and columns; u and v are column-major.
 struct LowRankBlock {
   std::int64_t first_row = 0, rows = 0, first_column = 0, columns = 0, rank = 0;
   std::vector<double> u, v;
@@ -31,30 +30,27 @@ struct DiagonalBlock {
 };
 
 /// Hierarchically off-diagonal low-rank (N, N) matrix: off-diagonal blocks have low rank at each
-/// level of a recursive bisection of [0, N). Stores O(N·log N) f64 numbers if ranks stay small, for
-/// example for smooth kernels on ordered points. Runs on the host with all threads; results do not
-/// depend on the number of threads. Source: Ambikasaran and Darve 2013.
+/// level of a recursive bisection. Stores O(N·log N) f64 numbers. Runs on the host with all
+/// threads, with the same results for any number. Source: Ambikasaran and Darve 2013.
 class Hodlr {
  public:
-  /// Reads O(N·r·log N) entries by adaptive cross approximation, checks random rows and columns,
-  /// and truncates each block by its singular values. May miss isolated entries among zeros. Throws
-  /// Error if size, leaf or tolerance is not positive or an entry is not finite.
+  /// Compresses a matrix by adaptive cross approximation, reading O(N·r·log N) entries. Truncates
+  /// blocks by their singular values. May miss isolated nonzero entries. Throws Error for a size,
+  /// leaf or tolerance that is not positive, or entries that are not finite.
   Hodlr(std::int64_t size, const MatrixEntry& entry, const HodlrSpec& spec = {});
 
   std::int64_t size() const { return size_; }
   std::int64_t largest_rank() const;
-  std::size_t bytes() const;        // of all numbers
+  std::size_t bytes() const;        // bytes of all numbers
   std::size_t dense_bytes() const;  // of N² f64
 
-  /// Writes A·x or Aᵀ·x to y for one or more consecutive vectors of N. Throws ShapeMismatch.
+  /// Writes A·x or Aᵀ·x to y, one or more vectors of N elements. Throws ShapeMismatch.
   void multiply(std::span<double> y, std::span<const double> x, Transpose transpose) const;
-  /// Returns the gradients of all numbers that A stores, in the layout of A, for y = A·x with
-  /// gradient dy. The gradient of x is multiply(dy, kYes).
+  /// Returns the gradients of all numbers stored in A, in its layout, given dy of y = A·x.
   Hodlr gradients(std::span<const double> dy, std::span<const double> x) const;
 
   const std::vector<DiagonalBlock>& leaves() const { return leaves_; }
-  /// Returns the off-diagonal blocks of each level: for each node the block above the diagonal,
-  /// then the one below. Level 0 bisects the matrix.
+  /// Returns the off-diagonal blocks of each level: a pair, upper first, for each node.
   const std::vector<std::vector<LowRankBlock>>& levels() const { return levels_; }
   std::vector<DiagonalBlock>& leaves() { return leaves_; }
   std::vector<std::vector<LowRankBlock>>& levels() { return levels_; }
@@ -66,12 +62,12 @@ class Hodlr {
   std::vector<std::vector<LowRankBlock>> levels_;
 };
 
-/// Solver for a Hodlr. Factors the matrix once, in O(N·r²·log² N), and needs as much memory as it.
+/// Solver for a Hodlr, in O(N·r²·log² N) and as much memory as the matrix.
 class HodlrSolver {
  public:
   explicit HodlrSolver(const Hodlr& matrix);
   ~HodlrSolver();
-  /// Replaces each vector of N in x by A⁻¹·x. Not finite if A is singular. Throws ShapeMismatch.
+  /// Replaces each x by A⁻¹·x, not finite if A is singular. Throws ShapeMismatch.
   void solve(std::span<double> x) const;
 
  private:

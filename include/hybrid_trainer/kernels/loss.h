@@ -25,9 +25,8 @@ void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Te
                             const SmoothedTargets& spec, float gradient_scale,
                             const Stream& stream);
 
-/// Returns the fastest size of a chunk of logits, in bytes. CPU: 512 rows of GPT-2 in bf16, 256 in
-/// f32; larger chunks save few additions to the gradient of the embedding table. CUDA: 8192 and
-/// 4096 rows, because each chunk reads and writes that whole gradient, 309 MB for GPT-2 124M.
+/// Returns the fastest size of a chunk of logits, in bytes: 52 MiB on the CPU (512 rows of GPT-2 in
+/// bf16) and 790 MiB on CUDA (8192 rows), as each chunk there reads and writes the embedding's gradient.
 std::int64_t logits_chunk_bytes(const Stream& stream);
 
 enum class Distance {
@@ -35,8 +34,9 @@ enum class Distance {
   kHuber,    // d²/2 if |d| ≤ delta, else delta·(|d| − delta/2)
 };
 
-/// losses[i] = distance of d = x[i] − targets[i]. If `gradient_scale` is not 0, replaces x by its
-/// gradient, the derivative times gradient_scale. x, targets, losses: f32 of equal size. delta > 0.
+/// losses[i] = the distance, a function of d = x[i] − targets[i]. If `gradient_scale` is not 0,
+/// replaces x by its gradient, the derivative times gradient_scale. x, targets, losses: f32 of
+/// equal size. delta > 0.
 void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& targets,
                      Distance distance, float delta, float gradient_scale, const Stream& stream);
 
@@ -44,17 +44,15 @@ void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& target
 struct GridLossSpec {
   float positive_weight = 1;  // weight of cells with an object in the binary cross entropy
   float box_weight = 1, class_weight = 1;
-  float beta = 1;  // of the box loss, > 0
+  float beta = 1;  // beta of the smooth L1 loss of boxes, above 0
 };
 
-/// Detection loss of each grid cell. A cell has an object of class classes[n] at boxes[n], or none
-/// if classes[n] is kNoTarget. x: (N, 5 + classes) f32; a row contains the objectness logit, four
-/// box coordinates and the class logits. losses[n], f32, is the binary cross entropy of the
-/// objectness (PyTorch's binary_cross_entropy_with_logits with pos_weight); cells with an object
+/// Detection loss of each grid cell, with an object of class classes[n] at boxes[n] or kNoTarget.
+/// x: (N, 5 + classes) f32: objectness logit, four box coordinates, class logits. losses[n], f32,
+/// is the binary cross entropy of the objectness (PyTorch's, with pos_weight); cells with an object
 /// add box_weight times the sum over coordinates of d²/(2·beta) if |d| < beta, else |d| − beta/2,
 /// and class_weight times the cross entropy of the class. If `gradient_scale` is not 0, replaces x
-/// by its scaled gradient. classes: (N) i32, kNoTarget or in [0, classes); other values throw
-/// DataError on the CPU and make the loss NaN on CUDA. boxes: (N, 4) f32.
+/// by its gradient. classes: (N) i32; invalid ones throw DataError on the CPU and give NaN on CUDA.
 void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, const Tensor& boxes,
                const GridLossSpec& spec, float gradient_scale, const Stream& stream);
 
@@ -68,18 +66,16 @@ struct PreferenceForm {
   float beta = 0.1f;
 };
 
-/// Size of preference_loss's `measures`: the sums over pairs of the chosen and of the rejected
-/// text's reward, the number of pairs whose chosen text has the larger reward, and the number of
-/// pairs. A reward is β·(log p − ref), or β·m for kOrpo.
+/// Size of preference_loss's `measures`: summed rewards β·(log p − ref), or β·m for kOrpo, of
+/// chosen and of rejected texts, pairs whose chosen text has the larger reward, and all pairs.
 inline constexpr std::int64_t kPreferenceMeasures = 4;
 
-/// Tensors of preference_loss for B sequences of length T that contain pairs of texts. `halves` (B,
-/// T) i32 assigns each target to a text: 2·i is the chosen text of pair i, 2·i + 1 the rejected
-/// one, −1 none. `losses` (B, T) f32: −log p of the targets. `references` (B, T) f32: at index h
-/// the reference log p of half h; ignored by kOrpo. Outputs: `pair_losses` (B, T) f32, at index i
-/// the loss of pair i, else 0; `weights` (B, T) f32, derivatives of the summed pair losses by each
-/// target's loss, 0 outside pairs; `sums` (B, T) f64, at index h the log p of half h, else 0.
-/// `measures`, (kPreferenceMeasures) f64 or undefined, is added to. Sums in f64, in a fixed order.
+/// Tensors of preference_loss for B sequences of length T. `halves` (B, T) i32 assigns targets to
+/// texts: 2·i to the chosen text of pair i, 2·i + 1 to its rejected text, −1 to none. `losses` (B,
+/// T) f32: −log p of the targets. `references` (B, T) f32: the reference log p of half h at index
+/// h. Outputs: `pair_losses` (B, T) f32, the loss of pair i at index i; `weights` (B, T) f32, the
+/// derivative of the summed pair losses by each target's loss; `sums` (B, T) f64, log p of half h
+/// at index h; others are 0. Adds to `measures`, f64 or undefined. Sums in f64, in a fixed order.
 struct PreferenceTensors {
   Tensor losses, halves, references;            // read
   Tensor pair_losses, weights, sums, measures;  // written
@@ -87,7 +83,7 @@ struct PreferenceTensors {
 void preference_loss(const PreferenceTensors& tensors, const PreferenceForm& form,
                      const Stream& stream);
 
-/// Multiplies each row of x (N, C), f32 or bf16, in place by its factor, (N) f32.
+/// Multiplies row n of x by factors[n] in place. x: (N, C) f32 or bf16. factors: (N) f32.
 void scale_rows(const Tensor& x, const Tensor& factors, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

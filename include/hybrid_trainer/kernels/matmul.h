@@ -16,13 +16,12 @@ enum class GradientMode { kOverwrite, kAccumulate };
 void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
             Transpose transpose_b, GradientMode mode, const Stream& stream);
 
-/// Maximum rows of x for which the CPU kernel reads each row of w from memory once. Up to this size
-/// the bits of a row of x·wᵀ do not depend on other rows.
+/// Maximum number of rows of x for which the CPU kernel reads w only once. Up to this size, the
+/// bits of a row of x·wᵀ do not depend on other rows.
 inline constexpr std::int64_t kFewRows = 16;
 
-/// y = x·wᵀ + bias + residual.
-/// x: (N, I), I >= 1, w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined (may be
-/// y), y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
+/// y = x·wᵀ + bias + residual. x: (N, I), I >= 1, w: (O, I), bias: (O) f32 or undefined, residual:
+/// (N, O), may be y, or undefined. Others of one dtype, f32 or bf16. Throws ShapeMismatch.
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream);
 
@@ -48,8 +47,7 @@ void linear_backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x,
 /// dbias (+)= column sums of dy. dy: (N, O), dbias: (O) f32. Sums in a fixed order.
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream);
 
-/// linear_backward_weight and bias_backward in one call. CUDA reads dy once for both if f32
-/// gradients are overwritten and cuBLASLt has a fast kernel.
+/// Calls linear_backward_weight and bias_backward, or on CUDA, if possible, one fast kernel.
 void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
                                 const Tensor& x, GradientMode mode, const Stream& stream);
 
@@ -70,8 +68,7 @@ struct DiagonalBlocks {
   }
 };
 
-/// Scatters scale·stacked to wide. wide: (O, blocks.columns()) f32 or bf16, stacked:
-/// (blocks.stacked_rows(), blocks.rank) f32.
+/// Scatters scale·stacked (f32) to wide, (O, blocks.columns()) f32 or bf16.
 void spread_blocks(const Tensor& wide, const Tensor& stacked, const DiagonalBlocks& blocks,
                    float scale, const Stream& stream);
 

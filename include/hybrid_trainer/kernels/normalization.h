@@ -6,8 +6,8 @@
 namespace hybrid_trainer::kernels {
 
 /// Layer norm of each row: y = (x − mean)/√(variance + epsilon)·weight + bias. x, y: (N, C) f32 or
-/// bf16. weight, bias: (C) f32. mean, rstd: (N) f32, for backward; undefined if they are not
-/// wanted. Accumulates in f32. Source: Ba et al. 2016, eq. 4.
+/// bf16. weight, bias: (C) f32. mean, rstd: (N) f32, which backward reads; may be undefined.
+/// Accumulates in f32. Source: Ba et al. 2016, eq. 4.
 void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, float epsilon,
                         const Stream& stream);
@@ -25,9 +25,9 @@ struct RmsNormSpec {
 };
 
 /// RMS norm of each row: y = x/√(mean of x² + epsilon)·gain. x, y: (N, C) f32 or bf16. weight: (C)
-/// f32. rstd: (N) f32, for backward; undefined if it is not wanted. Accumulates in f32. Source:
-/// Zhang & Sennrich 2019, eq. 4. The quotient is rounded to y's dtype before the multiplication by
-/// weight, but not by 1 + weight, like in transformers' LlamaRMSNorm and Gemma2RMSNorm.
+/// f32. rstd: (N) f32, which backward reads; may be undefined. Accumulates in f32. Source: Zhang &
+/// Sennrich 2019, eq. 4. Rounds the quotient to y's dtype before it multiplies by weight, like
+/// transformers' LlamaRMSNorm, but not before it multiplies by 1 + weight, like Gemma2RMSNorm.
 void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                       RmsNormSpec spec, const Stream& stream);
 
@@ -43,13 +43,13 @@ struct HeadRange {
   std::int64_t count;
 };
 
-/// Applies rms_norm_forward in place to each of these heads of x. x: (B, T, any) f32 or bf16.
+/// Applies rms_norm_forward in place to each head in `heads` of x. x: (B, T, any) f32 or bf16.
 /// weight: (head size) f32.
 void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weight,
                             RmsNormSpec spec, const Stream& stream);
 
-/// Replaces the output gradients in dx by the gradients of x in these heads. x is the input of
-/// forward. dweight: see layer_norm_backward.
+/// Replaces the output gradients of the heads in dx by their gradients of x. x: input of forward.
+/// dweight: see layer_norm_backward.
 void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMode parameter_mode,
                              const Tensor& x, HeadRange heads, const Tensor& weight,
                              RmsNormSpec spec, const Stream& stream);
@@ -61,25 +61,23 @@ struct GatedNormSpec {
 };
 
 /// Gated RMS norm: y = norm(x·silu(gate)), or norm(x)·silu(gate) if `norm_first`; norm(v) =
-/// v/√(mean of v² + epsilon)·weight over groups of C/groups columns. x, y: (N, C); gate: (N, any),
-/// read in columns [first, first + C); of one dtype, f32 or bf16. weight: (C) f32, or (C/groups)
-/// shared by groups. Accumulates in f32; the quotient is rounded to x's dtype before the product
-/// with weight, as in transformers' Mamba2, Qwen3-Next. Source: Dao & Gu 2024, figure 6.
+/// v/√(mean of v² + epsilon)·weight over groups of C/groups columns. x, y: (N, C); gate: columns
+/// [first, first + C); f32 or bf16. weight: (C) f32, or (C/groups) shared by groups. Rounds the
+/// quotient before multiplying, like Mamba2 and Qwen3-Next. Source: Dao & Gu 2024, figure 6.
 void gated_norm_forward(const Tensor& y, const Tensor& x, const Tensor& gate, std::int64_t first,
                         const Tensor& weight, GatedNormSpec spec, const Stream& stream);
 
-/// Writes the gradient of x to dx, which may be dy, and the gradient of gate to columns
-/// [first, first + C) of dgate, whose other columns are unchanged. Writes the gradient of weight to
-/// dweight, or adds it (`mode`), in f32 and in a fixed order. Recomputes the statistics.
+/// Writes the gradient of x to dx, which may be dy, and of gate to columns [first, first + C) of
+/// dgate. dweight (+)= its gradient (`mode`), in f32 and in a fixed order.
 void gated_norm_backward(const Tensor& dx, const Tensor& dgate, const Tensor& dweight,
                          GradientMode mode, const Tensor& dy, const Tensor& x, const Tensor& gate,
                          std::int64_t first, const Tensor& weight, GatedNormSpec spec,
                          const Stream& stream);
 
-/// Group norm: y = (x − mean)/√(variance + epsilon)·weight + bias with the mean and variance of an
-/// example over all positions and the channels of a group. x, y: (B, places, C) f32 or bf16.
-/// weight, bias: (C) f32. mean, rstd: (B, groups) f32, for backward; undefined if they are not
-/// wanted. The bits depend only on the sizes. Source: Wu & He 2018, eq. 1 and 7.
+/// Group norm: y = (x − mean)/√(variance + epsilon)·weight + bias with the mean and the variance
+/// over all positions of an example and the channels of a group. x, y: (B, places, C) f32 or bf16.
+/// weight, bias: (C) f32. mean, rstd: (B, groups) f32, which backward reads; may be undefined. The
+/// order of the sums depends only on the sizes. Source: Wu & He 2018, eq. 1 and 7.
 void group_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, std::int64_t groups,
                         float epsilon, const Stream& stream);

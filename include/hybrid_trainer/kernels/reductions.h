@@ -6,11 +6,10 @@
 
 namespace hybrid_trainer::kernels {
 
-// Sums in double. The order depends only on the sizes and, in quotient on the CPU, on the number of
-// threads. `result` is (1) f64 on the stream's device; read it with wait_for_value.
+// Sums in double, in an order that depends only on the sizes, and for `quotient` on the CPU also on
+// the number of threads. `result`: (1) f64 on the stream's device; read it with wait_for_value.
 
-/// Elements per chunk. Each tensor is summed by chunks, then the sums of chunks are added.
-inline constexpr std::int64_t kDotChunk = 4096;
+inline constexpr std::int64_t kDotChunk = 4096;  // elements per chunk
 constexpr std::int64_t dot_chunks(std::int64_t elements) {
   return (elements + kDotChunk - 1) / kDotChunk;
 }

@@ -7,16 +7,16 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Sizes of a state-space scan: H heads of P channels; each group of H/G consecutive heads shares
-/// keys B and queries C of N numbers.
+/// Sizes of a state-space scan: H heads of P channels. Each group of H/G consecutive heads shares
+/// one key B and one query C, vectors of N numbers.
 struct StateSpaceSpec {
   std::int64_t heads = 1;       // H
   std::int64_t head_size = 0;   // P
   std::int64_t groups = 1;      // G; divides H
   std::int64_t state_size = 0;  // N
-  float least_step = 0;         // limits of Δ
+  float least_step = 0;         // minimum and maximum of Δ
   float most_step = std::numeric_limits<float>::infinity();
-  bool reversed = false;  // from the last token to the first
+  bool reversed = false;  // scans from the last token to the first
   bool shifted = false;   // y of a token excludes the token itself
   std::int64_t values() const { return heads * head_size; }                    // per token
   std::int64_t columns() const { return values() + 2 * groups * state_size; }  // x, B and C
@@ -43,8 +43,8 @@ struct StateSpaceInput {
 ///   S_t = e^{a_t}·S_{t−1} + Δ_t·x_t·B_tᵀ,  y_t = S_t·C_t + D·x_t.
 /// y: (B, T, H·P) of the input's dtype. last_state: (B, H, P, N) f32, S after the last token;
 /// undefined if it is not wanted. Sums and states are f32; T >= 1. If `reversed`, t runs from T − 1
-/// down to 0, and each document starts at its last token. If `shifted`, y_t is computed without the
-/// term Δ_t·x_t·B_tᵀ of S_t. Source: Dao & Gu 2024, "SSD", listing 1.
+/// down to 0, and the state of each document starts at its last token. If `shifted`, y_t excludes
+/// the term Δ_t·x_t·B_tᵀ of S_t. Source: Dao & Gu 2024, "SSD", listing 1.
 void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
                               const StateSpaceInput& input, const StateSpaceDecay& decay,
                               const StateSpaceSpec& spec, const Stream& stream);
@@ -60,8 +60,7 @@ struct StateSpaceGradients {
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Computes gradients from dy (shaped like y) and dlast_state (like last_state, or undefined for
-/// zeros). Recomputes the states between chunks. Sums over tokens and heads in a fixed order.
+/// Computes gradients from dy and dlast_state (undefined: zeros). Sums in a fixed order.
 void state_space_scan_backward(const StateSpaceGradients& gradients, const Tensor& dy,
                                const Tensor& dlast_state, const StateSpaceInput& input,
                                const StateSpaceDecay& decay, const StateSpaceSpec& spec,
@@ -74,7 +73,7 @@ void state_space_scan_step(const Tensor& y, const Tensor& state, const Tensor& v
                            const Tensor& steps, const Tensor& skip, const StateSpaceDecay& decay,
                            const Tensor& texts, const StateSpaceSpec& spec, const Stream& stream);
 
-/// Sizes of a delta rule: V value heads, of which V/K consecutive ones share a query/key head.
+/// Sizes of a delta rule. Each group of V/K consecutive value heads shares one query/key head.
 struct DeltaRuleSpec {
   std::int64_t key_heads = 1;                                       // K
   std::int64_t value_heads = 1;                                     // V; a multiple of K
@@ -117,15 +116,13 @@ struct DeltaRuleGradients {
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Computes exact gradients from dy (shaped like y) and dlast_state (shaped like last_state, or
-/// undefined for zeros). Recomputes the forward pass. Sums over tokens and heads in a fixed order.
+/// Computes exact gradients from dy and dlast_state (undefined: zeros). Sums in a fixed order.
 void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor& dy,
                               const Tensor& dlast_state, const DeltaRuleInput& input,
                               const DeltaRuleSpec& spec, const Stream& stream);
 
 /// Decoding step for one token of each of N texts. qkv: (N, columns()), gates: (N, any), y: (N,
-/// V·D_v). state: (texts, V, D_k, D_v) f32, updated by the token. texts: (N) i32, each text at most
-/// once (unchecked). The bits of a row do not depend on other rows.
+/// V·D_v). state: (texts, V, D_k, D_v) f32, updated. texts: (N) i32, each at most once (unchecked).
 void delta_rule_scan_step(const Tensor& y, const Tensor& state, const Tensor& qkv,
                           const Tensor& gates, const Tensor& log_rate, const Tensor& step_bias,
                           const Tensor& texts, const DeltaRuleSpec& spec, const Stream& stream);

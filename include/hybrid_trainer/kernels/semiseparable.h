@@ -13,8 +13,8 @@ struct Semiseparable {
   Tensor diagonal{};  // a, (N) f32
   Tensor above{};     // b, (N − 1) f32: T[i, i + 1]
   Tensor below{};     // c, (N − 1) f32: T[i + 1, i]
-  /// (r, N); row k is column k of U or V. f32, bf16, u16 (bits of IEEE half precision) or i8. The
-  /// first k rows of both give an H whose U·Vᵀ has rank k.
+  /// (r, N); row k is column k of U or V. f32, bf16, u16 (bits of IEEE half precision) or i8. To
+  /// reduce the rank of U·Vᵀ to k, use the first k rows of both.
   Tensor u{}, v{};
   Tensor u_scales{}, v_scales{};  // (r) f32, scale of each row of i8 factors; else undefined
 
@@ -22,8 +22,7 @@ struct Semiseparable {
   std::int64_t rank() const { return u.size(0); }
 };
 
-/// Multiplies each row of x by H or Hᵀ. x, y: (B, N) f32 or bf16, of one dtype; accumulates in f32.
-/// O(B·N·r). The bits of a row do not depend on other rows.
+/// Multiplies each row of x by H or Hᵀ. x, y: (B, N) f32 or bf16; accumulates in f32. O(B·N·r).
 void semiseparable_forward(const Tensor& y, const Tensor& x, const Semiseparable& h,
                            Transpose transpose, const Stream& stream);
 
@@ -55,19 +54,18 @@ std::size_t semiseparable_bytes(const Semiseparable& h);
 struct FactorizationSpec {
   std::int64_t rank = 0;  // 0: default_rank
   int power_iterations = 2;
-  std::int64_t extra_columns = 8;  // of the sketch
+  std::int64_t extra_columns = 8;  // columns of the random sketch in addition to the rank
   std::uint64_t seed = 0;
 };
 
 struct Factorization {
   Semiseparable h{};           // f32
-  std::vector<double> errors;  // at index k the Frobenius norm of the error of rank k, 0 to rank
+  std::vector<double> errors;  // Frobenius norm of the error by rank, from 0 to `rank`
 };
 
-/// Factors a matrix: T is its three diagonals, U·Vᵀ a low-rank approximation of the rest by a
-/// randomized range finder. U includes the singular values, which are in descending order. matrix:
-/// (N, N) f32 or f64. Errors are exact: the last is computed from the matrix, the others from the
-/// singular values. O(N²·(rank + extra)). Throws Error if the rank is negative or larger than N.
+/// Factors a matrix into T + U·Vᵀ. T contains its three diagonals; U·Vᵀ approximates the rest by a
+/// randomized range finder. U includes the singular values, in descending order. matrix: (N, N) f32
+/// or f64. Errors are exact. O(N²·(rank + extra)). Throws Error for a negative or too large rank.
 /// Source: Halko, Martinsson and Tropp 2011, algorithms 4.4 and 5.1.
 Factorization factorize(const Tensor& matrix, const FactorizationSpec& spec, const Stream& stream);
 

@@ -15,8 +15,7 @@ namespace hybrid_trainer {
 /// memory.weights applies to weights that match no pattern. Vectors are always on the device.
 class DeviceMap {
  public:
-  /// Throws ConfigError unless memory.device_map is empty, "auto", or a comma-separated list of
-  /// PATTERN=PLACE. "auto" itself sets no placement here.
+  /// Throws ConfigError for an invalid memory.device_map; "auto" counts as empty (with_device_map).
   explicit DeviceMap(const MemoryConfig& config);
 
   /// Returns the placement of a weight, from the first pattern that matches `name`.
@@ -25,8 +24,8 @@ class DeviceMap {
   std::vector<std::string> unmatched(const std::vector<std::string>& names) const;
   /// Returns whether any weight may have the placement `place`.
   bool uses(const std::string& place) const;
-  /// Returns the placement for offloaded data that are as large as all weights: the file if any
-  /// weight is in it, because host memory may then be too small; otherwise host memory.
+  /// Returns the placement for offloaded data of the size of all weights: "file" if any weight is
+  /// in the file, because host memory may then be too small; otherwise "host".
   const char* overflow() const { return uses("file") ? "file" : "host"; }
   /// Returns the placement farthest from the device that any weight may have.
   const std::string& farthest() const;

@@ -23,7 +23,8 @@ struct OffloadSlot {
 };
 
 struct MoveOutResult {
-  std::size_t freed_bytes = 0;  // of device memory; on CUDA once the copies are done
+  /// Freed bytes of device memory; on CUDA, freed when the copies finish.
+  std::size_t freed_bytes = 0;
   /// Reason why nothing was offloaded (disk full, host memory over its budget), or "".
   std::string problem;
 };
@@ -31,7 +32,7 @@ struct MoveOutResult {
 /// Location of the slots' contents, in the order of one offload and restore.
 enum class Location {
   kResident,   // in the slots
-  kLeaving,    // being copied out: the slots are undefined, their memory is not free yet
+  kLeaving,    // being copied out: slots are undefined, but their memory is still in use
   kOffloaded,  // offloaded, device memory is free
   kReturning,  // being copied into new memory
 };
@@ -39,59 +40,56 @@ enum class Location {
 /// Accuracy of the slots' contents after they are restored.
 enum class Restored { kBits, kRounded, kZeros };
 
-/// Work of a strategy so far. For copies on a separate stream, seconds measure only the calls.
+/// Statistics of a strategy. Seconds of copies on a separate stream cover only the calls.
 struct OffloadUse {
   std::int64_t times = 0;
   std::size_t bytes = 0;       // number of bytes offloaded, which equals the number restored
   double restore_seconds = 0;  // spent on restores, in any thread
-  double waited_seconds = 0;   // part of restore_seconds that was blocked in wait_until_restored
+  double waited_seconds = 0;   // part of restore_seconds spent blocked in wait_until_restored
 };
 
-/// Offloads tensors while a phase does not need them, and restores them. Slots of offloaded tensors
-/// are undefined and use no device memory. Call it from one thread. It starts at most one thread,
-/// which ends with the restore or the strategy. On CUDA, copies of pinned memory run on a separate
-/// stream, ordered by events, and no call waits for the device. The base class does nothing.
+/// Offloads tensors while a phase does not need them, and restores them. Offloaded slots are
+/// undefined. Call it from one thread. Starts at most one thread, which exits after the restore. On
+/// CUDA, copies of pinned memory run on a separate stream, ordered by events. The base class does
+/// nothing.
 class OffloadStrategy {
  public:
   virtual ~OffloadStrategy() = default;
   /// Returns the location; always kResident if the strategy moves nothing.
   virtual Location location() const { return Location::kResident; }
-  /// Offloads the contents of all slots and frees their memory; if it cannot offload all, offloads
-  /// none. The slots must be resident. Blocks if the CPU copies the contents.
+  /// Offloads the contents of all slots, or of none if not all can be offloaded, and frees their
+  /// memory. The slots must be resident. Blocks if the CPU copies the contents.
   virtual MoveOutResult move_out(std::vector<OffloadSlot> /*slots*/, const Stream& /*stream*/) {
     return {};
   }
   /// Frees the memory of slots whose copies have finished, unless move_out has already freed it.
   virtual void release_moved_out() {}
-  /// Starts to read the contents from a file into host memory, and returns without waiting. Uses no
-  /// device memory. Has no effect if there is no file or no room in host memory, if the slots are
-  /// resident or returning, or if async_restore is off.
+  /// Starts an asynchronous read of the file into host memory, if there is room. Has no effect if
+  /// the slots are resident or returning, or if async_restore is off.
   virtual void begin_restore() {}
-  /// Allocates the slots' new memory and starts to fill it, overlapping with work enqueued later.
-  /// No effect if the slots are resident or returning, or if async_restore is off.
+  /// Allocates new memory for the slots and starts to fill it, concurrently with work enqueued
+  /// later. Has no effect if the slots are resident or returning, or if async_restore is off.
   virtual void begin_return() {}
-  /// Blocks until every slot is resident, in new memory of its MemoryKind from the stream of
-  /// move_out. Later work on that stream may use them. Restores synchronously without begin_return.
-  /// Throws OutOfMemory or IoError; the contents then stay offloaded, and another call retries.
+  /// Blocks until every slot is resident. Later work on the stream of move_out may use the slots.
+  /// Their new memory comes from that stream's pool and has their MemoryKind. Restores
+  /// synchronously if begin_return was not called. Throws OutOfMemory or IoError; the contents then
+  /// stay offloaded, and another call retries.
   virtual void wait_until_restored() {}
   const OffloadUse& use() const { return use_; }
-  /// Returns the accuracy of the contents after a restore. After kZeros, the caller must also reset
-  /// counters that belong to the slots (Optimizer::set_steps_taken) to 0.
+  /// Returns the accuracy after a restore. After kZeros, reset the counters of the slots to 0, too.
   virtual Restored restored() const { return Restored::kBits; }
 
  protected:
   OffloadUse use_;
 };
 
-/// Makes the strategy that `config.offload_strategy` names. `pool` stores offloaded contents; use
-/// pinned memory for slots on CUDA (make_host_pool). `staging`: host memory for begin_restore, or
-/// null. Throws ConfigError for an unknown name.
+/// Makes the strategy `config.offload_strategy`. `pool` stores contents, pinned for CUDA.
+/// `staging`: host memory for begin_restore, or null. Throws ConfigError for an unknown name.
 std::unique_ptr<OffloadStrategy> make_offload_strategy(
     const PredictAwareMemoryConfig& config, std::shared_ptr<MemoryPool> pool,
     std::shared_ptr<MemoryPool> staging = nullptr);
 
-/// Returns the pool for offloaded contents: host memory or a file. Throws CannotCreate if the
-/// file's folder is not writable.
+/// Returns the pool for offloaded contents: host memory or a file. Throws CannotCreate.
 std::shared_ptr<MemoryPool> offload_pool(const PredictAwareMemoryConfig& config,
                                          MemoryPlaces& places);
 

@@ -12,7 +12,6 @@ namespace hybrid_trainer {
 
 class ConfigReader;
 
-/// A value in config.json.
 using ConfigValue = std::variant<bool, std::int64_t, double, std::string, std::nullptr_t>;
 
 /// Reads or writes a Hugging Face config.json. A family lists its keys once, in writing order:
@@ -27,32 +26,33 @@ class ConfigKeys {
   explicit ConfigKeys(ConfigReader& reader) : reader_(&reader) {}
   explicit ConfigKeys(boost::json::object& written) : written_(&written) {}
 
-  /// Reads or writes a member. `missing`: value of an absent key or null; without it the key is
-  /// required. Alternative keys are separated by '|'; the first is written.
+  /// Reads or writes a member. `missing`: value for an absent key or null; if it is empty, the key
+  /// is required. `key` may list alternative names separated by '|', of which the first is written.
   template <class T>  // bool, std::int64_t or double
   void member(const std::string& key, T& value, std::optional<double> missing = {});
-  /// Reads or writes a member. In a file, null means 0, and an absent key means `missing`.
+  /// Reads or writes a member. Reads null as 0, and an absent key as `missing`.
   template <class T>  // std::int64_t or double
   void nullable(const std::string& key, T& value, double missing);
-  /// Reads or writes a member x stored as 1/x or 1/√x; 1 if the key is absent.
+  /// Read or write a member x that files store as 1/x or 1/√x; 1 if the key is absent.
   void reciprocal(const std::string& key, double& value);
   void reciprocal_root(const std::string& key, double& value);
-  /// Reads or writes a member: √width if the key is true, else 1. Throws DataError on other values.
+  /// Reads or writes a member as a Boolean: √width for true, 1 for false; others throw DataError.
   void root_of_width(const std::string& key, double& value, std::int64_t width);
-  /// Rejects a file unless the key is absent or has one of these values. Writes the first one last.
+  /// Rejects a file unless the key is absent or has one of `values`. Writes the first value, after
+  /// all other keys.
   void fixed(const std::string& key, const std::vector<ConfigValue>& values);
-  /// Rejects a file unless the key is absent, null or has this value. Writes null.
+  /// Rejects a file unless the key is absent, null or equal to `value`. Writes null.
   void derived(const std::string& key, const ConfigValue& value);
   /// Writes a key and ignores its value in files.
   void write_only(const std::string& key, const ConfigValue& value);
   /// Accepts keys of files that do not affect the computation.
   void inert(const std::vector<std::string>& keys);
 
-  /// Checks the ranges of the members read so far, once; returns whether all are valid. Keys with
-  /// one value per layer must be read after this call.
+  /// Checks the members read so far and returns whether all are valid, also in later calls. Call it
+  /// before you read keys with one value per layer.
   bool fit(const ModelConfig& model);
 
-  /// Returns the reader of the file, or null if a file is written.
+  /// Returns the reader of the file; null if this object writes a file.
   ConfigReader* reader() const { return reader_; }
   boost::json::object& written() const { return *written_; }
   /// Returns the keys to write last, with their values.

@@ -23,22 +23,21 @@ class DecodeState {
   /// Returns the number of tokens of a text that the state contains.
   std::int64_t position(std::int64_t text = 0) const { return positions_[index(text)]; }
   void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
-  /// Returns whether a text can return to any token, not only to its start or a kept position.
+  /// Returns whether `rewind` supports every earlier position.
   virtual bool can_rewind() const = 0;
   /// Returns whether `keep` is supported; otherwise a text can only return to its start.
   virtual bool can_keep() const { return can_rewind(); }
-  /// Keeps a text's current position, so that rewind can return to it even if can_rewind() is
-  /// false. Replaces the position kept before. Throws OutOfMemory.
+  /// Keeps a text's position and state for `rewind`, replacing the one before. Throws OutOfMemory.
   void keep(const Stream& stream, std::int64_t text = 0) {
     keep_states(text, stream);
     kept_[index(text)] = position(text);
   }
-  /// Returns the last position, at most `tokens`, that a text can return to.
+  /// Returns the largest position, at most `tokens`, that a text can return to.
   std::int64_t rewind_position(std::int64_t tokens, std::int64_t text = 0) const {
     if (can_rewind() || tokens == position(text)) return tokens;
     return kept_[index(text)] <= tokens ? kept_[index(text)] : 0;
   }
-  /// Returns to a position from rewind_position, without freeing memory.
+  /// Returns a text to position `tokens`, a result of rewind_position. Frees no memory.
   void rewind(std::int64_t tokens, const Stream& stream, std::int64_t text = 0) {
     require(tokens == rewind_position(tokens, text),
             "decoding: this model can go back only to a saved state of a text");
@@ -47,8 +46,7 @@ class DecodeState {
     if (kept_[index(text)] > tokens) kept_[index(text)] = 0;
   }
   void restart(std::int64_t text = 0) { positions_[index(text)] = kept_[index(text)] = 0; }
-  /// Continues each text i from the state of text parents[i], as beam search does. All parents must
-  /// have the same position. Throws Error if the model's state does not support it.
+  /// Continues each text i from text parents[i] of equal position. Throws Error if unsupported.
   void branch(std::span<const std::int64_t> parents, const Stream& stream) {
     const std::int64_t tokens = parents.empty() ? 0 : position(parents.front());
     for (const std::int64_t parent : parents)
@@ -61,40 +59,37 @@ class DecodeState {
 
  private:
   virtual void grow_caches(std::int64_t tokens, const Stream& stream) = 0;
-  /// Keeps state that cannot rewind (see BranchState).
+  /// Saves the state of branches that cannot rewind (see BranchState).
   virtual void keep_states(std::int64_t /*text*/, const Stream&) {}
   virtual void restore_states(std::int64_t /*text*/, const Stream&) {}
   virtual void branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
                              const Stream& stream) = 0;
   static std::size_t index(std::int64_t text) { return static_cast<std::size_t>(text); }
   DecodeCapacity room_;
-  std::vector<std::int64_t> positions_, kept_;  // by text; 0: nothing kept
+  std::vector<std::int64_t> positions_, kept_;  // by text; kept_ is 0 if nothing is kept
 };
 
 /// A model of token sequences, which can be trained, evaluated, exported and used for generation.
 class LanguageModel : public Network {
  public:
-  /// Returns the last layer's hidden states after the final norm, (B·T, width) in the pass's dtype,
-  /// of a batch's "tokens", "positions", "types" and sources. If tape.keeps(), saves activations
-  /// for hidden_backward.
+  /// Returns the hidden states after the final norm, (B·T, width) in the pass's dtype. If
+  /// tape.keeps(), saves activations for hidden_backward.
   virtual Tensor hidden_states(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
-  /// Writes the gradients of all parameters except the language head's, given the gradient of
-  /// hidden_states' result, which it may overwrite.
+  /// Writes the gradients of all parameters except the parameters of the language head. `gradient`
+  /// is the gradient of the hidden states, which may be overwritten.
   virtual void hidden_backward(const Batch& batch, Tensor gradient, ActivationTape& tape,
                                const Stream& stream) = 0;
   /// Returns all logits, (B·T, at least vocabulary) f32 or bf16, of tokens (B, T) i32.
   virtual Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) = 0;
-  /// Returns the outputs of a batch's texts, (B·S, outputs) f32 (see TextHead::output). Throws
-  /// UsageError if the model has no text head.
+  /// Returns the text head's outputs, (B·S, outputs) f32. Throws UsageError without a text head.
   virtual Tensor text_outputs(const Batch& batch, const Pass& pass, const Stream& stream);
   /// Allocates state for texts of at most config().context tokens. Throws OutOfMemory.
   virtual std::unique_ptr<DecodeState> make_decode_state(DecodeCapacity room, DType dtype,
                                                          const Stream& stream) const = 0;
-  /// Adds tokens (B, T) to `texts` (B) in this model's `state`, and returns the logits after each
-  /// of the last `last` of them, (B·last, at least vocabulary). A single text takes any number of
-  /// tokens; several texts must have begun and take one token each. On the CPU, the logits of up to
-  /// kernels::kFewRows rows are bit-identical to decoding each token separately, for several texts
-  /// or a single one that has begun. The result is valid until the state changes.
+  /// Appends tokens (B, T) to `texts` (B) in `state`. Returns the logits after each of the last
+  /// `last` tokens, (B·last, at least vocabulary), valid until the state changes. Several texts,
+  /// which are not empty, take one token each. On the CPU, up to kernels::kFewRows rows of logits
+  /// are bit-identical to single tokens, unless the text was empty.
   virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                              DecodeState& state, std::int64_t last, const Pass& pass,
                              const Stream& stream) = 0;
@@ -106,16 +101,16 @@ class LanguageModel : public Network {
   double recomputed_flops(const Batch& batch, double share) final {
     return recomputed_flops_of(batch.at("tokens").shape(), share);
   }
-  /// Allocates tokens, targets, the form's positions and halves of pairs, and sources of zeros.
+  /// Allocates a batch with the tensors that the form requires; sources are zeros.
   Batch empty_batch(const BatchForm& form, const Stream& stream) const final;
   virtual const ModelConfig& config() const = 0;
-  /// Returns whether texts follow an encoder's source; batches then contain its tensors.
+  /// Returns whether the model has a source encoder. Batches then contain the tensors of sources.
   virtual bool reads_sources() const { return false; }
-  /// Adds sources of zeros to the batch, if the model reads sources.
+  /// Adds sources, set to zeros, to the batch if the model reads sources.
   virtual Batch with_sources(Batch batch, const Stream&) const { return batch; }
-  /// Encodes the batch's sources, which `logits` and texts that begin afterwards use.
+  /// Encodes the sources of a batch. Later calls of `logits`, and texts that begin later, use them.
   virtual void encode(const Batch& /*sources*/, const Pass&, const Stream&) {}
-  /// Sets the number of consecutive texts of a state that share each encoded source.
+  /// Sets the number of consecutive texts of a state that share one encoded source.
   virtual void set_texts_per_source(std::int64_t /*texts*/) {}
 };
 

@@ -14,7 +14,6 @@ class ActivationFunction final : public Module, public Rebuilder {
   explicit ActivationFunction(kernels::ActivationKind kind) : kind_(kind) {}
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor&) override {}
 
@@ -22,11 +21,10 @@ class ActivationFunction final : public Module, public Rebuilder {
   kernels::ActivationKind kind_;
 };
 
-/// Convolution over one to three spatial dimensions, channels last: (B, D1..Dn, inputs) to (B,
-/// O1..On, outputs). Weight: (outputs, taps·inputs/groups), each row ordered by tap, then channel;
-/// files have PyTorch's (outputs, inputs/groups, k1..kn). Bias: (outputs), optional. Parameters are
-/// named "<name>.weight|bias". Throws ShapeMismatch if the groups do not divide the channels, and
-/// in forward if the window does not fit.
+/// Convolution over one to three dimensions, channels last: (B, D1..Dn, inputs) to (B, O1..On,
+/// outputs). "<name>.weight": (outputs, taps·inputs/groups), by tap, then channel; files use
+/// PyTorch's order. "<name>.bias": (outputs), optional. Throws ShapeMismatch if groups or the
+/// window do not fit.
 class Convolution final : public Module {
  public:
   struct Spec {
@@ -49,11 +47,11 @@ class Convolution final : public Module {
     visit(weight_);
     if (bias_) visit(*bias_);
   }
-  /// Draws uniform values of magnitude up to 1/√(inputs of a window), PyTorch's default.
+  /// Draws uniform values in ±1/√(inputs of a window), PyTorch's default.
   void initialize(std::uint64_t seed, const Stream& stream);
   const Spec& spec() const { return spec_; }
   Parameter& weight() { return weight_; }
-  /// Null without a bias.
+  /// Returns the bias; null without a bias.
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
   Shape output_shape(const Shape& x) const {
     return kernels::window_outputs(x, spec_.window, spec_.outputs);
@@ -74,7 +72,7 @@ class Convolution final : public Module {
 
 // Modules without parameters over one to three spatial dimensions, channels last.
 
-/// Mean pooling: (B, D1..Dn, C) to (B, O1..On, C).
+/// Average pooling: (B, D1..Dn, C) to (B, O1..On, C).
 class MeanPooling final : public Module {
  public:
   explicit MeanPooling(const kernels::Window& window,
@@ -150,7 +148,7 @@ class PatchEmbedding final : public Module {
     projection_.visit_parameters(visit);
   }
   Convolution& projection() { return projection_; }
-  /// Returns the number of tokens for an example of this shape.
+  /// Returns the number of tokens per example for inputs shaped like x.
   std::int64_t tokens(const Shape& x) const;
 
  private:
@@ -164,11 +162,10 @@ class PatchEmbedding final : public Module {
 /// via Large-Scale Weak Supervision", section 2.2.
 class SpeechStem final : public Module {
  public:
-  /// `features`: numbers per frame, `places`: half the number of frames, `width`: even.
+  /// `features`: numbers per frame. `places`: half the number of frames. `width`: an even number.
   SpeechStem(std::int64_t features, std::int64_t places, std::int64_t width, const Stream& stream);
   /// Maps (B, 2·places, features) f32 to (B, places, width) in the pass's dtype.
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// Returns an undefined tensor, since the audio needs no gradient.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override {
     first_.visit_parameters(visit);

@@ -8,12 +8,12 @@
 
 namespace hybrid_trainer {
 
-/// The encoder's output for a batch of sources, and its gradient; shared by all decoder layers that
-/// attend to it. The model sets it before the decoder runs, and takes the gradient after all of
-/// these layers have run backward.
+/// The encoder's output for a batch, and its gradient, shared by all decoder layers. The model sets
+/// the output before the decoder runs, and takes the gradient after its backward.
 class EncoderOutput {
  public:
-  /// Sets values (B, S, C) and drops the gradient. `lengths`: (B) i32, or undefined for S each.
+  /// Sets the output (B, S, C) and drops the gradient. `lengths`: (B) i32, number of valid tokens
+  /// per source, or undefined if all S are valid.
   void set(Tensor values, Tensor lengths = {}) {
     values_ = std::move(values);
     lengths_ = std::move(lengths);
@@ -27,10 +27,10 @@ class EncoderOutput {
   /// Returns a number that changes with every call of set.
   std::int64_t version() const { return version_; }
 
-  /// Returns whether the gradient is needed; for example, it is not if the encoder is frozen.
+  /// Returns whether the gradient is needed. It is not if the encoder is frozen, for example.
   bool requires_gradient() const { return requires_gradient_; }
   void set_requires_gradient(bool wanted) { requires_gradient_ = wanted; }
-  /// Adds a layer's gradient, shaped like the values. The first call's tensor becomes the sum.
+  /// Adds a layer's gradient. May overwrite the tensor of the first call.
   void add_gradient(const Tensor& part, const Stream& stream);
   /// Returns the sum of the gradients, in the dtype of activations; undefined if there is none.
   Tensor take_gradient() { return std::exchange(gradient_, {}); }
@@ -49,20 +49,20 @@ class EncoderOutput {
 };
 
 /// Multi-head attention of a decoder to an encoder's output: y = residual +
-/// c_proj(attention(c_q(x), c_kv(source))); the rows of c_kv are all keys, then all values. Queries
-/// have no positional encoding and attend to all tokens of the source.
+/// c_proj(attention(c_q(x), c_kv(source))). The rows of c_kv are all keys, followed by all values.
+/// Queries have no positional encoding and attend to all tokens of the source.
 class CrossAttention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
     std::int64_t width = 0;         // C of the residual stream
-    std::int64_t source_width = 0;  // of the encoder's output; 0: width
+    std::int64_t source_width = 0;  // width of the encoder's output; 0 for `width`
     kernels::AttentionSpec heads{1};
-    std::int64_t head_size = 0;  // of each query, key and value
-    bool biases = true;          // of c_q and c_kv
-    bool key_bias = true;        // of c_kv's keys, if there are biases
-    bool output_bias = true;     // of c_proj
+    std::int64_t head_size = 0;  // channels of each query, key and value
+    bool biases = true;          // biases of c_q and c_kv
+    bool key_bias = true;        // bias of the keys in c_kv, if there are biases
+    bool output_bias = true;     // bias of c_proj
     std::shared_ptr<EncoderOutput> source{};
-    /// Tokens of a source and of a text, to compute the cost per token; 0: equal lengths.
+    /// Numbers of tokens of a source and of a text, for the FLOPs per token; 0: equal lengths.
     std::int64_t source_length = 0, text_length = 0;
     ProductFiles files{};  // the parts: queries, keys, values
   };
@@ -71,14 +71,11 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   /// Throws ShapeMismatch if the source has a different number of sequences or a different width.
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
-  /// Adds the gradient of the source to the encoder output's gradient.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes keys and values from the encoder's output.
   Tensor rebuild(const Tensor& queries, const Pass& pass, const Stream& stream) override {
     return keys_values(pass_of_source(pass, queries), stream);
   }
-  /// Decodes x, (1, T, C) for one text or (B, T, C) for several. `state` caches the keys and values
-  /// of all sources, computed when the first text that reads them begins.
+  /// Decodes x, (1, T, C) or (B, T, C). `state` caches the keys and values of all sources.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
@@ -104,7 +101,6 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
  private:
   const Tensor& checked_source() const;
   void check_batch(const Tensor& x, const Tensor& source) const;
-  /// Returns the pass for the tokens of the sources. `text`: (B, T, any).
   Pass pass_of_source(Pass pass, const Tensor& text) const {
     pass.first_token = pass.first_token / text.size(1) * checked_source().size(1);
     return pass;
@@ -113,7 +109,6 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
     return source_keys_.product(checked_source(), Tensor{}, of_source, stream);
   }
   void source_backward(const Tensor& dkeys_values, const Pass& of_source, const Stream& stream);
-  /// Returns the number of source tokens per text token.
   double source_share() const {
     if (source_length_ == 0 || text_length_ == 0) return 1;
     return static_cast<double>(source_length_) / static_cast<double>(text_length_);

@@ -6,15 +6,15 @@
 
 namespace hybrid_trainer {
 
-/// Maps rows to tokens, for example the rows routed to experts (kernels::Routing::pairs).
+/// Maps rows to tokens, for example the rows that are routed to experts (kernels::Routing::pairs).
 struct TokenRows {
   Tensor pairs{};  // (R) i32: row r belongs to token pairs[r] / per_token; undefined: token r
   std::int64_t per_token = 1;  // rows per token
 };
 
-/// Applies dropout in place to x, (..., width) with one row per token, at one site of the model
-/// (embedding 0, then one per branch). Micro-batches and segments drop the same elements as the
-/// whole batch. The same call on the gradient drops the same elements, so no mask is saved.
+/// Applies dropout in place to x, (..., width). `site` identifies it: 0 is the embedding, and each
+/// branch has one. Micro-batches, segments and backward, which is the same call on the gradient,
+/// drop the same elements as the whole batch.
 inline void apply_dropout(const Tensor& x, float share, const Pass& pass, std::uint64_t site,
                           const Stream& stream, const TokenRows& rows = {}) {
   const std::int64_t width = x.size(x.shape().rank() - 1);

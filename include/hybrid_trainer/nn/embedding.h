@@ -5,8 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// Sum of token, position and type embedding: tables "wte.weight" (V, C) and, unless the blocks
-/// encode positions, "wpe.weight" (max T, C); with token types "wtype.weight" (types, C).
+/// Sum of token "wte.weight" (V, C), optional position "wpe.weight" and type "wtype.weight" rows.
 class Embedding {
  public:
   struct Spec {
@@ -14,23 +13,20 @@ class Embedding {
     std::int64_t positions = 0;  // max T; 0 for none
     std::int64_t types = 0;      // rows of the type table; 0 for none
     std::int64_t width = 0;
-    double factor = 1;  // scales the sum; rounded to the dtype of the sum
-    /// True if the factor scales only the token rows.
-    bool scales_only_tokens = false;
-    /// Number of unused first rows of the position table: position t has row first_position + t.
-    std::int64_t first_position = 0;
+    double factor = 1;                // factor of the sum, rounded to the dtype of the sum
+    bool scales_only_tokens = false;  // the factor scales only token rows
+    std::int64_t first_position = 0;  // position t uses row first_position + t
     ModuleName positions_name{"wpe.weight"};
-    /// Token table shared with another embedding; both add to its gradient. Null: makes a new one.
+    /// Token table shared with another embedding, or null for a new one.
     std::shared_ptr<Parameter> tokens{};
   };
 
   Embedding(const Spec& spec, const Stream& stream);
-  /// Embeds tokens, (B, T) i32, as (B, T, C) in the pass's dtype, at the pass's positions, or at 0,
-  /// 1, … if it has none, with the pass's types.
+  /// Embeds tokens, (B, T) i32, with the pass's types and positions, by default 0, 1, ….
   Tensor forward(const Tensor& tokens, const Pass& pass, const Stream& stream);
   /// Overwrites dy if there is a factor.
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
-  /// Skips a token table shared from another embedding.
+  /// Visits the tables, except a token table shared from another embedding.
   void visit_parameters(const ParameterVisitor& visit) {
     if (owns_tokens_) visit(*tokens_);
     if (positions_) visit(*positions_);
@@ -40,7 +36,7 @@ class Embedding {
   const std::shared_ptr<Parameter>& shared_tokens() const { return tokens_; }
   bool has_positions() const { return positions_.has_value(); }
   Parameter& positions() { return *positions_; }
-  /// Null without token types.
+  /// Returns the type table; null without token types.
   Parameter* types() { return types_ ? &*types_ : nullptr; }
 
  private:

@@ -20,7 +20,6 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes the GELU of the pre-activation x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   bool supports_segments() const override { return true; }
 
@@ -45,7 +44,6 @@ class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes f(gate)·up from gate and up.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   bool supports_segments() const override { return true; }
 

@@ -15,20 +15,19 @@ class Parameter;
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// Returns the parameter's gradient memory, which stays the same throughout a step; undefined if
-  /// there is none. It is f32 in the parameter's shape unless the sink documents otherwise.
+  /// Returns the memory of a parameter's gradient, which does not change during a step; undefined
+  /// if there is none. f32 in the parameter's shape, unless the sink documents another form.
   virtual Tensor gradient(const Parameter& parameter) const = 0;
-  /// Returns the memory to write the next contribution to, in f32 or in the dtype that its module
-  /// `writes`. If `adds`, the module adds the contribution to the earlier ones.
+  /// Returns the memory for the next contribution, in f32 or in `writes`, the dtype that the module
+  /// writes. If `adds` is set, the module adds its contribution to the contents.
   virtual Tensor memory_for(const Parameter& parameter, bool /*adds*/, DType /*writes*/,
                             const Stream&) {
     return gradient(parameter);
   }
-  /// Called when the contribution is enqueued on `stream`.
+  /// Called after a contribution was enqueued on `stream`.
   virtual void contributed(const Parameter&, const Stream&) {}
-  /// Called once per step for each parameter with a gradient, when the last contribution of the
-  /// last micro-batch is enqueued on `stream`; for a recorded step (src/core/recording.h), during
-  /// recording. The rest of the backward pass does not read the weight, so the weight may change.
+  /// Called once per step for each gradient, after its last contribution was enqueued on `stream`,
+  /// or while recording a step. The rest of backward does not read the weight, so it may change.
   virtual void ready(const Parameter&, const Stream&) {}
 };
 
@@ -47,12 +46,12 @@ class ResidentGradients final : public GradientSink {
   std::unordered_map<const Parameter*, Tensor> gradients_;
 };
 
-/// One module's contribution to one parameter's gradient in one micro-batch. The destructor marks
-/// it as complete. Frozen parameters need no gradient and get no memory.
+/// Contribution of a module to the gradient of a parameter in one micro-batch. The destructor marks
+/// it as complete. Frozen parameters have no gradient memory.
 class GradientContribution {
  public:
-  /// Throws Error if there is no gradient sink. If `backward` is false, no gradient is wanted.
-  /// gradient() is f32, or the dtype that the module `writes` if the sink supports it.
+  /// `backward`: whether a gradient is wanted. `writes`: dtype that the module writes; gradient()
+  /// has this dtype if the sink supports it, else f32. Throws Error if there is no gradient sink.
   GradientContribution(Parameter& parameter, const Stream& stream, bool backward = true,
                        DType writes = DType::kF32);
   ~GradientContribution() noexcept(false);
@@ -61,10 +60,9 @@ class GradientContribution {
 
   bool wanted() const { return gradient_.defined(); }
   const Tensor& gradient() const { return gradient_; }
-  /// Returns the gradient's memory, or scratch memory if no gradient is wanted, for a kernel that
-  /// always writes several gradients.
+  /// Returns the gradient's memory or, for kernels that always write, scratch memory.
   Tensor gradient_or_scratch() const;
-  /// Returns the mode of the next write: kOverwrite for a step's first write, else kAccumulate.
+  /// Returns kOverwrite for the first write of a step, else kAccumulate.
   kernels::GradientMode next_mode();
 
  private:
@@ -75,17 +73,16 @@ class GradientContribution {
   int exceptions_;
 };
 
-/// Begins a step: contributions go to `sink`, and the first one to each gradient overwrites it.
+/// Begins a step with contributions to `sink`, the first of which overwrites each gradient.
 void begin_gradients(const std::vector<Parameter*>& parameters, GradientSink& sink,
                      std::int64_t micro_batches);
-/// Ends the step. Parameters to which only some of their modules contributed are reported as ready.
+/// Ends the step. Reports parameters with contributions from only some modules as ready.
 void end_gradients(const std::vector<Parameter*>& parameters, const Stream& stream);
 
-/// Gradients stored in bf16 on the device (f32 for vectors), from allocate to free. Each
-/// contribution is added in f32 and rounded to nearest even.
+/// Gradients stored in bf16 on the device (f32 for vectors). Sums in f32, rounded to nearest even.
 class RoundedGradients final : public GradientSink {
  public:
-  /// `wait_until_read` is called before the bf16 gradients are overwritten.
+  /// `wait_until_read` returns when gradients may be overwritten.
   explicit RoundedGradients(std::function<void()> wait_until_read)
       : wait_until_read_(std::move(wait_until_read)) {}
   /// Allocates gradients for the parameters that have none yet. Throws OutOfMemory.
@@ -94,7 +91,6 @@ class RoundedGradients final : public GradientSink {
     wait_until_read_();
     gradients_.clear();
   }
-  /// Returns the gradient in bf16, or in f32 for a vector.
   Tensor gradient(const Parameter& parameter) const override {
     const auto found = gradients_.find(&parameter);
     return found == gradients_.end() ? Tensor{} : found->second.kept;
@@ -106,7 +102,7 @@ class RoundedGradients final : public GradientSink {
  private:
   struct Gradient {
     Tensor kept;
-    Tensor wide{};  // f32, while a contribution is written
+    Tensor wide{};  // f32 memory of a contribution while it is written
   };
   std::function<void()> wait_until_read_;
   std::unordered_map<const Parameter*, Gradient> gradients_;

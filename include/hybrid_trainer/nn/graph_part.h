@@ -6,55 +6,55 @@
 
 namespace hybrid_trainer::graph {
 
-/// A tensor that a part reads. In backward it is defined only for tensors of the batch.
+/// A tensor that a part reads. In backward, `tensor` is defined only for tensors of the batch.
 struct PartInput {
   Tensor tensor{};
   bool requires_gradient = false;
 };
 using PartInputs = std::span<const PartInput>;
 
-/// A differentiable function of one or more tensors, one entry of a network's list. Must not modify
-/// its inputs, nor tensors that its backward takes from the tape, since other parts may read them.
+/// A differentiable function of one or more tensors; an entry of a network's list. Must not modify
+/// its inputs or the tensors that backward takes from the tape, since other parts may read them.
 class Part {
  public:
   virtual ~Part() = default;
   virtual Tensor forward(PartInputs inputs, ActivationTape& tape, const Stream& stream) = 0;
-  /// Returns the gradients of the inputs, in order; a gradient that is not wanted is undefined. May
-  /// overwrite dy. No two gradients share memory.
+  /// Returns the gradients of the inputs, in order. Gradients that are not wanted are undefined.
+  /// May overwrite dy. Gradients do not share memory.
   virtual std::vector<Tensor> backward(const Tensor& dy, PartInputs inputs, ActivationTape& tape,
                                        const Stream& stream) = 0;
   virtual void visit_parameters(const ParameterVisitor&) {}
   /// Visits the linear maps that may get adapters.
   virtual void visit_linears(const LinearVisitor&) {}
   virtual void visit_routings(const RoutingVisitor&) {}
-  /// Initializes weights from the seed; by default as initialize_matrices does.
+  /// Initializes weights from the seed. The default calls initialize_matrices.
   virtual void initialize(std::uint64_t seed, const Stream& stream);
-  /// Returns the FLOPs of forward and backward for one example. `inputs` and `output` are shapes
-  /// with a first dimension of 1; `requires_gradient`: whether any input needs a gradient.
+  /// Returns the FLOPs of forward and backward for one example. `inputs` and `output`: shapes with
+  /// a first dimension of 1. `requires_gradient`: whether any input needs a gradient.
   virtual TokenFlops flops(std::span<const Shape> inputs, const Shape& output,
                            bool requires_gradient) = 0;
-  /// Returns the forward FLOPs that backward repeats if `share` of the activations is recomputed.
+  /// Returns the FLOPs that backward repeats if it recomputes the share `share` of the activations.
   virtual double recomputed_flops(std::span<const Shape> inputs, const Shape& output,
                                   double share) {
     return share > 0 ? flops(inputs, output, true).forward : 0;
   }
-  /// Returns whether the part follows Pass::recompute itself; else it is recomputed as a whole.
+  /// Returns whether the part implements Pass::recompute. If not, it is recomputed as a whole.
   virtual bool recomputes_itself() const { return false; }
   /// Returns patterns of the part's weight names, in order of use; by default one that matches all.
   virtual std::vector<std::string> patterns(const std::string& name) const { return {name + ".*"}; }
 };
 
-/// Makes a part that reads tensors of these shapes, each with a batch dimension of 1. Throws
-/// ShapeMismatch. Called twice: first on a simulated device, to infer the result's shape.
+/// Makes a part for inputs of these shapes with a batch dimension of 1. Throws ShapeMismatch.
+/// Called twice: first on a simulated device, to infer the result's shape.
 using PartMaker = std::function<std::unique_ptr<Part>(
     const ModuleName& name, std::span<const Shape> inputs, const Stream& stream)>;
 
-/// Makes a module with a name for an input of this shape; see PartMaker.
+/// Makes a module with this name for an input of this shape; see PartMaker.
 using ModuleMaker = std::function<std::unique_ptr<Module>(
     const ModuleName& name, const Shape& input, const Stream& stream)>;
 
-/// Fills matrices with normally distributed values with a standard deviation of 1/√inputs, and
-/// tables with one of 0.02; leaves vectors and frozen weights unchanged.
+/// Initializes weights with normally distributed values. The standard deviation is 1/√inputs for
+/// matrices and 0.02 for tables. Does not change vectors and frozen weights.
 void initialize_matrices(const std::function<void(const ParameterVisitor&)>& visit_parameters,
                          std::uint64_t seed, const Stream& stream);
 
@@ -68,7 +68,7 @@ struct BatchTensor {
   DType dtype = DType::kF32;
 };
 
-/// A loss at the end of a network: losses per row, and the gradients of predictions.
+/// A loss at the end of a network. Computes one loss per row, and the gradient of the predictions.
 class Loss {
  public:
   virtual ~Loss() = default;
@@ -76,15 +76,15 @@ class Loss {
   virtual std::vector<BatchTensor> targets() const = 0;
   /// Returns the number of losses per example.
   virtual std::int64_t rows() const = 0;
-  /// Returns whether the sum of the losses is divided by Batch::loss_divisor, which excludes
-  /// ignored targets, instead of the number of losses.
+  /// Returns whether Batch::loss_divisor, not the number of losses, divides the sum.
   virtual bool counts_targets() const { return false; }
   struct LossOptions {
     float gradient_scale =
-        0;  // if not 0, replaces x with the gradient of the summed losses, times this
+        0;  // if not 0, x is replaced by gradient_scale · the gradient of the summed losses
     float label_smoothing = 0;  // Pass::label_smoothing; used only by cross entropies
   };
-  /// Writes the losses of the predictions x, f32, to `losses`, (rows of all examples) f32.
+  /// Writes the loss of each row of the predictions x to `losses`. x: f32. losses: (rows of all
+  /// examples) f32.
   virtual void compute(const Tensor& losses, const Tensor& x, std::span<const Tensor> targets,
                        const LossOptions& options, const Stream& stream) const = 0;
   /// Returns measures of the predictions other than the loss; names begin with `name` and a dot. x,
@@ -101,8 +101,8 @@ using LossMaker = std::function<std::unique_ptr<Loss>(const Shape& predictions,
 /// Returns the mean of the named measure. Throws Error, with the existing names, if there is none.
 double mean_of(const std::vector<Measure>& measures, const std::string& name);
 
-/// Returns R² of a regression, 1 − Σ(x − y)²/Σ(y − mean of y)², from the measures of the named
-/// loss, summed over batches. NaN if all targets are equal.
+/// Returns R² of a regression, 1 − Σ(x − y)²/Σ(y − mean of y)², from the measures of the loss named
+/// `loss`, summed over batches. NaN if all targets y are equal.
 double r_squared(const std::vector<Measure>& measures, const std::string& loss);
 
 }  // namespace hybrid_trainer::graph

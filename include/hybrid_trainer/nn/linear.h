@@ -8,13 +8,13 @@
 
 namespace hybrid_trainer {
 
-/// Consecutive outputs of a linear map with a separate adapter.
+/// Consecutive outputs of a linear map that have a separate adapter.
 struct AdapterPart {
-  std::string name;  // of the module in a Hugging Face folder: "model.layers.0.self_attn.q_proj"
+  std::string name;  // name of the module in a folder, such as "model.layers.0.self_attn.q_proj"
   std::int64_t first_row = 0, rows = 0;
   bool transposed = false;  // the folder stores the weight as (inputs, outputs)
-  RowGroups order{};        // of the folder's outputs
-  /// The module stacks `experts` experts; this part belongs to `expert`.
+  RowGroups order{};        // row order in the folder
+  /// If the module stacks `experts` experts, this part belongs to expert `expert`.
   std::int64_t expert = 0, experts = 1;
 };
 
@@ -23,16 +23,15 @@ struct AdapterSpec {
   double scale = 1;
   double dropout = 0;
   bool decomposed = false;  // rows have separate magnitudes (DoRA)
-  std::uint64_t site = 0;   // of the dropout's random numbers
+  std::uint64_t site = 0;   // selects the random numbers of dropout
 };
 
 /// Low-rank update of a linear map: y += scale·B·A·dropout(x), with A (r, inputs) and B (rows, r)
-/// for each part. The parts' matrices are stacked in "<name>.lora_A" (parts·r, inputs) and
-/// "<name>.lora_B" (rows of all parts, r), and share the same dropped x. Backward recomputes A·x.
-/// If decomposed, the sum is multiplied by m/n: n is the norm of the row of W + scale·B·A, treated
-/// as a constant by backward; m is "<name>.lora_magnitude_vector" (rows of all parts), initially
-/// W's norms. Sources: Hu et al. 2022, "LoRA: low-rank adaptation of large language models"; Liu et
-/// al. 2024, "DoRA: weight-decomposed low-rank adaptation".
+/// for each part, stacked in "<name>.lora_A" and "<name>.lora_B". Backward recomputes A·x. If
+/// decomposed, each output is multiplied by m/n: n is the norm of its row of W + scale·B·A, a
+/// constant in backward, and m is "<name>.lora_magnitude_vector", initially the norms of W's rows.
+/// Sources: Hu et al. 2022, "LoRA: low-rank adaptation of large language models"; Liu et al. 2024,
+/// "DoRA: weight-decomposed low-rank adaptation".
 class LowRankAdapter {
  public:
   /// Creates zero weights. `parts`: at most DiagonalBlocks::kMax, in the order of their rows.
@@ -40,18 +39,17 @@ class LowRankAdapter {
                  std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
   /// Adds scale·B·A·dropout(x) to y (N, outputs), for x (N, inputs).
   void add_to(const Tensor& y, const Tensor& x, const Pass& pass, const Stream& stream);
-  /// Adds scale·B·A to w (outputs, inputs) f32; if decomposed, scales the rows to their magnitudes.
+  /// Adds scale·B·A to w (outputs, inputs) f32, then scales the rows if decomposed.
   void merge_into(const Tensor& w, const Stream& stream);
   bool decomposes() const { return magnitude_.has_value(); }
-  /// Sets the magnitudes to the norms of the weight's rows.
+  /// Initializes the magnitudes with the norms of the weight's rows.
   void start_magnitudes(const Parameter& weight, const Stream& stream);
-  /// Factor m/n and norm n of each output; m/n is 1 for outputs without an adapter. Needs W in f32.
+  /// Factor m/n (1 without an adapter) and norm n of each output, from W in f32.
   struct RowFactors {
     Tensor factors, norms;
   };
   RowFactors row_factors(const Parameter& weight, const Stream& stream) const;
-  /// Contributes the gradient of the magnitudes. z (N, outputs) is the product before its
-  /// multiplication by m/n; it is overwritten.
+  /// Adds to the magnitudes' gradient. z (N, outputs): output before m/n; overwritten.
   void contribute_magnitudes(const Tensor& z, const Tensor& dy, const RowFactors& rows,
                              const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) {
@@ -63,7 +61,7 @@ class LowRankAdapter {
   /// Returns x, with dropout applied in training.
   Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream,
                  const TokenRows& rows = {}) const;
-  /// Returns scale·B as (outputs, parts·r), to multiply with the parts' concatenated products.
+  /// Returns scale·B of all parts as one matrix (outputs, parts·r).
   Tensor wide_b(DType dtype, const Stream& stream) const;
   const kernels::DiagonalBlocks& blocks() const { return blocks_; }
 
@@ -71,7 +69,7 @@ class LowRankAdapter {
   const AdapterSpec& spec() const { return spec_; }
   Parameter& a() { return a_; }
   Parameter& b() { return b_; }
-  /// Null if the adapter is not decomposed.
+  /// Returns the magnitudes; null if the adapter is not decomposed.
   Parameter* magnitude() { return magnitude_ ? &*magnitude_ : nullptr; }
 
  private:
@@ -87,7 +85,7 @@ class LowRankAdapter {
   std::optional<Parameter> magnitude_;
 };
 
-/// Writes the gradients of A and B in its constructor; its destructor marks them as complete.
+/// Writes the gradients of A and B, which are complete when this object is destroyed.
 class AdapterGradients {
  public:
   AdapterGradients(LowRankAdapter& adapter, const Tensor& dy, const Tensor& x, const Pass& pass,
@@ -103,7 +101,7 @@ class AdapterGradients {
   Tensor dreduced_;  // (N, parts·r)
 };
 
-/// Returns whether a weight belongs to an adapter, judged by its name.
+/// Returns whether a weight belongs to an adapter, according to its name.
 bool belongs_to_adapter(const Parameter& parameter);
 
 /// Floating-point operations per token.
@@ -123,18 +121,18 @@ struct RowRange {
   std::int64_t begin, end;
 };
 
-/// The outputs of a product that have a bias: all, none, or the rows in some ranges.
+/// Outputs of a product that have a bias: all, none, or the rows in some ranges.
 struct BiasRows {
   BiasRows(bool all) : exists(all) {}
   BiasRows(std::vector<RowRange> some) : exists(true), ranges(std::move(some)) {}
   bool exists;
-  std::vector<RowRange> ranges{};  // in order; none: all
+  std::vector<RowRange> ranges{};  // in ascending order; empty: all rows
   /// Returns the number of rows in the range that have a bias.
   std::int64_t count(RowRange rows) const;
 };
 
-/// y = x·wᵀ + bias over the last dimension, plus the adapter if there is one. Weight: (outputs,
-/// inputs), bias: (outputs with a bias), optional; named "<name>.weight|bias".
+/// Linear map of the last dimension: y = x·wᵀ + bias, plus the adapter's result if there is one.
+/// Parameters: "<name>.weight" (outputs, inputs), "<name>.bias" (outputs with a bias).
 class Linear final : public Module {
  public:
   Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
@@ -142,7 +140,7 @@ class Linear final : public Module {
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override {
     return forward(x, Tensor{}, tape, stream);
   }
-  /// Computes y plus `residual` (in the shape of y, or undefined).
+  /// Returns y + residual. `residual`: shaped like y, or undefined.
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream);
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
@@ -151,25 +149,25 @@ class Linear final : public Module {
   Tensor product(const Tensor& x, const Tensor& residual, const Pass& pass, const Stream& stream);
   /// Returns whether y is a single product, without adapter or rounding.
   bool is_one_product(const Pass& pass) const { return !adapter_ && pass.products == nullptr; }
-  /// Returns the x that backward needs; undefined if no gradient reads it.
+  /// Returns x if backward needs it, else an undefined tensor.
   Tensor kept(const Tensor& x) const { return weight_.trainable() || adapter_ ? x : Tensor{}; }
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override { visit(*this); }
   Parameter& weight() { return weight_; }
   const Parameter& weight() const { return weight_; }
-  /// Counts two operations per weight and product; a frozen weight has no product for its gradient.
+  /// Counts two operations per weight and product; frozen weights have no gradient product.
   TokenFlops flops() const;
-  /// Sets the map's modules in a Hugging Face folder, and their rows. `transposed`: weights are
-  /// stored as (inputs, outputs); `orders`: row orders of the first modules.
+  /// Sets the modules of a Hugging Face folder that form this map, and their rows. `transposed`:
+  /// the folder stores (inputs, outputs). `orders`: row orders of the first modules.
   void set_in_files(const std::vector<std::string>& modules, const std::vector<std::int64_t>& rows,
                     bool transposed, const std::vector<RowGroups>& orders = {});
-  /// Null without a bias.
+  /// Returns the bias; null without a bias.
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
-  /// Acquires the bias for a product, with zeros for outputs without one; empty if none has one.
+  /// Acquires the bias, with zeros for outputs without one; empty if there is none.
   Weight acquire_bias(const Stream& stream) const;
   /// Attaches an adapter for the outputs that `parts` cover.
   void set_adapter(std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
-  /// Null without an adapter.
+  /// Returns the adapter; null without an adapter.
   LowRankAdapter* adapter() { return adapter_.get(); }
   void drop_adapter() { adapter_.reset(); }
 
@@ -186,8 +184,7 @@ class Linear final : public Module {
   std::unique_ptr<LowRankAdapter> adapter_;
 };
 
-/// Writes the gradients of weight, bias and adapter in its constructor; its destructor marks them
-/// as complete. Weights may be read until then.
+/// Writes the gradients of weight, bias and adapter, which are complete when it is destroyed.
 class LinearGradients {
  public:
   /// x: the result of Linear::kept.
@@ -202,7 +199,7 @@ class LinearGradients {
   void round_gradient();
   Linear& linear_;
   Tensor dy_;          // if decomposed, the gradient before the multiplication by m/n
-  Tensor product_dy_;  // in the form that products read
+  Tensor product_dy_;  // dy rounded for products (see ProductRounding)
   const Pass& pass_;
   const Stream& stream_;
   GradientContribution dweight_, dbias_;

@@ -8,14 +8,14 @@ namespace hybrid_trainer {
 class Linear;
 using LinearVisitor = std::function<void(Linear&)>;
 
-/// A differentiable function with parameters; forward saves tensors on the tape for its backward.
+/// A differentiable function with parameters. backward takes the tensors that forward saved.
 class Module {
  public:
   virtual ~Module() = default;
   virtual Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) = 0;
-  /// Returns the gradient of x and contributes the parameters' gradients (GradientContribution).
+  /// Returns the gradient of x, and adds to the gradients of the parameters.
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
-  /// Runs backward without computing the gradient of x, for inputs such as data.
+  /// Runs backward without computing the gradient of x, for modules whose input is data.
   virtual void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
     backward(dy, tape, stream);
   }

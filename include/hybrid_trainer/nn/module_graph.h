@@ -7,8 +7,8 @@
 #include "hybrid_trainer/nn/positional_encoding.h"
 #include "hybrid_trainer/nn/residual_block.h"
 
-/// Builds a network from entries: batch tensors, parts that read these or results of earlier parts,
-/// and losses. Shapes exclude the batch; channels come last. Parameters are named "<part>.…".
+/// Functions that make a network's list: tensors of the batch, parts that read earlier entries, and
+/// losses. Shapes exclude the batch; channels come last. Parameters are named "<part>.…".
 
 namespace hybrid_trainer::graph {
 
@@ -17,13 +17,13 @@ struct Node {
   ModuleName name;
   std::vector<std::string> reads{};     // names of earlier entries
   std::vector<std::string> targets{};   // tensors of the batch that a loss reads
-  double weight = 1;                    // of a loss, in the total
+  double weight = 1;                    // weight of a loss in the total
   std::optional<BatchTensor> tensor{};  // a tensor of the batch
   PartMaker part{};
   LossMaker loss{};
 };
 
-// Tensors of the batch without a gradient: f32 features or i32 tokens (also lengths and positions).
+// A tensor of the batch without gradient: f32 features, or i32 tokens, lengths or positions.
 Node input(const std::string& name, const Shape& example);
 Node token_input(const std::string& name, const Shape& example);
 
@@ -38,14 +38,14 @@ enum class ConcatAxis { kTokens, kChannels };
 /// Concatenates tokens (B, N, C) along N, or (…, C) along the channels.
 Node concatenate(const ModuleName& name, std::vector<std::string> reads,
                  ConcatAxis along = ConcatAxis::kTokens);
-/// Adds tensors of one shape, in order.
+/// Adds tensors of the same shape, in order.
 Node sum(const ModuleName& name, std::vector<std::string> reads);
 
-/// Pre-norm blocks of attention and a perceptron over tokens (B, N, C).
+/// Settings of a transformer over tokens (B, N, C): pre-norm blocks of attention and a perceptron.
 struct Transformer {
   std::int64_t layers = 1;
   int heads = 4;
-  std::int64_t intermediate_size = 0;  // of the perceptron; 0: 4·C
+  std::int64_t intermediate_size = 0;  // inner width of the perceptron; 0 for 4·C
   bool causal = false;                 // tokens attend only to earlier ones
   float score_scale = 0;               // scale of self-attention's scores; 0: 1/√(C/heads)
   /// T5's relative position bias of self-attention, shared by all layers; none: disabled.
@@ -53,15 +53,15 @@ struct Transformer {
   float dropout = 0;
   NormSpec norm{};
   bool final_norm = true;  // after the last block, "<name>.ln_f"
-  std::string source{};    // (B, S, any), which each block also attends to; "": none
+  std::string source{};    // tensor (B, S, any) that each block also attends to; "": none
   std::string lengths{};   // (1) i32 per example, valid tokens of the source; "": all
-  /// (N) i32 positions within documents, which do not attend to each other; "": one document
+  /// Positions in documents, (N) i32, within which tokens attend; "": one document.
   std::string positions{};
 };
 /// Pre-norm transformer. Weights "<name>.h.0.attn.…", "cross", "mlp", and "<name>.relative.weight".
 Node transformer(const ModuleName& name, const std::string& reads, const Transformer& spec);
 
-/// Sizes and tensors for a LayerMaker's branches of width C, which may attend to `source`.
+/// Inputs of a LayerMaker: sizes and shared tensors of the branches, which may attend to `source`.
 struct LayerInputs {
   std::int64_t width, tokens;               // C, N
   std::shared_ptr<EncoderOutput> source{};  // or null
@@ -77,13 +77,13 @@ struct Stack {
   ResidualSpec residual{};  // its width is replaced with C
   ModuleName block{"h"};    // blocks are "<name>.h.0", …
   std::optional<ModuleName> final_norm = ModuleName("ln_f");
-  std::optional<InitialDeviations> deviations{};  // none: derived from C and the number of layers
+  std::optional<InitialDeviations> deviations{};  // none: derived from C and the depth
   std::optional<RelativeBias::Spec> relative{};   // "<name>.relative", for LayerInputs; none: null
   std::string source{}, lengths{}, positions{};   // as in Transformer
 };
 Node stack(const ModuleName& name, const std::string& reads, const Stack& spec);
 
-// Modules for `part`. The sizes of their inputs are inferred.
+// Modules for `part`. Input sizes are inferred.
 
 /// Runs modules one after another: "<name>.0.…", "<name>.1.…".
 ModuleMaker sequence(std::vector<ModuleMaker> modules);
@@ -99,7 +99,7 @@ struct ConvolutionSpec {
 };
 /// Convolution over the one to three spatial dimensions of the input.
 ModuleMaker convolution(const ConvolutionSpec& spec);
-/// Returns a window of odd `size` in each dimension, centered on every `stride`th position.
+/// Returns a window of `size` positions, odd, centered on every `stride`-th position.
 kernels::Window around(std::int64_t size, const kernels::SpatialSizes& stride = {1, 1, 1});
 ModuleMaker group_norm(std::int64_t groups, float epsilon = 1e-5f);
 ModuleMaker norm(const NormSpec& spec = {});
@@ -109,16 +109,16 @@ ModuleMaker mean_pooling(const kernels::Window& window,
                          kernels::Divisor divisor = kernels::Divisor::kWindow);
 ModuleMaker upsampling(const kernels::SpatialSizes& factors,
                        kernels::Interpolation interpolation = kernels::Interpolation::kNearest);
-/// Splits videos (T, H, W, C) into fragments of `frames` frames and applies the module to each; its
-/// results (…, D) are the tokens (N, D) of the video.
+/// Splits videos (T, H, W, C) into fragments of `frames` frames and applies the module to each
+/// fragment. Its results (…, D) become the tokens (N, D) of the video.
 ModuleMaker fragments(std::int64_t frames, ModuleMaker module);
-/// Splits images or videos into patches, as tokens (N, width).
+/// Splits images or videos into patches and embeds each as a token (N, width).
 ModuleMaker patches(std::int64_t width, const kernels::SpatialSizes& patch);
 /// Embeds i32 tokens (N) with a table (vocabulary, width), "<name>.weight".
 ModuleMaker embedding(std::int64_t vocabulary, std::int64_t width);
 /// Adds a learned positional row of "<name>.weight" (N, C) to each token.
 ModuleMaker positions();
-/// Adds fixed sinusoidal positions to the tokens: a frozen "<name>.weight".
+/// Adds fixed sinusoidal positions, a frozen "<name>.weight", to the tokens.
 ModuleMaker sinusoids();
 /// Prepends `count` learned tokens, "<name>.weight" (count, C).
 ModuleMaker class_tokens(std::int64_t count = 1);
@@ -128,16 +128,16 @@ ModuleMaker tokens();
 ModuleMaker flatten();
 /// Reshapes to `example`.
 ModuleMaker reshape(const Shape& example);
-/// Selects one of the tokens (N, C), as (C).
+/// Selects token `index` of the tokens (N, C), as (C).
 ModuleMaker token(std::int64_t index);
 /// Averages over all positions or tokens, giving (C).
 ModuleMaker mean();
 
-// Losses. Each is a mean; the network's loss is their sum, weighted by `weight`.
+// Losses. Each is a mean. The network's loss is their sum, with factors `weight`.
 
 struct CrossEntropy {
   double weight = 1;
-  float smoothing = 0;  // as PyTorch's label_smoothing; 0: Pass::label_smoothing
+  float smoothing = 0;  // PyTorch's label_smoothing; 0: Pass::label_smoothing
   /// Divides by the batch's number of valid targets (Batch::targets) instead of all targets.
   bool counts_targets = false;
 };
@@ -151,17 +151,17 @@ Node squared_error(const std::string& name, const std::string& predictions,
 Node huber(const std::string& name, const std::string& predictions, const std::string& targets,
            double weight = 1, float delta = 1);
 
-/// Detection on a grid of cells with at most one object each. Predictions (…, 5 + classes): an
-/// objectness logit, four box numbers, and class logits.
+/// Settings of detection on a grid of cells, each with at most one object. Predictions are (…, 5 +
+/// classes): an objectness logit, four box coordinates, and class logits.
 struct Detection {
   std::int64_t classes = 1;
   double weight = 1;
   float positive_weight = 1;  // weight of cells with an object in the binary cross entropy
   float box_weight = 1, class_weight = 1;
-  float beta = 1;  // of the box loss: d²/(2·beta) if |d| < beta, else |d| − beta/2
+  float beta = 1;  // box loss: d²/(2·beta) if |d| < beta, else |d| − beta/2
 };
-/// Detection loss with `classes`, (…) i32, kNoTarget for cells without an object, and `boxes`, (…,
-/// 4) f32. The mean is over all cells. Measures: precision, recall, f1, box_error, class_accuracy.
+/// Detection loss, averaged over all cells. classes: (…) i32, kNoTarget for cells without an
+/// object. boxes: (…, 4) f32. Measures: precision, recall, f1, box_error, class_accuracy.
 Node detection(const std::string& name, const std::string& predictions, const std::string& classes,
                const std::string& boxes, const Detection& spec = {});
 
@@ -173,13 +173,12 @@ namespace graph {
 class Plan;
 }
 
-/// A network built from a list of graph::Node: forward runs in the list's order, backward in
-/// reverse. The gradients of a result that several parts read are summed in a fixed order. The
-/// batch's tensors have the shapes in the list, for any number of examples.
+/// A network built from a list of graph::Node. Runs the parts in order, backward in reverse order.
+/// The gradients of a result that several parts read are summed in a fixed order.
 class ModuleGraph final : public Network {
  public:
-  /// Initializes weights from `seed`. Throws ConfigError if the list refers to an unknown entry,
-  /// and ShapeMismatch, naming both parts, if shapes do not match.
+  /// Initializes weights from `seed`. Throws ConfigError if the list refers to an unknown entry.
+  /// Throws ShapeMismatch, naming both parts, if shapes do not match.
   ModuleGraph(std::vector<graph::Node> nodes, std::uint64_t seed, const Stream& stream);
   ~ModuleGraph() override;
 
@@ -190,8 +189,8 @@ class ModuleGraph final : public Network {
   void visit_linears(const LinearVisitor& visit) override;
   void visit_routings(const RoutingVisitor& visit) override;
   std::vector<std::string> parts() const override;
-  /// Patterns match parts' names: "video.*" matches "video" and "video.cnn". A part's dtype applies
-  /// to its weights from the next Parameter::compute_in on.
+  /// Configures the parts whose names match patterns: "video.*" matches "video" and "video.cnn". A
+  /// part's dtype takes effect for its weights at the next Parameter::compute_in.
   void set_parts(const std::vector<PartSettings>& settings) override;
   /// Returns "<loss>.loss" and the measures of each loss.
   std::vector<Measure> wait_for_measures(const Batch& batch, const Pass& pass,
@@ -199,13 +198,12 @@ class ModuleGraph final : public Network {
   std::vector<NamedTensor> wait_for_predictions(const Batch& batch, const Pass& pass,
                                                 const Stream& stream) override;
   double step_flops(const Batch& batch) override;
-  /// Returns the FLOPs that recomputation adds to a step if Pass::recompute is `share`.
   double recomputed_flops(const Batch& batch, double share) override;
 
   /// Returns a part's result in an evaluation pass. Runs only the parts that it depends on.
   Tensor result_of(const std::string& part, const Batch& batch, const Pass& pass,
                    const Stream& stream);
-  /// Returns the tensors of a batch: first the ones that parts read, then targets.
+  /// Returns the tensors of a batch: those that parts read, followed by targets.
   std::vector<graph::BatchTensor> batch_tensors() const;
   Batch empty_batch(const BatchForm& form, const Stream& stream) const override {
     return empty_batch(form.examples, stream);

@@ -7,14 +7,13 @@
 
 namespace hybrid_trainer {
 
-/// Layer normalization over the last dimension C with gain "<name>.weight" (initially 1) and,
-/// unless `has_bias` is false, "<name>.bias" (initially 0); `epsilon` is added to the variance.
+/// Layer normalization over the last dimension C. Parameters: gain "<name>.weight" (initially 1)
+/// and, if `has_bias`, "<name>.bias" (initially 0).
 class LayerNorm final : public Norm, public Rebuilder {
  public:
   LayerNorm(const ModuleName& name, std::int64_t width, float epsilon, bool has_bias,
             const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
     return normalized(source, Tensor{}, Tensor{}, stream);
   }
@@ -27,19 +26,18 @@ class LayerNorm final : public Norm, public Rebuilder {
   Tensor normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Stream& stream);
   void write_backward(const Tensor& dx, kernels::GradientMode mode, const Tensor& dy,
                       ActivationTape& tape, const Stream& stream) override;
-  Parameter weight_, bias_;  // the bias is frozen and unused without has_bias
+  Parameter weight_, bias_;  // without has_bias, bias_ is frozen and unused
   float epsilon_;
   bool has_bias_;
 };
 
-/// RMS normalization over the last dimension C with gain "<name>.weight" (initially 1) or 1 +
-/// "<name>.weight" (initially 0).
+/// RMS normalization over the last dimension C. The gain is "<name>.weight" (initially 1), or 1 +
+/// "<name>.weight" (initially 0) if the spec sets one_plus.
 class RmsNorm final : public Norm, public Rebuilder {
  public:
   RmsNorm(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
           const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
     return normalized(source, Tensor{}, stream);
   }
@@ -76,9 +74,9 @@ struct NormSpec {
 std::unique_ptr<Norm> make_norm(const ModuleName& name, std::int64_t width, const NormSpec& spec,
                                 const Stream& stream);
 
-/// Group normalization of (B, D1..Dn, C): normalizes each example over all positions and a group's
-/// channels. Each channel has a gain, "<name>.weight" (initially 1), and a "<name>.bias" (initially
-/// 0). `epsilon` is added to the variance. Throws ShapeMismatch unless the groups divide C.
+/// Group normalization of (B, D1..Dn, C) over all positions and a group's channels. Parameters:
+/// gain "<name>.weight" (initially 1), "<name>.bias" (initially 0). Throws ShapeMismatch unless the
+/// groups divide C.
 class GroupNorm final : public Module, public Rebuilder {
  public:
   struct Spec {
@@ -89,7 +87,6 @@ class GroupNorm final : public Module, public Rebuilder {
   GroupNorm(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
     return normalized(source, Tensor{}, Tensor{}, stream);
   }

@@ -7,41 +7,40 @@
 
 namespace hybrid_trainer {
 
-/// One branch of a layer: x += scale·dropout(last_norm(branch(norm(x)))), or post-norm
-/// x = norm(x + scale·dropout(branch(x))).
+/// One branch of a layer. Pre-norm: x += scale·dropout(last_norm(branch(norm(x)))). Post-norm: x =
+/// norm(x + scale·dropout(branch(x))).
 struct BranchSpec {
-  ModuleName name;                        // within the block: "attn"
-  ModuleName norm;                        // within the block: "ln_1"; "" for none (pre-norm only)
+  ModuleName name;  // relative to the block, such as "attn"
+  /// Relative to the block, such as "ln_1"; "": no norm (only pre-norm).
+  ModuleName norm;
   std::optional<ModuleName> last_norm{};  // norm of the branch's result, if any
   BranchMaker make;
 };
 
-/// The branches of a layer, in order of execution.
 using LayerSpec = std::vector<BranchSpec>;
 
-/// The residual stream, shared by all blocks of a model.
+/// Settings of the residual stream, shared by all blocks of a model.
 struct ResidualSpec {
   std::int64_t width = 0;  // C
   NormSpec norm{};
-  float dropout = 0;       // of each branch's result before it is added
-  float scale = 1;         // of that result
-  bool post_norm = false;  // norms follow the sums; branches then have no last_norm
+  float dropout = 0;       // applied to the result of each branch before it is added
+  float scale = 1;         // factor of that result
+  bool post_norm = false;  // norms after the sums; branches then have no last_norm
 };
 
-/// Numbers kept by a block at each level of Rebuild, then at the level that keeps only its input.
+/// Numbers that a block stores per token at each level of Rebuild, then with only its input.
 using BlockKept = std::array<double, kRebuilds + 1>;
 
 /// A block of residual branches, with norms before the branches or after the sums (post-norm).
 class ResidualBlock final : public Module {
  public:
-  /// State of the branches during generation.
   using State = std::vector<std::unique_ptr<BranchState>>;
 
-  /// `first_site`: dropout site of the first branch; the others follow.
+  /// `first_site`: dropout site of the first branch. The other branches use the next sites.
   ResidualBlock(const ModuleName& name, const ResidualSpec& residual, const LayerSpec& layer,
                 std::uint64_t first_site, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// Overwrites dy: the gradient of the residual stream is summed in place.
+  /// Overwrites dy with the gradient of x, summed in place.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   Tensor decode(const Tensor& x, const DecodeTexts& texts, const State& state, const Pass& pass,
                 const Stream& stream);
@@ -73,10 +72,8 @@ class ResidualBlock final : public Module {
   template <class Branch>
   Tensor forward(const Part& part, const Tensor& x, ActivationTape& tape, const Stream& stream,
                  const Branch& branch);
-  /// Returns x + scale·dropout(y), possibly in y's memory.
   Tensor added(const Part& part, const Tensor& x, const Tensor& y, bool is_separate,
                const Pass& pass, const Stream& stream) const;
-  /// Returns the gradient of y from the gradient of the sum.
   Tensor before_sum(const Part& part, const Tensor& dsum, const Pass& pass,
                     const Stream& stream) const;
   Tensor backward(const Part& part, const Tensor& dx, ActivationTape& tape, const Stream& stream);
@@ -86,25 +83,24 @@ class ResidualBlock final : public Module {
   std::vector<Part> parts_;
 };
 
-/// Distributes recomputation over the blocks of a stack, so that it saves `share` of the memory
-/// that keeping only the blocks' inputs would save. First drops the outputs of activation
-/// functions, then of norms, then of attention, last whole blocks; each level starts with the first
-/// block, since backward frees the memory of later blocks before it recomputes earlier ones.
+/// Distributes recomputation over the blocks of a stack, which saves `share` of the memory for all
+/// but the blocks' inputs. First drops outputs of activation functions, then of norms, then of
+/// attention, and finally whole blocks, each from the first block on, since backward frees later
+/// blocks earlier.
 class Recomputation {
  public:
   Recomputation(std::span<const BlockKept> blocks, double share);
   Rebuild rebuild(std::size_t block) const;
-  /// Returns whether the block keeps only its input (CheckpointedModule).
+  /// Returns whether the block stores only its input (CheckpointedModule).
   bool whole(std::size_t block) const { return block < counts_.back(); }
 
  private:
-  static constexpr std::size_t kLevels = kRebuilds + 1;  // the last level: whole blocks
-  std::array<std::size_t, kLevels> counts_{};            // blocks at this level or above
+  static constexpr std::size_t kLevels = kRebuilds + 1;  // the last level is whole blocks
+  std::array<std::size_t, kLevels> counts_{};
 };
 
-/// A sequence of residual blocks, with optional dropout of the input and an optional final norm,
-/// used by decoders, encoders and stacks of networks. Pass::recompute sets the share of activations
-/// that backward recomputes (see Recomputation).
+/// Residual blocks with optional input dropout and final norm. Pass::recompute sets the share of
+/// activations that backward recomputes.
 class BlockStack {
  public:
   struct Spec {
@@ -113,15 +109,15 @@ class BlockStack {
     std::function<LayerSpec(std::int64_t block)> layer{};
     ResidualSpec residual{};
     std::uint64_t first_site = 0;        // first dropout site; sites are numbered in order of use
-    bool applies_input_dropout = false;  // whether to apply dropout to the input
+    bool applies_input_dropout = false;  // applies dropout to the input
     std::optional<ModuleName> final_norm{};
   };
   /// Throws OutOfMemory.
   BlockStack(const Spec& spec, const Stream& stream);
   Tensor forward(Tensor x, ActivationTape& tape, const Stream& stream);
-  /// Overwrites dy.
+  /// Returns the gradient of x. Overwrites dy.
   Tensor backward(Tensor dy, ActivationTape& tape, const Stream& stream);
-  /// Runs the blocks without the final norm, which not all tokens need. See make_states.
+  /// Runs the blocks for generation, without the final norm.
   Tensor decode(Tensor x, const DecodeTexts& texts, std::span<const ResidualBlock::State> states,
                 const Pass& pass, const Stream& stream);
   /// Applies the final norm, if there is one.
@@ -131,12 +127,12 @@ class BlockStack {
   void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     for (auto& block : blocks_) block->initialize(deviations, seed, stream);
   }
-  bool supports_segments() const;  // whether all blocks do
-  bool carries_state() const;      // whether any block does
+  bool supports_segments() const;  // whether all blocks support them
+  bool carries_state() const;      // whether any block carries state
   /// Returns the FLOPs per token of sequences of `time` tokens.
   TokenFlops flops(std::int64_t time) const;
   double recomputed_flops(std::int64_t time, double share) const;
-  /// Returns a pattern of each block's weight names, "h.0.*".
+  /// Returns a pattern of weight names for each block, such as "h.0.*".
   std::vector<std::string> patterns() const;
   bool has_final_norm() const { return final_norm_ != nullptr; }
   void visit_parameters(const ParameterVisitor& visit) {

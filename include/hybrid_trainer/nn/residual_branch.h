@@ -29,55 +29,54 @@ struct BranchState {
   virtual ~BranchState() = default;
   /// Grows to `tokens` tokens per text, preserving the contents.
   virtual void grow(std::int64_t tokens, const Stream& stream) = 0;
-  /// Returns whether a text can return to any earlier token, not only restart or restore a copy.
+  /// Returns whether a text can return to every earlier token.
   virtual bool can_rewind() const { return true; }
   /// Returns whether a text can return to its position at the last call of keep.
   virtual bool can_keep() const { return can_rewind(); }
-  /// Replaces the saved copy of a text's state, if it needs one to return. Throws OutOfMemory.
+  /// Saves a copy of a text's state, replacing the previous one. Throws OutOfMemory.
   virtual void keep(std::int64_t /*text*/, const Stream&) {}
-  /// Restores the text's kept state.
+  /// Restores the copy of the text's state.
   virtual void restore(std::int64_t /*text*/, const Stream&) {}
-  /// Continues each text i from parents[i], which has `tokens` tokens. Throws Error if unsupported.
+  /// Continues each text i from text parents[i] of `tokens` tokens. Throws Error if unsupported.
   virtual void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
                       const Stream& stream);
-  /// Returns whether decoding can be recorded (see Recording) and replayed: it never blocks, and
-  /// its memory stays in place until it grows.
+  /// Returns whether decoding can be recorded: it never blocks, and its memory stays in place.
   virtual bool can_record() const { return false; }
 };
 
-/// Largest number of tokens that can be decoded together with the same bits as one at a time.
+/// Maximum number of tokens decoded together with bit-identical results.
 inline constexpr std::int64_t kMaxBitExactTokens = kernels::kFewRows;
 
-/// Capacity of a state.
+/// Capacity of a state for generation.
 struct DecodeCapacity {
   std::int64_t texts = 1;
-  std::int64_t tokens = 0;  // of each text
+  std::int64_t tokens = 0;  // per text
 };
 
-/// The texts that tokens belong to. Pass::positions contains the positions of the tokens.
+/// Assigns the tokens of a call to texts. Pass::positions contains the positions of the tokens.
 struct DecodeTexts {
-  /// If `each` is undefined: the text that begins with these tokens; its old state is ignored.
+  /// Index of the text whose first tokens are in this call; its previous state is discarded. Used
+  /// only if `each` is undefined.
   std::int64_t begun = 0;
-  Tensor each{};                        // (B·T) i32, text of each token; with several texts, T = 1
-  std::optional<std::int64_t> alone{};  // with `each`: the text of all tokens, if known
+  /// (B·T) i32, the text of each token; several texts require T = 1.
+  Tensor each{};
+  std::optional<std::int64_t> alone{};  // if `each` is defined: the text of all tokens, if known
 };
 
-/// Numbers that a branch or block keeps per token, in the pass's dtype, by the level of
-/// recomputation (Rebuild). Excludes statistics, one number per row.
+/// Numbers per token that a branch or block stores, by level of Rebuild, without statistics.
 using KeptNumbers = std::array<double, kRebuilds>;
 
-/// A residual branch of a block: y = residual + f(x), x and y (B, T, C). The last product adds the
-/// residual, which saves a pass over memory. Specs contain shared objects, such as rotary tables.
+/// A residual branch of a block: y = residual + f(x) for x and y (B, T, C). The last product of f
+/// adds the residual, which saves a pass over memory.
 class ResidualBranch {
  public:
   virtual ~ResidualBranch() = default;
-  /// `residual`: in the shape of y, or undefined.
+  /// Returns y. `residual`: shaped like y, or undefined.
   virtual Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                          const Stream& stream) = 0;
   /// Returns the gradient of x; the gradient of the residual is dy.
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
-  /// Runs forward in generation, for tokens that continue the texts in `state`. By default calls
-  /// forward, for branches that process each token independently.
+  /// Runs forward in generation. Override it unless tokens are independent.
   virtual Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts&, BranchState*,
                         const Pass& pass, const Stream& stream) {
     ForwardOnlyTape tape(pass);
@@ -87,8 +86,7 @@ class ResidualBranch {
   virtual std::unique_ptr<BranchState> make_state(DecodeCapacity, DType, const Stream&) const {
     return nullptr;
   }
-  /// Returns whether sequences can be processed in segments (Pass::carry): the branch processes
-  /// tokens independently, or passes its state to the next segment.
+  /// Returns whether sequences can be processed in segments (Pass::carry).
   virtual bool supports_segments() const { return false; }
   /// Returns whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
@@ -106,15 +104,15 @@ class ResidualBranch {
 
 /// Names of a branch's two products in a Hugging Face folder.
 struct ProductFiles {
-  std::vector<std::string> first{};  // the module or its parts; empty: same name as here
+  std::vector<std::string> first{};  // the module or its parts; empty: the name in this model
   std::string last{};
   bool transposed = false;  // see Linear::set_in_files
-  /// Row orders of `first`'s modules; an order with rows may cover several of the branch's parts.
+  /// Row orders of the modules in `first`, which may cover several parts.
   std::vector<RowGroups> orders{};
 };
 
-/// A branch that begins and ends with a product: y = residual + projection(f(first(x))). It keeps
-/// the first product and, unless backward recomputes f, the input of the second.
+/// A branch that begins and ends with a product: y = residual + projection(f(first(x))). Stores the
+/// result of the first product and, unless backward recomputes f, the input of the second product.
 class TwoProductBranch : public ResidualBranch {
  public:
   void initialize(const InitialDeviations& deviations, std::uint64_t seed,
@@ -134,15 +132,13 @@ class TwoProductBranch : public ResidualBranch {
   }
 
  protected:
-  /// `recomputed`: the first level at which backward recomputes f.
   TwoProductBranch(Linear first, Linear projection, Rebuild recomputed = Rebuild::kAttended)
       : first_(std::move(first)), projection_(std::move(projection)), recomputed_(recomputed) {}
-  /// Returns the FLOPs of both products and of f, which kAttended recomputes; backward takes
-  /// `backward` times the FLOPs of f.
+  /// Returns the FLOPs of both products and of f: `of_f` in forward, times `backward` in backward.
   TokenFlops flops_with(double of_f, double backward) const {
     return first_.flops() + projection_.flops() + TokenFlops{of_f, backward * of_f, of_f};
   }
-  /// Sets names and row orders in files. `rows`: rows of each part, unless files.orders has them.
+  /// Sets names and row orders in files. `rows`: of each part.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
 
@@ -153,7 +149,6 @@ class TwoProductBranch : public ResidualBranch {
 using BranchMaker =
     std::function<std::unique_ptr<ResidualBranch>(const ModuleName& name, const Stream& stream)>;
 
-/// Returns a BranchMaker from the spec of a branch.
 template <class Branch>
 BranchMaker branch_of(typename Branch::Spec spec) {
   return [spec](const ModuleName& name, const Stream& stream) -> std::unique_ptr<ResidualBranch> {

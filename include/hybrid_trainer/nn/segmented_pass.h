@@ -9,25 +9,23 @@ namespace hybrid_trainer {
 
 class ActivationTape;
 
-/// State that branches pass from one segment of a long sequence to the next, and its gradient in
-/// reverse, so that a sequence trains in the memory of one segment.
+/// Passes the state of branches from each segment of a long sequence to the next, and its gradient
+/// in the opposite direction. A long sequence can then train in the memory of one segment.
 class SegmentCarry {
  public:
-  /// State of one branch: rows of tokens that the next segment reads again, and the state of its
-  /// scan. Either may be undefined.
+  /// Rows of tokens that the next segment also reads, and the state of a scan, if any.
   struct State {
     Tensor rows{}, scan{};
   };
-  /// States of one branch in the current segment.
   struct Slot {
     State first{};   // undefined in the first segment
-    State last{};    // state after the segment; forward fills it in if needs_last
+    State last{};    // state after the segment; set by forward if needs_last()
     State dlast{};   // gradient of `last`; undefined after the last segment
-    State dfirst{};  // gradient of `first`; backward fills it in if there is a first
+    State dfirst{};  // gradient of `first`; set by backward if `first` is defined
   };
 
-  /// The current segment: `tokens` tokens, from token `begin` on, of sequences of `whole` tokens,
-  /// with the positions of the whole sequences (see Batch) if they contain several documents.
+  /// The current segment: tokens [begin, begin + tokens) of `whole`. `positions` covers whole
+  /// sequences of several documents.
   struct Place {
     std::int64_t begin = 0, tokens = 0, whole = 0;
     Tensor positions{};
@@ -41,17 +39,16 @@ class SegmentCarry {
   const Place& place() const { return place_; }
   void set_place(Place place) { place_ = std::move(place); }
 
-  /// Begins forward with the first segment and the initial states of its branches, if any, in order
-  /// of first use. next_segment then moves the final states to the next segment.
+  /// Begins forward with the first segment, from `first_states` in order of use, or none.
   void begin(const std::vector<State>& first_states);
   void next_segment() {
     for (Slot& slot : slots_) slot = {.first = slot.last};
   }
   /// Returns the final states of the branches.
   std::vector<State> last_states() const;
-  /// Saves the segment's initial states for take_first_states.
+  /// Saves the initial states of the segment for take_first_states.
   void save_first_states(ActivationTape& tape, const Stream& stream) const;
-  /// Begins backward with the last segment. previous_segment passes gradients to the one before.
+  /// Begins backward with the last segment; previous_segment then passes gradients on.
   void begin_backward() { end(); }
   void take_first_states(ActivationTape& tape, const Stream& stream);
   void previous_segment() {
@@ -67,20 +64,19 @@ class SegmentCarry {
   bool needs_last_ = false;
 };
 
-/// Final states of a batch's sequences, without gradients. Sequences of the next batch that
-/// continue the same texts start from them. Each branch has one state, with a row per sequence.
+/// Final states of a batch's sequences, without gradients. Sequences of the next batch continue the
+/// same texts and start from these states. Each branch has one state, with one row per sequence.
 class RowStates {
  public:
   /// Sets the number of sequences in a batch.
   void set_sequences(std::int64_t all) { all_ = all; }
-  /// Returns the initial states of `count` sequences from `first` on, with the states' `rows` in
-  /// `dtype`; empty before the first commit.
+  /// Returns the initial states of sequences [first, first + count), rows in `dtype`, if any.
   std::vector<SegmentCarry::State> first_states(std::int64_t first, std::int64_t count, DType dtype,
                                                 const Stream& stream) const;
-  /// Stores the final states of the sequences from `first` on; commit makes them available.
+  /// Stores the final states of the sequences from `first` on. They become available with `commit`.
   void remember(std::int64_t first, const std::vector<SegmentCarry::State>& last_states,
                 const Stream& stream);
-  /// Makes the remembered states the initial states of the next batch.
+  /// Makes the stored states the initial states of the next batch.
   void commit() { std::swap(now_, next_); }
   /// Saves the states as "carried.<branch>.rows" and "carried.<branch>.scan".
   void save(State& state) const;
@@ -96,7 +92,7 @@ class SegmentSteps {
  public:
   /// Runs forward up to the input x of the head.
   virtual Tensor hidden(const Batch& segment, ActivationTape& tape, const Stream& stream) = 0;
-  /// Writes the tokens' undivided losses to of_rows, (B·T) f32. May overwrite x.
+  /// Writes the losses of the tokens to of_rows, (B·T) f32, without dividing them. May overwrite x.
   virtual void losses(const Tensor& of_rows, const Tensor& x, const Batch& segment,
                       float gradient_scale, ActivationTape& tape, const Stream& stream) = 0;
   virtual void backward_from_losses(const Batch& segment, ActivationTape& tape,
@@ -106,16 +102,15 @@ class SegmentSteps {
   ~SegmentSteps() = default;
 };
 
-/// Processes sequences in segments of Pass::segment tokens: forward computes the loss and keeps
-/// each segment's initial state on the tape; backward runs from the last segment to the first. The
-/// last Pass::kept_segments keep their activations, the others are recomputed. Gradients are exact,
-/// except that they do not flow into a previous batch (Pass::states).
+/// Processes sequences in segments. Forward computes the loss and saves each segment's initial
+/// state. Backward recomputes activations of all but the last Pass::kept_segments segments.
+/// Gradients are exact, but do not flow into the previous batch.
 class SegmentedPass {
  public:
-  /// Returns the mean loss, (1) f64; if Pass::loss_may_wait, backward writes its value.
+  /// Returns the mean loss, (1) f64. If Pass::loss_may_wait is set, backward writes its value.
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  SegmentSteps& steps, const Stream& stream);
-  /// Runs all segments' heads in backward order, so that bits do not depend on Pass::kept_segments.
+  /// Runs the heads in backward order, whatever Pass::kept_segments is.
   void backward(const Batch& batch, ActivationTape& tape, SegmentSteps& steps,
                 const Stream& stream);
 
@@ -124,18 +119,16 @@ class SegmentedPass {
     const std::int64_t time = batch.tokens_per_example();
     return pass.segment > 0 ? (time + pass.segment - 1) / pass.segment : 1;
   }
-  /// Returns whether backward recomputes segment `index` of `count`.
   static bool is_recomputed(std::int64_t index, std::int64_t count, const Pass& pass) {
     return index + pass.kept_segments < count;
   }
   bool has_first_state(std::int64_t index) const { return index > 0 || continues_; }
   void begin(const Batch& batch, const Pass& pass, const Stream& stream);
-  /// Makes segment `index` the current one on the tape.
   Batch enter(const Batch& batch, std::int64_t index, ActivationTape& tape, const Stream& stream);
 
   SegmentCarry carry_;         // holds tensors only during a pass
-  Tensor of_rows_{}, loss_{};  // from forward to backward, if the loss waits
-  float gradient_scale_ = 1;   // of the last forward pass
+  Tensor of_rows_{}, loss_{};  // set between forward and backward if the loss waits
+  float gradient_scale_ = 1;   // gradient scale of the last forward pass
   std::int64_t first_token_ = 0;
   bool continues_ = false;  // the first segment starts from the previous batch's states
 };

@@ -5,11 +5,11 @@
 
 namespace hybrid_trainer {
 
-/// The short convolution over tokens at the entry of a mixer, applied to columns of its first
-/// product: "<name>.weight" (channels, taps) and optionally "<name>.bias".
+/// The short convolution over columns of a mixer's first product. Parameters: "<name>.weight"
+/// (channels, taps) and optionally "<name>.bias".
 class TokenConvolution {
  public:
-  /// Applied to columns [first, first + channels) of the input.
+  /// Settings. The convolution reads columns [first, first + channels) of the input.
   struct Spec {
     std::int64_t first = 0;
     std::int64_t channels = 0;
@@ -21,15 +21,16 @@ class TokenConvolution {
   TokenConvolution(const ModuleName& name, const Spec& spec, const Stream& stream);
   /// Maps x (B, T, any) to (B, T, channels). before: (B, taps − 1, channels), or undefined.
   Tensor forward(const Tensor& x, const Tensor& before, const Pass& pass, const Stream& stream);
-  /// Writes columns [first, first + channels) of dx, parameter gradients, and dbefore if defined.
+  /// Writes dx's columns, the parameters' gradients and, if defined, dbefore.
   void backward(const Tensor& dx, const Tensor& dbefore, const Tensor& dy, const Tensor& x,
                 const Tensor& before, const Pass& pass, const Stream& stream);
-  /// Adds drows, the gradient of the rows that `remember` stores for each sequence, to dx.
+  /// Adds drows to dx. drows: gradient of the rows that `remember` has stored for each sequence.
   void remember_backward(const Tensor& dx, const Tensor& drows, const Stream& stream) const;
-  /// Returns (N, channels) for one token per text. x: (N, any), state: state_shape, texts: (N) i32.
+  /// Runs the convolution for one token of each text and updates the state. Returns (N, channels).
+  /// x: (N, any). state: state_shape. texts: (N) i32.
   Tensor step(const Tensor& state, const Tensor& x, const Tensor& texts, const Stream& stream);
-  /// Decodes the next tokens, (1, T, any) of one text or (B, 1, any) of several; `states`, of
-  /// state_shape, contains the texts' last rows.
+  /// Runs the convolution for the next tokens: x is (1, T, any) for one text or (B, 1, any) for
+  /// several. `states`, of state_shape, contains the last rows of the texts.
   Tensor decode(const Tensor& x, const DecodeTexts& texts, const Tensor& states, const Pass& pass,
                 const Stream& stream);
   /// Sets `state`, (1, taps − 1, channels), to the last rows of x, (1, T, any).

@@ -6,62 +6,57 @@
 
 namespace hybrid_trainer {
 
-/// Storage of a weight's values. All accesses go through Parameter::acquire for the time of one
-/// computation, so the values may move in between.
+/// Storage of a weight's values, which may move while they are not acquired.
 class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
-  /// Returns the FP32 master weights or the bf16 compute copy, for work enqueued on `stream` before
-  /// release, whose `use` states whether they changed. Throws Error if this dtype has no copy.
+  /// Returns the FP32 master weights or the bf16 compute copy, for work that is enqueued on
+  /// `stream` before `release`. The argument `use` of `release` is whether the work changes them.
+  /// Throws Error if there is no copy in this dtype.
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
   virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
-  /// Computes y = x·wᵀ + bias + residual (see kernels::linear_forward) directly from the stored
-  /// form, without unpacking it. Returns false and does nothing if that would not be faster.
+  /// Computes y = x·wᵀ + bias + residual from the stored form. Returns false if that is not faster.
   virtual bool multiply(const Tensor& /*y*/, const Tensor& /*x*/, const Tensor& /*bias*/,
                         const Tensor& /*residual*/, const Stream&) {
     return false;
   }
-  /// Sets whether `multiply` may round operands for speed: only in generation. Initially off.
+  /// Sets whether `multiply` may round operands, which only generation allows.
   virtual void round_inputs(bool /*rounds*/) {}
-  /// Sets y[n] to row indices[n] of the weight directly from the stored form. Returns false and
-  /// does nothing if that would not be faster. y: (N, columns), indices: (N) i32.
+  /// Sets y[n] to row indices[n] of the stored form. Returns false if that is not faster.
   virtual bool look_up(const Tensor& /*y*/, const Tensor& /*indices*/, const Stream&) {
     return false;
   }
-  /// Returns the FP32 master weights in place, for copies while they are not acquired. After
-  /// writing, call refresh_compute_copy. Undefined for a frozen weight without master weights.
+  /// Returns the FP32 masters at their location, for copies while they are not acquired. Call
+  /// refresh_compute_copy after writing. Undefined for a frozen weight without them.
   virtual Tensor master_in_place() const = 0;
-  /// Sets the dtype that products read. bf16 adds a rounded compute copy; f32 frees it.
+  /// Sets the dtype that products read. bf16 creates a rounded compute copy; f32 frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
-  /// Returns the fixed address of the values that acquire returns; null if acquire moves them or
-  /// waits. The values stay at this address after release. Recorded work (see Recording) may reread
-  /// them until this address or master_in_place changes.
+  /// Returns the values' address if it is fixed, also after `release`; null if `acquire` moves them
+  /// or blocks. Recorded work may read them until it or master_in_place changes.
   virtual const void* fixed_place() const { return nullptr; }
-  /// Returns whether acquire returns values of the dtype in place on the stream's device, without
-  /// memory or work, so that many weights can be acquired at the same time.
+  /// Returns whether values of this dtype are always on the device, so `acquire` does nothing.
   virtual bool stays(DType, const Stream&) const { return false; }
   /// Updates the compute copy, if there is one, from the FP32 master weights.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
-  /// Offloads the FP32 master weights to the host memory of `home` if there is a compute copy;
-  /// acquire then returns the offloaded tensor. Throws OutOfMemory without moving them. By default
-  /// does nothing.
+  /// Offloads the FP32 masters to the memory of `home` if there is a compute copy; `acquire` then
+  /// returns that tensor. If it throws OutOfMemory, nothing has moved.
   virtual void offload_master(const Stream&, const Stream&) {}
   /// Restores offloaded master weights at the next acquire.
   virtual void restore_master() {}
 };
 
-/// Values that exist while they have holders.
+/// Reference-counted values, which exist while they have holders.
 class HeldValues {
  public:
-  /// Calls make() for the first holder.
+  /// Adds a holder and returns the values. Calls make() for the first holder.
   template <class Make>
   Tensor acquire(const Make& make) {
     if (holders_ == 0) values_ = make();
     ++holders_;
     return values_;
   }
-  /// Removes a holder. Returns the values for disposal if this was the last one, else undefined.
+  /// Removes a holder. Returns the values if it was the last one, else an undefined tensor.
   Tensor release() noexcept { return --holders_ == 0 ? std::exchange(values_, {}) : Tensor{}; }
 
  private:
@@ -93,12 +88,12 @@ class ResidentWeight final : public WeightStorage {
   const Tensor& master() const { return master_ ? master_ : offloaded_; }
   Tensor master_;  // undefined while offloaded
   Tensor copy_;    // bf16, or undefined
-  /// Host memory of offloaded master weights; kept for reuse, since it may still be read.
+  /// Kept after a restore and reused, since pending copies may still read it.
   Tensor offloaded_;
   bool restored_ = true;
 };
 
-/// A weight's values, acquired until destruction.
+/// RAII wrapper of a weight's acquired values. The destructor releases them.
 class [[nodiscard]] Weight {
  public:
   Weight() = default;  // no values
@@ -125,33 +120,31 @@ class [[nodiscard]] Weight {
   const Stream* stream_ = nullptr;
 };
 
-/// A weight whose FP32 master weights are stored elsewhere. The device stores only the values that
-/// products read, in f32 or bf16. The owner of the master weights reports (set_exact) if these are
-/// no longer a copy of them.
+/// A weight whose FP32 masters are elsewhere; the device stores only live values, f32 or bf16. The
+/// masters' owner calls set_exact(false) if live values are not a copy.
 class LiveWeight final : public WeightStorage {
  public:
   /// `master`: f32, in any location. Copies it to the device immediately, in f32.
   LiveWeight(Tensor master, const Stream& stream);
-  /// If the live values are bf16, acquires f32 as a temporary, whose changes are lost: a copy of
-  /// the master weights if the live values are rounded from these, else the widened live values.
+  /// Returns the live values. If they are bf16 and `dtype` is f32, returns a temporary copy, to
+  /// which changes are lost: the master weights if the live values are exact, else the widened live
+  /// values.
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use, const Stream&) noexcept override {
     if (dtype != live_.dtype()) widened_.release();
   }
   Tensor master_in_place() const override { return master_; }
-  /// Does nothing if the values already have that dtype.
   void compute_in(DType dtype, const Stream& stream) override;
   bool stays(DType dtype, const Stream&) const override { return dtype == live_.dtype(); }
   DType compute_dtype() const override { return live_.dtype(); }
-  /// Copies the FP32 master weights to the live values.
   void refresh_compute_copy(const Stream& stream) override {
     refresh_from(StagedTensor(master_, Use::kRead, stream, master_.pool() != stream.pool()),
                  stream);
   }
-  /// Values that products read, f32 or bf16; their owner writes them.
+  /// Returns the values that products read, f32 or bf16. Their owner writes them.
   const Tensor& live() const { return live_; }
   void set_exact(bool exact) { is_exact_ = exact; }
-  /// Copies loaded master weights, rows of `masters` from `first_row` on, to the live values.
+  /// Copies loaded master weights to the rows of the live values from `first_row` on.
   void refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row = 0);
 
  private:

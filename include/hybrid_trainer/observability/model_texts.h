@@ -9,8 +9,8 @@ namespace hybrid_trainer {
 /// A model's answers to a prompt before and after a run. Texts are UTF-8.
 struct ComparedAnswer {
   std::string prompt;
-  std::string wanted;                 // answer of the example
-  std::optional<std::string> before;  // if known
+  std::string wanted;                 // answer in the example
+  std::optional<std::string> before;  // unknown if empty
   std::string after;
   bool held_out = true;  // whether no training example has the prompt
 };

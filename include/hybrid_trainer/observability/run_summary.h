@@ -11,14 +11,15 @@ inline constexpr std::int64_t kStepsOfMean = 300;
 /// Totals of one phase over a run.
 struct PhaseUse {
   std::int64_t steps = 0;
-  StepRecord sum;   // all steps as one, with the peak of each memory kind over the steps
+  StepRecord sum;   // all steps folded into one record; see RunSummary::sum
   double cost = 0;  // in Full steps
-  /// Peak device memory between the ends of the entries into the phase and into the next one.
+  /// Peak device memory while the phase is active: from the end of the transition to it until the
+  /// end of the transition to the next phase.
   std::size_t peak_bytes = 0;
   std::string precision;
 };
 
-/// Device memory saved by one option; negative if it needs more.
+/// Device memory saved by one option; negative if the option needs more memory.
 struct MemorySaving {
   std::string option, value;
   std::int64_t device_bytes = 0;
@@ -34,54 +35,49 @@ struct BestCheckpoint {
 
 /// Outcome of a run: summary.json.
 struct RunSummary {
-  std::string version;        // of this program
+  std::string version;        // version of this program
   std::string command;        // as typed
   std::string first_command;  // command that began the run, if `command` resumed it
   std::int64_t parameters = 0;
   std::int64_t effective_batch = 0;  // examples per optimizer step, all micro-batches
   bool masked = false;               // losses of masked tokens, not of next tokens
-  bool counts_examples = false;      // see StepRecord::counts_examples; value of the last step
+  bool counts_examples = false;      // StepRecord::counts_examples of the last step
   std::optional<double> final_train_loss;
   std::optional<double> final_validation_loss;
   std::optional<double> final_average_validation_loss;  // loss with the mean of the weights
   std::optional<BestCheckpoint> best;                   // kept by checkpoint.keep_best
-  bool stopped_early = false;                           // by training.patience
+  bool stopped_early = false;                           // stopped by training.patience
   std::int64_t steps = 0;
-  /// All steps folded into one: sums of tokens, seconds and planning_cost, the peak of each kind of
-  /// memory, and the last value of every other field.
+  /// All steps in one record: sums of tokens, seconds and planning_cost, peaks, and last values.
   StepRecord sum;
   std::array<PhaseUse, kPhases> phases;
   double total_seconds() const { return sum.seconds + sum.overhead_seconds; }
   PredictionCounts predictions;
   /// Number of steps by their most severe recovery action. Each rollback counts once.
   std::array<std::int64_t, kAllRecoveries.size()> recoveries{};
-  /// Number of steps given up by rollbacks, which other sums do not include; and the factor on the
-  /// schedule's learning rate that remains.
+  /// Steps discarded by rollbacks, excluded from sums, and the resulting rate factor.
   std::int64_t rolled_back_steps = 0;
   double learning_rate_factor = 1;
   /// Peak memory taken from the system, in use or cached, since the program began.
   std::size_t device_peak_bytes = 0, host_peak_bytes = 0;
-  /// Offloads of the optimizer state by Predict since the program began.
   struct Offload {
     std::int64_t times = 0;
     std::size_t bytes = 0;
     double restore_seconds = 0;
-    double waited_seconds = 0;  // part of restore_seconds for which steps waited
+    double waited_seconds = 0;  // part of restore_seconds that delayed steps
   } offload;
-  /// Steps with pending exact updates and their prediction errors, over the run; and, since the
-  /// program began, the waits for them and the worker's time. Absent without delayed updates.
+  /// Statistics of delayed updates, over the run; waits and worker time since the program began.
   struct Speculation {
     std::int64_t steps = 0, waits = 0;
     std::int64_t errors = 0;  // number of errors in error_sum
     double error_sum = 0;
-    std::size_t device_bytes = 0;  // largest sum of state, master weights, predictions in Predict
+    std::size_t device_bytes = 0;
     double worker_seconds = 0, wait_seconds = 0;
     std::optional<double> mean_error() const {
       return errors == 0 ? std::nullopt : std::optional(error_sum / static_cast<double>(errors));
     }
   };
   std::optional<Speculation> speculation;
-  /// Work of a learning-rate finder, from the records; absent without one.
   struct RateFinder {
     double factor = 1;         // factor on the schedule's rate
     double learning_rate = 0;  // highest learning rate of a step
@@ -92,27 +88,25 @@ struct RunSummary {
   /// Measured peak of each kind in host memory and in the scratch file.
   std::array<std::size_t, kMemoryKinds> host_peak_by_kind{}, file_peak_by_kind{};
   std::vector<MemorySaving> savings;  // computed by simulation
-  /// Statistics of one of several ranks, since the program began.
   struct Distributed {
     std::int64_t ranks = 1;
     std::int64_t zero = 0;
     std::string backend;
     std::uint64_t bytes_sent = 0;
-    /// Seconds of waiting for other ranks or their messages; not measured on CUDA devices.
-    std::optional<double> exposed_seconds{};
+    std::optional<double> exposed_seconds{};  // waits for other ranks; not on CUDA
     /// The simulated link, such as "125MB a second, 50 us a call"; empty if there is none.
     std::string simulated_link{};
     std::string lost_rank{};  // error that ended the run
-    /// See StepRecord; over all steps since the program began.
+    /// See StepRecord. Computed over all steps since the program began.
     std::string slowest_rank{};
     std::optional<double> slowest_rank_ratio{};
   };
   std::optional<Distributed> distributed;
   std::string end;
 
-  /// Adds a step. On resume, first add the records in metrics.jsonl.
+  /// Adds a step. A resumed run adds the records in metrics.jsonl first.
   void add(const StepRecord& record);
-  /// Returns the cost of predictions minus the cost of equally many plain steps, in Full steps.
+  /// Returns the cost of predictions, in Full steps, beyond the same number of plain steps.
   double prediction_cost() const;
   std::int64_t& count(Recovery kind) { return recoveries[static_cast<std::size_t>(kind)]; }
   std::int64_t count(Recovery kind) const { return recoveries[static_cast<std::size_t>(kind)]; }

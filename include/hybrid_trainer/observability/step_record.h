@@ -7,21 +7,19 @@ namespace hybrid_trainer {
 
 /// Distribution of this rank's tokens over experts; one value per layer with experts, in order.
 struct ExpertLoads {
-  /// Tokens of the busiest and the idlest expert, relative to the mean; 1 is even.
+  /// Tokens of the busiest and idlest expert, relative to the mean.
   std::vector<double> most, least;
-  /// Entropy of the router's probabilities in nats, averaged over tokens; log(experts) is even.
+  /// Entropy of the router's probabilities in nats; at most log(experts).
   std::vector<double> entropy;
-  /// Number of experts that received no tokens for kDeadAfter steps.
-  std::vector<std::int64_t> dead;
-  /// Auxiliary losses, included in the training loss; 0 if disabled.
-  double balance_loss = 0, z_loss = 0;
+  std::vector<std::int64_t> dead;       // experts without tokens for kDeadAfter steps
+  double balance_loss = 0, z_loss = 0;  // included in the training loss; 0 if disabled
 
   static constexpr std::int64_t kDeadAfter = 100;
   bool empty() const { return most.empty(); }
   bool operator==(const ExpertLoads&) const = default;
 };
 
-/// Share of expert choices that changed in Predict, over the steps that measure it (routing_flips).
+/// Share of expert choices that changed in Predict (StepRecord::routing_flips).
 struct RoutingFlips {
   std::int64_t steps = 0;
   double sum = 0, most = 0;
@@ -44,7 +42,7 @@ struct StepFieldUse {
   Fold fold = Fold::kLast;
   bool required = true;        // false: a line may lack it
   bool written = true;         // whether this step's line includes it
-  const char* name = nullptr;  // used in the event if JSON cannot represent the number
+  const char* name = nullptr;  // name of the field in the event if JSON cannot represent its value
   StepFieldUse folded(Fold how) const { return {how, required, written, name}; }
   StepFieldUse named(const char* as) const { return {fold, required, written, as}; }
 };
@@ -61,14 +59,14 @@ struct StepRecord {
   std::int64_t effective_batch = 0;  // examples of the step
   std::int64_t micro_batches = 0;
   double seconds = 0;  // wall-clock time of this step
-  /// Wall-clock time since the previous record outside the step: batches, evaluation, saving.
+  /// Wall-clock time between the previous step and this one: loading batches, evaluating, saving.
   double overhead_seconds = 0;
   double tokens_per_second = 0;
   MemoryUse device_memory;  // memory at the end of the step, and peaks since its beginning
-  /// Peak device memory during a phase transition, which other peaks exclude; 0 without one.
+  /// Peak device memory during a phase transition; 0 if there was none. Other peaks exclude it.
   std::size_t phase_entry_peak_bytes = 0;
   std::string memory_status;  // "normal" to "emergency"
-  double memory_share = 0;    // peak use as a share of the device budget; 0 without a budget
+  double memory_share = 0;    // peak as a share of the device budget; 0 without a budget
   double memory_risk = 0;     // risk that the recent trend exceeds the budget, 0 to 1
   /// Largest known micro-batch, in examples, that fits the budget's target; 0 without a budget.
   std::int64_t recommended_micro_batch = 0;
@@ -77,42 +75,39 @@ struct StepRecord {
   std::optional<double> predicted_loss;  // expected `loss`
   /// Estimated probability that the predicted direction lowers the loss, in [0, 1].
   std::optional<double> confidence;
-  /// Source and length of the prediction in Predict and at its decision; "" and absent elsewhere.
+  /// Predictor and length, in Predict and in the step that decides; "" and absent otherwise.
   std::string predictor;
   std::optional<std::int64_t> planned_steps;
-  /// Gate's estimate, in Full, of the loss saved by predictions so far, minus the loss that Full
-  /// would have saved at their cost. It does not estimate the run's final loss.
+  /// Decrease of the loss by predictions, minus that by Full steps of the same cost. Only in Full.
+  /// It does not estimate the final loss.
   std::optional<double> advantage;
-  /// Exact updates pending while the step was computed; absent without asynchronous updates.
+  /// Exact updates pending during the step; absent without asynchronous updates.
   std::optional<std::int64_t> lag;
   /// ‖predicted − exact‖/‖exact‖ of the delayed updates that arrived by the end of the step.
   std::optional<double> prediction_error;
-  /// Factor of a learning-rate finder on the schedule's rate; and, in a step that probed, the
-  /// position of the lowest loss in updates (0 if no loss was lower) and the cost in Full steps.
-  /// Absent without a finder.
+  /// Learning-rate finder: its factor on the schedule's rate, and in a probe the position of the
+  /// lowest loss, in updates (0: none was lower), and the cost in Full steps.
   std::optional<double> rate_factor, probe_position, probe_cost;
   /// Cost of model-based horizons in Full steps, included in `cost`; absent without them.
   std::optional<double> planning_cost;
-  /// Loss scale after the step, and the number of gradient overflows so far. A step that overflows
-  /// is skipped or, in Correct, recomputed. Absent if no phase is in fp16.
+  /// Loss scale after the step, and number of gradient overflows. Absent without fp16.
   std::optional<double> loss_scale;
   std::int64_t overflows = 0;
   /// Slowest rank over about ten steps, such as "2 on HOST", and the ratio of its compute time to
-  /// the other ranks' mean. "" and absent unless times are exchanged and a rank is 10 % slower.
+  /// the others' mean; "" and absent below 10 %.
   std::string slowest_rank;
   std::optional<double> slowest_rank_ratio;
   ExpertLoads experts;  // empty if no router ran
-  /// Share of the (token, expert) pairs that the routers changed since Predict began; absent in
-  /// other phases and without trainable routers.
+  /// Share of (token, expert) pairs changed since Predict began; absent in other phases.
   std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
-  /// Preference training (dpo or orpo): the step's mean rewards of both answers, their mean
-  /// difference, and how often it is positive. The last two are also computed over an evaluation.
+  /// Preference training (dpo or orpo): mean rewards of chosen and of rejected answers, mean
+  /// difference, and share of positive differences. Evaluations also compute the last two.
   std::optional<double> reward_chosen, reward_rejected, reward_margin, preference_accuracy,
       validation_reward_margin, validation_preference_accuracy;
   /// Share of the predicted change that a decision kept: 1 accepted, 0 reverted, else shrunk.
   std::optional<double> kept_fraction;
-  /// Most severe action after a problem; kRollBack and its event are in the first record after it.
+  /// Most severe action; a rollback is in the first record after it.
   Recovery recovery = Recovery::kContinue;
   double cost = 0;  // cost of the step, in Full steps
   /// Reason for a change of phase or weights: "accepted: ...", "reverted: ...", or "".
@@ -122,16 +117,14 @@ struct StepRecord {
   std::optional<double> initial_validation_loss;
   /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;
-  /// Validation loss with the mean of the weights, if the run keeps one.
   std::optional<double> average_validation_loss;
 
   /// Returns whether `tokens` is the number of examples, because the model does not read text.
   bool counts_examples() const { return effective_batch > 0 && tokens == effective_batch; }
   const char* unit() const { return counts_examples() ? "examples" : "tokens"; }
 
-  /// Visits all fields in the order of a line of metrics.jsonl. Calls visit(key, StepFieldUse,
-  /// values...), whose values are the field of each record in `of`. JSON, parsing and summaries are
-  /// generated from this list.
+  /// Visits all fields in the order of metrics.jsonl: visit(key, StepFieldUse, values...), with the
+  /// field of each record in `of`. JSON, parsing and summaries use this list.
   template <class Visit, class... Records>
   static void visit_fields(const Visit& visit, Records&... of) {
     const StepFieldUse optional{.required = false};      // lines without the field are valid

@@ -34,12 +34,11 @@ struct ScheduleConfig {
   }
 };
 
-/// Returns the learning-rate factor for a step with `share` times the usual number of tokens:
-/// √share (Malladi et al. 2022, for Adam).
+/// Returns the rate factor for `share` of the usual tokens: √share (Malladi et al. 2022, for Adam).
 double batch_rate_factor(double share);
 
-/// Returns the learning rate after `step` of `total_steps` steps, with the highest rate `peak`.
-/// Step s < warmup_steps has peak·(s + 1)/warmup_steps. After the warm-up, with f = final_fraction:
+/// Returns the learning rate after `step` of `total_steps`; peak·(s + 1)/warmup_steps in step s of
+/// the warm-up. Then, with f = final_fraction:
 ///   cosine    peak·(f + (1 − f)·(1 + cos(π·p))/2); p runs from 0 at the end of the warm-up to 1
 ///             at total_steps
 ///   wsd       peak, then linearly down to f·peak over the last decay_share·total_steps steps

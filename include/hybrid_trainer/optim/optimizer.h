@@ -4,24 +4,22 @@
 
 namespace hybrid_trainer {
 
-/// Returns partial sums of squares of all gradients that were written: first one sum for each
-/// gradient on another device, in parameter order, then one for all gradients on the stream's
-/// device. Their total is the squared global norm. Shapes: (1) f64 each, on the stream's device.
+/// Returns partial sums of the squared gradients, (1) f64 on the stream's device: one for each
+/// gradient elsewhere, in parameter order, and one for the rest.
 std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
                                          const Stream& stream);
 /// Returns the L2 norm from `square_sums`; not finite if a gradient is not finite. Blocks.
 double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream);
 
-/// Returns the factor that scales gradients of this norm to a norm of at most `clip_norm`. Returns
-/// 1 if `clip_norm` is 0 (off), if the norm is not larger, or if the norm is not finite, which the
-/// caller must check first. Source: Pascanu et al. 2013, algorithm 1.
+/// Returns the factor that scales a norm to at most `clip_norm`; 1 if it is 0 (off) or not
+/// exceeded, or for a norm that is not finite. Source: Pascanu et al. 2013, algorithm 1.
 float clip_scale(double norm, double clip_norm);
 
 /// Role of a tensor in an optimizer's state.
 enum class StateRole {
   kMomentum,            // mean of gradients, in the parameter's shape
   kSecondMoment,        // mean of squared gradients, in the parameter's shape; never negative
-  kSharedSecondMoment,  // one second moment per row, column or block; never negative
+  kSharedSecondMoment,  // mean of squared gradients per row, column or block; never negative
   kCodes,               // 8-bit codes of a moment
   kScales,              // scales of 8-bit codes, one per block
   kSlowMomentum         // mean of weight updates
@@ -36,25 +34,24 @@ struct StateLabel {
 
 /// Progress of a run before one of its updates.
 struct RunProgress {
-  std::int64_t update = 0, updates = 0;  // number of the next update, from 1; total in the run
+  std::int64_t update = 0, updates = 0;  // number of the next update, from 1; number of all updates
   double scheduled_rate = 0;             // learning rate of the update after the next
 };
 
-/// Turns gradients into weight updates. The state (moments) is a list of named tensors that callers
-/// may offload and restore; counters are not part of the list. Vectors have no weight decay. step
-/// and write_momentum_directions throw while state is offloaded.
+/// Turns gradients into weight updates. The state (moments) is a list of named tensors, which
+/// callers may offload and restore. Counters are not part of the list. Does not decay vectors. step
+/// and write_momentum_directions throw Error while the state is offloaded.
 class Optimizer {
  public:
   using StateVisitor = std::function<void(const StateLabel& label, Tensor& tensor)>;
   using NumberVisitor = std::function<void(const std::string& name, double& value)>;
 
   virtual ~Optimizer() = default;
-  /// Updates all parameters that have a gradient, which is first multiplied by `gradient_scale`
-  /// (clipping). Refreshes the compute copies. Allocates nothing.
+  /// Updates all parameters that have a gradient. Multiplies gradients by `gradient_scale` first,
+  /// for clipping. Refreshes the compute copies. Allocates no memory.
   void step(float learning_rate, float gradient_scale, const Stream& stream);
-  /// Splits a step for callers that load one weight at a time: call begin_step, then update_weight
-  /// once per parameter index in any order, then end_step. A parameter without a gradient is
-  /// unchanged. begin_step throws Error if state is offloaded.
+  /// Begins a step for callers that load one weight at a time: call update_weight for each
+  /// parameter index, in any order, then end_step. Throws Error if the state is offloaded.
   virtual void begin_step(const Stream& stream) = 0;
   virtual std::size_t weights() const = 0;
   virtual void update_weight(std::size_t index, float learning_rate, float gradient_scale,
@@ -62,28 +59,24 @@ class Optimizer {
   /// Calls update_weight for each parameter; weights on the device may share kernel launches.
   virtual void update_weights(float learning_rate, float gradient_scale, const Stream& stream);
   virtual void end_step(const Stream&) {}
-  /// Writes to directions[i], f32 in parameter i's shape, its change by a step with zero gradient
-  /// and no weight decay, from the moments only (momentum coasting). Changes no state.
+  /// Writes to directions[i], f32, the change of parameter i by its moments (momentum coasting),
+  /// without gradient and weight decay. Does not change the state.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
-  /// Visits each state tensor, always in the same order. The visitor may replace the tensor; the
-  /// address of the Tensor object stays the same.
+  /// Visits each state tensor in a fixed order, at a fixed address. The visitor may replace it.
   virtual void visit_state(const StateVisitor& visit) = 0;
   /// Visits the scalars of the state other than steps_taken. The visitor may change them.
   virtual void visit_numbers(const NumberVisitor&) {}
-  /// Updates settings that depend on the progress. Call it before each step and each
-  /// write_momentum_directions.
+  /// Updates settings that depend on progress. Call it before step and write_momentum_directions.
   virtual void set_progress(const RunProgress&) {}
-  /// Sets Muon's orthogonalization period from the next step on; see OptimizerConfig. Other
-  /// optimizers ignore it.
+  /// Sets Muon's orthogonalization period from the next step on; others ignore it.
   virtual void set_orthogonalization_period(std::int64_t) {}
-  /// Writes the device copies of offloaded state back, and frees the copies until the next update.
-  /// Returns whether there were any. Must be called before visit_state.
+  /// Writes cached device copies of offloaded state back and frees them until the next update.
+  /// Returns whether there were any. Call it before visit_state.
   virtual bool leave_device(const Stream&) { return false; }
   /// Waits until the gradients of the last step may be overwritten. Blocks. Throws IoError.
   virtual void wait_until_gradients_are_sent() {}
-  /// Returns the number of steps since the state was zero, which visit_state does not visit.
-  /// Callers that set the tensors to zero must set this to 0.
+  /// Returns the steps since the state was zero. Callers that zero the state set it to 0.
   std::int64_t steps_taken() const { return steps_; }
   virtual void set_steps_taken(std::int64_t steps) { steps_ = steps; }
 

@@ -12,17 +12,18 @@ struct SpeculationSettings {
   std::int64_t lag = 1;                     // delay L in steps, 1 to 8
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
-  /// Bits of gradients; 16: bf16 (nn/gradient_sink.h), also for pending gradients and forecasts,
-  /// which are stored with the exact state. 16 requires lag 1 and device_side anticipated or none.
+  /// Bits of gradients. 16 stores gradients, pending gradients and forecasts in bf16
+  /// (nn/gradient_sink.h), the latter two with the exact state; it requires lag 1 and device_side
+  /// "anticipated" or "none".
   std::int64_t gradient_bits = 32;
-  /// Maximum number of an AdamW weight's elements loaded at a time, if gradients are bf16.
+  /// Number of elements of a weight that AdamW loads at a time if gradients are bf16.
   std::int64_t piece_elements = 1 << 20;
 };
 
 /// Inputs of one asynchronous step.
 struct DelayedStep {
-  /// False skips this gradient's update: all pending updates arrive, live weights become exact, and
-  /// the delay restarts. With "selective", false only leaves the gradient out of the window.
+  /// False skips the update by this gradient. All pending updates then arrive, live weights become
+  /// exact, and the delay restarts. With "selective", the window only omits the gradient.
   bool finite = true;
   float learning_rate = 0;
   float gradient_scale = 1;         // factor on the gradient, for clipping
@@ -31,12 +32,12 @@ struct DelayedStep {
 
 /// The exact update that arrived during a step.
 struct ArrivedUpdate {
-  /// ‖predicted − exact‖/‖exact‖ over all weights, for the last L updates up to the one that
-  /// arrived. Absent for a skipped update and for the first L updates.
+  /// Relative error ‖predicted − exact‖/‖exact‖ over all weights of the sum of the last L updates,
+  /// ending with the one that arrived. Absent for a skipped update and for the first L updates.
   std::optional<double> prediction_error;
   std::string worst_weight;  // weight with the largest error
   bool is_delayed = false;   // false: out of memory, so the update was synchronous
-  std::int64_t lag = 0;      // updates pending while the step was computed
+  std::int64_t lag = 0;      // number of updates that were pending while the step was computed
   double waited_seconds = 0;
 };
 
@@ -50,14 +51,14 @@ struct SpeculationUse {
 /// weights in place and loads the new weights immediately.
 ///
 /// With lag L, wait_for_delayed_step sends the gradients and returns. A worker computes the exact
-/// update during the next steps and writes a forecast: weights that include the known part of the
-/// next L updates. Live weights combine the forecast made after the update L steps earlier with the
-/// gradients that are still in flight. Step counts determine which update each step uses, so
-/// results do not depend on timing. Source of weight prediction over a delay: Chen et al. 2018,
-/// "SpecTrain"; the rules are in update_predictor.h.
+/// update during the next steps and writes a forecast: the weights after the next L updates, as far
+/// as they are known. Live weights combine this forecast with the gradients that are still in
+/// flight. Step counts determine which update each step uses, so results do not depend on timing.
+/// Source of weight prediction over a delay: Chen et al. 2018, "SpecTrain"; the rules are in
+/// update_predictor.h.
 class SpeculativeOptimizer : public Optimizer {
  public:
-  /// Sets the lag to L from the next step on, if it is not L. `rates`: rates of the next L updates.
+  /// Sets the lag to L from the next step on. `rates`: of the next L updates.
   virtual void begin_lag(const std::vector<float>& rates, const Stream& stream) = 0;
   virtual bool is_delayed() const = 0;
   /// Sends the current gradients as a pending update and composes live weights for the next step.
@@ -67,10 +68,10 @@ class SpeculativeOptimizer : public Optimizer {
   virtual void wait_for_exact_weights(const Stream& stream) = 0;
   virtual SpeculationUse use() const = 0;
 
-  /// Saves pending updates as "speculation.…": views that stay valid until the next step. Call it
-  /// after visit_state, which waits for the worker.
+  /// Saves pending updates as "speculation.…". The tensors are views that stay valid until the next
+  /// step. Call it after visit_state, which waits for the worker.
   virtual void save_delayed(State& state) const = 0;
-  /// Resumes from save_delayed once weights and optimizer state are loaded. `rates`: see begin_lag.
+  /// Restores the state. Load weights and optimizer state first.
   virtual void load_delayed(const State& state, const std::vector<float>& rates,
                             const Stream& stream) = 0;
 };

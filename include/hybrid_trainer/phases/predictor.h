@@ -11,28 +11,27 @@ namespace hybrid_trainer {
 enum class Readiness {
   kNotReady,        // needs more updates
   kReady,           // write_directions can be called
-  kChangesNothing,  // control: Predict runs, but weights do not move
+  kChangesNothing,  // a control: Predict runs without moving the weights
 };
 
-/// Predicts the weight change of one step, as one direction per weight. Other code decides how far
-/// to move and measures whether the loss falls. The base class is stateless.
+/// Predicts the change of the weights in one step, as one direction per weight. Callers decide how
+/// far to move and measure whether the loss falls. The base class has no state.
 class Predictor {
  public:
   virtual ~Predictor() = default;
-  /// Called after each update with a computed (not predicted) gradient, with updated weights.
+  /// Called with the updated weights after each update by a computed (not predicted) gradient.
   virtual void observe(Trainable&) {}
   virtual Readiness readiness() const = 0;
-  /// Writes the expected weight change of the next step: one f32 tensor per weight, in the weight's
-  /// shape. Called only if the predictor is ready, before the gradient of that step is known.
+  /// Writes the expected weight change, one f32 tensor per weight, before the gradient is known.
   virtual void write_directions(Trainable& model, const std::vector<Tensor>& directions) = 0;
-  /// Called after the decision on a prediction that moved the weights by length·directions;
-  /// `length` is 0 if it was undone. Must move or drop the record of earlier weights accordingly.
+  /// Called after the decision on a prediction, which has moved the weights by length·directions;
+  /// `length` is 0 if it was reverted. Must shift or drop recorded weights accordingly.
   virtual void follow(Trainable&, const std::vector<Tensor>& /*directions*/, double /*length*/) {}
   virtual void save(State&) const {}
   virtual void load(const State&, Trainable&) {}
 };
 
-/// Makes the predictor that config.predictor names:
+/// Makes the predictor named config.predictor:
 /// - momentum: the optimizer's update from its moments only. Uses no memory.
 /// - linear: least-squares slope of the recent weights. Stores four tensors per weight.
 /// - two_timescale: momentum and a slow mean of past weight changes. Stores one tensor per weight.

@@ -18,7 +18,7 @@ class Communicator;
 using NamedText = std::pair<std::string, std::string>;
 
 /// Defines the data, the model with its loss, the evaluation and the export of a run. Each rank has
-/// its own task. Every `model` argument is the model that make_model returned.
+/// a separate task. All `model` arguments are the result of make_model.
 class Task {
  public:
   virtual ~Task() = default;
@@ -26,47 +26,43 @@ class Task {
   /// Completes the configuration from the data and the machine; returns it unchanged by default.
   /// Throws ConfigError if they are incompatible. Called once, before all other functions.
   virtual HybridTrainerConfig completed(HybridTrainerConfig config) { return config; }
-  /// Makes the model, with initial weights in `places` as configured. Throws OutOfMemory.
+  /// Makes the model with its initial weights, at their placements. Throws OutOfMemory.
   virtual std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
                                                 MemoryPlaces& places) = 0;
   virtual DatasetPart training(const HybridTrainerConfig& config) const = 0;
   /// Returns the examples for the validation loss.
   virtual DatasetPart validation(const HybridTrainerConfig& config) const = 0;
 
-  /// Writes the model of the run's newest checkpoint, in a format for other programs, to the new
-  /// folder `output`. Throws CannotCreate, IoError.
+  /// Exports the newest checkpoint to the new folder `output`. Throws CannotCreate, IoError.
   virtual void write_export(const RunPaths& run, const std::filesystem::path& output) const = 0;
 
-  /// Returns the properties of data and initial weights that must be equal on all ranks.
+  /// Returns the properties of data and initial weights that must be the same on all ranks.
   virtual std::vector<NamedText> facts() const { return {}; }
   /// Throws DataError if the resumed `run` was trained on other data.
   virtual void check_same(const RunPaths& /*run*/) const {}
-  /// Writes config.json and the other files that make the run usable without its data to `own`, the
-  /// folder of this rank. `run` is the folder of the whole run. Throws IoError.
+  /// Writes config.json and other files of the run to `own`, this rank's folder. Throws IoError.
   virtual void write_files(const RunPaths& own, const RunPaths& run,
                            const HybridTrainerConfig& config, bool resumes) const;
   /// Returns the settings of data, model and batches to show before the first step.
   virtual std::vector<NamedText> settings(const HybridTrainerConfig& config,
                                           LossModel& model) const;
-  /// Returns notes to show before the first step. `begins`: the model has make_model's weights.
+  /// Returns notes before the first step. `begins`: from make_model, not a checkpoint.
   virtual std::vector<std::string> notes(bool /*begins*/) const { return {}; }
-  /// Arguments of `prepare`.
   struct RunStart {
     const HybridTrainerConfig& config;
-    LossModel& model;      // with make_model's weights, before any training
+    LossModel& model;      // with the weights from make_model, before any training
     const RunPaths& run;   // shared by all ranks
     bool resumes = false;  // a checkpoint will replace the weights
     const Stream& stream;
     Communicator* ranks = nullptr;
     std::function<void(const std::string&)> report;
   };
-  /// Computes what the batches need from the initial model, before any batch is read and before the
-  /// trainer allocates memory. All ranks call it.
+  /// Computes results of the initial model that batches contain. Called on all ranks, before
+  /// batches are read and the trainer allocates memory.
   virtual void prepare(const RunStart& /*start*/) {}
-  /// Returns a sample of the trained model's output for the report, or "" if it writes no text.
+  /// Returns a sample of the model's output for the report, or "".
   virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
-  /// Returns the trained model's answers to prompts of its validation data, each with the answer
-  /// from the time of `prepare`. Empty if the data have no prompts.
+  /// Returns the trained and the initial model's answers to prompts of the validation data.
   virtual std::vector<ComparedAnswer> answers(LossModel& /*model*/,
                                               const Stream& /*stream*/) const {
     return {};

@@ -21,51 +21,43 @@ struct TrainingRunSettings {
   HybridTrainerConfig config;
   /// Data of a language model: a folder of `hybrid prepare`, llm.c shards, or a file of examples.
   std::filesystem::path data{};
-  /// A separate file of validation examples, if `data` is a file of examples.
-  std::filesystem::path validation{};
+  std::filesystem::path validation{};  // validation examples, if `data` is a file
   /// Folder to write config.json, metrics.jsonl, summary.json, report.html and checkpoints/ to.
   std::filesystem::path run;
-  /// Folder for the task's export once the run has finished; empty disables it.
-  std::filesystem::path export_to{};
+  std::filesystem::path export_to{};  // folder for the export; empty: none
   bool resume = false;  // resume from the newest checkpoint of `run`, or start if there is none
-  /// Hugging Face folder with the initial weights of a language model.
-  std::optional<std::filesystem::path> init_from{};
-  /// PEFT folder with the initial values of the adapters; config.lora must match it.
-  std::optional<std::filesystem::path> adapter{};
-  std::string command{};  // command line as typed, for the summary
-  /// Commands that messages suggest: to resume the run, and to restart it if it may have left a
-  /// folder but no checkpoint. "" if the run was not started by a command.
+  std::optional<std::filesystem::path> init_from{};  // folder with initial weights
+  std::optional<std::filesystem::path> adapter{};    // PEFT folder with initial adapters
+  std::string command{};                             // command line as typed, for the summary
+  /// Commands that messages suggest, to resume or restart the run; "" if there are none.
   std::string resume_command{}, restart_command{};
   std::vector<std::string> notes{};          // shown before the first step
-  std::vector<std::string> explicit_keys{};  // keys that are reported if they have no effect
-  bool quiet = false;  // print only warnings and notes to the console, no progress
-  /// Registry that checks the group `model`; an empty one does not, for tasks with other models.
+  std::vector<std::string> explicit_keys{};  // keys that cause a warning if they have no effect
+  bool quiet = false;                        // prints only warnings and notes to the console
+  /// Registry for checking the group `model`; empty disables the checks.
   const ModelRegistry* registry = &model_families();
   std::function<std::unique_ptr<Task>(const TrainingRunSettings&)> task = language_task;
   std::function<void(const StepRecord&)> on_step = {};  // called after each step
-  /// Source of stop requests; null uses Ctrl-C and SIGTERM during the run.
-  const Interruption* interruption = nullptr;
-  /// Ranks of this run; null means a single process. Each rank runs with the same settings. Rank 0
-  /// uses the run's folder and the console, rank N the folder ranks/N in it.
+  const Interruption* interruption = nullptr;           // null: handles Ctrl-C and SIGTERM
+  /// Null: a single process. Rank 0 uses the run's folder and the console, rank N ranks/N.
   Communicator* ranks = nullptr;
-  int local_ranks = 1;  // ranks on this host, which share its cores if training.threads is 0
-  int local_rank = 0;   // index on this host; the devices cuda and auto mean cuda:local_rank
+  int local_ranks = 1;  // ranks on this host, which share its cores
+  int local_rank = 0;   // index of this rank on its host; device cuda or auto uses cuda:local_rank
 };
 
 enum class RunEnd { kFinished, kWasFinished, kInterrupted };
 
 struct TrainingRunResult {
   RunEnd end = RunEnd::kFinished;
-  RunSummary summary;        // empty if the run had already finished
+  RunSummary summary;        // empty if the run was already finished
   std::string summary_json;  // contents of summary.json
 };
 
-/// Trains to config.training.steps and prints progress to `console`. If Ctrl-C or SIGTERM is
-/// received, finishes the step, saves and returns kInterrupted. Checks everything before it creates
-/// the run's folder. A run that ends with an error still writes its summary and report; a run that
-/// diverges also writes a checkpoint. Throws ConfigError, MissingInput, DataError, CannotCreate,
-/// InUse, OutOfMemory, Diverged, and IoError; after an IoError, the last steps are not saved, and
-/// the message names the newest checkpoint.
+/// Trains to config.training.steps and prints progress to `console`. On Ctrl-C or SIGTERM, finishes
+/// the step, saves and returns kInterrupted. Runs that end with an error still write summary and
+/// report, diverged ones also a checkpoint. Throws ConfigError, MissingInput, DataError,
+/// CannotCreate, InUse, OutOfMemory, Diverged, and IoError, whose message names the newest
+/// checkpoint.
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

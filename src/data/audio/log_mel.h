@@ -17,25 +17,24 @@ inline constexpr std::int64_t kFrameSamples = 160;
 inline constexpr std::int64_t kWhisperFrames = 3000;
 
 /// Computes Whisper's features from sound at 16,000 samples per second, like
-/// WhisperFeatureExtractor of transformers: for each frame the logarithms of the power in mel bands
-/// up to 8 kHz. A frame covers 400 samples under a Hann window. The sound is mirrored at its ends,
-/// and powers are clamped to at least 1e-8 of the largest.
+/// WhisperFeatureExtractor of transformers: the logarithms of the power in mel bands up to 8 kHz
+/// for each frame. A frame covers 400 samples under a Hann window. The sound is mirrored at its
+/// ends. Powers are at least 1e-8 of the largest power.
 class LogMel {
  public:
   /// `mels`: 80 bands, or 128 for Whisper large-v3.
   explicit LogMel(std::int64_t mels = 80);
   std::int64_t mels() const { return mels_; }
 
-  /// Returns features (frames, mels) of the samples, after padding them with silence or truncating
-  /// them at the end to frames · 160. `frames` must be at least 2.
+  /// Returns features (frames, mels) of samples padded or truncated to frames · 160; frames ≥ 2.
   std::vector<float> of(std::span<const float> samples, std::int64_t frames = kWhisperFrames) const;
   /// Returns features (n / 160, mels) of all n samples, without padding; n must be at least 201.
   std::vector<float> of_all(std::span<const float> samples) const;
 
  private:
   struct Filter {
-    std::int64_t first = 0;         // bin
-    std::vector<double> weights{};  // of this bin and the following ones
+    std::int64_t first = 0;         // index of the first bin
+    std::vector<double> weights{};  // weights of this bin and of the following bins
   };
   std::vector<float> features(std::span<const float> samples, std::int64_t length) const;
 
@@ -43,21 +42,19 @@ class LogMel {
   std::vector<Filter> filters_;
 };
 
-/// Masks along one axis of features.
 struct AxisMasks {
-  double share = 0;          // share that the masks would cover without overlaps
+  double share = 0;          // share of the axis that the masks would cover if they did not overlap
   std::int64_t length = 10;  // length of one mask
   std::int64_t at_least = 0;
 };
 
 /// SpecAugment masks, with the parameters of Whisper's config.json (mask_time_prob and so on).
 struct FeatureMasks {
-  AxisMasks frames{.share = 0.05, .length = 10, .at_least = 2};  // over all bands
-  AxisMasks mels{};                                              // over all frames
+  AxisMasks frames{.share = 0.05, .length = 10, .at_least = 2};  // masks of frames, over all bands
+  AxisMasks mels{};                                              // masks of bands, over all frames
 };
 
-/// Returns the starts of the masks along an axis, all different and distributed as in transformers.
-/// Returns none if the share is 0 or a mask is longer than the axis.
+/// Returns the starts of the masks, distinct and distributed as in transformers; may be empty.
 std::vector<std::int64_t> mask_starts(std::int64_t axis_length, const AxisMasks& masks,
                                       const RandomKey& key);
 

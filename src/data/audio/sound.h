@@ -19,12 +19,10 @@ struct Sound {
   double seconds() const { return static_cast<double>(samples.size()) / static_cast<double>(rate); }
 };
 
-/// Format of a sample in a WAV file.
 enum class WavSamples { kUnsigned8, kInteger16, kInteger24, kInteger32, kFloat32, kFloat64 };
 std::size_t bytes_of(WavSamples samples);
 inline bool is_floating(WavSamples samples) { return samples >= WavSamples::kFloat32; }
 
-/// Contents of a WAV file's header.
 struct WavForm {
   WavSamples samples = WavSamples::kInteger16;
   std::int64_t rate = 0;  // frames per second
@@ -34,14 +32,14 @@ struct WavForm {
   double seconds() const { return static_cast<double>(frames) / static_cast<double>(rate); }
 };
 
-/// Reads the header of a WAV file (RIFF or RF64) with uncompressed samples. Accepts chunks in any
-/// order and skips unknown ones. If the size was unknown when the file was written, as by ffmpeg
-/// and sox into a pipe, the data extend to the end of the file. Throws MissingInput; DataError if
-/// it is another kind of file, compressed, truncated or empty, or its header is invalid; IoError.
+/// Reads the header of an uncompressed WAV file (RIFF or RF64). Accepts chunks in any order. If the
+/// size is unknown, as from ffmpeg into a pipe, the data extend to the end of the file. Throws
+/// DataError if the file is of another kind, compressed, truncated or empty, or if its header is
+/// invalid. Also throws MissingInput and IoError.
 WavForm read_wav_form(const FilePart& path);
 
-/// Reads a WAV file as the mean of its channels. Throws like read_wav_form, and DataError if a
-/// sample is not finite.
+/// Reads a WAV file as the mean of its channels. Throws like read_wav_form. Also throws DataError
+/// if a sample is not finite.
 Sound read_wav(const FilePart& path);
 
 /// Resamples sound with a sinc filter under a Kaiser window, 64 zero crossings to each side.
@@ -58,10 +56,10 @@ class Resampling {
  private:
   void fill_taps(std::int64_t phase, float* taps) const;
 
-  std::int64_t from_, to_;     // without common divisors
-  double cutoff_ = 1;          // relative to half the old rate
+  std::int64_t from_, to_;     // divided by their greatest common divisor
+  double cutoff_ = 1;          // cutoff frequency divided by half the old rate
   std::int64_t half_ = 0;      // input samples to each side of an output sample
-  std::int64_t taps_ = 0;      // per phase, rounded up for the loops
+  std::int64_t taps_ = 0;      // taps per phase, rounded up for vectorized loops
   std::vector<float> filter_;  // (to, taps)
 };
 
@@ -72,7 +70,7 @@ class SpeechReader {
   std::vector<float> read(const FilePart& path);
 
  private:
-  std::map<std::int64_t, Resampling> filters_;  // by the rate of the file
+  std::map<std::int64_t, Resampling> filters_;  // filters by the rate of the file
 };
 
 }  // namespace hybrid_trainer

@@ -35,8 +35,7 @@ void make_lower(Characters& characters) {
     one = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(one)));
 }
 
-/// Removes each part from an `opening` character to the next `closing` one, including both, if at
-/// least `least` characters are between them.
+/// Removes each part in brackets if at least `least` characters are between them.
 Characters without_brackets(const Characters& text, std::u32string_view opening,
                             std::u32string_view closing, std::size_t least) {
   Characters left;
@@ -52,7 +51,7 @@ Characters without_brackets(const Characters& text, std::u32string_view opening,
   return left;
 }
 
-/// Returns whether a character separates words. A mark after a letter does not: it may be a vowel.
+/// A mark after a letter does not separate words, because it may be a vowel.
 bool separates_words(char32_t character, bool is_in_word) {
   if (character <= U' ' || character == 0x85) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
@@ -109,7 +108,7 @@ class Distances {
     }
   }
 
-  /// Traces back a shortest path, the same one as jiwer.
+  /// Traces back a shortest path. The choice among shortest paths is the same as in jiwer.
   WordErrors errors() const {
     WordErrors errors{.words = std::ssize(reference_)};
     std::size_t i = reference_.size(), j = hypothesis_.size();

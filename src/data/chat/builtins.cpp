@@ -120,7 +120,6 @@ bool among(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// Returns the names of attributes that are not supported for a value of this type.
 std::span<const std::string_view> refused_attributes(const Value& value) {
   if (value.is<Mapping>()) return kRefusedOfDicts;
   if (value.is<std::string>()) return kRefusedOfTexts;

@@ -7,26 +7,24 @@
 
 namespace hybrid_trainer::jinja {
 
-/// Parameters of a function, method, filter or test.
 struct Signature {
   std::string_view name;
-  std::vector<std::string_view> parameters;  // without the value that it is applied to
-  std::size_t required = 0;                  // number of leading parameters that must be given
+  /// Names, without the value to which a method, filter or test is applied.
+  std::vector<std::string_view> parameters;
+  std::size_t required = 0;  // number of leading parameters that must be given
 };
-/// Returns the signature of that name, or null.
 const Signature* find_signature(std::span<const Signature> table, std::string_view name);
 
 std::span<const Signature> functions();
 std::span<const Signature> methods();
-/// Returns whether a method belongs to dicts, not to texts.
 bool is_dict_method(std::string_view method);
 std::span<const Signature> filters();
 std::span<const Signature> tests();
 
-/// Arguments in the order of the parameters; Undefined if not given.
+/// Arguments in the order of the parameters. An argument that is not given is Undefined.
 using Arguments = std::vector<Value>;
 
-/// The four functions throw Problem if they do not accept the arguments.
+/// Call a function, method, filter or test. Throw Problem if it does not accept the arguments.
 Value apply_function(const std::string& name, const Arguments& arguments, std::time_t now);
 Value apply_method(const Value& self, const std::string& name, const Arguments& arguments);
 Value apply_filter(const Value& input, const std::string& name, const Arguments& arguments);
@@ -39,11 +37,10 @@ std::int64_t count_in(const Value& value, std::int64_t otherwise);
 bool is_python_name(std::string_view name);
 /// Returns the entries of a dict or a namespace; null for other values.
 const Dict* entries_of(const Value& value);
-/// Returns the item of a dict under a text, or of a list at an index; null if there is none.
+/// Returns the value of a key of a dict, or the list's element at an index; null if there is none.
 const Value* item_in(const Value& owner, const Value& key);
-/// Returns value.name, or Undefined. Throws Problem for an attribute that only Python supports.
+/// Returns value.name, or Undefined. Throws Problem for Python's unsupported attributes.
 Value attribute_of(const Value& value, const std::string& name);
-/// Returns value[key], or Undefined.
 Value item_of(const Value& value, const Value& key);
 /// Returns value[start:stop:step]. Bounds that are not given are None.
 Value slice_of(const Value& value, const Value& start, const Value& stop, const Value& step);

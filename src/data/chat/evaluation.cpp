@@ -101,7 +101,7 @@ class Evaluation final : private ExpressionEvaluation {
     return filtered(filtered_block(filter.items[0]), filter);
   }
 
-  /// Prepares a scope for an iteration of a loop. Reuses the last one if nothing refers to it.
+  /// Prepares a scope for an iteration; reuses the previous scope if it is not referenced.
   void renew(ScopePointer& scope) {
     if (scope == nullptr || scope.use_count() > 1 || scope->holds_macro) {
       scope = variables_.new_scope();
@@ -131,7 +131,6 @@ class Evaluation final : private ExpressionEvaluation {
     return Flow::kOn;
   }
 
-  /// Returns the items for which the loop's condition is true.
   std::shared_ptr<const List> kept_items(const Statement& statement, const List& items) {
     List kept;
     ScopePointer scope;

@@ -10,20 +10,20 @@
 
 namespace hybrid_trainer::jinja {
 
-/// Limits the computation and memory of one rendering. The limits grow with the inputs. They count
-/// operations and bytes, not time, so that a chat is always rendered or always refused.
+/// Limits operations and bytes of one rendering, in proportion to the inputs. It does not measure
+/// time, so that a chat is always rendered or always rejected.
 class EvaluationBudget {
  public:
   explicit EvaluationBudget(std::size_t input_bytes);
 
-  /// Counts operations. Throws Problem if the limit is exceeded, like the functions below.
+  /// Counts operations. Like the functions below, throws Problem if the limit is exceeded.
   void charge(std::size_t operations) {
     operations_ += operations;
     if (operations_ > max_operations_) refuse();
   }
   /// Counts an operation that reads `bytes`.
   void charge_read(std::size_t bytes);
-  /// Counts a copy of a value, excluding data that lists share.
+  /// Counts a copy of a value, without the data that the copy shares with the original.
   void charge_copy(const Value& value);
   void charge_bytes(std::size_t bytes);
   void check_output(std::size_t bytes) const;
@@ -34,12 +34,11 @@ class EvaluationBudget {
   std::size_t operations_ = 0, bytes_ = 0;
 };
 
-/// Names within a loop, a macro or another body, which shadow outer names. They are stored by
-/// number, in the order of assignment, and searched linearly because there are few.
+/// The names within a loop, a macro or another body, searched linearly because there are few.
 struct Scope {
   std::vector<std::pair<int, Value>> names;
   std::shared_ptr<Scope> outer;
-  bool holds_macro = false;  // a macro was defined in this scope
+  bool holds_macro = false;  // whether a macro was defined in this scope
 
   Value* find(int name) {
     const auto found = std::ranges::find(names, name, &std::pair<int, Value>::first);
@@ -48,17 +47,14 @@ struct Scope {
 };
 using ScopePointer = std::shared_ptr<Scope>;
 
-/// The variables of a template during rendering.
 class Variables {
  public:
-  /// Stores only variables in `numbers`, the names in the template, because it cannot read others.
+  /// Stores only the variables in `numbers`, because the template cannot read others.
   Variables(const NameIds& numbers, Dict values, EvaluationBudget& budget);
 
-  /// Returns the variable with that number, or null if there is none.
   Value* find(int name);
-  /// Sets a variable in the innermost scope.
   void set(int name, Value value);
-  /// Returns the value of a name: a variable, a function, or undefined.
+  /// Returns the value of a name: a variable, a function, or Undefined.
   Value value_of(const Expression& name);
 
   const ScopePointer& scope() const { return scope_; }
@@ -79,9 +75,8 @@ class Variables {
   ScopePointer scope_ = std::make_shared<Scope>();
 };
 
-/// Records which of `messages` each iteration of a loop writes: the loop's item, or a message that
-/// it looks up by index. Identifies messages by their addresses, which slices and filters preserve.
-/// Keeps the messages alive, so that no address is reused.
+/// Records which of `messages` each iteration writes: its item, or a message found by index.
+/// Identifies messages by address, and keeps them alive so that no address is reused.
 class MessageParts {
  public:
   explicit MessageParts(const Dict& variables) {
@@ -129,7 +124,7 @@ class MessageParts {
 
   Value messages_;
   std::map<const Dict*, std::size_t> numbers_;
-  Round* round_ = nullptr;  // the innermost one
+  Round* round_ = nullptr;  // the innermost iteration
 };
 
 /// Finds the values of plain expressions in place, without a copy.
@@ -140,7 +135,7 @@ class PlainValues {
 
   /// Returns a pointer to the value of a plain expression, or null if it must be computed.
   const Value* find(const Expression& node);
-  /// Returns `value` after counting the cost of searching its keys, higher for a large dict.
+  /// Counts the cost of searching the keys of `value`, and returns `value`.
   const Value& searched(const Value& value);
 
  private:
@@ -153,13 +148,12 @@ class PlainValues {
 
 struct Macro {
   const Statement* statement;
-  std::weak_ptr<Scope> scope;  // scope of the definition
+  std::weak_ptr<Scope> scope;  // scope in which the macro was defined
 };
 
-/// Suffices for macros that traverse the schema of a tool. A level takes up to 2 kB of stack.
+/// Maximum nesting depth; suffices for macros over a tool's schema. A level takes 2 kB of stack.
 inline constexpr int kMaxEvaluationDepth = 1000;
 
-/// Counts the nesting depth of expressions and statements.
 class EvaluationDepth {
  public:
   explicit EvaluationDepth(int& depth) : depth_(depth) {
@@ -183,8 +177,8 @@ class ExpressionEvaluation {
   virtual Value call_macro(const Macro& macro, const Expression& node) = 0;
 
   Value value_of(const Expression& node);
-  /// Evaluates without a copy: returns a reference to an existing value, or to `room` after storing
-  /// the value in it. Use the result before you evaluate another expression that is not plain.
+  /// Returns a reference to an existing value, or to `room` after storing the value in it. It is
+  /// valid until an expression that is not plain is evaluated.
   const Value& seen(const Expression& node, Value& room);
   bool is_true(const Expression& node);
   Arguments arguments(const Expression& node, const Signature& signature);

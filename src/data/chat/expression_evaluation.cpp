@@ -11,7 +11,7 @@ namespace {
 
 using NodeKind = Expression::Kind;
 
-/// Limits of operations. Common templates take a few hundred per message, or pair of messages.
+/// Limits of operations; common templates need a few hundred per message or pair of messages.
 constexpr std::size_t kOperations = 5'000'000, kOperationsPerByte = 50;
 /// Limits of the bytes of all texts and lists made during a rendering.
 constexpr std::size_t kMadeBytes = std::size_t{64} << 20, kMadePerByte = 1024;
@@ -38,7 +38,7 @@ bool is_unsupported_name(std::string_view name) {
   return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
 }
 
-/// A dict of keys and values. As in Python, repeated keys keep the first place and last value.
+/// A dict. As in Python, a repeated key keeps its first position and its last value.
 class Entries {
  public:
   void put(std::string key, Value value) {
@@ -56,7 +56,6 @@ class Entries {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
-/// Returns whether all operands except the first are plain.
 bool has_plain_operands(const Expression& node) {
   return std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
 }
@@ -176,8 +175,7 @@ const Value& ExpressionEvaluation::seen(const Expression& node, Value& room) {
   return room = value_of(node);
 }
 
-/// Returns the first operand of an operation. Copies it if another operand is not plain, because
-/// evaluating that operand could change it.
+/// Returns the first operand, copied if evaluating another operand could change it.
 const Value& ExpressionEvaluation::first_of(const Expression& node, Value& room) {
   if (has_plain_operands(node)) return seen(node.items[0], room);
   return room = value_of(node.items[0]);
@@ -301,7 +299,6 @@ bool ExpressionEvaluation::compare(const Expression& node) {
   return true;
 }
 
-/// Returns the arguments of a node in the signature's order.
 Arguments ExpressionEvaluation::arguments(const Expression& node, const Signature& signature) {
   Arguments values(signature.parameters.size());
   const std::size_t unnamed = node.items.size() - 1 - node.keywords.size();

@@ -10,13 +10,12 @@
 
 namespace hybrid_trainer::jinja {
 
-/// A position among the tokens of a template.
 class TokenReader {
  public:
   TokenReader(std::vector<Token> tokens, const std::string& name)
       : tokens_(std::move(tokens)), name_(name) {}
 
-  /// Throws DataError "name:line: …".
+  /// Throws DataError "name:line: parts".
   template <class... Parts>
   [[noreturn]] void fail(int line, const Parts&... parts) const {
     throw DataError(concat(name_, ":", line, ": ", parts...));
@@ -40,7 +39,6 @@ class TokenReader {
   std::size_t at_ = 0;
 };
 
-/// Returns the name of a token for messages.
 std::string shown(const Token& token);
 
 /// Checks that the callables of a template exist and accept their arguments.
@@ -52,11 +50,11 @@ class CallChecks {
   };
   explicit CallChecks(const TokenReader& reader) : reader_(reader) {}
   /// Sets the call's signature and checks the arguments. Records a call of an unknown function,
-  /// which may be a macro. Throws DataError for an unknown method.
+  /// because it may be a macro. Throws DataError for an unknown method.
   void check_call(Expression& call);
   void check_arguments(Expression& call, const char* what, const std::string& name,
                        std::span<const Signature> table) const;
-  /// Returns calls of functions that are not in the environment, and must therefore be macros.
+  /// Returns the calls of functions that are not in the environment and must be macros.
   const std::vector<Call>& unknown_calls() const { return unknown_calls_; }
   bool reads_date() const { return reads_date_; }
 
@@ -79,7 +77,6 @@ class OperandParser : protected TokenReader {
   Expression unary(bool with_filters);
   Expression filters(Expression input);
 
-  /// Returns the node with its height set. Fails if the height is too large.
   Expression grown(Expression node) const;
   template <class... Items>
   Expression made(Expression::Kind kind, int line, std::string text, Items&&... items) const {
@@ -101,7 +98,6 @@ class OperandParser : protected TokenReader {
             .name = number_of(text),
             .is_plain = true};
   }
-  /// Returns the number of a name, a new one if the name is new.
   int number_of(const std::string& name) {
     return numbers_.emplace(name, narrow<int>(numbers_.size())).first->second;
   }
@@ -117,7 +113,7 @@ class OperandParser : protected TokenReader {
    private:
     int& depth_;
   };
-  /// Names that may not be read here.
+  /// Names that may not be read at the current position.
   std::set<std::string, std::less<>> refused_names_;
 
  private:
@@ -135,7 +131,7 @@ class OperandParser : protected TokenReader {
   NameIds numbers_;
 };
 
-/// Parses expressions by precedence; base of statements' parser. Source: jinja2 3.1.6, parser.py.
+/// Parses expressions by precedence. Source: jinja2 3.1.6, parser.py.
 class ExpressionParser : protected OperandParser {
  protected:
   using OperandParser::OperandParser;

@@ -93,7 +93,6 @@ Value mapped(const List& items, const Arguments& arguments) {
   return list_of(std::move(results));
 }
 
-/// Implements select, reject, selectattr and rejectattr. `arguments` are a test and its argument.
 Value selected(const List& items, const Value& attribute, std::span<const Value> arguments,
                bool wanted) {
   List results;

@@ -21,7 +21,7 @@ bool is_space(std::string_view text) { return leading_space(text) == text.size()
 /// Maximum number of tokens. The longest template in use has about 5,000.
 constexpr std::size_t kMaxTokens = 100'000;
 
-/// Converts line ends to "\n" and removes a final one.
+/// Converts line ends to "\n" and removes a line end at the end.
 std::string with_plain_line_ends(std::string_view source) {
   std::string text = replaced(replaced(source, "\r\n", "\n", -1), "\r", "\n", -1);
   if (text.ends_with('\n')) text.pop_back();
@@ -92,7 +92,7 @@ class Lexer {
     pass(tag - at_);
   }
 
-  /// Skips all white space after a block or comment for the sign -, none for +, else a line end.
+  /// Skips white space after a block: all for the sign -, none for +, otherwise one line end.
   void skip_past(char sign) {
     if (sign == '-') {
       skip_space();
@@ -200,7 +200,7 @@ class Lexer {
     pass(end + 1 - at_);
   }
 
-  /// Replaces Python's escapes; unknown ones are unchanged.
+  /// Replaces Python's escapes. Does not change unknown escapes.
   std::string unescaped(std::string_view text) const {
     static constexpr std::string_view kLetters = "\\'\"abfnrtv", kMeant = "\\'\"\a\b\f\n\r\t\v";
     std::string result;

@@ -4,8 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// A chat template in the subset of Go's text/template that suffices for Ollama's chats: the text
-/// around each message depends only on its role and position.
+/// A template for Ollama's chats: the text around a message depends only on its role and position.
 struct GoTemplate {
   enum class Place {
     kAny,
@@ -17,7 +16,7 @@ struct GoTemplate {
   struct Segment {
     enum class Kind { kText, kContent, kSystem };
     Kind kind = Kind::kText;
-    std::string text{};  // if kind is kText
+    std::string text{};  // used if `kind` is kText
   };
   using Segments = std::vector<Segment>;
   struct Turn {
@@ -26,18 +25,18 @@ struct GoTemplate {
         forms{};  // the first form whose place matches the message applies
   };
   std::vector<Turn> turns;
-  std::string generation_prompt;  // written after the last message if the assistant has not begun
+  /// Written after the last message unless this is an assistant message.
+  std::string generation_prompt;
 };
 
 struct GoMessage {
   std::string role, content;
 };
 
-/// Returns the source text for Go. Escapes texts that Go would read as actions.
+/// Returns the template in Go's syntax. Escapes texts that Go would read as actions.
 std::string text_of(const GoTemplate& source);
 std::string render(const GoTemplate& source, const std::vector<GoMessage>& messages);
 
-/// A chat template for Ollama's Modelfile.
 struct OllamaTemplate {
   std::string text;                  // value of TEMPLATE, in the language of Go's text/template
   std::string stop;                  // text that ends an answer; empty if it is only white space
@@ -45,10 +44,10 @@ struct OllamaTemplate {
   std::size_t compared = 0;          // conversations for which both templates give the same output
 };
 
-/// Derives a template from the folder's chat template. Renders conversations of marker words, takes
-/// the text around each as the form of its role, and compares both templates on at least eight
-/// conversations. Leaves out `runner_bos`, the text that the runner adds before each prompt. Keeps
-/// white space around messages, which most templates strip. Throws DataError with the reason.
+/// Derives a template from the folder's chat template. Renders conversations of marker words, and
+/// takes the text around each marker as the form of its role. Then compares the output of both
+/// templates. Omits `runner_bos`, the text that the runner adds before each prompt. Keeps white
+/// space around messages, which most templates strip. Throws DataError with the reason.
 OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& runner_bos);
 
 }  // namespace hybrid_trainer

@@ -52,7 +52,7 @@ class StatementParser final : private ExpressionParser {
  private:
   using Names = std::initializer_list<std::string_view>;
 
-  /// Parses statements up to the end or a block named in `ends`. That name is then the next token.
+  /// Parses statements up to the end or a block in `ends`, whose name is then the next token.
   Statements statements(Names ends) {
     if (++depth_ > kMaxStatementDepth)
       fail(token().line, "statements are nested too deeply: more than ", kMaxStatementDepth,

@@ -10,7 +10,7 @@ namespace hybrid_trainer::jinja {
 
 struct Token {
   enum class Kind {
-    kText,  // between tags, output unchanged
+    kText,  // text between tags, which is output unchanged
     kPrintBegin,
     kPrintEnd,
     kBlockBegin,
@@ -31,11 +31,10 @@ struct Token {
   }
 };
 
-/// Splits a template into tokens, ending with kEnd. Drops comments, and white space according to
-/// trim_blocks, lstrip_blocks and tags' signs. Source: jinja2 3.1.6, lexer.py. Throws DataError.
+/// Splits a template into tokens; the last one is kEnd. Drops comments, and white space according
+/// to the signs in tags. Source: jinja2 3.1.6, lexer.py. Throws DataError.
 std::vector<Token> tokens_of(std::string_view source, const std::string& name);
 
-/// Numbers of the names in a template.
 using NameIds = std::map<std::string, int, std::less<>>;
 
 struct Expression;
@@ -51,9 +50,9 @@ struct Expression {
     kAttribute,  // items[0] . text
     kItem,       // items[0] [items[1]]
     kSlice,      // items[0] [items[1] : items[2] : items[3]]
-    kCall,       // calls items[0] with the others
-    kFilter,     // items[0] | text, with the others
-    kTest,       // items[0] is text, with the others
+    kCall,       // calls items[0] with the other items
+    kFilter,     // items[0] | text, with the other items as arguments
+    kTest,       // items[0] is text, with the other items as arguments
     kNot,
     kNegative,
     kPositive,
@@ -71,16 +70,16 @@ struct Expression {
   /// Names of the last arguments of a call, filter or test.
   std::vector<std::string> keywords{};
   Value value{};
-  int height = 1;  // of its subtree
+  int height = 1;  // height of its subtree
   /// Number of a name in the template.
   int name = -1;
-  /// Whether this is a literal, a name, or an attribute or item of plain ones; runs no macro.
+  /// True if this is a literal, a name, or an attribute or item of plain expressions. Its
+  /// evaluation runs no macro.
   bool is_plain = false;
   /// Signature of the callee of a filter, a test, or a function or method call.
   const Signature* signature = nullptr;
 };
 
-/// Returns the name of the node's construct, for messages.
 std::string construct_of(const Expression& node);
 
 struct Statement;

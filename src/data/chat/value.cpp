@@ -15,8 +15,7 @@ namespace hybrid_trainer::jinja {
 
 namespace {
 
-/// Returns whether repr() escapes a code point above U+007E: a control, format, private or
-/// separator character. Does not escape unassigned code points.
+/// Returns whether repr() escapes it: a control, format, private or separator character.
 bool is_escaped(char32_t value) {
   struct Range {
     char32_t first, last;
@@ -82,7 +81,6 @@ bool equal_dicts(const Dict& left, const Dict& right) {
   });
 }
 
-/// A text that grows. Throws Problem if it exceeds the limit.
 class Written {
  public:
   Written& operator<<(std::string_view part) {

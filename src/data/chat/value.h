@@ -14,14 +14,13 @@ namespace hybrid_trainer::jinja {
 
 // Python's str, on UTF-8.
 
-/// Returns Python's str.isspace() of one character.
 bool is_python_space(char32_t character);
-/// Returns the number of bytes of white space at the start.
 std::size_t leading_space(std::string_view text);
 std::string_view character_at(std::string_view text, std::size_t at);
-/// Returns the byte that is `characters` characters after `byte`, or before it if negative.
+/// Returns the position that is `characters` characters after the position `byte`, or before it if
+/// `characters` is negative.
 std::size_t moved(std::string_view text, std::size_t byte, std::int64_t characters);
-/// Returns the position of `part`, or npos. Takes linear time for any part.
+/// Returns the position of `part` in linear time, or npos.
 std::size_t position_of(std::string_view text, std::string_view part);
 std::int64_t count_characters(std::string_view text);
 
@@ -29,28 +28,26 @@ enum class Side { kLeft, kRight, kBoth };
 /// Implements strip, lstrip and rstrip: removes white space, or the given characters.
 std::string stripped(std::string_view text, Side side,
                      const std::optional<std::string>& characters = {});
-/// Implements split: splits at white space or at the separator, at most `limit` times if that is
-/// not negative. Throws Problem for too many parts.
+/// Implements split: splits at white space or at the separator, at most `limit` times if `limit` is
+/// not negative. Throws Problem if there are too many parts.
 std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
                                std::int64_t limit);
-/// Implements replace: replaces `from` at most `limit` times if that is not negative. Throws
-/// Problem if the result would be too large.
+/// Replaces at most `limit` times if not negative. Throws Problem if the result is too large.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to,
                      std::int64_t limit);
 
 enum class Case { kUpper, kLower, kCapitalized, kTitle };
-/// Converts the case. Throws Problem for non-ASCII letters, whose case varies by Unicode version.
+/// Throws Problem for non-ASCII letters, because their case depends on the Unicode version.
 std::string in_case(std::string_view text, Case wanted);
 
 std::string shortened(std::string_view text, std::size_t bytes = 80);
-/// Returns Python's repr() of a float.
 std::string float_text(double value);
 /// Returns Python's repr() of a text.
 std::string quoted_text(std::string_view text);
 /// Returns a JSON string in the format of json.dumps.
 std::string json_quoted(std::string_view text, bool ascii);
 
-/// An error of a template. A caller that knows the line adds it to the message.
+/// An error of a template. The caller that knows the line adds the line to the message.
 struct Problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -65,23 +62,21 @@ struct Undefined {
   std::string name;
 };
 struct None {};
-/// Size of a value when written out. Items that a list shares count each time.
+/// Size of a value when written out. An item that a list contains several times counts each time.
 struct Extent {
   std::size_t bytes = 0;
   int depth = 0;
 };
-/// An immutable list or tuple.
 struct Sequence {
   std::shared_ptr<const List> items;
   bool is_tuple = false;
   Extent extent{};
 };
-/// An immutable dict.
 struct Mapping {
   std::shared_ptr<const Dict> entries;
   Extent extent{};
 };
-/// A namespace, which `set x.y = …` changes. Owned by the rendering that made it.
+/// A namespace, which `set x.y = …` changes. The rendering that created it owns it.
 struct Namespace {
   Dict* entries = nullptr;
 };
@@ -98,7 +93,6 @@ struct Function {
 
 /// Maximum bytes of a text, list or dict when written out.
 inline constexpr std::size_t kMaxBytes = std::size_t{32} << 20;
-/// Maximum nesting depth of lists and dicts.
 inline constexpr int kMaxValueDepth = 100;
 
 /// A Python value of a type used by templates. Texts are UTF-8 and counted in code points.
@@ -106,7 +100,7 @@ struct Value {
   std::variant<Undefined, None, bool, std::int64_t, double, std::string, Sequence, Mapping,
                Namespace, Loop, Function, std::shared_ptr<const Macro>>
       held;
-  bool is_safe = false;  // a text marked by the filter `safe`
+  bool is_safe = false;  // whether the filter `safe` marked the text
 
   template <class T>
   bool is() const {
@@ -118,7 +112,7 @@ struct Value {
   }
 };
 
-/// Makes a list. Like the next two, throws Problem if it would exceed the limits of size or depth.
+/// Makes a list. Like the next two, throws Problem if the value exceeds a limit of size or depth.
 Value list_of(List items);
 Value tuple_of(List items);
 Value dict_of(Dict entries);
@@ -128,11 +122,10 @@ Extent extent_of(const Dict& entries);
 void check_result_bytes(std::size_t bytes, std::string_view what);
 
 bool truth(const Value& value);
-/// Returns the result of Python's left == right.
 bool equal(const Value& left, const Value& right);
 /// Returns left < right. Throws Problem if Python has no order for them.
 bool less(const Value& left, const Value& right);
-/// Returns Python's str() of a value, and repr_of returns its repr().
+/// text_of returns Python's str() of a value, and repr_of returns its repr().
 std::string text_of(const Value& value);
 std::string repr_of(const Value& value);
 /// Format of JSON, as written by json.dumps but without HTML escapes.
@@ -151,10 +144,8 @@ void require_defined(const Value& value);
 /// Returns the elements that a loop visits: the keys of a dict, the characters of a text.
 std::shared_ptr<const List> elements_of(const Value& value);
 std::int64_t length_of(const Value& value);
-/// Returns the value of a key, or null if there is no such key.
 const Value* find(const Dict& dict, std::string_view key);
 bool contains(const Value& container, const Value& item);
-/// Returns the result of a comparison, such as left == right or left not in right.
 bool holds(const Value& left, const std::string& operation, const Value& right);
 
 }  // namespace hybrid_trainer::jinja

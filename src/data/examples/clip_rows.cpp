@@ -36,7 +36,6 @@ constexpr RowFileWords kWords{
     .file = "a WAV file",
     .wanted = kWantedClip};
 
-/// Throws DataError if the clip is longer than `longest` seconds, or damaged.
 void check_sound(const FilePart& sound, double longest) {
   const WavForm form = read_wav_form(sound);
   if (form.seconds() > longest)

@@ -4,24 +4,23 @@
 
 namespace hybrid_trainer {
 
-/// A speech clip and its transcript.
 struct ClipRow {
   FilePart sound{};
   std::string text{};
   std::string language{};  // "en"; empty if not given
   std::size_t file = 0;    // index in ReadRows::files
-  std::int64_t line = 0;   // line of its file, element of its array or row of its table, from 1
+  /// Line of the file, element of the array or row of the table, counted from 1.
+  std::int64_t line = 0;
 };
 
 /// Reads a file of clips, or the files of a folder (row_files, visit_rows), and calls `use` for
 /// each row:
 ///   {"audio": "a.wav", "text": "what is said", "language": "en"}
-/// Paths are relative to the row file, or to the current folder for rows from standard input. An
-/// object with a "path" or "bytes", as in Hugging Face data sets, is accepted instead of a path,
-/// and plain bytes in a Parquet table. "language" is optional. A row is refused if its clip is
-/// missing, not a WAV file, damaged or longer than `longest_seconds`, if its text is empty, or if
-/// `use` throws DataError. Warns once about unused keys. Throws MissingInput, DataError if a file
-/// has no rows or its first 1,000 are all refused, IoError.
+/// Paths are relative to the row file, or the current folder for standard input. "audio" may also
+/// be an object with "path" or "bytes", or the bytes in a Parquet table. "language" is optional. A
+/// row is rejected if its clip is unusable or longer than `longest_seconds`, its text is empty, or
+/// `use` throws DataError. Warns once about unused keys. Throws DataError if there are no rows or
+/// the first 1,000 are rejected. Also throws MissingInput and IoError.
 void read_clip_rows(const RowSource& source, double longest_seconds, ReadRows& read,
                     const std::function<void(const ClipRow&)>& use);
 

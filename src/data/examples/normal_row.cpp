@@ -23,7 +23,7 @@ std::string shown(const json::value& value) {
   return value.is_double() ? shortest(value.get_double()) : json::serialize(value).substr(0, 60);
 }
 
-/// Parses JSON; none for other text. Throws DataError for numbers that templates would change.
+/// Returns nullopt for text that is not JSON. Throws DataError for numbers that templates change.
 std::optional<json::value> parsed(std::string_view text) {
   WideIntegers wide;
   json::value value;
@@ -48,7 +48,6 @@ void erase_nulls(json::object& object) {
     at = at->value().is_null() ? object.stable_erase(at) : at + 1;
 }
 
-/// Returns the role of a speaker's name, ignoring case. Returns an unknown name unchanged.
 std::string role_of(std::string_view from) {
   static constexpr std::pair<std::string_view, const char*> kRoles[] = {
       {"system", "system"},     {"developer", "developer"},
@@ -104,7 +103,6 @@ void name_calls(json::object& message) {
   message["tool_calls"] = std::move(list);
 }
 
-/// Removes the keys of kTrains from the message, and returns whether the turn is trained on.
 bool take_train_flags(json::object& message) {
   bool trains = true;
   for (const char* key : kTrains) {
@@ -121,7 +119,6 @@ bool take_train_flags(json::object& message) {
   return trains;
 }
 
-/// Returns the text of a list of parts. Throws DataError if a part is not text.
 std::string text_of_parts(const json::array& parts) {
   std::string text;
   for (const json::value& part : parts) {
@@ -217,7 +214,7 @@ void name_reasoning(json::object& message) {
   }
 }
 
-/// Returns texts that a template may silently leave out, with their keys.
+/// Returns the texts that a template may silently omit, with their keys.
 std::vector<std::pair<std::string, std::string>> optional_texts_of(const json::object& message) {
   std::vector<std::pair<std::string, std::string>> texts;
   const auto add = [&](const std::string& name, const json::value* value) {
@@ -301,7 +298,7 @@ class RowReader {
     for (NormalRow::OptionalText& one : row_.optional_texts) --one.message;
   }
 
-  /// Reads a list of messages. With `role`, also accepts a text of that role or a single message.
+  /// Reads a list of messages; with `role`, also a text of this role or a single message.
   void read_messages(const char* key, const char* role = nullptr) {
     const json::value* value = held(example_, key);
     const json::object* const one = role == nullptr ? nullptr : value->if_object();

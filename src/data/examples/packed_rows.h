@@ -7,57 +7,54 @@
 
 namespace hybrid_trainer {
 
-/// Returns the items of each bin, packed by best-fit decreasing: the longest first, each into the
-/// fullest bin with room, or a new one. Equal lengths keep their order. Each item must fit a bin.
+/// Packs items into bins by best-fit decreasing and returns the items of each bin. Items of equal
+/// length keep their order. Each item must fit in an empty bin.
 std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
                                                           std::int64_t capacity);
 
-/// Number of slots that each item takes, and that a bin has.
+/// Number of slots that each item uses, and number of slots of a bin.
 struct BinSlots {
   std::span<const std::int64_t> of_items;
   std::int64_t of_bin = 0;
 };
-/// Packs such that the items of a bin also have enough slots.
+/// Packs like the previous function, and also limits the slots that the items of a bin use.
 std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::int64_t> lengths,
                                                           std::int64_t capacity,
                                                           const BinSlots& slots);
 
-/// Log-likelihoods of the answers of a pair.
 struct PairReference {
   double chosen = 0, rejected = 0;
 };
-using PairReferences = std::vector<PairReference>;  // by row
+using PairReferences = std::vector<PairReference>;  // indexed by row
 
-/// Packs rows of examples into sequences of T tokens. Each sequence is one example of the dataset.
 class PackedRows final : public Dataset {
  public:
   struct Settings {
     std::int64_t sequence_length = 0;  // T; rows have at most T + 1 tokens
-    bool packs = true;                 // false: each row has a separate sequence
+    bool packs = true;                 // false: one row per sequence
     std::int32_t padding = 0;          // token after the last row of a sequence
     std::int64_t source_length = 0;    // S: maximum tokens of a source
-    /// Log-likelihoods of the reference model for each preference pair. If null, 0 is used.
+    /// Log-likelihoods of the reference model for each preference pair. If null, all are 0.
     std::shared_ptr<const PairReferences> references = nullptr;
   };
-  /// Throws DataError if there are no rows.
   PackedRows(std::vector<ExampleRow> rows, const Settings& settings);
 
   const std::vector<ExampleRow>& rows() const { return rows_; }
   bool has_pairs() const { return rows_.front().rejected_at > 0; }
   bool has_sources() const { return !rows_.front().source.empty(); }
-  /// Returns the share of all places in sequences that rows fill.
+  /// Returns the share of all places of the sequences that rows fill.
   double fill() const;
-  /// Returns the rows of a sequence, in order, as indices of rows(). Empty for padding.
+  /// Returns the sequence's rows, in order, as indices of rows(); empty for padding.
   const std::vector<std::size_t>& rows_of(std::int64_t sequence) const;
 
   std::int64_t size() const override { return std::ssize(bins_); }
   /// If rows have sources, adds "source_tokens" (B, S), "source_positions" (B, S) and
   /// "source_lengths" (B), all i32. Source positions start at 0 again at the padding.
   Batch empty_batch(std::int64_t sequences, const Stream& stream) const override;
-  /// Writes a sequence. A row of n tokens takes n − 1 places, one for each token except the last.
-  /// The target of a token is the next token if that is trained on, else kNoTarget. Positions start
-  /// at 0 with each text, and again at the padding. Both texts of a pair are in one sequence; the
-  /// batch then has "halves" and "references" (kernels/loss.h), and counts one target per pair.
+  /// A row of n tokens takes n − 1 places, one for each token except the last. The target of a
+  /// token is the next token if that is trained on, otherwise kNoTarget. Positions start at 0 with
+  /// each text and at the padding. With pairs, the batch has "halves" and "references"
+  /// (kernels/loss.h) and counts one target per pair.
   void write(std::int64_t sequence, const ExampleMemory& memory) const override;
   bool pads() const override { return true; }
   std::uint64_t order_key() const override { return 0x726F77730000u; }  // "rows"

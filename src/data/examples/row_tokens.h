@@ -9,9 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// Tokens of a text for an encoder-decoder: the text is enclosed by the tokens that the tokenizer
-/// puts around a document, and at least the end-of-text token, if there is one, follows it. There
-/// are at most `longest` tokens; truncation keeps the tokens after the text.
+/// Tokens of a text for an encoder-decoder, with the tokens that the tokenizer adds to a document
+/// and its end-of-text token. Truncation to `longest` keeps the tokens after the text.
 struct EnclosedText {
   std::vector<std::int32_t> tokens;
   std::int64_t left_out = 0;
@@ -19,14 +18,13 @@ struct EnclosedText {
 EnclosedText enclosed_text(std::string_view text, const Tokenizer& tokenizer, ControlText control,
                            std::int64_t longest);
 
-/// Maps tokens of a text to bytes of the text.
 class TokenOffsets {
  public:
   /// `tokens` encode `text` with special tokens enabled; both must outlive this.
   TokenOffsets(std::string_view text, std::span<const std::int32_t> tokens,
                const Tokenizer& tokenizer);
 
-  /// Returns the tokens [first, last) that exactly cover [begin, end), or none if undetermined.
+  /// Returns the tokens [first, last) that exactly cover the bytes [begin, end), or nullopt.
   std::optional<std::pair<std::size_t, std::size_t>> within(std::size_t begin, std::size_t end);
 
  private:
@@ -36,13 +34,11 @@ class TokenOffsets {
   std::string_view text_;
   std::span<const std::int32_t> tokens_;
   const Tokenizer& tokenizer_;
-  std::vector<std::pair<std::size_t, std::size_t>> bytes_;  // of each token; empty: unknown
+  std::vector<std::pair<std::size_t, std::size_t>> bytes_;  // bytes of each token; empty if unknown
   std::size_t known_byte_ = 0, known_tokens_ = 0;           // tokens before the last queried byte
 };
 
-/// Returns the chat template for these variables, which depends on whether there are tools.
 const ChatTemplate& template_of(const ExampleFormat& format, const boost::json::object& variables);
-/// Renders messages. Throws DataError if the template refuses them.
 RenderedChat rendered(const ExampleFormat& format, const boost::json::object& variables,
                       boost::json::array messages, bool add_generation_prompt);
 boost::json::array first_messages(const NormalRow& row, std::size_t count);
@@ -52,8 +48,8 @@ class GenerationPrompts {
  public:
   GenerationPrompts(const ExampleFormat& format, const NormalRow& row)
       : format_(format), row_(row) {}
-  /// Returns the generation prompt of message i, or none if it cannot be determined. Assumes that
-  /// it only depends on the role of the previous message.
+  /// Returns the generation prompt of message i, or nullopt if it cannot be determined. Assumes
+  /// that the prompt depends only on the role of the previous message.
   std::optional<std::string> before(std::size_t i);
 
  private:
@@ -62,37 +58,33 @@ class GenerationPrompts {
 
   const ExampleFormat& format_;
   const NormalRow& row_;
-  std::map<std::string, std::optional<std::string>> prompts_;  // by the previous role
+  std::map<std::string, std::optional<std::string>> prompts_;
 };
 
-/// A chat as text, with its targets.
 struct RenderedRow {
   using Span = RenderedChat::Span;
   std::string text{};
-  std::vector<Span> targets{};          // in order, without overlap
+  std::vector<Span> targets{};          // in ascending order, without overlap
   std::int64_t left_out = 0;            // answers not found in the text
   std::optional<Span> last_answer{};    // set if the chat ends with a target
   std::optional<std::string> ending{};  // text after the last answer's content, if known
-  std::vector<std::string> omitted{};   // keys of texts that the template leaves out
+  std::vector<std::string> omitted{};   // keys of texts that the template omits
 };
 
 struct FoundAnswers {
   RenderedRow row;
-  bool writes_calls = false;  // each answer names the tools that it calls
+  bool writes_calls = false;  // whether each answer names the tools that it calls
 };
-/// Finds the answers in one rendering of a row. Throws DataError if they cannot be determined.
 FoundAnswers find_answers(const ExampleFormat& format, const NormalRow& row, RenderedChat chat);
 
-/// Renders chats by a model folder's template and finds the answers, the assistant's messages, in
-/// the text of the whole chat, in linear time. An answer is the template's output for its message
-/// up to the end of the turn, without the beginning that it has in common with the generation
-/// prompt. If a template has `generation` blocks, these are the answers. An answer is left out if
-/// the template does not write it or its tool calls, or writes it in several places.
+/// Renders chats and finds the assistant's messages in the text of the whole chat, in linear time.
+/// An answer is the template's output for its message, without the common beginning with the
+/// generation prompt, or the contents of `generation` blocks. It is not trained on if the template
+/// does not write it or its tool calls, or writes it in several places.
 class ChatRows {
  public:
   explicit ChatRows(const ExampleFormat& format);
 
-  /// Returns the message form that the template expects.
   const MessageForm& form() const { return form_; }
 
   /// Renders `row`, which is `example` in the form form(). If the template refuses the row or omits
@@ -112,14 +104,12 @@ struct ConvertedRow {
   std::string chosen_columns{};          // see ShapedRow
 };
 
-/// Makes token rows of a file's examples.
 class RowMaker {
  public:
   /// `format` must outlive this.
   explicit RowMaker(const ExampleFormat& format) : format_(format), chats_(format) {}
 
-  /// Returns tokens and targets of an example. `wide` has the wide integers of the example's line.
-  /// Throws DataError with the reason if the example is refused.
+  /// Returns tokens and targets. `wide` has the line's wide integers. Throws DataError if refused.
   ConvertedRow make(const boost::json::object& example, const WideIntegers& wide);
 
   const ExampleFindings& findings() const { return findings_; }

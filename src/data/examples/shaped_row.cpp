@@ -38,7 +38,7 @@ bool is_python_list(std::string_view text) {
                          "json.dumps(", key, ")"));
 }
 
-/// Parses a list of messages in JSON; none for any other text.
+/// Parses a list of messages in JSON. Returns nullopt for any other text.
 std::optional<json::value> messages_in(std::string_view text) {
   if (!trimmed(text).starts_with("[")) return {};
   WideIntegers wide;
@@ -113,14 +113,13 @@ class ShapeReader {
   }
 
  private:
-  /// Returns the value of a key, or null, and marks the key as used.
   const json::value* take(const char* key) {
     const json::value* const value = held(row_, key);
     if (value != nullptr) used_.insert(key);
     return value;
   }
 
-  /// Returns the value of a key: lists and objects unchanged, anything else as text.
+  /// Returns the value of a key; converts values except lists and objects to text.
   json::value content_under(const char* key) {
     const json::value& value = *take(key);
     return value.is_array() || value.is_object() ? value : json::value(text_of(value, key));
@@ -216,7 +215,6 @@ class ShapeReader {
     return nullptr;
   }
 
-  /// Returns the key of an instruction's answer, or null.
   const char* answer_key() const {
     const bool is_pair = held(row_, "prompt") != nullptr;
     const char* empty = nullptr;
@@ -229,7 +227,7 @@ class ShapeReader {
     return empty;
   }
 
-  /// Returns a description of the missing part of a row that has keys of a shape, or "".
+  /// Returns a description of the missing part of a shape, or "".
   std::string missing_part() const {
     const auto has = [&](const char* key) { return held(row_, key) != nullptr; };
     if (has("chosen") != has("rejected"))

@@ -36,7 +36,6 @@ std::optional<NpyNumber> number_of(std::string_view code) {
   return found->second;
 }
 
-/// Returns a piece of a header for a message, on one line.
 std::string quoted_piece(std::string_view piece) {
   std::string text(piece.substr(0, 40));
   for (char& c : text)
@@ -169,7 +168,6 @@ class NpyHeaderReader {
   bool has_number_ = false, has_order_ = false, has_shape_ = false;
 };
 
-/// Returns the number of elements of a shape, or nullopt on overflow.
 std::optional<std::int64_t> counted(const std::vector<std::int64_t>& shape) {
   for (const std::int64_t size : shape)
     if (size == 0) return 0;

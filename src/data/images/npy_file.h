@@ -7,7 +7,6 @@
 
 namespace hybrid_trainer {
 
-/// Format of a number in a .npy file.
 enum class NpyNumber {
   kBool,
   kUnsigned8,
@@ -25,34 +24,32 @@ enum class NpyNumber {
 std::size_t bytes_of(NpyNumber number);
 bool is_floating(NpyNumber number);
 
-/// Contents of a .npy file's header.
 struct NpyForm {
   NpyNumber number = NpyNumber::kFloat32;
   bool is_big_endian = false;
-  bool is_column_major = false;  // Fortran order: the first index is the fastest
+  bool is_column_major = false;  // Fortran order
   std::vector<std::int64_t> shape{};
   std::size_t offset = 0;  // bytes before the first number
   std::int64_t elements() const;
 };
 
-/// Numbers of an array, the last index fastest.
+/// Numbers of an array in row-major order.
 struct NpyArray {
   NpyForm form;
   std::vector<float> values;
 };
 
-/// Reads the header of a .npy file of version 1, 2 or 3. Throws MissingInput; DataError if the file
-/// is not a .npy file, contains objects, texts, records or complex numbers, or is too short for its
-/// shape; IoError.
+/// Reads the header of a .npy file of version 1, 2 or 3. Throws DataError if the file is not a .npy
+/// file, contains objects, texts, records or complex numbers, or is too short for its shape. Also
+/// throws MissingInput and IoError.
 NpyForm read_npy_form(const FilePart& path);
 
 /// Reads a whole file and rounds its numbers to f32. Throws like read_npy_form.
 NpyArray read_npy(const FilePart& path);
 
-/// First six of the eight bytes that identify a .npy file. The other two are its version.
+/// First six bytes of a .npy file. The next two bytes are its version.
 inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-/// Reads the file's header and compares it with the file's size. Throws like read_npy_form.
 NpyForm npy_form_of(const InputFile& file);
 
 }  // namespace hybrid_trainer

@@ -8,7 +8,6 @@ namespace hybrid_trainer {
 
 inline constexpr std::int64_t kColors = 3;  // red, green, blue
 
-/// A picture with 8 bits per color.
 struct Picture {
   std::int64_t height = 0, width = 0;
   std::vector<std::uint8_t> pixels{};  // (height, width, 3)
@@ -25,14 +24,12 @@ struct Picture {
   }
 };
 
-/// Turns a picture upright. `orientation` is the EXIF number: 1 is upright, 2 mirrored, 3 upside
-/// down, 4 its mirror image, 5 to 8 are rotated by 90 degrees.
+/// Turns a picture upright. `orientation` is the EXIF number from 1, upright, to 8.
 Picture upright(Picture picture, int orientation);
 
-/// Reverses each row.
 Picture mirrored(Picture picture);
 
-/// Interpolation filters for resizing, with PIL's numbers.
+/// Interpolation filters for resizing. The enumerators have PIL's numbers.
 enum class PictureFilter {
   kNearest = 0,
   kLanczos = 1,

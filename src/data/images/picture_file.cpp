@@ -72,7 +72,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return "(" + join(sizes) + ")";
 }
 
-/// Returns the number of colors of an array. Throws DataError if its shape is not a picture's.
 std::int64_t colors_of(const NpyForm& form, const std::string& path) {
   const std::size_t rank = form.shape.size();
   const std::int64_t colors = rank == 3 ? form.shape[2] : 1;
@@ -87,7 +86,6 @@ PictureForm form_of_array(const NpyForm& form, const std::string& path) {
   return {PictureKind::kNpy, form.shape[0], form.shape[1]};
 }
 
-/// Converts a number of an array to 8 bits.
 std::uint8_t color_of(float value, bool is_fraction, const std::string& path) {
   const float most = is_fraction ? 1.0f : 255.0f;
   if (!(value >= 0 && value <= most))

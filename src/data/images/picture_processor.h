@@ -12,16 +12,15 @@ namespace hybrid_trainer {
 struct PictureSteps {
   bool resizes = true;
   std::int64_t height = 224, width = 224;
-  std::int64_t shortest_side = 0;  // replaces both, keeping proportions; 0: not set
+  std::int64_t shortest_side = 0;  // if not 0, replaces height and width and keeps the proportions
   PictureFilter filter = PictureFilter::kBilinear;
-  bool crops = false;  // to the center; pads smaller pictures with black
+  bool crops = false;  // crops to the center, and pads smaller pictures with black
   std::int64_t crop_height = 224, crop_width = 224;
   bool rescales = true;
   double scale = 1.0 / 255;
   bool normalizes = true;
-  std::array<double, 3> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};  // per color
+  std::array<double, 3> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};  // one number per color
 
-  /// Returns the steps as JSON, as ViTImageProcessor writes them to preprocessor_config.json.
   std::string json() const;
 };
 
@@ -38,11 +37,11 @@ class PictureProcessor {
   const PictureSteps& steps() const { return steps_; }
   std::int64_t height() const { return height_; }
   std::int64_t width() const { return width_; }
-  /// Returns the number of values per picture.
   std::int64_t values() const { return height_ * width_ * kColors; }
 
-  /// Throws like read_picture_form, and DataError if the file is an array (3, height, width) of
-  /// floats, or a picture that the steps do not resize or crop, with another size than the model's.
+  /// Throws like read_picture_form. Also throws DataError if the size differs from the model's and
+  /// the file is an array (3, height, width) of floats, or a picture that the steps neither resize
+  /// nor crop.
   void check(const FilePart& path) const;
   /// Writes pixel values (height, width, 3) of a file. Takes an array of floats (3, height, width)
   /// of the model's size as pixel values without conversion. Throws like read_picture.
@@ -53,7 +52,7 @@ class PictureProcessor {
   Picture shaped(const Picture& picture) const;
   PictureSteps steps_;
   std::int64_t height_, width_;
-  std::array<std::array<float, 256>, kColors> values_{};  // by color
+  std::array<std::array<float, 256>, kColors> values_{};  // value of each 8-bit number by color
 };
 
 }  // namespace hybrid_trainer

@@ -12,8 +12,7 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1A\n"sv;
 
-/// Decodes one PNG file with libpng. libpng reports errors by longjmp: functions that call it have
-/// no local objects with destructors, and return false on an error.
+/// libpng reports errors by longjmp: functions that call it have no local objects with destructors.
 class PngReader {
  public:
   PngReader(std::string_view bytes, const std::string& path)

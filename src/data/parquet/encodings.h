@@ -7,40 +7,35 @@
 
 namespace hybrid_trainer {
 
-/// Decompresses a page to exactly `size` bytes, as the file claims; `out` only grows with the
-/// actual output. `codec` is its number in the file. Throws DataError naming an unsupported codec,
-/// or if the claim is out of proportion to the page.
+/// Decompresses a page to exactly `size` bytes; `size` is not trusted. Throws DataError if the
+/// codec is not supported, or if `size` is out of proportion to the page.
 void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out);
 
-/// Throws DataError unless decompress_page supports the codec.
 void check_codec(int codec);
 
 /// Returns the CRC-32 used in page headers.
 unsigned page_checksum(std::string_view page);
 
-/// Takes bytes from the front of a page. Throws DataError if there are too few.
 std::string_view take_bytes(std::string_view& bytes, std::uint64_t count);
-/// Takes a little-endian number of 4 bytes.
 std::uint32_t take_u32(std::string_view& bytes);
 std::uint64_t take_varint(std::string_view& bytes);
 
-/// Unpacks number i of `width` ≤ 64 bits, packed lowest bits first; missing bytes are zeros.
+/// Unpacks number i of packed numbers of `width` ≤ 64 bits. Missing bytes count as zeros.
 std::uint64_t unpacked(std::string_view packed, std::uint64_t i, int width);
 
-/// Reads parquet's RLE encoding: runs of one number, or of packed numbers in groups of eight.
+/// Reads Parquet's RLE encoding: runs of one number, or of packed numbers in groups of eight.
 class RunReader {
  public:
   RunReader() = default;
   /// `width` is the number of bits of a number, at most 32. Throws DataError if it is larger.
   RunReader(std::string_view bytes, int width);
-  /// Returns the next number. Throws DataError at the end.
   std::uint32_t next();
 
  private:
   void begin_run();
   std::string_view rest_, packed_;
   int width_ = 0;
-  std::uint64_t left_ = 0, at_ = 0;  // within the run
+  std::uint64_t left_ = 0, at_ = 0;  // numbers left in the run, and position in the run
   bool is_packed_ = false;
   std::uint32_t repeated_ = 0;
 };
@@ -52,9 +47,7 @@ class DeltaReader {
   /// Reads the header. `most`: maximum number of integers. Throws DataError.
   DeltaReader(std::string_view bytes, std::uint64_t most);
   std::uint64_t size() const { return total_; }
-  /// Returns the next integer. Throws DataError at the end.
   std::int64_t next();
-  /// Reads through all numbers, and returns the bytes after them.
   std::string_view remaining_bytes() const;
 
  private:
@@ -63,7 +56,7 @@ class DeltaReader {
   std::string_view rest_, widths_, packed_;
   std::uint64_t parts_ = 0, part_size_ = 0, total_ = 0;
   std::uint64_t done_ = 0, part_ = 0, in_part_ = 0;
-  std::uint64_t least_ = 0, value_ = 0;  // unsigned, since differences wrap around
+  std::uint64_t least_ = 0, value_ = 0;  // unsigned, because differences wrap around
   int width_ = 0;
 };
 
@@ -86,13 +79,12 @@ class ValueDictionary {
 
  private:
   std::string bytes_;
-  std::vector<std::uint32_t> begins_;  // of texts
+  std::vector<std::uint32_t> begins_;  // offsets of the texts
   std::uint64_t size_ = 0;
   ParquetColumn column_;
 };
 
-/// Reads the `size` values of a page, whose bytes and dictionary must outlive the reader. Throws
-/// DataError naming an unsupported encoding.
+/// Reads a page's values; bytes and dictionary must outlive the reader. Throws DataError.
 std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t size, int encoding,
                                          const ParquetColumn& column,
                                          const ValueDictionary* dictionary);

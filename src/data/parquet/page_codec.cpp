@@ -15,8 +15,7 @@ namespace {
 
 enum { kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6 };
 constexpr std::size_t kMinRoom = 4 << 10;
-/// A page may have kAlwaysAllowed bytes plus kMaxTimes times its compressed bytes: gzip expands one
-/// byte to at most 1,032.
+/// A page may have kAlwaysAllowed + kMaxTimes · compressed bytes; gzip expands up to 1,032 times.
 constexpr std::size_t kAlwaysAllowed = 16 << 20, kMaxTimes = 1'032;
 
 [[noreturn]] void refuse_page(const char* codec) {

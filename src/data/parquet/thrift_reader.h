@@ -13,7 +13,7 @@ class ThriftEnds : public DataError {
   ThriftEnds() : DataError("its metadata ends early") {}
 };
 
-/// Reads structs in thrift's compact protocol. Texts are views. Throws ThriftEnds or DataError.
+/// Reads structs in Thrift's compact protocol. Texts are views. Throws ThriftEnds or DataError.
 class ThriftReader {
  public:
   enum Type {
@@ -34,7 +34,7 @@ class ThriftReader {
   explicit ThriftReader(std::string_view bytes) : bytes_(bytes) {}
   std::size_t position() const { return at_; }
 
-  /// Calls f(id, type) for each field of a struct. f reads the value or, to skip it, returns false.
+  /// Calls f(id, type) for each field of a struct. f reads the value, or returns false to skip it.
   template <class F>
   void read_struct(const F& f) {
     for (int id = 0;;) {
@@ -47,7 +47,7 @@ class ThriftReader {
     }
   }
 
-  /// Calls f(type) for each element of a list, which f reads.
+  /// Calls f(type) for each element of a list. f must read the element.
   template <class F>
   void read_list(const F& f) {
     const auto [type, size] = list_header();
@@ -55,7 +55,7 @@ class ThriftReader {
   }
 
   std::uint64_t read_varint();
-  std::int64_t read_integer();  // of 16, 32 or 64 bits
+  std::int64_t read_integer();  // reads an integer of 16, 32 or 64 bits
   std::string_view read_text();
   void skip(int type, int depth = 0);
 

@@ -151,7 +151,7 @@ class DeltaLengthTexts final : public ValueReader {
   std::string_view rest_;
 };
 
-/// Reads texts stored as the length of the prefix shared with the previous one, then the rest.
+/// Reads texts as the length of the prefix shared with the previous text, then the other bytes.
 class DeltaTexts final : public ValueReader {
  public:
   DeltaTexts(std::string_view bytes, std::uint64_t size)
@@ -172,7 +172,7 @@ class DeltaTexts final : public ValueReader {
   std::string text_;
 };
 
-/// Reads numbers stored as the first bytes of all, then the second bytes of all, and so on.
+/// Reads numbers stored as the first bytes of all numbers, then all second bytes, and so on.
 class SplitNumbers final : public ValueReader {
  public:
   SplitNumbers(std::string_view bytes, const ParquetColumn& column)

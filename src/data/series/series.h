@@ -9,33 +9,33 @@
 
 namespace hybrid_trainer {
 
-/// Parses a finite number such as "-1.5e3", with optional spaces around it; none for other text.
+/// Parses a finite number such as "-1.5e3", with optional spaces around it, or returns nullopt.
 std::optional<double> plain_number(const std::string& text);
 
-/// Roles of a table's columns: inputs, target, series and time.
 struct SeriesColumns {
   std::vector<std::string> inputs;
   std::string target;
-  std::string series;        // column that names a row's series; empty: one series
-  std::string time;          // column whose gaps no window crosses
+  /// Column with the name of a row's series; empty if all rows are one series.
+  std::string series;
+  std::string time;          // time column; no window crosses a gap in it
   bool detects_time = true;  // if `time` is empty, find it by its name
 
   SeriesColumns() = default;
   /// Parses "speed,height,target=fuel,series=flight,time=second"; "time=" disables the search for a
-  /// time. Throws ConfigError naming `key` if there is no input or no target, a column is repeated,
-  /// or the target is also an input.
+  /// time. Throws ConfigError naming `key` for missing, repeated or conflicting columns.
   explicit SeriesColumns(const std::string& text, const std::string& key = "data.columns");
 };
 
-/// Rows of a table as numbers, or rows of all tables in a folder one after the other.
+/// The rows of a table as numbers, or the rows of all tables in a folder, concatenated.
 struct SeriesTable {
   std::vector<std::string> columns;   // inputs, then the target
   std::vector<double> values;         // (rows, columns)
   std::vector<std::int64_t> starts;   // first row of each series, ascending from 0
-  std::vector<std::int64_t> gaps;     // rows with missing rows before them, ascending
-  std::vector<std::int64_t> numbers;  // row numbers in the files, from 1
-  std::string time{};                 // time column used to find gaps; empty: none
-  std::vector<std::string> notes;     // skipped rows, and findings about the time
+  std::vector<std::int64_t> gaps;     // indices of rows that follow missing rows, ascending
+  std::vector<std::int64_t> numbers;  // row numbers in the files, counted from 1
+  /// Time column in which gaps were searched; empty if there is none.
+  std::string time{};
+  std::vector<std::string> notes;  // notes on skipped rows and on the time column
 
   std::int64_t width() const { return static_cast<std::int64_t>(columns.size()); }
   std::int64_t rows() const { return static_cast<std::int64_t>(values.size()) / width(); }
@@ -43,20 +43,19 @@ struct SeriesTable {
 };
 
 /// Reads CSV, JSON lines or Parquet. Each file begins a new series. Skips rows with a missing or
-/// non-finite number. If columns.time is empty, uses a column with a usual name and mostly equal
-/// steps as the time, except in Parquet. Reverses the rows if the newest is first, and groups the
-/// rows of interleaved series. Throws MissingInput, MissingColumn, DataError with file, line (or
-/// row number) and column of the first unusable row if at most half of the rows are usable or
-/// columns.time is not ordered, IoError.
+/// non-finite number. If columns.time is empty, uses a column with a common name and mostly equal
+/// steps, except in Parquet files. Reverses rows if the newest is first, and groups interleaved
+/// series. Throws DataError naming the first unusable row if at most half of the rows are usable or
+/// columns.time is not ordered. Also throws MissingInput, MissingColumn and IoError.
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns);
 
-/// Mean and standard deviation of each column. A network gets (x − mean)/deviation.
+/// Mean and standard deviation of each column. The input of a network is (x − mean)/deviation.
 struct SeriesScale {
   struct Column {
     double mean = 0, deviation = 1;
     bool operator==(const Column&) const = default;
   };
-  std::vector<Column> columns;  // of a SeriesTable
+  std::vector<Column> columns;  // in the order of SeriesTable::columns
   bool operator==(const SeriesScale&) const = default;
 
   double scaled(std::size_t column, double value) const {
@@ -67,7 +66,7 @@ struct SeriesScale {
 /// Computes the scale of the rows selected by `uses`. A constant column has deviation 1.
 SeriesScale scale_of(const SeriesTable& table, const std::vector<bool>& uses);
 
-/// Returns "8/5.4,3/1": mean and deviation of each column, exact when read back.
+/// Returns mean and deviation as text, "8/5.4,3/1", which scale_from reads exactly.
 std::string text_of(const SeriesScale& scale);
 /// Parses a scale. Throws ConfigError naming `key` if the text is not a scale of `columns` columns.
 SeriesScale scale_from(const std::string& text, std::int64_t columns, const std::string& key);
@@ -75,18 +74,17 @@ SeriesScale scale_from(const std::string& text, std::int64_t columns, const std:
 /// First rows of all windows of T rows in a table. No window crosses a gap or the end of a series.
 /// The last `held_out` share of each series is for validation only.
 struct SeriesWindows {
-  std::vector<std::int64_t> training, validation;  // first rows
+  std::vector<std::int64_t> training, validation;  // first rows of the windows
   std::vector<bool> training_rows;
 };
 
-/// Returns a table's windows; `held_out` may be 1. Throws DataError if a needed split has none.
+/// `held_out` may be 1. Throws DataError if a split with a share above 0 has no window.
 SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double held_out);
 
 /// Dataset of a table's windows: "kinematics" (B, T, inputs) and "value" (B, 1), the target of the
 /// last row, both scaled. The table must outlive the dataset.
 class SeriesExamples final : public Dataset {
  public:
-  /// `windows` are the first rows of windows, `length` is the number of rows per window.
   SeriesExamples(const SeriesTable& table, const SeriesScale& scale, std::int64_t length,
                  std::vector<std::int64_t> windows)
       : table_(&table), scale_(scale), length_(length), windows_(std::move(windows)) {}

@@ -7,7 +7,6 @@
 
 namespace hybrid_trainer {
 
-/// Draws the random numbers of one key in order.
 class RandomDraws {
  public:
   explicit RandomDraws(const RandomKey& key) : key_(key) {}
@@ -15,7 +14,6 @@ class RandomDraws {
     if (used_ == 4) words_ = philox(key_, block_++), used_ = 0;
     return words_[static_cast<std::size_t>(used_++)];
   }
-  /// Returns a uniform number in [0, 1).
   float unit() { return to_unit_float(word()); }
   /// Returns a uniform number in [from, to).
   float between(float from, float to) { return from + (to - from) * unit(); }
@@ -24,7 +22,6 @@ class RandomDraws {
     return static_cast<std::int64_t>((std::uint64_t{word()} * static_cast<std::uint64_t>(count)) >>
                                      32);
   }
-  /// Returns a standard normal number.
   double normal();
 
  private:
@@ -37,11 +34,11 @@ class RandomDraws {
 /// Adds uniform noise in [−most, most), with 16 bits, to each value.
 void add_uniform_noise(std::span<float> values, float most, const RandomKey& key);
 
-/// Returns the label or, with probability `noise`, a random other label in [0, labels).
+/// Returns `label` or, with probability `noise`, a random different label in [0, labels).
 std::int64_t noisy_label(std::int64_t label, std::int64_t labels, double noise, RandomDraws& draws);
 
-/// Returns the entropy of a noisy label given the true one, in nats: −(1−ε)·ln(1−ε) − ε·ln(ε/(K−1))
-/// for noise ε and K labels. This is the minimum cross entropy.
+/// Returns the entropy of a noisy label given the true label, in nats: −(1−ε)·ln(1−ε) −
+/// ε·ln(ε/(K−1)) for noise ε and K labels. This is the minimum cross entropy.
 double noisy_label_entropy(std::int64_t labels, double noise);
 
 /// Name, shape and type of a tensor's part for one example.
@@ -51,13 +48,12 @@ struct ExampleTensor {
   DType dtype = DType::kF32;
 };
 
-/// Allocates an uninitialized batch with these tensors.
 Batch empty_examples(std::int64_t examples, const std::vector<ExampleTensor>& tensors,
                      const Stream& stream);
 
-/// Minimum mean loss over new examples, for any model of any size and training time.
+/// Minimum mean loss over new examples, for a model of any size and any training time.
 struct BestLoss {
-  std::string name;  // of the loss: "events.loss"
+  std::string name;  // name of the loss, for example "events.loss"
   double value = 0;
 };
 

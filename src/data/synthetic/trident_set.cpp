@@ -32,7 +32,6 @@ class BlobPainter {
         shape_(shape),
         rows_(static_cast<std::size_t>(shape.height)),
         columns_(static_cast<std::size_t>(shape.width)) {}
-  /// Adds a blob to a frame.
   void add(std::int64_t frame, float x, float y) {
     write_profile(columns_, x);
     write_profile(rows_, y);
@@ -48,7 +47,6 @@ class BlobPainter {
   std::vector<float> rows_, columns_;
 };
 
-/// Hidden variables of an example.
 struct GroundTruth {
   std::int64_t motion, swing, plume_kind, brightness, cooling, region;
 };
@@ -91,7 +89,7 @@ void write_visible(std::span<float> image, std::int64_t size, bool downward, con
   add_uniform_noise(image, 0.2f, noise);
 }
 
-/// Writes a first channel that oscillates 2 or 5 times, and others that drift.
+/// Writes a first channel that oscillates 2 or 5 times, and further channels that drift.
 void write_kinematics(std::span<float> values, std::int64_t channels, bool fast,
                       const RandomKey& key) {
   RandomDraws draws(key);
@@ -111,7 +109,7 @@ void write_kinematics(std::span<float> values, std::int64_t channels, bool fast,
   add_uniform_noise(values, 0.2f, noise);
 }
 
-/// Writes numbers, with bits 0 and 1 of the region as signs of the first two; others are random.
+/// Writes random numbers; bits 0 and 1 of the region are the signs of the first two.
 void write_geo(std::span<float> numbers, std::int64_t region, const RandomKey& key) {
   RandomDraws draws(key);
   for (std::size_t i = 0; i < numbers.size(); ++i) {

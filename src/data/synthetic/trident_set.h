@@ -10,8 +10,7 @@ namespace hybrid_trainer {
 /// and k in [0.5, 1) for a slow curve or [1.5, 2) for a fast one.
 void write_cooling_curve(std::span<float> curve, bool fast, const RandomKey& key);
 
-/// Fits k by linear least squares to the logarithms of the curve. The noise changes it by less than
-/// 0.07, so that slow and fast curves remain distinct.
+/// Fits k by linear least squares to the curve's logarithms. Noise changes it by less than 0.07.
 double fitted_cooling(std::span<const float> curve);
 
 struct VideoShape {
@@ -19,25 +18,24 @@ struct VideoShape {
   std::int64_t elements() const { return frames * height * width * channels; }
 };
 
-/// Direction of a blob's motion.
 enum class BlobMotion { kRight, kLeft, kDown, kUp };
 inline constexpr std::int64_t kBlobMotions = 4;
 
-/// Draws a video (frames, height, width, channels) with a blob that moves by 0.4 of the image and
-/// another one that stays in place, so that no single frame shows the motion. Noise is at most 0.15
-/// of their brightness. The difference between the last and the first frame, summed times the pixel
-/// positions, points in the direction of motion.
+/// Draws a video (frames, height, width, channels) with a blob that moves by 0.4 of the image and a
+/// second blob that stays in place, so that no single frame shows the motion. The noise is at most
+/// 0.15 of the brightness of the blobs. The sum of the pixel positions, weighted by the difference
+/// between the last and the first frame, points in the direction of motion.
 void write_moving_blob(std::span<float> video, const VideoShape& shape, BlobMotion motion,
                        const RandomKey& key);
 
 struct TridentShape {
   VideoShape video{};
   std::int64_t visible_channels = 3;
-  PlumeShape plumes{};  // of the infrared image; the visible one has the same size
+  PlumeShape plumes{};  // shape of the infrared image; the visible image has the same size
   std::int64_t kinematic_steps = 32, kinematic_channels = 4;
   std::int64_t cooling_samples = 16;
   std::int64_t geo_numbers = 4;  // at least 2
-  std::int64_t events = 8;       // per sequence
+  std::int64_t events = 8;       // events per sequence
   double event_noise = 0.2;
   double cooling_deviation = 0.2;
 };
@@ -56,23 +54,21 @@ struct TridentShape {
 /// | plume_boxes (B, G, G, 4), plume_kinds (B, G, G) i32 | see PlumeScene |
 /// | cooling_constant (B, 1) | noisy result of a fit to the curve |
 ///
-/// Each event has one of 8 kinds. Its index modulo 4 selects the inputs that determine it: motion
-/// and oscillation; region and plume kind; cooling, brightness and oscillation; the token three
-/// positions earlier. With probability `event_noise` the target is another kind. The sensor noise
-/// is bounded, so that the sensors are never ambiguous. The minimum losses therefore come from the
-/// label noise: noisy_label_entropy(8, event_noise) for an event, cooling_deviation² for the
-/// constant, and best_plume_loss for a cell of the grid.
+/// An event has one of 8 kinds. Its index modulo 4 selects the inputs that determine it: motion and
+/// oscillation; region and plume kind; cooling, brightness and oscillation; the token three
+/// positions earlier. With probability `event_noise` the target is another kind. The sensors are
+/// never ambiguous. The minimum losses are noisy_label_entropy(8, event_noise) for an event,
+/// cooling_deviation² for the constant, and best_plume_loss for a cell of the grid.
 class TridentSet final : public SyntheticSet {
  public:
   static constexpr std::int64_t kEventKinds = 8;
-  static constexpr std::int32_t kStart = 8;  // token
+  static constexpr std::int32_t kStart = 8;  // token before the first event
   static constexpr std::int64_t kVocabulary = 9;
 
   /// Throws ConfigError if the shape cannot be drawn.
   TridentSet(const TridentShape& shape, std::uint64_t seed);
   Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
   void write(std::int64_t number, const ExampleMemory& memory) const override;
-  /// Returns the minima of "events.loss", "plumes.loss" and "constant.loss".
   std::vector<BestLoss> best_losses() const override;
 
  private:

@@ -17,8 +17,7 @@ std::size_t break_bytes(std::string_view text) {
   return text.starts_with('\n') || text.starts_with('\r') ? 1 : 0;
 }
 
-/// Takes a first line that names the separator, as Excel writes it, with or without quotes. Returns
-/// the separator, or none if there is no such line.
+/// Takes a first line that names the separator, as Excel writes it; nullopt without such a line.
 std::optional<char> take_separator_line(std::string_view& content) {
   const std::string_view line = content.substr(0, content.find_first_of("\r\n"));
   const bool is_quoted = line.starts_with('"');
@@ -94,7 +93,6 @@ bool CsvRows::next(std::vector<Cell>& cells) {
   }
 }
 
-/// Reads a cell up to a separator or the line's end, which it leaves in the text.
 void CsvRows::read_cell(Cell& cell) {
   cell.is_quoted = rest_.starts_with('"');
   if (cell.is_quoted) rest_.remove_prefix(1);

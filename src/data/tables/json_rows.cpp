@@ -25,8 +25,7 @@ std::vector<JsonRow> lines_of(std::string_view content) {
   return rows;
 }
 
-/// Returns the end of the array element or object member that begins at `begin`: the position of
-/// the comma after it or of the closing bracket. Returns npos if there is none.
+/// Returns the position of the comma after an element or of the closing bracket, or npos.
 std::size_t end_of_element(std::string_view text, std::size_t begin, char closing) {
   std::size_t depth = 0;
   bool is_in_string = false;
@@ -94,7 +93,6 @@ bool is_chat_name(std::string_view name) {
   return std::ranges::find(kNames, name) != kNames.end();
 }
 
-/// Returns the members of a list's first element if that is an object; otherwise nothing.
 std::vector<Member> first_object_of(std::string_view list) {
   const std::string_view inside = trimmed(list.substr(1));
   return inside.starts_with('{') ? members_of(inside) : std::vector<Member>();
@@ -138,7 +136,7 @@ std::size_t end_of_object(std::string_view text, std::size_t begin) {
   return at < text.size() ? at + 1 : text.npos;
 }
 
-/// Returns consecutive objects if the first one spans several lines; none for other files.
+/// Returns consecutive objects if the first one spans several lines, otherwise nothing.
 std::vector<JsonRow> objects_of(std::string_view content) {
   std::vector<JsonRow> rows;
   std::int64_t line = 1;
@@ -177,8 +175,8 @@ std::string orientation_of(const std::vector<Member>& members) {
   return are_rows ? "index" : are_lists || are_columns ? "columns" : "";
 }
 
-/// Returns the rows in the only list of objects in a file's one object. Returns nothing if there is
-/// no such list, or the object is a row itself.
+/// Returns the rows in the only list of objects in a file's single object. Returns no rows if there
+/// is no such list, or if the object itself is a row.
 JsonRows wrapped_rows(std::string_view object, const std::string& path, const Names& wanted) {
   const std::vector<Member> members = members_of(object);
   if (const std::string orientation = orientation_of(members); !orientation.empty())
@@ -216,7 +214,6 @@ JsonRows wrapped_rows(std::string_view object, const std::string& path, const Na
                          ".one.json', 'w'))\""));
 }
 
-/// Throws DataError if the elements of an array are not rows.
 void check_elements(const JsonRows& found, const std::string& path, const Names& wanted) {
   if (found.rows.empty()) return;
   const std::string_view first = found.rows.front().text;

@@ -51,8 +51,7 @@ std::vector<std::string> other_names_in(const fs::path& folder) {
   return names;
 }
 
-/// Returns the split that a word in the file's name selects, as in Hugging Face's datasets and
-/// mlx-lm: train.jsonl, test-00000-of-00001.parquet. None without such a word.
+/// Returns the split that a word in the file's name selects, as in Hugging Face's datasets.
 std::optional<RowSplit> named_split(const fs::path& file) {
   static const std::map<std::string, RowSplit> kWords{
       {"train", RowSplit::kTrain},      {"training", RowSplit::kTrain},

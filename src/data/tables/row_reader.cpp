@@ -9,7 +9,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Reads the files one after the other.
 class RowFilesReader {
  public:
   RowFilesReader(const RowSource& source, const RowSchema& schema, ReadRows& read)

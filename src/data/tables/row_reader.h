@@ -14,7 +14,7 @@ struct RowFile {
   TableForm form;
 };
 
-/// Row files that were read, and their rejected rows, in order.
+/// The row files that were read, and their rejected rows, in order.
 struct ReadRows {
   struct Refusal {
     std::int64_t line = 0;
@@ -28,23 +28,22 @@ struct ReadRows {
   std::string place(std::size_t file, std::int64_t line, bool names_file) const;
 };
 
-/// A row, renamed, and its location.
+/// A row after renaming, and its location.
 struct GivenRow {
   const boost::json::object& object;
   const WideIntegers& wide;
   const std::string& called;  // the file's name in messages
-  std::size_t file = 0;       // in ReadRows::files
-  std::int64_t line = 0;      // in its file, from 1; its index in an array, its row in a table
+  std::size_t file = 0;       // index in ReadRows::files
+  std::int64_t line = 0;
 };
 
-/// Contents of the rows of one kind.
 struct RowSchema {
-  std::string rows;               // "clips", in messages
-  std::vector<std::string> keys;  // that are read
-  bool is_closed = true;          // a warning names other keys
-  bool allows_bytes = false;      // texts of parquet may be bytes that are not UTF-8
+  std::string rows;               // name of the rows in messages, for example "clips"
+  std::vector<std::string> keys;  // keys that are read
+  bool is_closed = true;          // prints a warning about other keys
+  bool allows_bytes = false;      // texts of a Parquet file may be invalid UTF-8
   std::string renaming{};         // see TableReading
-  /// Stops after `max_rejected` rejections if at most this share of the file's rows was used.
+  /// Reading stops after `max_rejected` rejections if at most this share of rows was used.
   std::size_t max_rejected = 1000;
   double used_share = 0;
   /// Uses a row. Rejects it by throwing DataError or MissingInput.
@@ -55,19 +54,19 @@ struct RowSchema {
 struct RowSource {
   const std::filesystem::path& path;  // a file, or a folder of files
   const ColumnNames& columns;
-  std::string called{};               // the file's name in messages, if not its path
+  std::string called{};               // the file's name in messages; empty for its path
   RowSplit split = RowSplit::kTrain;  // files to read in a folder
 };
 
-/// Reads a file of rows, or the files of a folder sorted by name (row_files, visit_rows), into
-/// `read`. Throws MissingInput, DataError if there are no rows or most are rejected, IoError.
+/// Reads a file of rows, or the files of a folder sorted by name (row_files, visit_rows), and
+/// appends to `read`. Throws DataError if there are no rows or most rows are rejected. Also throws
+/// MissingInput and IoError.
 void read_rows(const RowSource& source, const RowSchema& schema, ReadRows& read);
 
-/// Rows for training and rows for evaluation.
 template <class Row>
 struct DividedRows {
   std::vector<Row> train, validation;
-  bool are_same = false;  // both have all rows
+  bool are_same = false;  // both lists have all rows
 };
 
 /// Holds out a share of the rows, at least one, by a random selection that depends only on their

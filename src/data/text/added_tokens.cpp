@@ -15,7 +15,6 @@ std::uint64_t neighbors_key(char32_t before, char32_t after) {
   return std::uint64_t{before} << 32 | after;
 }
 
-/// Returns the character that ends at `end`. Its `bytes` are 0 if there is none.
 CodePoint character_before(std::string_view text, std::size_t end) {
   if (end == 0) return {};
   std::size_t begin = end - 1;
@@ -67,7 +66,7 @@ void AddedTokens::add_nodes(std::uint32_t token) {
   nodes_[node].longest = token;
 }
 
-/// Processes shorter nodes first, since the suffix links of longer ones depend on theirs.
+/// Processes shorter nodes first, because the suffix links of longer nodes depend on them.
 void AddedTokens::finish() {
   std::vector<std::uint32_t> depth(nodes_.size()), order(nodes_.size());
   for (std::uint32_t node = 1; node < nodes_.size(); ++node)
@@ -82,7 +81,6 @@ void AddedTokens::finish() {
   }
 }
 
-/// Returns the node after `byte` is read at `node`.
 std::uint32_t AddedTokens::next(std::uint32_t node, char byte) const {
   for (;; node = nodes_[node].shorter) {
     const auto edge = edges_.find(std::uint64_t{node} << 8 | static_cast<unsigned char>(byte));

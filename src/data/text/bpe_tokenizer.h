@@ -8,14 +8,14 @@
 
 namespace hybrid_trainer {
 
-/// A merge of neighboring tokens `left` and `right` to `joined`. Its rank is its index in the list.
+/// A merge of two adjacent tokens to `joined`. Its rank is its index in the list.
 struct BpeMerge {
   std::int32_t left = 0;
   std::int32_t right = 0;
   std::int32_t joined = 0;
 };
 
-/// Merges by pair, in an open-addressed hash table. If a pair is repeated, its last merge wins.
+/// A hash table from pairs of tokens to merges. The last merge of a repeated pair is used.
 class MergeTable {
  public:
   struct Rule {
@@ -53,19 +53,21 @@ class MergeTable {
 
 /// Vocabulary of a byte-pair encoding of words. A word starts as symbols: its bytes, or its
 /// characters. A character without a token becomes the tokens of its bytes if all of these have
-/// one. Otherwise it becomes the unknown token or, if the tokenizer has none, is left out, as in
-/// Hugging Face's tokenizers. A byte that is not UTF-8 is a character without a token.
+/// one. Otherwise it becomes the unknown token. If the tokenizer has no unknown token, the
+/// character is omitted, as in Hugging Face's tokenizers. A byte that is not UTF-8 is a character
+/// without a token.
 struct BpeVocabulary {
   static constexpr std::int32_t kNoId = -1;
   bool by_bytes = true;
   std::array<std::int32_t, 256>
-      byte_ids{};  // kNoId without a token; for characters: "<0x00>" …, for byte_fallback
+      /// kNoId if a byte has no token; for characters, the tokens "<0x00>" … of byte_fallback.
+      byte_ids{};
   std::unordered_map<char32_t, std::int32_t> character_ids;
   std::optional<std::int32_t> unknown;
-  std::string missing_unknown;  // an unk_token without an id; text that needs it is refused
+  std::string missing_unknown;  // an unk_token without an id; text that needs it is rejected
   bool fuses_unknown = false;   // consecutive unknown tokens become one
   std::vector<BpeMerge> merges;
-  std::vector<std::string> tokens;  // spelling of each id: bytes, or UTF-8 and "<0x00>" …
+  std::vector<std::string> tokens;  // text of each id: bytes, or UTF-8 and "<0x00>" …
   bool ignores_merges = false;      // a word equal to a token becomes that token
 };
 
@@ -75,15 +77,14 @@ class WordModel {
   const MergeTable& merges() const { return merges_; }
   bool by_bytes() const { return vocabulary_.by_bytes; }
   bool ignores_merges() const { return vocabulary_.ignores_merges; }
-  /// Returns the token that equals a whole word; none unless ignores_merges().
+  /// Returns the token that equals a whole word. Returns nullopt unless ignores_merges().
   std::optional<std::int32_t> whole_word(std::string_view word) const;
   /// Appends a word's initial symbols. Throws DataError if it needs an unk_token without an id.
   void append_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;
-  /// Returns whether a word may be divided between two characters, because nothing joins them.
+  /// Returns whether a word may be divided between two characters, because no merge can join them.
   bool may_divide(std::string_view before, std::string_view after) const;
 
  private:
-  /// Returns the first and last symbol of a character; kNoId if it is unknown.
   std::pair<std::int32_t, std::int32_t> ends_of(std::string_view character) const;
   std::int32_t id_of(std::string_view character) const;
   bool has_all_bytes(std::string_view character) const;
@@ -94,20 +95,19 @@ class WordModel {
   MergeTable merges_;
   bool splits_ = true;
   std::unique_ptr<std::atomic<bool>> has_warned_ = std::make_unique<std::atomic<bool>>(false);
-  MergeTable borders_;  // pairs of symbols at which a merge may join two tokens
+  MergeTable borders_;  // pairs of symbols between which a merge may join two tokens
   std::unordered_map<std::string_view, std::int32_t> words_;
 };
 
 /// A byte-level BPE trained within GPT-2's words. The last id is the end-of-text token.
 struct BpeModel {
-  std::vector<std::string> tokens;  // bytes of each id, but text of the end-of-text token
+  std::vector<std::string> tokens;  // bytes of each id; for the end-of-text token its text
   std::array<std::int32_t, 256> byte_ids{};
   std::vector<BpeMerge> merges;
 };
 
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-/// Byte-pair encoding with a TokenizerPipeline.
 class BpeTokenizer : public PipelineTokenizer {
  public:
   BpeTokenizer(TokenizerPipeline pipeline, BpeVocabulary vocabulary,
@@ -126,7 +126,8 @@ class BpeTokenizer : public PipelineTokenizer {
 
   WordModel model_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Scratch>> idle_;  // one for each concurrent call so far
+  /// Unused scratch memory; at most one for each concurrent call so far.
+  mutable std::vector<std::unique_ptr<Scratch>> idle_;
 };
 
 }  // namespace hybrid_trainer

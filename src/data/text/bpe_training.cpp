@@ -63,8 +63,7 @@ bool WordCounts::comes_first(const Entry& a, const Entry& b) const {
   return text_of(a) < text_of(b);
 }
 
-/// Moves the most frequent words that fit into `limit` to the front of entries_ and returns their
-/// number. Bisects with nth_element, in linear time.
+/// Moves the most frequent words that fit into `limit` to the front and returns their number.
 std::size_t WordCounts::most_frequent(std::size_t limit) {
   std::size_t kept = 0, end = entries_.size();
   const auto at = [&](std::size_t place) {
@@ -109,8 +108,8 @@ class PairCounts {
     std::int32_t left = 0;
     std::int32_t right = 0;
   };
-  /// Removes and returns the most frequent pair; of equally frequent pairs, the one with the
-  /// smallest ids. Its count is 0 if no pair is left.
+  /// Removes and returns the most frequent pair. Among equally frequent pairs, this is the pair
+  /// with the smallest ids. Its count is 0 if no pair is left.
   Pair take_most_frequent();
   /// Replaces every occurrence of the pair by `joined`, a new id, left to right within a word.
   void join(const Pair& pair, std::int32_t joined) {
@@ -203,7 +202,7 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   for (std::int32_t i = 0; i < word.size; ++i, ++out) {
     const bool matches = i + 1 < word.size && symbol[i] == pair.left && symbol[i + 1] == pair.right;
     if (matches) {
-      // Replaces the pairs on both sides. The next iteration may change the right one again.
+      // Replaces the pairs on both sides; the next iteration may change the right one again.
       if (out > 0) {
         lower(symbol[out - 1], pair.left);
         add_pair(symbol[out - 1], joined, word.count, index);
@@ -249,7 +248,6 @@ BpeModel model_of_bytes() {
   return model;
 }
 
-/// Adds up to `wanted` merges and returns their number.
 std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wanted) {
   std::unordered_set<std::string> known(model.tokens.begin(), model.tokens.end());
   std::int64_t added = 0;
@@ -305,7 +303,8 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
   add_up();
 }
 
-/// Sums all words before dropping the rarest, independent of the number of threads.
+/// Sums all words before dropping the rarest words, so that the result does not depend on the
+/// number of threads.
 void BpeTrainer::add_up() {
   constexpr std::size_t kParts = ShardedCounts::kParts;
   std::array<std::int64_t, kParts> dropped{};

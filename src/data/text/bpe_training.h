@@ -17,8 +17,9 @@ class WordCounts {
   std::int64_t words() const { return static_cast<std::int64_t>(entries_.size()); }
   /// Returns the weight of all words: their text plus a constant per word.
   std::size_t weight() const { return text_.size() + kWordWeight * entries_.size(); }
-  /// Drops the rarest words until weight() <= `limit`, of equally rare ones the highest hashes
-  /// first. The choice depends only on words and counts. Returns the number of dropped words.
+  /// Drops the rarest words until weight() <= `limit`. Among equally rare words, drops the words
+  /// with the highest hashes first. The choice depends only on the words and their counts. Returns
+  /// the number of dropped words.
   std::int64_t drop_rarest(std::size_t limit);
 
   template <class F>
@@ -30,7 +31,7 @@ class WordCounts {
   static constexpr std::size_t kWordWeight = 8;
   struct Entry {
     std::int64_t count;
-    std::size_t begin;  // in text_
+    std::size_t begin;  // offset in text_
     std::uint32_t size;
     std::uint32_t hash;
   };
@@ -43,7 +44,7 @@ class WordCounts {
 
   std::string text_;
   std::vector<Entry> entries_;
-  std::vector<std::uint32_t> slots_;  // 0: free, else 1 + the index into entries_
+  std::vector<std::uint32_t> slots_;  // 0 if free, otherwise 1 + the index in entries_
 };
 
 struct BpeTrainingResult {
@@ -51,7 +52,7 @@ struct BpeTrainingResult {
   std::int64_t distinct_words = 0;
   /// Number of merges that the requested vocabulary lacks because no remaining pair occurs twice.
   std::int64_t missing_merges = 0;
-  /// Number of rare words dropped to limit memory. A word that is dropped again counts again.
+  /// Number of rare words that were dropped to limit memory. A word counts each time it is dropped.
   std::int64_t dropped_words = 0;
 };
 
@@ -73,7 +74,6 @@ class BpeTrainer {
   /// Throws UsageError if vocabulary_size is not in [kSmallestVocabulary, kLargestVocabulary].
   explicit BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes = kWordBytes);
   ~BpeTrainer();
-  /// Counts the words of some texts, in parallel over the texts.
   void add(std::span<const std::string_view> texts);
   /// Trains the tokenizer. Consumes the counts, so add must not be called afterwards.
   BpeTrainingResult train();
@@ -84,7 +84,7 @@ class BpeTrainer {
   std::int64_t vocabulary_size_;
   std::size_t word_bytes_;
   std::vector<std::unique_ptr<Words>> counters_;  // one per thread
-  std::unique_ptr<Words> words_;                  // over all calls of add
+  std::unique_ptr<Words> words_;                  // words of all calls of add
   std::int64_t dropped_words_ = 0;
 };
 

@@ -7,7 +7,6 @@
 
 namespace hybrid_trainer {
 
-/// The distinct characters of texts.
 struct CharacterSet {
   std::vector<bool> code_points = std::vector<bool>(0x110000);
   std::array<bool, 256> bytes{};  // bytes that are not part of valid UTF-8

@@ -18,8 +18,8 @@ namespace hybrid_trainer {
 boost::json::object read_json_object(const FolderFiles& folder, const std::string& name);
 void write_json(const boost::json::value& value, const std::filesystem::path& path);
 
-/// A value of a JSON file with its path for messages, "model.merges[3]". Accessors throw DataError
-/// if the value has another kind. The value must outlive this.
+/// A value in a JSON file and its path for messages, such as "model.merges[3]". Accessors throw
+/// DataError if the value has another kind. The value must outlive this object.
 class JsonPlace {
  public:
   JsonPlace(const boost::json::value& value, std::string file)
@@ -28,34 +28,30 @@ class JsonPlace {
   const boost::json::value& value() const { return *value_; }
   const std::string& path() const { return path_; }
   const std::string& file() const { return file_->name; }
-  /// Returns a member. Throws DataError if it is absent.
   JsonPlace at(std::string_view key) const;
-  /// Returns a member, or none if it is absent or null.
+  /// Returns a member, or nullopt if it is absent or null.
   std::optional<JsonPlace> find(std::string_view key) const;
-  /// Records the members of an object that are not in `keys` as unknown, except null ones.
+  /// Records as unknown the members of an object that are not in `keys`, except null members.
   void know(std::initializer_list<std::string_view> keys) const;
-  /// Returns the paths of unknown members of this file, in order, at most 100. Paths omit indices
-  /// of array elements: "added_tokens[].color".
+  /// Returns the paths of at most 100 unknown members, without indices: "added_tokens[].color".
   std::vector<std::string> unknown() const {
     return {file_->unknown.begin(), file_->unknown.end()};
   }
-  /// Throws DataError if a member is present, but neither null nor `wanted`.
+  /// Throws DataError if a member is present and is neither null nor `wanted`.
   void expect(std::string_view key, const boost::json::value& wanted) const;
 
   const boost::json::object& object() const;
   const boost::json::array& array() const;
   std::string text() const;
   bool flag() const;
-  /// Returns a member, or `otherwise` if it is absent or null.
   bool flag(std::string_view key, bool otherwise = false) const;
-  std::int64_t count(std::int64_t most = INT32_MAX) const;  // not negative
+  std::int64_t count(std::int64_t most = INT32_MAX) const;  // requires a nonnegative integer
   double number() const;
-  /// Returns the places of an array's elements, made lazily.
   auto items() const {
     return std::views::iota(std::size_t{0}, array().size()) |
            std::views::transform([place = *this](std::size_t i) { return place.item(i); });
   }
-  JsonPlace item(std::size_t i) const;  // which must exist
+  JsonPlace item(std::size_t i) const;  // the element must exist
 
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {

@@ -11,7 +11,7 @@ using Ids = std::vector<std::int32_t>;
 
 bool is_text(const TemplatePiece& piece) { return piece.id < 0; }
 
-/// Shortens the longer text first, then both to halves of `left`, the second to the longer one.
+/// Shortens the longer text first, then both to halves of `left`; the second gets the longer half.
 void halve(std::int64_t& first, std::int64_t& second, std::int64_t left) {
   std::int64_t& shorter = first > second ? second : first;
   std::int64_t& longer = first > second ? first : second;

@@ -17,7 +17,6 @@ std::size_t character_bytes(std::string_view text, std::size_t place) {
 
 }  // namespace
 
-/// Adds the children of one node after the other. A node's tokens are a range of the sorted ones.
 TokenTrie::TokenTrie(const std::vector<std::string>& tokens) {
   std::vector<std::int32_t> order(tokens.size());
   std::iota(order.begin(), order.end(), 0);

@@ -9,12 +9,12 @@ namespace hybrid_trainer {
 
 /// Contents of a Hugging Face tokenizer.json except its model.
 struct TokenizerPipeline {
-  std::vector<std::string> spelling;  // of each id, before the decoder's steps
+  std::vector<std::string> spelling;  // text of each id before the decoder's steps
   std::size_t min_table_rows = 0;     // ids from here on are special tokens
   AddedTokens added;                  // found in the original text
   AddedTokens added_normalized;       // found after the normalizer
   TextPipeline text{{}, {}};
-  std::vector<TemplatePiece> single = {{TemplatePiece::kFirstText, 0}};  // of the post-processor
+  std::vector<TemplatePiece> single = {{TemplatePiece::kFirstText, 0}};
   std::vector<TemplatePiece> pair = {{TemplatePiece::kFirstText, 0},
                                      {TemplatePiece::kSecondText, 1}};
   std::vector<DecoderStep> decoder;
@@ -38,7 +38,7 @@ class PipelineTokenizer : public Tokenizer {
                     TokenizerFiles files);
 
   const TokenizerPipeline& pipeline() const { return pipeline_; }
-  /// Appends the ids of a text; append_word(word) appends a word's ids.
+  /// Appends the ids of a text. Calls append_word(word) to append the ids of each word.
   template <class F>
   void append_words(std::string_view text, std::vector<std::int32_t>& ids, TextStart start,
                     ControlText control, const F& append_word) const {

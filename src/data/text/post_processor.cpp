@@ -7,7 +7,6 @@ namespace {
 
 constexpr std::size_t kMaxTemplateTokens = 64;  // that each text gets
 
-/// Reads the post-processors of a tokenizer with this number of ids.
 class PostProcessorReader {
  public:
   explicit PostProcessorReader(std::size_t ids) : ids_(ids) {}
@@ -51,7 +50,6 @@ class PostProcessorReader {
     add(place, std::move(templates));
   }
 
-  /// Returns the id in [spelling, id].
   std::int32_t id_of_pair(const JsonPlace& pair) const {
     if (pair.array().size() != 2) pair.fail("is not a pair of a token and its id");
     return id_of(pair.item(1));

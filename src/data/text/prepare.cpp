@@ -93,7 +93,8 @@ void check_output(const fs::path& path, const PrepareSettings& settings) try {
                             "\": cannot access it: ", error.code().message()));
 }
 
-/// Makes or loads the tokenizer. Training reads validation text too, to have all its characters.
+/// Makes or loads the tokenizer. Training also reads the validation text, so that the tokenizer has
+/// all of its characters.
 std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const Corpus& corpus,
                                           const Progress& progress, PrepareResult& result) {
   if (settings.tokenizer == "bytes") return make_byte_tokenizer();
@@ -145,7 +146,6 @@ class SplitEncoder {
     writer.finish();
     return writer.tokens();
   }
-  /// Returns the total over all encoded splits.
   std::int64_t divided_bytes() const { return divided_bytes_; }
 
  private:

@@ -22,22 +22,22 @@ struct TextPiece {
 
 class TableTexts;
 
-/// Text files, one document each, and the rows of tables.
+/// Text files, each of which is one document, and the rows of tables.
 struct Corpus {
   std::vector<TextPiece> documents;  // not empty
   std::int64_t bytes = 0;
   std::int64_t skipped_binary_files = 0;  // files in folders with a NUL in the first 8 KB
-  std::int64_t repeated_files = 0;  // number of times that a file was found again; it counts once
-  /// Name for messages: the first input and the number of others.
+  /// Number of times that a file was found again; each file is used once.
+  std::int64_t repeated_files = 0;
+  /// Name in messages: the first input and the number of further inputs.
   std::string name;
 };
 
-/// Finds the named files and all files below the named folders, sorted within each folder. Includes
-/// a named file always, and a file in a folder unless it is binary. A file that is found again,
-/// even by another spelling or a link, counts once, so that it is in only one split. Does not
-/// follow links to folders inside a folder. With `tables`, the rows of tables are separate
-/// documents. Throws MissingInput naming a missing input, or DataError if there is no text, or if
-/// the first bytes of a named file show that it is not plain text (compressed, UTF-16, …).
+/// Finds the named files and all files below the named folders, sorted within each folder. Skips
+/// binary files in folders, but not named files. A file counts once, even under another spelling or
+/// a link. Does not follow links to folders. With `tables`, the rows of tables are separate
+/// documents. Throws MissingInput, or DataError if there is no text or a named file is not plain
+/// text (compressed, UTF-16, …).
 Corpus find_corpus(const std::vector<std::filesystem::path>& inputs, TableTexts* tables = nullptr);
 
 struct CorpusSplit {
@@ -45,10 +45,10 @@ struct CorpusSplit {
   std::vector<TextPiece> validation;
 };
 
-/// Splits off about `validation` of the bytes for validation, 0 < validation < 1. If there are
-/// several documents, assigns each to one split, evenly over the corpus, provided that the
-/// resulting share is between 0.5 and 1.5 times the requested one. Otherwise cuts off the last
-/// `validation` of the corpus's characters.
+/// Splits off about the share `validation` of the bytes for validation, 0 < validation < 1. If
+/// there are several documents, assigns each document to one split, evenly over the corpus. If the
+/// resulting share is not between 0.5 and 1.5 times the requested share, or if there is only one
+/// document, cuts off the last `validation` of the corpus's characters instead.
 CorpusSplit split_corpus(const Corpus& corpus, double validation);
 
 /// Texts of the rows of tables; each is a document. Writes the texts to a file that can be read
@@ -57,26 +57,25 @@ class TableTexts {
  public:
   struct Settings {
     std::string column = "text";
-    bool is_requested = false;  // the user named the column, so each table must have it
-    /// Creates the file's folder when the first table is found, and returns the file's path.
+    /// True if the user named the column, so that each table must have it.
+    bool is_requested = false;
     std::function<std::filesystem::path()> place;
   };
-  /// Rows without a text.
   struct SkippedRows {
     std::int64_t rows = 0;
     std::string first;  // "row 3 of t.csv: why"
   };
   explicit TableTexts(Settings settings) : settings_(std::move(settings)) {}
 
-  /// Adds the rows of a file, skipping rows without a text. Returns false if the name is not a
-  /// table's, or if a .json or .csv file, which then is text, has no such column and none was
-  /// requested. Throws DataError if it is damaged or lacks the column, IoError.
+  /// Adds the rows of a file and skips rows without a text. Returns false if the file is not a
+  /// table by its name, or if it is a .json or .csv file without the column and no column was
+  /// requested; the file is then plain text. Throws DataError if the table is damaged or lacks the
+  /// column. Also throws IoError.
   bool add(const std::filesystem::path& path, std::vector<TextPiece>& documents);
   /// Returns whether `path` is the file that the texts are written to.
   bool is_own(const std::filesystem::path& path) const {
     return place_ && std::filesystem::equivalent(path, *place_);
   }
-  /// Flushes the added texts.
   void finish();
   void remove();
   const SkippedRows& left_out() const { return left_out_; }
@@ -97,19 +96,19 @@ struct TextSegment {
   std::string text;
   bool starts_document = false;
   std::string place;        // "book.txt from byte 7 on", or "row 3 of t.csv"
-  bool is_divided = false;  // cut within a word because of its length
+  bool is_divided = false;  // whether it was cut within a word because of its length
 };
 
 /// Reads pieces in order as segments of about `segment_bytes`. Cuts a document only at positions
-/// that `cut` returns, like Tokenizer::last_split_point, so that the segments have the document's
-/// tokens. A text of kLongestSegment bytes without such a position is cut between any characters.
+/// that `cut` returns, so that the segments have the document's tokens. A text of kLongestSegment
+/// bytes without such a position is cut between any characters.
 class SegmentReader {
  public:
   using Cut = std::function<std::size_t(std::string_view text, std::size_t first)>;
   static constexpr std::int64_t kSegmentBytes = 256 << 10;
   static constexpr std::int64_t kLongestSegment = 16 << 20;
   SegmentReader(std::vector<TextPiece> pieces, Cut cut, std::int64_t segment_bytes = kSegmentBytes);
-  /// Returns the next segments, with about `bytes` in total; empty at the end. Throws IoError.
+  /// Returns the next segments, about `bytes` in total, or none at the end. Throws IoError.
   std::vector<TextSegment> next(std::int64_t bytes);
 
  private:
@@ -120,7 +119,7 @@ class SegmentReader {
   std::int64_t segment_bytes_;
   std::size_t piece_ = 0;
   bool is_in_piece_ = false;
-  std::int64_t position_ = 0;  // of rest_ in the file; valid inside a piece
+  std::int64_t position_ = 0;  // position of rest_ in the file; valid inside a piece
   std::ifstream file_;
   std::shared_ptr<const std::filesystem::path> opened_;  // the open file
   std::int64_t read_to_ = 0;                             // position in the open file
@@ -130,12 +129,13 @@ class SegmentReader {
 struct PrepareSettings {
   std::vector<std::filesystem::path> inputs;  // files and folders
   std::filesystem::path output;               // the data folder; must not exist, or be empty
-  std::string tokenizer = "bpe";        // "bpe", "bytes", "characters", or the path of a tokenizer
-  std::int64_t vocabulary_size = 4096;  // of a "bpe" to train, including <|endoftext|>
-  double validation = 0.1;              // share of the text for validation
+  std::string tokenizer = "bpe";  // "bpe", "bytes", "characters", or the path of a tokenizer
+  /// Vocabulary size of a "bpe" to train, including <|endoftext|>.
+  std::int64_t vocabulary_size = 4096;
+  double validation = 0.1;  // share of the text for validation
   std::int64_t shard_tokens = kDefaultShardTokens;
-  ControlText control_text = ControlText::kAsText;  // for text that spells special tokens
-  bool replace = false;                             // replace an existing data folder
+  ControlText control_text = ControlText::kAsText;  // treatment of text that spells special tokens
+  bool replace = false;                             // whether to replace an existing data folder
   /// Column of tables (.jsonl, .json, .csv, .parquet) with the text of a document. If not set,
   /// "text" is used, and .json and .csv files without this column are read as plain text.
   std::optional<std::string> column{};
@@ -150,23 +150,22 @@ struct PrepareProgress {
 struct PrepareResult {
   DataInfo info;
   std::int64_t skipped_binary_files = 0;
-  std::int64_t repeated_files = 0;  // files given more than once; each counts once
-  std::int64_t missing_merges = 0;  // difference to the requested vocabulary size
+  std::int64_t repeated_files = 0;  // files given more than once; each file is used once
+  std::int64_t missing_merges = 0;  // tokens by which the vocabulary is smaller than requested
   std::int64_t dropped_words = 0;   // rare words dropped while learning the vocabulary
-  std::int64_t divided_bytes = 0;   // in texts of at least 16 MiB that were cut within a word
+  std::int64_t divided_bytes = 0;   // bytes of texts of at least 16 MiB that were cut within a word
   std::int64_t rows_left_out = 0;   // rows of tables that have no text
   std::string first_left_out;       // first row without a text, and the reason
   double tokenizer_seconds = 0;
   double encode_seconds = 0;
 };
 
-/// Makes a data folder from text files and the rows of tables: tokenizer, token shards of both
-/// splits and data.json. The texts of tables are stored temporarily in a file next to the output.
-/// Each document begins with the end-of-text token, if there are several documents and the
-/// tokenizer has one, and with the start of the tokenizer's template. Writes everything to a folder
-/// next to the output and renames it at the end, so that a failed run leaves nothing. Throws
-/// UsageError (tokenizer or vocabulary size), MissingInput, DataError (no text, or too little to
-/// train and validate), CannotCreate (the output exists), IoError.
+/// Makes a data folder from text files and tables: tokenizer, token shards of both splits and
+/// data.json. Each document begins with the end-of-text token, if there are several documents and
+/// the tokenizer has one, and with the start of its template. Writes to a folder next to the output
+/// and renames it at the end. Throws UsageError (tokenizer or vocabulary size), MissingInput,
+/// DataError (no text, or too little to train and validate), CannotCreate (the output exists),
+/// IoError.
 PrepareResult prepare_data(const PrepareSettings& settings,
                            const std::function<void(const PrepareProgress&)>& progress = {});
 

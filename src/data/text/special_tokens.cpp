@@ -27,7 +27,6 @@ std::string text_of_token(const json::value* token) {
   return token != nullptr && token->is_string() ? std::string(token->get_string()) : "";
 }
 
-/// Special tokens by text.
 using TokensByText = std::map<std::string, std::int32_t>;
 
 void add_if_special(const json::value& token, const json::value& id, TokensByText& tokens) {

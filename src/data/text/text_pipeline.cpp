@@ -21,7 +21,6 @@ Ranges literal_matches(std::string_view text, std::string_view literal) {
   return matches;
 }
 
-/// Returns the characters for which `matches` is true.
 Ranges character_matches(std::string_view text, bool (*matches)(char32_t)) {
   Ranges found;
   for (std::size_t i = 0; i < text.size();) {

@@ -10,48 +10,46 @@ namespace hybrid_trainer {
 /// A normalization step of tokenizer.json's "normalizer".
 struct NormalizerStep {
   enum class Kind { kNfc, kPrepend, kReplace, kReplaceMatches, kConvert, kCharacterMap } kind;
-  std::string pattern = {};  // of kReplace
-  std::string content = {};  // put before the text, or replaces the pattern or the matches
-  WordSplitter words = {};   // of kReplaceMatches
-  std::function<std::string(std::string_view)> convert = {};  // of kConvert, kCharacterMap
+  std::string pattern = {};  // used by kReplace
+  std::string content = {};  // text to prepend, or replacement of the pattern or the matches
+  WordSplitter words = {};   // used by kReplaceMatches
+  std::function<std::string(std::string_view)> convert = {};  // used by kConvert and kCharacterMap
 };
 
-/// Treatment of the matches that separate words.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-/// A splitting step of tokenizer.json's "pre_tokenizer". ByteLevel becomes kPrefixSpace and kWords,
-/// as requested; the model itself turns bytes into symbols.
+/// A step of tokenizer.json's "pre_tokenizer". ByteLevel becomes kPrefixSpace and kWords.
 struct PreTokenizerStep {
   enum class Kind {
     kWords,
     kMatches,
     kLiteral,
     kDigits,
-    kWhiteSpace,   // removed
-    kPunctuation,  // each character
-    kWordRuns,     // of word characters, and of others, without white space
+    kWhiteSpace,   // splits at white space, which is removed
+    kPunctuation,  // splits off each punctuation character
+    kWordRuns,     // runs of word characters, and runs of other characters except white space
     kMetaspace,
     kPrefixSpace
   } kind;
-  WordSplitter words = {};                            // of kWords, kMatches
-  std::string literal = {};                           // of kLiteral, or kMetaspace's ▁
-  SplitBehavior behavior = SplitBehavior::kIsolated;  // of kMatches … kPunctuation
-  bool inverted = false;                              // of kMatches, kLiteral
+  WordSplitter words = {};                            // used by kWords and kMatches
+  std::string literal = {};                           // text of kLiteral, or the ▁ of kMetaspace
+  SplitBehavior behavior = SplitBehavior::kIsolated;  // used by kMatches to kPunctuation
+  bool inverted = false;                              // used by kMatches and kLiteral
   enum class Prepend { kAlways, kFirst, kNever };
-  Prepend prepend = Prepend::kAlways;  // of kMetaspace
-  bool splits = true;                  // of kMetaspace
+  Prepend prepend = Prepend::kAlways;  // used by kMetaspace
+  bool splits = true;                  // used by kMetaspace
 };
 
 /// Position of a piece of text in its document.
 struct PiecePlace {
   bool at_start = true;    // the piece begins the text
   bool continues = false;  // the text continues a document
-  /// Returns whether a document begins here, or the text after an added token.
+  /// Returns whether a document, or the text after an added token, begins here.
   bool begins() const { return !(at_start && continues); }
 };
 
-/// Splits a text at `matches`, pairs of begin and end, in order and without overlap. Joins or
-/// removes parts according to `behavior`. No part of the result is empty.
+/// Splits a text at `matches`, which are pairs of begin and end in ascending order without overlap.
+/// Joins or removes the matches according to `behavior`. No part of the result is empty.
 std::vector<std::string_view> split_parts(
     std::string_view text, const std::vector<std::pair<std::size_t, std::size_t>>& matches,
     SplitBehavior behavior, bool inverted);
@@ -59,7 +57,6 @@ std::vector<std::string_view> split_parts(
 /// Returns the text with each `pattern`, which must not be empty, replaced by `content`.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
 
-/// Returns the text with the matches of an expression replaced by `content`.
 std::string replace_matches(std::string_view text, const WordSplitter& words,
                             std::string_view content);
 
@@ -70,12 +67,11 @@ class TextPipeline {
   TextPipeline(std::vector<NormalizerStep> normalizers, std::vector<PreTokenizerStep> steps);
 
   bool normalizes() const { return !normalizers_.empty(); }
-  bool composes() const;  // with NFC
-  /// Returns the normalized text. If its first character was removed, except by a character map,
-  /// `place` is no longer at the start, as in Hugging Face's tokenizers. Throws DataError if the result is far longer than the text.
+  bool composes() const;  // whether the text is converted to NFC
+  /// Returns the normalized text. Clears place.at_start if a step other than a character map
+  /// removes the first character. Throws DataError if the result is far longer than the text.
   std::string normalized(std::string_view text, PiecePlace& place) const;
 
-  /// Calls f(word) for each word of a normalized text.
   template <class F>
   void for_each_word(std::string_view text, PiecePlace place, const F& f,
                      std::size_t step = 0) const {
@@ -94,10 +90,10 @@ class TextPipeline {
     }
   }
 
-  /// Whether the pipeline permits cutting a text between two neighboring characters.
+  /// True if the pipeline permits cutting a text between two neighboring characters.
   enum class Cut { kYes, kNo, kAtModelSplits };
   Cut may_cut(char32_t before, char32_t after) const;
-  /// Returns the character that replaces a blank. Returns a blank if there is no such character.
+  /// Returns the character that replaces a blank, or a blank if blanks are not replaced.
   std::string_view blank() const;
 
  private:

@@ -41,8 +41,7 @@ void write_as(OutputFile& file, std::span<const std::int32_t> tokens) {
   file.write(ids.data(), ids.size() * sizeof(Id));
 }
 
-/// Calls f(ids, first) for the tokens [start, start + count) of a file in pieces, until f returns
-/// false. `first` is the position of ids[0].
+/// Calls f(ids, first) for tokens [start, start + count) in pieces, until f returns false.
 template <class Id, class F>
 void read_pieces(const InputFile& file, std::int64_t start, std::int64_t count, const F& f) {
   constexpr std::int64_t kPiece = 1 << 14;
@@ -90,7 +89,8 @@ std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t co
 constexpr const char* kInfoFile = "data.json";
 constexpr std::int64_t kInfoVersion = 1;
 
-/// Returns whether the name of a token file assigns it to the split. Used if there is no data.json.
+/// Returns whether a token file belongs to the split according to its name. Used if there is no
+/// data.json.
 bool names_split(const fs::path& path, Split split) {
   const std::string name = path.filename().string();
   const auto names = [&](Split part) { return name.find(name_of(part)) != std::string::npos; };
@@ -116,7 +116,6 @@ std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_
   return paths;
 }
 
-/// Calls visit(name, member) for the members of data.json.
 template <class Info, class Visit>
 void visit_members(Info& info, const Visit& visit) {
   visit("tokenizer", info.tokenizer);

@@ -58,7 +58,7 @@ std::string bytes_of_symbols(const std::string& token) {
   return coder.to_bytes(token).value_or(token);
 }
 
-/// Parses "<0x00>" …, with upper or lower case digits, or a sign in place of the first one.
+/// Parses "<0x00>" …, in upper or lower case; a sign may replace the first digit.
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
   const auto digit = [](char c) {
@@ -104,7 +104,7 @@ std::string stripped(std::string_view part, const DecoderStep& step) {
   return std::string(part);
 }
 
-/// Joins punctuation and contractions to the word before, as Hugging Face's tokenizers does.
+/// Joins punctuation and contractions to the previous word, as Hugging Face's tokenizers does.
 std::string cleaned_up(std::string text) {
   constexpr std::pair<const char*, const char*> kReplacements[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
@@ -114,7 +114,7 @@ std::string cleaned_up(std::string text) {
   return text;
 }
 
-/// Returns a token of WordPiece as it follows others, or as the first one.
+/// Returns a WordPiece token's text, at the beginning of a text if `is_first`.
 std::string word_piece(std::string part, const DecoderStep& step, bool is_first) {
   if (!is_first) {
     const bool continues = part.starts_with(step.pattern);

@@ -20,14 +20,13 @@ constexpr std::int32_t kUnassigned = BpeVocabulary::kNoId;
 
 constexpr std::int64_t kMaxIds = 1 << 19;  // for a vocabulary with fewer tokens
 
-/// Reads a tokenizer.json and checks that its parts are consistent.
 class PipelineReader {
  public:
   PipelineReader(const JsonPlace& root, const TokenizerSettings& settings)
       : root_(root), settings_(settings) {}
 
   std::unique_ptr<Tokenizer> read(TokenizerFiles files) {
-    // Truncation and padding are up to the caller.
+    // The caller decides on truncation and padding.
     root_.know({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                 "post_processor", "decoder", "model"});
     root_.expect("version", "1.0");
@@ -268,7 +267,7 @@ class PipelineReader {
     vocabulary.byte_ids = byte_token_ids(falls_back);
   }
 
-  /// Returns the ids of "<0x00>" … "<0xFF>", all unassigned without byte_fallback.
+  /// Returns the ids of "<0x00>" … "<0xFF>". If byte_fallback is off, all are unassigned.
   std::array<std::int32_t, 256> byte_token_ids(bool falls_back) const {
     std::array<std::int32_t, 256> ids;
     ids.fill(kUnassigned);
@@ -280,7 +279,6 @@ class PipelineReader {
     return ids;
   }
 
-  /// Returns the id of a token of model.vocab.
   std::optional<std::int32_t> model_id(const std::string& token) const {
     const auto found = model_ids_.find(token);
     return found == model_ids_.end() ? std::nullopt : std::optional(found->second);

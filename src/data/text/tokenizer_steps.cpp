@@ -37,11 +37,11 @@ std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* reg
   return text;
 }
 
-/// Limits how much steps may lengthen a text. A common tokenizer writes ▁ for a blank, three bytes
-/// for one, but a chain of steps that each double the text would exhaust memory.
+/// Limits the growth of a text in the steps. Common tokenizers replace a blank by ▁, which has
+/// three bytes. Many steps that each double the text would exhaust the memory.
 class Growth {
  public:
-  /// Counts a step, since each step processes all texts or tokens.
+  /// Counts a step, because each step processes all texts or tokens.
   void add(const JsonPlace& step) {
     constexpr int kMaxSteps = 256;
     if (++steps_ > kMaxSteps) step.fail("is step ", steps_, "; at most ", kMaxSteps, " are read");
@@ -79,7 +79,6 @@ SplitBehavior behavior_of(const JsonPlace& place) {
              "or Contiguous");
 }
 
-/// Compiles the expression in {"Regex": …}.
 WordSplitter words_of(const JsonPlace& pattern, const std::string& regex) {
   try {
     return WordSplitter(regex);
@@ -138,7 +137,6 @@ NormalizerStep without(int traits) {
   return conversion([traits](std::string_view text) { return without_traits(text, traits); });
 }
 
-/// Adds the conversions of a BertNormalizer.
 void add_bert(const JsonPlace& place, std::vector<NormalizerStep>& steps) {
   place.know({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
   const bool lowers = place.at("lowercase").flag();
@@ -181,7 +179,7 @@ NormalizerStep read_character_map(const JsonPlace& place) {
   }
 }
 
-/// Returns the conversion of a normalizer without settings, or none.
+/// Returns the conversion of a normalizer without settings, or nullopt for another type.
 std::optional<NormalizerStep> simple_conversion(const std::string& type) {
   if (type == "NFD") return to_unicode_form(UnicodeForm::kD);
   if (type == "NFKC") return to_unicode_form(UnicodeForm::kKC);

@@ -15,8 +15,8 @@ enum UnicodeClass : std::uint8_t {
   kWhiteSpace = 4,      // \s: the 25 white-space characters
   kDigit = 8,           // split by the pre-tokenizer Digits (Unicode 17)
   kWordCharacter = 16,  // \w, for tokens that match only whole words
-  kUnknownToNfc = 32,   // newer than their NFC (Unicode 9), which leaves it in place
-  kNewToPcre2 = 64,     // newer than PCRE2's Unicode (14), or in another class there
+  kUnknownToNfc = 32,   // newer than the tokenizers' NFC (Unicode 9), which leaves it unchanged
+  kNewToPcre2 = 64,     // newer than PCRE2's Unicode 14, or in another class there
 };
 
 /// Returns the classes of every code point up to U+10FFFF, as bits. Thread-safe.
@@ -30,14 +30,15 @@ enum CharacterTrait : std::uint8_t {
   kMark = 2,            // dropped by StripAccents (Unicode 9)
   kPunctuation = 4,     // split by Punctuation and BertPreTokenizer (Unicode 8)
   kControl = 8,         // dropped by BertNormalizer
-  kUnknownToNfkc = 16,  // newer than NFKC and NFKD (Unicode 9), which leave it in place
+  /// Newer than the tokenizers' NFKC and NFKD (Unicode 9), which leave it unchanged.
+  kUnknownToNfkc = 16,
 };
 
 /// Returns the traits of every code point up to U+10FFFF, as bits. Thread-safe.
 const std::uint8_t* character_traits();
 
-/// Replaces characters that are new to PCRE2 by older ones of the same category and length. If
-/// there are any, the result is stored in `copy`. `text` must be UTF-8.
+/// Replaces characters that are new to PCRE2 by older characters of the same category and length.
+/// If there are any, the result is stored in `copy`. `text` must be UTF-8.
 std::string_view known_to_pcre2(std::string_view text, std::string& copy);
 
 /// A text with only characters below this one is always in normalization form C.

@@ -169,7 +169,6 @@ class CompiledExpression {
     pcre2_set_heap_limit(context_.get(), kMaxKib);
   }
   const pcre2_code* code() const { return code_.get(); }
-  /// Finds the first match from `at` on; returns false if there is none.
   bool find(std::string_view text, std::size_t at, pcre2_match_data* data) const {
     const auto find_by = [&](auto match, std::uint32_t options) {
       return match(code_.get(), bytes_of(text), text.size(), at, options, data, context_.get());

@@ -8,7 +8,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Reads a text from a position on, character by character.
 class Scanner {
  public:
   Scanner(std::string_view text, std::size_t at) : text_(text), at_(at) { read(); }

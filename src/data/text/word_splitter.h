@@ -23,25 +23,22 @@ namespace hybrid_trainer {
 ///   kGpt4o   Tekken's with (?i:'s|'t|'re|'ve|'m|'ll|'d)? after a word and \p{N}{1,3} for \p{N}
 enum class WordPattern { kGpt2, kLlama3, kQwen2, kQwen35, kTekken, kGpt4o, kOther };
 
-/// Returns the regular expression of a pattern other than kOther.
 std::string word_expression(WordPattern pattern);
 
-/// Returns the end of the GPT-2 word that begins at `begin`, which must be the beginning of the
-/// text or the end of a word. A run of bytes that are not UTF-8 is a word, and the text before such
-/// a run is matched as if the text ended there.
+/// Returns the end of the GPT-2 word that begins at `begin`. A run of bytes that are not UTF-8 is a
+/// word, and the text before such a run is matched as if it ended there.
 std::size_t gpt2_word_end(std::string_view text, std::size_t begin);
 
 /// A compiled PCRE2 expression.
 class CompiledExpression;
 
-/// Finds the matches of an expression in a text, one after the other, like Oniguruma in Hugging
-/// Face's tokenizers. Bytes that are not UTF-8 match nothing; the text before them is matched as if
-/// it ended there.
+/// Finds matches one after the other, like Oniguruma in Hugging Face's tokenizers. Bytes that are
+/// not UTF-8 match nothing; the text before them is matched as if it ended there.
 class WordMatches {
  public:
   WordMatches(const CompiledExpression& expression, std::string_view text);
   ~WordMatches();
-  /// Returns begin and end of the next match, maybe empty. Throws DataError if it takes too long.
+  /// Returns begin and end of the next match. Throws DataError if the search takes too long.
   std::optional<std::pair<std::size_t, std::size_t>> next();
 
  private:
@@ -51,8 +48,9 @@ class WordMatches {
   const CompiledExpression& expression_;
   std::string_view text_;
   std::unique_ptr<Search> search_;
-  std::string_view run_;            // bytes of UTF-8, or their replacements
-  std::size_t begin_ = 0, at_ = 1;  // of the run in the text; of the search in the run
+  std::string_view run_;  // valid UTF-8 bytes, or their replacements
+  /// Begin of the run in the text; position of the search in the run.
+  std::size_t begin_ = 0, at_ = 1;
   std::optional<std::size_t> last_end_;
 };
 
@@ -61,7 +59,7 @@ class WordSplitter {
  public:
   /// Uses GPT-2's words.
   WordSplitter() = default;
-  /// Compiles an expression in Oniguruma's dialect. Throws DataError if PCRE2 refuses it.
+  /// Compiles an expression in Oniguruma's dialect. Throws DataError if PCRE2 does not accept it.
   explicit WordSplitter(const std::string& expression);
 
   WordPattern pattern() const { return pattern_; }
@@ -83,7 +81,7 @@ class WordSplitter {
     pass(text.size());
   }
 
-  /// Returns begin and end of each match, if an expression was given.
+  /// Returns begin and end of each match of the expression, which must have been given.
   std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const;
 
  private:
@@ -94,13 +92,12 @@ class WordSplitter {
 /// Returns whether a text cut between these characters has the same words as the whole text.
 bool may_cut(WordPattern pattern, char32_t before, char32_t after);
 
-/// Returns the last position between two characters for which `may_cut(before, after)` is true, at
-/// least `first` and not 0. Returns 0 if there is none.
+/// Returns the last position, at least `first`, at which `may_cut(before, after)` holds, or 0.
 std::size_t last_match_between(
     std::string_view text, std::size_t first,
     const std::function<bool(std::string_view before, std::string_view after)>& may_cut);
 
-/// Returns the start of the last character. Tokenizers of single characters cut there.
+/// Returns the start of the last character, at which tokenizers of single characters cut.
 std::size_t last_character(std::string_view text, std::size_t first);
 
 /// Returns the last position at which a cut keeps GPT-2's words on both sides.

@@ -2,22 +2,19 @@
 
 namespace hybrid_trainer {
 
-/// Interface of the plug-in libhybrid_trainer_mpi to the program, which is not linked with MPI:
-/// byte messages between ranks, and startup and shutdown. All calls come from one thread. Functions
-/// with an int result return 0 or an error code for error_text.
+/// Interface of the plug-in libhybrid_trainer_mpi: byte messages between ranks, startup and
+/// shutdown. All calls come from one thread. int results are 0 or an error code for error_text.
 struct MpiEngine {
   static constexpr int kVersion = 1;
   int version;
   int (*start)(int* rank, int* size);
-  /// Host of this process.
   int (*host_name)(char* name, int bytes);
   /// Starts sending. Sets `request` to a handle for is_done.
   int (*begin_send)(const void* data, int bytes, int peer, void** request);
   int (*begin_receive)(void* data, int bytes, int peer, void** request);
   int (*is_done)(void** request, int* done);
   void (*error_text)(int error, char* text, int bytes);
-  /// Shuts MPI down, which waits for all ranks.
-  int (*finish)();
+  int (*finish)();  // waits for all ranks
   void (*abort)(int exit_code);
 };
 

@@ -8,7 +8,7 @@
 #include "src/files/json.h"
 #include "src/models/hugging_face/config_reader.h"
 
-// Limit of one match, for iterators without random access.
+// Maximum number of states of one match, for iterators without random access.
 #define BOOST_REGEX_MAX_STATE_COUNT 200000
 #include <boost/regex.hpp>
 #include <charconv>
@@ -23,7 +23,6 @@ namespace {
 
 constexpr std::size_t kLongestPattern = 1 << 16;
 
-/// Converts Python's syntax of named groups to Perl's.
 std::string in_perl(std::string pattern) {
   for (std::size_t at = 0; (at = pattern.find("(?P<", at)) != pattern.npos;)
     pattern.erase(at + 2, 1);

@@ -17,12 +17,10 @@ namespace hybrid_trainer {
 /// A Python regular expression over the names of modules, as in PEFT's configurations.
 class ModulePattern {
  public:
-  /// Throws DataError if the pattern is invalid.
   explicit ModulePattern(const std::string& pattern);
   /// Returns whether the pattern matches the whole name. Throws DataError if this takes too long.
   bool matches(const std::string& name) const { return first_group(name).has_value(); }
-  /// Returns the text that the pattern's first group matches, or "" if the pattern has no group.
-  /// Returns none if the pattern does not match the whole name.
+  /// Returns the first group's match, "" without a group, or nullopt if the name does not match.
   std::optional<std::string> first_group(const std::string& name) const;
 
  private:
@@ -34,23 +32,23 @@ class ModulePattern {
 /// Returns the number at the beginning of a text, limited to 32 bits; 0 if there is none.
 std::int64_t leading_number(std::string_view text);
 
-/// Limit of patterns in one key.
 inline constexpr std::size_t kMaxPatterns = 100;
 
-/// Selects modules by a pattern or by names, which may follow a dot at the end of a module's name.
+/// Selects modules by a pattern or by names. A name matches a module's whole name, or its end after
+/// a dot.
 struct ModuleNames {
   std::set<std::string> names{};
   std::optional<ModulePattern> pattern{};
   bool are_none() const { return names.empty() && !pattern; }
   bool include(const std::string& module) const;
-  /// Returns the shortest of the names that matches a module; empty if none does.
+  /// Returns the shortest name that matches a module, or "" if no name matches.
   std::string name_of(const std::string& module) const;
 };
 
 /// Assigns numbers to modules by patterns, which may match the name or its end after a dot.
 class ModuleNumbers {
  public:
-  /// Adds a pattern. If several match a module, the first one is used. Throws DataError.
+  /// Adds a pattern. If several patterns match a module, the first one is used. Throws DataError.
   void add(const std::string& pattern, double number);
   double of(const std::string& module, double otherwise) const;
 
@@ -72,28 +70,28 @@ struct AdapterConfig {
   std::int64_t rank = 8;
   double alpha = 8, dropout = 0;
   std::string variant = "lora";
-  bool all_linear = false;  // instead of `targets`
+  bool all_linear = false;  // whether all linear layers are targets, instead of `targets`
   ModuleNames targets{}, excluded{};
   std::vector<std::string> parameters{};     // target_parameters: experts and routers
-  std::set<std::int64_t> layers{};           // if not empty, only these layers
-  std::vector<ModulePattern> layer_names{};  // their first group is the layer's number
+  std::set<std::int64_t> layers{};           // if not empty, only these layers have adapters
+  std::vector<ModulePattern> layer_names{};  // patterns whose first group is the number of a layer
   ModuleNumbers ranks{}, alphas{};
-  std::vector<ModulePattern> whole{};  // modules_to_save: trained fully, replacing the base's
-  bool ties_whole = false;             // head and token table then stay tied
+  /// modules_to_save: fully trained modules that replace the base's modules.
+  std::vector<ModulePattern> whole{};
+  bool ties_whole = false;             // whether head and token table stay tied
   std::vector<std::string> unknown{};  // unknown keys
-  /// The base was a model of texts and images, whose modules have longer names.
+  /// True if the base was a model of texts and images, whose modules have longer names.
   bool uses_outer_names = false;
-  bool uses_vit_5_names = false;  // the base was a ViT of transformers 5, see vit_name_of_5
+  bool uses_vit_5_names = false;  // whether the base was a ViT of transformers 5, see vit_name_of_5
 
   /// Converts the name of a module in the folder's model to its name in such a base.
   std::string name_there(const std::string& module) const;
   /// The following functions take names in the text model.
   bool is_target(const std::string& module) const;
   bool is_whole(const std::string& module) const;
-  /// Returns whether one of `parameters` is this weight's name, "….gate.weight", or a suffix of it.
+  /// Returns whether `parameters` names this weight, "….gate.weight", or a suffix of its name.
   bool is_parameter(const std::string& weight) const;
   std::int64_t rank_of(const std::string& module) const;
-  /// Returns the scale of B·A.
   double scale_of(const std::string& module) const;
 };
 

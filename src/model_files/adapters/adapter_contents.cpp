@@ -26,7 +26,7 @@ std::string name_among_adapters(const std::string& module) {
   return module;
 }
 
-/// Describes a part of an adapted linear map, with the members for experts if it is an expert's.
+/// Describes a part of an adapted linear map, which may belong to an expert.
 AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t experts) {
   const AdapterSpec& spec = linear.adapter()->spec();
   AdapterTensor tensor{.module = part.name,
@@ -59,7 +59,7 @@ std::string tensors_in(const fs::path& folder) {
       "', map_location='cpu', weights_only=True).items()}, '", in, "/", kAdapterTensors, "')\""));
 }
 
-/// Returns the name of the tensor's module if the tensor's name ends in `ending`, else "".
+/// Returns the name of the tensor's module if the tensor's name ends in `ending`, otherwise "".
 std::string module_before(const std::string& name, std::string_view ending) {
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : "";
 }
@@ -385,8 +385,8 @@ std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& 
   if (!first.empty()) return tensor.is_last ? bare : first;
   if (bare.empty()) return "";
   if (bare.ends_with(kGraniteLast)) return tensor.is_last ? bare : "";
-  // If only one of the two maps has an adapter, its name lacks base_layer. The configuration or the
-  // number of inputs then shows which map it is.
+  // If only one of the two maps has an adapter, the name does not contain base_layer. The
+  // configuration or the number of inputs then determines the map.
   const AdapterConfig& config = contents.config();
   const bool may_be_first = config.is_parameter(bare + ".gate_up_proj"),
              may_be_last = config.is_parameter(bare + ".down_proj");

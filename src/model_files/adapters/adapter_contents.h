@@ -24,42 +24,37 @@ struct AdapterTensor {
   std::int64_t expert = 0, experts = 1;
   bool is_last = false;
   std::int64_t inputs = 0, outputs = 0;
-  /// The file stacks the tensor with the tensors of all other experts (see is_fused).
+  /// True if the file stacks the tensor with the tensors of all other experts (see is_fused).
   bool is_fused = false;
 };
 
-/// Returns the index of a module's expert: 3 for "….experts.3.gate_proj"; -1 without an expert.
+/// Returns the index of a module's expert, 3 for "….experts.3.gate_proj", or -1 without an expert.
 std::int64_t expert_of(const std::string& module);
 
 std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts);
 
-/// An open PEFT folder: its configuration, and the base's modules that its tensors belong to.
-/// Modules and weights have the names of the base's folder.
+/// An open PEFT folder. Modules and weights have the names of the base's folder.
 class AdapterContents {
  public:
-  /// Throws MissingInput, and DataError for tensors of another rank or of no configured module.
+  /// Throws MissingInput; DataError for tensors of a different rank or of no configured module.
   explicit AdapterContents(const std::filesystem::path& folder);
 
   const AdapterConfig& config() const { return config_; }
   const SafetensorsFile& file() const { return file_; }
-  /// Returns the rank of each linear map with an adapter, by module.
   const std::map<std::string, std::int64_t>& ranks() const { return ranks_; }
 
   /// Returns the rank of stacked experts, by module (see is_fused).
   const std::map<std::string, std::int64_t>& fused() const { return fused_; }
 
-  /// Returns the scale of B·A for stacked experts.
   double scale_of_fused(const std::string& module) const;
 
   /// Returns the weights that the folder replaces, and the embeddings and heads with a product.
   std::set<std::string> extra_weights() const;
-  /// Returns the rows of the replaced weights.
   std::map<std::string, std::int64_t> extra_weight_rows() const;
-  /// Returns whether a tensor of the file belongs to one of extra_weights.
   bool is_extra_weight(const std::string& tensor) const { return extra_weights_.contains(tensor); }
   /// Returns the rows of the token table if the folder replaces it; else 0.
   std::int64_t vocabulary() const;
-  /// Returns whether head and token table become separate weights, although the base ties them.
+  /// Returns whether head and token table become separate weights although the base ties them.
   bool unties_head() const;
   /// Applies the folder's changes of a weight in extra_weights to `values`, (rows, columns) f32 on
   /// the host, which contain the base's weight.

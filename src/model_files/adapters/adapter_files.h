@@ -19,9 +19,9 @@ inline constexpr const char* kAdapterLabels = "id2label.json";
 /// Key of ModelConfig::problem_type in this file.
 inline constexpr const char* kProblemType = "problem_type";
 
-/// Writes a folder that PEFT opens with `base`, a Hugging Face folder or name. The folder appears
-/// completely or not at all. `config`: the adapters' settings. Fully trained weights become
-/// modules_to_save. Warns of modules that PEFT does not support. Throws CannotCreate, IoError.
+/// Writes a folder atomically that PEFT opens with `base`, a Hugging Face folder or name. Fully
+/// trained weights become modules_to_save. Prints a warning about modules that PEFT does not
+/// support. Throws CannotCreate, IoError.
 void write_adapter(Network& network, const ModelConfig& model, const LoraConfig& config,
                    const std::string& base, const std::filesystem::path& folder,
                    const Stream& stream, const ModelRegistry& registry = model_families());
@@ -33,7 +33,7 @@ inline void write_adapter(LanguageModel& model, const LoraConfig& config, const 
 
 bool holds_adapter(const std::filesystem::path& folder);
 
-/// Returns "; these folders in it hold adapters: …" if it contains PEFT's named adapters, else "".
+/// Returns "; these folders in it hold adapters: …" if it has named adapters of PEFT, or "".
 std::string adapters_hint(const std::filesystem::path& folder);
 
 struct AdapterFolder {
@@ -45,27 +45,27 @@ struct AdapterFolder {
   /// fully trained weights (modules_to_save), and the head and token table if they have adapters.
   std::vector<std::string> extra_weights{};
   bool unties_head = false;     // the base's tied head becomes a separate weight
-  std::int64_t vocabulary = 0;  // rows of a replaced token table; 0: none
+  std::int64_t vocabulary = 0;  // rows of a replaced token table; 0 if it is not replaced
   /// Returns the rows of the replaced classifier whose name has this prefix; 0 if there is none.
   std::int64_t classes_of(const std::string& classifier) const;
-  std::map<std::string, std::int64_t> extra_weight_rows{};  // of replaced weights
+  std::map<std::string, std::int64_t> extra_weight_rows{};  // rows of replaced weights
   std::vector<ClassLabel> labels{};  // from kAdapterLabels; empty without the file
   std::string problem_type{};        // from kAdapterLabels; may be empty
 };
 
 /// Reads the configuration of an adapter folder. Warns of unknown keys. Throws MissingInput. Throws
-/// DataError naming every key that is unsupported (because it is not for lora, rslora or dora), or
-/// a tensor that adapter_config.json does not include.
+/// DataError, which names every unsupported key (keys of other methods than lora, rslora and dora)
+/// or a tensor that adapter_config.json does not include.
 AdapterFolder read_adapter_config(const std::filesystem::path& folder);
 
 /// Receives f32 values on the host in a weight's shape.
 using ValuesCallback = std::function<void(Parameter& parameter, const Tensor& values)>;
 
-/// Reads the values of the model's adapters, which were added with the folder's config. Adapters of
-/// a smaller rank than the config's are padded with zeros, which training does not change. B is
-/// rescaled if an adapter's scale differs from the config's. `take` receives each weight of
-/// extra_weights. Throws MissingInput. Throws DataError if a tensor is missing, has another shape
-/// or belongs to no adapter, or if `take` is null and there are extra weights.
+/// Reads the values of the model's adapters, which were added with the folder's config. Pads
+/// adapters of a smaller rank with zeros, which training does not change. Rescales B if an
+/// adapter's scale differs from the config's. `take` receives each weight of extra_weights. Throws
+/// MissingInput. Throws DataError if a tensor is missing, has another shape or belongs to no
+/// adapter, or if `take` is null and there are extra weights.
 void read_adapter_weights(const std::filesystem::path& folder, Network& network,
                           const ModelConfig& model, const Stream& stream,
                           const ModelRegistry& registry = model_families(),

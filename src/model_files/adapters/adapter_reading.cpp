@@ -14,7 +14,6 @@ namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
 
-/// Returns the last name parts of experts' modules with adapters.
 std::set<std::string> modules_of_experts(const AdapterContents& contents) {
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks())
@@ -28,8 +27,7 @@ bool is_router(const std::string& module) {
          module.ends_with(".router.layer");
 }
 
-/// Returns the target in the model's family for a router's module name from any version of
-/// transformers. Version 5 names routers by their weights.
+/// Returns the family's target for a router's module name from any version of transformers.
 std::string router_target(const std::string& module) {
   if (module.ends_with(".router.layer") || module.ends_with(".block_sparse_moe.router"))
     return "router.layer";
@@ -56,7 +54,6 @@ std::string name_there(const AdapterTensor& tensor, const AdapterContents& conte
                     [&](const std::string& name) { return contents.file().contains(name); });
 }
 
-/// Returns the folder's targets as a list of names.
 std::string targets_of(const AdapterContents& contents) {
   const AdapterConfig& config = contents.config();
   const bool has_router =
@@ -146,7 +143,7 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents) {
   return reordered(values, tensor.order, TargetOrder::kHere);
 }
 
-/// Throws DataError if the adapter belongs to a model with another number of experts.
+/// Throws DataError if the adapter belongs to a model with a different number of experts.
 void check_experts(Network& network, const ModelConfig& model, const AdapterContents& contents) {
   std::int64_t there = 0;
   bool are_all = !contents.config().all_linear;
@@ -165,8 +162,8 @@ void check_experts(Network& network, const ModelConfig& model, const AdapterCont
                          " in each layer; the adapter belongs to another base"));
 }
 
-/// Removes the adapters of linear maps that the folder replaces (modules_to_save), since PEFT adds
-/// none to them.
+/// Removes the adapters of linear maps that the folder replaces (modules_to_save), because PEFT
+/// does not add adapters to them.
 void drop_replaced(Network& model, const AdapterContents& contents) {
   const std::set<std::string> replaced = contents.extra_weights();
   model.visit_linears([&](Linear& linear) {
@@ -178,14 +175,13 @@ void drop_replaced(Network& model, const AdapterContents& contents) {
   });
 }
 
-/// Throws DataError if a targeted linear map has no adapter in the folder.
 void require_all_tensors(Network& model, const AdapterContents& contents,
                          const HuggingFaceLayout& layout) {
   const std::set<std::string> of_experts = modules_of_experts(contents),
                               replaced = contents.extra_weights();
   model.visit_linears([&](Linear& linear) {
     const Role role = linear.weight().role();
-    // Some versions include such maps in all-linear, and others do not.
+    // all-linear includes such maps only in some versions of PEFT and transformers.
     const bool may_lack = contents.config().all_linear && role != Role::kMatrix;
     const bool is_expert = role == Role::kExpert;
     if (may_lack || (is_expert && !contents.fused().empty())) return;
@@ -234,8 +230,7 @@ void read_extra_weights(const AdapterContents& contents, Network& network, const
 
 }  // namespace
 
-/// Reads class names and problem type of kAdapterLabels, if the file exists. Throws DataError unless
-/// it names all numbers from 0 on.
+/// Reads kAdapterLabels, if it exists. Throws DataError unless it names all numbers from 0 on.
 static void read_labels_of(const fs::path& file, AdapterFolder& adapter) {
   if (!fs::exists(file)) return;
   boost::json::object names = python_object_in(file.parent_path(), file.filename().string());

@@ -11,7 +11,6 @@ namespace hybrid_trainer {
 /// Supported weight types: f32, f16, bf16, q8_0, q4_0.
 const std::vector<std::string>& gguf_type_names();
 
-/// Tokens, templates and license of a file.
 struct GgufTexts {
   const Tokenizer& tokenizer;
   /// Special tokens, see src/model_files/hugging_face/generation_config.h. All end tokens are
@@ -24,11 +23,10 @@ struct GgufTexts {
 /// Number of tensors written in each type.
 using GgufTypes = std::map<std::string, std::int64_t>;
 
-/// Writes a model as one file for llama.cpp and Ollama, weight by weight. Matrices have the type
-/// named by `type`, vectors and positions f32. In a q4_0 file, embedding and head are q8_0.
-/// Matrices whose rows are not whole blocks are f16. Adapters are omitted. The file appears
-/// completely or not at all. Throws DataError if llama.cpp has no equivalent architecture or
-/// tokenizer, or would compute something else; CannotCreate if `path` exists; IoError.
+/// Writes a model atomically as one file for llama.cpp and Ollama. Matrices have the type named by
+/// `type`, vectors and positions f32. In a q4_0 file, embedding and head are q8_0. Matrices whose
+/// rows are not whole blocks are f16. Adapters are omitted. Throws DataError if llama.cpp has no
+/// equivalent architecture or tokenizer; CannotCreate if `path` exists; IoError.
 GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::string& type,
                       const std::filesystem::path& path, const Stream& stream);
 

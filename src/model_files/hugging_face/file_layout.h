@@ -27,13 +27,12 @@ inline void transpose(const Tensor& to, const Tensor& from) {
 enum class TargetOrder { kFile, kHere };
 
 Stream host_stream();
-/// Allocates an uninitialized tensor on the host.
 Tensor host_tensor(const Shape& shape, DType dtype = DType::kF32);
 
 /// Copies rows of `bytes` bytes from one order to the other.
 void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes,
                TargetOrder side);
-/// Returns a new tensor on the host with its rows reordered, or `rows` itself if nothing changes.
+/// Returns a new tensor on the host with reordered rows, or `rows` if the order is unchanged.
 Tensor reordered(const Tensor& rows, const RowGroups& order, TargetOrder side);
 
 /// Returns a part's values, f32 on the host, in the layout of its file.
@@ -42,7 +41,6 @@ Tensor in_file_layout(const Tensor& values, const FileTensor& part);
 void take_from_file(const Tensor& values, const Tensor& in_file, const FileTensor& part);
 /// Returns the part's description as if it were stored with its outputs first.
 FileTensor outputs_first(FileTensor part);
-/// Returns whether values have the same order here and in the file.
 bool has_same_order(const FileTensor& part);
 
 }  // namespace hybrid_trainer

@@ -46,7 +46,7 @@ std::vector<std::int32_t> end_tokens_of(const FolderFiles& folder, const char* n
 
 constexpr std::int64_t kMaxBeams = 64;
 
-/// Reads a folder's file; all values are absent without it. Null means absent.
+/// Reads a file in a folder. Null, and all values of a missing file, count as absent.
 class KeyReader {
  public:
   KeyReader(const ModelFolder* folder, const char* name) {
@@ -54,7 +54,6 @@ class KeyReader {
     name_ = (folder->path() / name).string();
     object_ = python_object_in(folder->files(), name);
   }
-  /// Name of the file; empty without one.
   const std::string& name() const { return name_; }
   const json::object& object() const { return object_; }
 
@@ -162,7 +161,6 @@ GenerationKeys::Speech speech_in(const KeyReader& reader) {
   return speech;
 }
 
-/// Returns the first folder with a file of this name, or null.
 const ModelFolder* first_with(const std::vector<ModelFolder>& folders, const char* name) {
   const auto found = std::ranges::find_if(folders, [&](const ModelFolder& folder) {
     return !folder.empty() && fs::is_regular_file(folder.path() / name);
@@ -283,7 +281,7 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
   if (separate == nullptr && config == nullptr) return keys_of_gguf(folders);
   const KeyReader of_model(config, kModelConfig);
   const KeyReader reader = separate == nullptr ? of_model : KeyReader(separate, kGenerationConfig);
-  // The type is needed: without it, GCC 12 destroys rules twice if a later value throws.
+  // The type must be named. Without it, GCC 12 destroys `rules` twice if a later value throws.
   GenerationKeys keys{
       .file = reader.name(),
       .start = reader.token("decoder_start_token_id"),

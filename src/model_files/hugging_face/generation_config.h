@@ -11,35 +11,35 @@
 
 namespace hybrid_trainer {
 
-/// Limit of tokens in eos_token_id: each written token is compared with all of them.
+/// Maximum number of tokens in eos_token_id. Each generated token is compared with all of them.
 inline constexpr std::size_t kMaxEndTokens = 1000;
 
-/// Returns special tokens from a model folder's config.json, as the text of a JSON object: its
+/// Returns special tokens from a model folder's config.json as the text of a JSON object:
 /// bos_token_id, eos_token_id, pad_token_id, decoder_start_token_id, forced_bos_token_id and
-/// forced_eos_token_id. Without a generation_config.json, also returns the other keys that affect
-/// generation (GenerationKeys). Returns "" if there is no config.json. Throws DataError.
+/// forced_eos_token_id. If there is no generation_config.json, also returns the other keys that
+/// affect generation (GenerationKeys). Returns "" if there is no config.json. Throws DataError.
 std::string token_ids_in(const ModelFolder& folder);
 
-/// Returns the tokens that end a text, from eos_token_id (one or a list) of generation_config.json
-/// and config.json, in increasing order. Throws DataError.
+/// Returns the end tokens of generation_config.json and config.json, sorted. Throws DataError.
 std::vector<std::int32_t> end_token_ids_in(const ModelFolder& folder);
-/// Returns transformers' end tokens: generation_config.json's if it has any, else config.json's.
+/// Returns transformers' end tokens, in generation_config.json or, if it has none, config.json.
 std::vector<std::int32_t> generation_end_tokens_in(const ModelFolder& folder);
 
-/// Adds `more` to the eos_token_id of a JSON object's text, unless it has them all.
+/// Adds the tokens of `more` to eos_token_id in a JSON object, unless it has all of them.
 std::string with_end_tokens(const std::string& object, std::span<const std::int32_t> more);
 
 /// Keys of generation_config.json that affect generation. src/files/foreign_files.cpp lists them.
 struct GenerationKeys {
-  std::filesystem::path file{};            // the file that was read; empty: none
+  std::filesystem::path file{};            // the file that was read; empty if there is none
   std::optional<std::int32_t> start{};     // decoder_start_token_id
   std::vector<std::int32_t> end_tokens{};  // eos_token_id
   std::int64_t beams = 1;                  // num_beams
   double length_penalty = 1;
   EarlyStopping search_end = EarlyStopping::kGuess;  // early_stopping
-  /// Rules for the generated tokens, except lengths and tokens that depend on the text or its end.
+  /// Rules for the generated tokens, except lengths, and except tokens that depend on the text or
+  /// its end.
   TokenConstraints rules{};
-  std::int64_t most = 0, max_new_tokens = 0;  // max_length, max_new_tokens; 0: not given
+  std::int64_t most = 0, max_new_tokens = 0;  // max_length and max_new_tokens; 0 if not given
   std::optional<bool> draws{};                // do_sample
   std::optional<double> temperature{}, top_p{}, min_p{};
   std::optional<std::int64_t> top_k{};
@@ -51,16 +51,16 @@ struct GenerationKeys {
     std::string language{}, task{};                                 // in the file's notation
     bool timestamps = false;                                        // return_timestamps
     std::optional<std::int32_t> latest_first_time{};                // max_initial_timestamp_index
-    /// forced_decoder_ids: a text's tokens from the second one on; none if the model chooses one.
+    /// forced_decoder_ids: the tokens of a text from the second token on; nullopt if the model
+    /// chooses the token.
     std::vector<std::optional<std::int32_t>> forced{};
   } speech{};
 
   /// "bad_words_ids: got …, want …": unsupported keys.
   std::vector<std::string> problems{};
 
-  /// Returns the maximum length of a text, including the `begun` tokens at its beginning.
+  /// Returns the maximum length of a text, including the `begun` tokens with which it begins.
   std::int64_t longest(std::int64_t begun, std::int64_t context) const;
-  /// Throws DataError, naming the problems, if there are any.
   void require_honored() const;
 };
 
@@ -72,8 +72,8 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders);
 
 /// Throws DataError if the tokenizer has more tokens than the model's table. Null is accepted.
 void check_tokenizer_fits(const Tokenizer* tokenizer, const ModelConfig& model);
-/// Writes generation_config.json and, for a BPE, the tokenizer's files, which may replace that
-/// generation_config.json. `token_ids`: see src/model_files/hugging_face/generation_config.h.
+/// Writes generation_config.json and, for a BPE, the files of the tokenizer, which may replace
+/// generation_config.json. See token_ids_in for `token_ids`.
 void write_token_files(const Tokenizer* tokenizer, const ModelConfig& model,
                        const std::string& token_ids, const std::string& folder);
 

@@ -229,7 +229,6 @@ Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
   return all;
 }
 
-/// Returns a flat tensor with its rows in the other order.
 Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order, TargetOrder side,
                   const Stream& home) {
   const Tensor matrix = wait_for_host(flat, home).view({rows, flat.elements() / rows});

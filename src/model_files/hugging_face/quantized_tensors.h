@@ -11,7 +11,8 @@
 namespace hybrid_trainer {
 
 /// The quantized form of OpenAI's gpt-oss: X_blocks (…, rows, columns/32, 16) and X_scales (…,
-/// rows, columns/32), u8, in place of the tensor X. They are not transposed, even if X is.
+/// rows, columns/32), u8, in place of the tensor X. These tensors are not transposed, even if X
+/// would be.
 inline constexpr const char* kMicroScalingForm = "mxfp4";
 
 /// Reads `part` of X in the file's row order. Throws DataError for other shapes or infinities.
@@ -21,7 +22,7 @@ kernels::MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weight
 
 /// Matrices in bitsandbytes' format in safetensors files. Formats have the names of lora.base.
 
-/// Returns the names of additional tensors that the matrix X.weight, `name`, has if quantized.
+/// Returns the names of the additional tensors of the matrix `name` (X.weight) if it is quantized.
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form);
 
@@ -37,15 +38,13 @@ void append_quantized(std::vector<NamedTensor>& to, const std::string& name, std
 
 std::string form_of(const QuantizedRows& part);
 
-/// Returns a matrix's codes with its rows in the other order, in the pool of `home`; they represent
-/// the same numbers. 4-bit codes then have one f32 magnitude per block. `name` is for messages.
-/// Throws DataError for 4-bit codes if a block spans two rows.
+/// Returns the codes with reordered rows, in the pool of `home`. 4-bit codes then have one f32
+/// magnitude per block. Throws DataError if a 4-bit block spans two rows; `name` is for messages.
 QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const RowGroups& order,
                         TargetOrder side, const std::string& name, const Stream& home);
 
-/// Returns the form requested by the quantization_config of a config.json, a name of lora.base:
-/// nf4, fp4 or int8; empty if there is none. `name` is the file's name in messages. Throws
-/// DataError, naming every unsupported key.
+/// Returns the quantized form in a config.json's quantization_config, as a name of lora.base, or
+/// "". `name` is the file's name in messages. Throws DataError naming every unsupported key.
 std::string parse_quantization_config(const boost::json::object& config, const std::string& name);
 
 /// Returns the quantization_config in transformers' format.

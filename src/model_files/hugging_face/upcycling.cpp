@@ -35,7 +35,6 @@ struct ExpertMatrix {
 
 constexpr double kRouterDeviation = 0.02;  // transformers' initializer_range
 
-/// Purposes of random numbers. Each matrix has a separate sequence for each purpose.
 enum class RandomStream { kRouter, kColumns, kNoise, kNewColumns };
 
 RandomKey key_of(const Upcycling& requested, const ExpertMatrix& which, RandomStream draw) {
@@ -81,7 +80,6 @@ Tensor read_shard(const SafetensorsFile& file, const std::string& name, const Ex
   return by_rows || shards == 1 ? read : part_of_columns(read, shard, shards);
 }
 
-/// Calls element(value, i) for all elements, multithreaded.
 template <class Element>
 void for_each_element(const Tensor& matrix, const Element& element) {
   const std::int64_t columns = matrix.size(1);
@@ -138,7 +136,8 @@ Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
   return matrix;
 }
 
-/// Returns a new router, (experts, width), with equal rows for a copy's shards, which then tie.
+/// Returns a new router, (experts, width). The rows of a copy's shards are equal, so that these
+/// shards have equal scores.
 Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& requested) {
   const Tensor router = host_tensor({requested.experts, width});
   for (std::int64_t i = 0; i < router.elements(); ++i) {
@@ -172,7 +171,7 @@ constexpr MixtureFormat kMixtures[] = {
     {.dense = "qwen2", .mixture = "qwen2_moe", .has_dense_layers = true, .has_shared = true},
     {.dense = "qwen3", .mixture = "qwen3_moe", .has_dense_layers = true},
 };
-/// Weight of a shared expert whose gate is zero; the chosen experts get the rest.
+/// Weight of a shared expert whose gate is zero. The chosen experts have the remaining weight.
 constexpr double kSharedWeight = 0.5;
 
 void check(const Upcycling& requested) {
@@ -209,7 +208,6 @@ const MixtureFormat& mixture_family_of(const ModelConfig& dense, const std::stri
                          "; want one of ", join(known)));
 }
 
-/// Checks that the mixture's family supports the dense model's settings.
 void check_supported(const ModelConfig& dense, const MixtureFormat& mixture, std::int64_t shards,
                      const std::string& folder, const ModelRegistry& registry) {
   const auto refuse = [&](const std::string& what) {
@@ -260,7 +258,6 @@ DenseFolder open_dense(const ModelFolder& folder, const HuggingFaceLayout& layou
           prefixed ? layout.prefix : ""};
 }
 
-/// The tensors of the mixture's file.
 struct MixtureTensors {
   std::vector<CopiedTensor> carried;
   std::vector<LazyTensor> made;

@@ -6,13 +6,13 @@
 
 namespace hybrid_trainer {
 
-/// Settings for converting a dense model to a mixture of experts.
 struct Upcycling {
   std::int64_t experts = 8, chosen = 2;
-  /// Number of experts that each feed-forward copy is split into. Must divide experts and chosen.
+  /// Number of experts into which each copy is split; must divide `experts` and `chosen`.
   std::int64_t shards = 1;
-  double redraw = 0;  // share of each expert's inner columns that is redrawn
-  double noise = 0;   // standard deviation of added noise, relative to the matrix's
+  double redraw = 0;  // share of the inner columns of each expert that is drawn again at random
+  /// Standard deviation of added noise, divided by the standard deviation of the matrix.
+  double noise = 0;
   std::uint64_t seed = 1;
 };
 
@@ -23,9 +23,9 @@ struct UpcycledFolder {
 
 /// Writes the Hugging Face folder of a mixture with new routers, whose experts are copies of the
 /// dense model's feed-forward branches (Komatsuzaki et al. 2022, "Sparse upcycling"). Without noise
-/// and redrawing, its results equal the dense model's. Needs memory for one matrix at a time.
-/// Throws UsageError, MissingInput; DataError if no family has such a mixture; CannotCreate if
-/// `output` exists and is not empty; IoError.
+/// and redrawing, its results equal the results of the dense model. Needs memory for one matrix at
+/// a time. Throws DataError if no family has such a mixture, and CannotCreate if `output` exists
+/// and is not empty. Also throws UsageError, MissingInput and IoError.
 UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& requested,
                                     const std::filesystem::path& output,
                                     const ModelRegistry& registry = model_families());

@@ -16,7 +16,6 @@ namespace {
 /// padding. Attention excludes padding.
 class TextEncoder final : public SourceEncoder {
  public:
-  /// `embedding`: with the decoder's token table.
   TextEncoder(const Spec& spec, const Embedding::Spec& embedding, const Stream& stream);
 
   Tensor lengths(const Batch& batch) const override { return batch.at("source_lengths"); }

@@ -80,7 +80,6 @@ void mamba_extras(ConfigKeys& keys) {
 
 constexpr MambaKeys kMambaKeys{.head_size = "mamba_d_head", .expand = "mamba_expand"};
 
-/// Sizes of Mamba-2 mixers, by the keys of granitemoehybrid and bamba.
 void mamba_sizes(ConfigKeys& keys, ModelConfig& model) {
   keys.member("mamba_n_heads", model.state_space.heads, 128);
   keys.member("mamba_n_groups", model.state_space.groups, 1);

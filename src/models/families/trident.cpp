@@ -12,7 +12,6 @@ constexpr std::int64_t kEventKinds = TridentConfig::kEventKinds,
 using graph::ModuleMaker;
 using graph::Node;
 
-/// Adds a CNN stage that halves the size and has this number of channels.
 void add_stage(std::vector<ModuleMaker>& modules, std::int64_t channels,
                const kernels::SpatialSizes& stride = {2, 2, 2}) {
   modules.push_back(
@@ -33,7 +32,6 @@ graph::Transformer blocks(const ModelConfig& config, std::int64_t layers) {
           .dropout = static_cast<float>(config.dropout)};
 }
 
-/// Turns fragments of the video into tokens by 3-D convolutions.
 void add_video(std::vector<Node>& nodes, const ModelConfig& config) {
   const TridentConfig& sizes = config.trident;
   std::vector<ModuleMaker> stages;
@@ -47,7 +45,6 @@ void add_video(std::vector<Node>& nodes, const ModelConfig& config) {
                               graph::sequence({graph::linear(config.width), graph::positions()})));
 }
 
-/// Adds vision transformers of the visible and the infrared image.
 void add_vision(std::vector<Node>& nodes, const ModelConfig& config) {
   const TridentConfig& sizes = config.trident;
   for (const std::string image : {"visible", "infrared"}) {
@@ -92,7 +89,6 @@ void add_kinematics(std::vector<Node>& nodes, const ModelConfig& config) {
                                      blocks(config, sizes.kinematic_layers)));
 }
 
-/// Adds perceptrons for small inputs, each resulting in one token.
 void add_numbers(std::vector<Node>& nodes, const ModelConfig& config) {
   const TridentConfig& sizes = config.trident;
   nodes.push_back(graph::input("cooling", {sizes.cooling_samples}));
@@ -110,7 +106,6 @@ void add_numbers(std::vector<Node>& nodes, const ModelConfig& config) {
                                                graph::reshape({1, config.width})})));
 }
 
-/// Lets the video's tokens attend to all others, and the event decoder to the result.
 void add_events(std::vector<Node>& nodes, const ModelConfig& config) {
   nodes.push_back(graph::concatenate(
       "fusion.sensors", {"vision.visible.layers", "vision.infrared.layers", "plume.tokens",

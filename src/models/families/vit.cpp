@@ -36,7 +36,6 @@ graph::ModuleMaker with_name_in_files(graph::ModuleMaker make, const std::string
   };
 }
 
-/// Makes the head, whose weights are siblings of the model's in files.
 std::unique_ptr<Module> make_classifier(const ModuleName& name, std::int64_t width,
                                         std::int64_t classes, const Stream& stream) {
   auto head = std::make_unique<Linear>(name, width, classes, stream);
@@ -144,7 +143,6 @@ void read_side(ConfigReader& reader, std::int64_t& to, const char* key, std::int
   to = (*sides)[0].get_int64();
 }
 
-/// Reads image_size and patch_size, each a number or two equal ones, and the classes.
 void read_pictures(ConfigReader& reader, ModelConfig& model) {
   read_side(reader, model.vision.image_size, "image_size", kImageSize);
   read_side(reader, model.vision.patch_size, "patch_size", kPatchSize);

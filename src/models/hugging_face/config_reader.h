@@ -9,17 +9,16 @@
 namespace hybrid_trainer {
 
 boost::json::value json_of(const ConfigValue& value);
-/// Returns the first of several keys separated by '|'.
 std::string first_key(std::string_view keys);
 
-/// Reader of a config.json or an object in it. Collects all problems and the requested keys.
+/// Reader of a config.json or of an object in it. Collects all problems and the requested keys.
 class ConfigReader {
  public:
   /// `path` is the prefix of keys in messages.
   explicit ConfigReader(const boost::json::object& object, std::string path = "")
       : object_(object), path_(std::move(path)) {}
 
-  /// Reads a key. An absent key or null means `missing`; if there is none, the key is required.
+  /// Reads a key. Uses `missing` for an absent key or null; if it is empty, the key is required.
   /// Alternative keys are separated by '|'.
   template <class T>
   void read(T& to, const std::string& keys, std::optional<double> missing) {
@@ -32,25 +31,24 @@ class ConfigReader {
       refuse(keys, *value, wanted(to)), to = 1;
     }
   }
-  /// Reads a key; null means 0, and an absent key means `missing`.
+  /// Reads a key. Uses 0 for null, and `missing` for an absent key.
   template <class T>
   void read_nullable(T& to, const std::string& key, double missing) {
     const boost::json::value* value = object_.if_contains(key);
     read(to, key, value != nullptr && value->is_null() ? 0 : missing);
   }
-  /// Rejects all values but these; accepts an absent key.
+  /// Reports a problem unless the key is absent or has one of `values`.
   void expect(const std::string& key, const std::vector<ConfigValue>& values);
-  /// Returns the value of the first of the keys that is neither absent nor null, or nullptr. Only
-  /// read_nullable distinguishes null from absent.
+  /// Returns the value of the first key that is neither absent nor null, or nullptr. Only
+  /// read_nullable distinguishes null from an absent key.
   const boost::json::value* find(const std::string& keys);
-  /// Returns the object under the key, or nullptr; reports a problem for other types except null.
+  /// Returns the object, or nullptr. Reports a problem for a value other than an object or null.
   const boost::json::object* find_object(const std::string& key);
   void know(const std::string& key) { known_.insert(key); }
-  /// Adds each unrequested key to the problems if it affects results, else to the unknown keys.
+  /// Reports each unread key: as a problem if it affects results, else as an unknown key.
   void sort_unread(ForeignFile file = ForeignFile::kConfig);
   void refuse(const std::string& key, const boost::json::value& value, const std::string& wanted);
   void problem(const std::string& text) { problems_ += "\n" + text; }
-  /// Adds the findings of an inner object's reader.
   void add(const ConfigReader& inner);
   const std::string& problems() const { return problems_; }
   const std::vector<std::string>& unknown() const { return unknown_; }
@@ -70,10 +68,10 @@ class ConfigReader {
   std::vector<std::string> unknown_;
 };
 
-/// The upper bound of ModelConfig's layers, which limits lists by layer.
+/// Maximum of ModelConfig::layers, which limits lists with one element per layer.
 inline constexpr std::int64_t kMaxLayers = 1000;
 
-/// Words of layer_types with their letters, preferred words first.
+/// Words of layer_types and their letters. Of several words for a letter, the first is written.
 using LayerWords = std::vector<std::pair<std::string, char>>;
 
 /// Returns the letters of layer_types; reports a problem unless it has one known word per layer.

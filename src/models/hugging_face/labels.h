@@ -4,11 +4,9 @@
 
 namespace hybrid_trainer {
 
-/// Reads the classes from id2label. Without it, there are num_labels (or two) classes LABEL_0, …,
-/// as in transformers.
+/// Reads id2label; by default, num_labels classes (2 if missing) named LABEL_0, …
 std::vector<ClassLabel> read_labels(ConfigReader& reader);
 
-/// Writes id2label and label2id.
 void write_labels(boost::json::object& config, const std::vector<ClassLabel>& labels);
 
 }  // namespace hybrid_trainer

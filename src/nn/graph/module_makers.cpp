@@ -29,7 +29,6 @@ ModuleMaker reading(const Ranks& ranks, Make make) {
   };
 }
 
-/// Returns a maker of modules without parameters over spatial windows.
 template <class M, class... Arguments>
 ModuleMaker over_places(const Arguments&... arguments) {
   return reading(kPlaces, [=](const ModuleName&, const Shape&, const Stream&) {

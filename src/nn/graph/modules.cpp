@@ -43,13 +43,12 @@ Tensor ModuleSequence::forward(const Tensor& x, ActivationTape& tape, const Stre
   Tensor y = x;
   for (const auto& module : modules_) y = module->forward(y, tape, stream);
   if (!adds_input_) return y;
-  // Allocates the sum, since the tape may keep the last module's result.
+  // Allocates a new tensor for the sum, because the tape may keep the result of the last module.
   const Tensor sum = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   kernels::add(sum, x, y, stream);
   return sum;
 }
 
-/// Returns the gradient of x; skips it and returns an undefined tensor unless `requires_gradient`.
 Tensor ModuleSequence::backward(Tensor dy, bool requires_gradient, ActivationTape& tape,
                                 const Stream& stream) {
   for (std::size_t i = modules_.size(); i-- > 1;) dy = modules_[i]->backward(dy, tape, stream);
@@ -98,7 +97,6 @@ TokenFlops flops_of(Module& module, const Shape& output, bool requires_gradient)
 
 namespace {
 
-/// Reshapes each example to one row.
 Tensor example_rows(const Tensor& x) { return x.view({x.size(0), x.elements() / x.size(0)}); }
 
 }  // namespace

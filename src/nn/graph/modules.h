@@ -5,18 +5,17 @@
 
 namespace hybrid_trainer::graph {
 
-/// Returns the shape with `count` examples.
 inline Shape with_examples(const Shape& example, std::int64_t count) {
   Shape shape{count};
   for (int i = 1; i < example.rank(); ++i) shape.append(example[i]);
   return shape;
 }
 
-/// Splits videos (B, T, H, W, C) into fragments of `frames` frames, which the module processes as
-/// separate videos. Its results (B·T/frames, …, D) become the tokens (B, N, D) of the video.
+/// Splits videos (B, T, H, W, C) into fragments of `frames` frames for the inner module. Its
+/// results (B·T/frames, …, D) become the videos' tokens (B, N, D).
 class Fragments final : public Module {
  public:
-  /// `example`: shape of the module's result for all fragments of one video.
+  /// `example`: shape of the inner module's result for all fragments of one video.
   Fragments(std::int64_t frames, std::unique_ptr<Module> module, const Shape& example)
       : frames_(frames), module_(std::move(module)), example_(example) {}
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
@@ -41,7 +40,7 @@ class Fragments final : public Module {
   Shape example_;
 };
 
-/// Runs modules "<name>.0", "<name>.1", … in order; with `adds_input`, adds x to the result.
+/// Runs modules "<name>.0", "<name>.1", … in order. Adds x to the result if `adds_input` is set.
 class ModuleSequence final : public Module {
  public:
   ModuleSequence(const ModuleName& name, const std::vector<ModuleMaker>& makers, const Shape& input,
@@ -57,7 +56,6 @@ class ModuleSequence final : public Module {
   void visit_linears(const LinearVisitor& visit) override {
     for (const auto& module : modules_) module->visit_linears(visit);
   }
-  /// Returns the FLOPs per example.
   TokenFlops flops(bool requires_gradient);
   const Module& first() const { return *modules_.front(); }
 
@@ -65,25 +63,23 @@ class ModuleSequence final : public Module {
   Tensor backward(Tensor dy, bool requires_gradient, ActivationTape& tape, const Stream& stream);
   bool adds_input_;
   std::vector<std::unique_ptr<Module>> modules_;
-  std::vector<Shape> outputs_;  // of each module, for one example
+  std::vector<Shape> outputs_;  // output of each module, for one example
 };
 
 /// Returns whether the module reads i32 tokens, as a table does, and not activations.
 bool reads_tokens(const Module& module);
 
-/// Returns the FLOPs per example with result `output`: two per weight and position per product.
+/// Returns the FLOPs per example with result `output`: two per weight, position and product.
 TokenFlops flops_of(Module& module, const Shape& output, bool requires_gradient);
 
 /// Reshapes each example. Has no parameters.
 class Reshape final : public Module {
  public:
-  /// `example`: with a first dimension of 1.
   explicit Reshape(const Shape& example) : example_(example) {}
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream&) override {
     tape.save_shape(x.shape());
     return x.view(with_examples(example_, x.size(0)));
   }
-  /// Returns a view of dy.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream&) override {
     return dy.view(tape.take_shape());
   }
@@ -137,7 +133,6 @@ class TokenTable final : public Module {
   TokenTable(const ModuleName& name, std::int64_t vocabulary, std::int64_t width,
              const Stream& stream);
   Tensor forward(const Tensor& tokens, ActivationTape& tape, const Stream& stream) override;
-  /// Returns an undefined tensor: tokens have no gradient.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override { visit(table_); }
 

@@ -26,7 +26,6 @@ std::vector<double> PartShares::of_parts(double share) const {
 
 namespace {
 
-/// An input of a part, for one example.
 struct ProbeInput {
   Shape shape;
   DType dtype = DType::kF32;
@@ -40,7 +39,7 @@ struct Probed {
   double least = 0;  // numbers saved if it is recomputed
 };
 
-/// Counts the saved numbers, except for tensors of the batch, which exist anyway.
+/// Counts the saved numbers, except tensors of the batch, which are in memory anyway.
 class CountingTape final : public PlainTape {
  public:
   CountingTape(const Pass& pass, const std::vector<Tensor>& batch)
@@ -57,7 +56,6 @@ class CountingTape final : public PlainTape {
   const std::vector<Tensor>& batch_;
 };
 
-/// Makes the part on a simulated device and runs forward.
 Probed probe(const PartMaker& make, const ModuleName& name, const std::vector<ProbeInput>& inputs) {
   const Stream nowhere(make_device_pool({.simulated = true}));
   std::vector<Shape> shapes;
@@ -170,7 +168,7 @@ void Plan::add_loss(Entry entry, const Node& node) {
   shares_.add(0, 0, false);
 }
 
-/// Rejects parts on which no loss depends, since they would never be trained.
+/// Rejects parts on which no loss depends, because they would never be trained.
 void Plan::refuse_unread() const {
   bool has_loss = false;
   for (const Entry& entry : entries_) {

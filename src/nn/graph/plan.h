@@ -7,24 +7,23 @@
 
 namespace hybrid_trainer::graph {
 
-/// Distributes recomputation over the parts of a network. In each group, the first parts are
-/// recomputed until the group's share of the possible savings is reached.
+/// Distributes recomputation over the parts of a network. In each group, recomputes as many of the
+/// first parts as the group's share of the possible savings requires.
 class PartShares {
  public:
-  /// Adds an entry. `kept`: numbers that it saves for backward; `least`: numbers that it saves if
-  /// it is recomputed; `divides`: whether it can be recomputed partially. Zeros except for parts.
+  /// `kept`: count of numbers that it saves for backward; `least`: the count if it is recomputed;
+  /// `divides`: whether it can be recomputed partially. Both counts are 0 except for parts.
   void add(double kept, double least, bool divides) { parts_.push_back({kept, least, divides}); }
-  /// Makes these parts a group with this share.
   void set_group(const std::vector<std::size_t>& parts, double share) {
     for (const std::size_t part : parts) parts_[part].group = groups_.size();
     groups_.push_back(share);
   }
-  /// Returns all parts to the run's group.
+  /// Removes all groups, so that the run's share applies to all parts.
   void clear() {
     groups_.resize(1);
     for (Sizes& part : parts_) part.group = 0;
   }
-  /// Returns the share of each entry; `share` is used for parts without a group.
+  /// Returns the recomputed share of each entry. `share` applies to parts without a group.
   std::vector<double> of_parts(double share) const;
 
  private:
@@ -35,7 +34,7 @@ class PartShares {
     double saved() const { return kept > least ? kept - least : 0; }
   };
   std::vector<Sizes> parts_;
-  std::vector<double> groups_{0};  // shares; the first is the run's
+  std::vector<double> groups_{0};  // share of each group; index 0 is the run's share
 };
 
 /// One built entry of a network's list: exactly one of tensor, part and loss is set.
@@ -45,31 +44,30 @@ struct Entry {
   std::optional<BatchTensor> tensor{};
   std::unique_ptr<Part> part{};
   std::unique_ptr<Loss> loss{};
-  double weight = 1;             // of a loss
+  double weight = 1;             // weight of a loss in the total
   Shape shape{};                 // shape of its result, for one example
   std::size_t readers = 0;       // number of reads of its result
-  std::optional<DType> dtype{};  // of a part with a separate dtype
+  std::optional<DType> dtype{};  // dtype of a part that has a separate one
 };
 
-/// The entries of a network's list, built, with the cost of each part.
+/// The modules built from a network's list of parts, with the cost of each.
 class Plan {
  public:
-  /// See ModuleGraph.
+  /// Builds the list and initializes weights; see ModuleGraph.
   Plan(std::vector<Node> nodes, std::uint64_t seed, const Stream& stream);
 
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Throws ConfigError, suggesting the nearest name, if the part is unknown.
+  /// Returns the part's index. Throws ConfigError, suggesting the nearest name, if there is none.
   std::size_t part_of(const std::string& name) const;
   /// Returns for each entry whether its result's gradient is needed, to train it or an earlier one.
   std::vector<bool> trained() const;
-  /// Returns for each entry whether `last` is the entry or depends on it.
+  /// Returns for each entry whether it is `last`, or `last` depends on it.
   std::vector<bool> leading_to(std::size_t last) const;
-  /// Returns the share of each entry that backward recomputes; `share` without a separate setting.
+  /// See PartShares::of_parts.
   std::vector<double> recomputed(double share) const { return shares_.of_parts(share); }
   void set_parts(const std::vector<PartSettings>& settings);
   /// Returns the shapes that an entry reads, for one example.
   std::vector<Shape> read_shapes(const Entry& entry) const;
-  /// Returns the FLOPs of forward and backward for one example.
   double flops() const;
   double recomputed_flops(double share) const;
 
@@ -83,14 +81,13 @@ class Plan {
   PartShares shares_;
 };
 
-/// Returns the name and shape of an entry for messages: "video.cnn (1, 4, 8)".
+/// Returns the name and shape of an entry for messages, such as "video.cnn (1, 4, 8)".
 std::string described(const Entry& entry);
 
 /// Common base of passes over a batch.
 class Run {
  protected:
   Run(const Plan& plan, const Batch& batch, ActivationTape& tape, const Stream& stream);
-  /// Restores the tape's pass.
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -100,13 +97,12 @@ class Run {
     return plan_.entries()[entry].dtype.value_or(pass_.dtype);
   }
   Pass pass_of(std::size_t entry) const;
-  /// Returns whether backward goes through the part.
   bool propagates(std::size_t entry) const { return tape_.keeps() && trained_[entry]; }
   /// Returns whether only the inputs of the part are saved.
   bool is_checkpointed(std::size_t entry) const {
     return shares_[entry] > 0 && !plan_.entries()[entry].part->recomputes_itself();
   }
-  /// Converts x to the dtype; leaves tokens unchanged.
+  /// Returns x in this dtype; tokens do not change.
   Tensor in(DType dtype, const Tensor& x) const;
   /// Returns the batch's tensors that an entry reads, and whether their gradients are needed.
   std::vector<PartInput> inputs_of_batch(std::size_t entry) const;
@@ -120,16 +116,14 @@ class Run {
   const std::vector<double> shares_;
 };
 
-/// Runs forward through the list.
 class ForwardRun final : private Run {
  public:
   ForwardRun(const Plan& plan, const Batch& batch, ActivationTape& tape, const Stream& stream)
       : Run(plan, batch, tape, stream), results_(plan.entries().size()) {}
   /// Returns the weighted sum of the losses, (1) f64.
   Tensor loss(float gradient_scale);
-  /// Returns the result of a part.
   Tensor result(std::size_t part);
-  /// Calls visit(entry, its predictions in f32, the losses of its rows) for each loss.
+  /// Called for each loss with its entry, its predictions in f32, and the losses of its rows.
   using LossVisitor = std::function<void(const Entry&, const Tensor&, const Tensor&)>;
   void visit_losses(const LossVisitor& visit);
 
@@ -145,7 +139,6 @@ class ForwardRun final : private Run {
   std::vector<std::size_t> readers_{};  // remaining reads, by entry
 };
 
-/// Runs backward through the list.
 class BackwardRun final : private Run {
  public:
   BackwardRun(const Plan& plan, const Batch& batch, ActivationTape& tape, const Stream& stream)
@@ -154,7 +147,7 @@ class BackwardRun final : private Run {
 
  private:
   std::vector<Tensor> part_gradients(std::size_t entry, const Tensor& dy);
-  /// Adds a gradient of the entry's result; the first one's memory becomes the sum.
+  /// Adds a gradient of the entry's result. May write the sum to the memory of the first gradient.
   void add(std::size_t entry, const Tensor& gradient);
   std::vector<Tensor> gradients_;
 };

@@ -10,7 +10,7 @@ namespace hybrid_trainer::graph {
 
 namespace {
 
-/// Indices of the inputs; the tokens are input 0, so 0 means none for the others.
+/// Indices of the inputs. Input 0 is the tokens; for all other inputs, 0 means that there is none.
 struct StackReads {
   std::size_t source = 0, lengths = 0, positions = 0;
 };
@@ -27,14 +27,12 @@ BlockStack::Spec blocks_of(const ModuleName& name, const Stack& spec, const Laye
   return blocks;
 }
 
-/// Returns GPT-2's standard deviations for the width. The variance of the residual stream does not
-/// depend on the depth.
+/// Returns GPT-2's standard deviations. The residual stream's variance is the same at any depth.
 InitialDeviations by_width(std::int64_t width, std::int64_t layers) {
   const double matrix = 0.55 / std::sqrt(static_cast<double>(width));
   return {.matrix = matrix, .projection = matrix / std::sqrt(2.0 * static_cast<double>(layers))};
 }
 
-/// A stack of blocks, which may attend to another part's result.
 class StackPart final : public Part {
  public:
   StackPart(const ModuleName& name, const Stack& spec, const LayerInputs& inputs,
@@ -120,7 +118,6 @@ void check_inputs(const ModuleName& name, std::span<const Shape> inputs, const S
     refuse(inputs[reads.positions], concat("position of each token, (batch, ", x[1], ")"));
 }
 
-/// Makes self-attention, cross attention if there is a source, and a perceptron.
 LayerSpec layer_of(const Transformer& spec, const LayerInputs& inputs) {
   const std::int64_t width = inputs.width, head_size = width / spec.heads;
   if (spec.heads < 1 || width % spec.heads != 0)

@@ -6,7 +6,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the numbers of rows of q k v together, z, b and a.
 std::vector<std::int64_t> parts_of(const kernels::DeltaRuleSpec& scan) {
   return {scan.columns(), scan.values(), scan.value_heads, scan.value_heads};
 }

@@ -10,9 +10,9 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Writes the rows of a table (positions, count) to columns [first, first + count) of `rows`,
-/// (B, T, any): row t for token t of each sequence, or row positions[b, t] if `positions`, (B, T)
-/// i32, is defined. Throws Error if that is undefined and the table has fewer than T rows.
+/// Computes rows[b, t, first : first + count] = table[positions[b, t]], or table[t] if `positions` is
+/// undefined. Shapes: rows (B, T, any), table (P, count), positions (B, T) i32. Throws Error if
+/// `positions` is undefined and P < T.
 void write_position_rows(const Tensor& rows, std::int64_t first, const Parameter& table,
                          const Tensor& positions, const Stream& stream) {
   const std::int64_t count = table.shape()[1], batch = rows.size(0), time = rows.size(1);
@@ -137,7 +137,6 @@ Tensor SemiseparableMixer::forward(const Tensor& x, const Tensor& residual, Acti
   return projection_.forward(y, residual, tape, stream);
 }
 
-/// Returns the gradient of parts.values through the scans.
 Tensor SemiseparableMixer::dvalues(const Tensor& dlow, const Parts& parts, const Pass& pass,
                                    const Stream& stream) {
   const kernels::StateSpaceInput input{.values = parts.values, .positions = pass.positions};

@@ -155,7 +155,6 @@ class HttpServer::Engine {
     }
   }
 
-  /// Serves the requests of one connection, one after the other.
   asio::awaitable<void> serve(beast::tcp_stream stream) {
     ++connections_;
     try {

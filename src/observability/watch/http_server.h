@@ -12,20 +12,19 @@ namespace hybrid_trainer {
 struct HttpRequest {
   std::string path;  // decoded path: "/run/a b/"
   std::map<std::string, std::string> query;
-  std::string last_event;  // the header Last-Event-ID; "" without one
+  std::string last_event;  // the header Last-Event-ID; "" if there is none
 };
 
 /// Parses a request line's target, such as "/run/a%20b/?from=3".
 HttpRequest request_of(std::string_view target, std::string_view last_event);
 
-/// Returns whether a request's Host header names this machine, which prevents DNS rebinding.
+/// Returns whether a Host header names this machine, which prevents DNS rebinding.
 bool is_local(std::string_view host);
 
-/// Data that are sent to a client in parts while the client listens.
+/// A response that is sent to a client in parts while the client listens.
 class EventStream {
  public:
   virtual ~EventStream() = default;
-  /// Returns everything new since the last call, or "".
   virtual std::string updates() = 0;
 };
 
@@ -34,24 +33,23 @@ struct HttpAnswer {
   std::string type = "text/html; charset=utf-8";
   std::string body{};
   std::string policy{};                   // Content-Security-Policy; "" allows nothing
-  std::string location{};                 // of a redirection
-  std::unique_ptr<EventStream> events{};  // instead of type and body
+  std::string location{};                 // target of a redirection
+  std::unique_ptr<EventStream> events{};  // if set, sent instead of type and body
 };
 
-/// Answers GET and HEAD over HTTP/1.1 on 127.0.0.1, in one thread. Refuses requests that name
-/// another host, so that web pages cannot read the contents.
+/// Answers GET and HEAD requests over HTTP/1.1 on 127.0.0.1, in one thread. Rejects requests that
+/// name another host, so that web pages of other sites cannot read the contents.
 class HttpServer {
  public:
   /// Interval of the comments that keep a stream's connection open while there are no updates.
   static constexpr int kSecondsBetweenComments = 15;
   static constexpr int kMaxConnections = 128;
 
-  /// Listens on `port`; 0 selects a free one. Throws InUse if the port is taken, CannotCreate.
+  /// Port 0 selects a free one. Throws InUse if the port is in use, CannotCreate for other errors.
   HttpServer(std::uint16_t port, std::function<HttpAnswer(const HttpRequest&)> answer);
   ~HttpServer();
   std::uint16_t port() const;
-  /// Serves until SIGINT, SIGTERM, SIGHUP or stop(). Calls `tick` every `interval` seconds; if it
-  /// returns true, asks each stream for its updates.
+  /// Serves until a signal or stop(). Updates streams if tick(), every `interval` seconds, is true.
   void run(double interval, const std::function<bool()>& tick);
   /// Makes run() return. Thread-safe.
   void stop();

@@ -154,7 +154,6 @@ std::string data_cell(const char* label, const std::string& html, const char* ki
   return concat("<td class=\"", kind, "\" data-label=\"", label, "\">", html, "</td>");
 }
 
-/// Returns the content of the page's script element.
 std::string script_of_runs() { return concat("\n", k_runs_js); }
 
 /// Returns a text that differs between servers, also if one replaces another.

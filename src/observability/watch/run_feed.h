@@ -7,30 +7,30 @@
 
 namespace hybrid_trainer {
 
-/// Returns HTML of a run's state: progress, time left, phase, memory, budget, decision, warnings.
+/// Returns the state of a run as HTML: progress, time left, phase, memory, decision, warnings.
 std::string live_html(const WatchedRun& run);
 
-/// Returns HTML rows of a table of runs: sparkline, phase, step, loss, with links to their pages.
+/// Returns the rows of a table of runs as HTML: sparkline, phase, step, loss and a link to the
+/// run's page.
 std::string live_rows(const WatchedFolder& folder);
 
-/// Returns the page of a folder of runs, which refers to nothing but the runs' pages.
+/// Returns the page of a folder of runs. It only refers to the pages of the runs.
 std::string runs_page(const WatchedFolder& folder);
-/// Returns the Content-Security-Policy of runs_page.
 std::string runs_policy();
 
 /// Identifies the events that one viewer of a feed has received.
 struct FeedPosition {
-  std::uint64_t generation = 0;  // generation of its records; 0: it has none and needs everything
-  std::uint64_t curves = 0;      // version of the curves that it continues
-  std::uint64_t message = 0;     // number of its next message
-  std::uint64_t parts = 0;       // version of the parts that it has
+  /// Generation of the viewer's records; 0 if it has none and needs all of them.
+  std::uint64_t generation = 0;
+  std::uint64_t curves = 0;   // version of the viewer's curves
+  std::uint64_t message = 0;  // number of the viewer's next message
+  std::uint64_t parts = 0;    // version of the viewer's parts
 };
 
-/// Provides a run as server-sent events, for any number of viewers. Each step is a message; its id
-/// is the step and its data the line of metrics.jsonl. An event `reset` contains all curves so far.
-/// Viewers receive it if they cannot continue, for example after a rollback. An event `parts`
-/// contains HTML, keyed by the ids of the page's elements. When the curves have become so long that
-/// adjacent points are merged, all viewers receive the remaining steps and then a `reset`.
+/// Provides a run's records as server-sent events to any number of viewers. Each step is a message;
+/// its id is the step and its data the line of metrics.jsonl. An event `reset` contains all curves
+/// so far, for viewers whose curves cannot be continued, for example after a rollback or when
+/// adjacent points are merged. An event `parts` contains HTML by element id.
 class RunFeed {
  public:
   /// Maximum missed steps that a viewer still receives one by one.
@@ -40,7 +40,7 @@ class RunFeed {
   /// Reads new records in the run's folder. Returns true if there are updates for viewers.
   bool refresh();
   const WatchedRun& run() const { return run_; }
-  /// Returns the whole page in its current state. Its script receives the events that follow.
+  /// Returns the whole page in its current state. The page's script receives the later events.
   std::string page() const;
   /// Returns the position of a viewer with steps up to `after` of the records of this generation.
   FeedPosition position_after(const std::string& generation, std::int64_t after) const;
@@ -63,7 +63,7 @@ class RunFeed {
   WatchedRun& run_;
   std::deque<Message> messages_;
   std::uint64_t first_message_ = 0;   // number of messages_.front()
-  std::uint64_t generations_ = 1;     // counts how often the run's records have begun
+  std::uint64_t generations_ = 1;     // number of times that the run's records have begun
   std::uint64_t curves_version_ = 1;  // changes when points are merged
   std::int64_t steps_per_point_ = 1;
   std::map<std::string, Part> parts_;

@@ -27,7 +27,6 @@ std::string bar(double share, std::size_t columns) {
   return text + std::string(columns - (eighths + 7) / 8, ' ');
 }
 
-/// Draws the frame of one run as lines of text.
 class Frame {
  public:
   Frame(const WatchedRun& run, const WindowStyle& window) : run_(run), window_(window) {}

@@ -18,20 +18,18 @@ inline const char* color_of(Phase phase) {
   return kColors[static_cast<std::size_t>(phase)];
 }
 
-/// Returns the columns of UTF-8 text: two for wide characters, none for combining ones.
+/// Returns the columns of UTF-8 text: two for a wide character, none for a combining one.
 std::size_t columns_of(std::string_view text);
 /// Returns the longest prefix that fits into `columns`, with "…" if it is shortened.
 std::string cut_to(std::string_view text, std::size_t columns);
 
-/// A line of text in several colors, with control characters made visible.
+/// A line of text in several colors. Control characters are replaced by visible characters.
 class StyledLine {
  public:
   /// `color` is the number of a terminal escape sequence, such as "34"; "" means no color.
   StyledLine& add(std::string_view text, std::string_view color = "");
-  /// Appends spaces up to a column.
   StyledLine& pad_to(std::size_t column);
   std::size_t columns() const { return columns_; }
-  /// Returns the text cut to `columns`, with or without escape sequences.
   std::string text(std::size_t columns, bool colors) const;
 
  private:
@@ -42,13 +40,13 @@ class StyledLine {
   std::size_t columns_ = 0;
 };
 
-/// A curve in Braille characters, each of two by four dots.
+/// A plot in Braille characters, each of which has two by four dots.
 class BraillePlot {
  public:
-  /// Makes an empty plot. Sizes are in characters.
   BraillePlot(std::size_t columns, std::size_t rows);
   /// Draws a curve of 2 · `columns` values, one per column of dots. `low` is at the bottom and
-  /// `high` at the top; values outside are at the edge. The curve continues across absent values.
+  /// `high` at the top; values outside this range are drawn at the edge. The curve continues across
+  /// absent values.
   void draw(const std::vector<std::optional<double>>& values, double low, double high);
   /// Draws a mark over the dots, at a column of characters.
   void mark(std::size_t column, double value, double low, double high);
@@ -69,7 +67,6 @@ struct LossCurve {
   double low = 0, high = 1;
   std::int64_t first = 0, last = 0;  // first and last step
 
-  /// Returns the column of a step, if the curve has `columns` columns.
   std::size_t column(std::int64_t step, std::size_t columns) const;
 };
 

@@ -30,7 +30,6 @@ WindowStyle WindowStyle::of(int descriptor) {
 
 namespace {
 
-/// Returns one line per run.
 std::string list_of(const WatchedFolder& folder, const WindowStyle& window) {
   std::size_t widest = 4;
   for (const auto& run : folder.runs()) widest = std::max(widest, columns_of(run->name()));
@@ -88,7 +87,6 @@ class TerminalScreen {
   TerminalScreen(const TerminalScreen&) = delete;
   TerminalScreen& operator=(const TerminalScreen&) = delete;
 
-  /// Returns false if the terminal is closed.
   bool show(const std::string& view, std::size_t rows) {
     std::string out = "\x1b[H";
     std::size_t row = 0;

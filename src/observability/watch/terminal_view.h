@@ -6,11 +6,10 @@
 
 namespace hybrid_trainer {
 
-/// A terminal's window.
 struct WindowStyle {
   std::size_t columns = 80, rows = 30;
-  bool colors = false;  // with escape sequences
-  /// Returns the window of a file descriptor; 80 columns if it is not a terminal.
+  bool colors = false;  // whether to write escape sequences for colors
+  /// Returns the window of a file descriptor; it has 80 columns if this is not a terminal.
   static WindowStyle of(int descriptor);
 };
 
@@ -18,8 +17,7 @@ void refresh_all(WatchedFolder& folder);
 /// Returns the frame of a run, or the list of a folder's runs.
 std::string view_of(const WatchedFolder& folder, const WindowStyle& window);
 
-/// Shows the view on the terminal of standard output and redraws it every `interval` seconds, until
-/// `q`, Ctrl-C or a signal. Restores the terminal.
+/// Shows the view in the terminal every `interval` seconds, until `q`, Ctrl-C or a signal.
 void watch_in_terminal(WatchedFolder& folder, double interval);
 
 /// Returns a run's state as lines of text: progress, loss plot, memory, the last decisions.

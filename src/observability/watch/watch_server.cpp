@@ -123,7 +123,6 @@ std::int64_t whole_number(const std::string& text, std::int64_t otherwise) {
   return end.ec == std::errc() && end.ptr == text.data() + text.size() ? value : otherwise;
 }
 
-/// Streams the events of a run to one viewer.
 class RunStream final : public EventStream {
  public:
   RunStream(const RunFeed& feed, FeedPosition place) : feed_(feed), place_(place) {}
@@ -163,7 +162,6 @@ class WatchServer::Routes {
   HttpServer server;
 
  private:
-  /// Streams the list of runs to one viewer.
   class ListStream final : public EventStream {
    public:
     explicit ListStream(const Routes& routes) : routes_(routes) {}

@@ -9,8 +9,7 @@ namespace hybrid_trainer {
 /// has the same paths for all its runs together, and the paths of each run below `/run/NAME/`.
 class WatchServer {
  public:
-  /// Listens on 127.0.0.1; port 0 selects a free one. `folder` must outlive this object. Throws
-  /// InUse if the port is in use, CannotCreate.
+  /// Port 0 selects a free port. `folder` must outlive this object. Throws InUse, CannotCreate.
   WatchServer(WatchedFolder& folder, std::uint16_t port);
   ~WatchServer();
   std::uint16_t port() const;

@@ -23,7 +23,7 @@ std::string content_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Returns whether a process of this machine locks a run's folder; does not disturb a new trainer.
+/// Returns whether a local process locks the run. Does not interfere with a starting trainer.
 bool is_locked(const std::string& lock) {
   struct stat found {};
   if (::stat(lock.c_str(), &found) != 0) return false;
@@ -38,7 +38,7 @@ bool is_locked(const std::string& lock) {
   return false;
 }
 
-/// Returns the lock owner's command line; "" if it has ended or runs on another machine.
+/// Returns the command line of the lock's owner, or "" if it has ended or runs on another machine.
 std::string command_of_holder(const std::string& lock) {
   const std::string process = process_of_lock(lock);
   if (process.empty()) return "";
@@ -95,13 +95,12 @@ constexpr int kDeepest = 3;
 constexpr double kSecondsBetweenScans = 5;
 constexpr std::size_t kMaxRuns = 500;
 
-/// Returns the actual name of the folder, even if `path` is "." or "runs/mine/".
 std::string name_of_folder(const fs::path& path) {
   const fs::path clean = fs::absolute(path).lexically_normal();
   return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
 }
 
-/// Returns whether the folder contains a run, or a starting one, which a local process locks.
+/// Returns whether the folder contains a run, or one that a local process is starting.
 bool is_watchable(const RunPaths& run) {
   return run.contains_run() || (run.contains_start() && is_locked(run.lock()));
 }

@@ -17,8 +17,8 @@ class WatchedRun {
   using Visit = std::function<void(const StepRecord&)>;
 
   WatchedRun(const std::filesystem::path& root, std::string name);
-  /// Reads new data, and visits each new record. kReset: the run rolled back, or began or resumed
-  /// at an earlier step, and all its records were visited again. Throws IoError.
+  /// Reads new data and visits each new record. Returns kReset if the run rolled back, or began or
+  /// resumed at an earlier step; all records were then visited again. Throws IoError.
   Change refresh(const Visit& visit = {});
 
   const std::string& name() const { return name_; }
@@ -32,7 +32,7 @@ class WatchedRun {
   /// or "killed" if the run ended without a summary.
   const std::string& state() const { return state_; }
   bool is_active() const { return state_ == "running" || state_ == "waiting"; }
-  /// Returns the command as typed, or as the system reports it; "" if neither is known.
+  /// Returns the command that started the run, as typed or reported, or "" if it is unknown.
   const std::string& command() const { return command_; }
   std::int64_t planned_steps() const { return planned_steps_; }  // 0: unknown
   std::size_t device_budget() const { return device_budget_; }   // 0: none
@@ -40,7 +40,7 @@ class WatchedRun {
   double done_share() const;
   /// Estimates the remaining time from the mean of the last 300 steps, if the run is active.
   std::optional<double> seconds_left() const;
-  double tokens_per_second() const;  // from the mean of the same steps
+  double tokens_per_second() const;  // mean of the same steps
   /// Returns summary.json's object or, until it exists, the summary of the records so far.
   std::string summary_json() const;
 
@@ -69,7 +69,7 @@ class WatchedRun {
   ReportContent content_;
   RunSummary summary_, given_;  // given_: values from other files than the records
   double mean_seconds_ = 0, mean_overhead_ = 0, mean_tokens_ = 0;
-  std::int64_t averaged_steps_ = 0;  // steps in these means
+  std::int64_t averaged_steps_ = 0;  // number of steps in these means
 };
 
 /// A run's folder, or a folder with runs up to three levels deep, as made by `hybrid compare`.
@@ -77,10 +77,9 @@ class WatchedFolder {
  public:
   /// Throws MissingInput if the path contains no run.
   explicit WatchedFolder(const std::filesystem::path& path);
-  /// Returns whether the path itself is a run.
   bool is_run() const { return is_run_; }
   const std::string& name() const { return name_; }
-  /// Searches for new runs at intervals. The caller must refresh the runs themselves.
+  /// Searches for new runs at intervals. The caller must refresh each run.
   void refresh();
   /// Returns the runs, sorted by name. Runs are kept even if their folders disappear.
   const std::vector<std::unique_ptr<WatchedRun>>& runs() const { return runs_; }

@@ -7,17 +7,15 @@
 
 namespace hybrid_trainer {
 
-/// The part of the weights that the device updates immediately: a tenth of each matrix's columns
-/// (input features), at least one, and all of every other weight. They have a separate optimizer on
-/// the stream's device. Columns are stored as rows: K columns of a matrix (R, C) are a tensor (K,
-/// R), which Muon orthogonalizes as one matrix.
+/// Weights that the device updates immediately: a tenth of each matrix's columns (input features),
+/// at least one, and all other weights. Their optimizer is on the stream's device. K columns of a
+/// matrix (R, C) are stored as (K, R), which Muon orthogonalizes as one matrix.
 class SelectedColumns {
  public:
   SelectedColumns(const OptimizerConfig& config, const std::vector<ExactWeight>& weights,
                   const Stream& stream);
 
-  /// Selects the columns of weight `index` with the largest norms in x. Of columns with equal
-  /// norms, prefers the first. Runs on the host.
+  /// Selects the columns with the largest norms in x; the first ones win ties. Runs on the host.
   void select(std::size_t index, const Tensor& x, const Stream& host);
   /// gather copies values and state of the columns from a loaded weight. scatter copies them back.
   void gather(std::size_t index, const Tensor& master, const std::vector<Tensor*>& state,
@@ -26,10 +24,9 @@ class SelectedColumns {
                const Stream& stream) const;
   /// Copies columns, values and state of a weight from `from`, which may be on another device.
   void copy_from(const SelectedColumns& from, std::size_t index, const Stream& stream) const;
-  /// Makes update number `step` of columns of weight `index`. `gradient`: of the whole weight.
+  /// Makes update `step` of the columns of weight `index`. `gradient`: of the whole weight.
   void update(std::size_t index, const Tensor& gradient, std::int64_t step, float learning_rate,
               float gradient_scale, const Stream& stream);
-  /// Writes these columns to `weight` (f32 or bf16).
   void write_to(std::size_t index, const Tensor& weight, const Stream& stream) const;
   /// Calls visit(name, tensor) for column indices (undefined for whole weights), values and state.
   template <class Visitor>
@@ -54,18 +51,18 @@ class SelectedColumns {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-/// Control experiment. The device immediately updates a tenth of each matrix's columns (those with
-/// the largest gradients) and all other kinds of weights, by the optimizer's rule. The other
-/// columns get one update per S = L steps, by their mean gradient and at the last step's rate. It
+/// A control: selective updates. The device immediately updates the tenth of each matrix's columns
+/// with the largest gradients, and all weights that are not matrices. All other columns are updated
+/// once per S = L steps, by their mean gradient and with the rate of the last step. This update
 /// arrives S steps late. Source: ZenFlow, arXiv 2505.12242, as we read it.
 ///
-/// Steps are grouped in windows of S. At the end of a window the worker makes the updates of the
-/// selected columns one by one and the single update of the rest, then selects the next columns by
-/// the mean gradient. Composition (w + 2)·S − 1 ends window w + 1. It takes weights, columns and
-/// their state from the end of window w and repeats the selected columns' updates since then; other
-/// compositions add their own step's update. So a newly selected column loses no gradient, and a
-/// deselected one becomes delayed again. For the state of the selected columns, host and device
-/// count one step per gradient.
+/// Steps are grouped in windows of S. At the end of a window, the worker makes the updates of the
+/// selected columns one by one and the single update of the other columns, and selects the next
+/// columns by the mean gradient. Composition (w + 2)·S − 1, at the end of window w + 1, takes
+/// weights, columns and their state from the end of window w, and repeats the updates of the
+/// selected columns since then. Other compositions add only the update of their step. A newly
+/// selected column therefore loses no gradient. For the state of the selected columns, host and
+/// device count one step per gradient.
 class SelectiveUpdates final : public DelayedUpdates {
  public:
   SelectiveUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -74,7 +71,7 @@ class SelectiveUpdates final : public DelayedUpdates {
       : DelayedUpdates(config, parameters, settings, device, host, home), config_(config) {}
   ~SelectiveUpdates() override { worker_.stop(); }
 
-  /// Ends the current window first.
+  /// Ends the current window, then waits for exact weights.
   void wait_for_exact_weights(const Stream& stream) override;
   void save_delayed(State& state) const override;
   void load_delayed(const State& state, const std::vector<float>& rates,
@@ -93,7 +90,7 @@ class SelectiveUpdates final : public DelayedUpdates {
   bool takes_columns() const { return step_ == 0 || (step_ + 1) % lag_ == 0; }
   void submit_gathering(bool selects);
   void submit_window(std::int64_t last, std::int64_t steps);
-  /// `window`: steps up to and including `last`; `updates`: number of updates up to `last`.
+  /// `window`: steps up to and including `last`. `updates`: number of updates up to `last`.
   void update_window(std::int64_t last, const std::deque<PendingUpdate>& window,
                      std::int64_t updates);
   void update_weight(ExactWeight& weight, const LoadedWeight& here, std::int64_t last,

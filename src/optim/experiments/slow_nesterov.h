@@ -6,25 +6,24 @@
 
 namespace hybrid_trainer {
 
-/// Wraps an optimizer so that weights run ahead of a slow path. u is an exponential mean of the
-/// path's changes with a time constant of `slow_momentum_steps` updates. Live weights are w = x +
-/// b·u and gradients are computed there. The wrapped optimizer's update Δ at w moves the path:
+/// Slow Nesterov momentum. Wraps an optimizer whose updates move a path x. u is the exponential
+/// mean of the changes of x, with a time constant of `slow_momentum_steps` updates. Live weights,
+/// at which gradients are computed, run ahead of the path: w = x + b·u. An update Δ of the wrapped
+/// optimizer at w gives:
 ///   x' = w + Δ;  u' = (1 − 1/steps)·u + (x' − x)/steps;  w' = x' + b'·u'
-/// The share b' is set before each update; at 0, live weights are on the path. State: one f32
-/// tensor per parameter, "….slow"; x is not stored. The mean is not updated while b and b' are 0.
-/// It restarts when b' rises again, because it is outdated. Source: EMA-Nesterov, arXiv 2605.25395.
+/// The share b' is set before each update. If it is 0, live weights are on the path. State: u, one
+/// f32 tensor per parameter, "….slow"; x is not stored. u is not updated while b and b' are 0, and
+/// restarts when b' rises again, because it is outdated. Source: EMA-Nesterov, arXiv 2605.25395.
 class SlowNesterov final : public Optimizer {
  public:
   /// `parameters`: in the order of `other`. The state is in the pool of `home`. Throws OutOfMemory.
   SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Parameter*> parameters,
                const OptimizerConfig& config, const Stream& home);
 
-  /// Sets b' to slow_momentum at the highest learning rate, to less in proportion at lower rates,
-  /// and to 0 in the last third of the run, because extrapolation then only adds noise.
+  /// Sets b' in proportion to the learning rate: slow_momentum at the highest rate, and 0 in the
+  /// last third of the run, because extrapolation only adds noise there.
   void set_progress(const RunProgress& progress) override;
-  /// Sets b' of the next updates.
   void set_next_share(double share) { next_share_ = static_cast<float>(share); }
-  /// Returns b of the current weights.
   double share() const { return share_; }
 
   void begin_step(const Stream& stream) override;
@@ -43,7 +42,7 @@ class SlowNesterov final : public Optimizer {
   }
 
  private:
-  /// Returns the factor of u in u', next to Δ/steps; 0 when the mean starts.
+  /// Returns the factor of u in u' when u' is computed from Δ/steps; 0 when the mean restarts.
   float kept() const { return share_ == 0 ? 0 : 1 - added_ + added_ * share_; }
   bool is_idle() const { return share_ == 0 && next_share_ == 0; }
 

@@ -16,16 +16,14 @@ namespace hybrid_trainer {
 /// Returns the seconds in one window of this resolved model, or 0 if it takes no audio.
 double max_clip_seconds(const ModelConfig& model);
 
-/// Features of a clip.
 struct EncodedClip {
   Tensor features;          // (frames, bands) f32 on the host
-  std::int64_t frames = 0;  // frames of 10 ms in the clip; the rest is silence
+  std::int64_t frames = 0;  // frames of 10 ms in the clip; later frames are silence
 };
 
 /// Computes the input features of a speech encoder from WAV files. Not thread-safe.
 class ClipFeatures {
  public:
-  /// `encoder` must be resolved.
   explicit ClipFeatures(const EncoderConfig& encoder)
       : log_mel_(encoder.features), frames_(2 * encoder.context) {}
   std::int64_t bands() const { return log_mel_.mels(); }
@@ -43,17 +41,17 @@ class ClipFeatures {
 };
 
 /// Makes the example of a clip: the prompt tokens of its language and of the folder's task, the
-/// transcript, and the end token. All but the first token are trained on. A text starts with a
+/// transcript, and the end token. All tokens except the first are targets. A text starts with a
 /// space, unless that space would be a separate token. A text with timestamps starts with a
 /// timestamp, and has neither <|notimestamps|> nor the space. Uses tokenizer, longest and control
-/// of `format`. Throws DataError if neither row nor folder gives a multilingual model a known
-/// language, if timestamps are invalid, or if the text spells another special token of Whisper.
+/// of `format`. Throws DataError if the model is multilingual and neither the row nor the folder
+/// has a known language, if timestamps are invalid, or if the text spells another special token of
+/// Whisper.
 ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
                         const SpeechTokens& tokens);
 
-/// Reads a file of clips, or the files of a folder, as read_example_rows reads texts. Uses
-/// tokenizer, longest, control, columns and called of `format`. Refuses clips longer than
-/// longest_seconds. Throws as read_clip_rows.
+/// Reads clips as read_example_rows reads texts. Uses tokenizer, longest, control, columns and
+/// called of `format`. Rejects clips longer than longest_seconds. Throws like read_clip_rows.
 ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleFormat& format,
                                double longest_seconds, const SpeechTokens& tokens);
 
@@ -63,16 +61,14 @@ class ClipExamples final : public Dataset {
  public:
   struct Settings {
     EncoderConfig encoder;  // resolved
-    bool masks = false;     // during training
+    bool masks = false;     // whether to mask features, for training
     FeatureMasks feature_masks{};
-    std::uint64_t seed = 0;  // of the masks
+    std::uint64_t seed = 0;  // seed of the masks
   };
-  /// Gives each row a separate sequence. Throws DataError if there are no rows.
   ClipExamples(std::vector<ExampleRow> rows, const PackedRows::Settings& layout,
                const Settings& settings);
   std::int64_t size() const override { return rows_.size(); }
   Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
-  /// Reads the clip. Throws DataError with the row and a remedy if it cannot be read.
   void write(std::int64_t number, const ExampleMemory& memory) const override;
   bool pads() const override { return rows_.pads(); }
   std::uint64_t order_key() const override { return rows_.order_key(); }

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 /// Language, task and timestamps of a transcription.
 struct SpeechPrompt {
   std::string language{};   // code ("en"), name ("german") or token, for a multilingual model
-  bool translates = false;  // into English
+  bool translates = false;  // whether to translate to English
   bool timestamps = false;
 };
 
@@ -23,8 +23,9 @@ struct SpeechTokens {
   /// Language codes such as "en" with their tokens, for a multilingual model.
   std::vector<std::pair<std::string, std::int32_t>> languages{};
   std::int32_t transcribe = 0, translate = 0;
-  std::vector<std::int32_t> added_words{};          // ids from `end` on, ascending
-  std::optional<std::int32_t> latest_first_time{};  // largest first timestamp, in steps of 20 ms
+  std::vector<std::int32_t> added_words{};  // ids from `end` on, ascending
+  /// Maximum of the first timestamp, in steps of 20 ms.
+  std::optional<std::int32_t> latest_first_time{};
   GenerationKeys keys{};
   /// Defaults of the folder. A given language replaces the tokens of forced_decoder_ids.
   SpeechPrompt usual{};
@@ -33,14 +34,13 @@ struct SpeechTokens {
   bool is_multilingual() const { return !languages.empty(); }
   std::int32_t first_time() const { return no_timestamps + 1; }
   bool is_time(std::int32_t id) const { return id >= first_time() && id < times_end; }
-  /// Returns whether the token is text, not a timestamp or special token.
   bool is_word(std::int32_t id) const;
   /// Returns the token of a language. Throws UsageError listing some languages if it is unknown.
   std::int32_t language(const std::string& language) const;
-  /// Returns the code of a language token, or "" for another token.
   std::string code_of(std::int32_t id) const;
-  /// Completes `asked` from the folder's keys, with a language code. Without one, the model detects
-  /// it. Throws UsageError if a monolingual model is asked for another language or to translate.
+  /// Completes `asked` from the folder's keys and converts its language to a code. If it has no
+  /// language, the model detects the language. Throws UsageError if `asked` requires a monolingual
+  /// model to use a different language or to translate.
   SpeechPrompt completed(SpeechPrompt asked) const;
   /// Returns the initial tokens of a text: start, language and task for a multilingual model, and
   /// no_timestamps unless `asked` enables timestamps.
@@ -49,8 +49,7 @@ struct SpeechTokens {
   std::string text_of(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) const;
 };
 
-/// Reads the special tokens from a model's tokenizer. Throws DataError if the tokenizer lacks some
-/// of them, or if the keys name a language or task that the model does not have.
+/// Reads the special tokens. Throws DataError if some are missing, or the keys' language or task.
 SpeechTokens read_speech_tokens(const Tokenizer& tokenizer, const GenerationKeys& keys);
 
 }  // namespace hybrid_trainer

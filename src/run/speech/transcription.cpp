@@ -32,7 +32,6 @@ constexpr std::int64_t kFramesPerStep = 2;  // frames per timestamp step
 
 double seconds_of(std::int64_t frames) { return static_cast<double>(frames) / 100; }
 
-/// Generates the tokens of one window.
 class WindowWriter {
  public:
   WindowWriter(LanguageModel& model, const SpeechTokens& tokens,
@@ -50,7 +49,6 @@ class WindowWriter {
   void add_window(const Tensor& features) {
     model_.encode(Batch({{"features", wait_for_device(features, stream_)}}), pass_, stream_);
   }
-  /// Returns the code of the likeliest language.
   std::string language() {
     const std::vector<std::int32_t> start{tokens_.start};
     const std::span<const float> scores = search_.logits(start);
@@ -95,8 +93,8 @@ class WindowWriter {
 /// Segments of a window, split at its timestamps.
 class WindowSegments {
  public:
-  /// `frames`: frames of the clip in the window. Without `timestamps` the window is one segment,
-  /// and timestamps that the model writes anyway are ignored.
+  /// `frames` is the number of frames of the clip in the window. If `timestamps` is false, the
+  /// window is one segment, and timestamps that the model generates are ignored.
   WindowSegments(const std::vector<std::int32_t>& written, const SpeechTokens& tokens,
                  std::int64_t frames, bool timestamps)
       : written_(written), tokens_(tokens), frames_(frames) {

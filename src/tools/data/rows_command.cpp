@@ -16,7 +16,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Reads the configuration of a run or a folder with config.json, or else returns the default.
+/// Reads the configuration of a run or of a folder with config.json. Otherwise returns the default.
 HybridTrainerConfig config_of(const RowsRequest& requested, const ConfigArguments& source) {
   HybridTrainerConfig config;
   if (requested.is_of_run()) {

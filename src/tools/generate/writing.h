@@ -18,18 +18,17 @@ std::vector<std::int32_t> end_tokens_in(const ModelFolder& folder, const Tokeniz
 class Conversation {
  public:
   /// `folder` has the template and the tokenizer's files. `opened`, `draft` (may be null) and
-  /// `stream` must outlive this. Throws DataError if there is no template or tokenizer.
+  /// `stream` must outlive this object. Throws DataError if there is no template or tokenizer.
   Conversation(const TrainedRun& opened, const ModelFolder& folder,
                const GenerationSettings& settings, DType dtype, DraftModel* draft,
                const Stream& stream);
 
-  /// Adds a message of `role`, such as "system" or "user".
   void add(const char* role, const std::string& text);
-  /// Adds a system message at the beginning; warns on standard error if the template ignores it.
+  /// Adds a system message at the beginning. Prints a warning if the template ignores it.
   void add_system(const std::string& text);
   /// Generates the model's answer, passes it to `write` as it is generated, and adds it to the
   /// conversation. If the conversation exceeds the context, drops the oldest turns until half of
-  /// the context is free, and reports this on standard error; the system message is kept. If
+  /// the context is free, and reports this on standard error. Keeps the system message. If
   /// settings.overflow is kError, throws DataError instead.
   GenerationResult answer(const std::function<void(std::string_view)>& write);
 
@@ -44,19 +43,20 @@ class Conversation {
   const Tokenizer& tokenizer_;
   ModelFolder folder_;
   const ChatFiles& chat_ = folder_.chat();
-  bool takes_parts_;  // message content is a list of parts, as in training
+  bool takes_parts_;  // whether message content is a list of parts, as in training
   GenerationSettings settings_;
   CachedDecoder decoder_;
   DraftModel* draft_;
   boost::json::array messages_;
 };
 
-/// A file with one prompt per line, and how to continue the prompts.
+/// A file with one prompt per line, and the settings for their continuation.
 struct PromptFile {
   std::string path;
   ControlText control = ControlText::kAsTokens;
   GenerationSettings generation{};
-  /// Number of texts generated at a time. With 1, prompts reuse the previous one's cached prefix.
+  /// Number of texts generated at a time. If it is 1, a prompt reuses the cached prefix of the
+  /// previous prompt.
   std::int64_t batch = 1;
 };
 
@@ -67,7 +67,6 @@ std::vector<std::string> prompt_lines(const std::string& file);
 void continue_prompts(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                       const Stream& stream);
 
-/// Prints and flushes the piece. Throws IoError.
 void print_now(std::string_view piece);
 
 /// Throws UsageError if a command's --beam is not between 1 and 64.
@@ -76,14 +75,15 @@ void check_beams(const std::string& command, std::int64_t beams);
 /// Arguments of `hybrid sample` for an encoder-decoder.
 struct SourceSampling {
   std::vector<std::string> sources;
-  std::optional<std::int64_t> beams{};   // default: the folder's setting
-  std::optional<std::int64_t> tokens{};  // maximum to generate; default: the folder's setting
+  std::optional<std::int64_t> beams{};  // if not set, the folder's setting
+  /// Maximum tokens to generate; if not set, the folder's setting.
+  std::optional<std::int64_t> tokens{};
   ControlText control = ControlText::kAsTokens;
   ContextOverflow overflow = ContextOverflow::kTruncate;
   bool json = false;
 };
 
-/// Prints the output for each source. Throws DataError if one is too long and not to be truncated.
+/// Prints the output for each source. Throws DataError for a long source if truncation is off.
 void write_of_sources(const WritingModel& model, const SourceSampling& requested,
                       const Stream& stream);
 

@@ -48,7 +48,7 @@ std::vector<Row> rows_of(Question question, const FieldNode& tree) {
   return rows;
 }
 
-/// Returns the most needed keys by question, a line each: key, value and first sentence of help.
+/// Returns the most needed keys by question, with value and the first sentence of their help.
 std::string essential_text(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text;

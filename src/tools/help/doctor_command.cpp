@@ -26,7 +26,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Report of `hybrid doctor` on one CUDA device.
 struct CudaDeviceDiagnosis {
   CudaProperties properties;
   double fp32_flops_per_second = 0;
@@ -35,7 +34,6 @@ struct CudaDeviceDiagnosis {
   std::string problem;  // why the device could not be measured, or ""
 };
 
-/// Report of `hybrid doctor` on CUDA.
 struct CudaDiagnosis {
   std::string problem;  // why CUDA is not available and how to fix that, or ""
   std::string driver, runtime;
@@ -137,7 +135,7 @@ boost::json::object as_json(const CudaDiagnosis& found) {
           {"libraries", libraries}};
 }
 
-/// Measures the link between a launcher's ranks; rank 0 prints it. Throws as start_launched_rank.
+/// Measures the link between the ranks; rank 0 prints it. Throws like start_launched_rank.
 int diagnose_ranks(const LaunchedRank& launched, bool json) {
   JobSecret secret(launched.rank,
                    secret_of_launcher([](const char* name) { return std::getenv(name); }), {});

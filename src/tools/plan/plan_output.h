@@ -6,23 +6,23 @@
 
 namespace hybrid_trainer {
 
-/// CUDA's own memory on a device, in addition to the run's.
+/// Memory that CUDA itself uses on a device, in addition to the memory of the run.
 struct CudaShare {
   std::size_t libraries = 0, context = 0;
   std::size_t sum() const { return libraries + context; }
 };
 
-/// Arguments of `hybrid plan` for several ranks.
 struct RankPlan {
   int ranks = 1;
-  std::string link;               // bytes per second, or empty
+  std::string link;               // rate of the link in bytes per second, or empty
   std::string command = "train";  // training command
   bool json = false;
   std::optional<CudaShare> cuda{};
 };
 
-/// Prints the memory of a rank of `hybrid COMMAND --ranks N` and the bytes that it sends. With a
-/// link, also prints the time per step over it. Throws UsageError for an invalid link.
+/// Prints the memory of a rank of `hybrid COMMAND --ranks N` and the bytes that it sends. If a link
+/// is given, also prints the time that its transfers take per step. Throws UsageError for an
+/// invalid link.
 int plan_ranks(const RankPlan& requested, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget);
 
@@ -33,14 +33,15 @@ struct PlanAnswer {
   std::string command;             // training command
   std::vector<std::string> notes;  // limits of the estimates
   std::optional<CudaShare> cuda{};
-  bool is_here = true;              // the device belongs to this machine
-  std::vector<PartMemory> parts{};  // of a network with parts
+  bool is_here = true;              // whether the device belongs to this machine
+  std::vector<PartMemory> parts{};  // memory of each part of a network with parts
 };
 
 void print(const PlanAnswer& answer);
 std::string as_json(const PlanAnswer& answer);
 
-/// Returns why a run with this plan never predicts; empty if it does, or if prediction is off.
+/// Returns the reason why a run with this plan never predicts. Returns "" if it predicts or if
+/// prediction is off.
 std::string why_no_predict_column(const PlanAnswer& answer, Device device);
 
 }  // namespace hybrid_trainer

@@ -46,7 +46,7 @@ class SignalRecorder {
       sigaction(kStopSignals[i], &before_[i], nullptr);
   }
   SignalRecorder(const SignalRecorder&) = delete;
-  /// Returns a signal since the last call, if any. Ignores one within kOneRequest of the previous.
+  /// Returns a signal since the last call, if any. Ignores signals within kOneRequest of the last.
   std::optional<int> next() {
     const int signal = std::exchange(signal_to_pass_on, 0);
     if (signal == 0 || (last_ && Clock::now() - *last_ < kOneRequest)) return {};

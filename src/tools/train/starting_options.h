@@ -20,19 +20,18 @@ struct TrainingOptions {
 /// Adds --run, --resume, --ranks, --tensorboard, --device, --export and --json.
 void add_training_options(po::options_description& options, TrainingOptions& requested);
 
-/// Returns the settings of a run with this configuration. `set_keys`: explicitly set keys. `read`:
-/// inputs that are already open. Takes the options for adapters and device from `requested`, and
-/// the command line from `arguments`. Throws UsageError if the options contradict the adapters'
-/// folder, DataError if the adapter is for another model.
+/// Returns the settings of a run with this configuration. `set_keys` are the explicitly set keys,
+/// `read` the inputs that are already open. Throws UsageError if the options contradict the
+/// adapters' folder, and DataError if the adapters are for a different model.
 TrainingRunSettings settings_of(const TrainingOptions& requested,
                                 const std::vector<std::string>& arguments,
                                 const HybridTrainerConfig& config,
                                 const std::vector<std::string>& set_keys,
                                 const std::shared_ptr<const ReadInputs>& read);
 
-/// Checks the options of a resumed run against its files. Throws UsageError if an option names
-/// another model or adapter than the run started with. Throws MissingInput if the run's data is
-/// gone and no option gives its new path. The base of adapters may have moved.
+/// Checks the options of a resumed run against its files. Throws UsageError if an option names a
+/// different model or adapter than at the start of the run. Throws MissingInput if the run's data
+/// do not exist and no option contains their new path. The base of adapters may have moved.
 void check_resumed_options(const TrainingOptions& given, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

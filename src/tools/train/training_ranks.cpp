@@ -28,7 +28,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Describes the checkpoint to resume from, without loading it because time may be short.
+/// Describes the checkpoint to resume from. Does not load it, because time may be short.
 std::string resume_hint(const RunPaths& run) {
   try {
     if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
@@ -60,7 +60,7 @@ void record_rank_loss(const TrainingRunSettings& settings, const std::string& li
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
-/// Records why this rank gave up, before it ends the others, unless it had not started in the run.
+/// Records why this rank ends, before it ends others. Does nothing if it has not started.
 void record_failure(const TrainingRunSettings& settings, const std::string& reason) {
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
@@ -74,12 +74,13 @@ void record_failure(const TrainingRunSettings& settings, const std::string& reas
 
 /// Time for rank 0 to report an error of all ranks and to end, before another rank ends the job.
 constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
-/// Time for rank 0 to do so before ranks have connected.
+/// Time for rank 0 to report an error and to end before the ranks have connected.
 constexpr auto kTimeOfStart = std::chrono::seconds(5);
 /// Time for the watch to report a lost rank, which ends the process.
 constexpr auto kTimeOfWatch = std::chrono::seconds(2);
 
-/// Waits for rank 0 to end the job if it has the error, too. Its launcher then stops this rank.
+/// Waits for rank 0, which ends the job if it has the same error. The launcher then stops this
+/// rank.
 void wait_for_rank_0_to_end(const Interruption& interruption) {
   if (interruption.requested()) return;  // requested before the error
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
@@ -109,7 +110,7 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::strin
   return watch;
 }
 
-/// Throws ConfigError if the config wants another backend than ranks started this way have.
+/// Throws ConfigError if the config requests a different backend than the ranks have.
 void check_backend_is(const std::string& name, const HybridTrainerConfig& config) {
   const std::string& wanted = config.distributed.backend;
   if (wanted == "auto" || wanted == name) return;
@@ -118,7 +119,8 @@ void check_backend_is(const std::string& name, const HybridTrainerConfig& config
                             "srun --mpi=pmix uses mpi")});
 }
 
-/// Returns this process's rank; none for rank 0. Launcher variables' errors are reported elsewhere.
+/// Returns the rank of this process, or nullopt for rank 0. Does not report errors in the
+/// launcher's variables, which are reported elsewhere.
 std::optional<std::string> later_rank() {
   std::string rank = "0";
   try {

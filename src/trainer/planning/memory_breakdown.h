@@ -10,22 +10,20 @@
 
 namespace hybrid_trainer {
 
-/// Returns the device memory that each option of the config saves: the simulated peaks of a run
-/// without this option, minus the peaks of the run. If two options have the same effect, each
-/// appears to save little, because the other one remains. `rank`: the rank to simulate.
+/// Returns the device memory that each memory option saves: simulated peaks without it, minus the
+/// peaks with all options. Two options with the same effect each appear to save little.
 std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, Device device,
                                            const ModelRegistry& registry = model_families(),
                                            const SimulatedRank& rank = {});
 
 /// Peak device memory of one part of a model during updates, by kind. Peaks may not coincide.
 struct PartMemory {
-  std::string part;  // first word of its weights' names, such as "video"; "" for the rest
+  std::string part;  // first word of its weights' names, such as "video"; "": no part
   std::array<std::size_t, kMemoryKinds> by_kind{};
   std::size_t of(MemoryKind kind) const { return by_kind[static_cast<std::size_t>(kind)]; }
 };
 
-/// Returns the memory of each part of the config's model, in order of their first allocation.
-/// Allocations without a part's label are counted under "".
+/// Returns the memory of each part of the model, in order of first allocations; "": no part.
 std::vector<PartMemory> simulate_part_memory(const HybridTrainerConfig& config, Device device,
                                              const ModelRegistry& registry = model_families());
 

@@ -46,9 +46,9 @@ std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
 struct Dimension {
   std::vector<std::string> values;
   std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
-  /// Index of the config's own value, or of the next one that takes less memory.
+  /// Index of the value in the config, or of the next value that needs less memory.
   std::size_t first = 0;
-  /// Whether each value takes less device memory than the previous one, with any other settings.
+  /// Whether each value needs less device memory than the previous one, for any other settings.
   bool saves_always = true;
 };
 
@@ -56,7 +56,6 @@ std::size_t position_of(const std::vector<std::string>& values, const std::strin
   return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-/// Returns the setting that splits the same examples per step into more micro-batches.
 Dimension micro_batches(const HybridTrainerConfig& config) {
   Dimension dimension{{}, [](HybridTrainerConfig& changed, const std::string& value) {
                         const std::int64_t factor = std::stoll(value);
@@ -69,7 +68,6 @@ Dimension micro_batches(const HybridTrainerConfig& config) {
   return dimension;
 }
 
-/// Returns the setting for a key of the memory group whose value is a name.
 Dimension of_names(std::string MemoryConfig::*key, const std::vector<std::string>& names,
                    const MemoryConfig& given) {
   return {names,
@@ -90,8 +88,7 @@ Dimension recomputed_share(const MemoryConfig& given) {
   return dimension;
 }
 
-/// Returns the setting for a key whose value is a number of bits. A plan may replace the given
-/// number by one of `fewer`, which changes the results of the run.
+/// A plan may replace the given number by one of `fewer`, which changes the results of the run.
 Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> fewer,
                      std::int64_t& (*key)(HybridTrainerConfig& config)) {
   Dimension dimension{{std::to_string(given)},
@@ -104,8 +101,7 @@ Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> few
   return dimension;
 }
 
-/// Returns the setting for the location of master weights and state with delayed updates. It
-/// replaces the usual location settings.
+/// Location of master weights and state with delayed updates, in place of the usual settings.
 Dimension exact_state(const HybridTrainerConfig& given) {
   return {exact_state_names(),
           [](HybridTrainerConfig& changed, const std::string& value) {
@@ -166,7 +162,7 @@ std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool wi
 }
 
 /// Returns the settings that a plan may choose. `with_files`: whether files are allowed locations.
-/// Omits unsupported values, such as fewer bits for an optimizer that does not support them.
+/// Omits unsupported values, such as fewer bits for some optimizers.
 std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files,
                                      const ModelRegistry& registry) {
   std::vector<Dimension> dimensions = all_dimensions(config, with_files);
@@ -197,8 +193,7 @@ std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
   return options;
 }
 
-/// The index of a value in each dimension.
-using Choice = std::vector<std::size_t>;
+using Choice = std::vector<std::size_t>;  // index of a value in each dimension
 
 /// Returns all combinations of values, from the `first` value of each dimension on.
 std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
@@ -216,14 +211,12 @@ std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
   return all;
 }
 
-/// The choices of a list that still need a trial.
+/// The choices in a list that have not been tried or excluded.
 class PlanTrials {
  public:
-  /// Both must outlive it.
   PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions)
       : choices_(choices), dimensions_(dimensions), is_excluded_(choices.size()) {}
 
-  /// Returns the remaining indices below `end`.
   std::vector<std::size_t> left(std::size_t end) const {
     std::vector<std::size_t> left;
     for (std::size_t i = 0; i < end; ++i)
@@ -236,8 +229,8 @@ class PlanTrials {
     for (std::size_t i = 0; i < choices_.size(); ++i)
       if (saves_at_most(choices_[i], choices_[tried])) is_excluded_[i] = true;
   }
-  /// Excludes all choices that differ from the tried one only by moving more from the device to the
-  /// host. For a choice that fits the device but exceeds other budgets.
+  /// Excludes all choices that differ from the tried choice only by moving more data from the
+  /// device to the host. Called for a choice that fits on the device but exceeds other budgets.
   void exclude_exceeding_rest(std::size_t tried) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
       if (only_moves_to_host(choices_[tried], choices_[i])) is_excluded_[i] = true;
@@ -297,7 +290,7 @@ class Planner {
   bool predicts() const { return config_.phases.max_predict_steps > 0; }
   bool cannot_fit();
   std::size_t missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
-  /// Returns the choice that moves everything as far away as possible.
+  /// Returns the choice that moves all data as far from the device as possible.
   Choice farthest() const {
     Choice last;
     for (const Dimension& dimension : dimensions_) last.push_back(dimension.values.size() - 1);
@@ -305,7 +298,6 @@ class Planner {
   }
   const Choice& smallest_on_device();
   std::vector<Choice> by_cost(const StepCost& cost) const;
-  /// Returns the first choice, by cost, that fits.
   std::optional<MemoryNeed> first_fitting(const std::vector<Choice>& choices, Choice& chosen) const;
 
   HybridTrainerConfig config_;
@@ -335,7 +327,7 @@ HybridTrainerConfig Planner::with(const Choice& choice) const {
 }
 
 /// A failed trial excludes all choices that save no more; one that may fit excludes all that cost
-/// more. Therefore each trial doubles the distance in the list until one may fit.
+/// more. Therefore the distance between trials doubles until one may fit.
 std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choices,
                                                  Choice& chosen) const {
   PlanTrials trials(choices, dimensions_);
@@ -392,7 +384,7 @@ const Choice& Planner::smallest_on_device() {
   return best;
 }
 
-/// Returns all valid choices by cost, and by the number of options if equal.
+/// Returns all valid choices in the order of cost, then of their number of options.
 std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
   struct RankedChoice {
     double seconds;
@@ -440,7 +432,6 @@ bool Planner::cannot_fit() {
          is_too_large(simulate(with(smallest_on_device()), SimulatedPhases::kUpdates));
 }
 
-/// Returns whether a part has no settings. The configuration would reject such a part.
 bool has_no_settings(const PartConfig& part) {
   return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
 }
@@ -573,7 +564,7 @@ HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device de
   const std::int64_t on_host = largest(all - on_device, [&](std::int64_t count) {
     return !budgets.host || need(on_device, count).host_bytes <= *budgets.host;
   });
-  // Read-ahead buffers of files take device memory too.
+  // Read-ahead buffers of files also need device memory.
   while (on_device > 0 && budgets.device && need(on_device, on_host).device_bytes > *budgets.device)
     --on_device;
   chosen.memory.device_map = map_of(parts, on_device, on_host);

@@ -30,7 +30,7 @@ class SimulatedTrainable::Kept final : public Rollback {
     others_.clear();
     kept_ = 0;
   }
-  /// Keeps this step's batch, and copies of it in place of the batches of steps not simulated.
+  /// Keeps this step's batch, and copies of it in place of the batches of omitted steps.
   Batch keep_batch(const Batch& batch) override {
     const std::int64_t before = predicted_ * kept_ / simulated_,
                        now = predicted_ * ++kept_ / simulated_;
@@ -46,7 +46,7 @@ class SimulatedTrainable::Kept final : public Rollback {
   std::vector<Batch> others_;  // of steps that are not simulated
 };
 
-/// Updates that arrive without any prediction error.
+/// Delayed updates that arrive without a prediction error.
 class SimulatedTrainable::Optimizer final : public PendingWork, public DelayedOptimizer {
  public:
   explicit Optimizer(DelayedOptimizer& real) : real_(real) {}
@@ -120,9 +120,8 @@ std::vector<Tensor> SimulatedTrainable::other_losses(const Batch& batch) const {
   return losses;
 }
 
-/// Returns a scripted loss. Correct measures the predicted point first, then the snapshot. If
-/// `examples` is only a part of the batch, the learning rate finder is probing and expects the loss
-/// to fall.
+/// Returns a scripted loss. Correct measures the predicted point first, then the snapshot. The
+/// learning rate finder, which probes parts of the batch, expects the loss to fall.
 double SimulatedTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) {
   const bool is_whole = examples == batch.size();
   const std::vector<Tensor> losses = is_whole ? other_losses(batch) : std::vector<Tensor>();

@@ -6,21 +6,21 @@
 
 namespace hybrid_trainer {
 
-/// Trainable for a simulated device, with losses scripted to make the phases predict and decide.
+/// Trainable for a simulated device, with scripted losses to make phases predict and decide.
 class SimulatedTrainable final : public Trainable {
  public:
   /// `model` must outlive it, on a simulated device.
   explicit SimulatedTrainable(ModelTrainable& model);
   ~SimulatedTrainable() override;
-  /// Computes only this number of micro-batches, and only allocates the losses of the others.
+  /// Limits the computed micro-batches; for the remaining ones, only allocates the losses.
   void compute_with(std::int64_t micro_batches, std::int64_t size) {
     micro_batch_ = size;
     examples_ = micro_batches * size;
   }
   /// Simulates a prediction of `predicted` steps in `simulated` steps, but keeps all batches.
   void keep_batches_of(std::int64_t predicted, std::int64_t simulated);
-  /// Sets the memory to allocate during a gradient in addition to that of the simulated
-  /// micro-batches: `count` partial sums of `elements` elements each, in the memory of `home`.
+  /// Sets additional memory to allocate during a gradient for micro-batches that are not simulated:
+  /// `count` partial sums of `elements` elements in the pool of `home`.
   void set_partial_sums(int count, std::int64_t elements, const Stream& home) {
     partials_ = {count, elements, &home};
   }

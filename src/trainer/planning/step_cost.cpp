@@ -22,16 +22,16 @@ double live(const MemoryNeed& need, MemoryKind kind) {
 /// Bytes per f32 weight that an update reads and writes: the weight, its gradient and its state.
 constexpr double kUpdateBytes = 12;
 
-/// Returns the time of an 8-bit update relative to a 32-bit one on the CPU.
+/// Returns the time of an 8-bit update on the CPU divided by the time of a 32-bit update.
 double eight_bit_update() { return instruction_set() == InstructionSet::kAvx512 ? 1.6 : 2.6; }
 
-/// Time of rounding activations to 8 bits and back, relative to copying them.
+/// Time of rounding activations to 8 bits and back, divided by the time of copying them.
 constexpr double kRounding = 1.5;
 
 /// Share of a block's activations that are results of element-wise operations.
 constexpr double kRebuiltElementwise = 0.4;
 
-/// Forward's share of a pass's time, because backward has two products for each one of forward.
+/// Share of forward in a pass: backward has two products for each product of forward.
 constexpr double kForwardShare = 1.0 / 3;
 
 double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::size_t last) {
@@ -41,7 +41,6 @@ double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::
   return elements * static_cast<double>(size_of(DType::kF32));
 }
 
-/// Returns the time by which transfers exceed the available time.
 double beyond(double sending, double time) { return std::max(0.0, sending - time); }
 
 }  // namespace

@@ -8,26 +8,25 @@
 
 namespace hybrid_trainer {
 
-/// Returns a config for measuring the gradient: settings of everything else in a step are removed.
+/// Returns the config without settings that affect a step other than its gradient.
 HybridTrainerConfig gradient_only(HybridTrainerConfig config);
 
-/// Returns the seconds of a batch's gradient in the precision of Full, as the median of five runs
-/// or, if these take long, of the runs that start within 0.3 seconds. One warm-up run comes first.
+/// Measures the seconds of a batch's gradient in the precision of Full. Returns the median of five
+/// runs, or of the runs that start within 0.3 seconds, after a warm-up run.
 double measure_gradient(Network& network, const HybridTrainerConfig& config, const Batch& batch,
                         const Stream& stream);
 
-/// Estimates the seconds per step of a config from a machine's rates: products, update, and
-/// `memory` options. For comparisons only, because it assumes that nothing hides transfers.
+/// Estimates the seconds per step from a machine's rates. For comparisons only, because it assumes
+/// that transfers do not overlap with computation.
 class StepCost {
  public:
-  /// `as_given`: the config's memory need without options that move its activations.
+  /// `as_given`: the config's memory need without options that move activations.
   StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
            const StepRates& rates, const ModelRegistry& registry);
   double seconds(const HybridTrainerConfig& config) const;
   double update_seconds(const HybridTrainerConfig& config) const;
 
  private:
-  /// Returns the network with the config's settings of parts.
   Network& network_of(const HybridTrainerConfig& config) const;
   double recomputation(const MemoryConfig& memory, std::int64_t time) const;
   /// Returns the seconds of forward, backward, and recomputation.
@@ -36,8 +35,7 @@ class StepCost {
     return state_bytes_ * static_cast<double>(config.optimizer.state_bits) / state_bits_;
   }
   double placements(const HybridTrainerConfig& config) const;
-  /// there returns the seconds for moving bytes to `placement` ("device", "host", "file"). back
-  /// returns the seconds for moving them back.
+  /// Return the seconds to move bytes to `placement` ("device", "host", "file") and back.
   double there(double bytes, const std::string& placement) const {
     if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
     return placement == "file" ? bytes / rates_.write_bytes_per_second : 0;
@@ -47,13 +45,13 @@ class StepCost {
     return placement == "file" ? bytes / rates_.read_bytes_per_second : 0;
   }
 
-  /// Returns the seconds for transferring offloaded weights, for `passes` over them and an update.
+  /// Returns the seconds to transfer offloaded weights for `passes` passes and an update.
   double weight_transfers(const MemoryConfig& memory, double passes) const;
 
   StepRates rates_;
   Stream simulated_stream_;
   std::unique_ptr<Network> model_;  // simulated
-  /// Simulated, with settings of recomputed parts; all compared configs have the same settings.
+  /// Simulated network, with settings of recomputed parts, which all compared configs share.
   mutable std::unique_ptr<Network> with_parts_;
   const ModelRegistry& registry_;
   std::int64_t activation_bits_;
@@ -62,22 +60,20 @@ class StepCost {
   double update_flops_ = 0;
 };
 
-/// Seconds per Full step of one rank.
 struct RankStepTime {
-  double computing = 0;  // forward and backward of its micro-batches, and its update
-  double sending = 0;    // time that its transfers keep the link busy
-  double exposed = 0;    // the part of `sending` that computation does not hide
+  double computing = 0;  // forward and backward of its micro-batches, and the update
+  double sending = 0;    // time in which its transfers occupy the link
+  double exposed = 0;    // part of `sending` that does not overlap with computation
   double seconds() const { return computing + exposed; }
 };
 
-/// Estimates the seconds of a step, for ranks as fast as this machine and links with this number of
-/// bytes per second. Without distributed.overlap, all transfers are exposed. With it, transfers
-/// overlap with computation, depending on distributed.zero:
+/// Estimates the seconds of a step for ranks as fast as this machine, with links of this bandwidth.
+/// Without distributed.overlap, all transfers are exposed. With it, distributed.zero decides which
+/// computation they overlap with; the first group that forward reads is always exposed:
 ///   0 and 1: gradients with the last backward pass
 ///   2: gradients with all passes after the first forward pass
 ///   1 and 2: weights with the next forward pass
 ///   3: all transfers with all passes
-/// The weight group that backward completes last and forward reads first is always exposed.
 RankStepTime estimate_rank_step(const HybridTrainerConfig& config, Device device, int ranks,
                                 const StepTransfer& transfer, const StepRates& rates,
                                 double link_bytes_per_second,

@@ -53,7 +53,6 @@ namespace {
 constexpr std::int64_t kWidestBlock = 512;  // wider ones are hardly faster
 constexpr double kMeasuredFlops = 3e9;      // per step, if an example has fewer
 
-/// Measured work of a step or a part of it.
 struct TimedWork {
   double flops = 0, seconds = 0;
   double rate() const { return flops / seconds; }
@@ -98,9 +97,9 @@ TimedWork measure(const HybridTrainerConfig& config, const ModelConfig& model,
 }
 
 /// Measures the FLOPs per second of forward and backward, for a network of several parts that is
-/// not a language model. Runs few examples with stacks of one and two blocks. The difference is one
-/// block's time, and the rest is everything else, such as convolutions. The result combines both by
-/// their shares of the network's FLOPs. Wide or long networks are measured narrower and shorter.
+/// not a language model. Runs few examples with stacks of one and two blocks: the difference is one
+/// block, the remainder all other parts. Combines both by their shares of the FLOPs. Wide or long
+/// networks are measured narrower and shorter.
 double measure_network_flops(const HybridTrainerConfig& config, const Stream& stream,
                              const ModelRegistry& registry) {
   const ModelFamily& family = find_family(config.model.family, registry);
@@ -123,7 +122,7 @@ double measure_network_flops(const HybridTrainerConfig& config, const Stream& st
 /// Size of the copied array: smaller than any budget, so that measuring fits in the run's memory.
 constexpr std::size_t kCopiedBytes = std::size_t{24} << 20;
 
-/// Widest measured block: wider ones are hardly faster.
+/// Maximum width of a measured block. Wider blocks are hardly faster.
 constexpr std::int64_t kWidest = 768, kTokens = 1024;
 
 /// Returns one block of the model (narrowed if wide) and of its encoder, on few tokens.
@@ -205,7 +204,6 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
   return model->flops_of(shape) / measure_gradient(*model, sample, batch, stream);
 }
 
-/// Measures the rates of writing and reading tensors in files.
 void measure_files(StepRates& rates, const std::string& folder) {
   constexpr auto kBytes = static_cast<std::int64_t>(kCopiedBytes);
   const Stream host(make_device_pool()), file(make_file_pool({}, folder, "memory.folder"));

@@ -11,45 +11,44 @@
 
 namespace hybrid_trainer {
 
-/// Action of all ranks after one of them ran out of memory in a step. The largest request applies.
+/// Action of all ranks after a lack of memory in a step: the largest value that a rank requests.
 enum class StepRetry : char {
   kNone,    // memory was sufficient
   kSame,    // repeat: the rank has freed memory
   kHalved,  // repeat with micro-batches of half the size
 };
 
-/// The gradient of a step over one or more ranks. Micro-batches' gradients are the leaves of the
-/// tree in src/distributed/ordered_sum.h and are summed in its order, for any number of ranks.
+/// The gradient of a step over one or more ranks. The gradients of micro-batches are the leaves of
+/// the tree in src/distributed/ordered_sum.h, and are summed in its order for any number of ranks.
 class LeafGradients : public GradientSink {
  public:
   explicit LeafGradients(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
   /// Returns whether other ranks wait for this one during a step.
   virtual bool involve_peers() const { return ranks_.size() > 1; }
-  /// Returns a rank's micro-batches of a step, in order.
   virtual std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const = 0;
   /// Returns this rank's share of a step's micro-batches, from 0 to 1.
   double own_share(std::int64_t leaves) const {
     const auto own = leaves_of_rank(leaves, ranks_.rank()).size();
     return static_cast<double>(own) / static_cast<double>(leaves);
   }
-  /// Returns the number of micro-batches that every rank computes. If ranks wait for each other in
-  /// each round, it may exceed this rank's micro-batches; extra ones do not count.
+  /// Returns the number of micro-batches that each rank computes. If ranks wait for each other in
+  /// each round, some ranks compute additional ones, which are ignored.
   virtual std::int64_t rounds(std::int64_t leaves) const = 0;
-  /// Begins micro-batch number `leaf` of `leaves`. Without `leaf`, its gradient does not count. If
-  /// called again before end_leaf, the whole sum does not count until free(): the remaining
-  /// messages are still sent, but sent ones are not repeated. Throws OutOfMemory.
+  /// Begins micro-batch number `leaf` of `leaves`. If `leaf` is empty, its gradient is ignored. If
+  /// called again before end_leaf, the whole sum is invalid until free(); messages that were sent
+  /// are not repeated, but the remaining ones are sent. Throws OutOfMemory.
   virtual void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) = 0;
-  /// Ends the micro-batch. Throws Error if a parameter got no gradient on one of several ranks.
+  /// Ends the micro-batch. With several ranks, throws Error if a parameter has no gradient.
   virtual void end_leaf() = 0;
   /// Makes gradient() the sum over all micro-batches of all ranks. Collective.
   virtual void reduce(std::int64_t leaves) = 0;
-  /// Completes pending communication. Must be called in place of reduce if the sum does not count.
+  /// Completes pending communication. Call it instead of `reduce` if the sum is invalid.
   virtual void drain() {}
   virtual void free() = 0;
 
-  /// Returns the mean loss over all ranks' micro-batches. `losses`: this rank's, (1) f64 each, in
-  /// order. Sets `retry` to the strongest request of all ranks. Collective; blocks.
+  /// Returns the mean loss over all ranks. `losses`: this rank's micro-batches, (1) f64 each. Sets
+  /// `retry` to the largest value of all ranks. Collective; blocks.
   double wait_for_mean_of(const std::vector<Tensor>& losses, std::int64_t leaves, StepRetry& retry,
                           const Stream& stream) const;
 
@@ -60,11 +59,11 @@ class LeafGradients : public GradientSink {
   Communicator& ranks_;
 };
 
-/// Passes each complete gradient to another sink, on a single rank. Sums micro-batches per weight,
-/// in the tree's order. Partial sums are in `home`, one micro-batch's gradient on the device.
+/// Sums micro-batches of a single rank, for each weight in the order of the tree, and passes each
+/// complete sum to another sink. Only the gradient of one micro-batch is on the device.
 class LocalGradients final : public LeafGradients {
  public:
-  /// All must outlive this object. `total` gets each gradient as if there were one micro-batch.
+  /// `total` receives each gradient as if there were one micro-batch.
   LocalGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
                  GradientSink& total, const Stream& home, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
@@ -89,22 +88,23 @@ class LocalGradients final : public LeafGradients {
   const Stream& home_;
   const Stream& stream_;
   std::int64_t leaf_ = 0, leaves_ = 1;
-  std::unordered_map<const Parameter*, Tensor> held_;  // of this micro-batch, unless it is the last
-  std::unordered_map<const Parameter*, std::vector<Tensor>> partials_;  // nodes so far, at home
+  /// Gradients of this micro-batch, unless it is the last.
+  std::unordered_map<const Parameter*, Tensor> held_;
+  /// Pending nodes of the tree, in the pool of `home`.
+  std::unordered_map<const Parameter*, std::vector<Tensor>> partials_;
   /// Weights with complete gradients. Their gradients are added to the sums when the next gradient
-  /// begins, and not in ready, which a destructor calls and which must not throw.
+  /// begins, not in `ready`, which a destructor calls and which must not throw.
   std::vector<const Parameter*> complete_;
   std::unordered_set<const Parameter*> written_;  // by any micro-batch
 };
 
-/// Each rank computes contiguous micro-batches and sums their gradients locally. In the backward
-/// pass of its last micro-batch, ranks sum buckets of parameters as gradients complete. A
-/// micro-batch's gradient is one f32 tensor of all parameters; the total replaces the first one.
+/// Gradients that ranks sum in buckets. Each rank sums contiguous micro-batches. During its last
+/// backward, ranks sum each bucket whose gradients are complete. The gradient of a micro-batch is
+/// one f32 tensor of all parameters; the total overwrites the first one.
 class OrderedGradients final : public LeafGradients, public GradientSums {
  public:
-  /// All must outlive this object. `parameters`: the trainable ones. With `parts`, a rank keeps
-  /// only the sum of its own shards, and buckets are the groups of `parts`. Otherwise, a bucket has
-  /// at least `bucket_bytes`.
+  /// If `parts` is not null, a rank keeps only the sums of its shards, and buckets are the groups
+  /// of `parts`. Otherwise, a bucket has at least `bucket_bytes`.
   OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
                    const WeightParts* parts, std::int64_t bucket_bytes, const Stream& stream);
   bool involve_peers() const override { return ranks().size() > 1 && !keeps_local_; }
@@ -154,23 +154,23 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   std::unordered_map<const Parameter*, std::size_t> bucket_of_;
   OrderedSum sum_;
   std::int64_t leaf_ = 0, leaves_ = 1;  // current micro-batch, and number of micro-batches
-  bool is_last_ = false;  // whether it is this rank's last, which is combined with other ranks'
+  bool is_last_ = false;  // whether it is this rank's last micro-batch, after which ranks sum
   bool keeps_local_ = false;
-  /// First bucket whose sum has not begun. Sums begin when the next gradient is written, not in
-  /// ready, which must not throw. They begin in order, so that all ranks begin the same sums.
+  /// First bucket whose sum has not begun. Sums begin in the same order on all ranks, when the next
+  /// gradient is written (`ready` must not throw).
   std::size_t next_ = 0;
   std::vector<std::shared_ptr<OrderedReduction>> reductions_;  // pending
   CollectiveTicket last_begun_ = 0;
-  Tensor values_;  // of one micro-batch; finally the total, or this rank's shard of it
+  Tensor values_;  // gradient of a micro-batch; at the end the total, or this rank's shard
 };
 
-/// Rank j mod R computes micro-batch j. During its backward pass, complete gradients are sent to
-/// the owners of their shards, a bucket at a time, and freed. So a rank stores sums of its own
-/// shards, the current bucket, and pending buckets. Ranks without a micro-batch in the last round
-/// recompute their last one and send no data, because each bucket is a collective.
+/// Sharded gradients. Rank j mod R computes micro-batch j. During backward, complete gradients are
+/// sent to their owners, a bucket at a time, and freed; a rank stores only the sums of its shards
+/// and the current and pending buckets. Each bucket is a collective, so ranks without a micro-batch
+/// in the last round recompute their last one but send no data.
 class ScatteredGradients final : public LeafGradients {
  public:
-  /// `parts` must outlive this object. A bucket is sent once it has `bucket_bytes`.
+  /// `parts` must outlive this object. A bucket is sent when it has at least `bucket_bytes`.
   ScatteredGradients(const WeightParts& parts, std::int64_t bucket_bytes, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
   std::int64_t rounds(std::int64_t leaves) const override;
@@ -190,7 +190,7 @@ class ScatteredGradients final : public LeafGradients {
     std::size_t bucket;
     std::int64_t first;  // offset in the bucket
   };
-  /// A pending bucket: the other ranks' data for this rank's parts, by rank.
+  /// A pending bucket: data for this rank's parts from each rank.
   struct Arrival {
     std::size_t bucket;
     std::int64_t first_leaf;  // of rank 0

@@ -9,11 +9,10 @@
 
 namespace hybrid_trainer {
 
-/// Wraps a run's communicator so that transfers overlap with computation: on a CPU they run in a
-/// thread and optionally over a simulated link, and on CUDA in a separate stream.
+/// Wraps a run's communicator so that transfers overlap with computation. On a CPU, transfers run
+/// in a thread and optionally over a simulated link; on CUDA, they run in a separate stream.
 class RankLinks {
  public:
-  /// `ranks` must outlive this object.
   RankLinks(Communicator& ranks, const DistributedConfig& config, Device device = {});
   Communicator& ranks() { return *background_; }
 
@@ -22,18 +21,19 @@ class RankLinks {
   std::unique_ptr<Communicator> background_;
 };
 
-/// The rank for which the others wait.
+/// The slowest rank, for which the others wait.
 struct SlowRank {
   int rank = 0;
-  double ratio = 1;  // its compute time relative to the mean of the others
+  double ratio = 1;  // compute time relative to the mean of the other ranks
 };
 
-/// Compute time of each rank per step, without its waits, as reported by all ranks.
+/// Finds the slowest rank from all ranks' compute time per step, without waiting.
 class StragglerDetector {
  public:
   /// Adds the seconds of one step, by rank, unless any is 0 (unknown).
   void add(const std::vector<double>& seconds);
-  /// Returns the slowest rank over about ten steps, or overall, if it is at least 10 % slower.
+  /// Return the slowest rank over about ten steps (recent) or over all steps, if it is at least 10
+  /// % slower than the mean of the others.
   std::optional<SlowRank> recent() const { return slowest_of(recent_); }
   std::optional<SlowRank> overall() const { return slowest_of(all_); }
 

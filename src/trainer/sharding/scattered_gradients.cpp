@@ -39,7 +39,7 @@ void ScatteredGradients::begin_leaf(std::optional<std::int64_t>, std::int64_t le
   sent_ = 0;
 }
 
-/// Sends a full bucket only here, because ready must not throw: a destructor calls it.
+/// Sends a full bucket here, because `ready`, which a destructor calls, must not throw.
 Tensor ScatteredGradients::memory_for(const Parameter& parameter, bool, DType, const Stream&) {
   if (bytes_ >= bucket_bytes_) end_bucket();
   Tensor& gradient = held_[&parameter];
@@ -86,7 +86,7 @@ Tensor ScatteredGradients::pack(std::int64_t elements) const {
   return packed;
 }
 
-/// Adds the bucket's sum and parameter places in the first micro-batch; others have the same ones.
+/// Adds the bucket's sum and parameter places in the first micro-batch; they stay the same.
 void ScatteredGradients::place_bucket() {
   if (sums_.size() != buckets_ || !counts_) return;
   std::int64_t first = 0;

@@ -18,7 +18,6 @@ std::int64_t nearest_cut(std::int64_t element, std::int64_t unit, std::int64_t e
   return element - below < above - element ? below : above;
 }
 
-/// Finds the cuts of a group, from the first to the last.
 class GroupCutter {
  public:
   GroupCutter(const WeightGroup& group, const std::vector<Parameter*>& weights,
@@ -51,7 +50,7 @@ std::int64_t elements_of(const WeightGroup& group, const std::vector<Parameter*>
   return sum;
 }
 
-/// Splits the group. Returns each rank's elements up to the group's end; `parts`: up to its start.
+/// Splits the group. `parts`: each rank's elements before the group; returns those after it.
 std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units,
                                     std::vector<std::int64_t> parts) {
@@ -135,7 +134,6 @@ class GatheredWeight final : public WeightStorage {
     mine_.compute_in(dtype, stream);
   }
   DType compute_dtype() const override { return mine_.compute_dtype(); }
-  /// Must be called after changes of the weight.
   void refresh_compute_copy(const Stream& stream) override {
     gathers_.end_pass(stream);
     mine_.refresh_compute_copy(stream);
@@ -270,7 +268,6 @@ void WeightParts::send_changes() {
   if (arrivals_) arrivals_->send();
 }
 
-/// Appends the sums of all chunks to `sums`, as bytes.
 static void append_chunk_dots(std::string& sums, const Tensor& x, const Tensor& y,
                               const Stream& stream) {
   if (x.elements() == 0) return;

@@ -13,15 +13,15 @@
 
 namespace hybrid_trainer {
 
-/// Start of a rank's part of the weights: an element of one weight.
+/// Start of a rank's part of the weights: the index of a weight and of an element in it.
 struct WeightCut {
   std::size_t weight = 0;
   std::int64_t element = 0;
   bool operator==(const WeightCut&) const = default;
 };
 
-/// Consecutive weights [first, last) that ranks communicate together. `cuts` are the boundaries of
-/// the ranks' parts: ranks + 1 cuts, from the group's start to its end, or none if it is not split.
+/// Consecutive weights [first, last) that ranks communicate together. `cuts`: ranks + 1 boundaries
+/// of the ranks' parts, from the start of the group to its end; empty if the group is not split.
 struct WeightGroup {
   std::size_t first = 0, last = 0;
   std::vector<WeightCut> cuts{};
@@ -34,34 +34,32 @@ std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, s
 std::int64_t bucket_bytes_for(const std::vector<Parameter*>& weights,
                               const DistributedConfig& config);
 
-/// Splits groups over ranks, at multiples of `units` elements (see cut_units). Totals over all
-/// groups so far are as equal as possible, because later groups compensate imbalance. A group is
-/// merged with the next one if it cannot be split about equally because weights stay whole.
-/// Otherwise, the link of a single rank would carry all of it.
+/// Splits groups among ranks at multiples of `units` elements (see cut_units), so that the ranks'
+/// totals are as equal as possible. A group that cannot be split about equally is merged with the
+/// next one; otherwise a single rank's link would carry all of it.
 std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
                                     const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units, int ranks);
 
-/// Gathers sharded weights ahead of their use. Each micro-batch's pass is expected to use them in
-/// the order of the last pass, which is the same on all ranks. Unlike a Prefetcher, it must never
-/// skip a gather when memory is short, because a gather is collective.
+/// Gathers sharded weights before their use, assuming that each micro-batch's pass uses them in the
+/// order of the last pass. A gather is collective, so it cannot be skipped if memory is short.
 class WeightGathers {
  public:
-  /// `bytes_ahead`: bytes to gather ahead of use, or 0 to disable this. `ranks` must outlive it.
+  /// `bytes_ahead`: bytes of weights to gather before their use; 0 disables it.
   WeightGathers(Communicator& ranks, std::size_t bytes_ahead)
       : ranks_(ranks), bytes_ahead_(bytes_ahead) {}
-  /// Adds a weight and returns its index. `parts`: the ranks' shards. `mine` must outlive it.
+  /// Adds a weight and returns its index. `parts`: all ranks' shards. `mine` must outlive it.
   std::size_t add(const Shape& shape, const Parameter& mine, std::vector<Shard> parts);
 
   /// Returns the whole weight for one use. Collective; blocks on a CPU.
   Tensor take(std::size_t weight, DType dtype, const Stream& stream);
-  /// Begins the pass of a micro-batch. `has_next_pass`: whether a pass with the same weights
-  /// follows. Uses outside a pass, as in evaluations, are not gathered ahead.
+  /// Begins the pass of a micro-batch. `has_next_pass`: whether another one with the same weights
+  /// follows. Outside a pass, weights are gathered only when they are used.
   void begin_pass(bool has_next_pass);
-  /// Must be called before the uses since the last begin_pass or end_pass are repeated with results
-  /// that do not count. Weights gathered since then are replaced by zeros.
+  /// Call before a failed pass is repeated only to take part in the collectives of other ranks.
+  /// Weights that were gathered since the last begin_pass or end_pass are replaced by zeros.
   void repeat();
-  /// Ends the pass and drops weights gathered ahead, because weights or their dtypes change.
+  /// Ends the pass and drops gathered weights, because weights or their dtypes change.
   void end_pass(const Stream& stream);
 
  private:
@@ -89,45 +87,41 @@ class WeightGathers {
   Communicator& ranks_;
   std::size_t bytes_ahead_;
   std::vector<Source> sources_;
-  std::vector<Use> order_;  // of the last pass
-  std::vector<Use> used_;   // in this pass, if any
+  std::vector<Use> order_;  // uses of the last pass
+  std::vector<Use> used_;   // uses of this pass
   bool is_in_pass_ = false, repeats_order_ = false, has_next_pass_ = false;
   std::size_t uses_ = 0, gathered_ = 0;  // see repeat
-  bool has_pending_gathers_ = false;     // gathers after the last use have not begun
+  bool has_pending_gathers_ = false;     // gathers that follow the last use have not begun
   std::deque<Gather> ahead_;
 };
 
 class WeightParts;
 
-/// Receives other ranks' updates of replicated weights while this rank continues, if each rank
-/// updates only its shards. Using a weight waits for its group (WeightGroup). Groups are sent one
-/// after the other, in the order of use, through one bucket of memory. Unlike a Prefetcher, it
-/// keeps the data, and all ranks send the same groups in the same order.
+/// Exchanges updates of replicated weights while the ranks continue. Using a weight waits for its
+/// group. Groups are sent in the order of use, the same on all ranks, through one bucket.
 class WeightArrivals {
  public:
-  /// Manages the weights of `parts`. With `background`, transfers overlap with computation, and the
-  /// storage of each weight is replaced for this object's lifetime. Otherwise, send waits for them.
+  /// With `background`, transfers overlap with computation, and the storage of each weight is
+  /// replaced for this object's lifetime. Otherwise, `send` waits for the transfers.
   WeightArrivals(const WeightParts& parts, std::int64_t bucket_bytes, bool background,
                  const Stream& stream);
-  /// Waits for pending transfers, except during an exception.
+  /// Waits for pending transfers, except if an exception is being handled.
   ~WeightArrivals();
   WeightArrivals(const WeightArrivals&) = delete;
   WeightArrivals& operator=(const WeightArrivals&) = delete;
 
-  /// Marks the ranks' own shards as changed, on all ranks.
+  /// Marks all ranks' shards as changed. Called on all ranks.
   void masters_changed();
-  /// Starts sending changes. Collective, unless nothing has changed.
+  /// Starts to send the changes. Collective, unless nothing has changed.
   void send();
-  /// Waits until a whole weight is up to date. Sends first if necessary. Blocks on a CPU.
+  /// Waits until a whole weight is up to date, after sending it if necessary. Blocks on a CPU.
   void wait_for(std::size_t weight);
-  /// Returns the weight's underlying storage.
   WeightStorage& storage(std::size_t weight) const;
-  /// Returns the storage for changing this rank's shard, once the shard is no longer being sent.
+  /// Waits until this rank's shard is no longer being sent. Returns the storage to change it.
   WeightStorage& own_storage(std::size_t weight);
 
  private:
   class ArrivingWeight;
-  /// Tensors owned by a transfer: pieces of master weights, and the bucket.
   struct Piece {
     Tensor to, from;
   };
@@ -156,52 +150,46 @@ class WeightArrivals {
   Tensor bucket_;  // while any group is pending
 };
 
-/// Sharing of weights between ranks.
 struct WeightSharing {
-  /// Whether weights are sharded and gathered for every use, rather than replicated on all ranks.
+  /// True if weights are sharded and gathered for each use, instead of replicated on all ranks.
   bool shards = false;
-  /// If true, transfers of changed, replicated weights overlap with computation until a weight is
-  /// used. The weights must stay on the device.
+  /// True if transfers overlap with computation. Requires that weights stay on the device.
   bool background = false;
-  /// Minimum bytes of weights that are sent together.
-  std::int64_t bucket_bytes = 0;
-  std::size_t bytes_ahead = 0;  // with `shards`: see WeightGathers
+  std::int64_t bucket_bytes = 0;  // minimum size of a message
+  std::size_t bytes_ahead = 0;    // see WeightGathers; used if `shards` is set
 };
 
-/// Trainable weights shared by ranks. A rank's optimizer, predictions and snapshots use its shards.
+/// Trainable weights that ranks share. The optimizer, predictions and snapshots of a rank use only
+/// its shards.
 class WeightParts {
  public:
-  /// All must outlive this object. `sharing.shards` frees other ranks' master shards, collectively.
+  /// If `sharing.shards` is set, frees the other ranks' master weights; collective in this case.
   WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
               Communicator& ranks, const WeightSharing& sharing, const Stream& stream);
-  /// Returns this rank's part of each weight, in order, with its name and role. Parts owned by
-  /// other ranks have no elements. A whole weight keeps its shape; other parts are vectors.
+  /// Returns this rank's part of each weight, in order, with its name and role. A part without
+  /// elements belongs to other ranks. A whole weight keeps its shape; other parts are vectors.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   const std::vector<Parameter*>& weights() const { return weights_; }
-  /// Returns a rank's elements of a weight.
   Shard of(std::size_t weight, int rank) const;
   Shard mine(std::size_t weight) const { return of(weight, ranks_.rank()); }
-  /// Returns the groups in the order of group_weights, with their cuts.
   const std::vector<WeightGroup>& groups() const { return groups_; }
   std::size_t group_of(std::size_t weight) const { return group_of_[weight]; }
   Communicator& ranks() const { return ranks_; }
 
-  /// Must be called after master weights have changed on all ranks. Refreshes compute copies of
-  /// sharded weights.
+  /// Call after master weights have changed on all ranks. Refreshes compute copies of sharded
+  /// weights.
   void masters_changed(const Stream& stream);
-  /// Starts sending the changes to all ranks, unless a weight's use already did. Collective.
+  /// Starts to send the changes, unless the use of a weight has already done so. Collective.
   void send_changes();
-  /// Begins a micro-batch's pass. `has_next_pass`: whether another one follows in this step.
   void begin_pass(bool has_next_pass) { gathers_.begin_pass(has_next_pass); }
   void begin_forward(const Stream& stream) { gathers_.end_pass(stream); }
-  /// Repeats the pass for its collectives only: weights may be 0.
   void repeat_pass() { gathers_.repeat(); }
   /// Returns Σ x·y of each chunk (kernels::chunk_dots) of each weight, over all ranks. x and y:
   /// this rank's parts, by weight. Collective; blocks.
   std::vector<std::vector<double>> wait_for_chunk_dots(const std::vector<Tensor>& x,
                                                        const std::vector<Tensor>& y,
                                                        const Stream& stream) const;
-  /// Returns Σ x·y over one weight; x and y are this rank's parts. Collective; blocks.
+  /// Returns Σ x·y over one weight. x and y: this rank's parts. Collective; blocks.
   double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) const;
 
  private:

@@ -51,7 +51,7 @@ Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream
   return taken.whole;
 }
 
-/// Also begins gathers that the interrupted pass had not begun, as the other ranks did.
+/// Also begins gathers that the interrupted pass had not begun, because the other ranks began them.
 Tensor WeightGathers::take_repeated(const Use& use, const Stream& stream) {
   const Tensor zeros =
       Tensor::zeros(sources_[use.weight].shape, use.dtype, MemoryKind::kWorkspace, stream);
@@ -102,7 +102,6 @@ void WeightGathers::end_pass(const Stream& stream) {
   is_in_pass_ = false;
 }
 
-/// Storage of a replicated weight whose users wait for other ranks' changes.
 class WeightArrivals::ArrivingWeight final : public WeightStorage {
  public:
   ArrivingWeight(WeightArrivals& arrivals, std::size_t weight)
@@ -157,7 +156,7 @@ WeightArrivals::WeightArrivals(const WeightParts& parts, std::int64_t bucket_byt
   }
 }
 
-/// Sends nothing; unsent changes stay local.
+/// Does not send changes that have not been sent; they stay local.
 WeightArrivals::~WeightArrivals() {
   const bool waits = std::uncaught_exceptions() == exceptions_ && !has_changed_;
   for (std::size_t i = 0; i < arriving_.size(); ++i) {
@@ -223,7 +222,7 @@ std::int64_t WeightArrivals::longest_part(std::size_t group) const {
   return longest;
 }
 
-/// Sends the last group first, since forward uses it first.
+/// Sends the last group first, because forward uses it first.
 void WeightArrivals::send() {
   if (!has_changed_) return;
   const std::int64_t ranks = parts_.ranks().size();

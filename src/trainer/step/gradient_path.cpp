@@ -60,7 +60,7 @@ class KeptPath final : public AccumulatedGradients {
   Gradients gradients_;
 };
 
-/// Each gradient leaves the device once it is complete, or immediately updates its weight.
+/// Moves each gradient off the device when it is complete, or updates its weight immediately.
 class ConsumedPath final : public AccumulatedGradients {
  public:
   ConsumedPath(const GradientParts& parts, bool updates_at_once)
@@ -109,7 +109,7 @@ void GradientPath::measure(PendingGradient& pending, const Stream& stream) const
                [](const Parameter* parameter) { return parameter->gradient().defined(); });
 }
 
-/// Makes the configured path. A single CPU process sums like several ranks, unless it rounds.
+/// A single CPU process sums like several ranks, unless gradients are rounded.
 std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& config,
                                                  const GradientParts& parts) {
   const std::int64_t bucket_bytes = bucket_bytes_for(parts.weights, config.distributed);

@@ -15,20 +15,18 @@
 
 namespace hybrid_trainer {
 
-/// Learning rate of each step: the schedule's, times factors of stages, rate finder and rollbacks.
+/// Learning rate of each step: the schedule's, times factors of stages, finder and rollbacks.
 class LearningRates {
  public:
-  /// `stages` must outlive this object.
   LearningRates(const HybridTrainerConfig& config, const Stages& stages);
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   std::int64_t steps_done() const { return steps_done_; }
-  /// Sets the factor of the rate finder, or of rollbacks, on the schedule's rates; initially 1.
+  /// Set factors on the schedule's rates, initially 1.
   void set_found_factor(double factor) { found_factor_ = factor; }
   void set_rate_factor(double factor) { rate_factor_ = factor; }
 
-  /// Returns the rate of the next step.
   double rate() const { return rate_at(steps_done_); }
-  /// Returns one rate per step of delay, for consecutive steps from `first` steps after the next.
+  /// Returns one rate per step of delay, starting `first` steps after the next step.
   std::vector<float> rates_from(std::int64_t first) const;
   RunProgress progress() const { return {steps_done_ + 1, steps_, scheduled(steps_done_ + 1)}; }
 
@@ -54,44 +52,42 @@ class LossScale {
   double value() const { return static_cast<double>(value_); }
   /// Returns the number of steps whose gradient overflowed.
   std::int64_t overflows() const { return overflows_; }
-  /// Halves the factor after an overflow. Returns false if it is 1: then scaling is not the cause.
+  /// Halves the factor after an overflow. Returns false if it is 1: scaling is then not the cause.
   bool halve();
-  /// Counts a finite gradient. Returns true if the factor was doubled.
+  /// Counts a finite gradient. Returns whether this has doubled the factor.
   bool add_finite_step();
   void save(State& state) const;
   void load(const State& state);
 
  private:
   std::int64_t value_, growth_steps_;
-  std::int64_t finite_steps_ = 0;  // consecutive, since the factor changed
+  std::int64_t finite_steps_ = 0;  // consecutive steps since the factor changed
   std::int64_t overflows_ = 0;
 };
 
-/// Scales of a step in low precision: of the loss in fp16, of operands in fp8. Equal on all ranks.
+/// Scales of a step: of the loss in fp16, and of operands in fp8. They are equal on all ranks.
 class StepScales {
  public:
-  /// All must outlive this object; `ranks` may be null.
   StepScales(LossModel& model, const HybridTrainerConfig& config, Communicator* ranks,
              const Stream& stream, const Stream& host);
   void set_form(ProductForm form);
-  /// Returns the rounding for Pass::products.
   const ProductRounding* rounding() const {
     return rounding_.form() == ProductForm::kAsStored ? nullptr : &rounding_;
   }
   /// Returns the factor of the loss and of the gradients; 1 except in fp16.
   double loss_scale() const { return is_fp16() ? loss_scale_.value() : 1; }
-  /// Must be called before each attempt at a step's gradient.
+  /// Call before each attempt to compute the gradient of a step.
   void begin_gradient() const;
-  /// Returns the measurement from a step's loss and the norm of its stored gradient, which is
-  /// scaled in fp16. Lowers the factor if only the gradient is not finite.
+  /// Returns the measurement, from a step's loss and the norm of its stored gradient, which is
+  /// scaled in fp16. If only the gradient is not finite, lowers the loss scale.
   GradientMeasurement measure(double loss, double norm);
   /// Returns the factor that limits the last gradient's norm to optimizer.clip_norm.
   float clip_scale() const;
   /// Returns the factor of the stored gradient in an update: clip_scale() over the loss scale.
   float update_scale() const { return clip_scale() / static_cast<float>(gradient_loss_scale_); }
-  /// Returns the divisor of slopes along the last gradient.
+  /// Returns the loss scale of the last gradient, by which slopes along it must be divided.
   double gradient_loss_scale() const { return gradient_loss_scale_; }
-  /// Adjusts scales after an update. Returns whether the loss scale changed. Collective in fp8.
+  /// Adjusts scales after an update. Returns whether the loss scale has changed. Collective in fp8.
   bool wait_for_update();
   /// Returns the loss scale of runs with a phase in fp16, else null.
   const LossScale* used_loss_scale() const { return has_fp16_ ? &loss_scale_ : nullptr; }
@@ -107,8 +103,8 @@ class StepScales {
   LossScale loss_scale_;
   const double clip_norm_;
   double gradient_norm_ = 0, gradient_loss_scale_ = 1;  // of the last gradient
-  bool has_fp16_;                                       // some phase computes in it
-  bool has_fp8_ = false;                                // some phase has computed in it
+  bool has_fp16_;                                       // whether any phase uses fp16
+  bool has_fp8_ = false;                                // whether any phase has used fp8
 };
 
 }  // namespace hybrid_trainer

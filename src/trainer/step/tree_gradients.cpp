@@ -44,7 +44,6 @@ class TreeGradients : public GradientPath {
 
  protected:
   virtual void begin_round(bool /*others_follow*/) {}
-  /// Called once the sum of all micro-batches is complete.
   virtual void finish(PendingGradient& pending, const Stream& stream) {
     if (immediate() == nullptr) measure(pending, stream);
   }
@@ -54,8 +53,7 @@ class TreeGradients : public GradientPath {
   bool is_single(const Batch& batch) const {
     return single_ != nullptr && parts_.micro_batches.of(batch) == 1;
   }
-  /// Micro-batch number `index` of `leaves`. `counted` has its number if it is this rank's in the
-  /// round; otherwise its gradient does not count.
+  /// Micro-batch `index` of `leaves`. Its gradient counts if `counted` has its number.
   struct Leaf {
     std::optional<std::int64_t> counted;
     std::int64_t index, leaves;
