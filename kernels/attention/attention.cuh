@@ -9,7 +9,8 @@
 namespace hybrid_trainer::kernels::cuda {
 
 /// Final state of a query's streaming softmax, computed from its highest score, the sum of e^(score
-/// − highest) and the sink (-∞: none). `factor` scales the sum of e^(score − highest)·value.
+/// − highest) and the sink (-∞ if there is none). `factor` scales the sum of e^(score −
+/// highest)·value.
 struct SoftmaxResult {
   __device__ SoftmaxResult(float highest, float total, float sink) {
     const float most = fmaxf(highest, sink), share = expf(highest - most);
@@ -41,13 +42,13 @@ struct AttentionSizes {
         pattern(spec.pattern) {}
   std::int64_t items;
   std::int64_t length;
-  std::int64_t heads;  // of queries
-  std::int64_t group;  // queries that share keys and values
+  std::int64_t heads;  // query heads
+  std::int64_t group;  // query heads that share a key and value head
   std::int64_t stride;
   std::int64_t head_size;
-  std::int64_t channels;          // of y
-  std::int64_t key_channels;      // of all keys: offset from keys to values
-  std::int64_t window;            // 0: all
+  std::int64_t channels;          // channels of y
+  std::int64_t key_channels;      // channels of all key heads; the offset from keys to values
+  std::int64_t window;            // 0: unlimited
   const std::int32_t* positions;  // (B, T), or null
   const float* sinks;             // (H), or null
   float scale;
@@ -130,8 +131,8 @@ struct AttentionSizes {
 };
 
 /// Sizes of separate operands: rows of queries, and rows of keys followed by values. In
-/// self-attention both are qkv. Also contains the bias of the scores. This is a separate type
-/// because the tensor-core kernels have no registers to spare for a larger AttentionSizes.
+/// self-attention both operands are qkv. Also contains the bias of the scores. This is a separate
+/// type because the tensor-core kernels have no registers to spare for a larger AttentionSizes.
 struct OperandSizes : AttentionSizes {
   OperandSizes(const AttentionSizes& own, const AttentionSpec& spec)
       : AttentionSizes(own),
@@ -212,7 +213,8 @@ struct HeadRows {
   std::int64_t stride;
 };
 
-/// Rows of queries, and of keys with values, or their gradients; both are qkv in self-attention.
+/// Rows of queries and rows of keys followed by values, or the gradients of these rows. In
+/// self-attention both are qkv.
 struct AttentionOperands {
   const Tensor &queries, &keys;
 };
@@ -237,7 +239,7 @@ void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const 
 /// computes 5 products instead of 7, but needs one block for all queries and keys of a key head.
 /// Therefore it requires head size 64, enough blocks to occupy the device for at least 3/4 of the
 /// time, and a workspace of at most 256 MiB. The result depends only on sizes and the number of
-/// multiprocessors. Both ways are bit-identical.
+/// multiprocessors. The joint kernel and the two kernels produce bit-identical gradients.
 std::int64_t joint_attention_blocks(const AttentionSizes& sizes, const Stream& stream);
 void joint_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
                               const Tensor& qkv, std::int64_t blocks, const AttentionSizes& sizes,

@@ -9,24 +9,24 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Element i is the pair of channels i % half and i % half + half in head i / half % heads of row i
-/// / (heads·half).
+/// Element i is pair i % half in head i / half % heads of row i / (heads·half). Pair j is channels
+/// step·j and step·j + gap.
 template <class T>
 struct Rotate {
   T* rows;
   const float* table;             // from the first position on
   const std::int32_t* positions;  // of the rows, or null
-  std::int64_t length, stride, heads, size, half;
+  std::int64_t length, stride, heads, size, half, step, gap;
   float sign;
   template <int N>
   __device__ void at(std::int64_t i) const {
     const std::int64_t place = i % half, row = i / (heads * half);
-    T* const first = rows + row * stride + i / half % heads * size + place;
+    T* const first = rows + row * stride + i / half % heads * size + step * place;
     const std::int64_t position = positions ? positions[row] : row % length;
     const float* const cosines = table + position * 2 * half + place;
     float u[N], v[N], c[N], s[N];
     load_pack(u, first);
-    load_pack(v, first + half);
+    load_pack(v, first + gap);
     load_pack(c, cosines);
     load_pack(s, cosines + half);
     for (int j = 0; j < N; ++j) {
@@ -35,7 +35,7 @@ struct Rotate {
       u[j] = rotated;
     }
     store_pack(first, u);
-    store_pack(first + half, v);
+    store_pack(first + gap, v);
   }
 };
 
@@ -54,9 +54,11 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
                          heads.count,
                          heads.size_or(2 * half),
                          half,
+                         heads.pairs_are_adjacent ? 2 : 1,
+                         heads.pairs_are_adjacent ? 1 : half,
                          rotation == Rotation::kForward ? 1.0f : -1.0f};
     const std::int64_t pairs = x.size(0) * x.size(1) * heads.count * half;
-    if (half % kPackSize<T> == 0 && body.size % kPackSize<T> == 0 &&
+    if (body.step == 1 && half % kPackSize<T> == 0 && body.size % kPackSize<T> == 0 &&
         packs_fit<T>(x.size(2), body.rows, body.table)) {
       for_packs<kPackSize<T>>(stream, "rotate", pairs, body);
     } else {
@@ -69,8 +71,7 @@ namespace {
 
 constexpr std::int64_t kPadding = 128;  // a multiple of every kernel's block of queries
 
-/// Each query of each head is processed by `lanes` adjacent threads, a power of two up to 32. Heads
-/// are adjacent, as in memory. blockIdx.y counts sequences.
+/// `lanes` adjacent threads, a power of two up to 32, process a query of a head.
 template <class T, int kPack>
 __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
                                    const float* log_sum_exp, AttentionSizes sizes,
@@ -211,8 +212,7 @@ struct SinkTensors {
   std::int64_t rows, length, heads, head_size;  // `rows` counts all sequences
 };
 
-/// sums[head, part] = Σ e^(sink − log_sum_exp)·⟨dy, y⟩ over a part of the rows. One block computes
-/// each sum. Warps take turns at rows; lanes take the columns of a row.
+/// sums[head, part] = Σ e^(sink − log_sum_exp)·⟨dy, y⟩ over some rows, one block for each sum.
 template <class T>
 __global__ void sinks_kernel(float* sums, SinkTensors<T> tensors) {
   const auto [dy, y, log_sum_exp, sinks, rows, length, heads, size] = tensors;

@@ -8,10 +8,28 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
+namespace {
+
+/// Rotates a head. Pair j is channels kStep·j and kStep·j + gap.
+template <std::int64_t kStep, class T>
+void rotate_head(T* head, std::int64_t gap, const float* cosines, const float* sines, float sign,
+                 std::int64_t half) {
+  T* const second = head + gap;
+#pragma omp simd
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float u = load(head + kStep * i), v = load(second + kStep * i), s = sign * sines[i];
+    store(head + kStep * i, u * cosines[i] - v * s);
+    store(second + kStep * i, v * cosines[i] + u * s);
+  }
+}
+
+}  // namespace
+
 void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64_t first_position,
             const Tensor& positions, Rotation rotation, const Stream&) {
   const std::int64_t length = x.size(1), stride = x.size(2), half = table.size(1) / 2;
   const std::int64_t count = heads.count, size = heads.size_or(2 * half);
+  const bool are_adjacent = heads.pairs_are_adjacent;
   const float* const angles = table.data<float>() + (positions ? 0 : first_position) * 2 * half;
   const std::int32_t* const places = positions ? positions.data<std::int32_t>() : nullptr;
   const float sign = rotation == Rotation::kForward ? 1.0f : -1.0f;
@@ -24,12 +42,10 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
         const float* const sines = cosines + half;
         for (std::int64_t head = 0; head < count; ++head) {
           auto* const first = rows + row * stride + head * size;
-          auto* const second = first + half;
-#pragma omp simd
-          for (std::int64_t i = 0; i < half; ++i) {
-            const float u = load(first + i), v = load(second + i), s = sign * sines[i];
-            store(first + i, u * cosines[i] - v * s);
-            store(second + i, v * cosines[i] + u * s);
+          if (are_adjacent) {
+            rotate_head<2>(first, 1, cosines, sines, sign, half);
+          } else {
+            rotate_head<1>(first, half, cosines, sines, sign, half);
           }
         }
       }
@@ -39,7 +55,6 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
 
 namespace {
 
-/// Scratch memory of a worker, allocated as one array.
 struct ForwardScratch {
   static std::int64_t elements(const AttentionSizes& sizes) {
     return (sizes.length + 2 * sizes.key_length) * sizes.head_size +

@@ -40,7 +40,7 @@ struct Tile {
   }
 };
 
-/// Starts to copy rows [first, first + kRows) of a head. Rows from `length` on become zeros.
+/// Starts to copy rows [first, first + kRows) of a head. Fills rows from `length` on with zeros.
 template <int kRows, int kHead>
 __device__ void copy_rows_async(Tile<kHead> tile, HeadRows<const BFloat16> rows, std::int64_t first,
                                 std::int64_t length) {
@@ -65,7 +65,7 @@ __device__ void copy_rows_async(Tile<kHead> tile, HeadRows<const BFloat16> rows,
 }
 
 /// Rows [row, row + 16·kRowTiles) of a tile as the left operand, in steps of 16 columns: the first
-/// kKept steps are kept in registers, the others are read again for each product.
+/// kKept steps are kept in registers, and the remaining steps are read again for each product.
 template <int kRowTiles, int kHead, int kKept>
 class LeftRows {
  public:
@@ -171,8 +171,8 @@ __device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
 }
 
 /// Writes the warp's rows, each multiplied by its factor, to rows [first + row, ...) of a head.
-/// Uses rows [row, ...) of a tile as a buffer; no other warp may use these. factors[m][h] is for
-/// row 16 m + 8 h + lane / 4.
+/// Uses rows [row, ...) of a tile as a buffer; no other warp may use these rows. factors[m][h] is
+/// for row 16 m + 8 h + lane / 4.
 template <int kRowTiles, int kHead>
 __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead / 8>& sums,
                            const float (&factors)[kRowTiles][2], Tile<kHead> tile, int row,
@@ -202,7 +202,8 @@ __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead 
   }
 }
 
-/// Side of the scores in a warp's rows, and the gradients that it sums. The other side is streamed.
+/// The side of the scores, queries or keys, that forms a warp's rows, and the gradients that the
+/// warp sums. The other side is streamed.
 enum class Owns { kQueries, kKeys, kValues, kKeysAndValues };
 constexpr bool owns_keys(Owns what) { return what != Owns::kQueries; }
 

@@ -97,8 +97,9 @@ __global__ void for_packs_kernel(Body body, std::int64_t elements) {
   for (; i < elements; ++i) body.template at<1>(i);
 }
 
-/// Enqueues body.at<N>(i) for each pack [i, i + N) of elements and body.at<1>(i) for each other
-/// one, or for all elements if one of `begins`, the arrays that the body uses, is not aligned.
+/// Enqueues body.at<N>(i) for each pack [i, i + N) of elements and body.at<1>(i) for each element
+/// that belongs to no complete pack. `begins` are the arrays that the body uses. If one of them is
+/// not aligned, enqueues body.at<1>(i) for all elements.
 template <int N, class Body, class... Pointers>
 void for_packs(const Stream& stream, const char* name, std::int64_t elements, const Body& body,
                Pointers... begins) {

@@ -7,13 +7,14 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-constexpr int kDigits = 256;  // values of a digit
+constexpr int kDigits = 256;  // number of values of a digit
 constexpr int kDigitBits = 8;
 constexpr int kSortWarps = 8;
-constexpr int kSortStrips = 8;  // of 32 items, processed by each warp one after the other
+constexpr int kSortStrips = 8;  // strips of 32 items that each warp processes one after the other
 constexpr int kSortTile = kSortWarps * kSortStrips * kWarp;
 
-/// Items to sort. Null `positions` are 0, 1, …, and keys outside [0, bound) become `bound`.
+/// Items to sort. If `positions` is null, the positions are 0, 1, …. Keys outside [0, bound) become
+/// `bound`.
 struct SortItems {
   const std::int32_t* keys;
   const std::int32_t* positions;
@@ -55,7 +56,7 @@ __device__ void walk_items(const SortItems& items, int shift, int* counters, Use
     const unsigned int peers = lanes_of_digit(digit, holds);
     const int rank = __popc(peers & ((1u << lane) - 1));
     const int place = holds ? counters[digit] + rank : 0;
-    __syncwarp();  // all read before one adds, and it adds before the next strip
+    __syncwarp();  // separates all reads from the addition, and the addition from the next strip
     if (holds && rank == 0) counters[digit] += __popc(peers);
     if (holds) use(i, place);
     __syncwarp();

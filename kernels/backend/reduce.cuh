@@ -32,7 +32,8 @@ __device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
   return value;
 }
 
-/// Returns the sum of the values of the lanes before this one. Sets `total` to all lanes' sum.
+/// Returns the sum of the values of the lanes before this lane. Sets `total` to the sum over all
+/// lanes.
 __device__ inline int sum_before(int value, int& total) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int sum = value;
@@ -53,7 +54,7 @@ __device__ T reduce_block(T value, Combine combine, T none) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   value = reduce_warp(value, combine);
-  __syncthreads();  // the values of the last call have been read
+  __syncthreads();  // all threads have read the values of the previous call
   if (lane == 0) of_warp[warp] = value;
   __syncthreads();
   return reduce_warp(lane < warps ? of_warp[lane] : none, combine);
@@ -138,13 +139,14 @@ void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_
          in, rows, columns, chunk_rows, accumulate, term);
 }
 
-/// sums[column] = or += the sum of term(in[row, column]) over all rows; there may be none. Uses one
-/// launch if there are enough columns to fill a device; otherwise sums chunks of rows first.
+/// sums[column] = or += the sum of term(in[row, column]) over all rows. The number of rows may be
+/// 0. Uses one launch if there are enough columns to fill a device; otherwise sums chunks of rows
+/// first, in a separate launch.
 template <class T, class Term = Unchanged>
 void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate,
                  const Stream& stream, const Term& term = {}) {
-  constexpr std::int64_t kFullDevice = 512;  // blocks
-  constexpr std::int64_t kMinRows = 64;      // per chunk
+  constexpr std::int64_t kFullDevice = 512;  // number of blocks that fill a device
+  constexpr std::int64_t kMinRows = 64;      // minimum rows per chunk
   if (columns == 0) return;
   const std::int64_t tile = kWarp * kPackSize<T>;
   const std::int64_t wanted = kFullDevice / ((columns + tile - 1) / tile);

@@ -45,19 +45,20 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], SharedAd
                : "r"(row));
 }
 
-/// Starts to copy 16 bytes from global to shared memory, both 16-byte aligned. If not `valid`,
-/// writes zeros and reads nothing. Complete when wait_for_copies has returned for its group.
+/// Starts to copy 16 bytes from global to shared memory, both 16-byte aligned. If `valid` is false,
+/// writes zeros and does not read `from`. The copy is complete when wait_for_copies has returned
+/// for its group.
 __device__ inline void copy_async(SharedAddress to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to),
                "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)
                : "memory");
 }
 
-/// Makes a group of the thread's copies since the previous commit.
+/// Combines the thread's copies since the previous commit into a group.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
-/// Waits for all groups of this thread except the newest `kGroups`. Before other threads read the
-/// data, a __syncthreads is needed.
+/// Waits for all groups of this thread except the newest `kGroups`. Other threads may read the data
+/// only after a __syncthreads.
 template <int kGroups>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups) : "memory");
@@ -70,8 +71,8 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-/// Returns x, but hides its value from the compiler, so that expressions of x are not hoisted out
-/// of a loop, which would take registers.
+/// Returns x, but hides its value from the compiler, so that the compiler does not hoist
+/// expressions of x out of a loop and keep them in registers.
 __device__ inline int hidden(int x) {
   asm volatile("" : "+r"(x));
   return x;

@@ -16,6 +16,13 @@ void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
   dispatch<cpu::scale, cuda::scale>(call, Work::kElementwise, y, x, a);
 }
 
+void scale_by(const Tensor& y, const Tensor& x, const Tensor& a, const Stream& stream) {
+  const KernelCall call{"scale_by", stream};
+  check_matching_real(call, {{"y", y}, {"x", x}});
+  check_shape(call, {"a", a}, {1}, DType::kF32);
+  dispatch<cpu::scale_by, cuda::scale_by>(call, Work::kElementwise, y, x, a);
+}
+
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
                const Stream& stream) {
   const KernelCall call{"normalize", stream};

@@ -18,7 +18,6 @@ void map_elements(std::int64_t elements, Function function, To* y, const From*..
   });
 }
 
-/// map_elements for tensors that all have the dtype of y.
 template <class Function, class... Inputs>
 void map(const Tensor& y, const Function& function, const Inputs&... x) {
   visit_real(y.dtype(), [&](auto real) {
@@ -42,6 +41,10 @@ void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
 void scale(const Tensor& y, const Tensor& x, float a, const Stream&) {
   map(
       y, [=](float value) { return a * value; }, x);
+}
+
+void scale_by(const Tensor& y, const Tensor& x, const Tensor& a, const Stream& stream) {
+  scale(y, x, *a.data<float>(), stream);
 }
 
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
@@ -114,7 +117,6 @@ inline float activation_slope(float x) {
   return share * (1.0f + x * (1.0f - share));
 }
 
-/// Calls function with `kind` as a compile-time constant.
 template <class Function>
 void with_activation(ActivationKind kind, const Function& function) {
   switch (kind) {

@@ -8,7 +8,6 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// y = function(x).
 template <class To, class From, class Function>
 struct MapOne {
   To* y;
@@ -23,7 +22,6 @@ struct MapOne {
   }
 };
 
-/// y = function(x, z).
 template <class T, class Function>
 struct MapTwo {
   T* y;
@@ -55,7 +53,6 @@ void map(const char* name, const Tensor& y, const Tensor& x, const Tensor& z, Fu
   for_packs<kPackSize<T>>(stream, name, y.elements(), body, body.y, body.x, body.z);
 }
 
-/// Maps x to y, both f32 or both bf16.
 template <class Function>
 void map_real(const char* name, const Tensor& y, const Tensor& x, Function function,
               const Stream& stream) {
@@ -80,6 +77,11 @@ struct Axpy {
 struct Scale {
   float a;
   __device__ float operator()(float x) const { return a * x; }
+};
+
+struct ScaleBy {
+  const float* a;
+  __device__ float operator()(float x) const { return *a * x; }
 };
 
 struct Normalize {
@@ -125,7 +127,6 @@ __device__ inline float gate_slope(float g) {
   return share * (1.0f + g * (1.0f - share));
 }
 
-/// Computes element i of y.
 template <class T, Gate kGate>
 struct Gated {
   T* y;
@@ -217,7 +218,6 @@ struct Dropout {
   bool has_rows;                   // else x is a contiguous part of the larger tensor
   const std::int32_t* rows;        // or null
   std::int64_t columns, run, stride;
-  /// Returns the index of element i in the larger tensor.
   __device__ std::int64_t place_of(std::int64_t i) const {
     if (!has_rows) return i;
     std::int64_t row = rows != nullptr ? rows[i / columns] : i / columns;
@@ -269,6 +269,10 @@ void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
   map_real("scale", y, x, Scale{a}, stream);
+}
+
+void scale_by(const Tensor& y, const Tensor& x, const Tensor& a, const Stream& stream) {
+  map_real("scale_by", y, x, ScaleBy{a.data<float>()}, stream);
 }
 
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
@@ -382,7 +386,6 @@ __device__ inline float within(float x, float limit) {
   return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-/// Computes element i of y.
 template <class T>
 struct ClampedGates {
   T* y;

@@ -6,7 +6,6 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// Checks that a matrix has `rows` rows, the dtype, and `count` columns from columns.first on.
 void check_columns(const KernelCall& call, const char* name, const Columns& columns,
                    std::int64_t rows, std::int64_t count, DType dtype) {
   check_rank(call, {name, columns.rows}, 2);
@@ -66,6 +65,18 @@ void add_columns(const Columns& to, const Columns& from, std::int64_t count, con
   check_columns(call, "from", from, from.rows.size(0), count, from.rows.dtype());
   check_columns(call, "to", to, from.rows.size(0), count, from.rows.dtype());
   dispatch<cpu::add_columns, cuda::add_columns>(call, Work::kElementwise, to, from, count);
+}
+
+void multiply_columns(const Columns& to, const Columns& a, const Columns& b, std::int64_t count,
+                      const Stream& stream) {
+  const KernelCall call{"multiply_columns", stream};
+  check_real(call, {"a", a.rows}, 2);
+  const std::int64_t rows = a.rows.size(0);
+  check_columns(call, "a", a, rows, count, a.rows.dtype());
+  check_columns(call, "b", b, rows, count, a.rows.dtype());
+  check_columns(call, "to", to, rows, count, a.rows.dtype());
+  dispatch<cpu::multiply_columns, cuda::multiply_columns>(call, Work::kElementwise, to, a, b,
+                                                          count);
 }
 
 void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,

@@ -9,7 +9,6 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Returns the address of the first of the columns in row `row`.
 template <class T>
 T* columns_of_row(const Columns& columns, std::int64_t row) {
   return columns.rows.data<T>() + row * columns.rows.size(1) + columns.first;
@@ -60,6 +59,23 @@ void add_columns(const Columns& to, const Columns& from, std::int64_t count, con
         const T* const more = columns_of_row<T>(from, row);
 #pragma omp simd
         for (std::int64_t i = 0; i < count; ++i) store(sums + i, load(sums + i) + load(more + i));
+      }
+    });
+  });
+}
+
+void multiply_columns(const Columns& to, const Columns& a, const Columns& b, std::int64_t count,
+                      const Stream&) {
+  visit_real(to.rows.dtype(), [&](auto real) {
+    using T = decltype(real);
+    parallel_rows(to.rows.size(0), count, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        T* const products = columns_of_row<T>(to, row);
+        const T* const left = columns_of_row<T>(a, row);
+        const T* const right = columns_of_row<T>(b, row);
+#pragma omp simd
+        for (std::int64_t i = 0; i < count; ++i)
+          store(products + i, load(left + i) * load(right + i));
       }
     });
   });

@@ -22,7 +22,6 @@ ColumnsOf<T> columns_of(const Columns& columns, std::int64_t count) {
   return {columns.rows.data<T>() + columns.first, columns.rows.size(1), count};
 }
 
-/// Returns whether the columns of each row consist of whole, aligned packs.
 template <class T>
 bool packs_fit_columns(const ColumnsOf<T>& columns) {
   return columns.count % kPackSize<T> == 0 && packs_fit<T>(columns.stride, columns.first);
@@ -52,7 +51,19 @@ struct AddColumns {
   }
 };
 
-/// Copies four-byte elements without conversion.
+template <class T>
+struct MultiplyColumns {
+  ColumnsOf<T> to, a, b;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    float products[N], factors[N];
+    load_pack(products, a.at(i));
+    load_pack(factors, b.at(i));
+    for (int k = 0; k < N; ++k) products[k] *= factors[k];
+    store_pack(to.at(i), products);
+  }
+};
+
 struct CopyWords {
   ColumnsOf<std::int32_t> to, from;
   template <int N>
@@ -99,7 +110,6 @@ struct SigmoidGateGradient {
   }
 };
 
-/// Runs the body for the columns. Uses packs if the columns consist of whole, aligned packs.
 template <template <class> class Body>
 void for_columns(const char* name, const Columns& to, const Columns& from, std::int64_t count,
                  const Stream& stream) {
@@ -125,6 +135,19 @@ void copy_columns(const Columns& to, const Columns& from, std::int64_t count,
 
 void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream) {
   for_columns<AddColumns>("add_columns", to, from, count, stream);
+}
+
+void multiply_columns(const Columns& to, const Columns& a, const Columns& b, std::int64_t count,
+                      const Stream& stream) {
+  visit_real(to.rows.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const MultiplyColumns<T> body{columns_of<T>(to, count), columns_of<T>(a, count),
+                                  columns_of<T>(b, count)};
+    const std::int64_t elements = to.rows.size(0) * count;
+    if (packs_fit_columns(body.to) && packs_fit_columns(body.a) && packs_fit_columns(body.b))
+      return for_packs<kPackSize<T>>(stream, "multiply_columns", elements, body);
+    for_packs<1>(stream, "multiply_columns", elements, body);
+  });
 }
 
 void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,

@@ -13,9 +13,9 @@ namespace hybrid_trainer::kernels::cuda {
 template <class T, bool kAlong>
 struct GroupedOperand {
   const T* begin;       // first row (right operand: column) of the tile at depth 0
-  std::int64_t stride;  // between elements that are not adjacent
-  int count;            // rows or columns from the tile's first on; may exceed a tile
-  bool packed;          // whether it consists of whole, aligned packs
+  std::int64_t stride;  // elements between rows or columns of the tile
+  int count;            // rows or columns from the tile's first one on; may exceed the tile
+  bool packed;          // whether the operand consists of whole, aligned packs
   __device__ const T* at(int outer, int depth) const {
     return begin + (kAlong ? outer * stride + depth : depth * stride + outer);
   }
@@ -24,13 +24,14 @@ struct GroupedOperand {
 /// Destination of the sums of a tile.
 template <class T>
 struct GroupedOutput {
-  T* begin;  // of the tile
+  T* begin;  // first element of the tile
   std::int64_t stride;
-  int rows, columns;  // to be written; may exceed the tile
-  const float* bias;  // of the tile's columns, or null
+  int rows, columns;  // rows and columns to write; may exceed the tile
+  const float* bias;  // bias of the tile's columns, or null
   bool accumulates, packed;
 
-  /// Reads N adjacent elements. Elements outside become 0. `column` must be even if N is 2.
+  /// Reads N adjacent elements. Elements outside the operand become 0. `column` must be even if N
+  /// is 2.
   template <int N>
   __device__ void read(float (&to)[N], int row, int column) const {
     const T* const from = begin + row * stride + column;
@@ -71,7 +72,7 @@ class GroupedTile {
   template <class Out>
   __device__ void write(const GroupedOutput<Out>& out) {
     float before[BlockProduct<T>::kSums][1] = {};
-    if (out.accumulates) {  // reads everything before the first write
+    if (out.accumulates) {  // reads all earlier sums before the first write
       product_.each([&](int i, int row, int column, float) { out.read(before[i], row, column); });
     }
     product_.each([&](int i, int row, int column, float sum) {
@@ -105,9 +106,9 @@ template <bool kLeftAlong, bool kRightAlong>
 class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
  public:
   static constexpr int kRows = 128, kColumns = 256, kThreads = 256;
-  static constexpr int kBlocks = 1;   // per multiprocessor
-  static constexpr int kSlice = 32;   // of the depth
-  static constexpr int kBuffers = 4;  // for slices
+  static constexpr int kBlocks = 1;   // minimum blocks per multiprocessor
+  static constexpr int kSlice = 32;   // depth positions per slice
+  static constexpr int kBuffers = 4;  // number of slices in the ring
   static constexpr int kElements = kSlice * (kRows + kColumns);
   static constexpr std::size_t kBytes = kBuffers * kElements * sizeof(BFloat16);
   using Left = GroupedOperand<BFloat16, kLeftAlong>;
@@ -134,7 +135,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
 #pragma unroll 1
     for (int slice = 0; slice * kSlice < depth; ++slice) {
       wait_for_copies<kBuffers - 2>();
-      __syncthreads();  // this slice has arrived, the previous one has been read
+      __syncthreads();  // this slice has arrived, and all threads have read the previous slice
       copy(slice + kBuffers - 1);
       if (rows > kWarpSide / 2) {
         add_slice<kRowTiles>(buffer(slice), from_left, from_right);
@@ -145,7 +146,8 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
   }
   template <class Out>
   __device__ void write(const GroupedOutput<Out>& out) const {
-    constexpr int kLines = 2 * kRowTiles, kAtOnce = 2;  // lines of eight rows; tiles of columns
+    /// Lines of eight rows; tiles of columns processed together.
+    constexpr int kLines = 2 * kRowTiles, kAtOnce = 2;
     const int first_row = warp_row() + lane() / 4, first_column = warp_column() + lane() % 4 * 2;
 #pragma unroll
     for (int n = 0; n < kColumnTiles; n += kAtOnce) {

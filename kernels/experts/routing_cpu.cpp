@@ -13,7 +13,6 @@ namespace {
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr float kTaken = std::numeric_limits<float>::quiet_NaN();
 
-/// Arrays of a routing.
 struct ChosenPairs {
   explicit ChosenPairs(const Routing& routing)
       : tokens(routing.experts.size(0)),
@@ -56,8 +55,7 @@ float softmax(float* p, const float* logits, std::int64_t count) {
   return most + std::log(sum);
 }
 
-/// Returns the index of the largest score, or of the first one if several are equal. NaN is less
-/// than any other score. If all scores are NaN, returns any valid index.
+/// Returns the index of the first largest score; NaN is less than any other score.
 std::int64_t best_of(const float* scores, std::int64_t count) {
   std::int64_t best = 0;
   for (std::int64_t e = 1; e < count; ++e)
@@ -65,7 +63,6 @@ std::int64_t best_of(const float* scores, std::int64_t count) {
   return best;
 }
 
-/// Returns the sum of the two largest scores of a group.
 float score_of_group(const float* scores, std::int64_t size) {
   float first = kNone, second = kNone;
   for (std::int64_t e = 0; e < size; ++e) {
@@ -123,7 +120,7 @@ void choose(std::int32_t* experts, float* weights, const float* logits, const fl
     sum += weights[j];
   }
   const bool divides = is_sigmoid && spec.normalized;
-  const float factor = divides ? spec.scale / (sum + 1e-20f) : spec.scale;
+  const float factor = divides ? spec.scale / (sum + spec.epsilon) : spec.scale;
   for (std::int64_t j = 0; j < spec.chosen; ++j) weights[j] *= factor;
 }
 
@@ -178,7 +175,7 @@ void add_gradient_of_weights(float* dlogits, const float* logits, const float* p
     } else if (spec.rule == RoutingRule::kSoftmaxOfChosen) {
       dlogits[e] += weights[j] * (dweights[j] - projection);
     } else {
-      const float share = sigmoid(logits[e]), all = is_free ? 1.0f : sum + 1e-20f;
+      const float share = sigmoid(logits[e]), all = is_free ? 1.0f : sum + spec.epsilon;
       dlogits[e] += share * (1 - share) * spec.scale / all * (dweights[j] - projection);
     }
   }

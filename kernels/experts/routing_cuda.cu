@@ -1,5 +1,4 @@
-// Routing from the logits of a mixture of experts, (tokens, E), with one warp per token. Also the
-// gradients of the logits and the routing's statistics.
+// Routing from logits (tokens, E), its gradients and statistics, with one warp per token.
 
 #include <algorithm>
 #include <bit>
@@ -38,7 +37,6 @@ class TokenLogits {
 };
 
 __device__ inline int lane_of_token() { return static_cast<int>(threadIdx.x) % kWarp; }
-/// Returns the index of the thread's warp in the block. Each warp has its own token.
 __device__ inline int warp_of_token() { return static_cast<int>(threadIdx.x) / kWarp; }
 
 /// Returns the warp's part of dynamic shared memory, `elements` per warp.
@@ -81,7 +79,6 @@ __device__ std::uint32_t key_of(float score) {
   const auto bits = std::bit_cast<std::uint32_t>(score == 0 ? 0.0f : score);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
-/// Returns the score of a key; the key must be above kNaN.
 __device__ float score_of(std::uint32_t key) {
   return std::bit_cast<float>(key >> 31 != 0 ? key & 0x7FFFFFFFu : ~key);
 }
@@ -102,7 +99,6 @@ __device__ int best_of(const std::uint32_t* keys, int count) {
       ~__reduce_max_sync(kAllLanes, is_best ? ~static_cast<std::uint32_t>(at) : 0u));
 }
 
-/// Returns the key for the sum of a group's two largest scores.
 __device__ std::uint32_t key_of_group(const std::uint32_t* keys, int size) {
   std::uint32_t first = 0, second = 0;
   for (int e = 0; e < size; ++e) {
@@ -114,7 +110,6 @@ __device__ std::uint32_t key_of_group(const std::uint32_t* keys, int size) {
   return key_of(size == 1 ? best : best + (second > kNaN ? score_of(second) : -INFINITY));
 }
 
-/// Arguments of the selection of experts.
 struct Choice {
   std::int32_t* experts;  // (N, k), like weights
   float* weights;
@@ -123,6 +118,7 @@ struct Choice {
   RoutingRule rule;
   float scale;
   bool normalized;
+  float epsilon;
   std::int64_t tokens;
   int chosen, groups, chosen_groups;
 
@@ -151,7 +147,6 @@ __device__ void leave_groups(const Choice& choice, std::uint32_t* keys, std::uin
   __syncwarp();
 }
 
-/// Computes the weights of a token's selected experts.
 __device__ void weigh_chosen(const Choice& choice, std::int64_t token) {
   const std::int32_t* const experts = choice.experts + token * choice.chosen;
   float* const weights = choice.weights + token * choice.chosen;
@@ -160,7 +155,7 @@ __device__ void weigh_chosen(const Choice& choice, std::int64_t token) {
     float sum = 0;
     for (int j = lane_of_token(); j < choice.chosen; j += kWarp) sum += exact_sigmoid(logit(j));
     const float all = reduce_warp(sum, Sum{});
-    const float factor = choice.normalized ? choice.scale / (all + 1e-20f) : choice.scale;
+    const float factor = choice.normalized ? choice.scale / (all + choice.epsilon) : choice.scale;
     for (int j = lane_of_token(); j < choice.chosen; j += kWarp)
       weights[j] = exact_sigmoid(logit(j)) * factor;
     return;
@@ -256,6 +251,7 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
                       .rule = spec.rule,
                       .scale = spec.scale,
                       .normalized = spec.normalized,
+                      .epsilon = spec.epsilon,
                       .tokens = tokens,
                       .chosen = static_cast<int>(spec.chosen),
                       .groups = static_cast<int>(spec.groups),
@@ -357,7 +353,7 @@ struct RoutingGradient {
   RoutingRule rule;
   std::int64_t tokens;
   int chosen;
-  float scale, balance, z;  // factors of weights and losses
+  float scale, epsilon, balance, z;  // of weights and losses
   bool has_losses, needs_softmax;
   bool is_free;  // sigmoid weights that are not divided by their sum
 };
@@ -374,14 +370,14 @@ __device__ float gradient_by_weights(float* to, const RoutingGradient& of, std::
       sum += exact_sigmoid(of.logits.at(token, of.experts[at + j]));
   }
   projection = of.is_free ? 0.0f : reduce_warp(projection, Sum{}) / of.scale;
-  sum = of.is_free ? 1.0f : reduce_warp(sum, Sum{});
+  sum = of.is_free ? 1.0f : reduce_warp(sum, Sum{}) + of.epsilon;
   __syncwarp();
   for (int j = lane_of_token(); j < of.chosen; j += kWarp) {
     const int e = of.experts[at + j];
     const float dweight = of.dweights[at + j];
     if (of.rule == RoutingRule::kSigmoid) {
       const float share = exact_sigmoid(of.logits.at(token, e));
-      to[e] = share * (1 - share) * of.scale / (sum + 1e-20f) * (dweight - projection);
+      to[e] = share * (1 - share) * of.scale / sum * (dweight - projection);
     } else {
       const float of_softmax = of.rule == RoutingRule::kSoftmaxOfChosen ? projection : 0.0f;
       to[e] = of.weights[at + j] * (dweight - of_softmax);
@@ -460,7 +456,6 @@ __global__ void sum_chunks_kernel(double* sums, const TokenLogits logits, const 
   }
 }
 
-/// One block.
 __global__ void add_statistics_kernel(double* to, const double* chunks, std::int64_t count,
                                       const Loads loads) {
   const int experts = loads.experts, columns = experts + 2;
@@ -501,6 +496,7 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
                                  .tokens = tokens,
                                  .chosen = static_cast<int>(spec.chosen),
                                  .scale = spec.scale,
+                                 .epsilon = spec.epsilon,
                                  .balance = losses.balance,
                                  .z = losses.z,
                                  .has_losses = has_losses,

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-constexpr int kTeamThreads = 256;  // per block, and in the largest team
+constexpr int kTeamThreads = 256;  // threads per block, and threads of the largest team
 
 /// Returns the number of threads that share a row of `packs` packs: the smallest sufficient number
 /// of lanes of a warp, or a whole block.
@@ -36,7 +36,8 @@ struct NormBackward {
   const float* rstd;
   const float* weight;
   float weight_offset;  // added to each weight; RMSNorm only
-  float* lines;         // per block: contribution to dweight, then for LayerNorm to dbias
+  /// Contribution of each block to dweight, followed by its contribution to dbias (LayerNorm only).
+  float* lines;
   std::int64_t rows;
   std::int64_t columns;
   bool accumulate;
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kMaxNormThreads<R>) norm_backward_kernel(NormB
   if constexpr (kCentered) store_pack(line + at.columns + rows.column, dbias);
 }
 
-/// Computes dx, and a line of sums per block. Returns false, without any effect, if rows cannot be
+/// Computes dx and one line of sums per block. Returns false, without any effect, if rows cannot be
 /// read in packs or are wider than a block.
 template <bool kCentered, class T>
 [[nodiscard]] bool try_norm_backward(const char* name, const NormBackward<T>& at,

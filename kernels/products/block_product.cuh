@@ -11,13 +11,15 @@ namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kProductSide = 64;
 constexpr int kProductThreads = 128;
-constexpr int kProductBlocks = 4;  // minimum per multiprocessor: 128 registers per thread
+/// Minimum blocks per multiprocessor; allows 128 registers per thread.
+constexpr int kProductBlocks = 4;
 
 /// An operand. at(outer, depth) returns an element; outer is a row of the left operand or a column
 /// of the right one. kAlong is whether memory is contiguous along the depth. `at` returns 0 outside
 /// the matrix and is not called beyond the depth. `at` may provide pair(line, element), which
 /// returns two adjacent elements in bf16. A line is a row or column if kAlong, otherwise a position
-/// in the depth. `pair` also returns 0 outside, and is called up to the depth rounded up to 16.
+/// in the depth. `pair` also returns 0 outside the matrix. It is called for depths up to the
+/// product's depth rounded up to 16.
 template <bool kAlong, class At>
 struct ProductOperand {
   At at;
@@ -35,7 +37,7 @@ __device__ ProductOperand<false, At> across_depth(const At& at) {
 template <class T, int kWidth = kProductSide>
 class BlockProduct {
  public:
-  static constexpr int kSlice = 16;  // of the depth, in shared memory
+  static constexpr int kSlice = 16;  // depth positions of a slice in shared memory
   static constexpr int kStride = kProductSide + 4;
   static constexpr std::size_t kBytes = 2 * kSlice * kStride * sizeof(float);
 

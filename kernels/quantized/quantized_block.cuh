@@ -14,7 +14,8 @@ namespace hybrid_trainer::kernels::cuda {
 constexpr int kPerLane = kQuantizationBlock / kWarp;
 constexpr int kQuantizingThreads = 256;
 constexpr int kQuantizingWarps = kQuantizingThreads / kWarp;
-/// Maximum thread blocks, enough for any device. With more, reading the tables would take long.
+/// Maximum number of thread blocks, enough to fill any device. More blocks would spend much of
+/// their time on reading the tables.
 constexpr std::int64_t kMaxQuantizingBlocks = 4096;
 
 namespace {
@@ -55,7 +56,8 @@ __device__ int pack_begin(int pack) {
   return (pack * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
 }
 
-/// Loads the lane's elements of a block of `count`, 256 if N > 1. Elements beyond become 0.
+/// Loads the lane's elements of a block of `count` elements; `count` is 256 if N > 1. Elements
+/// beyond the block become 0.
 template <int N, class T>
 __device__ void load_lane(float (&to)[kPerLane], const T* from, int count) {
   for (int pack = 0; pack < kPerLane / N; ++pack) {
@@ -87,8 +89,8 @@ __device__ void decode_lane(float (&to)[kPerLane], const std::uint8_t* codes, fl
   }
 }
 
-/// Returns the largest magnitude of the warp's elements, but 0 in place of a subnormal number, and
-/// NaN if an element is infinite or NaN.
+/// Returns the largest magnitude of the warp's elements. Returns 0 if this magnitude is subnormal,
+/// and NaN if an element is infinite or NaN.
 __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   constexpr unsigned int kInfinity = 0x7F800000u;
   constexpr unsigned int kMinNormal = 0x00800000u;
@@ -103,7 +105,8 @@ __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   return largest < kMinNormal ? 0.0f : std::bit_cast<float>(largest);
 }
 
-/// Writes the scale and the codes, all 0 if the scale is 0 or NaN. All lanes must call it.
+/// Writes the scale and the codes. The codes are 0 if the scale is 0 or NaN. All lanes must call
+/// it.
 template <int N, QuantizationMap kMap>
 __device__ void encode_lane(std::uint8_t* codes, float* scale_to, const float (&x)[kPerLane],
                             int count, const SharedTable<kMap>& table) {

@@ -19,7 +19,7 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-constexpr float kNormEpsilon = 1e-6f;  // of queries and keys
+constexpr float kNormEpsilon = 1e-6f;  // added to the squared norms of queries and keys
 
 struct DeltaSizes {
   DeltaSizes(const Tensor& qkv, const Tensor& gates, const DeltaRuleSpec& spec)
@@ -34,7 +34,7 @@ struct DeltaSizes {
         value_size(static_cast<int>(spec.value_size)),
         query_scale(1.0f / std::sqrt(static_cast<float>(spec.key_size))) {}
   std::int64_t batch, length, chunks;
-  std::int64_t columns, gate_columns;  // of a token
+  std::int64_t columns, gate_columns;  // columns of a token in qkv and in the gates
   int key_heads, value_heads, key_size, value_size;
   float query_scale;
 
@@ -171,8 +171,8 @@ constexpr std::size_t kDeltaStaticBytes = 8192;  // more than the static shared 
 
 /// Grid of a pass over the chunks. The grid has sequences by value heads, and tiles of a head's
 /// columns. A block keeps a tile of the state and the same columns of a chunk in shared memory.
-/// Uses narrow tiles, with the same bits, if wide ones do not fill the device or do not fit. Throws
-/// Error if narrow tiles do not fit either.
+/// Uses narrow tiles if wide tiles do not fill the device or do not fit in shared memory; both
+/// produce bit-identical results. Throws Error if narrow tiles do not fit either.
 struct PassGrid {
   PassGrid(const DeltaSizes& sizes, std::size_t product_bytes, const Stream& stream) {
     const std::int64_t heads = sizes.batch * sizes.value_heads;

@@ -30,7 +30,7 @@ struct ScanSizes {
         reversed(spec.reversed),
         shifted(spec.shifted) {}
   std::int64_t batch, length, chunks;
-  std::int64_t columns;  // of a token's values
+  std::int64_t columns;  // number of values of a token
   int heads, head_size, groups, state_size;
   std::int64_t step_columns;
   float least, most;
@@ -54,7 +54,7 @@ struct ScanTensors {
         skip(input.skip ? input.skip.data<float>() : nullptr),
         positions(input.positions ? input.positions.data<std::int32_t>() : nullptr) {}
   const T* values;
-  const T* steps;  // null: no decay
+  const T* steps;  // null if there is no decay
   const float* log_rate;
   const float* step_bias;
   const float* skip;              // or null

@@ -1,6 +1,7 @@
 // Chunks of 64 tokens of a sequence, and the decay of a state within a chunk. Tokens are counted in
 // the order of the scan. With c_i the sum of the exponents a up to token i of the chunk, the share
-// e^{c_i − c_j} of token j's contribution remains at token i; 0 if a document begins in between.
+// e^{c_i − c_j} of token j's contribution remains at token i; this share is 0 if a document begins
+// in between.
 
 #pragma once
 
@@ -141,7 +142,7 @@ struct ChunkDecay {
     const bool begins = exists && (exponent < kNothing || chunk.begins(positions, i));
     const double up_to = scan_tokens(exists && !begins ? double{exponent} : 0.0, Sum{});
     const float from = scan_tokens(begins ? static_cast<float>(i) : -1.0f, Max{});
-    __syncthreads();  // the decay of the previous head has been read
+    __syncthreads();  // all threads have read the decay of the previous head
     if (i <= last) {
       sum[i] = static_cast<float>(up_to);
       remainder[i] = static_cast<float>(up_to - double{sum[i]});
@@ -193,7 +194,7 @@ __device__ inline float dot_states(const float* x, const float* y, std::int64_t 
   return reduce_block(sum, Sum{}, 0.0f);
 }
 
-constexpr int kNarrow = 32;  // columns of a product for small heads
+constexpr int kNarrow = 32;  // columns per tile of a product with small heads
 
 /// Returns the number of blocks of 64 that cover `size` rows or columns.
 inline unsigned int product_tiles(int size) {

@@ -41,16 +41,17 @@ void AttentionGate::put_without_gates(const Tensor& dproduct, const Tensor& dqkv
   kernels::copy_columns({to, 2 * columns_}, {from, columns_}, from.size(1) - columns_, stream);
 }
 
-/// Treats all queries together as one wide head, and likewise all keys, if `whole`.
+/// If `whole` is set, treats all queries as one wide head, and all keys as another.
 HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads,
                      std::int64_t head_size, const kernels::RmsNormSpec& norm, bool whole,
-                     const Stream& stream)
+                     const std::string& in_files, const Stream& stream)
     : norm_(norm),
       query_heads_{0, whole ? 1 : heads.queries},
       kv_heads_{whole ? heads.queries / heads.keys : heads.queries, whole ? 1 : heads.keys},
-      queries_(
-          rms_norm_gain(name / "q_norm", (whole ? heads.queries : 1) * head_size, norm, stream)),
-      keys_(rms_norm_gain(name / "k_norm", (whole ? heads.keys : 1) * head_size, norm, stream)) {}
+      queries_(rms_norm_gain(name / ModuleName("q_norm", "q_" + in_files),
+                             (whole ? heads.queries : 1) * head_size, norm, stream)),
+      keys_(rms_norm_gain(name / ModuleName("k_norm", "k_" + in_files),
+                          (whole ? heads.keys : 1) * head_size, norm, stream)) {}
 
 void HeadNorms::forward(const Tensor& qkv, const Stream& stream) {
   kernels::rms_norm_heads_forward(qkv, query_heads_, queries_.acquire_master(stream), norm_,
@@ -69,21 +70,26 @@ void HeadNorms::backward(const Tensor& dqkv, const Tensor& qkv, const Stream& st
 }
 
 HeadPreparation::HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : rotated_heads_(spec.heads.queries + spec.heads.keys),
+    : query_heads_(spec.heads.queries),
+      rotated_heads_(spec.heads.queries + spec.heads.keys),
       head_size_(spec.head_size),
       limit_(spec.limit),
       rotary_(spec.rotary) {
   if (spec.norm)
-    norms_.emplace(name, spec.heads, head_size_, *spec.norm, spec.norms_all_heads, stream);
+    norms_.emplace(name, spec.heads, head_size_, *spec.norm, spec.norms_all_heads,
+                   spec.norm_in_files, stream);
 }
 
-/// Rotates queries and keys by their positions.
+/// Rotates queries and keys by their positions, and scales queries if their angles ask for it.
 void HeadPreparation::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                              kernels::Rotation rotation, const Stream& stream) const {
   if (!angles.table) return;
   const Tensor rows = angles.by_token ? qkv.view({1, qkv.size(0) * qkv.size(1), qkv.size(2)}) : qkv;
-  kernels::rotate(rows, {static_cast<int>(rotated_heads_), head_size_}, angles.table, 0,
-                  angles.by_token ? Tensor{} : pass.positions, rotation, stream);
+  kernels::rotate(rows, {rotated_heads_, head_size_, rotary_->pairs_are_adjacent()}, angles.table,
+                  0, angles.by_token ? Tensor{} : pass.positions, rotation, stream);
+  if (angles.query_scales)
+    kernels::rotate(qkv, {query_heads_, head_size_}, angles.query_scales, 0, pass.positions,
+                    rotation, stream);
 }
 
 void HeadPreparation::forward(const Tensor& qkv, const RotaryTable::Angles& angles,
@@ -227,6 +233,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
                     .head_size = spec.head_size,
                     .norm = spec.query_key_norm,
                     .norms_all_heads = spec.norms_all_heads,
+                    .norm_in_files = spec.norm_in_files,
                     .limit = spec.limit,
                     .rotary = spec.rotary},
                    stream),
@@ -289,7 +296,7 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
   return qkv;
 }
 
-/// Saves the product if it is normed or gated, else the prepared queries, keys and values.
+/// Saves the product if it is normalized or gated, otherwise the prepared queries, keys and values.
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
   const Tensor product = first_.forward(x, tape, stream);

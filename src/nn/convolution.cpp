@@ -29,7 +29,6 @@ Tensor ActivationFunction::backward(const Tensor& dy, ActivationTape& tape, cons
 
 namespace {
 
-/// Returns the shape of the weight. Checks the spec first.
 Shape weight_shape(const ModuleName& name, const Convolution::Spec& spec) {
   if (spec.rank < 1 || spec.rank > 3)
     throw ShapeMismatch(
@@ -120,7 +119,6 @@ void Convolution::write_parameter_gradients(GradientContribution& dweight,
     kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
 }
 
-/// Returns the gradient of x, or an undefined tensor if not `wants_input`.
 Tensor Convolution::backward(const Tensor& dy, bool wants_input, ActivationTape& tape,
                              const Stream& stream) {
   const Tensor x = tape.take(stream);
@@ -238,7 +236,7 @@ Tensor PatchEmbedding::forward(const Tensor& x, ActivationTape& tape, const Stre
     const std::int64_t size = x.size(i + 1), patch = patch_[static_cast<std::size_t>(i)];
     if (size % patch == 0) continue;
     throw ShapeMismatch(concat(projection_.weight().name(), ": its input is ", x.shape().text(),
-                               ", but patches of size ", patch, " do not divide dimension ", i + 1,
+                               ", but the patch size ", patch, " does not divide dimension ", i + 1,
                                " of size ", size));
   }
   const Tensor y = projection_.forward(x, tape, stream);

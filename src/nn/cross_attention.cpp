@@ -14,7 +14,6 @@ void EncoderOutput::add_gradient(const Tensor& part, const Stream& stream) {
 
 namespace {
 
-/// Keys and values of an encoder's output.
 struct SourceState final : BranchState {
   Tensor keys_values;
   std::int64_t version = -1;  // of the encoder output they were computed from
@@ -22,7 +21,6 @@ struct SourceState final : BranchState {
   void branch(std::span<const std::int64_t>, std::int64_t, const Stream&) override {}
 };
 
-/// Returns the files of the queries only.
 ProductFiles files_of_queries(ProductFiles files) {
   if (files.first.empty()) return files;
   require(files.first.size() == 3,
@@ -68,7 +66,7 @@ const Tensor& CrossAttention::checked_source() const {
   const std::int64_t wanted = source_keys_.weight().shape()[1];
   if (!values)
     throw Error(ExitCode::kInternal,
-                concat(name_, ": there is no encoder output to attend to; set it first"));
+                concat(name_, ": the encoder's output is not set; encode a source first"));
   if (values.shape().rank() == 3 && values.size(2) == wanted) return values;
   throw ShapeMismatch(concat(name_, ": the encoder's output is ", values.shape().text(), ", ",
                              source_keys_.weight().name(), " is ",
@@ -115,8 +113,8 @@ Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const St
   return first_.backward(dq, tape, stream);
 }
 
-/// Contributes the gradients of the keys' and values' product, and of the source. The source is not
-/// on the tape: the encoder's output keeps it until backward ends, since recomputed layers read it.
+/// Contributes the gradients of the keys' and values' product and of the source. The source is not
+/// on the tape: the encoder's output keeps it until backward ends, for recomputed layers.
 void CrossAttention::source_backward(const Tensor& dkeys_values, const Pass& of_source,
                                      const Stream& stream) {
   const Tensor& source = checked_source();
@@ -173,7 +171,7 @@ TokenFlops CrossAttention::flops(std::int64_t time) const {
                     .attended = share * source.forward};
 }
 
-/// A source's keys and values are the largest part of a text's state, and cost one product.
+/// A source's keys and values are most of a text's state; recomputing them costs one product.
 KeptNumbers CrossAttention::kept() const {
   const double always = 2 * inner(), all = always + source_share() * key_numbers();
   return {all, all, all, always};

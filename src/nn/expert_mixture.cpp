@@ -26,7 +26,6 @@ Tensor RouterCopy::logits(const Tensor& x, const Stream& stream) const {
 
 namespace {
 
-/// Replaces {} in the name with the expert's index.
 std::string numbered(std::string name, std::int64_t expert) {
   const std::size_t at = name.find("{}");
   return at == std::string::npos ? name : name.replace(at, 2, concat(expert));
@@ -67,7 +66,6 @@ RowsByGroup rows_of(const kernels::Routing& routing) {
   return {routing.offsets, {routing.pairs, routing.experts.size(1)}};
 }
 
-/// Makes one product for each expert.
 GroupedLinear products(const RoutedExperts::Spec& spec, const ModuleName& expert, const char* name,
                        const FilesOfProduct& files, const Shape& shape, const Stream& stream) {
   std::vector<Linear> linears;
@@ -80,7 +78,7 @@ GroupedLinear products(const RoutedExperts::Spec& spec, const ModuleName& expert
   return GroupedLinear(std::move(linears));
 }
 
-/// Returns the name of a module below the branch, or of its sibling.
+/// Returns a module's name below the branch, or next to it if the name begins with "../".
 std::string below(const std::string& branch, const std::string& module) {
   if (!module.starts_with("../")) return branch + "." + module;
   return branch.substr(0, branch.rfind('.') + 1) + module.substr(3);
@@ -89,19 +87,19 @@ std::string below(const std::string& branch, const std::string& module) {
 /// Returns the tensors of an expert's product in a folder, one for each of its modules.
 std::vector<FileTensor> tensors_of(const std::string& branch,
                                    const std::vector<std::string>& modules, const Shape& shape,
-                                   std::int64_t experts) {
+                                   std::int64_t experts, const std::string& ending = ".weight") {
   const auto count = std::ssize(modules);
   std::vector<FileTensor> tensors;
   for (const std::string& module : modules) {
     const bool is_whole = module.find("{}") == std::string::npos && experts > 1;
-    tensors.push_back({.name = below(branch, module) + ".weight",
+    tensors.push_back({.name = below(branch, module) + ending,
                        .shape = {shape[0] / count, shape[1]},
                        .parts = is_whole ? experts : 1});
   }
   return tensors;
 }
 
-/// Describes a matrix of all experts; with `interleaved`, gate and up rows alternate.
+/// Describes a matrix of all experts. If `interleaved` is set, gate and up rows alternate.
 FileTensor plain_matrix(const std::string& name, const Shape& shape, bool interleaved,
                         std::int64_t experts) {
   FileTensor tensor{
@@ -139,12 +137,12 @@ RoutedExperts::Names names_of(const ModuleName& branch, const ExpertMixture::Spe
   return {.router = {"router", files.router},
           .expert = {"experts.{}", "experts.{}"},
           .first = tensors_of(branch.in_files, files.first, {2 * of.intermediate_size, of.width},
-                              of.routing.experts),
+                              of.routing.experts, files.ending),
           .last = tensors_of(branch.in_files, {files.last}, {of.width, of.intermediate_size},
-                             of.routing.experts)};
+                             of.routing.experts, files.ending),
+          .fixed_bias = files.fixed_bias};
 }
 
-/// Describes the shared expert as a mixture of one expert.
 RoutedExperts::Spec gated_spec(const ExpertMixture::Spec& spec) {
   return {.width = spec.experts.width,
           .intermediate_size = spec.shared_width,
@@ -162,7 +160,6 @@ RoutedExperts::Names gated_names(const ModuleName& branch, const ExpertMixture::
           .last = tensors_of(branch.in_files, {files.shared_last}, {width, inner}, 1)};
 }
 
-/// Returns a module's name without a leading "../".
 std::string own_name(const std::string& module) {
   return module.starts_with("../") ? module.substr(3) : module;
 }
@@ -177,7 +174,7 @@ GatedFeedForward::Spec shared_spec(const ExpertMixture::Spec& spec) {
           .files = files};
 }
 
-/// Returns the shared expert's name in files: below the branch, or as its sibling.
+/// Returns the name of the shared expert in files, which is below the branch or next to it.
 ModuleName shared_name(const ModuleName& branch, const ExpertMixture::Spec& spec) {
   const bool is_beside = spec.files.shared_last.starts_with("../");
   return {branch.here + ".shared",
@@ -203,14 +200,30 @@ RoutedExperts::RoutedExperts(const ModuleName& name, const Spec& spec, const Nam
   if (spec.bias_rate > 0)
     selection_bias_ =
         Tensor::zeros({spec.routing.experts}, DType::kF32, MemoryKind::kParameters, stream);
+  if (spec.fixed_bias)
+    fixed_bias_.emplace(name / ModuleName("selection_bias", names.fixed_bias),
+                        Shape{spec.routing.experts}, Role::kVector, stream);
 }
 
 kernels::Routing RoutedExperts::routed(const Tensor& logits, const Pass& pass,
                                        const Stream& stream) const {
   kernels::Routing routing = kernels::Routing::empty(logits.size(0), spec_.routing, stream);
   if (pass.is_token) routing.is_token = pass.is_token.view({logits.size(0)});
-  kernels::route(routing, logits, selection_bias_, spec_.routing, stream);
+  if (!fixed_bias_) {
+    kernels::route(routing, logits, selection_bias_, spec_.routing, stream);
+    return routing;
+  }
+  const Weight bias = fixed_bias_->acquire_master(stream);
+  kernels::route(routing, logits, bias, spec_.routing, stream);
   return routing;
+}
+
+/// Contributes a zero gradient to the bias, which is a weight in checkpoints.
+void RoutedExperts::leave_fixed_bias(const Stream& stream) {
+  if (!fixed_bias_) return;
+  GradientContribution none(*fixed_bias_, stream);
+  if (none.wanted() && none.next_mode() == kernels::GradientMode::kOverwrite)
+    fill_zero(none.gradient(), stream);
 }
 
 Tensor RoutedExperts::forward(const Tensor& x, const Tensor& residual,
@@ -313,6 +326,7 @@ Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Str
   const LinearGradients of_router(router_, logits, x, of_logits, stream);
   const Tensor through_router = Tensor::empty_like(dx, MemoryKind::kActivations, stream);
   of_router.write_input_gradient(through_router);
+  leave_fixed_bias(stream);
   kernels::add(dx, dx, through_router, stream);
   return dx.view(dy.shape());
 }
@@ -341,6 +355,7 @@ KeptNumbers RoutedExperts::kept() const {
 
 void RoutedExperts::visit_parameters(const ParameterVisitor& visit) {
   router_.visit_parameters(visit);
+  if (fixed_bias_) visit(*fixed_bias_);
   for (std::size_t e = 0; e < first_.linears().size(); ++e) {
     first_.linears()[e].visit_parameters(visit);
     last_.linears()[e].visit_parameters(visit);

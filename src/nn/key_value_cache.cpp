@@ -26,14 +26,14 @@ void KeyValueCache::grow(std::int64_t tokens, const Stream& stream) {
   }
 }
 
-/// Keeps only the convolution's rows; keys and values stay in place.
+/// Copies only the rows of the convolution, because keys and values remain in place.
 void KeyValueCache::keep(std::int64_t text, const Stream& stream) {
   if (!rows) return;
   if (!kept_rows) kept_rows = Tensor::empty_like(rows, MemoryKind::kActivations, stream);
   copy(kept_rows.rows(text, text + 1), rows.rows(text, text + 1), stream);
 }
 
-/// Copies the changed rows through a buffer, since one may be another's parent.
+/// Copies the changed rows through a buffer, because one may be the parent of another.
 void KeyValueCache::branch(std::span<const std::int64_t> parents, std::int64_t tokens,
                            const Stream& stream) {
   if (rows) return BranchState::branch(parents, tokens, stream);
@@ -78,20 +78,21 @@ void KeyValueCache::attend(const Tensor& y, const Tensor& qkv, const DecodeTexts
 namespace {
 
 void copy_text(const Tensor& to, const Tensor& from, std::int64_t text, const Stream& stream) {
-  copy(to.rows(text, text + 1), from.rows(text, text + 1), stream);
+  if (from) copy(to.rows(text, text + 1), from.rows(text, text + 1), stream);
 }
 
 }  // namespace
 
-RecurrentState::RecurrentState(const Shape& convolution, const Shape& scan, DType dtype,
-                               const Stream& stream)
-    : convolution_(Tensor::zeros(convolution, dtype, MemoryKind::kActivations, stream)),
-      scan_(Tensor::zeros(scan, DType::kF32, MemoryKind::kActivations, stream)) {}
+RecurrentState::RecurrentState(const Shape& convolution, const std::optional<Shape>& scan,
+                               DType dtype, const Stream& stream)
+    : convolution_(Tensor::zeros(convolution, dtype, MemoryKind::kActivations, stream)) {
+  if (scan) scan_ = Tensor::zeros(*scan, DType::kF32, MemoryKind::kActivations, stream);
+}
 
 void RecurrentState::keep(std::int64_t text, const Stream& stream) {
-  if (!kept_scan_) {
+  if (!kept_convolution_) {
     kept_convolution_ = Tensor::empty_like(convolution_, MemoryKind::kActivations, stream);
-    kept_scan_ = Tensor::empty_like(scan_, MemoryKind::kActivations, stream);
+    if (scan_) kept_scan_ = Tensor::empty_like(scan_, MemoryKind::kActivations, stream);
   }
   copy_text(kept_convolution_, convolution_, text, stream);
   copy_text(kept_scan_, scan_, text, stream);

@@ -35,15 +35,13 @@ struct YarnRange {
   double low, high;
 };
 
-/// Returns whether the table has enough rows. A simulated pass, such as the one before a recording,
-/// also accepts a table on the real device and keeps it.
+/// Returns whether the table has enough rows. A simulated pass also keeps a real table.
 bool holds(const Tensor& table, std::int64_t rows, const Stream& stream) {
   if (!table || table.size(0) < rows) return false;
   const Device device = stream.device();
   return table.device() == device || table.device() == Device{device.type, device.index};
 }
 
-/// Returns the lengths of consecutive documents in sequences with positions (B, T).
 std::vector<std::int64_t> lengths_of(const Tensor& positions, const Stream& stream) {
   const Tensor there = wait_for_host(positions, stream);
   const auto* const place = there.data<std::int32_t>();
@@ -81,11 +79,25 @@ bool hold(const Tensor& places, std::int64_t elements, const Stream& stream) {
 }  // namespace
 
 RotaryScaling RotaryScaling::resolved(std::int64_t context) const {
-  if (type == "default") return {};
-  if (type == "linear") return {.type = type, .factor = factor};
+  if (type == "default" && query_growth == 0) return {};
+  if (type == "linear" && query_growth == 0) return {.type = type, .factor = factor};
   RotaryScaling whole = *this;
   if (whole.original_context == 0) whole.original_context = context;
   return whole;
+}
+
+double RotaryScaling::amplitude() const {
+  if (type != "yarn" && type != "longrope") return 1;
+  if (attention_factor > 0) return attention_factor;
+  if (type == "longrope") {
+    const auto original = static_cast<double>(original_context);
+    return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
+  }
+  const auto of = [&](double scale) {
+    return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+  };
+  if (mscale > 0 && mscale_all_dim > 0) return of(mscale) / of(mscale_all_dim);
+  return of(1);
 }
 
 std::vector<float> RotaryTable::frequencies(std::int64_t length) const {
@@ -97,36 +109,27 @@ std::vector<float> RotaryTable::frequencies(std::int64_t length) const {
     theta *= std::pow(scaling_.factor * longer - (scaling_.factor - 1), size / (size - 2));
   }
   const YarnRange range(scaling_, original, theta, size);
+  const std::vector<double>& divisors =
+      length > original_context() ? scaling_.long_factors : scaling_.short_factors;
   std::vector<float> frequencies;
   for (std::int64_t j = 0; j < head_size_ / 2; ++j) {
     double frequency = std::pow(theta, -static_cast<double>(2 * j) / size);
     if (scaling_.type == "linear") frequency /= scaling_.factor;
+    if (is_longrope()) frequency /= divisors.at(static_cast<std::size_t>(j));
     if (scaling_.type == "llama3") frequency = llama3_frequency(frequency, scaling_, original);
     if (scaling_.type == "yarn") {
       const double divided =
           std::clamp((static_cast<double>(j) - range.low) / (range.high - range.low), 0.0, 1.0);
       frequency = frequency / scaling_.factor * divided + frequency * (1 - divided);
     }
-    frequencies.push_back(static_cast<float>(frequency));
+    frequencies.push_back(static_cast<float>(j < turned_pairs_ ? frequency : 0));
   }
   return frequencies;
 }
 
-/// Returns the factor applied to cosines and sines.
-double RotaryTable::amplitude() const {
-  if (scaling_.type != "yarn") return 1;
-  if (scaling_.attention_factor > 0) return scaling_.attention_factor;
-  const auto of = [&](double scale) {
-    return scaling_.factor <= 1 ? 1 : 0.1 * scale * std::log(scaling_.factor) + 1;
-  };
-  if (scaling_.mscale > 0 && scaling_.mscale_all_dim > 0)
-    return of(scaling_.mscale) / of(scaling_.mscale_all_dim);
-  return of(1);
-}
-
 void RotaryTable::write_row(float* row, std::int64_t position,
                             const std::vector<float>& turns) const {
-  const auto scale = static_cast<float>(amplitude());
+  const auto scale = static_cast<float>(scaling_.amplitude());
   for (std::size_t j = 0; j < turns.size(); ++j) {
     const float angle = static_cast<float>(position) * turns[j];
     row[j] = std::cos(angle) * scale;
@@ -136,26 +139,48 @@ void RotaryTable::write_row(float* row, std::int64_t position,
 
 RotaryTable::Angles RotaryTable::of_sequences(std::int64_t length, bool has_documents,
                                               const Stream& stream) {
-  if (has_documents && depends_on_documents(length)) return {document_table_, true};
-  const std::int64_t wanted = is_dynamic() ? std::max(length, original_context()) : 0;
+  if (has_documents && depends_on_documents(length))
+    return {document_table_, true, query_scales(length, stream)};
+  const std::int64_t wanted = depends_on_length() ? std::max(length, original_context()) : 0;
   if (!holds(table_, length, stream) || wanted != length_)
     make(
-        table_, length, [wanted](std::int64_t) { return wanted; }, stream);
+        table_, length,
+        [this, turns = frequencies(wanted)](float* row, std::int64_t t) {
+          write_row(row, t, turns);
+        },
+        stream);
   if (!stream.device().simulated) length_ = wanted;
-  return {table_};
+  return {table_, false, query_scales(length, stream)};
 }
 
 RotaryTable::Angles RotaryTable::by_step(std::int64_t positions, const Stream& stream) {
-  if (!is_dynamic()) return of_sequences(positions, false, stream);
+  if (!depends_on_length()) return of_sequences(positions, false, stream);
   if (!holds(step_table_, positions, stream))
     make(
         step_table_, positions,
-        [this](std::int64_t t) { return std::max(t + 1, original_context()); }, stream);
-  return {step_table_};
+        [this, usual = frequencies(original_context())](float* row, std::int64_t t) {
+          write_row(row, t, t < original_context() ? usual : frequencies(t + 1));
+        },
+        stream);
+  return {step_table_, false, query_scales(positions, stream)};
 }
 
-/// Fills at least `rows` rows of `table`: row t has position t's angles for length_at(t) positions.
-void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
+/// Returns factors for the queries of `length` positions; undefined if all are 1.
+Tensor RotaryTable::query_scales(std::int64_t length, const Stream& stream) {
+  if (scaling_.query_growth == 0 || length <= original_context()) return {};
+  if (!holds(query_scales_, length, stream))
+    make(
+        query_scales_, length,
+        [this](float* row, std::int64_t t) {
+          const double times = std::log(1.0 + static_cast<double>(t / original_context()));
+          std::fill_n(row, head_size_ / 2, static_cast<float>(1 + scaling_.query_growth * times));
+          std::fill_n(row + head_size_ / 2, head_size_ / 2, 0.0F);
+        },
+        stream);
+  return query_scales_;
+}
+
+void RotaryTable::make(Tensor& table, std::int64_t rows, const RowWriter& write,
                        const Stream& stream) const {
   const MemoryLabel label("rotary table");
   Tensor made = holds(table, rows, stream) ? table : Tensor();
@@ -170,11 +195,7 @@ void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_
   invalidate_recordings();
   const Stream host(MemoryPool::create("host"));
   const Tensor values = Tensor::empty(made.shape(), DType::kF32, MemoryKind::kWorkspace, host);
-  std::vector<float> turns;
-  for (std::int64_t t = 0, length = -1; t < made.size(0); ++t) {
-    if (length != length_at(t)) turns = frequencies(length = length_at(t));
-    write_row(values.data<float>() + t * head_size_, t, turns);
-  }
+  for (std::int64_t t = 0; t < made.size(0); ++t) write(values.data<float>() + t * head_size_, t);
   wait_for_copy(made, values, stream);
   table = made;
 }
@@ -212,7 +233,7 @@ void RotaryTable::write_documents(const std::vector<std::int64_t>& lengths, cons
   wait_for_copy(document_table_.rows(0, tokens), values, stream);
 }
 
-/// Computes in f32, like T5: in double precision some distances get a neighboring bucket.
+/// Computes in f32 like T5: in double precision, some distances are in the next bucket.
 std::int64_t RelativeBuckets::of(std::int64_t distance) const {
   const std::int64_t shared = bidirectional ? count / 2 : count, exact = shared / 2;
   require(exact > 0 && most > exact,
@@ -266,7 +287,6 @@ const Tensor& RelativeBias::places(std::int64_t time, const Stream& stream) {
   return places_;
 }
 
-/// Looks up the numbers as in an embedding whose rows have one column.
 Tensor RelativeBias::values(std::int64_t time, const Stream& stream) {
   const Tensor& read = places(time, stream);
   Tensor bias =

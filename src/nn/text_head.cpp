@@ -1,12 +1,24 @@
 #include "hybrid_trainer/nn/text_head.h"
 
+#include <ranges>
+
 namespace hybrid_trainer {
 
 TextHead::TextHead(const Spec& spec, const Stream& stream) : spec_(spec) {
-  if (spec.outputs == 0) return;
-  if (spec.transform) transform_ = std::make_unique<HeadTransform>(*spec.transform, stream);
+  if (spec.outputs == 0) {
+    for (const HeadTransform::Spec& layer : spec.dense)
+      transforms_.push_back(std::make_unique<HeadTransform>(layer, stream));
+    return;
+  }
+  if (spec.transform)
+    transforms_.push_back(std::make_unique<HeadTransform>(*spec.transform, stream));
   head_ = std::make_unique<Linear>(spec.head, spec.width, spec.outputs, stream, spec.head_bias);
   remove_prefixes(*head_);
+}
+
+std::int64_t TextHead::outputs() const {
+  if (head_) return spec_.outputs;
+  return transforms_.empty() ? spec_.width : spec_.dense.back().outputs;
 }
 
 Tensor TextHead::output(const Tensor& hidden, const Batch& batch, ActivationTape& tape,
@@ -15,13 +27,19 @@ Tensor TextHead::output(const Tensor& hidden, const Batch& batch, ActivationTape
   Tensor x =
       Tensor::empty({ends.elements(), spec_.width}, DType::kF32, MemoryKind::kActivations, stream);
   kernels::pool_texts(x, hidden, ends, spec_.pooling, stream);
-  if (transform_) x = transform_->forward(x, tape, stream);
+  for (const auto& transform : transforms_) x = transform->forward(x, tape, stream);
   return head_ ? head_->forward(x, tape, stream) : x;
 }
 
 Tensor TextHead::loss(const Tensor& hidden, const Batch& batch, float gradient_scale,
                       ActivationTape& tape, const Stream& stream) {
-  const Tensor outputs = output(hidden, batch, tape, stream);
+  Tensor outputs = output(hidden, batch, tape, stream);
+  if (tape.keeps() && !head_ && !transforms_.empty()) {
+    // The loss overwrites its input, which the last transform may have saved.
+    const Tensor saved = outputs;
+    outputs = Tensor::empty_like(saved, MemoryKind::kActivations, stream);
+    copy(outputs, saved, stream);
+  }
   Tensor loss = loss_.compute(outputs, batch, tape.keeps() ? gradient_scale : 0, stream);
   if (tape.keeps()) tape.save({ActivationRole::kLossGradient, outputs}, stream);
   return loss;
@@ -29,13 +47,10 @@ Tensor TextHead::loss(const Tensor& hidden, const Batch& batch, float gradient_s
 
 Tensor TextHead::backward(const Batch& batch, DType dtype, ActivationTape& tape,
                           const Stream& stream) {
-  return backward(batch, tape.take(stream), dtype, tape, stream);
-}
-
-Tensor TextHead::backward(const Batch& batch, Tensor dx, DType dtype, ActivationTape& tape,
-                          const Stream& stream) {
+  Tensor dx = tape.take(stream);
   if (head_) dx = head_->backward(dx, tape, stream);
-  if (transform_) dx = transform_->backward(dx, tape, stream);
+  for (const auto& transform : std::views::reverse(transforms_))
+    dx = transform->backward(dx, tape, stream);
   Tensor dhidden =
       Tensor::empty({batch.tokens(), spec_.width}, dtype, MemoryKind::kActivations, stream);
   kernels::pool_texts_backward(dhidden, dx, batch.at("ends"), spec_.pooling, stream);
@@ -50,12 +65,12 @@ void TextHead::initialize(const InitialDeviations& deviations, std::uint64_t see
 }
 
 void TextHead::visit_parameters(const ParameterVisitor& visit) {
-  if (transform_) transform_->visit_parameters(visit);
+  for (const auto& transform : transforms_) transform->visit_parameters(visit);
   if (head_) head_->visit_parameters(visit);
 }
 
 void TextHead::visit_linears(const LinearVisitor& visit) {
-  if (transform_) transform_->visit_linears(visit);
+  for (const auto& transform : transforms_) transform->visit_linears(visit);
   if (head_) visit(*head_);
 }
 
@@ -65,15 +80,18 @@ bool TextHead::is_last(const Parameter& parameter) const {
 
 bool TextHead::owns(const Parameter& parameter) const {
   if (is_last(parameter)) return true;
-  if (!transform_) return false;
-  const HeadTransform::Spec& spec = *spec_.transform;
-  return parameter.name().starts_with(spec.dense.here + ".") ||
-         (spec.norm_kind && parameter.name().starts_with(spec.norm.here + "."));
+  bool is_one = false;
+  for (const auto& transform : transforms_)
+    transform->visit_parameters(
+        [&](const Parameter& own) { is_one = is_one || own.name() == parameter.name(); });
+  return is_one;
 }
 
 std::vector<std::string> TextHead::parts() const {
   std::vector<std::string> parts;
-  if (transform_) parts.push_back(spec_.transform->dense.here);
+  if (head_ && spec_.transform) parts.push_back(spec_.transform->dense.here);
+  for (std::size_t i = 0; !head_ && i < transforms_.size(); ++i)
+    parts.push_back(spec_.dense[i].dense.here);
   if (head_) parts.push_back(spec_.head.here);
   return parts;
 }

@@ -33,7 +33,6 @@ class CosineLosses {
         losses_(workspace({vectors.size(0)}, stream)),
         dunit_(scale == 0 ? Tensor() : workspace(vectors.shape(), stream)) {}
 
-  /// Adds the losses of the first `dimensions` channels to `sum`, and their gradient to `gradient`.
   void add(std::int64_t dimensions, const Tensor& sum, const Tensor& gradient) {
     kernels::normalize_rows(unit_, norms_, vectors_, dimensions, stream_);
     if (loss_.kind == TextLoss::Kind::kContrastive) {
@@ -92,6 +91,10 @@ class CosineLosses {
 
 Tensor TextLoss::compute(const Tensor& outputs, const Batch& batch, float gradient_scale,
                          const Stream& stream) const {
+  if (const Tensor* const gradient = batch.find("output_gradients")) {
+    if (gradient_scale != 0) copy(outputs, gradient->view(outputs.shape()), stream);
+    return batch.at("step_loss").rows(0, 1);
+  }
   const std::int64_t slots = outputs.size(0);
   const Tensor losses = Tensor::zeros({slots}, DType::kF32, MemoryKind::kWorkspace, stream);
   const double divisor = kind == Kind::kCosent ? 1 : batch.loss_divisor();
@@ -100,6 +103,11 @@ Tensor TextLoss::compute(const Tensor& outputs, const Batch& batch, float gradie
     case Kind::kClass:
       kernels::softmax_cross_entropy(losses, outputs, batch.at("classes").view({slots}),
                                      outputs.size(1), scaled, stream);
+      if (const Tensor* const weights = batch.find("labels")) {
+        const Tensor factors = weights->view({slots});
+        kernels::scale_rows(losses.view({slots, 1}), factors, stream);
+        if (scaled != 0) kernels::scale_rows(outputs, factors, stream);
+      }
       break;
     case Kind::kLabels:
       kernels::binary_cross_entropy(losses, outputs, batch.at("labels"), batch.at("roles"), scaled,

@@ -74,6 +74,7 @@ TEST(CudaRotary, MatchesCpu) {
                       tolerance(dtype), "a share of each head",
                       [&](const Tensors& t, const Stream& s) {
                         rotate(t[0], {2, 2 * size}, t[1], 0, Tensor(), Rotation::kForward, s);
+                        rotate(t[0], {2, 2 * size, true}, t[1], 0, Tensor(), Rotation::kForward, s);
                       });
     }
   }
@@ -92,6 +93,7 @@ TEST(CudaColumns, CopyAddAndGateMatchCpu) {
                         sigmoid_gate_forward(t[0], t[2], {t[3], count}, s);
                         copy_columns({t[1], 2 * count}, {t[3], count}, count, s);
                         add_columns({t[1], 0}, {t[3], 2 * count}, count, s);
+                        multiply_columns({t[1], 0}, {t[1], 0}, {t[3], count}, count, s);
                       });
     }
   }

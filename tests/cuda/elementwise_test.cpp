@@ -59,6 +59,15 @@ TEST(CudaElementwise, ScaleMatchesCpu) {
                              {DType::kF32});
 }
 
+TEST(CudaElementwise, ScaleByMatchesCpu) {
+  const Stream host = cpu_stream();
+  const Tensor factor = random_tensor({1}, DType::kF32, 3, host);
+  for (const DType dtype : kRealTypes)
+    for (const std::int64_t n : kElementCounts)
+      expect_like_cpu({random_tensor({n}, dtype, 1, host), factor}, 0, concat("scale_by ", n),
+                      [](const Tensors& t, const Stream& s) { scale_by(t[0], t[0], t[1], s); });
+}
+
 TEST(CudaElementwise, CastMatchesCpu) {
   const Stream host = cpu_stream();
   for (DType to : kRealTypes) {

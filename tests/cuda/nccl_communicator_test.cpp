@@ -203,7 +203,7 @@ TEST(NcclRanks, RefuseTensorsOnAnotherDevice) {
     const Stream stream(make_device_pool(device));
     const std::string told = message_of<DeviceError>(
         [&] { gather(parted(5, 0, ranks, testing::rank_stream()), ranks, stream); });
-    EXPECT_NE(told.find("sends from cuda:0 with NCCL, but the tensor is on cpu"), told.npos)
+    EXPECT_NE(told.find("communicates on cuda:0 with NCCL, but the tensor is on cpu"), told.npos)
         << told;
   });
 }

@@ -222,7 +222,7 @@ TEST_F(CrossAttentionTest, RejectsMismatchedOrMissingSource) {
   source_->set(values_, integers({kSource + 1, 1}, {kCrossBatch}, stream_));
   expect_named(x_, {"length 0 is 16", "0 to 15"});
   source_->drop();
-  expect_named(x_, {"h.0.cross", "no encoder output"});
+  expect_named(x_, {"h.0.cross", "the encoder's output is not set"});
 }
 
 }  // namespace

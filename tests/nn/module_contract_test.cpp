@@ -289,6 +289,11 @@ Differentiable scaled_block_with_dropout(const Stream& stream) {
                llama_layer(), stream);
 }
 
+/// With biases, in two documents.
+Differentiable short_convolution(const Stream& stream) {
+  return in_two_documents(
+      branch<ShortConvolution>(stream, {.width = kWidth, .taps = 3, .biases = true}), stream);
+}
 Differentiable state_space_mixer(const Stream& stream) {
   return branch<StateSpaceMixer>(
       stream, {.width = kWidth,
@@ -487,6 +492,7 @@ constexpr Case kCases[] = {
     {"AttentionInBlocks", attention_in_blocks},
     {"ScaledBlock", scaled_block},
     {"ScaledBlockWithDropout", scaled_block_with_dropout},
+    {"ShortConvolution", short_convolution},
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},
     {"DeltaRuleMixer", delta_rule_mixer, {.step = 1e-2, .relative = 4e-3}},
     {"CausalSemiseparableMixer", causal_semiseparable_mixer},

@@ -49,6 +49,35 @@ TEST(RotaryTable, DefaultUsesPlainFrequencies) {
   EXPECT_EQ(turns_of({}).amplitude, 1);
 }
 
+TEST(RotaryTable, ShareTurnsOnlyFirstPairs) {
+  const Stream stream = test_stream();
+  RotaryTable table(kTheta, {}, kContext, kSize, false, 0.5);
+  const std::vector<double> values = values_of(table.of_sequences(kContext, false, stream).table);
+  for (std::size_t j = 0; j < 4; ++j) {
+    const double angle = j < 2 ? 5 * kPlain[j] : 0;
+    EXPECT_NEAR(values[8 * 5 + j], std::cos(angle), 1e-6) << j;
+    EXPECT_NEAR(values[8 * 5 + 4 + j], std::sin(angle), 1e-6) << j;
+  }
+}
+
+TEST(RotaryTable, QueriesGrowBeyondOriginalContext) {
+  const Stream stream = test_stream();
+  const RotaryScaling scaling{
+      .type = "yarn", .factor = 2, .original_context = 3, .query_growth = 0.5};
+  RotaryTable table(kTheta, scaling, kContext, kSize);
+  EXPECT_FALSE(table.is_relative());
+  EXPECT_FALSE(table.of_sequences(3, false, stream).query_scales.defined()) << "all factors are 1";
+  for (const RotaryTable::Angles& angles :
+       {table.of_sequences(7, false, stream), table.by_step(7, stream)}) {
+    const std::vector<double> scales = values_of(angles.query_scales);
+    for (std::size_t t = 0; t < 7; ++t)
+      for (std::size_t j = 0; j < 4; ++j) {
+        EXPECT_NEAR(scales[8 * t + j], 1 + 0.5 * std::log(1.0 + static_cast<double>(t / 3)), 1e-6);
+        EXPECT_EQ(scales[8 * t + 4 + j], 0);
+      }
+  }
+}
+
 TEST(RotaryTable, LinearDividesAllFrequencies) {
   expect_angles({.type = "linear", .factor = 4}, {0.25, 0.25, 0.25, 0.25});
 }
@@ -99,6 +128,22 @@ TEST(RotaryTable, YarnScalesLowFrequenciesAndAmplitude) {
   EXPECT_NEAR(turns_of(yarn).amplitude, 2, 1e-6);
   yarn = {.type = "yarn", .factor = 1, .original_context = 2048};
   EXPECT_EQ(turns_of(yarn).amplitude, 1);
+}
+
+TEST(RotaryTable, LongropeDividesByListForLength) {
+  RotaryScaling scaling{.type = "longrope",
+                        .factor = 4,
+                        .original_context = kContext,
+                        .short_factors = {1, 2, 4, 8},
+                        .long_factors = {2, 3, 5, 9}};
+  expect_angles(scaling, {1, 0.5, 0.25, 0.125});
+  const double amplitude = std::sqrt(1 + std::log(4.0) / std::log(6.0));
+  EXPECT_NEAR(turns_of(scaling).amplitude, amplitude, 1e-6);
+  scaling.original_context = kContext - 1;
+  expect_angles(scaling, {0.5, 1 / 3.0, 0.2, 1 / 9.0});
+  scaling.attention_factor = 1.5;
+  EXPECT_NEAR(turns_of(scaling).amplitude, 1.5, 1e-6);
+  EXPECT_FALSE(RotaryTable(kTheta, scaling, kContext, kSize).is_relative());
 }
 
 /// The table is requested by each layer in each step.

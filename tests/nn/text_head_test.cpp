@@ -95,6 +95,37 @@ TEST_F(TextHeadTest, GradientsOfEachTransformMatchFiniteDifferences) {
   }
 }
 
+TEST_F(TextHeadTest, GradientsOfDenseLayersMatchFiniteDifferences) {
+  using Activation = HeadTransform::Activation;
+  for (const Activation activation : {Activation::kNone, Activation::kTanh, Activation::kGelu}) {
+    for (const LossKind kind : {LossKind::kContrastive, LossKind::kCosine}) {
+      SCOPED_TRACE(concat(static_cast<int>(activation), static_cast<int>(kind)));
+      const HeadForBatch made({.kind = kind, .scale = 5},
+                              {.dense = {{.width = kHiddenWidth,
+                                          .outputs = 12,
+                                          .dense = {"dense_0", "2_Dense/linear"},
+                                          .bias = true,
+                                          .activation = activation},
+                                         {.width = 12,
+                                          .outputs = 6,
+                                          .dense = {"dense_1", "3_Dense/linear"},
+                                          .bias = false,
+                                          .activation = activation}}},
+                              stream_);
+      EXPECT_EQ(made.head->outputs(), 6);
+      EXPECT_EQ(made.head->parts(), (std::vector<std::string>{"dense_0", "dense_1"}));
+      std::vector<std::string> in_files;
+      made.head->visit_parameters([&](const Parameter& parameter) {
+        EXPECT_TRUE(made.head->owns(parameter));
+        in_files.push_back(parameter.in_files().front().name);
+      });
+      EXPECT_EQ(in_files, (std::vector<std::string>{"2_Dense/linear.weight", "2_Dense/linear.bias",
+                                                    "3_Dense/linear.weight"}));
+      expect_gradients(made);
+    }
+  }
+}
+
 /// A model's transform belongs to its class head.
 TEST_F(TextHeadTest, VectorsPassNoTransform) {
   const HeadForBatch made({.kind = LossKind::kContrastive},

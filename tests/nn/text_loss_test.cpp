@@ -146,6 +146,50 @@ TEST_F(TextLossTest, MeanOfMicroBatchesIsThatOfTheBatch) {
   }
 }
 
+/// As torch.nn.CrossEntropyLoss(weight=…): the weighted sum, divided by the sum of the weights.
+TEST_F(TextLossTest, ClassWeightsMultiplyLossAndGradient) {
+  const TextLoss loss{.kind = LossKind::kClass};
+  const Batch plain = texts_batch(loss.kind, 30, stream_);
+  std::vector<NamedTensor> tensors = plain.tensors();
+  const Tensor weights = Tensor::zeros({2, 5}, DType::kF32, MemoryKind::kData, stream_);
+  const auto role = [&](std::int64_t i) { return plain.at("roles").data<std::int32_t>()[i]; };
+  double sum = 0;
+  for (std::int64_t i = 0; i < kSlots; ++i) {
+    if (role(i) == 0) weights.data<float>()[i] = 0.25f * static_cast<float>(1 + i % 3);
+    sum += static_cast<double>(weights.data<float>()[i]);
+  }
+  tensors.push_back({"labels", weights});
+  Batch weighted(tensors, plain.tokens_per_example());
+  weighted.set_targets(sum);
+  const Tensor outputs = outputs_of(loss), gradient = clone(outputs, stream_);
+  double wanted = 0;
+  for (std::int64_t i = 0; i < kSlots; ++i) {
+    if (role(i) != 0) continue;
+    Batch alone = plain.examples(0, 2);
+    std::vector<NamedTensor> parts = alone.tensors();
+    for (NamedTensor& part : parts) {
+      if (part.name != "classes") continue;
+      part.tensor = clone(part.tensor, stream_);
+      for (std::int64_t k = 0; k < kSlots; ++k)
+        if (k != i) part.tensor.data<std::int32_t>()[k] = kNoTarget;
+    }
+    alone = Batch(std::move(parts), plain.tokens_per_example());
+    alone.set_targets(1);
+    const double weight = static_cast<double>(weights.data<float>()[i]) / sum;
+    const Tensor own = clone(outputs, stream_);
+    wanted += weight * kernels::wait_for_value(loss.compute(own, alone, 1, stream_), stream_);
+    for (std::int64_t c = 0; c < 3; ++c) {
+      const std::int64_t at = i * 3 + c;
+      gradient.data<float>()[at] = static_cast<float>(weight) * own.data<float>()[at];
+    }
+  }
+  for (std::int64_t i = 0; i < kSlots; ++i)
+    if (role(i) != 0) std::fill_n(gradient.data<float>() + i * 3, 3, 0.0f);
+  EXPECT_NEAR(loss_value(loss, outputs, weighted), wanted, 1e-6);
+  loss.compute(outputs, weighted, 1, stream_);
+  EXPECT_LT(relative_error(outputs, gradient), 1e-6);
+}
+
 /// An anchor without negatives has nothing to be compared with.
 TEST_F(TextLossTest, SinglePairHasNoContrastiveLossAndGradient) {
   for (const bool symmetric : {false, true}) {

@@ -9,6 +9,8 @@ namespace hybrid_trainer::kernels {
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
 /// y = a·x. May alias. f32 or bf16.
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
+/// y = a·x for a number on the device: a: (1) f32. May alias. f32 or bf16.
+void scale_by(const Tensor& y, const Tensor& x, const Tensor& a, const Stream& stream);
 /// y = x/(√squares + floor). f32, may alias. `squares`: (1) f64 on the device, read by the kernel.
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
                const Stream& stream);
@@ -52,19 +54,19 @@ void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float li
 /// Selects the random numbers of a dropout call.
 struct DropoutNumbers {
   RandomKey key{};
-  /// Index of the random number of x's first element; above 0 for a part of a larger tensor.
+  /// Index of the random number for x's first element; above 0 if x is a part of a larger tensor.
   std::uint64_t first = 0;
-  /// (2) i32 on the device, low word first, read by the kernel in place of key.step; or undefined.
+  /// If defined, the kernel reads key.step from here: (2) i32 on the device, low word first.
   Tensor step_words{};
-  /// Row r of x is row n of the larger tensor: n = rows[r], or r if `rows` is undefined. If run >
-  /// 0, it is row n / run · stride + n % run instead.
+  /// Maps row r of x to a row of the larger tensor: n = rows[r], or r if `rows` is undefined. If
+  /// run > 0, the row is n / run · stride + n % run instead of n.
   Tensor rows{};  // (R) i32; x is (R, columns)
   std::int64_t run = 0, stride = 0;
 };
 
 /// Dropout: sets each element to 0 with probability p, and scales the others by 1/(1 − p). Element
-/// i uses random number first + i, so that backward (the same call on the gradient), recomputation
-/// and slices of a tensor drop the same elements. May alias.
+/// i uses random number first + i. The same elements are therefore dropped in recomputation, in
+/// slices of a tensor, and in backward, which is the same call on the gradient. May alias.
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream);
 

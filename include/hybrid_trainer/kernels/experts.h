@@ -7,14 +7,13 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Rows sorted by group, for example by expert (see Routing). Matrix i of a call applies to the
-/// rows [offsets[first + i], offsets[first + i + 1]). Other rows are not accessed.
+/// Rows sorted by group. Matrix i applies to rows [offsets[first + i], offsets[first + i + 1]).
 struct GroupedRows {
   Tensor offsets;          // (groups + 1) i32, on the stream's device
   std::int64_t first = 0;  // group of the call's first matrix
 };
 
-// Results are bit-identical for any division of the groups among calls.
+// Results are bit-identical however the groups are divided among calls.
 
 /// y (+)= x·wᵀ + bias in each group. x: (R, I), y: (R, O), w: one (O, I) per group; f32 or bf16, of
 /// one dtype. biases: one (O) f32 per group, or empty. Accumulates in f32. On the CPU, if a group
@@ -32,13 +31,12 @@ void grouped_backward_input(const Tensor& dx, const Tensor& dy, const GroupedRow
 void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const Tensor& x,
                              const GroupedRows& rows, GradientMode mode, const Stream& stream);
 
-/// dbias (+)= Σ factors[r]·dy[r] over the rows r of each group. dbiases: one (O) f32 per group;
-/// factors: (R) f32, or undefined for ones.
+/// dbias (+)= Σ factors[r]·dy[r] per group. factors: (R) f32, or undefined for ones.
 void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, const Tensor& factors,
                            const GroupedRows& rows, GradientMode mode, const Stream& stream);
 
-/// sums[r] = ⟨x[r], vector of the row's group⟩, the contribution of a bias to the gradient of row
-/// factors. x: (R, C), f32 or bf16; vectors: one (C) f32 per group; sums: (R) f32.
+/// sums[r] = dot product of x[r] and the vector of the row's group, for gradients of row factors.
+/// x: (R, C), f32 or bf16; vectors: one (C) f32 per group; sums: (R) f32.
 void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
                   std::span<const Tensor> vectors, const Stream& stream);
 
@@ -54,10 +52,10 @@ struct RoutingSpec {
   std::int64_t experts = 1;  // E
   std::int64_t chosen = 1;   // k, experts per token
   RoutingRule rule = RoutingRule::kSoftmaxOfChosen;
-  float scale = 1;         // of the weights
+  float scale = 1;         // factor of the weights
   bool normalized = true;  // see kSigmoid
-  /// kSigmoid selects experts from the best `chosen_groups` of `groups` equal groups. The score of
-  /// a group is the sum of its two best experts.
+  float epsilon = 1e-20f;  // added to that sum
+  /// kSigmoid selects from the best groups, scored by the sum of their two best experts.
   std::int64_t groups = 1, chosen_groups = 1;
 };
 
@@ -69,8 +67,7 @@ struct Routing {
   Tensor places;   // (N, k) i32, the row of each pair
   Tensor pairs;    // (R) i32, the pair of each row
   Tensor offsets;  // (E + 1) i32: rows [offsets[e], offsets[e + 1]) go to expert e
-  /// (N) i32, 0 for padding, which is routed but excluded from losses, statistics and flips.
-  /// Undefined if there is no padding. route() does not write it.
+  /// (N) i32, 0 for padding, which does not count in losses, statistics and flips; or undefined.
   Tensor is_token{};
   static Routing empty(std::int64_t tokens, const RoutingSpec& spec, const Stream& stream);
 };
@@ -85,13 +82,12 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
 struct RoutingLosses {
   float balance =
       0;        // of E·Σ f_e·P_e, f_e = pairs of expert e / tokens, P_e = mean of softmax(l)_e
-  float z = 0;  // of the mean of (log Σ exp(l))²
+  float z = 0;  // factor of the mean of (log Σ exp(l))²
 };
 
 /// dlogits = the gradient of the logits, through the weights and from the losses. dweights: (N, k)
-/// f32. logits, dlogits: (N, E), both f32 or both bf16; they may alias. The selection has no
-/// gradient, and f_e is treated as a constant. Sources: Fedus et al. 2022, "Switch transformers",
-/// section 2.2; Zoph et al. 2022, "ST-MoE", section 3.
+/// f32. logits, dlogits: (N, E), of one dtype, may alias. f_e is a constant. Sources: Fedus et al.
+/// 2022, "Switch transformers", section 2.2; Zoph et al. 2022, "ST-MoE", section 3.
 void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& routing,
                     const Tensor& dweights, const RoutingSpec& spec, const RoutingLosses& losses,
                     const Stream& stream);
@@ -99,9 +95,8 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
 /// Returns the size of routing_statistics for E experts.
 inline constexpr std::int64_t routing_numbers(std::int64_t experts) { return 2 * experts + 4; }
 
-/// Adds the statistics of a routing to sums, (routing_numbers(E)) f64, in this order: the number of
-/// pairs of each expert; the sum of softmax(l)_e over tokens for each expert; the number of tokens;
-/// the sums over tokens of the entropy and of (log Σ exp(l))²; and N·E·Σ f_e·P_e of this call.
+/// Adds to sums, (routing_numbers(E)) f64: the pairs of each expert; Σ softmax(l)_e of each expert;
+/// tokens; sums over tokens of the entropy and of (log Σ exp(l))²; and N·E·Σ f_e·P_e.
 void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing& routing,
                         const Stream& stream);
 
@@ -110,18 +105,16 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
 void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate,
                          const Stream& stream);
 
-/// Adds the number of pairs that are not in `before` to sums[0], and the number of pairs to
-/// sums[1]. Both routings must cover the same tokens. sums: (2) f64.
+/// Adds the number of pairs that are not in `before` to sums[0], and of all pairs to sums[1], f64.
 void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
                    const Stream& stream);
 
-/// rows[r] = x[t], t being the token of row r. x: (N, C); rows: (R, C); f32 or bf16.
+/// rows[r] = x[token of row r]. x: (N, C); rows: (R, C); f32 or bf16.
 void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing,
                    const Stream& stream);
 
-/// y[t] = residual[t] + Σ_j weights[t, j]·rows[places[t, j]], summed in f32 in the order of j.
-/// weights: (N, k) f32, or undefined for 1; residual: (N, C) or undefined, may be y. y: (N, C),
-/// rows: (R, C), f32 or bf16.
+/// y[t] = residual[t] + Σ_j weights[t, j]·rows[places[t, j]], summed in f32 in order. weights: (N,
+/// k) f32, or undefined for 1; residual: undefined, or may be y. y: (N, C), rows: (R, C).
 void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                   const Tensor& residual, const Routing& routing, const Stream& stream);
 

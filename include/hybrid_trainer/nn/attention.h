@@ -12,33 +12,34 @@
 
 namespace hybrid_trainer {
 
-/// Output gates of attention: each number of the heads' output is multiplied by σ(gate). A row of
-/// the first product contains the queries, one gate per query column, then keys and values.
+/// Output gates of attention: multiplies the heads' output by σ(gate). A row of the first product
+/// contains queries, one gate per query column, keys and values, in this order.
 class AttentionGate {
  public:
-  /// `columns`: query columns of a token.
+  /// `columns`: number of query columns, which equals the number of gates per token.
   explicit AttentionGate(std::int64_t columns) : columns_(columns) {}
-  /// Returns the queries, keys and values of a product (B, T, any).
+  /// Returns the queries, keys and values of a product (B, T, any), without the gates.
   Tensor without_gates(const Tensor& product, const Stream& stream) const;
-  /// Returns y (B, T, columns) times the gates.
+  /// Returns y (B, T, columns) multiplied by the gates' sigmoids.
   Tensor apply(const Tensor& y, const Tensor& product, const Stream& stream) const;
-  /// Replaces dy with the gradient of y, and writes the gate columns of dproduct.
+  /// Replaces dy with the gradient of y, and writes the gates' gradient to dproduct.
   void backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y, const Tensor& product,
                 const Stream& stream) const;
-  /// Writes dqkv to the columns of dproduct that are not gates.
+  /// Writes dqkv, the gradient of the queries, keys and values, to the other columns of dproduct.
   void put_without_gates(const Tensor& dproduct, const Tensor& dqkv, const Stream& stream) const;
 
  private:
   std::int64_t columns_;
 };
 
-/// RMS norms of attention's queries and keys, one per head: query heads share the gain
-/// "<name>.q_norm.weight" (head_size), key heads share "<name>.k_norm.weight". With `whole`, one
-/// norm spans all heads, and the gains cover all of their channels.
+/// RMS norms of queries and keys, one per head, with gains "<name>.q_norm.weight" and
+/// "<name>.k_norm.weight" (head_size). If `whole` is set, one norm spans all heads.
 class HeadNorms {
  public:
+  /// `in_files`: ending of the norms' names in files, after "q_" and "k_".
   HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads, std::int64_t head_size,
-            const kernels::RmsNormSpec& norm, bool whole, const Stream& stream);
+            const kernels::RmsNormSpec& norm, bool whole, const std::string& in_files,
+            const Stream& stream);
   /// Normalizes qkv in place; its rows are all queries, then all keys, then all values.
   void forward(const Tensor& qkv, const Stream& stream);
   /// Replaces dqkv, the gradient of the result, with the gradient of `qkv`, the input of forward.
@@ -54,8 +55,7 @@ class HeadNorms {
   Parameter queries_, keys_;
 };
 
-/// Preprocessing of queries, keys and values before attention, each step optional: norms of queries
-/// and keys, clamping of all three, and rotary embedding of queries and keys.
+/// Preprocesses queries, keys and values. Optional steps: norms, clamping, rotary embedding.
 class HeadPreparation {
  public:
   struct Spec {
@@ -63,25 +63,26 @@ class HeadPreparation {
     std::int64_t head_size = 0;
     std::optional<kernels::RmsNormSpec> norm{};
     bool norms_all_heads = false;  // one norm spans all query heads, and one all key heads
+    std::string norm_in_files{};   // see HeadNorms
     float limit = 0;               // all are clamped to [−limit, limit]; 0: not clamped
     std::shared_ptr<RotaryTable> rotary{};
   };
   HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Returns whether forward does more than rotate. If not, backward does not need forward's input.
+  /// Returns whether forward norms or clamps. If not, backward does not need the input of forward.
   bool changes() const { return norms_ || limit_ > 0; }
-  /// Null without rotary embedding.
+  /// Returns the rotary table; null without rotary embedding.
   RotaryTable* rotary() const { return rotary_.get(); }
-  /// Returns whether rotation depends only on a token's position; true without rotary embedding.
+  /// Returns whether a token's rotation depends only on its position.
   bool is_relative() const { return rotary_ == nullptr || rotary_->is_relative(); }
   /// Returns angles for sequences that end at position `end`; undefined without rotary embedding.
   RotaryTable::Angles angles(std::int64_t end, const Pass& pass, const Stream& stream) const {
     if (rotary_ == nullptr) return {};
     return rotary_->of_sequences(end, static_cast<bool>(pass.positions), stream);
   }
-  /// Processes qkv (B, T, …) in place; its rows are all queries, then all keys, then all values.
+  /// Processes qkv (B, T, …) in place: all queries, all keys and all values.
   void forward(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                const Stream& stream);
-  /// Replaces dqkv with the gradient of forward's input `from`, which is read only if changes().
+  /// Replaces dqkv with the gradient of the input, `from`, which is read only if changes().
   void backward(const Tensor& dqkv, const Tensor& from, const RotaryTable::Angles& angles,
                 const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) {
@@ -91,24 +92,24 @@ class HeadPreparation {
  private:
   void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
               kernels::Rotation rotation, const Stream& stream) const;
-  std::int64_t rotated_heads_, head_size_;
+  std::int64_t query_heads_, rotated_heads_, head_size_;
   std::optional<HeadNorms> norms_;
   float limit_;
   std::shared_ptr<RotaryTable> rotary_;
 };
 
-/// Keys and values of earlier segments' tokens that the queries of a segment attend to, within the
-/// window. They are stored before norms and rotation. Attention runs over these tokens and the
-/// segment's own; its output for the earlier tokens is dropped.
+/// Carries keys and values of earlier segments to the next segment, as far as its queries attend to
+/// them within the window. Stores them before norms and rotation. Attention runs over the carried
+/// tokens and the segment's tokens, and its output for the carried tokens is dropped.
 class CarriedKeys {
  public:
   CarriedKeys(const kernels::AttentionSpec& heads, std::int64_t head_size)
       : heads_(heads), head_size_(head_size) {}
 
-  /// Returns the number of earlier tokens that the segment attends to; 0 outside segmented passes.
+  /// Returns the number of carried tokens that the segment attends to; 0 outside segmented passes.
   std::int64_t before(const Pass& pass) const;
-  /// Returns (B, before + T, columns): the carried rows, with zero queries, followed by qkv (B, T,
-  /// columns). Stores the rows that the next segment needs if the pass's carry asks for them.
+  /// Returns the carried rows, with zero queries, followed by qkv: (B, before + T, columns). Stores
+  /// rows for the next segment if the pass's carry needs them.
   Tensor joined(const Tensor& qkv, const Pass& pass, const Stream& stream) const;
   /// Returns the pass with the positions of the joined rows, if it has positions.
   Pass joined(const Pass& pass, std::int64_t time, const Stream& stream) const;
@@ -117,12 +118,12 @@ class CarriedKeys {
     if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
     return before(pass) + time;
   }
-  /// Returns x (B, T, columns) after a zero row for each carried token; `own` removes these rows.
+  /// Prepends a zero row for each carried token to x (B, T, columns). `own` removes these rows.
   Tensor after_zero_rows(const Tensor& x, const Pass& pass, const Stream& stream) const;
   Tensor own(const Tensor& joined, const Pass& pass, const Stream& stream) const;
-  /// Returns the gradient of qkv, given the gradient of the joined rows. Adds the next segment's
-  /// gradient to the last rows, and passes the gradient of the carried rows to the previous
-  /// segment.
+  /// Returns the gradient of qkv from the gradient of the joined rows. Adds the gradient that the
+  /// next segment has passed back to the last rows, and passes the gradient of the carried rows to
+  /// the previous segment.
   Tensor backward(const Tensor& djoined, const Pass& pass, const Stream& stream) const;
 
  private:
@@ -135,49 +136,46 @@ class CarriedKeys {
   std::int64_t head_size_;
 };
 
-/// Multi-head self-attention, causal or bidirectional: y = residual + c_proj(attention(c_attn(x)));
-/// the rows of c_attn are all queries, all keys, all values. Optional steps, in this order: a
-/// causal convolution over all of them, "<name>.conv.weight" (rows of c_attn, taps); norms of each
-/// head's query and key (HeadNorms); rotation. Gates, whose rows of c_attn follow the queries,
-/// multiply each number of the heads' output by a sigmoid. With sinks, "<name>.sinks" (heads),
-/// initially 0, each softmax may assign part of its weight to no key.
+/// Multi-head self-attention: y = residual + c_proj(attention(c_attn(x))). The rows of c_attn are
+/// all queries, all keys and all values. Optional, in this order: a causal convolution over all
+/// rows, "<name>.conv.weight"; HeadNorms; rotation; output gates (AttentionGate), whose rows of
+/// c_attn follow the queries; sinks, "<name>.sinks" (heads), initially 0, which take a part of the
+/// softmax.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
     std::int64_t width = 0;  // C of the residual stream
     kernels::AttentionSpec heads{1};
-    std::int64_t head_size = 0;  // of each query, key and value
-    bool biases = true;          // of c_attn
-    bool key_bias = true;        // of c_attn's keys, if it has biases
-    bool output_bias = true;     // of c_proj
+    std::int64_t head_size = 0;  // channels of each query, key and value
+    bool biases = true;          // biases of c_attn
+    bool key_bias = true;        // whether the keys of c_attn have a bias, if it has biases
+    bool output_bias = true;     // bias of c_proj
     std::optional<kernels::RmsNormSpec> query_key_norm{};
     bool norms_all_heads = false;           // one norm spans all query heads, and one all key heads
+    std::string norm_in_files = "norm";     // see HeadNorms
     float limit = 0;                        // clamps normed queries, keys and values; 0: none
     std::shared_ptr<RotaryTable> rotary{};  // rotates queries and keys by their positions
     bool gated = false;
-    std::int64_t taps = 0;                     // of the convolution; 0: none
-    bool bidirectional = false;                // tokens attend to later ones too, as in an encoder
+    std::int64_t taps = 0;                     // taps of the convolution; 0: no convolution
+    bool bidirectional = false;                // tokens also attend to later tokens
     bool sinks = false;                        // see kernels::AttentionSpec
-    std::shared_ptr<RelativeBias> relative{};  // added to scores; its owner visits its parameters
-    std::uint64_t pattern_seed = 0;  // seeds the key of heads.pattern, with the module's name
-    ProductFiles files{};            // the parts: queries, keys, values
+    std::shared_ptr<RelativeBias> relative{};  // its owner visits its parameters
+    std::uint64_t pattern_seed = 0;            // seed of heads.pattern, with the module's name
+    ProductFiles files{};                      // parts: queries, keys, values
   };
 
   Attention(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes the heads' output from queries, keys and values.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  /// Decodes x, (1, T, C) for one text or (B, 1, C) for several. `state` comes from make_state.
-  /// Throws Error if attention is bidirectional, since later tokens would change earlier outputs.
+  /// Decodes x, (1, T, C) for one text or (B, 1, C) for several. Throws Error if bidirectional.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
                                           const Stream& stream) const override;
-  /// Returns whether attention is causal with a window, which bounds the carried keys, and has no
-  /// convolution, no relative bias, no dynamic rotary scaling, and no pattern, which would count
-  /// blocks from the start of a sequence.
+  /// Returns whether attention is causal with a window, and has no convolution, relative bias,
+  /// dynamic rotary scaling or block pattern.
   bool supports_segments() const override {
     return heads_.window > 0 && !heads_.bidirectional && !convolution_ && !relative_ &&
            !heads_.pattern.is_on() && preparation_.is_relative();
@@ -195,11 +193,10 @@ class Attention final : public TwoProductBranch, public Rebuilder {
  private:
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
-  /// Returns whether backward recomputes queries, keys and values from the stored product.
   bool recomputes_qkv(const Pass& pass) const {
     return preparation_.changes() || gate_ || convolution_ || pass.carry != nullptr;
   }
-  /// Returns the input of the norms: without gates, or after the convolution.
+  /// Returns queries, keys and values before norms.
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream) {
     if (gate_) return gate_->without_gates(product, stream);
     return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
@@ -207,20 +204,19 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Weight held_sinks(const Stream& stream) const {
     return sinks_ ? sinks_->acquire_master(stream) : Weight();
   }
-  /// Contributes the gradient of the sinks, from the heads' output y and its gradient.
+  /// Computes the sinks' gradient from the heads' output y and its gradient.
   void sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                       const Stream& stream);
-  /// Returns the spec with the relative bias for sequences of `time` tokens, if there is one.
+  /// Returns the attention spec, with the relative bias if there is one.
   kernels::AttentionSpec biased(std::int64_t time, const Stream& stream) const {
     return relative_ ? heads_.with_bias(relative_->values(time, stream)) : heads_;
   }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
-  /// Returns the carried rows, followed by plain's result.
   Tensor joined(const Tensor& product, const Pass& pass, const Stream& stream) {
     return carried_.joined(plain(product, pass, stream), pass, stream);
   }
-  /// Returns joined's result, normed and rotated. Leaves `product` unchanged unless `in_place`.
+  /// Returns `joined` after norms and rotation, in place of `product` only if `in_place` is set.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream) {

@@ -5,18 +5,19 @@
 
 namespace hybrid_trainer {
 
-/// Transform of hidden states before a head: y = norm(f(dense(x))).
+/// Transform of vectors before a head: y = norm(f(dense(x))).
 class HeadTransform final : public Module {
  public:
-  enum class Activation { kTanh, kRelu, kGelu };
+  enum class Activation { kTanh, kRelu, kGelu, kNone };
   struct Spec {
     std::int64_t width = 0;
+    std::int64_t outputs = 0;  // 0: width
     ModuleName dense{"lm_head.dense"};
-    bool bias = true;  // of the dense map
+    bool bias = true;  // whether the dense map has a bias
     Activation activation = Activation::kGelu;
     ModuleName norm{"lm_head.norm"};
     std::optional<NormSpec> norm_kind{};  // none: no norm
-    bool prefixed = false;                // whether the names in files get the model's prefix
+    bool prefixed = false;                // whether names in files have the model's prefix
   };
   HeadTransform(const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
@@ -34,7 +35,7 @@ class HeadTransform final : public Module {
   std::unique_ptr<Norm> norm_;  // or null
 };
 
-/// Gives the names of a module's weights in files no prefix: they are siblings of the model's.
+/// Removes the model's prefix from the names of a module's weights in files.
 void remove_prefixes(Module& module);
 
 }  // namespace hybrid_trainer

@@ -9,8 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns the FLOPs per token of a scan in chunks of 64: two products within a chunk, of which
-/// half is used, and two with the state.
+/// Returns the FLOPs per token of a scan in chunks of 64, counting the causal half.
 inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   constexpr double kChunk = 64;
   const auto values = static_cast<double>(scan.values()),
@@ -18,12 +17,12 @@ inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   return values * (kChunk + 4 * state) + static_cast<double>(scan.groups) * kChunk * state;
 }
 
-/// FLOPs of a scan's backward per forward FLOP: two gradients per product, and recomputed states.
+/// Ratio of a scan's backward FLOPs to its forward FLOPs: two gradients, recomputed states.
 inline constexpr double kScanBackward = 2.6;
 
-/// A recurrent mixer: y = residual + c_proj(norm(scan(conv(p)), z)); p, the gate z and other inputs
-/// of the scan are columns of c_in(x). A text's state has a constant size. The scan's output is
-/// stored or recomputed (Rebuild::kAttended); convolution and norm are always recomputed.
+/// A recurrent mixer: y = residual + c_proj(norm(scan(conv(p)), z)), with p, z and other inputs of
+/// the scan in c_in(x). A text's state has a constant size. Backward recomputes the convolution and
+/// the norm and, from Rebuild::kAttended on, the output of the scan.
 class RecurrentMixer : public TwoProductBranch, public Rebuilder {
  public:
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -58,12 +57,11 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
                  std::int64_t gate, std::int64_t gain, const Stream& stream);
 
  private:
-  /// First and last state of a scan. An undefined first state means zeros (see
-  /// StateSpaceInput::first_state); the last state is undefined if it is not wanted.
+  /// First state, undefined for zeros, and last state, undefined if it is not wanted.
   struct States {
     Tensor first{}, last{};
   };
-  /// A scan's first state and the gradients of its states; undefined as in StateSpaceGradients.
+  /// First state and the gradients of both states. Each may be undefined.
   struct StateGradients {
     Tensor first{}, dlast{}, dfirst{};
   };
@@ -73,17 +71,16 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   virtual Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
                                const Tensor& product, const StateGradients& states,
                                const Pass& pass, const Stream& stream) = 0;
-  /// Advances each text by one token. `convolved` and `product`: (N, any), a row per token.
+  /// Computes the scan's output for one token of each text and updates the states. `convolved` and
+  /// `product`: (N, any), one row per token.
   virtual Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                            const Tensor& texts, const Stream& stream) = 0;
   virtual Shape scan_state(std::int64_t texts) const = 0;
-  /// Returns the FLOPs per token of a long sequence.
   virtual double scan_flops() const = 0;
   friend class StateSpaceMixer;
   friend class DeltaRuleMixer;
   friend class HydraMixer;
 
-  /// Returns the mixer's slot in the pass's carry; null without a carry.
   SegmentCarry::Slot* slot(const Pass& pass) const {
     return pass.carry == nullptr ? nullptr : &pass.carry->of(this);
   }
@@ -146,12 +143,11 @@ class StateSpaceMixer : public RecurrentMixer {
   double scan_flops() const override { return scan_flops_of(scan_); }
 };
 
-/// Bidirectional Mamba-2, for encoders. The mixer's matrix has a decaying lower and upper triangle,
-/// and D on its diagonal. Each triangle is a scan that excludes the token itself. y = residual +
-/// c_proj(norm(scans(conv(x B C B′ C′), dt, dt′)) ⊙ silu(z)). The rows of c_in are z, x, B, C, B′,
-/// C′, dt′ and dt, in this order. The convolution reads a token, taps/2 after it and the others
-/// before it. Cannot generate. Vectors as in StateSpaceMixer, with "A_log" and "dt_bias" for both
-/// directions. Source: Hwang et al. 2024, "Hydra", whose D also depends on the token.
+/// Bidirectional Mamba-2, for encoders: a scan without the token itself for each triangle of the
+/// mixer's matrix, and D on its diagonal. y = residual + c_proj(norm(scans(conv(x B C B′ C′), dt,
+/// dt′)) ⊙ silu(z)), with c_in rows z, x, B, C, B′, C′, dt′, dt. The convolution reads taps/2 later
+/// tokens. Has the vectors of StateSpaceMixer; "A_log" and "dt_bias" contain both directions.
+/// Source: Hwang et al. 2024, "Hydra", whose D also depends on the token.
 class HydraMixer final : public StateSpaceMixer {
  public:
   HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
@@ -160,7 +156,6 @@ class HydraMixer final : public StateSpaceMixer {
                   const Stream& stream) override;
 
  private:
-  /// Inputs of one of the scans.
   struct ScanInput {
     kernels::StateSpaceSpec spec;
     Tensor values, steps;
@@ -216,17 +211,55 @@ class DeltaRuleMixer final : public RecurrentMixer {
   Parameter log_rate_, step_bias_;
 };
 
-/// The BK core as an encoder's mixer: y = residual + c_proj(norm(g ⊙ silu(z))). The rows of c_in
-/// are M potentials v and a gate z per token, in this order. g are the real and imaginary parts of
-/// the diagonals of (T − z·I)⁻¹, in which z is a constant and T the second difference along the
-/// tokens with v on its diagonal. Tokens exchange information in both directions, through 2·M
-/// numbers, so the mixer cannot generate. The gain is "<name>.norm.weight" (2·M).
+/// A gated short convolution: y = residual + c_proj(C ⊙ conv(B ⊙ x)), with c_in rows B, C, x, and a
+/// causal convolution over `taps` tokens, "<name>.conv.weight" (channels, taps) and optionally
+/// "conv.bias". Source: Liquid AI 2025, "LFM2 technical report".
+class ShortConvolution final : public TwoProductBranch, public Rebuilder {
+ public:
+  struct Spec {
+    std::int64_t width = 0;  // C of the residual stream
+    std::int64_t taps = 3;
+    bool biases = false;  // of both products and the convolution
+    ProductFiles files{};
+  };
+
+  ShortConvolution(const ModuleName& name, const Spec& spec, const Stream& stream);
+  Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
+                 const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  /// Decodes x (see RecurrentMixer::decode).
+  Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
+                BranchState* state, const Pass& pass, const Stream& stream) override;
+  std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
+                                          const Stream& stream) const override;
+  void initialize(const InitialDeviations& deviations, std::uint64_t seed,
+                  const Stream& stream) override;
+  TokenFlops flops(std::int64_t time) const override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    convolution_.visit_parameters(visit);
+    projection_.visit_parameters(visit);
+  }
+
+ private:
+  std::int64_t width() const { return projection_.weight().shape()[1]; }
+  Tensor gated(const Tensor& product, const Stream& stream) const;
+  void gate(const Tensor& convolved, const Tensor& product, const Stream& stream) const;
+  std::int64_t taps_;
+  TokenConvolution convolution_;
+};
+
+/// The BK core as an encoder's mixer: y = residual + c_proj(norm(g ⊙ silu(z))), with M potentials v
+/// and a gate z in c_in. g are the real and imaginary parts of the diagonals of (T − z·I)⁻¹, with a
+/// constant z and T the second difference along the tokens, with v on its diagonal. It cannot
+/// generate. The gain is "<name>.norm.weight" (2·M).
 class ResolventMixer final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
     std::int64_t width = 0;       // C of the residual stream
     std::int64_t potentials = 8;  // M
-    double imaginary = 1;         // of z, above 0: the smaller, the longer the range of a token
+    double imaginary = 1;         // smaller values have a longer range
     double limit = 3;             // v is clamped to [−limit, limit]
     bool biases = true;
     float norm_epsilon = 1e-5f;
@@ -238,12 +271,11 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes the diagonals from the first product.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  /// Throws Error, since later tokens would change earlier outputs.
+  /// Always throws Error, since later tokens would change earlier outputs.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  /// Counts a complex quotient and product per pivot, and some more in the adjoint.
+  /// Counts one complex quotient and product per pivot in forward, slightly more in backward.
   TokenFlops flops(std::int64_t) const override {
     return flops_with(40 * static_cast<double>(potentials_), 2.5);
   }
@@ -261,13 +293,12 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
   Parameter gain_;
 };
 
-/// Multiplies each head's values along the tokens by a matrix T + U·Vᵀ: y = residual +
-/// c_proj((T + D⁻¹·U·Vᵀ)·x). U and V have `rank` columns; D is the number of tokens that a row sums
-/// over. If causal, only the lower triangle is used, and T has taps for a token and the previous
-/// one. If bidirectional, T also has taps for the next one, and the mixer cannot generate. With
-/// `positions` = 0, the rows of c_in are x, V, U and the taps, in this order; otherwise V, U and
-/// the taps are learned per position and shared by all texts: "<name>.factors.weight" (positions,
-/// 2·heads·rank), V before U, and "<name>.taps.weight" (positions, heads·taps). O(T·rank).
+/// Multiplies each head's values along the tokens by a matrix T + U·Vᵀ: y = residual + c_proj((T +
+/// D⁻¹·U·Vᵀ)·x). D contains the number of tokens that each row sums over. If causal, uses the lower
+/// triangle of U·Vᵀ and taps for a token and the previous one; if bidirectional, also for the next
+/// one, and cannot generate. If `positions` is 0, the rows of c_in are x, V, U and the taps.
+/// Otherwise, V, U and the taps are learned per position: "<name>.factors.weight" (positions,
+/// 2·heads·rank) and "<name>.taps.weight" (positions, heads·taps). O(T·rank).
 class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -285,14 +316,13 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Recomputes the matrices' product with x from the first product.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override {
     return multiplied(parts_of(source, pass.positions, stream), {}, pass, stream);
   }
   /// Decodes x (see RecurrentMixer::decode). Throws Error if bidirectional.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  /// Null if bidirectional.
+  /// Makes the state for generation; null if bidirectional.
   std::unique_ptr<BranchState> make_state(DecodeCapacity room, DType dtype,
                                           const Stream& stream) const override;
   void initialize(const InitialDeviations& deviations, std::uint64_t seed,
@@ -308,15 +338,14 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   struct Tables {
     Parameter factors, taps;
   };
-  /// Factors of the matrices, for rows of tokens.
   struct Parts {
     Tensor values;  // (B, T, scan_.columns()): x, V, U
     kernels::Columns taps;
   };
   Parts parts_of(const Tensor& product, const Tensor& positions, const Stream& stream);
-  /// Generation states before and after the tokens; undefined if there are none or not wanted.
+  /// States before and after the tokens, for generation. Each may be undefined.
   struct BoundaryStates {
-    Tensor first_state{}, last_state{};  // of the scan
+    Tensor first_state{}, last_state{};  // initial and final state of the scan
     Tensor value{};                      // (1, 1, H·P), x before the first token
   };
   Tensor multiplied(const Parts& parts, const BoundaryStates& ends, const Pass& pass,
@@ -333,7 +362,8 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   std::int64_t table_columns() const { return scan_.columns() - scan_.values(); }
   std::int64_t tap_columns() const { return taps_.heads * taps_.taps(); }
 
-  kernels::StateSpaceSpec scan_, back_;  // forward, and backward without the token itself
+  /// Scans in both directions; back_ excludes the token itself.
+  kernels::StateSpaceSpec scan_, back_;
   kernels::TokenTapsSpec taps_;
   std::optional<Tables> tables_;
 };

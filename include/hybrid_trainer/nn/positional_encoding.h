@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Adjustment of the angles for contexts longer than the original; named as in transformers.
+/// Scaling of rotary angles for longer contexts, with the keys of transformers.
 struct RotaryScaling {
   std::string type = "default";
   double factor = 1;
@@ -20,9 +20,16 @@ struct RotaryScaling {
   double mscale = 0;
   double mscale_all_dim = 0;
   bool truncate = true;
+  /// longrope: divisors of each pair's frequency, up to the original context and beyond.
+  std::vector<double> short_factors{}, long_factors{};
+  /// β: queries at position t are multiplied by 1 + β·log(1 + ⌊t/original_context⌋). Source: Meta
+  /// 2025, "Llama 4", and Mistral AI 2025, "Ministral 3".
+  double query_growth = 0;
 
-  /// Returns a copy with all unspecified values filled in, for a model with `context` positions.
+  /// Returns a copy with all unspecified values resolved, for a model with `context` positions.
   RotaryScaling resolved(std::int64_t context) const;
+  /// Returns the factor of cosines and sines. The original context must be set for longrope.
+  double amplitude() const;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -30,92 +37,109 @@ struct RotaryScaling {
                 self.type,
                 "Scaling of rotary angles for longer contexts. default changes nothing; linear "
                 "divides all angles; llama3 and yarn divide the low frequencies; dynamic raises "
-                "the base with the length.",
+                "the base with the length; longrope, which only folders can set, has divisors of "
+                "each frequency for short and for long sequences.",
                 {},
-                {"default", "linear", "dynamic", "llama3", "yarn"}});
+                {"default", "linear", "dynamic", "llama3", "yarn", "longrope"}});
     visit(Field{"factor", self.factor, "Ratio of the context to the original context.",
                 Range::between(1, 1e6)});
     visit(Field{"original_context", self.original_context,
-                "Context of the original training, in positions, for dynamic, llama3 and yarn; 0 "
-                "uses the context.",
+                "Context of the original training, in positions, for dynamic, llama3, yarn and "
+                "longrope; 0 uses the context.",
                 Range::between(0, 1 << 24)});
-    visit(
-        Field{"low_frequency", self.low_frequency,
-              "llama3: frequencies with fewer turns than this in the original context are divided.",
-              Range::above(0)});
+    visit(Field{"low_frequency", self.low_frequency,
+                "llama3: frequencies with fewer rotations than this in the original context are "
+                "divided by factor.",
+                Range::above(0)});
     visit(Field{
         "high_frequency", self.high_frequency,
-        "llama3: frequencies with more turns than this in the original context stay unchanged.",
+        "llama3: frequencies with more rotations than this in the original context stay unchanged.",
         Range::above(0)});
-    visit(Field{"beta_fast", self.beta_fast,
-                "yarn: frequencies with more turns than this stay unchanged.", Range::above(0)});
+    visit(Field{
+        "beta_fast", self.beta_fast,
+        "yarn: frequencies with more rotations than this in the original context stay unchanged.",
+        Range::above(0)});
     visit(Field{"beta_slow", self.beta_slow,
-                "yarn: frequencies with fewer turns than this are divided.", Range::above(0)});
+                "yarn: frequencies with fewer rotations than this in the original context are "
+                "divided by factor.",
+                Range::above(0)});
     visit(Field{"attention_factor", self.attention_factor,
-                "yarn: factor applied to queries and keys; 0 computes it from factor, mscale and "
-                "mscale_all_dim.",
+                "yarn and longrope: factor applied to queries and keys; 0 computes it from factor, "
+                "and in yarn from mscale and mscale_all_dim.",
                 Range::at_least(0)});
     visit(Field{"mscale", self.mscale, "yarn: see attention_factor.", Range::at_least(0)});
     visit(Field{"mscale_all_dim", self.mscale_all_dim, "yarn: see attention_factor.",
                 Range::at_least(0)});
     visit(Field{"truncate", self.truncate,
                 "yarn: round the bounds between frequencies to whole numbers."});
+    visit(constant("short_factors", self.short_factors, Range::above(0)));
+    visit(constant("long_factors", self.long_factors, Range::above(0)));
+    visit(constant("query_growth", self.query_growth, Range::at_least(0)));
   }
 };
 
-/// Rotary angles of attention: position·θ^(−2j/D) for j < D/2 of heads of D channels, scaled.
-/// Sources: Su et al. 2021, "RoFormer", section 3.4.2; Peng et al. 2023, "YaRN"; the rest as in
-/// transformers' modeling_rope_utils. The table grows on demand.
+/// Rotary angles of attention: position·θ^(−2j/D) for j < D/2 of the D rotated channels of a head,
+/// scaled. Sources: Su et al. 2021, "RoFormer", section 3.4.2; Peng et al. 2023, "YaRN"; Ding et
+/// al. 2024, "LongRoPE"; the rest as in transformers' modeling_rope_utils. The table grows on demand.
 class RotaryTable {
  public:
+  /// `pairs_are_adjacent`: see kernels::RotatedHeads. `share`: of the channel pairs that rotate.
   RotaryTable(double theta, const RotaryScaling& scaling, std::int64_t context,
-              std::int64_t head_size)
-      : theta_(theta), scaling_(scaling), context_(context), head_size_(head_size) {}
+              std::int64_t head_size, bool pairs_are_adjacent = false, double share = 1)
+      : theta_(theta),
+        scaling_(scaling.resolved(context)),
+        context_(context),
+        head_size_(head_size),
+        turned_pairs_(static_cast<std::int64_t>(share * static_cast<double>(head_size) / 2)),
+        pairs_are_adjacent_(pairs_are_adjacent) {}
 
-  /// Returns whether the angle between two tokens depends only on their distance.
-  bool is_relative() const { return !is_dynamic(); }
+  bool pairs_are_adjacent() const { return pairs_are_adjacent_; }
+  /// Returns whether a score depends on the positions of its two tokens only by their distance.
+  bool is_relative() const { return !depends_on_length() && scaling_.query_growth == 0; }
 
-  /// A table (any number of rows, D) f32. Each row has D/2 cosines, then D/2 sines.
+  /// Table of angles, (any number of rows, D) f32. Each row contains D/2 cosines, then D/2 sines.
   struct Angles {
     Tensor table;
     bool by_token = false;  // row i belongs to token i of the batch instead of position i
+    Tensor query_scales{};
   };
   /// Reads the document lengths of a batch (B, T) if angles depend on them: if the scaling is
-  /// dynamic, and T is longer than the original context. In that case waits for the positions.
+  /// dynamic or longrope, and T is longer than the original context. Then waits for the positions.
   void read_documents(const Tensor& positions, const Stream& stream);
-  /// Returns angles for sequences of `length` positions. If these contain several documents, call
-  /// read_documents with their positions first; each document is rotated separately.
+  /// Returns angles for sequences of `length` positions. If `has_documents` is set, sequences
+  /// contain several documents, which are rotated separately; call read_documents first.
   Angles of_sequences(std::int64_t length, bool has_documents, const Stream& stream);
-  /// Returns angles for decoding: row t < `positions` belongs to a sequence of t + 1 tokens.
+  /// Returns angles for decoding. Row t < `positions` is for a sequence of t + 1 tokens.
   Angles by_step(std::int64_t positions, const Stream& stream);
 
  private:
-  using LengthAt = std::function<std::int64_t(std::int64_t position)>;
+  using RowWriter = std::function<void(float* row, std::int64_t position)>;
   bool is_dynamic() const { return scaling_.type == "dynamic"; }
+  bool is_longrope() const { return scaling_.type == "longrope"; }
+  bool depends_on_length() const { return is_dynamic() || is_longrope(); }
   bool depends_on_documents(std::int64_t length) const {
-    return is_dynamic() && length > original_context();
+    return depends_on_length() && length > original_context();
   }
   std::int64_t original_context() const {
     return scaling_.original_context > 0 ? scaling_.original_context : context_;
   }
-  void make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
-            const Stream& stream) const;
+  Tensor query_scales(std::int64_t length, const Stream& stream);
+  void make(Tensor& table, std::int64_t rows, const RowWriter& write, const Stream& stream) const;
   void write_documents(const std::vector<std::int64_t>& lengths, const Stream& stream);
   std::vector<float> frequencies(std::int64_t length) const;
   void write_row(float* row, std::int64_t position, const std::vector<float>& turns) const;
-  double amplitude() const;
   double theta_;
   RotaryScaling scaling_;
-  std::int64_t context_, head_size_;
-  /// Sequence length that table_ was computed for, if its angles depend on the length.
+  std::int64_t context_, head_size_, turned_pairs_;
+  bool pairs_are_adjacent_;
   std::int64_t length_ = 0;
-  Tensor table_, step_table_, document_table_;
+  Tensor table_, step_table_, document_table_, query_scales_;
   std::vector<std::int64_t> documents_;  // lengths of the documents in document_table_, in order
 };
 
-/// T5's relative position buckets: small distances have one bucket each, larger ones share buckets
-/// logarithmically, and the last bucket has all distances from `most` on. If bidirectional, keys
-/// after a query use the second half; otherwise bucket 0. Source: Raffel et al. 2020, section 2.1.
+/// T5's relative position buckets, one per small distance, then on a logarithmic scale, with a last
+/// one from `most` on. Later keys use the second half if bidirectional, else bucket 0. Source:
+/// Raffel et al. 2020, section 2.1.
 struct RelativeBuckets {
   std::int64_t count = 32;
   std::int64_t most = 128;
@@ -129,27 +153,25 @@ struct RelativeBuckets {
 class RelativeBias {
  public:
   struct Spec {
-    std::int64_t heads = 1;  // of queries
+    std::int64_t heads = 1;  // number of query heads
     RelativeBuckets buckets{};
   };
-  /// Throws ConfigError if there are too few buckets or distances, or if a bidirectional bias has
-  /// an odd number of buckets.
+  /// Throws ConfigError if the number of buckets or `most` is too small, or if a bidirectional bias
+  /// has an odd number of buckets.
   RelativeBias(const ModuleName& name, const Spec& spec, const Stream& stream);
 
-  /// Registers a layer with this number of heads. Throws ConfigError if it differs from the spec.
+  /// Registers a layer with this bias. Throws ConfigError for another number of heads.
   void join(std::int64_t heads);
-  /// Returns kernels::AttentionSpec::bias for sequences of at most `time` tokens, (heads, any) f32.
+  /// Returns kernels::AttentionSpec::bias, (heads, any) f32, for at most `time` tokens.
   Tensor values(std::int64_t time, const Stream& stream);
-  /// Inputs of kernels::attention_bias_backward from a layer's pass.
   struct Attended {
     const Tensor &dy, &y, &log_sum_exp, &qkv, &positions;
   };
-  /// Contributes a layer's gradient. `spec`: the layer's attention, with these values.
+  /// Adds a layer's contribution to the gradient. `spec`: includes this bias.
   void backward(const Attended& attended, const kernels::AttentionSpec& spec, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) { visit(table_); }
 
  private:
-  /// Returns the table index of each element of the bias for sequences of `time` tokens.
   const Tensor& places(std::int64_t time, const Stream& stream);
   std::vector<std::int32_t> places_of(std::int64_t time) const;
   RelativeBuckets buckets_;

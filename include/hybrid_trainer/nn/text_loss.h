@@ -7,28 +7,27 @@ namespace hybrid_trainer {
 /// Loss over the outputs of a batch's texts (see empty_text_batch).
 struct TextLoss {
   enum class Kind {
-    kClass,        // cross entropy of one class per text
+    kClass,        // cross entropy of one class per text, times the text's label if there is one
     kLabels,       // binary cross entropy of several labels per text
     kRegression,   // squared error
-    kContrastive,  // cross entropy of each second text among the batch's
-    kCosent,       // order of the cosines, by score
-    kCosine,       // squared error of the cosine
+    kContrastive,  // cross entropy of selecting an anchor's positive text in the batch
+    kCosent,       // ranking loss of the pairs' cosines by their scores
+    kCosine,       // squared error between a pair's cosine and its score
     kReward,       // −log σ(chosen − rejected)
   };
   Kind kind = Kind::kClass;
-  float scale = 20;        // of cosines, in kContrastive and kCosent
-  bool symmetric = false;  // kContrastive: averaged with each first text among the batch's
-  /// Numbers of leading channels, each with a separate loss, which are added; empty: all channels.
-  /// Source: Kusupati et al. 2022, "Matryoshka representation learning".
+  float scale = 20;        // factor of cosines in kContrastive and kCosent
+  bool symmetric = false;  // kContrastive: also selects the anchor of each positive text
+  /// Numbers of leading channels. Each number has a separate loss, and the losses are added. Empty:
+  /// one loss of all channels. Source: Kusupati et al. 2022, "Matryoshka representation learning".
   std::vector<std::int64_t> dimensions{};
-  /// Sequences whose activations exist at a time; 0: all of a batch. Fewer sequences are computed
-  /// twice: for their outputs, and for backward from the outputs' gradients. Source: Gao et al.
-  /// 2021, "Scaling deep contrastive learning batch size under memory limited setup".
-  std::int64_t sequences_at_once = 0;
 
-  /// Returns the loss of `outputs` (R, C) f32, a row per text slot, as (1) f64: the mean over the
-  /// examples, or one number of all pairs in kCosent. Unless `gradient_scale` is 0, replaces the
-  /// outputs by their gradient.
+  /// Returns whether the loss of an example depends on the other examples.
+  bool compares_examples() const { return kind == Kind::kContrastive || kind == Kind::kCosent; }
+  /// Returns the loss of `outputs` (R, C) f32 as (1) f64: the mean over examples, or of all pairs
+  /// in kCosent. Unless `gradient_scale` is 0, replaces the outputs by their gradient. For texts
+  /// that are compared across micro-batches, returns "output_gradients" (B, S·C) f32 and the first
+  /// element of "step_loss" (B) f64 instead.
   Tensor compute(const Tensor& outputs, const Batch& batch, float gradient_scale,
                  const Stream& stream) const;
 };

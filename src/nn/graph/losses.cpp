@@ -10,7 +10,6 @@ namespace hybrid_trainer::graph {
 
 namespace {
 
-/// Returns all dimensions but the last.
 Shape places_shape(const Shape& shape) {
   Shape places;
   for (int i = 0; i + 1 < shape.rank(); ++i) places.append(shape[i]);
@@ -19,7 +18,7 @@ Shape places_shape(const Shape& shape) {
 
 std::int64_t last_of(const Shape& shape) { return shape[shape.rank() - 1]; }
 
-/// Returns the index of the largest of `count` numbers, the first one if several are equal.
+/// Returns the index of the first of the largest numbers among `count` numbers.
 std::int64_t largest(const float* numbers, std::int64_t count) {
   return std::max_element(numbers, numbers + count) - numbers;
 }
@@ -29,7 +28,8 @@ const Measure& measure_of(const std::vector<Measure>& measures, const std::strin
   if (found != measures.end()) return *found;
   std::vector<std::string> names;
   for (const Measure& measure : measures) names.push_back(measure.name);
-  throw Error(ExitCode::kInternal, concat("there is no measure ", name, ", only ", join(names)));
+  throw Error(ExitCode::kInternal,
+              concat("unknown measure ", name, "; the measures are ", join(names)));
 }
 
 double ratio(bool holds) { return holds ? 1 : 0; }

@@ -69,8 +69,9 @@ class ModulePart final : public Part {
   void check_dtype(const Tensor& x) const {
     const bool are_tokens = x.dtype() == DType::kI32;
     if (are_tokens == reads_tokens(*module_)) return;
-    throw ShapeMismatch(are_tokens ? "it reads tokens, want an embedding table first"
-                                   : "it begins with an embedding table, want tokens as input");
+    throw ShapeMismatch(
+        are_tokens ? "its input is tokens, so its first module must be an embedding table"
+                   : "its first module is an embedding table, so its input must be tokens");
   }
   std::unique_ptr<Module> module_;
 };
@@ -88,7 +89,6 @@ Node batch_tensor(const std::string& name, const Shape& example, DType dtype) {
   return {.name = name, .tensor = BatchTensor{name, of_one(example), dtype}};
 }
 
-/// Concatenates tensors along one dimension.
 class Concatenation final : public Part {
  public:
   Concatenation(std::vector<std::int64_t> sizes, int dimension)
@@ -135,7 +135,6 @@ class Concatenation final : public Part {
     for (int i = 0; i < shape.rank(); ++i) other.append(i == dimension_ ? size : shape[i]);
     return other;
   }
-  /// Returns x as a matrix with one row per index of the dimensions before `dimension_`.
   Tensor joined(const Tensor& x) const {
     std::int64_t rows = 1;
     for (int i = 0; i < dimension_; ++i) rows *= x.size(i);

@@ -79,6 +79,33 @@ TEST(Rotary, RotatesOnlyFirstChannelsOfWideHeads) {
   EXPECT_THROW(rotate(x, {2, 3}, table, 0, Tensor(), Rotation::kForward, stream), ShapeMismatch);
 }
 
+TEST(Rotary, AdjacentPairsEqualHalvesOfPermutedChannels) {
+  const Stream stream = cpu_stream();
+  constexpr std::int64_t kTurned = 6, kHead = 8;
+  for (const Rotation rotation : {Rotation::kForward, Rotation::kBackward}) {
+    const Tensor adjacent = random_tensor({1, 3, 2 * kHead}, DType::kF32, 1, stream);
+    const Tensor halves = clone(adjacent, stream);
+    const Tensor table = random_tensor({3, kTurned}, DType::kF32, 2, stream);
+    // Channel i of the first order is channel halves_of(i) of the second.
+    const auto halves_of = [](std::int64_t i) {
+      const std::int64_t head = i / kHead * kHead, channel = i % kHead;
+      if (channel >= kTurned) return i;
+      return head + channel / 2 + channel % 2 * kTurned / 2;
+    };
+    const auto at = [](const Tensor& x, std::int64_t row, std::int64_t i) -> float& {
+      return x.data<float>()[row * 2 * kHead + i];
+    };
+    for (std::int64_t row = 0; row < 3; ++row)
+      for (std::int64_t i = 0; i < 2 * kHead; ++i)
+        at(halves, row, halves_of(i)) = at(adjacent, row, i);
+    rotate(adjacent, {2, kHead, true}, table, 0, Tensor(), rotation, stream);
+    rotate(halves, {2, kHead}, table, 0, Tensor(), rotation, stream);
+    for (std::int64_t row = 0; row < 3; ++row)
+      for (std::int64_t i = 0; i < 2 * kHead; ++i)
+        EXPECT_EQ(at(adjacent, row, i), at(halves, row, halves_of(i))) << row << " " << i;
+  }
+}
+
 TEST(Rotary, ThrowsOnMismatch) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({1, 3, 8}, DType::kF32, 1, stream);

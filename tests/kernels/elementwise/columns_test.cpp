@@ -48,6 +48,22 @@ TEST(Columns, AddMatchesReference) {
   }
 }
 
+TEST(Columns, MultiplyOnlyTouchesItsColumns) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor a = random_tensor({5, 9}, dtype, 1, stream);
+    const Tensor to = random_tensor({5, 7}, dtype, 2, stream);
+    Values wanted = values_of(to);
+    const Values values = values_of(a);
+    for (std::size_t row = 0; row < 5; ++row)
+      for (std::size_t i = 0; i < 3; ++i)
+        wanted[row * 7 + 2 + i] = values[row * 9 + i] * values[row * 9 + 6 + i];
+    multiply_columns({to, 2}, {a, 0}, {a, 6}, 3, stream);
+    expect_close(to, wanted, tolerance_of(dtype));
+    EXPECT_THROW(multiply_columns({to, 2}, {a, 0}, {a, 7}, 3, stream), ShapeMismatch);
+  }
+}
+
 TEST(SigmoidGate, MultipliesBySigmoidOfGate) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {

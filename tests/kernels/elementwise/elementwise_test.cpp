@@ -298,6 +298,15 @@ TEST(Scale, SupportsBf16) {
   expect_close(x, {0.5, -1.5}, 0);
 }
 
+TEST(Scale, ReadsFactorFromDevice) {
+  const Stream stream = cpu_stream();
+  for (const DType dtype : kRealTypes) {
+    const Tensor x = tensor_of({1, -3}, {2}, dtype, stream);
+    scale_by(x, x, tensor_of({0.5}, {1}, DType::kF32, stream), stream);
+    expect_close(x, {0.5, -1.5}, 0);
+  }
+}
+
 /// Each kernel runs on the middle one of three parts of a tensor.
 TEST(Elementwise, DoesNotWriteOutsideGivenRows) {
   const Stream stream = cpu_stream();

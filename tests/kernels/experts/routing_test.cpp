@@ -14,7 +14,7 @@ constexpr RoutingRule kRules[] = {RoutingRule::kSoftmax, RoutingRule::kSoftmaxOf
 constexpr std::int64_t kTokens = 13;
 
 RoutingSpec spec_of(RoutingRule rule) {
-  return {.experts = 7, .chosen = 3, .rule = rule, .scale = 1.5f};
+  return {.experts = 7, .chosen = 3, .rule = rule, .scale = 1.5f, .epsilon = 0.25f};
 }
 
 std::vector<std::int32_t> ids_of(const Tensor& tensor) {
@@ -48,6 +48,7 @@ Values weights_by_definition(const Values& logits, const std::vector<std::int32_
   } else {
     for (const std::int32_t e : chosen) sum += shares[static_cast<std::size_t>(e)];
   }
+  if (spec.rule == RoutingRule::kSigmoid) sum += static_cast<double>(spec.epsilon);
   Values weights;
   for (const std::int32_t e : chosen)
     weights.push_back(static_cast<double>(spec.scale) * shares[static_cast<std::size_t>(e)] / sum);

@@ -365,7 +365,7 @@ TEST(ModuleGraph, ShapeMismatchNamesBothParts) {
       std::string::npos);
   EXPECT_NE(shapes({token_input("words", {4}), part("a", "words", linear(3)),
                     squared_error("loss", "a", "y")})
-                .find("it reads tokens, want an embedding table first"),
+                .find("its input is tokens, so its first module must be an embedding table"),
             std::string::npos);
   EXPECT_NE(shapes({input("x", {4}), part("a", "x", linear(6)),
                     detection("grid", "a", "kinds", "boxes", {.classes = 3})})

@@ -14,23 +14,28 @@ constexpr std::int64_t kTokens = 40, kMixerChannels = 12;
 
 struct RecurrentCase {
   const char* name;
-  std::unique_ptr<RecurrentMixer> (*make)(const Stream& stream);
+  std::unique_ptr<ResidualBranch> (*make)(const Stream& stream);
   friend std::ostream& operator<<(std::ostream& out, const RecurrentCase& c) {
     return out << c.name;
   }
 };
 
-std::unique_ptr<RecurrentMixer> state_space(const Stream& stream) {
+std::unique_ptr<ResidualBranch> state_space(const Stream& stream) {
   const StateSpaceMixer::Spec spec{
       .width = kMixerChannels, .scan = {.heads = 4, .head_size = 6, .groups = 2, .state_size = 8}};
   return std::make_unique<StateSpaceMixer>("mix", spec, stream);
 }
 
-std::unique_ptr<RecurrentMixer> delta_rule(const Stream& stream) {
+std::unique_ptr<ResidualBranch> delta_rule(const Stream& stream) {
   const DeltaRuleMixer::Spec spec{
       .width = kMixerChannels,
       .scan = {.key_heads = 2, .value_heads = 4, .key_size = 8, .value_size = 6}};
   return std::make_unique<DeltaRuleMixer>("mix", spec, stream);
+}
+
+std::unique_ptr<ResidualBranch> gated_convolution(const Stream& stream) {
+  return std::make_unique<ShortConvolution>(
+      "mix", ShortConvolution::Spec{.width = kMixerChannels, .taps = 4}, stream);
 }
 
 class RecurrentMixerTest : public ::testing::TestWithParam<RecurrentCase> {
@@ -68,7 +73,7 @@ class RecurrentMixerTest : public ::testing::TestWithParam<RecurrentCase> {
   const Stream stream_ = test_stream();
   const Pass pass_{.training = false};
   const Tensor x_ = normal_tensor({1, kTokens, kMixerChannels}, 1, stream_);
-  std::unique_ptr<RecurrentMixer> mixer_ = GetParam().make(stream_);
+  std::unique_ptr<ResidualBranch> mixer_ = GetParam().make(stream_);
   std::unique_ptr<BranchState> state_ =
       mixer_->make_state({.texts = 2, .tokens = 1}, DType::kF32, stream_);
 };
@@ -126,7 +131,8 @@ TEST_P(RecurrentMixerTest, IsCausal) {
 
 INSTANTIATE_TEST_SUITE_P(All, RecurrentMixerTest,
                          ::testing::Values(RecurrentCase{"StateSpace", state_space},
-                                           RecurrentCase{"DeltaRule", delta_rule}),
+                                           RecurrentCase{"DeltaRule", delta_rule},
+                                           RecurrentCase{"ShortConvolution", gated_convolution}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
