@@ -4,9 +4,12 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/texts.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/parameter.h"
 #include "src/models/decode_recording.h"
+#include "src/models/layer_inputs.h"
 #include "src/models/sequence_to_sequence.h"
 
 namespace hybrid_trainer {
@@ -29,8 +32,9 @@ void collect_pattern_problems(const std::string& key, const std::string& pattern
   if (!std::ranges::all_of(pattern, is_known))
     problems.push_back(concat(key, ": got ", pattern, ", want letters ", text_of(letters)));
   if (std::ssize(pattern) > layers) {
-    problems.push_back(concat(key, ": got ", pattern, ", ", pattern.size(), " letters for ", layers,
-                              " layers; want at most one per layer; fewer are repeated"));
+    problems.push_back(
+        concat(key, ": got ", pattern, ", ", pattern.size(), " letters for ", layers,
+               " layers; want at most one letter per layer; a shorter pattern is repeated"));
   }
 }
 
@@ -48,18 +52,19 @@ void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::
   const BlockPatternConfig& pattern = config.attention_pattern;
   const std::string local = "model.attention_pattern.local_blocks: got ";
   if (!pattern.is_on() && (pattern.global_blocks > 0 || pattern.random_blocks > 0)) {
-    problems.push_back(concat(local, pattern.local_blocks,
-                              " with global_blocks or random_blocks; want at least 1, a query's "
-                              "own block"));
+    problems.push_back(
+        concat(local, pattern.local_blocks,
+               " with global_blocks or random_blocks; want at least 1, the query's own block"));
   }
   if (pattern.is_on() && config.window > 0) {
-    problems.push_back(
-        concat(local, pattern.local_blocks, " with model.window ", config.window,
-               "; want only one of them, because local blocks are a window of blocks"));
+    problems.push_back(concat(
+        local, pattern.local_blocks, " with model.window ", config.window,
+        "; want only one of them, because local blocks already limit attention like a window"));
   }
   if (pattern.is_on() && config.bidirectional) {
-    problems.push_back(concat(local, pattern.local_blocks,
-                              ", but a pattern is for decoders, not for model.bidirectional"));
+    problems.push_back(
+        concat(local, pattern.local_blocks,
+               ", but attention patterns are only for decoders, and model.bidirectional is true"));
   }
 }
 
@@ -95,10 +100,22 @@ std::unique_ptr<TextHead> make_text_head(const ModelConfig& config, TextHead::Sp
                                             : Pooling::kMean;
   spec.width = config.width;
   spec.outputs = std::ssize(config.labels);
+  std::int64_t inputs = config.width;
+  for (const DenseLayer& layer : config.dense_layers()) {
+    using Activation = HeadTransform::Activation;
+    const auto index = spec.dense.size();
+    spec.dense.push_back({.width = inputs,
+                          .outputs = layer.outputs,
+                          .dense = {concat("dense_", index), concat(index + 2, "_Dense/linear")},
+                          .bias = layer.has_bias,
+                          .activation = layer.activation == "tanh"   ? Activation::kTanh
+                                        : layer.activation == "gelu" ? Activation::kGelu
+                                                                     : Activation::kNone});
+    inputs = layer.outputs;
+  }
   return std::make_unique<TextHead>(spec, stream);
 }
 
-/// Returns whether all branches with state have the capability `can`.
 bool all_states_can(const std::vector<ResidualBlock::State>& blocks,
                     bool (BranchState::*can)() const) {
   return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
@@ -107,7 +124,6 @@ bool all_states_can(const std::vector<ResidualBlock::State>& blocks,
   });
 }
 
-/// Calls visit(state) for each branch that has state.
 template <class Visit>
 void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visit) {
   for (ResidualBlock::State& block : blocks)
@@ -152,7 +168,6 @@ class SourceTape {
 
 }  // namespace
 
-/// Decode states of all branches.
 class Decoder::States final : public DecodeState {
  public:
   using DecodeState::DecodeState;
@@ -214,7 +229,8 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
       head_(head_table(), config.vocabulary, spec.logit_cap, static_cast<float>(spec.logit_scale),
             {head_bias_ ? &*head_bias_ : nullptr, trains_head_bias_}),
       text_head_(make_text_head(config, spec.text_head, stream)),
-      source_(spec.source) {
+      source_(spec.source),
+      layer_inputs_(spec.layer_inputs) {
   const Shape table{config.vocabulary, config.width};  // without padding
   embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
   if (embedding_.has_positions())
@@ -249,6 +265,7 @@ void Decoder::initialize(const InitialDeviations& deviations, std::uint64_t seed
   if (own_head_) initialize_normal(*own_head_, deviations.embedding, seed, stream);
   if (head_transform_)
     initialize_normal(head_transform_->dense().weight(), deviations.matrix, seed, stream);
+  if (layer_inputs_) layer_inputs_->initialize(deviations, seed, stream);
   blocks_.initialize(deviations, seed, stream);
   if (text_head_) text_head_->initialize(deviations, seed, stream);
   for (Parameter* table : {&embedding_.tokens(), &head_table()}) {
@@ -264,7 +281,8 @@ double Decoder::flops_of(const Shape& targets) {
     const TokenFlops dense = head_transform_->dense().flops();
     head += dense.forward + dense.backward;
   }
-  const TokenFlops blocks = blocks_.flops(targets[1]);
+  TokenFlops blocks = blocks_.flops(targets[1]);
+  if (layer_inputs_) blocks = blocks + layer_inputs_->flops();
   const double texts =
       (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
   if (!encoder_) return texts;
@@ -301,7 +319,10 @@ Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stre
   const MemoryLabel label("embedding");  // blocks label their own allocations
   Tensor x = embedding_.forward(tokens, tape.pass(), stream);
   if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
-  return blocks_.forward(std::move(x), tape, stream);
+  if (layer_inputs_) layer_inputs_->forward(tokens, x, tape, stream);
+  x = blocks_.forward(std::move(x), tape, stream);
+  if (layer_inputs_ && !tape.keeps()) layer_inputs_->drop();
+  return x;
 }
 
 std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
@@ -310,7 +331,8 @@ std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
 }
 
 bool Decoder::uses_segments(const Batch& batch, const Pass& pass) const {
-  const bool needs_whole_texts = text_head_ || batch.find("halves") != nullptr;
+  const bool needs_whole_texts =
+      text_head_ || batch.find("halves") != nullptr || batch.find("ends") != nullptr;
   if (needs_whole_texts) return false;
   return pass.states != nullptr || segments(batch.tokens_per_example(), pass.segment) > 1;
 }
@@ -322,7 +344,12 @@ void Decoder::read_source(const Batch& batch, ActivationTape& tape, const Stream
 
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
-  if (text_head_) return whole_text_loss(batch, gradient_scale, tape, stream);
+  if (text_head_) {
+    tape.set_gradient_scale(gradient_scale);
+    const Tensor x = hidden_states(batch, tape, stream);
+    const MemoryLabel label("head");
+    return text_head_->loss(x, batch, gradient_scale, tape, stream);
+  }
   require_head();
   if (!encoder_) return text_loss(batch, gradient_scale, tape, stream);
   read_trained_source(batch, tape, stream);
@@ -338,61 +365,6 @@ void Decoder::read_trained_source(const Batch& batch, ActivationTape& tape, cons
   source_->set_requires_gradient(trains);
   ForwardOnlyTape passing(tape.pass());
   read_source(batch, tape.keeps() && !trains ? passing : tape, stream);
-}
-
-std::int64_t Decoder::text_parts(const Batch& batch) const {
-  const std::int64_t most = text_head_->text_loss().sequences_at_once;
-  return most <= 0 ? 1 : (batch.size() + most - 1) / most;
-}
-
-template <class Tape, class Visit>
-void Decoder::each_text_part(const Batch& batch, const Pass& pass, const Visit& visit) {
-  const std::int64_t most = text_head_->text_loss().sequences_at_once;
-  for (std::int64_t first = 0; first < batch.size(); first += most) {
-    Pass of_part = pass;
-    of_part.first_token += first * batch.tokens_per_example();
-    Tape tape(of_part);
-    visit(batch.examples(first, std::min(first + most, batch.size())), tape);
-  }
-}
-
-Tensor Decoder::whole_text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
-                                const Stream& stream) {
-  tape.set_gradient_scale(gradient_scale);
-  if (text_parts(batch) == 1) {
-    const Tensor x = hidden_states(batch, tape, stream);
-    const MemoryLabel label("head");
-    return text_head_->loss(x, batch, gradient_scale, tape, stream);
-  }
-  const std::int64_t slots = batch.at("ends").elements();
-  const Tensor outputs =
-      Tensor::empty({slots, text_head_->outputs()}, DType::kF32, MemoryKind::kActivations, stream);
-  std::int64_t row = 0;
-  each_text_part<ForwardOnlyTape>(batch, tape.pass(), [&](const Batch& part, ActivationTape& own) {
-    const Tensor x = hidden_states(part, own, stream);
-    const Tensor of_part = text_head_->output(x, part, own, stream);
-    copy(outputs.rows(row, row + of_part.size(0)), of_part, stream);
-    row += of_part.size(0);
-  });
-  Tensor loss =
-      text_head_->text_loss().compute(outputs, batch, tape.keeps() ? gradient_scale : 0, stream);
-  if (tape.keeps()) tape.save({ActivationRole::kLossGradient, outputs}, stream);
-  return loss;
-}
-
-void Decoder::whole_text_backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  const DType dtype = tape.pass().dtype;
-  if (text_parts(batch) == 1)
-    return hidden_backward(batch, text_head_->backward(batch, dtype, tape, stream), tape, stream);
-  const Tensor doutputs = tape.take(stream);
-  std::int64_t row = 0;
-  each_text_part<PlainTape>(batch, tape.pass(), [&](const Batch& part, ActivationTape& own) {
-    const std::int64_t rows =
-        text_head_->output(hidden_states(part, own, stream), part, own, stream).size(0);
-    const Tensor gradient = doutputs.rows(row, row + rows);
-    row += rows;
-    hidden_backward(part, text_head_->backward(part, gradient, dtype, own, stream), own, stream);
-  });
 }
 
 Tensor Decoder::hidden_states(const Batch& batch, ActivationTape& tape, const Stream& stream) {
@@ -413,8 +385,8 @@ void Decoder::hidden_backward(const Batch& batch, Tensor gradient, ActivationTap
 void Decoder::require_head() const {
   if (config_.language_head) return;
   throw Error(ExitCode::kConfig,
-              "the model has no language head (model.language_head=false), so it predicts no "
-              "tokens; want a model with its head");
+              "the model has no language head (model.language_head=false), so it cannot predict "
+              "tokens; want a model with a language head");
 }
 
 Tensor Decoder::head_rows(const Tensor& x, ActivationTape& tape, const Stream& stream) {
@@ -434,7 +406,7 @@ Tensor Decoder::text_loss(const Batch& batch, float gradient_scale, ActivationTa
                             stream);
   }
   const Tensor of_rows =
-      Tensor::empty({batch.tokens()}, DType::kF32, MemoryKind::kWorkspace, stream);
+      Tensor::empty({batch.at("targets").elements()}, DType::kF32, MemoryKind::kWorkspace, stream);
   losses(of_rows, hidden(batch, tape, stream), batch, gradient_scale, tape, stream);
   return LanguageHead::mean(of_rows, batch.loss_divisor(), stream);
 }
@@ -448,17 +420,50 @@ Tensor Decoder::hidden(const Batch& batch, ActivationTape& tape, const Stream& s
   return hidden_of(batch.at("tokens"), tape, stream);
 }
 
-/// Computes the undivided losses of all tokens, (B·T) f32, from the last norm's result.
+/// Returns the rows of masked tokens (empty_masked_batch), or x for other batches.
+static Tensor masked_rows(const Tensor& x, const Batch& batch, const Stream& stream) {
+  const Tensor* const ends = batch.find("ends");
+  if (ends == nullptr) return x;
+  const std::int64_t width = x.size(2);
+  const Tensor rows =
+      Tensor::empty({ends->elements(), width}, DType::kF32, MemoryKind::kActivations, stream);
+  kernels::pool_texts(rows, x.view({batch.tokens(), width}), *ends, kernels::Pooling::kLast,
+                      stream);
+  if (x.dtype() == DType::kF32) return rows;
+  const Tensor shorter = Tensor::empty(rows.shape(), x.dtype(), MemoryKind::kActivations, stream);
+  kernels::cast(shorter, rows, stream);
+  return shorter;
+}
+
+/// Returns the gradient of all rows from the gradient of masked_rows.
+static Tensor masked_rows_backward(const Tensor& dx, const Batch& batch, const Stream& stream) {
+  const Tensor* const ends = batch.find("ends");
+  if (ends == nullptr) return dx;
+  const Tensor all =
+      Tensor::empty({batch.tokens(), dx.size(1)}, dx.dtype(), MemoryKind::kActivations, stream);
+  Tensor rows = dx;
+  if (dx.dtype() != DType::kF32) {
+    rows = Tensor::empty(dx.shape(), DType::kF32, MemoryKind::kActivations, stream);
+    kernels::cast(rows, dx, stream);
+  }
+  kernels::pool_texts_backward(all, rows, *ends, kernels::Pooling::kLast, stream);
+  return all;
+}
+
+/// Computes the undivided losses of all targets, f32, from the last norm's result.
 void Decoder::losses(const Tensor& of_rows, const Tensor& x, const Batch& batch,
                      float gradient_scale, ActivationTape& tape, const Stream& stream) {
   const MemoryLabel label("head");
-  const std::int64_t rows = batch.tokens();
-  head_.losses(of_rows, head_rows(x, tape, stream), batch.at("targets").view({rows}),
-               batch.loss_divisor(), gradient_scale, tape, stream);
+  head_.losses(of_rows, head_rows(masked_rows(x, batch, stream), tape, stream),
+               batch.at("targets").view({of_rows.elements()}), batch.loss_divisor(), gradient_scale,
+               tape, stream);
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  if (text_head_) return whole_text_backward(batch, tape, stream);
+  if (text_head_) {
+    Tensor dx = text_head_->backward(batch, tape.pass().dtype, tape, stream);
+    return hidden_backward(batch, std::move(dx), tape, stream);
+  }
   if (uses_segments(batch, tape.pass())) {
     segmented_.backward(batch, tape, *this, stream);
   } else {
@@ -480,7 +485,7 @@ void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, con
   const Shape& shape = batch.at("tokens").shape();
   Tensor dx = head_.backward(tape, stream);
   if (head_transform_) dx = head_transform_->backward(dx, tape, stream);
-  dx = dx.view({shape[0], shape[1], config_.width});
+  dx = masked_rows_backward(dx, batch, stream).view({shape[0], shape[1], config_.width});
   body_backward(std::move(dx), batch, tape, stream);
 }
 
@@ -489,6 +494,7 @@ void Decoder::body_backward(Tensor dx, const Batch& batch, ActivationTape& tape,
   read_documents(tape.pass(), stream);
   const Tensor& tokens = batch.at("tokens");
   dx = blocks_.backward(std::move(dx), tape, stream);
+  if (layer_inputs_) layer_inputs_->backward(dx, tokens, tape, stream);
   if (embedding_norm_) dx = embedding_norm_->backward(dx, tape, stream);
   embedding_.backward(dx, tokens, tape.pass(), stream);
 }
@@ -496,6 +502,7 @@ void Decoder::body_backward(Tensor dx, const Batch& batch, ActivationTape& tape,
 void Decoder::visit_parameters(const ParameterVisitor& visit) {
   if (encoder_) encoder_->visit_parameters(visit);
   embedding_.visit_parameters(visit);
+  if (layer_inputs_) layer_inputs_->visit_parameters(visit);
   if (embedding_norm_) embedding_norm_->visit_parameters(visit);
   blocks_.visit_parameters(visit);
   if (own_head_) visit(*own_head_);
@@ -506,6 +513,7 @@ void Decoder::visit_parameters(const ParameterVisitor& visit) {
 
 void Decoder::visit_linears(const LinearVisitor& visit) {
   if (encoder_) encoder_->visit_linears(visit);
+  if (layer_inputs_) layer_inputs_->visit_linears(visit);
   blocks_.visit_linears(visit);
   if (text_head_) text_head_->visit_linears(visit);
 }
@@ -596,14 +604,15 @@ Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> 
   return logits;
 }
 
-/// Runs the layers on tokens that continue the texts in the states.
 Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const States& states,
                        std::int64_t last, const Pass& pass, const Stream& stream) {
   const std::int64_t batch = tokens.size(0), rows = tokens.elements();
   ForwardOnlyTape tape(pass);
   Tensor x = embedding_.forward(tokens, pass, stream);
   if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
+  if (layer_inputs_) layer_inputs_->forward(tokens, x, tape, stream);
   x = blocks_.decode(std::move(x), texts, states.blocks, pass, stream);
+  if (layer_inputs_) layer_inputs_->drop();
   const Tensor wanted = x.as_rows().rows(batch > 1 ? 0 : rows - last, rows);
   return head_.logits(blocks_.normed(wanted, tape, stream), stream);
 }

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Suffix of a module's matrix name. A matrix of all experts may lack it, having no module.
+/// Suffix of a module's matrix. A matrix of all experts may not have it.
 constexpr std::string_view kWeight = ".weight";
 
 /// Returns whether a target selects a module, as in PEFT: by its name, or its end after a dot.
@@ -30,7 +30,6 @@ std::string layer_of(const std::string& module) {
   return "";
 }
 
-/// Selects the modules that get adapters, and remembers the targets that matched.
 class TargetModules {
  public:
   explicit TargetModules(const LoraConfig& config)
@@ -54,7 +53,7 @@ class TargetModules {
     for (const auto& [target, found] : layers_) {
       if (found.contains("") || std::ssize(found) >= layers || found.size() == 1) continue;
       warn("lora.targets", concat(target, " names modules in ", found.size(), " of ", layers,
-                                  " layers; the other layers get no adapter for this name"));
+                                  " layers; other layers have no adapter of this name"));
     }
   }
 

@@ -1,17 +1,21 @@
 #include "hybrid_trainer/models/model_family.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/models/model_config.h"
+#include "src/core/masked_batch.h"
 #include "src/models/families/families.h"
 
 namespace hybrid_trainer {
 
 Batch LanguageModel::empty_batch(const BatchForm& form, const Stream& stream) const {
   const Shape places{form.examples, form.sequence_length};
+  if (form.texts && config().pooling.empty())
+    return empty_masked_batch(places, form.texts->numbers, stream);
   if (form.texts)
     return empty_text_batch({.sequences = form.examples,
                              .sequence_length = form.sequence_length,
@@ -31,7 +35,8 @@ Tensor LanguageModel::text_outputs(const Batch&, const Pass&, const Stream&) {
 
 namespace {
 
-/// Copies context and rope_scaling if in `keys`. The original context defaults to `model`'s.
+/// Copies context and rope_scaling if they are in `keys`. The default of the original context is
+/// the context of `model`.
 void take_positions(ModelConfig& model, const ModelConfig& requested,
                     const std::vector<std::string>& keys) {
   const auto is_set = [&](const std::string& key) {
@@ -44,7 +49,11 @@ void take_positions(ModelConfig& model, const ModelConfig& requested,
     throw ConfigError(
         {concat(is_set(kContext) ? kContext : kScaling, ": the positions of a ", model.family,
                 " model are not rotary, so its context stays ", model.context, "; leave it out")});
-  if (is_set(kScaling)) model.rope_scaling = requested.rope_scaling;
+  if (is_set(kScaling)) {
+    const double query_growth = model.rope_scaling.query_growth;  // which has no key
+    model.rope_scaling = requested.rope_scaling;
+    model.rope_scaling.query_growth = query_growth;
+  }
   if (model.rope_scaling.original_context == 0 && model.rope_scaling.type != "default" &&
       model.rope_scaling.type != "linear")
     model.rope_scaling.original_context = model.context;
@@ -67,6 +76,10 @@ void add_texts(const T& config, const std::string& group,
       texts.emplace_back(group + field.name, concat(field.value.value_or(0)));
     } else if constexpr (std::is_same_v<std::remove_const_t<Value>, bool>) {
       texts.emplace_back(group + field.name, field.value ? "true" : "false");
+    } else if constexpr (std::is_same_v<std::remove_const_t<Value>, std::vector<double>>) {
+      std::vector<std::string> numbers;
+      for (const double number : field.value) numbers.push_back(concat(number));
+      texts.emplace_back(group + field.name, join(numbers));
     } else {
       texts.emplace_back(group + field.name, concat(field.value));
     }
@@ -76,17 +89,28 @@ void add_texts(const T& config, const std::string& group,
 }  // namespace
 
 const std::vector<LetterWord>& mixer_letters() {
-  static const std::vector<LetterWord> letters{
-      {'a', "attention"},     {'c', "convolved_attention"},
-      {'m', "mamba2"},        {'d', "gated_deltanet"},
-      {'t', "semiseparable"}, {'p', "semiseparable_by_position"},
-      {'h', "hydra"},         {'b', "bk_core"}};
+  static const std::vector<LetterWord> letters{{'a', "attention"},
+                                               {'c', "convolved_attention"},
+                                               {'m', "mamba2"},
+                                               {'d', "gated_deltanet"},
+                                               {'s', "short_convolution"},
+                                               {'t', "semiseparable"},
+                                               {'p', "semiseparable_by_position"},
+                                               {'h', "hydra"},
+                                               {'b', "bk_core"}};
   return letters;
 }
 
-const std::vector<LetterWord>& window_letters() {
-  static const std::vector<LetterWord> letters{{'w', "sliding_attention"}, {'a', "full_attention"}};
-  return letters;
+std::vector<LetterWord> window_letters(std::string_view letters) {
+  static const std::vector<LetterWord> all{{'w', "sliding_attention"},
+                                           {'a', "full_attention"},
+                                           {'v', "sliding_attention_without_rotation"},
+                                           {'n', "full_attention_without_rotation"}};
+  std::vector<LetterWord> found;
+  std::ranges::copy_if(all, std::back_inserter(found), [&](const LetterWord& one) {
+    return letters.find(one.letter) != letters.npos;
+  });
+  return found;
 }
 
 const std::vector<LetterWord>& expert_letters() {
@@ -101,7 +125,8 @@ ModelConfig with_layers(ModelConfig config, std::int64_t layers) {
 
 bool ModelFamily::has(std::string_view key) const {
   constexpr std::string_view kOfAll[] = {"family", "layers", "width", "context", "vocabulary"};
-  constexpr std::string_view kOfTexts[] = {"pooling", "labels", "problem_type", "language_head"};
+  constexpr std::string_view kOfTexts[] = {"pooling", "dense", "labels", "problem_type",
+                                           "language_head"};
   return std::ranges::count(kOfAll, key) > 0 || std::ranges::count(keys, key) > 0 ||
          (is_language_model && std::ranges::count(kOfTexts, key) > 0);
 }
@@ -117,9 +142,42 @@ KeyOwner ModelConfig::owner_of(std::string_view key) const {
   return is_related_family ? KeyOwner::kRelated : KeyOwner::kOther;
 }
 
+std::vector<DenseLayer> ModelConfig::dense_layers() const {
+  std::vector<DenseLayer> layers;
+  std::istringstream text(dense);
+  for (std::string part; std::getline(text, part, ',');) {
+    std::istringstream words(part);
+    DenseLayer& layer = layers.emplace_back();
+    if (!(words >> layer.outputs)) layer.outputs = 0;
+    for (std::string word; words >> word;) {
+      if (word == "bias") {
+        layer.has_bias = true;
+      } else if (word == "tanh" || word == "gelu") {
+        layer.activation = word;
+      } else {
+        layer.outputs = 0;
+      }
+    }
+  }
+  return layers;
+}
+
+std::string text_of(const std::vector<DenseLayer>& layers) {
+  std::string text;
+  for (const DenseLayer& layer : layers) {
+    text += concat(text.empty() ? "" : ",", layer.outputs, layer.has_bias ? " bias" : "");
+    if (layer.activation != "identity") text += " " + layer.activation;
+  }
+  return text;
+}
+
+std::int64_t ModelConfig::embedding_width() const {
+  return dense.empty() ? width : dense_layers().back().outputs;
+}
+
 ModelConfig with_training_of(ModelConfig model, const ModelConfig& requested,
                              const std::vector<std::string>& keys) {
-  // A 0 in the config of another family may mean a different default.
+  // A value of 0 in the config of another family may mean a different default.
   const bool is_same_family = requested.family == model.family;
   const auto take = [&](double& here, double there) {
     if (is_same_family || there > 0) here = there;
@@ -127,6 +185,7 @@ ModelConfig with_training_of(ModelConfig model, const ModelConfig& requested,
   model.dropout = requested.dropout;
   model.encoder.source_length = requested.encoder.source_length;
   model.pooling = requested.pooling;
+  model.dense = requested.dense;
   model.labels = requested.labels;
   model.problem_type = requested.problem_type;
   model.language_head = model.language_head && requested.language_head;
@@ -147,16 +206,17 @@ std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig
 
 const ModelRegistry& model_families() {
   static const ModelRegistry families{
-      gpt2_family(),          llama_family(),       mistral_family(),
-      qwen2_family(),         qwen3_family(),       gemma2_family(),
-      gemma3_family(),        mamba2_family(),      granite_hybrid_family(),
-      bamba_family(),         qwen3_next_family(),  qwen3_5_family(),
-      semiseparable_family(), mixtral_family(),     qwen2_moe_family(),
-      qwen3_moe_family(),     olmoe_family(),       granite_moe_family(),
-      gpt_oss_family(),       whisper_family(),     vit_family(),
-      bart_family(),          bert_family(),        distilbert_family(),
-      roberta_family(),       xlm_roberta_family(), modernbert_family(),
-      trident_family(),       series_family(),
+      gpt2_family(),           llama_family(),       mistral_family(),    qwen2_family(),
+      qwen3_family(),          gemma2_family(),      gemma3_family(),     mamba2_family(),
+      granite_hybrid_family(), bamba_family(),       qwen3_next_family(), qwen3_5_family(),
+      semiseparable_family(),  mixtral_family(),     qwen2_moe_family(),  qwen3_moe_family(),
+      olmoe_family(),          granite_moe_family(), gpt_oss_family(),    granite_family(),
+      olmo2_family(),          olmo3_family(),       glm4_family(),       smollm3_family(),
+      phi3_family(),           exaone4_family(),     whisper_family(),    vit_family(),
+      bart_family(),           bert_family(),        distilbert_family(), roberta_family(),
+      xlm_roberta_family(),    modernbert_family(),  trident_family(),    series_family(),
+      qwen3_5_moe_family(),    lfm2_family(),        lfm2_moe_family(),   ministral3_family(),
+      gemma4_family(),
   };
   return families;
 }
@@ -172,11 +232,26 @@ std::string HuggingFaceLayout::carried_name(const std::string& name) const {
   return "";
 }
 
+HuggingFaceLayout HuggingFaceLayout::with_prefix(const std::string& found) const {
+  HuggingFaceLayout layout = *this;
+  if (!outer.older.empty() && found == outer.older + prefix) layout.head_prefix = outer.older;
+  layout.prefix = found;
+  return layout;
+}
+
+HuggingFaceLayout HuggingFaceLayout::with_unused(const ModelConfig& config) const {
+  HuggingFaceLayout layout = *this;
+  if (unused != nullptr)
+    for (std::string& name : unused(config)) layout.carried.push_back(std::move(name));
+  return layout;
+}
+
 HuggingFaceLayout layout_of(const ModelConfig& model, const ModelRegistry& registry) {
-  HuggingFaceLayout layout = find_family(model.family, registry).hugging_face;
+  HuggingFaceLayout layout = find_family(model.family, registry).hugging_face.with_unused(model);
   if (model.language_head || layout.architecture.empty()) return layout;
   std::string& name = layout.architecture;  // "BertForMaskedLM", "GPT2LMHeadModel"
   name = name.substr(0, std::min(name.find("For"), name.find("LMHead")));
+  if (layout.model_type.ends_with("_text")) name += "Text";  // without it, the model with images
   if (!model.pooling.empty() && !model.labels.empty()) {
     name += "ForSequenceClassification";
     std::erase(layout.carried, "pooler.");  // a part of the class head

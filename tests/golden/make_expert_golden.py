@@ -26,6 +26,10 @@ APART = 4e-6  # relative error of F32 logits against F64
 NO_TOKENS = dict(pad_token_id=None, bos_token_id=None, eos_token_id=None)  # otherwise padding's row gets no gradient
 QWEN = dict(ATTENTION, moe_intermediate_size=9)
 MULTIPLIERS = {key: value for key, value in hybrid.GRANITE.items() if "multiplier" in key or key == "logits_scaling"}
+DELTA_EXPERTS = dict(
+    hybrid.DELTA, moe_intermediate_size=9, shared_expert_intermediate_size=13, rope_parameters=hybrid.QUARTER
+)
+LFM2_EXPERTS = dict(ATTENTION, moe_intermediate_size=9, num_hidden_layers=3, layer_types=["conv", "conv", FULL])
 GPT_OSS = dict(
     ATTENTION, head_dim=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size=10, sliding_window=8
 )
@@ -189,6 +193,58 @@ MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's fir
         33,
         13,
     ),
+    "qwen3_next_moe": (
+        "Qwen3Next",
+        dict(
+            DELTA_EXPERTS,
+            num_experts=6,
+            num_experts_per_tok=3,
+            norm_topk_prob=False,
+            mlp_only_layers=[0],
+            num_hidden_layers=3,
+            layer_types=[LINEAR, LINEAR, FULL],
+        ),
+        2,
+        33,
+        13,
+    ),
+    "qwen3_5_moe_text": (
+        "Qwen3_5MoeText",
+        dict(
+            DELTA_EXPERTS,
+            num_experts=4,
+            num_experts_per_tok=2,
+            shared_expert_intermediate_size=7,
+            layer_types=[FULL, LINEAR],
+            tie_word_embeddings=True,
+        ),
+        1,
+        33,
+        0,
+    ),
+    "lfm2_moe_a": (
+        "Lfm2Moe",
+        dict(LFM2_EXPERTS, num_experts=6, num_experts_per_tok=3, routed_scaling_factor=1.5, num_dense_layers=1),
+        2,
+        33,
+        13,
+    ),
+    "lfm2_moe_plain": (
+        "Lfm2Moe",
+        dict(
+            LFM2_EXPERTS,
+            num_experts=4,
+            num_experts_per_tok=2,
+            norm_topk_prob=False,
+            use_expert_bias=False,
+            num_dense_layers=0,
+            tie_word_embeddings=False,
+            conv_bias=True,
+        ),
+        1,
+        17,
+        0,
+    ),
     "gpt_oss_a": (
         "GptOss",
         dict(GPT_OSS, rope_parameters=dict(rope_type="default", rope_theta=150000.0)),
@@ -211,6 +267,7 @@ MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's fir
         0,
     ),
 }
+ONE_PLUS = ("qwen3_next", "qwen3_5_moe_text")  # gains are stored minus 1
 AUX = ("mixtral_window", "qwen3_moe_a")  # also with the balance loss of their single mixture layer
 OLD_WORDS = (  # folders with the key names of version 4 and the Hub
     "mixtral_window",
@@ -235,10 +292,14 @@ class Routing:
         self.layers, self.gap = {}, float("inf")
         for name, module in routers(model):
             layer = int(name.split("layers.")[1].split(".")[0])
-            module.register_forward_hook(lambda module, inputs, outputs, layer=layer: self.look(layer, *outputs))
+            bias = getattr(model.get_submodule(name.rsplit(".", 1)[0]), "expert_bias", None)
+            module.register_forward_hook(
+                lambda module, inputs, outputs, layer=layer, bias=bias: self.look(layer, bias, *outputs)
+            )
 
-    def look(self, layer, scores, weights, experts):
-        best = scores.detach().topk(experts.shape[1] + 1).values
+    def look(self, layer, bias, scores, weights, experts):
+        scores = scores.detach() if bias is None else scores.detach().sigmoid() + bias
+        best = scores.topk(experts.shape[1] + 1).values
         self.gap = min(self.gap, float((best[:, -2] - best[:, -1]).min()))
         self.layers[layer] = (experts, weights.detach())
 
@@ -248,7 +309,7 @@ def routers(model):
 
 
 def model_of(family, config):
-    kind = getattr(transformers, family + "ForCausalLM")
+    kind = getattr(transformers, family.removesuffix("Text") + "ForCausalLM")
     return kind._from_config(config, attn_implementation="eager", experts_implementation="eager").float()
 
 
@@ -261,7 +322,11 @@ def draw(model):
             for parameter in module.parameters():
                 parameter.normal_(0.0, 1.0)
             layer = model.get_submodule(name[: name.index(".", name.index("layers.") + len("layers."))])
-            layer.post_attention_layernorm.weight.normal_(0.4, 0.1)
+            norm = layer.ffn_norm if hasattr(layer, "ffn_norm") else layer.post_attention_layernorm
+            norm.weight.normal_(-0.6 if model.config.model_type in ONE_PLUS else 0.4, 0.1)
+            mixture = model.get_submodule(name.rsplit(".", 1)[0])
+            if getattr(mixture, "expert_bias", None) is not None:
+                mixture.expert_bias.normal_(0.0, 0.2)
             if model.config.model_type == "gpt_oss":
                 layer.self_attn.sinks.normal_(0.0, 1.0)
                 layer.mlp.experts.gate_up_proj.normal_(0.0, 1.5)
@@ -319,12 +384,20 @@ def in_double():
         torch.float = single
 
 
+def save(model, folder):
+    """Qwen3.5's published folders have one tensor for all experts of a layer."""
+    model.save_pretrained(folder, save_original_format=model.config.model_type != "qwen3_5_moe_text")
+
+
 def as_saved(model, values):
     """Values of the model's parameters, with the names and shapes of its file."""
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         for key, parameter in model.named_parameters():
             parameter.copy_(torch.zeros_like(parameter) if values[key] is None else values[key])
-        model.save_pretrained(folder)
+        for key, buffer in model.named_buffers():
+            if key.endswith("expert_bias"):
+                buffer.zero_()
+        save(model, folder)
         return load_file(pathlib.Path(folder) / "model.safetensors")
 
 
@@ -410,7 +483,7 @@ def attempt(name, seed, family, changes, batch, time, first):
         config.save_pretrained(folder)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     else:
-        model.save_pretrained(folder)
+        save(model, folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     if name in OLD_WORDS:
         old_words(folder)

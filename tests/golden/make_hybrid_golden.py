@@ -113,6 +113,28 @@ MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's fir
         33,
         0,
     ),
+    "lfm2_a": (
+        "Lfm2",
+        dict(ATTENTION, intermediate_size=40, block_multiple_of=8, layer_types=["conv", "conv", FULL], num_hidden_layers=3),
+        2,
+        33,
+        13,
+    ),
+    "lfm2_b": (
+        "Lfm2",
+        dict(
+            ATTENTION,
+            block_auto_adjust_ff_dim=False,
+            conv_bias=True,
+            conv_L_cache=4,
+            layer_types=[FULL, "conv"],
+            rope_parameters=dict(rope_type="default", rope_theta=5000.0),
+            tie_word_embeddings=False,
+        ),
+        1,
+        33,
+        0,
+    ),
 }
 # Folders of version 4 and the Hub have other names, and a Python literal.
 OLD_WORDS = {"granite_hybrid_rope": {LINEAR: "mamba", FULL: "attention"}}

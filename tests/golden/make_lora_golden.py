@@ -26,6 +26,8 @@ CASES = {  # base, batch, time, LoraConfig
     "dora": ("llama_b", 2, 9, dict(r=3, lora_alpha=4, use_dora=True, target_modules=["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"])),
     "dora_gpt2": ("gpt2_c", 2, 7, dict(r=2, lora_alpha=3, use_dora=True, fan_in_fan_out=True, target_modules=["c_attn", "c_fc"])),
     "rsdora": ("llama_b", 2, 9, dict(r=3, lora_alpha=4, use_dora=True, use_rslora=True, target_modules=["q_proj", "v_proj", "o_proj", "down_proj"])),
+    "ministral3": ("ministral3_a", 2, 17, dict(r=3, lora_alpha=6, target_modules="all-linear")),
+    "gemma4": ("gemma4_alike", 2, 17, dict(r=3, lora_alpha=6, target_modules="all-linear")),
     "gpt2": ("gpt2_c", 2, 17, dict(r=2, lora_alpha=3, fan_in_fan_out=True, target_modules=["c_attn", "c_fc", "mlp.c_proj"])),
 }
 
@@ -55,6 +57,7 @@ LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: several ranks, patt
     "gated": ("qwen3_next_a", dict(r=3, lora_alpha=6, use_dora=True, target_modules=["q_proj", "v_proj", "in_proj_qkvz", "in_proj_ba", "out_proj"]), "auto"),
     "images": ("qwen3_5_images", dict(r=3, lora_alpha=6, target_modules=r".*\.language_model\..*\.(q_proj|in_proj_qkv|down_proj)",
                                       rank_pattern={r"language_model\.layers\.1\.mlp\.down_proj": 2}), "auto"),
+    "inputs": ("gemma4_a", dict(r=2, lora_alpha=6, target_modules="all-linear"), "auto"),
     "embedding_layers": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
     "grown": ("llama_a", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["lm_head", "embed_tokens"]), "auto"),
     "grown_tied": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),

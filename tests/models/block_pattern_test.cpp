@@ -91,13 +91,13 @@ TEST(BlockPatternConfig, RejectsInvalidPatternInOneLine) {
   ModelConfig config{.family = "mistral", .layers = 2, .heads = 2, .width = 16};
   config.attention_pattern.global_blocks = 2;
   EXPECT_EQ(of(config), Lines{"model.attention_pattern.local_blocks: got 0 with global_blocks or "
-                              "random_blocks; want at least 1, a query's own block"});
+                              "random_blocks; want at least 1, the query's own block"});
   config.attention_pattern.local_blocks = 3;
   EXPECT_EQ(of(config), Lines{});
   config.window = 9;
   EXPECT_EQ(of(config),
             Lines{"model.attention_pattern.local_blocks: got 3 with model.window 9; want only one "
-                  "of them, because local blocks are a window of blocks"});
+                  "of them, because local blocks already limit attention like a window"});
   config.window = 0;
   config.family = "mamba2";
   EXPECT_EQ(of(config).size(), 3u);  // it has neither pattern keys nor heads
@@ -105,8 +105,8 @@ TEST(BlockPatternConfig, RejectsInvalidPatternInOneLine) {
   config.mixers = "a";
   EXPECT_EQ(of(config), Lines{});
   config.bidirectional = true;
-  EXPECT_EQ(of(config), Lines{"model.attention_pattern.local_blocks: got 3, but a pattern is for "
-                              "decoders, not for model.bidirectional"});
+  EXPECT_EQ(of(config), Lines{"model.attention_pattern.local_blocks: got 3, but attention patterns "
+                              "are only for decoders, and model.bidirectional is true"});
 }
 
 }  // namespace

@@ -78,11 +78,42 @@ Names without(Names names, const Names& fewer) {
 TEST(Families, WeightsMatchTransformers) {
   EXPECT_EQ(tensors_of(small("llama")), kLlama);
   EXPECT_EQ(tensors_of(small("mistral")), kLlama);
+  EXPECT_EQ(tensors_of(small("ministral3")), kLlama);
   EXPECT_EQ(tensors_of(small("qwen2")), with(kLlama, kBiases));
   EXPECT_EQ(tensors_of(small("qwen3")), with(kLlama, kNorms));
   const Names gemma2 = with(without(kLlama, kHead), kSandwich);
   EXPECT_EQ(tensors_of(small("gemma2")), gemma2);
   EXPECT_EQ(tensors_of(small("gemma3")), with(gemma2, kNorms));
+  const Names gemma4 = with(with(gemma2, kNorms), {"layer_scalar (1)"});
+  EXPECT_EQ(tensors_of(small("gemma4")), gemma4);
+  ModelConfig inputs = small("gemma4");
+  inputs.gemma4.input_width = 6;
+  EXPECT_EQ(
+      tensors_of(inputs),
+      with(gemma4,
+           {"embed_tokens_per_layer.weight (40, 6)", "per_layer_input_gate.weight (6, 32)",
+            "per_layer_model_projection.weight (6, 32)", "per_layer_projection.weight (32, 6)",
+            "per_layer_projection_norm.weight (6)", "post_per_layer_input_norm.weight (32)"}));
+}
+
+/// Layers of Gemma 4 with keys and values of an earlier layer, or with one map for both.
+TEST(Families, SharedKeysNeedNoWeights) {
+  ModelConfig config = small("gemma4");
+  config.layers = 2;
+  config.window_layers = "a";
+  config.gemma4.shared_layers = 1;
+  config.gemma4.has_wide_shared_layers = true;
+  const Names shared = tensors_of(config);
+  for (const char* name : {"k_proj.weight (16, 32)", "v_proj.weight (16, 32)", "k_norm.weight (8)"})
+    EXPECT_FALSE(shared.contains(concat("layers.1.self_attn.", name))) << name;
+  EXPECT_TRUE(shared.contains("layers.1.mlp.up_proj.weight (96, 32)"));
+  config.gemma4.keys_are_values = true;
+  config.gemma4.head_size = 4;
+  config.gemma4.kv_heads = 1;
+  const Names alike = tensors_of(config);
+  EXPECT_TRUE(alike.contains("self_attn.k_proj.weight (4, 32)"));
+  EXPECT_FALSE(alike.contains("self_attn.v_proj.weight (4, 32)"));
+  EXPECT_TRUE(alike.contains("layers.1.self_attn.q_proj.weight (16, 32)"));
 }
 
 TEST(Families, BiasesFollowConfig) {
@@ -137,6 +168,11 @@ TEST(Families, MissingKeysUseTransformersDefaults) {
   };
   expect("llama", {{"attention_bias", 0}, {"mlp_bias", 0}});
   expect("mistral", {{"max_position_embeddings", 131072}, {"num_key_value_heads", 8}});
+  expect("ministral3", {{"max_position_embeddings", 262144},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"rms_norm_eps", 1e-5},
+                        {"sliding_window", 0}});
   expect("qwen2", {{"max_position_embeddings", 32768}, {"num_key_value_heads", 32}});
   expect("qwen3", {{"max_position_embeddings", 32768},
                    {"num_key_value_heads", 32},
@@ -169,6 +205,7 @@ TEST(Families, WindowLayersDependOnFamily) {
   EXPECT_EQ(windows("qwen3"), "w");
   EXPECT_EQ(windows("gemma2"), "wa");
   EXPECT_EQ(windows("gemma3"), "wwwwwa");
+  EXPECT_EQ(windows("gemma4"), "a") << "the only layer is also the last one";
 }
 
 TEST(Families, ResolveZerosFromOtherSizes) {
@@ -251,6 +288,13 @@ TEST(Families, ReportIncompatibleSizes) {
   EXPECT_EQ(problems_of(gemma), 1u);
   gemma.window_layers = "aw";
   EXPECT_EQ(problems_of(gemma), 0u);
+  ModelConfig gemma4 = small("gemma4");
+  gemma4.layers = 2;
+  gemma4.window_layers = "wa";
+  EXPECT_EQ(problems_of(gemma4), 0u);
+  gemma4.gemma4.input_width = 4;
+  gemma4.gemma4.input_rows = 39;
+  EXPECT_EQ(problems_of(gemma4), 1u) << "40 tokens";
 }
 
 TEST(Families, PresetsMatchPublishedParameterCounts) {
@@ -268,7 +312,7 @@ TEST(Families, PresetsMatchPublishedParameterCounts) {
       {"gpt2-1558m", 1'557'611'200}, {"llama-1b", 1'235'814'400},  {"qwen3-0.6b", 596'049'920},
       {"whisper-tiny", 37'760'640},  {"whisper-base", 72'593'920}, {"whisper-small", 241'734'912},
       {"vit-base", 85'800'194},      {"bart-base", 139'420'416},   {"bart-large", 406'291'456},
-      {"bert-base", 109'514'298}};
+      {"bert-base", 109'514'298},    {"olmo2-1b", 1'484'916'736}};
   for (const auto& [name, size] : wanted) EXPECT_EQ(sizes[name], size) << name;
 }
 

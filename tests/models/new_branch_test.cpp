@@ -241,9 +241,10 @@ TEST_F(NewBranch, RejectsInvalidPatternInOneLine) {
   };
   EXPECT_TRUE(problems_of("sas").empty());
   EXPECT_TRUE(problems_of("sa").empty()) << "partially repeated";
-  EXPECT_EQ(problems_of("sasa"),
-            std::vector<std::string>{"model.window_layers: got sasa, 4 letters for 3 layers; want "
-                                     "at most one per layer; fewer are repeated"});
+  EXPECT_EQ(
+      problems_of("sasa"),
+      std::vector<std::string>{"model.window_layers: got sasa, 4 letters for 3 layers; want "
+                               "at most one letter per layer; a shorter pattern is repeated"});
   EXPECT_EQ(problems_of("sw"),
             std::vector<std::string>{
                 "model.window_layers: got sw, want letters s (sums) and a (attends)"});

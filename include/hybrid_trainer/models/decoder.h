@@ -13,52 +13,48 @@
 
 namespace hybrid_trainer {
 
-/// Returns the standard deviations of GPT-2's initialization, based on config.initializer_range or,
-/// if it is not set, on 0.02, times √(768/width) for matrices other than tables below width 768.
+/// Returns GPT-2's standard deviations from config.initializer_range, by default 0.02, multiplied
+/// by √(768/width) in matrices of models narrower than 768.
 InitialDeviations default_deviations(const ModelConfig& config);
 
 class EncoderOutput;
+class LayerInputs;
 class SourceEncoder;
 
-/// Makes an encoder, which may read the decoder's token table.
 using EncoderMaker =
     std::function<std::unique_ptr<SourceEncoder>(const std::shared_ptr<Parameter>& tokens)>;
 
 /// Architecture of a decoder, in addition to the sizes in its ModelConfig.
 struct DecoderSpec {
   ResidualSpec residual;
-  /// Kinds of layers by letter, and the pattern: a string of letters repeated over the layers.
+  /// Kinds of layers by letter. `pattern` is a string of these letters, repeated over the layers.
   std::map<char, LayerSpec> kinds;
   std::string pattern;
-  std::int64_t positions = 0;  // rows of the position table; 0: branches encode positions
-  /// Tables of the angles for rotary embedding.
+  std::int64_t positions = 0;  // rows of the position table; 0: no table
   std::vector<std::shared_ptr<RotaryTable>> rotary{};
-  double embedding_scale = 1;  // of the token rows, or of the sum with positions
-  /// See Embedding::Spec.
-  bool scales_only_tokens = false;
+  double embedding_scale = 1;       // factor of the embedding, see scales_only_tokens
+  bool scales_only_tokens = false;  // see Embedding::Spec
   std::int64_t first_position = 0;
   float logit_cap = 0;          // see LanguageHead
-  double logit_scale = 1;       // of the logits, before the cap
+  double logit_scale = 1;       // factor of the logits before the cap
   bool tied_head = true;        // shares the token table with the head
-  bool embedding_norm = false;  // normalizes the embedding, "ln_e"
-  bool final_norm = true;       // normalizes the last layer's result
-  /// Bias of the logits: none, read from files, or also trained.
+  bool embedding_norm = false;  // adds a norm of the embedding, "ln_e"
+  bool final_norm = true;       // adds a norm of the last layer's result
+  /// Bias of the logits: none, read from files but frozen, or trained.
   enum class Bias { kNone, kFrozen, kTrained } head_bias = Bias::kNone;
-  std::optional<HeadTransform::Spec> head_transform{};  // before the head
+  std::optional<HeadTransform::Spec> head_transform{};  // transform before the head, if any
   std::int64_t token_types = 0;                         // rows of the type table; 0: none
   InitialDeviations deviations;
-  /// Head of a model of whole texts (model.pooling). The config sets its pooling and outputs; the
-  /// transforms apply only with classes.
+  /// Head of a model that pools texts; its transform applies only with classes.
   TextHead::Spec text_head{};
-  /// Names in a Hugging Face folder.
   struct Files {
     std::string layers = "h", tokens = "wte", positions = "wpe", types = "wtype",
                 final_norm = "ln_f", embedding_norm = "ln_e", head_bias = "lm_head.bias";
   } files{};
-  /// Makes the encoder of a model whose cross attention reads its output; null: no encoder. Names
-  /// of an encoder's parameters begin with "encoder.".
+  /// Makes the encoder for cross attention, with parameters "encoder.…"; null: none.
   EncoderMaker make_encoder{};
   std::shared_ptr<EncoderOutput> source{};
+  std::shared_ptr<LayerInputs> layer_inputs{};  // or null
 };
 
 /// Returns a layer's kind from a pattern of letters, repeated over the layers.
@@ -66,24 +62,23 @@ inline char kind_of_layer(const std::string& pattern, std::int64_t layer) {
   return pattern[static_cast<std::size_t>(layer) % pattern.size()];
 }
 
-/// Adds problems of the pattern in a config's `key`: unknown letters, or more letters than layers.
+/// Appends the problems of the pattern in the config key `key`.
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
                               const std::vector<LetterWord>& letters, std::int64_t layers,
                               std::vector<std::string>& problems);
 
-/// Sets the config's block pattern of attention, if it has one.
+/// Copies the block pattern of the config, if it has one, to `attention`.
 void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 
-/// Adds problems of a config's attention_pattern, including its use with a window or in an encoder.
+/// Appends the problems of a config's attention_pattern.
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
-/// A decoder: token embedding, position table unless branches encode positions, residual blocks,
-/// final norm, and a head over the vocabulary unless ModelConfig::language_head is false. With
-/// bidirectional attention it is an encoder of texts, and cannot generate. With a source encoder,
-/// its layers attend to a source: logits and new texts use the sources that were encoded last.
-/// Parameters have GPT-2's names, plus "lm_head.weight" for an untied head; matrices are stored as
-/// (outputs, inputs). The rows of token table and head are padded (see padded_vocabulary); padding
-/// rows stay 0. The context limits each text, not a row of several texts.
+/// A decoder: token embedding, optional position table, residual blocks, optional final norm, and a
+/// head unless ModelConfig::language_head is false. Bidirectional, it is an encoder of texts and
+/// cannot generate. With a source encoder, logits and new texts use the sources of the last
+/// `encode`. Parameters have GPT-2's names, plus "lm_head.weight" for an untied head; matrices are
+/// (outputs, inputs). Padding rows of tables stay 0. The context limits each text, not a row of
+/// several texts.
 class Decoder final : public LanguageModel, private SegmentSteps {
  public:
   /// Initializes weights from `seed`. Throws OutOfMemory.
@@ -104,14 +99,13 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   }
   bool carries_state() const override { return blocks_.carries_state(); }
   std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
-    if (text_head_) return text_parts(batch);
-    return batch.find("halves") ? 1 : segments(batch.tokens_per_example(), segment);
+    return text_head_ || batch.find("halves") ? 1 : segments(batch.tokens_per_example(), segment);
   }
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
   void visit_routings(const RoutingVisitor& visit) override { blocks_.visit_routings(visit); }
-  /// Counts 6 FLOPs per token and weight of every matrix product, 4 if the weight is frozen, plus
-  /// the branches' own work, such as causal attention's products (half of the full square).
+  /// Counts 6 FLOPs per token and weight of matrix products, 4 for frozen ones, and the branches'
+  /// other operations, such as the causal half of attention.
   double flops_of(const Shape& targets) override;
   double recomputed_flops_of(const Shape& targets, double share) override;
   std::vector<std::string> parts() const override;
@@ -132,7 +126,6 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   class States;
   void initialize(const InitialDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
-  /// Returns the number of segments of a batch's sequences; 1 if they are not segmented.
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
   bool uses_segments(const Batch& batch, const Pass& pass) const;
   void read_source(const Batch& batch, ActivationTape& tape, const Stream& stream);
@@ -145,17 +138,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
               ActivationTape& tape, const Stream& stream) override;
   void backward_from_losses(const Batch& batch, ActivationTape& tape,
                             const Stream& stream) override;
-  /// Returns the number of parts of a batch that exist one at a time (see TextLoss).
-  std::int64_t text_parts(const Batch& batch) const;
-  /// Calls visit(part, tape) for each part. The passes of both calls draw the same random numbers.
-  template <class Tape, class Visit>
-  void each_text_part(const Batch& batch, const Pass& pass, const Visit& visit);
-  Tensor whole_text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
-                         const Stream& stream);
-  void whole_text_backward(const Batch& batch, ActivationTape& tape, const Stream& stream);
-  /// Throws Error if there is no head.
   void require_head() const;
-  /// Returns x (B, T, C) as rows after the head's transform.
   Tensor head_rows(const Tensor& x, ActivationTape& tape, const Stream& stream);
   void body_backward(Tensor dx, const Batch& batch, ActivationTape& tape, const Stream& stream);
   Tensor hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
@@ -177,11 +160,12 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   std::unique_ptr<TextHead> text_head_;  // or null
   PreferenceLoss preference_;
   SegmentedPass segmented_;
-  std::shared_ptr<EncoderOutput> source_;   // or null
-  std::unique_ptr<SourceEncoder> encoder_;  // or null
+  std::shared_ptr<EncoderOutput> source_;      // or null
+  std::unique_ptr<SourceEncoder> encoder_;     // or null
+  std::shared_ptr<LayerInputs> layer_inputs_;  // or null
 };
 
-/// Returns the rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.
+/// Returns the vocabulary rounded up to a multiple of 64 or, below 512 tokens, of 16.
 std::int64_t padded_vocabulary(std::int64_t vocabulary);
 
 }  // namespace hybrid_trainer

@@ -5,14 +5,11 @@
 
 namespace hybrid_trainer {
 
-/// Value of lora.targets for every linear map.
 inline constexpr const char* kAllLinear = "all-linear";
 
-/// Name in lora.targets for the linear maps of all experts.
 inline constexpr const char* kExpertTargets = "experts";
 
-/// Value of lora.base that keeps the quantized blocks of a GGUF file.
-inline constexpr const char* kFileBase = "file";
+inline constexpr const char* kFileBase = "file";  // keeps the quantized blocks of a GGUF file
 
 /// Values of lora.base.
 const std::vector<std::string>& frozen_base_names();
@@ -33,29 +30,28 @@ struct LoraConfig {
   std::string targets = kAllLinear;
   std::string variant = "lora";
   std::string base = "fp32";
-  /// Not a key: the GGUF file whose quantized blocks are kept if base is "file". The code that
-  /// opens the file sets this, so that memory is planned with the types of its blocks.
+  /// Not a key: path of the GGUF file whose quantized blocks are kept if base is "file".
   std::string file{};
-  /// Not a key: true if a PEFT folder replaces token table and head with another number of tokens.
+  /// Not a key: a PEFT folder contains a table and head with another number of tokens.
   bool replaces_tables = false;
 
   bool is_on() const { return rank > 0; }
-  /// Returns the scale of B·A in an adapter of this rank.
+  /// Returns the factor of B·A in an adapter of rank `of_rank`.
   double scale_of(std::int64_t of_rank) const;
-  /// Returns the rank of an expert's adapters if tokens go to `chosen` of `count` experts.
+  /// Returns the rank of expert adapters if tokens are routed to `chosen` of `count` experts.
   std::int64_t rank_of_experts(std::int64_t chosen, std::int64_t count) const;
   std::vector<std::string> target_names() const;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"rank", self.rank,
-                "Rank r of the adapters B·A that are trained on top of frozen weights; 0 trains "
-                "the weights themselves.",
+                "Rank r of the adapters B·A, which are trained while the weights are frozen; 0 "
+                "trains the weights themselves.",
                 Range::between(0, 4096)}
               .essential(Question::kModel));
     visit(Field{"expert_rank", self.expert_rank,
-                "Rank of the adapters of each expert; 0 uses rank times the share of experts that "
-                "a token is routed to, rounded up.",
+                "Rank of the adapters of each expert; 0 uses rank · (chosen experts / experts), "
+                "rounded up.",
                 Range::between(0, 4096)}
               .needs_any(adapters_required()));
     visit(Field{"alpha", self.alpha, "Scale of the adapters: B·A is multiplied by alpha/r.",
@@ -65,12 +61,11 @@ struct LoraConfig {
                 "Dropout probability of the inputs of adapters, in training only.",
                 Range::fraction()}
               .needs_any(adapters_required()));
-    visit(
-        Field{"targets", self.targets,
-              "Modules that get an adapter, separated by commas: their names in a Hugging Face "
-              "folder or the ends of these names, such as q_proj,v_proj; experts selects all "
-              "products of experts. all-linear selects every product except the head and routers."}
-            .needs_any(adapters_required()));
+    visit(Field{"targets", self.targets,
+                "Modules with adapters: names in a Hugging Face folder or the ends of names, "
+                "separated by commas, such as q_proj,v_proj. experts selects all products of "
+                "experts; all-linear selects every product except the head and routers."}
+              .needs_any(adapters_required()));
     visit(Field{"variant",
                 self.variant,
                 "Kind of adapter: lora; rslora, which multiplies B·A by alpha/√r; dora, which also "
@@ -79,16 +74,15 @@ struct LoraConfig {
                 Range{},
                 {"lora", "rslora", "dora", "rsdora"}}
               .needs_any(adapters_required()));
-    visit(
-        Field{"base", self.base,
-              "Storage of the frozen weights. fp32; bf16, rounded once; or quantized as in "
-              "bitsandbytes: int8, 8 bits by rows; fp4 or nf4, 4 bits in blocks of 64 with double "
-              "quantization; or mxfp4, 4 bits in blocks of 32. Quantized models keep embedding and "
-              "head in bf16. file, for a model in a GGUF file, keeps all weights in the file's own "
-              "blocks. A product in another precision converts the weights it needs.",
-              Range{}, frozen_base_names()}
-            .essential(Question::kModel)
-            .needs_any(frozen_weights_required()));
+    visit(Field{"base", self.base,
+                "Storage of the frozen weights: fp32, bf16, or quantized. As in bitsandbytes, int8 "
+                "has 8 bits with a scale per row; fp4 and nf4 have 4 bits in blocks of 64 with "
+                "double quantization. mxfp4 has 4 bits in blocks of 32. file keeps the blocks of a "
+                "GGUF file. Except with file, quantized models keep embedding and head in bf16. "
+                "Products convert the weights to their precision when they need them.",
+                Range{}, frozen_base_names()}
+              .essential(Question::kModel)
+              .needs_any(frozen_weights_required()));
   }
 };
 
@@ -96,16 +90,15 @@ struct LoraConfig {
 bool has_root_scale(const std::string& variant);
 bool is_decomposed(const std::string& variant);
 
-/// Returns the folder's modules that a linear map consists of, in the order of its rows.
+/// Returns the modules of a Hugging Face folder that form a linear map, in the order of its rows.
 std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& layout);
 
-/// Returns the rank for a weight's adapter; none: config.rank.
 using RankOfWeight = std::function<std::optional<std::int64_t>(const Parameter& weight)>;
 
-/// Adds an adapter to each linear map named in config.targets: A uniform in ±1/√inputs, drawn from
-/// the seed, and B zero, so that the model's output does not change. Targets use the family's
-/// Hugging Face names, including parts of one product. `rank_of` overrides config.rank per weight;
-/// 0 adds no adapter. Throws ConfigError if a target matches nothing.
+/// Adds an adapter to each linear map in config.targets, Hugging Face names of the family, which
+/// may be parts of our maps. A is uniform in ±1/√inputs, and B is zero, so the output does not
+/// change. `rank_of` overrides config.rank; 0 adds none. Throws ConfigError if a target matches
+/// nothing.
 void add_adapters(Network& network, const ModelConfig& model, const LoraConfig& config,
                   std::uint64_t seed, const Stream& stream,
                   const ModelRegistry& registry = model_families(),

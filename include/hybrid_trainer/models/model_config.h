@@ -6,14 +6,14 @@
 
 namespace hybrid_trainer {
 
-/// Values of ExpertConfig::rule.
 inline constexpr const char* kSoftmaxRule = "softmax";
 inline constexpr const char* kSoftmaxOfChosenRule = "softmax_of_chosen";
 inline constexpr const char* kSigmoidRule = "sigmoid";
+inline constexpr const char* kPlainSigmoidRule = "plain_sigmoid";
 
 /// Letters of model.mixers, model.window_layers and model.experts.layers, with their words.
 const std::vector<LetterWord>& mixer_letters();
-const std::vector<LetterWord>& window_letters();
+std::vector<LetterWord> window_letters(std::string_view letters = "wavn");
 const std::vector<LetterWord>& expert_letters();
 
 /// A mixture of experts that replaces the feed-forward branch.
@@ -25,6 +25,8 @@ struct ExpertConfig {
   std::string layers{};
   std::int64_t shared_width = 0;
   double gate_limit = 0;
+  double scale = 1;
+  bool selection_bias = false;
   double balance_loss = 0;
   double bias_rate = 0;
   double z_loss = 0;
@@ -44,41 +46,45 @@ struct ExpertConfig {
     visit(Field{"rule",
                 self.rule,
                 "How router logits become the weights of the chosen experts: softmax over all "
-                "experts, softmax_of_chosen over the chosen ones, or sigmoid, divided by the sum "
-                "over the chosen ones. Empty uses the family's rule.",
+                "experts, softmax_of_chosen over the chosen ones, sigmoid, divided by the sum "
+                "over the chosen ones, or plain_sigmoid without this division. Empty uses the "
+                "family's rule.",
                 Range{},
-                {"", kSoftmaxRule, kSoftmaxOfChosenRule, kSigmoidRule}});
+                {"", kSoftmaxRule, kSoftmaxOfChosenRule, kSigmoidRule, kPlainSigmoidRule}});
     visit(Field{"layers", self.layers,
                 "Layers with experts, one letter per layer, repeated: e with experts, f with a "
-                "feed-forward branch. Empty: all layers have experts (qwen2_moe, qwen3_moe)."}
+                "feed-forward branch. Empty: all layers have experts (qwen2_moe, qwen3_moe, "
+                "qwen3_next, lfm2_moe)."}
               .spelled(expert_letters()));
     visit(Field{"shared_width", self.shared_width,
                 "Inner width of the shared expert, which processes all tokens in addition; 0: no "
-                "shared expert (qwen2_moe).",
+                "shared expert (qwen2_moe, qwen3_next, qwen3_5_moe).",
                 Range::between(0, 1 << 20)});
     visit(Field{"gate_limit", self.gate_limit,
-                "Limit to which the gates of an expert are clamped from above and the "
-                "up-projections from both sides; 0 uses the family's limit (gpt_oss).",
+                "Limit of an expert's gates, clamped from above, and up-projections, clamped to "
+                "±limit (gpt_oss); 0 uses the family's limit.",
                 Range::at_least(0)});
+    visit(constant("scale", self.scale));                    // of the weights (lfm2_moe)
+    visit(constant("selection_bias", self.selection_bias));  // the folder has one (lfm2_moe)
     visit(Field{"balance_loss", self.balance_loss,
-                "Factor α of the load-balancing loss α·E·Σ f·P, averaged over the layers, with f "
-                "the share of tokens that an expert gets and P its mean probability. Even loads "
-                "give α·chosen; 0 disables it.",
+                "Factor α of the load-balancing loss α·E·Σ f·P, averaged over the layers. f is the "
+                "share of tokens that an expert gets, and P its mean probability. Balanced loads "
+                "give α·chosen; 0 disables the loss.",
                 Range::at_least(0)});
     visit(Field{"bias_rate", self.bias_rate,
-                "Balances experts without a loss: each expert is chosen by its score plus a bias, "
-                "which changes by this number, such as 0.001, after each step: up if the expert "
-                "got fewer tokens than the mean, down if it got more. Such a model cannot be "
-                "written as a Hugging Face folder. 0 disables it.",
+                "Step size, such as 0.001, of loss-free balancing; 0 disables it. Experts are "
+                "chosen by score plus bias. After each step, the bias of an expert increases by "
+                "this number if it got fewer tokens than the mean, and decreases if it got more. "
+                "Such a model cannot be exported as a Hugging Face folder.",
                 Range::at_least(0)});
     visit(Field{"z_loss", self.z_loss,
                 "Factor of the router z-loss, the mean squared log-sum-exp of the router's logits, "
-                "averaged over the layers, which keeps the logits small; 0 disables it.",
+                "averaged over the layers. It keeps the logits small; 0 disables it.",
                 Range::at_least(0)});
   }
 };
 
-/// Returns a warning if no loss trains the routers, else "". `experts` must be resolved.
+/// Returns a warning if no loss trains the routers, otherwise "". `experts` must be resolved.
 inline std::string untrained_router_warning(const ExpertConfig& experts) {
   const bool is_always_one = experts.count > 1 && experts.chosen == 1 &&
                              (experts.rule == kSoftmaxOfChosenRule || experts.rule == kSigmoidRule);
@@ -94,7 +100,7 @@ inline bool has_experts(const ExpertConfig& experts, std::int64_t layer) {
          (layers.empty() || layers[static_cast<std::size_t>(layer) % layers.size()] == 'e');
 }
 
-/// Requires layers with one of these letters in model.mixers, or the family's own layers.
+/// Requires that model.mixers contains one of the letters, or is empty.
 inline KeyNeed layers_mixed_by(const std::vector<std::string>& letters, const std::string& why) {
   return KeyNeed::of({"model.mixers"}, letters, why, KeyTest::Kind::kHasOneOf);
 }
@@ -108,27 +114,29 @@ struct BlockPatternConfig {
   std::int64_t local_blocks = 0;
   std::int64_t global_blocks = 0;
   std::int64_t random_blocks = 0;
-  std::int64_t seed = 0;  // of the random blocks
+  std::int64_t seed = 0;  // seed of the random blocks
 
   bool is_on() const { return local_blocks > 0; }
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"block", self.block,
-                "Positions per block; any number works, and multiples of 64 are the fastest.",
+    visit(Field{"block", self.block, "Positions per block. Multiples of 64 are the fastest.",
                 Range::between(1, 65536)}
               .unless("model.attention_pattern.local_blocks", {"0"}));
-    visit(Field{"local_blocks", self.local_blocks,
-                "Blocks of keys, up to and including its own, that a block of queries sees; 0 "
-                "disables the pattern, and a query sees all keys before it.",
-                Range::between(0, 65536)});
-    visit(Field{"global_blocks", self.global_blocks,
-                "Number of blocks at the start that all queries see in addition.",
-                Range::between(0, 65536)});
-    visit(Field{"random_blocks", self.random_blocks,
-                "Number of blocks between the global and the local ones that a block of queries "
-                "sees in addition, spread evenly and drawn for each layer, head and block.",
-                Range::between(0, 1024)});
+    visit(
+        Field{"local_blocks", self.local_blocks,
+              "Number of key blocks that a query block attends to, counted back from and including "
+              "its own block. 0 disables the pattern: queries attend to all earlier keys.",
+              Range::between(0, 65536)});
+    visit(
+        Field{"global_blocks", self.global_blocks,
+              "Number of key blocks at the start of the sequence that all queries also attend to.",
+              Range::between(0, 65536)});
+    visit(Field{
+        "random_blocks", self.random_blocks,
+        "Number of random key blocks, between the global and the local ones, that a query block "
+        "also attends to. They are spread evenly, and drawn for each layer, head and block.",
+        Range::between(0, 1024)});
     visit(constant("seed", self.seed));
   }
 };
@@ -147,25 +155,25 @@ struct StateSpaceConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"heads", self.heads,
-                "Heads of a state-space mixer (Gated DeltaNet: value heads); 0 uses the number "
-                "that makes 2·width channels.",
-                Range::between(0, 4096)});
+    visit(Field{
+        "heads", self.heads,
+        "Heads of a state-space mixer (Gated DeltaNet: value heads); 0 uses 2·width/head_size.",
+        Range::between(0, 4096)});
     visit(Field{"head_size", self.head_size,
                 "Channels per head; 0 uses 64, or 32 if width is less than 512.",
                 Range::between(0, 1024)});
     visit(Field{"groups", self.groups,
-                "Groups of heads that share keys B and queries C (Gated DeltaNet: query and key "
-                "heads); must divide heads.",
+                "Number of groups of heads; the heads of a group share key B and query C (Gated "
+                "DeltaNet: number of query and key heads). Must divide heads.",
                 Range::between(1, 4096)});
     visit(Field{
         "state_size", self.state_size,
-        "Size N of each key and query; each head keeps a state of head_size·N numbers per text.",
+        "Size N of each key and query. Each head has a state of head_size·N numbers per text.",
         Range::between(1, 1024)});
     visit(Field{"taps", self.taps, "Width of the convolution before the scan, in tokens.",
                 Range::between(1, 16)});
-    visit(
-        Field{"biases", self.biases, "Add biases to the products of the mixer (Mamba-2, Hydra)."});
+    visit(Field{"biases", self.biases,
+                "Add biases to the products of the mixer (Mamba-2, Hydra, short convolution)."});
     visit(Field{"convolution_bias", self.convolution_bias,
                 "Add a bias to the convolution of the mixer (Mamba-2, Hydra)."});
     visit(Field{"least_step", self.least_step, "Smallest step Δ of a token (Mamba-2).",
@@ -179,7 +187,7 @@ struct StateSpaceConfig {
 struct SemiseparableConfig {
   std::int64_t rank = 8;
   std::int64_t potentials = 8;
-  // BK core: z in (T − z·I)⁻¹ is i·imaginary. The smaller it is, the longer is a token's range.
+  // BK core: imaginary part of z in (T − z·I)⁻¹. Smaller values have a longer range.
   double imaginary = 1;
   double limit = 3;  // BK core: potentials are clamped to [−limit, limit]
 
@@ -190,10 +198,10 @@ struct SemiseparableConfig {
               "Columns of U and V in each head's matrix T + U·Vᵀ; at most the context.",
               Range::between(1, 1024)}
             .needs_any(layers_mixed_by({"t", "p"}, "model.mixers has no T + U·Vᵀ layer (t or p)")));
-    visit(Field{
-        "potentials", self.potentials,
-        "Number of matrices T in a BK core; each token gives every matrix one number and gets two.",
-        Range::between(1, 4096)}
+    visit(Field{"potentials", self.potentials,
+                "Number of matrices T in a BK core. For each matrix, a token has one potential and "
+                "gets a real and an imaginary result.",
+                Range::between(1, 4096)}
               .needs_any(layers_mixed_by({"b"}, "model.mixers has no BK core layer (b)")));
     visit(constant("imaginary", self.imaginary));
     visit(constant("limit", self.limit));
@@ -211,7 +219,7 @@ struct EncoderConfig {
 
   /// Returns whether the encoder reads tokens; otherwise it reads audio, or there is none.
   bool reads_tokens() const { return context > 0 && features == 0; }
-  /// Returns the number of positions of a source in a batch.
+  /// Returns the number of positions that a batch has for each source.
   std::int64_t source_places() const { return source_length > 0 ? source_length : context; }
 
   template <class Self, class Visitor>
@@ -226,19 +234,28 @@ struct EncoderConfig {
                 "decoder's width.",
                 Range::between(0, 1 << 20)});
     visit(Field{"context", self.context,
-                "Maximum length of the encoder's sequence, in positions (whisper: half the number "
-                "of 10 ms frames in a clip; bart: tokens); 0 uses 1500, which is 30 s, and in bart "
-                "the decoder's context.",
+                "Maximum length of the encoder's sequence. whisper: positions of 20 ms; 0 uses "
+                "1500, which is 30 s. bart: tokens; 0 uses the decoder's context.",
                 Range::between(0, 1 << 20)});
     visit(Field{"features", self.features, "Mel bands per audio frame; 0 uses 80.",
                 Range::between(0, 1024)});
     visit(Field{"source_length", self.source_length,
-                "Tokens of a source in training (bart): shorter sources are padded, longer ones "
-                "are cut off at the end. `hybrid finetune` sets the length of the longest source; "
-                "0 uses the encoder's context.",
+                "Tokens of a source in training (bart). Shorter sources are padded; longer sources "
+                "are truncated at the end. 0 uses the encoder's context. `hybrid finetune` sets "
+                "the length of the longest source.",
                 Range::between(0, 1 << 20)});
   }
 };
+
+/// A linear layer over pooled vectors, y = activation(W·x + b), as in sentence-transformers.
+struct DenseLayer {
+  std::int64_t outputs = 0;
+  bool has_bias = false;
+  std::string activation = "identity";  // or "tanh", "gelu" (with erf)
+  friend bool operator==(const DenseLayer&, const DenseLayer&) = default;
+};
+/// Returns the layers as model.dense spells them.
+std::string text_of(const std::vector<DenseLayer>& layers);
 
 /// A model's family and shape. Families may not support all keys (see ModelFamily).
 struct ModelConfig {
@@ -279,15 +296,22 @@ struct ModelConfig {
   double residual_scale = 1;
   double logit_scale = 1;
   EncoderConfig encoder{};
+  Gemma4Config gemma4{};
   TridentConfig trident{};
   SeriesConfig series{};
   VisionConfig vision{};
   std::string pooling{};
+  std::string dense{};
   std::vector<ClassLabel> labels{};
-  std::string problem_type{};  // of config.json: how labels are meant, as transformers names it
+  std::string problem_type{};  // transformers' problem_type in config.json
 
-  /// Returns whether the family, or only other families, have a key; an unknown one has all keys.
+  /// Returns whether the model's family or only other families have a key. An unknown family has
+  /// all keys.
   KeyOwner owner_of(std::string_view key) const;
+  /// Returns the layers of `dense`; those that are misspelled have 0 outputs.
+  std::vector<DenseLayer> dense_layers() const;
+  /// Returns the channels of an embedding.
+  std::int64_t embedding_width() const;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -314,13 +338,13 @@ struct ModelConfig {
                 "training only.",
                 Range::fraction()});
     visit(Field{"initializer_range", self.initializer_range,
-                "Standard deviation of the initial weights. Products that end a branch use it "
-                "divided by √(2·layers). If left out: 0.02; matrices of models narrower than 768 "
-                "multiply it by √(768/width).",
+                "Standard deviation of the initial weights. The last product of each branch "
+                "divides it by √(2·layers). If left out, it is 0.02, and matrices of models "
+                "narrower than 768 multiply it by √(768/width).",
                 Range{0, 1, true, false}});
     visit(Field{"kv_heads", self.kv_heads,
-                "Number of key and value heads (grouped-query attention); must divide heads. Each "
-                "is shared by heads/kv_heads query heads; 0 uses heads.",
+                "Number of key and value heads (grouped-query attention); must divide heads. "
+                "heads/kv_heads query heads share each of them; 0 uses heads.",
                 Range::between(0, 1024)}
               .needs_any(layers_of_attention()));
     visit(Field{"head_size", self.head_size,
@@ -339,7 +363,7 @@ struct ModelConfig {
                 Range::between(1, 1e12)}
               .needs_any(layers_of_attention()));
     visit(Field{"rope_scaling", self.rope_scaling,
-                "How rotary angles change for contexts longer than the original one."}
+                "Scaling of rotary angles for contexts longer than the original one."}
               .needs_any(layers_of_attention()));
     visit(Field{"tied_head", self.tied_head,
                 "Share the token embedding table with the output head."});
@@ -349,18 +373,21 @@ struct ModelConfig {
     visit(
         Field{"mlp_bias", self.mlp_bias, "Add biases to the products of the feed-forward branch."});
     visit(Field{"window", self.window,
-                "Sliding window: number of keys that a query sees, including its own, in the "
-                "layers of window_layers, or in all attention layers of models that also have "
-                "other mixers; 0 sees all keys.",
+                "Sliding window: number of keys that a query attends to, including its own; 0: all "
+                "earlier keys. Applies to the layers of window_layers or, in models with other "
+                "mixers, to all attention layers.",
                 Range::between(0, 1 << 24)}
               .needs_any(layers_of_attention()));
     visit(
         Field{"window_layers", self.window_layers,
               "Layers with the sliding window, one letter per layer, repeated: w with the window, "
-              "a without. Empty uses the family's pattern: w; gemma2 wa; gemma3 wwwwwa."}
+              "a without; in smollm3 and exaone4 also v and n, the same without rotary positions. "
+              "Empty uses the family's pattern: w; gemma2 wa; gemma3 wwwwwa; olmo3 wwwa; smollm3 "
+              "aaan; exaone4 wwwn."}
             .spelled(window_letters()));
     visit(Field{"window_rope_theta", self.window_rope_theta,
-                "rope_theta of the layers with a window, which use no rope_scaling; 0 uses 10000.",
+                "rope_theta of the layers with a window, which use no rope_scaling; 0 uses "
+                "10000, in olmo3 500000.",
                 Range::between(0, 1e12)});
     visit(Field{"attention_pattern", self.attention_pattern,
                 "Block-sparse attention, in place of a window."}
@@ -380,26 +407,28 @@ struct ModelConfig {
                 Range::at_least(0)});
     visit(Field{"mixers", self.mixers,
                 "Token mixer of each layer, one letter per layer, repeated: a attention, m "
-                "Mamba-2, d Gated DeltaNet; in semiseparable also c attention after a short "
-                "convolution, t T + U·Vᵀ computed from tokens, p T + U·Vᵀ by position, and in "
-                "encoders h Hydra, b BK core. Empty uses the family's pattern: mamba2 m; "
-                "granitemoehybrid and bamba mmma; qwen3_5 and qwen3_next ddda; semiseparable t."}
+                "Mamba-2, d Gated DeltaNet, s gated short convolution; in semiseparable also c "
+                "attention after a short convolution, t T + U·Vᵀ computed from tokens, p T + "
+                "U·Vᵀ by position, and in encoders h Hydra, b BK core. Empty uses the family's "
+                "pattern: mamba2 m; granitemoehybrid and bamba mmma; qwen3_5, qwen3_5_moe and "
+                "qwen3_next ddda; lfm2 and lfm2_moe ssa; semiseparable t."}
               .spelled(mixer_letters()));
     visit(Field{"bidirectional", self.bidirectional,
                 "Make the model an encoder: each token also sees the tokens after it, and the "
-                "model cannot generate text (semiseparable; always in bert, distilbert, roberta, "
-                "xlm-roberta and modernbert)."});
+                "model cannot generate text (semiseparable and gemma3; always in bert, distilbert, "
+                "roberta, xlm-roberta and modernbert)."});
     visit(constant("language_head", self.language_head));
     visit(constant("token_types", self.token_types, Range::between(0, 1024)));
     visit(Field{"state_space", self.state_space,
-                "Sizes of the recurrent mixers Mamba-2, Gated DeltaNet and Hydra; taps also "
-                "applies to the convolution of attention."}
-              .needs_any(layers_mixed_by({"m", "d", "h", "c"},
-                                         "model.mixers has no layer that uses it (m, d, h or c)")));
+                "Sizes of the recurrent mixers Mamba-2, Gated DeltaNet and Hydra; taps and biases "
+                "also apply to short convolutions, and taps to the convolution of attention."}
+              .needs_any(
+                  layers_mixed_by({"m", "d", "h", "s", "c"},
+                                  "model.mixers has no layer that uses it (m, d, h, s or c)")));
     visit(Field{"semiseparable", self.semiseparable, "Sizes of the T + U·Vᵀ and BK core mixers."});
     visit(Field{"rotary_share", self.rotary_share,
-                "Share of each head's channels, the first ones, that rotary positions apply to; 0 "
-                "uses none, and only the other mixers encode positions.",
+                "Share of each head's channels, from the first one on, to which rotary positions "
+                "apply; 0: none, so that only other mixers encode positions.",
                 Range::between(0, 1)}
               .needs_any(layers_of_attention()));
     visit(Field{"embedding_scale", self.embedding_scale,
@@ -413,6 +442,7 @@ struct ModelConfig {
     visit(Field{
         "encoder", self.encoder,
         "Sizes of the encoder that the decoder reads through cross attention (whisper, bart)."});
+    visit(Field{"gemma4", self.gemma4, "Sizes of Gemma 4's layers, which a folder sets (gemma4)."});
     visit(Field{"trident", self.trident,
                 "Sizes of the sensors and of the parts that process them (trident)."});
     visit(Field{"series", self.series,
@@ -420,20 +450,23 @@ struct ModelConfig {
     visit(Field{"vision", self.vision, "Image size and patches (vit)."});
     visit(Field{"pooling",
                 self.pooling,
-                "How the hidden states of a text become one vector, which replaces the logits of "
-                "tokens: cls takes the first token's, last the last token's, mean averages all. "
-                "`hybrid finetune --task` sets it. Empty: a model of tokens.",
+                "Pooling of a text's hidden states to one vector, in place of the language head. "
+                "cls: the first token's; last: the last token's; mean: the mean over all tokens. "
+                "`hybrid finetune --task` sets it. Empty: no pooling.",
                 Range{},
                 {"", "cls", "mean", "last"}});
+    visit(Field{"dense", self.dense,
+                "Linear layers between pooling and embedding, as 3072,768: the outputs of each, "
+                "then bias and an activation (tanh, gelu) if it has them, as 256 bias tanh. "
+                "`hybrid finetune --task embed` sets it from the folder."});
     visit(Field{"labels", self.labels,
-                "Classes in the order of the logits; if left out, the classes of the data."});
+                "Classes in the order of the logits. If left out, the classes of the data."});
     visit(constant("problem_type", self.problem_type));
   }
 };
 
-/// Returns the model with the training settings of `requested`: dropout, losses and biases of
-/// experts, and the attention pattern. If `keys` contains context or rope_scaling, also takes
-/// these, and throws ConfigError if the model does not use rotary positions.
+/// Returns `model` with the training settings of `requested`, and with context and rope_scaling if
+/// `keys` contains them. Throws ConfigError if the model does not use rotary positions.
 ModelConfig with_training_of(ModelConfig model, const ModelConfig& requested,
                              const std::vector<std::string>& keys = {});
 

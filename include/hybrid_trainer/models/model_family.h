@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -19,10 +20,10 @@ struct ModelPreset {
   std::int64_t sequence_length;
   std::string optimizer;
   double learning_rate;
-  std::int64_t vocabulary = 4096;  // for benchmarks, which have no data
+  std::int64_t vocabulary = 4096;  // used by benchmarks, which have no data
 };
 
-/// A tensor in files that must equal another one: `of`, or the token table if `of` is empty.
+/// A tensor in files that must equal the tensor `of`, or the token table if `of` is empty.
 struct CopyInFiles {
   std::string name, of;
 };
@@ -31,44 +32,50 @@ struct CopyInFiles {
 struct HuggingFaceLayout {
   std::string model_type;    // "gpt2"
   std::string architecture;  // "GPT2LMHeadModel"
-  /// Prefix of tensor names (see Parameter::in_files); files without it can be read too.
-  std::string prefix;
-  /// Reads or writes the family's keys of config.json.
+  std::string prefix;        // prefix of tensor names, which files may omit
   std::function<void(ConfigKeys& keys, ModelConfig& model)> keys{};
-  /// The tensor that a "lm_head.weight" in the files must equal; empty if the head is untied.
+  /// Tensor that must equal "lm_head.weight" if files have both; empty if untied.
   std::string tied_head;
-  /// Other names in files of the tensor that `tied_head` names; these tensors must equal it too.
-  std::vector<std::string> copies_of_table{};
-  /// Suffixes of tensors in files that the model computes itself (masks) and ignores.
-  std::vector<std::string> ignored{};
-  bool has_window_key = false;  // config.json has a key for ModelConfig::window
-  bool has_mixers = false;      // folders in bf16 may store the mixers' vectors in f32
-  /// PEFT 0.21 with transformers 5 supports this family's experts only through target_parameters.
-  bool experts_are_parameters = false;
-  /// Describes the values in the written config.json that other programs misread; "" or null: none.
+  std::vector<std::string> copies_of_table{};  // further copies of `tied_head` in files
+  std::vector<std::string> ignored{};          // suffixes of ignored tensors in files
+  bool has_window_key = false;                 // config.json has a key for ModelConfig::window
+  bool has_mixers = false;                     // the mixers' vectors may be f32 in a folder in bf16
+  bool experts_are_parameters = false;         // PEFT 0.21 supports only target_parameters
+  /// Describes values in the written config.json that other programs misread; "" or null: none.
   std::string (*misread)(const ModelConfig& config) = nullptr;
-  /// A model that contains this one as its text_config; empty if there is none.
+  /// A larger model type that contains this model as its text_config.
   struct Outer {
     std::string model_type{}, prefix{};
+    /// Module of the text model and its head in older folders: "language_model."
+    std::string older{};
+    std::vector<std::string> inert{};  // keys that do not affect texts
+    bool file_tied_head = false;       // if tie_word_embeddings is missing
   } outer{};
-  /// Modules of linear maps that PEFT cannot adapt in such folders.
-  std::vector<std::string> unadaptable{};
-  /// Prefixes of unsupported tensors, which export copies from the original folder. One module's
-  /// name may precede them.
+  std::string head_prefix{};  // of names without `prefix`: Outer::older in such folders
+  std::vector<std::string> unadaptable{};  // modules that PEFT cannot adapt
+  /// Prefixes of the names of unsupported tensors, which export copies from the original folder. A
+  /// module's name, such as "bert.", may precede the prefix.
   std::vector<std::string> carried{};
+  /// Returns more such prefixes: tensors that the model does not use. Null: none.
+  std::vector<std::string> (*unused)(const ModelConfig& config) = nullptr;
   /// Prefix of an image classifier's head tensors. If a folder has other classes or no head,
   /// the head starts with zeros. The config.json has image_size, patch_size and labels, no tokens.
   std::string classifier{};
-  /// Beginnings of the names of an encoder's language head, which have no prefix. A folder without
-  /// such tensors has no head (ModelConfig::language_head).
+  /// First parts of the names of an encoder's language-head tensors, which do not have `prefix`. A
+  /// folder without such tensors has no language head (ModelConfig::language_head).
   std::vector<std::string> head{};
   std::vector<CopyInFiles> head_copies{};
 
   std::string full_name(const FileTensor& tensor) const {
-    return tensor.prefixed ? prefix + tensor.name : tensor.name;
+    return (tensor.prefixed ? prefix : head_prefix) + tensor.name;
   }
-  /// Returns the name, without a first module such as "bert.", of a tensor that export copies (see
-  /// `carried`); empty for other tensors.
+  /// Returns the prefixes of a folder of the model alone, and of one of its outer model.
+  std::vector<std::string> prefixes() const { return {prefix, outer.prefix, outer.older + prefix}; }
+  /// Returns the layout with the model's unused tensors among the carried ones.
+  HuggingFaceLayout with_unused(const ModelConfig& config) const;
+  /// Returns the layout of a folder whose names have one of these prefixes.
+  HuggingFaceLayout with_prefix(const std::string& found) const;
+  /// Returns the name, without a module such as "bert.", of a tensor that export copies; else "".
   std::string carried_name(const std::string& name) const;
 };
 
@@ -77,64 +84,70 @@ struct GgufLayout {
   std::string architecture{};    // "llama"; empty: llama.cpp has no equivalent architecture
   bool pairs_rows = false;       // rows j and j + D/2 of a head's queries and keys are adjacent
   bool may_have_biases = false;  // in attention, in addition to the biases of the class
+  bool has_output_bias = true;   // if attention has biases
+  bool rotates_share = false;    // may rotate a share of each head's channels
+  bool refuses_window = false;   // its windows in llama.cpp are unsupported here
+  /// Modules of a layer whose names do not follow from Llama's, by their names in a folder.
+  std::map<std::string, std::string> names{};
+  /// Returns how llama.cpp would compute differently; "" or null: it would not.
+  std::string (*difference)(const ModelConfig& config) = nullptr;
+  bool scales_queries = false;  // keys for RotaryScaling's query_growth and mscale_all_dim
   /// Norm gains are stored plus 1. Files omit values that follow from the number of layers.
   struct Gemma {
-    std::int64_t layers_of_27b = 0;  // the 27B model, whose scores have a different scale
-    std::int64_t window_period = 0;  // in layers; the last one of a period attends to all tokens
+    /// Number of layers of the 27B model, which has another attention scale.
+    std::int64_t layers_of_27b = 0;
+    /// Period of the window pattern in layers; the last layer of each period has no window.
+    std::int64_t window_period = 0;
     bool always_caps = false;
   };
   std::optional<Gemma> gemma{};
+  bool has_short_convolutions = false;  // layers without keys have a convolution (LFM2)
 };
 
-/// Everything that the rest of the project knows about a model family.
+/// Description of a model family, which all other code uses to support it.
 struct ModelFamily {
   std::string name;   // value of model.family
   std::string title;  // display name: "GPT-2"
   /// Supported keys of the `model` group, besides family, layers, width, context and vocabulary.
   std::vector<std::string> keys;
-  /// Adds problems that the keys' ranges cannot express, with JSON paths under "model".
   std::function<void(const ModelConfig& config, std::vector<std::string>& problems)>
       collect_problems;
-  /// Returns the config with defaults in place of zeros; null if there are none.
+  /// Returns the config with zeros replaced by defaults. Null if the family has no such defaults.
   std::function<ModelConfig(const ModelConfig& config)> resolved{};
-  /// Makes a model with weights initialized from the seed. Throws OutOfMemory.
   std::function<std::unique_ptr<Network>(const ModelConfig& config, std::uint64_t seed,
                                          const Stream& stream)>
       make;
   std::vector<ModelPreset> presets;
   HuggingFaceLayout hugging_face{};
   GgufLayout gguf{};
-  /// True if `make` makes LanguageModels; other networks need no model.vocabulary.
-  bool is_language_model = true;
-  /// Task of the models: the Hub's pipeline_tag, a display title, and PEFT's task_type, which is
-  /// empty for models with inputs other than tokens, since PEFT would pass them input_ids.
+  bool is_language_model = true;  // `make` returns LanguageModels
+  /// Purpose of the models: the Hub's pipeline_tag, a display title, and PEFT's task_type.
+  /// task_type is empty for models that do not read tokens, since PEFT would pass input_ids to
+  /// them.
   struct Purpose {
     std::string tag = "text-generation", title = "A language model", task = "CAUSAL_LM";
   } purpose{};
-  /// Placeholder for the data of `hybrid train`; empty: the network generates its own examples.
+  /// Placeholder for the data argument of `hybrid train`; empty if there is none.
   std::string data = "DATA";
   /// Defaults of `hybrid finetune`.
   struct FineTuning {
     std::string layout = "packed";  // data.layout of text rows; empty: the model reads no text
     std::int64_t batch_size = 4;
-    double learning_rate = 2e-5;  // for all weights
+    double learning_rate = 2e-5;  // used if all weights are trained
   } fine_tuning{};
-  /// Patterns of the weights that get adapters if only a method is given (lora, qlora); empty: all.
+  /// Patterns of the weights that lora and qlora adapt by default; empty: all.
   std::vector<std::string> adapted_parts{};
-  /// Patterns of weights that are then frozen without adapters.
   std::vector<std::string> frozen_parts{};
-  /// Returns the config with stacks of `depth` blocks. Plans compare two depths to separate the
-  /// time of the blocks from the rest. Null for families of language models.
+  /// Returns the config with stacks of `depth` blocks. Plans measure two depths to separate the
+  /// time of the blocks from other time. Null for families of language models.
   std::function<ModelConfig(const ModelConfig& config, std::int64_t depth)> with_depth{};
-  /// Returns the config with shorter inputs that leave the speed of the parts unchanged; null if
-  /// inputs are short anyway.
+  /// Returns the config with shorter inputs, to measure speed faster. Null if they are short.
   std::function<ModelConfig(const ModelConfig& config)> shortened{};
 
   /// Returns whether the family supports a key of the `model` group, such as "rope_scaling".
   bool has(std::string_view key) const;
 };
 
-/// Families by name. All lookups take a registry, so that a program can add families.
 using ModelRegistry = std::vector<ModelFamily>;
 
 /// Returns the families of this build.
@@ -144,9 +157,8 @@ const ModelRegistry& model_families();
 const ModelFamily& find_family(const std::string& name,
                                const ModelRegistry& registry = model_families());
 
-/// Returns the family's layout for the model. Folders of models without a language head have the
-/// architecture of a classifier, such as "BertForSequenceClassification", or of the body,
-/// "BertModel", whose names have no prefix.
+/// Returns the family's layout. Without a language head, the architecture is a classifier
+/// ("BertForSequenceClassification") or the body ("BertModel"), whose names have no prefix.
 HuggingFaceLayout layout_of(const ModelConfig& model,
                             const ModelRegistry& registry = model_families());
 
@@ -154,25 +166,25 @@ HuggingFaceLayout layout_of(const ModelConfig& model,
 ModelConfig resolved_model_config(const ModelConfig& config,
                                   const ModelRegistry& registry = model_families());
 
-/// Makes the network of the resolved config. Throws ConfigError, OutOfMemory.
+/// Resolves the config and makes its network. Throws ConfigError, OutOfMemory.
 std::unique_ptr<Network> make_network(const ModelConfig& config, std::uint64_t seed,
                                       const Stream& stream,
                                       const ModelRegistry& registry = model_families());
-/// Makes the config's language model (see make_network). Throws ConfigError for other networks.
+/// Makes the language model of a config. Throws ConfigError for another network.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
                                           const Stream& stream,
                                           const ModelRegistry& registry = model_families());
 
-/// Throws UsageError if the network, of this family, is not a language model; `what` names the
-/// action that needs one, such as "writing text".
+/// Casts the network to a language model. Throws UsageError, naming the family, if it is not one.
+/// `what` names the action that requires a language model, such as "writing text".
 LanguageModel& as_language_model(Network& network, const std::string& family,
                                  const std::string& what);
 
-/// Returns each key of a config with its value for messages; groups give "rope_scaling.type".
+/// Returns a config's keys, such as "rope_scaling.type", and values as texts.
 std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig& config);
 
-/// Adds problems of the `model` group: an unknown family, unsupported keys, and the family's own
-/// checks. Does nothing if the registry is empty, since the caller then provides the model.
+/// Appends the problems of the `model` group: an unknown family, unsupported keys, and those that
+/// the family finds. Does nothing for an empty registry.
 void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,
                             const ModelRegistry& registry = model_families());
 

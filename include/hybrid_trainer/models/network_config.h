@@ -4,8 +4,8 @@
 
 namespace hybrid_trainer {
 
-/// Sizes of trident's sensor inputs and of the parts that read them. The model's width, heads and
-/// intermediate_size apply to all its transformers, its layers and context to the event decoder.
+/// Sizes of trident's sensor inputs and the parts that process them. model.width, heads and
+/// intermediate_size apply to all transformers, model.layers and context to the event decoder.
 struct TridentConfig {
   static constexpr std::int64_t kEventKinds = 8, kPlumeKinds = 2;
   std::int64_t frames = 8;
@@ -93,6 +93,28 @@ struct SeriesConfig {
     visit(Field{"scale", self.scale,
                 "Mean and standard deviation for scaling each column, then the target, such as "
                 "8/5.4,3/1. Empty computes them from the training rows, and the run stores them."});
+  }
+};
+
+/// Sizes of Gemma 4 beyond those of other decoders; a folder sets them.
+struct Gemma4Config {
+  std::int64_t head_size = 0;      // of layers without a window
+  std::int64_t kv_heads = 0;       // of these
+  bool keys_are_values = false;    // in these
+  std::int64_t shared_layers = 0;  // last layers, which read the keys and values of earlier ones
+  bool has_wide_shared_layers = false;  // these have perceptrons of twice the width
+  std::int64_t input_width = 0;         // channels of the inputs of each layer; 0: none
+  std::int64_t input_rows = 0;          // tokens in the table of these inputs; 0: the vocabulary
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit(constant("head_size", self.head_size, Range::between(0, 1024)));
+    visit(constant("kv_heads", self.kv_heads, Range::between(0, 1024)));
+    visit(constant("keys_are_values", self.keys_are_values));
+    visit(constant("shared_layers", self.shared_layers, Range::between(0, 999)));
+    visit(constant("has_wide_shared_layers", self.has_wide_shared_layers));
+    visit(constant("input_width", self.input_width, Range::between(0, 65536)));
+    visit(constant("input_rows", self.input_rows, Range::between(0, 1 << 24)));
   }
 };
 

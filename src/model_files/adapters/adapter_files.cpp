@@ -41,10 +41,10 @@ std::string name_alone(std::string name) {
 
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-/// Targets of the model's adapters, in PEFT's terms.
 struct AdaptedModules {
   std::set<std::string> modules{}, parameters{};
   std::set<std::string> of_experts{};  // last parts of names, for experts with separate modules
+  std::set<std::string> of_layers{};   // the same for modules outside of experts
   std::int64_t rank_of_experts = 0;
   bool names_experts = false;  // `parameters` names the experts, although each expert has modules
 
@@ -56,11 +56,11 @@ struct AdaptedModules {
         parameters.insert(tensor.is_last ? "experts.down_proj" : "experts.gate_up_proj");
       } else {
         adapted.insert(vit_name_of_5(tensor.module));
-        if (tensor.experts > 1) of_experts.insert(last_part(tensor.module));
+        (tensor.experts > 1 ? of_experts : of_layers).insert(last_part(tensor.module));
       }
     }
-    // Last name parts of modules without an adapter. Experts have a separate set, because PEFT
-    // takes their names to mean all experts and nothing else.
+    // Last parts of the names of modules without an adapter. Experts have a separate set, because
+    // in PEFT these names select all experts and no other modules.
     std::set<std::string> partly, partly_of_experts;
     model.visit_linears([&](Linear& linear) {
       for (const AdapterPart& part : modules_of(linear, layout)) {
@@ -96,8 +96,8 @@ constexpr const char *kEachExpert = ".*\\.experts\\.\\d+\\..*",
                      *kGateAndUp = ".*\\.experts\\.gate_up_proj",
                      *kDown = ".*\\.experts\\.down_proj";
 
-/// Returns whether to write the ranks of experts: if they differ from the other ranks, or if PEFT
-/// would not double the rank for gate and up by itself.
+/// Returns whether to write the ranks of experts. This is necessary if they differ from the other
+/// ranks, or if PEFT would not double the rank for gate and up.
 bool stores_expert_ranks(const AdaptedModules& adapted, const LoraConfig& config) {
   const std::int64_t rank = adapted.rank_of_experts;
   return rank != 0 && (rank != config.rank || adapted.names_experts);
@@ -140,15 +140,11 @@ bool is_stored_transposed(Network& model) {
 }
 
 /// Warns of adapters in dense layers with experts' names, which PEFT looks for only in experts.
-void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
+void warn_of_dense_layers(const AdaptedModules& adapted, const HuggingFaceLayout& layout,
                           const fs::path& folder) {
-  if (layout.experts_are_parameters) return;
-  std::set<std::string> of_experts, of_layers;
-  for (const AdapterTensor& tensor : tensors_of_adapters(model, experts))
-    (tensor.experts > 1 ? of_experts : of_layers)
-        .insert(tensor.module.substr(tensor.module.rfind('.') + 1));
+  if (layout.experts_are_parameters || !layout.unadaptable.empty()) return;
   std::vector<std::string> both;
-  std::ranges::set_intersection(of_experts, of_layers, std::back_inserter(both));
+  std::ranges::set_intersection(adapted.of_experts, adapted.of_layers, std::back_inserter(both));
   if (both.empty()) return;
   warn(folder.string(),
        concat("PEFT 0.21 with transformers 5 ignores adapters of ", join(both),
@@ -171,12 +167,11 @@ void warn_of_single_experts(const AdaptedModules& adapted, const fs::path& folde
 void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
                      const fs::path& folder) {
   const AdaptedModules adapted(model, experts, layout);
-  warn_of_dense_layers(model, experts, layout, folder);
+  warn_of_dense_layers(adapted, layout, folder);
   warn_of_single_experts(adapted, folder);
   std::vector<std::string> modules;
   for (const std::string& module : layout.unadaptable)
-    if (std::ranges::any_of(adapted.modules, [&](auto& name) { return last_part(name) == module; }))
-      modules.push_back(module);
+    if (adapted.of_layers.contains(module)) modules.push_back(module);
   if (modules.empty()) return;
   warn(folder.string(),
        concat("PEFT does not load adapters of ", join(modules), " of a ", layout.model_type,
@@ -184,7 +179,6 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
               "lora.targets without them"));
 }
 
-/// Returns the fully trained weights' tensors, by their names in the base.
 std::vector<NamedTensor> fully_trained_tensors(Network& network, const HuggingFaceLayout& layout,
                                                const Stream& stream) {
   std::vector<NamedTensor> tensors;

@@ -14,23 +14,42 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr const char* kClassifier = "ForSequenceClassification";
+constexpr const char *kClassifier = "ForSequenceClassification",
+                     *kPooling = "classifier_pooling";  // ModernBERT's
+
+/// Returns the pooling of a class head. `given`: value of kPooling in config.json, or null.
+std::string class_pooling(const json::value* given, bool bidirectional) {
+  const bool takes_mean = given != nullptr && *given == json::value("mean");
+  return takes_mean ? "mean" : bidirectional ? "cls" : "last";
+}
+
+const json::value* member_of(const json::value* value, const char* key) {
+  const json::object* const object = value == nullptr ? nullptr : value->if_object();
+  return object == nullptr ? nullptr : object->if_contains(key);
+}
 
 const ModelFamily& family_of(const json::object& config, const std::string& name,
                              const ModelRegistry& registry) {
   const json::value* type = config.if_contains("model_type");
-  std::string known;
+  const json::value* const inner = member_of(config.if_contains("text_config"), "model_type");
+  const auto is = [](const json::value* value, const std::string& wanted) {
+    return value != nullptr && !wanted.empty() && *value == json::value(wanted);
+  };
+  std::set<std::string> known;
+  const ModelFamily* outer = nullptr;  // the first one, or the one of text_config
   for (const ModelFamily& family : registry) {
-    for (const std::string& wanted :
-         {family.hugging_face.model_type, family.hugging_face.outer.model_type}) {
-      if (wanted.empty()) continue;
-      if (type != nullptr && *type == json::value(wanted)) return family;
-      known += concat(known.empty() ? "" : " or ", "\"", wanted, "\"");
-    }
+    const HuggingFaceLayout& layout = family.hugging_face;
+    if (is(type, layout.model_type)) return family;
+    if (is(type, layout.outer.model_type) && (outer == nullptr || is(inner, layout.model_type)))
+      outer = &family;
+    for (const std::string& wanted : {layout.model_type, layout.outer.model_type})
+      if (!wanted.empty()) known.insert(concat("\"", wanted, "\""));
   }
+  if (outer != nullptr) return *outer;
   const std::string got = type == nullptr ? "model_type is missing"
                                           : "model_type: got " + json_line(*type).substr(0, 60);
-  throw DataError(concat(name, ": unsupported model: ", got, ", want ", known));
+  throw DataError(concat(name, ": unsupported model: ", got, ", want ",
+                         join(std::vector(known.begin(), known.end()), " or ")));
 }
 
 /// Reads the class head of a model "…ForSequenceClassification".
@@ -39,14 +58,11 @@ void read_class_head(ConfigReader& reader, ModelConfig& model) {
   if (architectures == nullptr || json_line(*architectures).find(kClassifier) == std::string::npos)
     return;
   model.labels = read_labels(reader);
-  const json::value* pooling = reader.find("classifier_pooling");
-  const bool takes_mean = pooling != nullptr && *pooling == json::value("mean");
-  model.pooling = takes_mean ? "mean" : model.bidirectional ? "cls" : "last";
+  model.pooling = class_pooling(reader.find(kPooling), model.bidirectional);
   if (const json::value* type = reader.find("problem_type"); type != nullptr && type->is_string())
     model.problem_type = type->get_string();
 }
 
-/// Reads the keys of the text model.
 void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   reader.know("quantization_config");
   ConfigKeys keys(reader);
@@ -63,7 +79,9 @@ void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::objec
   read_keys(inner, model, layout);
   reader.add(inner);
   for (const char* key : {"quantization_config", "vision_config"}) reader.know(key);
-  reader.read(model.tied_head, "tie_word_embeddings", model.tied_head ? 1 : 0);
+  for (const std::string& key : layout.outer.inert) reader.know(key);
+  const bool is_tied = model.tied_head || layout.outer.file_tied_head;
+  reader.read(model.tied_head, "tie_word_embeddings", is_tied ? 1 : 0);
   reader.sort_unread();
 }
 
@@ -131,6 +149,19 @@ json::object python_object_in(const FolderFiles& folder, const std::string& name
   for (const auto& [key, value] : of_texts)
     if (!object.contains(key)) object[key] = value;
   return object;
+}
+
+std::string class_pooling(const FolderFiles& folder, const ModelConfig& model) {
+  const json::object config = python_object_in(folder, "config.json");
+  return class_pooling(config.if_contains(kPooling), model.bidirectional);
+}
+
+std::string exported_class_pooling(ModelConfig model, const ModelRegistry& registry) {
+  model.language_head = false;
+  if (model.labels.empty()) model.labels = {{"LABEL_0"}};
+  const json::object config = hugging_face_config(resolved_model_config(model, registry),
+                                                  layout_of(model, registry), {}, DType::kF32);
+  return class_pooling(config.if_contains(kPooling), model.bidirectional);
 }
 
 ReadConfig read_hugging_face_config(const json::object& config, const std::string& name,

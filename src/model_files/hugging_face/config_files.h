@@ -8,9 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// Returns the config.json of a model. `end_of_text`: id of the token that starts and ends
-/// documents, unless `token_ids` (see token_ids_in) has others. `quantization`: a name of
-/// lora.base, see quantization_of_hugging_face.
+/// Returns the config.json of a model. `end_of_text` is the id of the token that starts and ends
+/// documents, unless `token_ids` (see token_ids_in) has other ids. `quantization` is a name of
+/// lora.base (see quantization_of_hugging_face).
 boost::json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayout& layout,
                                         std::optional<std::int32_t> end_of_text, DType dtype,
                                         const std::string& quantization = "",
@@ -19,13 +19,17 @@ boost::json::object hugging_face_config(const ModelConfig& model, const HuggingF
 void add_token_ids(boost::json::object& config, std::optional<std::int32_t> end_of_text,
                    const std::string& token_ids);
 
-/// Parses a config.json, or another JSON file that Python wrote, with NaN and infinities by name
-/// (see with_named_floats). Throws DataError, also if it is not an object.
+/// Parses JSON as Python writes it (see with_named_floats). Throws DataError for other values.
 boost::json::object parse_python_object(const std::string& text, const std::string& name);
 
-/// Reads such a file. Adds the keys that are only in its text_config, which models of texts and
-/// images have. Returns an empty object if there is no file.
+/// Reads such a file, including the keys of its text_config. Returns {} if it does not exist.
 boost::json::object python_object_in(const FolderFiles& folder, const std::string& name);
+
+/// Returns the pooling of a class head on the folder's model, as in transformers: the first token
+/// of an encoder or the last of a decoder, unless classifier_pooling in config.json says otherwise.
+std::string class_pooling(const FolderFiles& folder, const ModelConfig& model);
+/// Returns the exported class head's pooling: another one if folders cannot store model.pooling.
+std::string exported_class_pooling(ModelConfig model, const ModelRegistry& registry);
 
 /// The model that a config.json describes, without dropout, and the keys of the file by kind.
 struct ReadConfig {
@@ -33,7 +37,6 @@ struct ReadConfig {
   std::set<std::string> known{};       // requested keys
   std::vector<std::string> unknown{};  // unknown keys
 };
-/// `name` is the file's name in messages. Throws DataError.
 ReadConfig read_hugging_face_config(const boost::json::object& config, const std::string& name,
                                     const ModelRegistry& registry);
 

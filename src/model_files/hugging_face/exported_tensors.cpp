@@ -24,38 +24,46 @@ constexpr const char* kTextConfig = "text_config";
 constexpr const char* kProcessors[] = {"preprocessor_config.json", "processor_config.json",
                                        "video_preprocessor_config.json"};
 
-/// Collects the files' tensors from parts: whole tensors, or several stored in a common tensor.
 class ExportedParts {
  public:
-  explicit ExportedParts(std::vector<NamedTensor>& tensors) : tensors_(tensors) {}
+  /// `experts`: number of experts, along the first dimension of a common tensor.
+  ExportedParts(std::vector<NamedTensor>& tensors, std::int64_t experts)
+      : tensors_(tensors), experts_(experts) {}
   void add(const NamedTensor& made, const FileTensor& of) {
     const auto& [name, values] = made;
     if (of.parts == 1) return tensors_.push_back(made);
     const auto [begun, is_new] = begun_.emplace(name, tensors_.size());
     if (is_new) {
-      const Shape whole =
-          FileTensor{.name = name, .shape = values.shape(), .parts = of.parts}.whole_shape();
-      tensors_.push_back({name, host_tensor(whole, values.dtype())});
+      FileTensor part{.name = name, .shape = values.shape(), .parts = of.parts};
+      if (of.parts == 2 * experts_) {  // gates and ups
+        part.parts = experts_;
+        part.shape = {2 * values.size(0), values.size(1)};
+      }
+      tensors_.push_back({name, host_tensor(part.whole_shape(), values.dtype())});
     }
-    const Tensor place = tensors_[begun->second].tensor.rows(of.part, of.part + 1);
-    std::memcpy(place.raw(), values.raw(), values.bytes());
+    std::byte* const whole = static_cast<std::byte*>(tensors_[begun->second].tensor.raw());
+    std::memcpy(whole + static_cast<std::size_t>(of.part) * values.bytes(), values.raw(),
+                values.bytes());
   }
 
  private:
   std::vector<NamedTensor>& tensors_;
+  std::int64_t experts_;
   std::map<std::string, std::size_t> begun_;
 };
 
-void append_values(ExportedParts& parts, Parameter& parameter, const OriginFolder& origin,
-                   DType dtype, const Stream& stream) {
+void append_values(ExportedParts& parts, Parameter& parameter, std::int64_t experts,
+                   const OriginFolder& origin, DType dtype, const Stream& stream) {
   const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
   std::int64_t row = 0;
-  for (const FileTensor& in_file : parameter.in_files()) {
-    const std::string name = origin.layout().full_name(in_file);
-    Tensor tensor = in_file_layout(value.rows(row, row + in_file.rows()), in_file);
-    row += in_file.rows();
-    if (dtype != DType::kF32 && !origin.holds_in_f32(name)) tensor = rounded_to_bf16(tensor);
-    parts.add({name, tensor}, in_file);
+  for (const FileTensor& usual : parameter.in_files()) {
+    for (const FileTensor& in_file : origin.as_stored(usual, experts)) {
+      const std::string name = origin.layout().full_name(in_file);
+      Tensor tensor = in_file_layout(value.rows(row, row + in_file.rows()), in_file);
+      row += in_file.rows();
+      if (dtype != DType::kF32 && !origin.holds_in_f32(name)) tensor = rounded_to_bf16(tensor);
+      parts.add({name, tensor}, in_file);
+    }
   }
 }
 
@@ -81,8 +89,8 @@ void append_codes(ExportedParts& parts, const Parameter& parameter, const Quanti
 }  // namespace
 
 bool is_mixer_vector_in_f32(const SafetensorsEntry& entry) {
-  static constexpr const char* kEndings[] = {".A_log", ".D", ".dt_bias",
-                                             ".linear_attn.norm.weight"};
+  static constexpr const char* kEndings[] = {".A_log", ".D", ".dt_bias", ".linear_attn.norm.weight",
+                                             ".expert_bias"};
   return entry.dtype == "F32" && entry.shape.size() == 1 &&
          std::ranges::any_of(kEndings, [&](auto end) { return entry.name.ends_with(end); });
 }
@@ -94,8 +102,8 @@ OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& l
   if (!folder.has_weights()) {
     if (!layout.carried.empty())
       warn(folder.string(),
-           concat("does not exist: the model was trained from this folder, so the export lacks its "
-                  "other parts, if any (",
+           concat("does not exist any more: the model was trained from this folder, whose other "
+                  "parts, if any, the export cannot include (",
                   join(layout.carried), "); restore the folder and export again to include them"));
     return;
   }
@@ -106,14 +114,15 @@ OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& l
   const json::value* inner = config.if_contains(kTextConfig);
   if (layout.outer.model_type.empty() || inner == nullptr || !inner->is_object()) return;
   outer_ = std::move(config);
-  layout_.prefix = layout.outer.prefix;
+  for (const std::string& prefix : layout.prefixes())
+    if (weights_->contains(prefix + layout.tied_head)) layout_ = layout.with_prefix(prefix);
 }
 
 json::object OriginFolder::config_around(json::object text_config) const {
   if (!outer_) return text_config;
   json::object whole = *outer_;
   json::object& inner = whole[kTextConfig].get_object();
-  // Sets the key in the object that has it, else among the text model's keys.
+  // Sets the key in the object that has it, otherwise among the keys of the text model.
   const auto set = [&](const char* key) {
     const json::value* value = text_config.if_contains(key);
     if (value == nullptr || value->is_null()) return;
@@ -163,6 +172,14 @@ bool OriginFolder::holds_in_f32(const std::string& name) const {
   return is_mixer_vector_in_f32(weights_->file_of(name).entry(name));
 }
 
+std::vector<FileTensor> OriginFolder::as_stored(const FileTensor& tensor,
+                                                std::int64_t experts) const {
+  if (weights_ == nullptr || experts == 0 || !tensor.prefixed) return {tensor};
+  return hybrid_trainer::as_stored(tensor, experts, [&](const std::string& name) {
+    return weights_->contains(layout_.prefix + name);
+  });
+}
+
 void OriginFolder::copy_processors(const fs::path& to) const {
   if (folder_.empty() || folder_.is_gguf()) return;
   for (const char* name : kProcessors)
@@ -198,17 +215,18 @@ DType unquantized_dtype(Network& model, const Stream& stream) {
   return all_short ? DType::kBF16 : DType::kF32;
 }
 
-std::vector<NamedTensor> exported_tensors(Network& model, const OriginFolder& origin, DType dtype,
+std::vector<NamedTensor> exported_tensors(Network& model, std::int64_t experts,
+                                          const OriginFolder& origin, DType dtype,
                                           const Stream& stream) {
   std::vector<NamedTensor> tensors;
-  ExportedParts parts(tensors);
+  ExportedParts parts(tensors, experts);
   model.visit_parameters([&](Parameter& parameter) {
     if (belongs_to_adapter(parameter)) return;
     const auto* weight = dynamic_cast<const QuantizedWeight*>(&parameter.storage());
     if (weight != nullptr && !form_of(weight->parts().front()).empty()) {
       append_codes(parts, parameter, *weight, origin, stream);
     } else {
-      append_values(parts, parameter, origin, dtype, stream);
+      append_values(parts, parameter, experts, origin, dtype, stream);
     }
   });
   return tensors;

@@ -23,7 +23,8 @@ constexpr JsonLimits kIndexLimits{.max_bytes = std::size_t{64} << 20, .max_depth
 /// Tensors of each shard, by file name.
 using TensorsOfShards = std::map<std::string, std::set<std::string>>;
 
-/// Accepts only plain file names: an untrusted index must not refer to other folders.
+/// Returns whether the name is a plain file name. An untrusted index must not refer to other
+/// folders.
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
@@ -62,7 +63,6 @@ void check_present(const fs::path& folder, const TensorsOfShards& shards) {
                             "; copy them into the folder"));
 }
 
-/// Checks that the shard contains exactly the tensors in the index.
 void check_shard(const SafetensorsFile& shard, const std::set<std::string>& tensors) {
   const auto fail = [&](const char* what, const std::string& tensor, const char* but) {
     throw DataError(
@@ -79,7 +79,6 @@ void check_shard(const SafetensorsFile& shard, const std::set<std::string>& tens
   }
 }
 
-/// Returns the first file with weights in another format; empty if there is none.
 std::string other_weights(const fs::path& folder) {
   constexpr std::string_view kEndings[] = {".bin", ".gguf",    ".pt",  ".pth",
                                            ".h5",  ".msgpack", ".ckpt"};
@@ -94,7 +93,7 @@ std::string other_weights(const fs::path& folder) {
   return found.empty() ? "" : *found.begin();
 }
 
-/// A module of an expert: its name, and whether it is the expert's last map, or else its index.
+/// A module of an expert: its name, whether it is the last map, and otherwise its index.
 struct ExpertModule {
   std::string_view name;
   bool is_last;
@@ -114,7 +113,7 @@ constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
     {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"}};
 
-/// Returns the name with its suffix `end` replaced by `other`; none without this suffix.
+/// Returns the name with its suffix `end` replaced by `other`, or nullopt without the suffix.
 std::optional<std::string> with_end(const std::string& name, std::string_view end,
                                     std::string_view other) {
   if (!name.ends_with(end)) return {};
@@ -140,6 +139,25 @@ std::optional<FileTensor> among_stacked(const FileTensor& tensor, std::int64_t e
     return all;
   }
   return {};
+}
+
+/// Returns the separate tensors of an expert, given its part of a stacked tensor, or none.
+std::vector<FileTensor> of_one_expert(const FileTensor& tensor) {
+  constexpr std::string_view kFirst = ".experts.gate_up_proj", kLast = ".experts.down_proj";
+  const bool is_first = tensor.name.ends_with(kFirst);
+  if (tensor.parts == 1 || tensor.transposed || !(is_first || tensor.name.ends_with(kLast)))
+    return {};
+  const std::string stem = tensor.name.substr(0, tensor.name.rfind('.') + 1);
+  std::vector<FileTensor> parts;
+  for (const char* module : {"gate_proj", "up_proj", "down_proj"}) {
+    if (is_first == (std::string_view(module) == "down_proj")) continue;
+    FileTensor part = tensor;
+    part.name = concat(stem, tensor.part, ".", module, ".weight");
+    part.part = 0, part.parts = 1;
+    if (is_first) part.shape = {tensor.shape[0] / 2, tensor.shape[1]};
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 /// Rejects NaN and infinity, which would spread through the model or be rounded to valid numbers.
@@ -207,18 +225,20 @@ const SafetensorsFile& HuggingFaceWeights::file_of(const std::string& name) cons
       nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
 }
 
-FileTensor as_stored_by_version_5(const FileTensor& tensor, std::int64_t experts,
+std::vector<FileTensor> as_stored(const FileTensor& tensor, std::int64_t experts,
                                   const std::function<bool(const std::string& name)>& contains) {
-  if (contains(tensor.name)) return tensor;
-  if (const auto all = among_stacked(tensor, experts); all && contains(all->name)) return *all;
+  if (contains(tensor.name)) return {tensor};
+  if (const auto all = among_stacked(tensor, experts); all && contains(all->name)) return {*all};
+  const std::vector<FileTensor> parts = of_one_expert(tensor);
+  if (!parts.empty() && contains(parts.front().name)) return parts;
   for (const auto& [here, there] : kRenamed) {
     const auto name = with_end(tensor.name, here, there);
     if (!name || !contains(*name)) continue;
     FileTensor renamed = tensor;
     renamed.name = *name;
-    return renamed;
+    return {renamed};
   }
-  return tensor;
+  return {tensor};
 }
 
 std::vector<std::string> OpenFolder::keys_of(const FileTensor& part) const {

@@ -11,77 +11,72 @@
 
 namespace hybrid_trainer {
 
-/// One weight of a Hugging Face folder; read on demand.
+/// One weight of a Hugging Face folder, which is read on demand.
 class FolderWeight {
  public:
   virtual ~FolderWeight() = default;
   /// Returns the values as f32 on the host, in the weight's shape. Padding rows are 0. Quantized
   /// modules are dequantized. All functions throw DataError, IoError.
   virtual Tensor values() const = 0;
-  /// Reads the values to f32 `values` on the host.
   virtual void read(const Tensor& values) const = 0;
-  /// Returns whether any module is quantized; for a GGUF file, whether all are.
+  /// Returns whether any module is quantized; for a GGUF file, whether all modules are.
   virtual bool is_quantized() const = 0;
-  /// Returns the codes of the weight's modules as stored, in the pool of `home`. Quantizes modules
-  /// without codes in the folder's form. For a GGUF file, all modules must have blocks, which are
-  /// returned, and which are not read if `home` is simulated.
+  /// Returns the stored codes of the weight's modules, in the pool of `home`. Quantizes modules
+  /// without codes in the form of the folder. For a GGUF file, returns the blocks of all modules,
+  /// which must have blocks. Does not read the blocks if `home` is simulated.
   virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
 };
 
-/// Tensors of a Hugging Face folder: model.safetensors or else the shards in
-/// model.safetensors.index.json. Keeps only headers in memory, to read tensor by tensor.
+/// The tensors of a Hugging Face folder. They are in model.safetensors or, if it does not exist, in
+/// the shards that model.safetensors.index.json lists. Keeps only the headers in memory.
 class HuggingFaceWeights {
  public:
   /// Throws MissingInput if neither file exists or a shard is missing, and DataError if the index
   /// is damaged, refers to a file outside the folder, or disagrees with the shards.
   explicit HuggingFaceWeights(const std::filesystem::path& folder);
 
-  /// Returns whether the folder has either file.
   static bool are_in(const std::filesystem::path& folder);
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
-  /// Returns the single file, or the index.
+  /// Returns the path of model.safetensors or of the index.
   const std::string& path() const { return path_; }
   bool contains(const std::string& name) const { return file_of_.count(name) > 0; }
-  /// Returns the file that contains the tensor. Throws DataError, suggesting the nearest name.
+  /// Throws DataError, which suggests the nearest name, if there is no such tensor.
   const SafetensorsFile& file_of(const std::string& name) const;
 
  private:
   void add_file(const std::string& path);
   void add_shards(const std::filesystem::path& folder);
-  std::string path_;  // of the single file or the index
+  std::string path_;  // path of model.safetensors or of the index
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t> file_of_;  // index into files_, by tensor name
 };
 
-/// Returns the location of a tensor in the folder. A tensor may not be stored under its usual name
-/// if transformers 5 wrote the folder with save_original_format=False: the gate and up maps of all
-/// experts in a layer are one tensor (experts, 2·inner, width), and the down maps another.
-/// Otherwise returns the tensor unchanged. `contains`: whether the folder has a tensor, by its name
-/// without prefix.
-FileTensor as_stored_by_version_5(const FileTensor& tensor, std::int64_t experts,
+/// Returns the location of a tensor in the folder, or its parts. Experts have separate tensors, or
+/// the gate and up maps of all experts in a layer are one tensor (experts, 2·inner, width), and the
+/// down maps another: transformers 5 with save_original_format=False. Otherwise returns the tensor
+/// unchanged. `contains`: whether the folder has a tensor, by its name without prefix.
+std::vector<FileTensor> as_stored(const FileTensor& tensor, std::int64_t experts,
                                   const std::function<bool(const std::string& name)>& contains);
 
 /// An open folder, with the prefix of its layout and the quantization of its products.
 struct OpenFolder {
   const HuggingFaceWeights& weights;
   std::string prefix;        // may be empty
+  std::string head_prefix;   // see HuggingFaceLayout
   std::string quantization;  // see quantization_of_hugging_face
 
   std::string name_of(const FileTensor& part) const {
-    return part.prefixed ? prefix + part.name : part.name;
+    return (part.prefixed ? prefix : head_prefix) + part.name;
   }
-  /// Returns whether the part is optional and missing.
   bool lacks(const FileTensor& part) const {
     return part.may_be_missing && !weights.contains(name_of(part));
   }
   /// Returns the names of the additional tensors of a part if it is a quantized matrix.
   std::vector<std::string> keys_of(const FileTensor& part) const;
-  /// Returns the names of all tensors of a part.
   std::vector<std::string> names_of(const FileTensor& part) const;
 };
 
-/// A weight of `shape` in a folder, which must outlive it.
 class WeightInFiles final : public FolderWeight {
  public:
   WeightInFiles(const OpenFolder& folder, const std::vector<FileTensor>& parts, const Shape& shape)

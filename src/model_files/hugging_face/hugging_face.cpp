@@ -28,6 +28,21 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr const char* kHead = "lm_head.weight";
 
+/// Writes tensors of sentence-transformers modules, as "2_Dense/linear.weight", to their folders.
+void write_modules(const std::vector<NamedTensor>& tensors, const fs::path& folder) {
+  std::map<fs::path, std::vector<NamedTensor>> modules;
+  for (const auto& [name, values] : tensors) {
+    const fs::path path = folder / name;
+    modules[path.parent_path()].push_back({path.filename().string(), values});
+  }
+  for (auto& [path, own] : modules) {
+    make_folders(path);
+    write_safetensors(path / "model.safetensors", std::move(own), {{"format", "pt"}});
+  }
+}
+
+bool is_of_module(const std::string& name) { return name.find('/') != name.npos; }
+
 void write_files(Network& network, const ModelConfig& model, const OriginFolder& origin,
                  const Tokenizer* tokenizer, DType dtype, const std::string& token_ids,
                  const std::string& folder, const Stream& stream, const fs::path& base_config,
@@ -46,11 +61,16 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
   replace_file(folder + "/config.json", typed_pretty_json(origin.config_around(config)));
   if (origin.layout().classifier.empty()) write_token_files(tokenizer, model, token_ids, folder);
   origin.copy_processors(folder);
-  write_safetensors(folder + "/model.safetensors", exported_tensors(network, origin, dtype, stream),
-                    {{"format", "pt"}}, origin.carried());
+  std::vector<NamedTensor> tensors =
+      exported_tensors(network, model.experts.count, origin, dtype, stream);
+  const auto modules = std::ranges::stable_partition(
+      tensors, [](const NamedTensor& tensor) { return !is_of_module(tensor.name); });
+  write_modules({modules.begin(), modules.end()}, folder);
+  tensors.erase(modules.begin(), modules.end());
+  write_safetensors(folder + "/model.safetensors", std::move(tensors), {{"format", "pt"}},
+                    origin.carried());
 }
 
-/// Returns whether both tensors contain the same numbers.
 bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::string& b) {
   const SafetensorsFile &of_a = weights.file_of(a), &of_b = weights.file_of(b);
   const SafetensorsEntry &x = of_a.entry(a), &y = of_b.entry(b);
@@ -66,7 +86,7 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return true;
 }
 
-/// Returns the nearest name; "" if only numbers differ, because a layer or expert is missing.
+/// Returns the nearest name; "" if only numbers differ: a layer or an expert is then missing.
 std::string misspelt(const std::string& name, const std::vector<std::string>& known) {
   const auto without_numbers = [](std::string text) {
     std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
@@ -76,7 +96,6 @@ std::string misspelt(const std::string& name, const std::vector<std::string>& kn
   return without_numbers(nearest) == without_numbers(name) ? "" : nearest;
 }
 
-/// Throws DataError if a wanted tensor is missing, suggesting the nearest unused one.
 void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>& wanted) {
   std::vector<std::string> left;
   for (const SafetensorsFile& file : weights.files()) {
@@ -119,17 +138,25 @@ class NewWeight final : public FolderWeight {
   bool is_random_;
 };
 
+/// Reads the weight of a sentence-transformers module, as "2_Dense/linear.weight".
+void take_from_module(const ModelFolder& folder, Parameter& parameter, const WeightCallback& take) {
+  std::vector<FileTensor> parts = parameter.in_files();
+  const fs::path path = folder.path() / parts.front().name;
+  parts.front().name = path.filename().string();
+  const HuggingFaceWeights weights(path.parent_path());
+  const OpenFolder module{weights, "", "", ""};
+  take(parameter, WeightInFiles(module, parts, parameter.shape()));
+}
+
 /// Names of tensors with the names of the tensors that they must equal.
 using Copies = std::map<std::string, std::string>;
 
-/// Returns whether the tensor belongs to a head for whole texts.
 bool is_of_text_head(const std::string& name) {
   return std::ranges::any_of(
       std::initializer_list<const char*>{"classifier.", "pre_classifier.", "score.", "qa_outputs."},
       [&](const char* begin) { return name.starts_with(begin); });
 }
 
-/// Throws DataError for the head of a classifier or a reward model.
 void refuse_classifier(const HuggingFaceWeights& weights) {
   for (const SafetensorsFile& file : weights.files())
     for (const SafetensorsEntry& entry : file.entries())
@@ -176,16 +203,15 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   }
 }
 
-/// Repeats the letters of layers to full length, since equal models may have different periods.
+/// Repeats the letters of layers to full length, because equal models may have different periods.
 std::string spread_letters(const std::string& period, std::int64_t layers) {
   std::string letters;
   for (std::int64_t i = 0; i < layers && !period.empty(); ++i) letters += kind_of_layer(period, i);
   return letters;
 }
 
-/// Throws DataError naming each size that differs between the folder's model and ours. Compares the
-/// window only for families whose folders store it. Ignores block patterns, which no folder stores,
-/// and settings of rotary positions, which have no weights.
+/// Throws DataError naming each size that differs. Compares the window only for families whose
+/// folders store it. Ignores block patterns and settings of rotary positions.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const ModelFamily& family,
                  const std::string& folder, TokenTables tables) {
   const HuggingFaceLayout& layout = family.hugging_face;
@@ -198,7 +224,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
         key == "dropout" || key == "initializer_range" || key == "experts.balance_loss" ||
         key == "experts.z_loss" || key == "experts.bias_rate" || key == "encoder.source_length" ||
         key.starts_with("attention_pattern.") || key == "labels" || key == "pooling" ||
-        key == "problem_type" || (key == "window" && !layout.has_window_key);
+        key == "dense" || key == "problem_type" || (key == "window" && !layout.has_window_key);
     const bool is_position_key = rotates && (key == "context" || key.starts_with("rope_scaling."));
     const bool is_replaced = tables == TokenTables::kReplaced && key == "vocabulary";
     const bool is_copied = key == "tied_head" && !ours.tied_head;
@@ -216,7 +242,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
   if (!problems.empty()) throw DataError(concat(folder, " contains another model:", problems));
 }
 
-/// Warns of heads with e^A_log beyond f32: they forget all at each token, probably by mistake.
+/// Warns about heads whose e^A_log exceeds f32, so that they reset their state at each token.
 void warn_of_endless_decay(const std::string& folder, const std::string& name,
                            const FolderWeight& weight) {
   constexpr double kMaxLogRate = 88.7;  // f32 overflows from e^88.73 on
@@ -237,21 +263,25 @@ bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
   if (layout.tied_head.empty() || folder.is_gguf() || !folder.has_weights()) return false;
   try {
     const HuggingFaceWeights& weights = folder.weights();
-    std::string table = layout.tied_head;
-    for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
-      if (weights.contains(prefix + layout.tied_head)) table = prefix + layout.tied_head;
-    return weights.contains(kHead) && weights.contains(table) && !equal(weights, kHead, table);
+    std::string table = layout.tied_head, head = kHead;
+    for (const std::string& prefix : layout.prefixes()) {
+      if (!weights.contains(prefix + layout.tied_head)) continue;
+      table = prefix + layout.tied_head;
+      head = layout.with_prefix(prefix).head_prefix + kHead;
+    }
+    return weights.contains(head) && weights.contains(table) && !equal(weights, head, table);
   } catch (const MissingInput&) {  // missing shards are reported when weights are read
     return false;
   }
 }
 
-/// Returns whether the folder's model has a language head: judged by its tensors, or by
-/// config.json if there are none. Bodies of decoders have no head and names without a prefix.
+/// Returns whether the folder's model has a language head, according to its tensors or, if there
+/// are none, to config.json. Decoders without a head have tensor names without a prefix.
 bool has_language_head(const ModelFolder& folder, const ModelConfig& model,
                        const ModelFamily& family) {
   const HuggingFaceLayout& layout = family.hugging_face;
-  if (folder.is_gguf() || !family.is_language_model) return true;
+  if (folder.is_gguf()) return layout.head.empty();  // encoders' files have none
+  if (!family.is_language_model) return true;
   try {
     if (!folder.has_weights()) {
       const boost::json::object config = python_object_in(folder.files(), "config.json");
@@ -286,18 +316,18 @@ void require_model(const ModelFolder& model) {
                               download_hint(folder)));
   if (!holds_adapter(folder)) return;
   if (model.has_weights())
-    throw DataError(concat(
-        path,
-        ": contains a model and an adapter (adapter_config.json), so the choice is ambiguous; to "
-        "use only the model, move the adapter's files out of the folder; to use the adapter, move "
-        "them into a separate folder whose base_model_name_or_path names this one"));
+    throw DataError(
+        concat(path,
+               ": contains a model and an adapter (adapter_config.json); to use only the model, "
+               "move the adapter's files out of the folder; to use the adapter, move them to a "
+               "separate folder whose base_model_name_or_path is this folder"));
   throw DataError(concat(path, ": is a PEFT adapter, not a model; give its base model (\"",
                          read_adapter_config(folder).base, "\"), with --adapter ", shell_path(path),
                          " to train the adapter on, or merge both into a model: hybrid export ",
                          shell_path(path), " --merge --output MERGED"));
 }
 
-/// Warns of unknown generation keys only, because sampling does not concern the model.
+/// Warns only about unknown generation keys, because sampling settings do not affect the model.
 void warn_of_generation_keys(const FolderFiles& folder) {
   constexpr const char* kFile = "generation_config.json";
   if (!folder.contains(kFile)) return;
@@ -347,10 +377,10 @@ void export_hugging_face(Network& network, const ModelConfig& given, const Token
   const OriginFolder taken_over(origin, layout);
   if (!layout.has_window_key && model.window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.window,
-                                 ": other readers ignore the window"));
+                                 ": other programs ignore the window"));
   if (model.attention_pattern.is_on())
     warn(folder.string(),
-         "config.json has no key for model.attention_pattern: other readers ignore the pattern");
+         "config.json has no key for model.attention_pattern: other programs ignore the pattern");
   if (const std::string misread = layout.misread ? layout.misread(model) : ""; !misread.empty())
     warn(folder.string(), misread);
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
@@ -390,23 +420,46 @@ void read_hugging_face_weights(const ModelFolder& opened, Network& network,
                                const ModelRegistry& registry, TokenTables tables) {
   const ModelConfig theirs = read_hugging_face_model_config(opened, 0, registry);
   const ModelFamily& family = find_family(model.family, registry);
-  const HuggingFaceLayout& layout = family.hugging_face;
+  const HuggingFaceLayout layout = family.hugging_face.with_unused(theirs);
   check_sizes(theirs, resolved_model_config(model, registry), family, opened.string(),
               opened.is_gguf() ? TokenTables::kRead : tables);
-  if (opened.is_gguf())
-    return visit_gguf_weights(opened.gguf(), network, resolved_model_config(model, registry), take);
-  OpenFolder folder{opened.weights(), "", quantization_of_hugging_face(opened)};
+  const auto take_new = [&](Parameter& parameter) {
+    TextHead* const head = network.text_head();
+    const bool is_random = head != nullptr && head->owns(parameter) && !head->is_last(parameter) &&
+                           is_matrix(parameter.role());
+    take(parameter, NewWeight(parameter, is_random));
+  };
+  if (opened.is_gguf()) {
+    std::set<Parameter*> read;
+    visit_gguf_weights(opened.gguf(), network, resolved_model_config(model, registry),
+                       [&](Parameter& parameter, const FolderWeight& weight) {
+                         read.insert(&parameter);
+                         take(parameter, weight);
+                       });
+    return network.visit_parameters([&](Parameter& parameter) {
+      if (!read.contains(&parameter) && !belongs_to_adapter(parameter)) take_new(parameter);
+    });
+  }
+  OpenFolder folder{opened.weights(), "", "", quantization_of_hugging_face(opened)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
+  const auto is_in_module = [](const Parameter& parameter) {
+    return is_of_module(parameter.in_files().front().name);
+  };
   network.visit_parameters([&](Parameter& parameter) {
+    if (is_in_module(parameter)) return;
     const auto [entry, added] = in_files.emplace(&parameter, parameter.in_files());
     for (FileTensor& in_file : entry->second) {
-      if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(kHead))
-        in_file.name = layout.tied_head, in_file.prefixed = true;
-      for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
+      for (const std::string& prefix : layout.prefixes())
         if (in_file.prefixed && folder.weights.contains(prefix + in_file.name))
           folder.prefix = prefix;
     }
   });
+  folder.head_prefix = layout.with_prefix(folder.prefix).head_prefix;
+  const std::string head = folder.head_prefix + kHead;
+  for (auto& [parameter, parts] : in_files)
+    for (FileTensor& in_file : parts)
+      if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(head))
+        in_file.name = layout.tied_head, in_file.prefixed = true;
   const auto contains = [&](const std::string& name) {
     return folder.weights.contains(folder.prefix + name);
   };
@@ -424,33 +477,35 @@ void read_hugging_face_weights(const ModelFolder& opened, Network& network,
   std::set<std::string> wanted;
   for (auto& [parameter, parts] : in_files) {
     if (is_new(*parameter)) continue;
-    for (FileTensor& in_file : parts) {
+    std::vector<FileTensor> stored;
+    for (const FileTensor& in_file : parts) {
       const bool may_be_renamed = theirs.experts.count > 0 && in_file.prefixed;
-      if ((may_be_renamed || !layout.head.empty()) && folder.keys_of(in_file).empty())
-        in_file = as_stored_by_version_5(in_file, theirs.experts.count, [&](const auto& name) {
-          return in_file.prefixed ? contains(name) : folder.weights.contains(name);
-        });
+      if ((!may_be_renamed && layout.head.empty()) || !folder.keys_of(in_file).empty()) {
+        stored.push_back(in_file);
+        continue;
+      }
+      for (FileTensor& found : as_stored(in_file, theirs.experts.count, [&](const auto& name) {
+             return in_file.prefixed ? contains(name) : folder.weights.contains(name);
+           }))
+        stored.push_back(std::move(found));
     }
+    parts = std::move(stored);
     for (const FileTensor& in_file : parts)
       if (!folder.lacks(in_file))
         for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
   }
   const std::string table = layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head;
-  Copies copies{{kHead, table}};
+  Copies copies{{head, table}};
   for (const std::string& name : layout.copies_of_table) copies[folder.prefix + name] = table;
   for (const CopyInFiles& copy : layout.head_copies)
     copies[copy.name] = copy.of.empty() ? table : copy.of;
   check_names(folder.weights, wanted, copies, layout, model);
   network.visit_parameters([&](Parameter& parameter) {
+    if (is_in_module(parameter)) return take_from_module(opened, parameter, take);
     const std::string& name = parameter.in_files().front().name;
     const bool is_replaced =
         tables == TokenTables::kReplaced && (name == kHead || name == layout.tied_head);
-    if (is_new(parameter) || is_replaced) {
-      TextHead* const head = network.text_head();
-      const bool is_random = head != nullptr && head->owns(parameter) &&
-                             !head->is_last(parameter) && is_matrix(parameter.role());
-      return take(parameter, NewWeight(parameter, is_random));
-    }
+    if (is_new(parameter) || is_replaced) return take_new(parameter);
     const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
     warn_of_endless_decay(opened.string(), parameter.name(), weight);
     take(parameter, weight);

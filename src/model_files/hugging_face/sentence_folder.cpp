@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/data/text/tokenizer_files.h"
 #include "src/files/foreign_files.h"
 #include "src/files/output_file.h"
 #include "src/model_files/hugging_face/config_files.h"
@@ -19,10 +20,8 @@ namespace {
 
 constexpr const char *kModuleList = "modules.json",
                      *kSettings = "config_sentence_transformers.json";
-constexpr const char *kPoolingFolder = "1_Pooling", *kWeight = "linear.weight",
-                     *kBias = "linear.bias";
+constexpr const char* kPoolingFolder = "1_Pooling";
 
-/// A name here, and the name in a file.
 struct NamePair {
   const char *ours, *theirs;
 };
@@ -31,6 +30,12 @@ constexpr std::array kPoolings{NamePair{"cls", "cls"}, NamePair{"mean", "mean"},
 constexpr std::array kActivations{NamePair{"identity", "torch.nn.modules.linear.Identity"},
                                   NamePair{"tanh", "torch.nn.modules.activation.Tanh"},
                                   NamePair{"gelu", "torch.nn.modules.activation.GELU"}};
+/// Activations of a CrossEncoder with one output.
+constexpr std::array kScores{NamePair{"sigmoid", "torch.nn.modules.activation.Sigmoid"},
+                             NamePair{"identity", "torch.nn.modules.linear.Identity"}};
+/// Key of a CrossEncoder in config.json, and its predecessor.
+constexpr const char *kCrossEncoder = "sentence_transformers",
+                     *kOldActivation = "sbert_ce_default_activation_function";
 /// Pooling modes and their keys before version 6, in which each is a flag.
 constexpr std::array kPoolingFlags{NamePair{"cls", "pooling_mode_cls_token"},
                                    NamePair{"max", "pooling_mode_max_tokens"},
@@ -125,8 +130,8 @@ void read_pooling(ConfigReader& reader, SentencePipeline& pipeline) {
   reader.expect("include_prompt", {true});
 }
 
-void read_dense(ConfigReader& reader, SentenceDense& dense) {
-  reader.read(dense.inputs, "in_features", {});
+void read_dense(ConfigReader& reader, std::int64_t inputs, DenseLayer& dense) {
+  reader.expect("in_features", {inputs});
   reader.read(dense.outputs, "out_features", {});
   reader.read(dense.has_bias, "bias", 1);
   const std::string name = text_of(reader, "activation_function", kActivations[1].theirs);
@@ -166,9 +171,8 @@ void read_transformer(ConfigReader& reader, SentencePipeline& pipeline) {
 /// Reads the first of the files that versions of sentence-transformers have used.
 void read_transformer_file(const FolderFiles& files, const ModuleEntry& module,
                            SentencePipeline& pipeline) {
-  for (const char* model :
-       {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta"}) {
-    const std::string name = module.file(concat("sentence_", model, "_config.json"));
+  for (const char* file : kSentenceFiles) {
+    const std::string name = module.file(file);
     if (!files.contains(name)) continue;
     read_keys(files, name, [&](ConfigReader& reader) { read_transformer(reader, pipeline); });
     break;
@@ -198,15 +202,22 @@ void read_settings(ConfigReader& reader, SentencePipeline& pipeline) {
     reader.refuse("default_prompt_name", json::value(pipeline.default_prompt), "a name in prompts");
 }
 
-/// Throws DataError unless the modules are a transformer, pooling and then at most a linear layer
-/// and normalization.
+/// Throws DataError unless the modules are a transformer, pooling, any number of linear layers, and
+/// then at most normalization, and the layers are in the folders 2_Dense, 3_Dense and so on.
 void check_order(const std::vector<ModuleEntry>& modules, const std::string& path) {
   std::vector<std::string> kinds;
   for (const ModuleEntry& module : modules) kinds.push_back(module.kind);
-  const std::string got = join(kinds);
-  for (const char* end : {"", ", Dense", ", Normalize", ", Dense, Normalize"})
-    if (got == concat("Transformer, Pooling", end)) return;
-  throw DataError(concat(path, ": got the modules ", got.substr(0, 300),
+  std::vector<std::string> wanted{"Transformer", "Pooling"};
+  while (wanted.size() < kinds.size() && kinds[wanted.size()] == "Dense") {
+    const ModuleEntry& dense = modules[wanted.size()];
+    if (const std::string folder = concat(wanted.size(), "_Dense"); dense.path != folder)
+      throw DataError(concat(path, ": module ", wanted.size(), ": path: got \"",
+                             dense.path.substr(0, 100), "\", want ", folder));
+    wanted.emplace_back("Dense");
+  }
+  if (kinds.size() > wanted.size()) wanted.emplace_back("Normalize");
+  if (kinds == wanted) return;
+  throw DataError(concat(path, ": got the modules ", join(kinds).substr(0, 300),
                          "; want Transformer, Pooling, then at most Dense and Normalize"));
 }
 
@@ -258,31 +269,63 @@ SentencePipeline read_sentence_pipeline(const ModelFolder& folder) {
     } else if (module.kind == "Pooling") {
       read_keys(files, config, [&](ConfigReader& reader) { read_pooling(reader, pipeline); });
     } else {
-      SentenceDense& dense = pipeline.dense.emplace();
-      dense.folder = module.path;
-      read_keys(files, config, [&](ConfigReader& reader) { read_dense(reader, dense); });
-      if (dense.inputs != pipeline.width)
-        throw DataError(concat(path_in(files, config), ": in_features: got ", dense.inputs,
-                               ", want ", pipeline.width, ", the dimension of the pooling"));
+      const std::int64_t inputs =
+          pipeline.dense.empty() ? pipeline.width : pipeline.dense.back().outputs;
+      DenseLayer& dense = pipeline.dense.emplace_back();
+      read_keys(files, config, [&](ConfigReader& reader) { read_dense(reader, inputs, dense); });
     }
   }
   return pipeline;
 }
 
-SentenceDenseWeights read_sentence_dense(const ModelFolder& folder, const SentenceDense& dense,
-                                         const Stream& stream) {
-  const HuggingFaceWeights files(folder.path() / dense.folder);
-  const auto read = [&](const char* name, const Shape& shape) {
-    Tensor tensor = Tensor::empty(shape, DType::kF32, MemoryKind::kParameters, stream);
-    files.file_of(name).read(name, tensor);
-    return tensor;
-  };
-  return {read(kWeight, {dense.outputs, dense.inputs}),
-          dense.has_bias ? read(kBias, {dense.outputs}) : Tensor()};
+std::string cross_encoder_activation(const ModelFolder& folder) {
+  if (folder.is_gguf()) return "";
+  const FolderFiles& files = folder.files();
+  const json::object settings = python_object_in(files, kSettings),
+                     config = python_object_in(files, "config.json");
+  const json::value* const type = settings.if_contains("model_type");
+  const bool is_module = type != nullptr && *type == "CrossEncoder";
+  const json::value* const own = config.if_contains(kCrossEncoder);
+  const json::value* named = is_module ? settings.if_contains("activation_fn")
+                             : own != nullptr && own->is_object()
+                                 ? own->get_object().if_contains("activation_fn")
+                                 : config.if_contains(kOldActivation);
+  if (!is_module && named == nullptr) return "";
+  const json::value* const prompt = settings.if_contains("default_prompt_name");
+  if (is_module && prompt != nullptr && prompt->is_string())
+    throw DataError(concat(path_in(files, kSettings), ": default_prompt_name: got ",
+                           json_line(*prompt).substr(0, 100), ", want null: prompts of a ",
+                           "CrossEncoder are not supported"));
+  if (is_module && files.contains(kModuleList)) {
+    const std::vector<ModuleEntry> modules = modules_in(files);
+    if (modules.size() != 1 || modules[0].kind != "Transformer" || !modules[0].path.empty())
+      throw DataError(concat(path_in(files, kModuleList), ": got ", modules.size(),
+                             " modules of a CrossEncoder; want a Transformer in this folder"));
+  }
+  if (named == nullptr || named->is_null()) return kScores[0].ours;
+  const std::string name =
+      named->is_string() ? std::string(named->get_string()) : json_line(*named);
+  for (const NamePair& one : kScores)
+    if (name.starts_with("torch.") && name_of_type(name) == name_of_type(one.theirs))
+      return one.ours;
+  throw DataError(concat(path_in(files, is_module ? kSettings : "config.json"),
+                         ": the activation_fn of its scores is ", name.substr(0, 100),
+                         ", which is not supported; want torch's Sigmoid or Identity"));
 }
 
-void write_sentence_pipeline(const SentencePipeline& pipeline, const SentenceDenseWeights& dense,
-                             const fs::path& folder) {
+void write_cross_encoder(const std::string& activation, const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  const json::object before = read_json(file).as_object();
+  json::object config = before;
+  config.erase(kCrossEncoder);
+  config.erase(kOldActivation);
+  if (!activation.empty())
+    config[kCrossEncoder] =
+        json::object{{"version", "4.0.0"}, {"activation_fn", their_name(kScores, activation)}};
+  if (config != before) replace_file(file, typed_pretty_json(config));
+}
+
+void write_sentence_pipeline(const SentencePipeline& pipeline, const fs::path& folder) {
   json::array modules{module_entry(0, "Transformer", ""),
                       module_entry(1, "Pooling", kPoolingFolder)};
   write_json(
@@ -295,18 +338,16 @@ void write_sentence_pipeline(const SentencePipeline& pipeline, const SentenceDen
   for (const auto& [name, key] : kPoolingFlags) pooling[key] = mode == name;
   pooling["include_prompt"] = true;
   write_json(folder / kPoolingFolder / "config.json", pooling);
-  if (pipeline.dense) {
-    const std::string path = SentenceDense().folder;
+  std::int64_t inputs = pipeline.width;
+  for (const DenseLayer& dense : pipeline.dense) {
+    const std::string path = concat(modules.size(), "_Dense");
     modules.push_back(module_entry(modules.size(), "Dense", path));
     write_json(folder / path / "config.json",
-               json::object{
-                   {"in_features", pipeline.dense->inputs},
-                   {"out_features", pipeline.dense->outputs},
-                   {"bias", pipeline.dense->has_bias},
-                   {"activation_function", their_name(kActivations, pipeline.dense->activation)}});
-    std::vector<NamedTensor> tensors{{kWeight, dense.weight}};
-    if (pipeline.dense->has_bias) tensors.push_back({kBias, dense.bias});
-    write_safetensors(folder / path / "model.safetensors", std::move(tensors));
+               json::object{{"in_features", inputs},
+                            {"out_features", dense.outputs},
+                            {"bias", dense.has_bias},
+                            {"activation_function", their_name(kActivations, dense.activation)}});
+    inputs = dense.outputs;
   }
   if (pipeline.normalizes) {
     const std::string path = concat(modules.size(), "_Normalize");

@@ -2,41 +2,28 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
+#include <vector>
 
-#include "hybrid_trainer/core/tensor.h"
+#include "hybrid_trainer/models/model_config.h"
 #include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
 
-/// A linear layer over pooled embeddings, y = activation(W·x + b).
-struct SentenceDense {
-  std::int64_t inputs = 0, outputs = 0;
-  bool has_bias = true;
-  std::string activation = "tanh";  // "identity", "tanh" or "gelu" (with erf)
-  std::string folder = "2_Dense";   // of its files, in the model's folder
-  friend bool operator==(const SentenceDense&, const SentenceDense&) = default;
-};
-
-struct SentenceDenseWeights {
-  Tensor weight;  // (outputs, inputs) f32
-  Tensor bias;    // (outputs) f32, or undefined
-};
-
-/// The steps from a text to its embedding, as sentence-transformers stores them: a transformer,
-/// pooling, then optionally a linear layer and normalization.
+/// The steps from a text to its embedding in sentence-transformers: a transformer, pooling, then
+/// optionally linear layers and normalization. Layer i is in the folder (i + 2)_Dense.
 struct SentencePipeline {
-  std::string transformer{};     // folder of model and tokenizer, in the model's folder; usually ""
-  std::int64_t width = 0;        // of the transformer
+  std::string transformer{};     // subfolder with model and tokenizer; usually ""
+  std::int64_t width = 0;        // width of the transformer
   std::string pooling = "mean";  // "cls", "mean" or "last"
-  std::optional<SentenceDense> dense{};
+  std::vector<DenseLayer> dense{};
   bool normalizes = false;
-  std::int64_t dimensions = 0;  // length that finished embeddings are cut to; 0: uncut
-  std::int64_t max_length = 0;  // of a text, in tokens; 0: not given
-  bool lowers_case = false;     // before the tokenizer, which may do so itself
-  std::map<std::string, std::string> prompts{};  // prefixes of texts, by name
-  std::string default_prompt{};                  // a name in `prompts`; empty: none
+  /// Number of dimensions to which finished embeddings are cut; 0 if they are not cut.
+  std::int64_t dimensions = 0;
+  std::int64_t max_length = 0;  // maximum length of a text in tokens; 0 if not given
+  bool lowers_case = false;     // whether to convert texts to lower case before the tokenizer
+  std::map<std::string, std::string> prompts{};  // prefixes of texts by name
+  std::string default_prompt{};                  // a name in `prompts`; empty if there is none
   std::string similarity = "cosine";             // or "dot", "euclidean", "manhattan"
   friend bool operator==(const SentencePipeline&, const SentencePipeline&) = default;
 };
@@ -44,18 +31,19 @@ struct SentencePipeline {
 /// Returns whether the folder has a pipeline (modules.json).
 bool has_sentence_pipeline(const ModelFolder& folder);
 
-/// Reads modules.json and the files of its modules, as sentence-transformers 2 to 6 write them.
-/// Throws MissingInput; DataError naming the file and the key or module that is not supported.
+/// Reads modules.json and its modules' files, of sentence-transformers 2 to 6. Throws MissingInput,
+/// and DataError naming the file and the unsupported key or module.
 SentencePipeline read_sentence_pipeline(const ModelFolder& folder);
 
-/// Reads the weights of `dense` into host memory. Throws MissingInput, DataError, IoError.
-SentenceDenseWeights read_sentence_dense(const ModelFolder& folder, const SentenceDense& dense,
-                                         const Stream& stream);
+/// Returns the activation of a CrossEncoder with one output, "sigmoid" or "identity"; "" for other
+/// folders. Throws DataError for other activations, and for modules after the transformer.
+std::string cross_encoder_activation(const ModelFolder& folder);
 
-/// Writes the pipeline's files to an exported model's folder, for sentence-transformers 2.3 and
-/// later. The transformer is in the folder itself, and the linear layer, if any, in 2_Dense. Throws
-/// IoError.
-void write_sentence_pipeline(const SentencePipeline& pipeline, const SentenceDenseWeights& dense,
-                             const std::filesystem::path& folder);
+/// Writes a CrossEncoder's activation to config.json; "" removes its base's. Throws IoError.
+void write_cross_encoder(const std::string& activation, const std::filesystem::path& folder);
+
+/// Writes the pipeline's files, except weights, to an exported model's folder, for
+/// sentence-transformers 2.3 and later. The transformer is in the folder itself. Throws IoError.
+void write_sentence_pipeline(const SentencePipeline& pipeline, const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

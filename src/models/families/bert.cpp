@@ -10,9 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A family of encoders with learned positions and norms after the sums.
 struct PostNormEncoder {
-  /// Names in folders.
   struct Files {
     std::string layers = "encoder.layer";
     std::string attention = "attention", query = "self.query", key = "self.key",
@@ -128,6 +126,7 @@ ModelFamily encoder_family(const PostNormEncoder& kind) {
                            .carried = {"pooler.", "cls.seq_relationship."},
                            .head = {kind.head.all},
                            .head_copies = kind.head.copies},
+          .gguf = {.architecture = "bert"},
           .purpose = {"fill-mask", "A masked language model", ""}};
 }
 
@@ -143,7 +142,6 @@ ModelConfig base_shape(const char* family, std::int64_t layers, double epsilon,
           .token_types = types};
 }
 
-/// Keys that all of these families share, written last.
 void fixed_keys(ConfigKeys& keys, ModelConfig& model) {
   model.bidirectional = true;
   keys.fixed("is_decoder", {false});
@@ -175,7 +173,6 @@ void bert_like_keys(ConfigKeys& keys, ModelConfig& model, std::int64_t first_pos
 
 void bert_keys(ConfigKeys& keys, ModelConfig& model) { bert_like_keys(keys, model, 0, 2); }
 
-/// The first position follows the row of padding tokens.
 constexpr std::int64_t kRobertaPadding = 1, kRobertaFirstPosition = kRobertaPadding + 1;
 
 void roberta_keys(ConfigKeys& keys, ModelConfig& model) {

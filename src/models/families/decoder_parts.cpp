@@ -12,7 +12,7 @@ namespace {
 
 kernels::RoutingRule routing_rule(const std::string& name) {
   if (name == kSoftmaxRule) return kernels::RoutingRule::kSoftmax;
-  if (name == kSigmoidRule) return kernels::RoutingRule::kSigmoid;
+  if (name == kSigmoidRule || name == kPlainSigmoidRule) return kernels::RoutingRule::kSigmoid;
   return kernels::RoutingRule::kSoftmaxOfChosen;
 }
 
@@ -37,6 +37,10 @@ Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
   return attention;
 }
 
+std::int64_t rotated_channels(const ModelConfig& config) {
+  return static_cast<std::int64_t>(config.rotary_share * static_cast<double>(config.head_size));
+}
+
 /// Divides the losses' factors by the number of layers with experts, to give means over these.
 RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
   const ExpertConfig& experts = config.experts;
@@ -51,11 +55,14 @@ RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
           .intermediate_size = experts.intermediate_size,
           .routing = {.experts = experts.count,
                       .chosen = experts.chosen,
-                      .rule = routing_rule(experts.rule)},
+                      .rule = routing_rule(experts.rule),
+                      .scale = static_cast<float>(experts.scale),
+                      .normalized = experts.rule != kPlainSigmoidRule},
           .gate = gate,
           .clamped = clamped,
           .losses = {.balance = share(experts.balance_loss), .z = share(experts.z_loss)},
-          .bias_rate = static_cast<float>(experts.bias_rate)};
+          .bias_rate = static_cast<float>(experts.bias_rate),
+          .fixed_bias = experts.selection_bias};
 }
 
 void resolve_attention(ModelConfig& config) {
@@ -90,6 +97,25 @@ void collect_kv_head_problem(const ModelConfig& config, std::vector<std::string>
   if (config.heads % config.kv_heads == 0) return;
   problems.push_back(concat("model.kv_heads: got ", config.kv_heads,
                             ", which does not divide model.heads ", config.heads));
+}
+
+void collect_rotary_share_problem(const ModelConfig& config, std::vector<std::string>& problems) {
+  const std::int64_t turned = rotated_channels(config);
+  if (config.rotary_share == 0 || (turned >= 2 && turned % 2 == 0)) return;
+  problems.push_back(concat("model.rotary_share: got ", config.rotary_share, ", which is ", turned,
+                            " of the ", config.head_size,
+                            " channels of a head; want an even number: positions rotate pairs"));
+}
+
+void collect_longrope_problem(const ModelConfig& config, std::vector<std::string>& problems) {
+  const RotaryScaling& scaling = config.rope_scaling;
+  const std::int64_t pairs = rotated_channels(config) / 2;
+  if (scaling.type != "longrope" ||
+      (std::ssize(scaling.short_factors) == pairs && std::ssize(scaling.long_factors) == pairs))
+    return;
+  problems.push_back(concat("model.rope_scaling.type: got longrope, which needs ", pairs,
+                            " short and long factors for these heads; only the config.json of a "
+                            "folder can set them (--model)"));
 }
 
 void collect_direction_problem(const ModelConfig& config, std::vector<std::string>& problems) {

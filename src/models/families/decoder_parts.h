@@ -6,12 +6,12 @@
 
 namespace hybrid_trainer {
 
-/// Parts shared by families of decoders, from a resolved config. Families add their own settings.
+/// Parts shared by families of decoders. Functions other than resolve_… take resolved configs.
 
-/// Returns the settings of attention over the keys in a window; 0: over all keys.
+/// `window`: number of keys that attention covers; 0: all.
 Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
                              const std::shared_ptr<RotaryTable>& rotary);
-/// Returns the settings of a mixture's experts.
+std::int64_t rotated_channels(const ModelConfig& config);
 RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate);
 
 /// Replaces zeros of kv_heads, head_size and intermediate_size with their defaults.
@@ -23,12 +23,12 @@ void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t cou
 
 /// Adds a problem if head_size is not set and heads does not divide width. Returns whether it did.
 bool collect_head_size_problem(const ModelConfig& given, std::vector<std::string>& problems);
-/// Adds the problem of a resolved config's kv_heads, if there is one.
 void collect_kv_head_problem(const ModelConfig& config, std::vector<std::string>& problems);
-/// Adds problems of a resolved config's experts.
+void collect_rotary_share_problem(const ModelConfig& config, std::vector<std::string>& problems);
+/// Adds a problem if a resolved config has longrope without factors for each rotated pair.
+void collect_longrope_problem(const ModelConfig& config, std::vector<std::string>& problems);
 void collect_expert_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
-/// Adds a problem if the config of an encoder family is not bidirectional.
 void collect_direction_problem(const ModelConfig& config, std::vector<std::string>& problems);
 
 }  // namespace hybrid_trainer

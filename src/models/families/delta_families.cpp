@@ -29,7 +29,6 @@ ProductFiles qwen3_5_mixer_files(const ModelConfig&) {
   return {.first = {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}, .last = "out_proj"};
 }
 
-/// Returns the settings that both families share.
 HybridDecoder qwen(const char* name, const char* title) {
   return {.name = name,
           .title = title,
@@ -39,9 +38,17 @@ HybridDecoder qwen(const char* name, const char* title) {
           .query_key_norm = true,
           .gated_attention = true,
           .attention_bias = true,
+          .shared_expert = HybridDecoder::SharedExpert::kGated,
           .files = {.mixer = "linear_attn",
                     .attention = gated_attention_files,
-                    .mlp_products = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}}};
+                    .mlp_products = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"},
+                    .mixture = "mlp"}};
+}
+
+HybridDecoder qwen3_5(const char* name, const char* title) {
+  HybridDecoder kind = qwen(name, title);
+  kind.files.mixer_products = qwen3_5_mixer_files;
+  return kind;
 }
 
 std::vector<ModelPreset> qwen3_5_presets() {
@@ -70,10 +77,8 @@ std::vector<ModelPreset> qwen3_5_presets() {
           {"qwen3.5-0.8b", small, 4, 1024, "adamw", 3e-4, 248320}};
 }
 
-/// Keys for Gated DeltaNet mixers, gated attention, and rotation of a quarter of each head.
 void delta_rule_keys(ConfigKeys& keys, ModelConfig& model, double missing_kv_heads) {
   sizes_with_attention(keys, model);
-  keys.member("intermediate_size", model.intermediate_size);
   keys.member("max_position_embeddings", model.context, 32768);
   keys.member("rms_norm_eps", model.norm_epsilon, 1e-6);
   keys.member("head_dim", model.head_size, 256);
@@ -88,23 +93,53 @@ void delta_rule_keys(ConfigKeys& keys, ModelConfig& model, double missing_kv_hea
   mixer_keys(keys, model, MixerKeys::kAttentionInterval, 'd');
 }
 
-void qwen3_5_keys(ConfigKeys& keys, ModelConfig& model) {
-  delta_rule_keys(keys, model, 4);
-  if (!keys.fit(model)) return;
+void last_qwen3_5_keys(ConfigKeys& keys, const ModelConfig& model) {
   keys.inert({"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
-              "mlp_only_layers", "num_experts", "num_experts_per_tok"});
+              "mlp_only_layers"});
   silu_key(keys);
   keys.fixed("attn_output_gate", {true});
   written_of_attention(keys, model);
 }
 
-void qwen3_next_keys(ConfigKeys& keys, ModelConfig& model) {
+void qwen3_5_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("intermediate_size", model.intermediate_size);
+  delta_rule_keys(keys, model, 4);
+  if (!keys.fit(model)) return;
+  keys.inert({"num_experts", "num_experts_per_tok"});
+  last_qwen3_5_keys(keys, model);
+}
+
+ExpertKeys expert_keys_of_qwen() {
+  return {.count = "num_experts",
+          .intermediate_size = "moe_intermediate_size",
+          .shared_width = "shared_expert_intermediate_size",
+          .missing_count = 512,
+          .missing_chosen = 10,
+          .missing_intermediate_size = 512,
+          .missing_shared_width = 512};
+}
+
+void qwen3_5_moe_keys(ConfigKeys& keys, ModelConfig& model) {
   delta_rule_keys(keys, model, 2);
   if (!keys.fit(model)) return;
-  no_expert_keys(keys, model, "num_experts", 512);
-  keys.inert({"decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob",
-              "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef",
-              "shared_expert_intermediate_size"});
+  ExpertKeys experts = expert_keys_of_qwen();
+  experts.missing_count = 256;
+  experts.missing_chosen = 8;
+  expert_keys(keys, model, experts);
+  keys.inert({"intermediate_size"});
+  last_qwen3_5_keys(keys, model);
+}
+
+void qwen3_next_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("intermediate_size", model.intermediate_size);
+  delta_rule_keys(keys, model, 2);
+  if (!keys.fit(model)) return;
+  ExpertKeys experts = expert_keys_of_qwen();
+  experts.zero_means_dense = true;
+  experts.sums_to_one = "norm_topk_prob";
+  experts.missing_sums_to_one = true;
+  experts.has_dense_layers = true;
+  expert_keys(keys, model, experts);
   silu_key(keys);
   written_of_attention(keys, model);
 }
@@ -113,21 +148,36 @@ void qwen3_next_keys(ConfigKeys& keys, ModelConfig& model) {
 
 ModelFamily qwen3_next_family() {
   HybridDecoder kind = qwen("qwen3_next", "Qwen3-Next");
+  kind.has_experts = true;
+  kind.chosen_experts = 10;
   kind.files.mixer_products = qwen3_next_mixer_files;
   kind.layout = with_attention("qwen3_next", "Qwen3NextForCausalLM", qwen3_next_keys);
-  /// PEFT mistakes these for experts.
+  /// PEFT mistakes these of dense layers and shared experts for experts.
   kind.layout.unadaptable = {"gate_proj", "up_proj", "down_proj"};
   kind.layout.carried = {"mtp."};
   return hybrid_decoder_family(kind);
 }
 
 ModelFamily qwen3_5_family() {
-  HybridDecoder kind = qwen("qwen3_5", "Qwen3.5");
-  kind.files.mixer_products = qwen3_5_mixer_files;
+  HybridDecoder kind = qwen3_5("qwen3_5", "Qwen3.5");
   kind.layout = with_attention("qwen3_5_text", "Qwen3_5ForCausalLM", qwen3_5_keys);
   kind.layout.outer = {.model_type = "qwen3_5", .prefix = "model.language_model."};
   kind.layout.carried = {"mtp.", "model.visual."};
   kind.presets = qwen3_5_presets();
+  return hybrid_decoder_family(kind);
+}
+
+ModelFamily qwen3_5_moe_family() {
+  HybridDecoder kind = qwen3_5("qwen3_5_moe", "Qwen3.5 MoE");
+  kind.has_feed_forward = false;
+  kind.has_experts = true;
+  kind.experts = 256;
+  kind.chosen_experts = 8;
+  kind.files.mixture_products = {
+      .first = {"experts.gate_up_proj"}, .last = "experts.down_proj", .ending = ""};
+  kind.layout = with_attention("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", qwen3_5_moe_keys);
+  kind.layout.outer = {.model_type = "qwen3_5_moe", .prefix = "model.language_model."};
+  kind.layout.carried = {"mtp.", "model.visual."};
   return hybrid_decoder_family(kind);
 }
 

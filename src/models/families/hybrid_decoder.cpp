@@ -27,7 +27,8 @@ std::vector<std::string> keys_of(const HybridDecoder& kind) {
   add(has_attention(kind), {"heads", "kv_heads", "head_size", "rope_theta", "rope_scaling",
                             "rotary_share", "window", "attention_pattern"});
   add(!kind.encoder_letters.empty(), {"bidirectional", "semiseparable"});
-  add(kind.has_feed_forward, {"intermediate_size", "dropout"});
+  add(kind.has_feed_forward, {"intermediate_size"});
+  add(kind.has_feed_forward || kind.has_experts, {"dropout"});
   add(kind.attention_bias, {"attention_bias"});
   add(kind.mlp_bias, {"mlp_bias"});
   add(kind.has_experts, {"experts"});
@@ -41,7 +42,8 @@ ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given)
   if (has_attention(kind)) resolve_attention(config);
   if (kind.has_feed_forward) resolve_intermediate_size(config);
   if (kind.has_experts)
-    resolve_experts(config.experts, config.width, 0, kind.chosen_experts, kSoftmaxOfChosenRule);
+    resolve_experts(config.experts, config.width, kind.experts, kind.chosen_experts,
+                    kind.expert_rule);
   if (kind.scales && config.query_scalar == 0)
     config.query_scalar = static_cast<double>(config.head_size);
   config.rope_scaling = config.rope_scaling.resolved(config.context);
@@ -58,6 +60,7 @@ Attention::Spec hybrid_attention(const HybridDecoder& kind, const ModelConfig& c
   Attention::Spec spec =
       attention_of(config, config.window, config.rotary_share > 0 ? rotary : nullptr);
   if (kind.query_key_norm) spec.query_key_norm = norm.of_root_mean_square();
+  spec.norm_in_files = kind.files.query_key_norm;
   spec.gated = kind.gated_attention;
   spec.taps = taps;
   spec.bidirectional = config.bidirectional;
@@ -80,6 +83,13 @@ StateSpaceMixer::Spec state_space_of(const HybridDecoder& kind, const ModelConfi
                              .files = kind.files.mixer_products(config)};
   if (sizes.most_step > 0) spec.scan.most_step = static_cast<float>(sizes.most_step);
   return spec;
+}
+
+ShortConvolution::Spec short_convolution_of(const HybridDecoder& kind, const ModelConfig& config) {
+  return {.width = config.width,
+          .taps = config.state_space.taps,
+          .biases = config.state_space.biases,
+          .files = kind.files.mixer_products(config)};
 }
 
 DeltaRuleMixer::Spec delta_rule_of(const HybridDecoder& kind, const ModelConfig& config) {
@@ -114,19 +124,24 @@ ResolventMixer::Spec resolvent_of(const HybridDecoder& kind, const ModelConfig& 
           .files = kind.files.mixer_products(config)};
 }
 
-/// Makes a layer from its mixer and the feed-forward branch, if the family has one.
-LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchSpec mixer) {
+/// Makes a layer from its mixer and a mixture of experts or the family's feed-forward branch.
+LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchSpec mixer,
+                   bool has_mixture) {
   LayerSpec layer{std::move(mixer)};
-  if (!kind.has_feed_forward) return layer;
-  if (config.experts.count > 0) {
-    const ExpertMixture::Spec mixture{.experts = experts_of(config, kernels::Gate::kSilu),
-                                      .shared_width = config.intermediate_size,
-                                      .files = kind.files.mixture_products};
+  if (has_mixture) {
+    const bool is_gated = kind.shared_expert != HybridDecoder::SharedExpert::kFeedForward;
+    ExpertMixture::Spec mixture{
+        .experts = experts_of(config, kernels::Gate::kSilu),
+        .shared_width = is_gated ? config.experts.shared_width : config.intermediate_size,
+        .shared_gate = is_gated,
+        .files = kind.files.mixture_products};
+    mixture.experts.routing.epsilon = kind.expert_epsilon;
     layer.push_back({.name = {"mlp", kind.files.mixture},
                      .norm = {"ln_2", kind.files.mlp_norm},
                      .make = branch_of<ExpertMixture>(mixture)});
     return layer;
   }
+  if (!kind.has_feed_forward) return layer;
   const GatedFeedForward::Spec feed_forward{.width = config.width,
                                             .intermediate_size = config.intermediate_size,
                                             .biases = config.mlp_bias,
@@ -137,7 +152,6 @@ LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchS
   return layer;
 }
 
-/// Returns the letters of the layers that a config supports.
 const std::string& letters_of(const HybridDecoder& kind, const ModelConfig& config) {
   return config.bidirectional ? kind.encoder_letters : kind.letters;
 }
@@ -151,11 +165,24 @@ BranchMaker mixer_of(char letter, const HybridDecoder& kind, const ModelConfig& 
           hybrid_attention(kind, config, rotary, norm, config.state_space.taps));
     case 'm': return branch_of<StateSpaceMixer>(state_space_of(kind, config));
     case 'd': return branch_of<DeltaRuleMixer>(delta_rule_of(kind, config));
+    case 's': return branch_of<ShortConvolution>(short_convolution_of(kind, config));
     case 'h': return branch_of<HydraMixer>(state_space_of(kind, config));
     case 't': return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, 0));
     case 'p': return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, config.context));
     default: return branch_of<ResolventMixer>(resolvent_of(kind, config));  // 'b'
   }
+}
+
+/// Returns the letter of the same layer with a mixture of experts.
+char mixture_letter(char letter) { return static_cast<char>(letter - 'a' + 'A'); }
+
+std::string layer_letters(const ModelConfig& config) {
+  std::string letters;
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const char letter = kind_of_layer(config.mixers, i);
+    letters += has_experts(config.experts, i) ? mixture_letter(letter) : letter;
+  }
+  return letters;
 }
 
 std::map<char, LayerSpec> kinds_of(const HybridDecoder& kind, const ModelConfig& config,
@@ -168,13 +195,11 @@ std::map<char, LayerSpec> kinds_of(const HybridDecoder& kind, const ModelConfig&
     const BranchSpec mixer{.name = name,
                            .norm = {"ln_1", kind.files.mixer_norm},
                            .make = mixer_of(letter, kind, config, rotary, norm)};
-    kinds.emplace(letter, layer_of(kind, config, mixer));
+    kinds.emplace(letter, layer_of(kind, config, mixer, false));
+    if (config.experts.count > 0)
+      kinds.emplace(mixture_letter(letter), layer_of(kind, config, mixer, true));
   }
   return kinds;
-}
-
-std::int64_t rotated_channels(const ModelConfig& config) {
-  return static_cast<std::int64_t>(config.rotary_share * static_cast<double>(config.head_size));
 }
 
 DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
@@ -186,7 +211,7 @@ DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
       .residual = {config.width, norm, static_cast<float>(config.dropout),
                    static_cast<float>(config.residual_scale)},
       .kinds = kinds_of(kind, config, rotary, norm),
-      .pattern = config.mixers,
+      .pattern = layer_letters(config),
       .rotary = rotates ? std::vector{rotary} : std::vector<std::shared_ptr<RotaryTable>>{},
       .embedding_scale = config.embedding_scale,
       .logit_scale = config.logit_scale,
@@ -203,8 +228,7 @@ std::vector<LetterWord> with_words(const std::string& letters) {
   return words;
 }
 
-/// Adds a problem for letters that the family does not support, or supports only in decoders or
-/// only in encoders.
+/// Adds a problem for letters that the family does not support.
 void collect_letter_problems(const HybridDecoder& kind, const ModelConfig& config,
                              std::vector<std::string>& problems) {
   const std::string& letters = letters_of(kind, config);
@@ -259,12 +283,8 @@ void collect_mixer_problems(const ModelConfig& config, std::vector<std::string>&
 
 void collect_attention_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   collect_kv_head_problem(config, problems);
-  const std::int64_t turned = rotated_channels(config);
-  if (config.rotary_share > 0 && (turned < 2 || turned % 2 != 0)) {
-    problems.push_back(concat("model.rotary_share: got ", config.rotary_share, ", which is ",
-                              turned, " of the ", config.head_size,
-                              " channels of a head; want an even number: positions rotate pairs"));
-  }
+  collect_rotary_share_problem(config, problems);
+  collect_longrope_problem(config, problems);
 }
 
 /// Adds a problem for partial rotation in families whose folders only say whether heads rotate.
@@ -279,15 +299,26 @@ void collect_rotation_problems(const HybridDecoder& kind, const ModelConfig& con
 void collect_hybrid_mixture_problems(const HybridDecoder& kind, const ModelConfig& config,
                                      std::vector<std::string>& problems) {
   collect_expert_problems(config, problems);
+  using SharedExpert = HybridDecoder::SharedExpert;
   const auto refuse = [&](const char* key, const auto& got, const char* why) {
     problems.push_back(concat("model.experts.", key, ": got ", got, ", but in ", kind.title, why));
   };
-  if (!config.experts.layers.empty())
+  if (kind.selects_layers())
+    collect_pattern_problems("model.experts.layers", config.experts.layers, expert_letters(),
+                             config.layers, problems);
+  if (!config.experts.layers.empty() && !kind.selects_layers())
     refuse("layers", config.experts.layers,
            " either all layers have experts or none; leave it out");
-  if (config.experts.shared_width > 0)
+  if (config.experts.shared_width > 0 && kind.shared_expert != SharedExpert::kGated)
     refuse("shared_width", config.experts.shared_width,
-           " the shared expert is as wide as model.intermediate_size; leave it out");
+           kind.shared_expert == SharedExpert::kNone
+               ? " there is no shared expert; leave it out"
+               : " the shared expert is as wide as model.intermediate_size; leave it out");
+  if (config.experts.gate_limit > 0)
+    refuse("gate_limit", config.experts.gate_limit, " experts do not clamp; leave it out");
+  if (config.experts.selection_bias && config.experts.bias_rate > 0)
+    refuse("bias_rate", config.experts.bias_rate,
+           " the folder's expert_bias selects experts; leave it out");
 }
 
 void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& config,
@@ -350,7 +381,8 @@ ModelFamily hybrid_decoder_family(const HybridDecoder& kind) {
                 return std::make_unique<Decoder>(config, spec, seed, stream);
               },
           .presets = kind.presets,
-          .hugging_face = kind.layout};
+          .hugging_face = kind.layout,
+          .gguf = kind.gguf};
 }
 
 }  // namespace hybrid_trainer

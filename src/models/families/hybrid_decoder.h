@@ -6,7 +6,6 @@
 
 namespace hybrid_trainer {
 
-/// Names of modules in Hugging Face folders, for attention and for Mamba-2.
 ProductFiles default_attention_files(const ModelConfig& config);
 ProductFiles state_space_files(const ModelConfig& config);
 
@@ -25,15 +24,25 @@ struct HybridDecoder {
   bool attention_bias = false, mlp_bias = false;  // whether the family has these keys
   bool scales = false;                            // Granite's four factors
   bool rotates_all_or_none = false;               // rotates all channels of a head or none
-  /// True if layers may have a mixture, with the feed-forward branch as its shared expert.
-  bool has_experts = false;
-  std::int64_t chosen_experts = 2;  // default
-  /// Names of modules in a Hugging Face folder.
+  bool has_experts = false;                       // layers may have a mixture of experts
+  std::int64_t experts = 0, chosen_experts = 2;   // defaults
+  const char* expert_rule = kSoftmaxOfChosenRule;
+  float expert_epsilon = 1e-20f;  // see kernels::RoutingSpec
+  enum class SharedExpert {
+    kFeedForward,  // the feed-forward branch; all layers have a mixture or none
+    kGated,        // of ExpertConfig::shared_width, with a gate
+    kNone,
+  } shared_expert = SharedExpert::kFeedForward;
+  /// Returns whether ExpertConfig::layers selects layers with a mixture; the others are dense.
+  bool selects_layers() const {
+    return has_feed_forward && shared_expert != SharedExpert::kFeedForward;
+  }
   struct Files {
     std::string tokens = "embed_tokens", final_norm = "norm";
     std::string mixer, mixer_norm = "input_layernorm";
     ProductFiles (*mixer_products)(const ModelConfig& config) = nullptr;
     ProductFiles (*attention)(const ModelConfig& config) = default_attention_files;
+    std::string query_key_norm = "norm";  // see HeadNorms
     std::string mlp = "mlp", mlp_norm = "post_attention_layernorm";
     ProductFiles mlp_products{};
     std::string mixture{};
@@ -41,9 +50,9 @@ struct HybridDecoder {
   } files;
   HuggingFaceLayout layout{};  // empty: transformers has no such model
   std::vector<ModelPreset> presets{};
+  GgufLayout gguf{};
 };
 
-/// Makes the family's entry in the registry.
 ModelFamily hybrid_decoder_family(const HybridDecoder& kind);
 
 /// The first keys of config.json in families with attention mixers, and the layout of their

@@ -19,8 +19,7 @@ namespace {
 constexpr const char* kWindows = "aww";
 constexpr double kGlobalTheta = 160000, kLocalTheta = 10000;
 
-/// Returns the kind of a layer's letter. The first layer has no norm before attention, because the
-/// embedding is normed.
+/// The first layer has no norm before attention, because the embedding is normed.
 LayerSpec layer_of(const ModelConfig& config, std::int64_t window, bool is_first,
                    const std::shared_ptr<RotaryTable>& angles) {
   Attention::Spec attention = attention_of(config, window, angles);
@@ -104,7 +103,7 @@ void modernbert_collect_problems(const ModelConfig& config, std::vector<std::str
     problems.push_back(concat("model.heads: got ", config.heads, ", which gives heads of ",
                               head_size, " channels, want an even number: positions rotate pairs"));
   if (!config.window_layers.empty())
-    collect_pattern_problems("model.window_layers", config.window_layers, window_letters(),
+    collect_pattern_problems("model.window_layers", config.window_layers, window_letters("wa"),
                              config.layers, problems);
 }
 
@@ -166,6 +165,7 @@ void modernbert_keys(ConfigKeys& keys, ModelConfig& model) {
     read_windows(*reader, model);
   } else {
     write_windows(keys.written(), model);
+    if (!model.labels.empty()) keys.written()["classifier_pooling"] = model.pooling;
   }
   keys.inert({"classifier_pooling", "deterministic_flash_attn", "gradient_checkpointing",
               "initializer_cutoff_factor", "reference_compile", "repad_logits_with_grad",
@@ -219,6 +219,7 @@ ModelFamily modernbert_family() {
                            .has_window_key = true,
                            .head = {"head.", "decoder."},
                            .head_copies = {{"decoder.weight", ""}}},
+          .gguf = {.architecture = "modern-bert"},
           .purpose = {"fill-mask", "A masked language model", ""}};
 }
 

@@ -11,7 +11,6 @@ namespace {
 
 bool has_experts(const RotaryDecoder& kind) { return kind.experts.has_value(); }
 
-/// Returns whether layers may have a feed-forward branch.
 bool has_feed_forward(const RotaryDecoder& kind) {
   return !has_experts(kind) || kind.experts->keys.has_dense_layers;
 }
@@ -27,6 +26,8 @@ std::vector<std::string> config_keys(const RotaryDecoder& kind) {
   add(kind.mlp_bias, {"mlp_bias"});
   add(*kind.windows != '\0', {"window", "window_layers"});
   add(kind.window_rope, {"window_rope_theta"});
+  add(kind.file_rotary_share.has_value(), {"rotary_share"});
+  add(kind.may_be_encoder, {"bidirectional"});
   add(kind.caps, {"query_scalar", "attention_cap", "logit_cap"});
   add(kind.scales, {"query_scalar", "embedding_scale", "residual_scale", "logit_scale"});
   add(kind.limits_values, {"query_key_value_limit"});
@@ -48,7 +49,8 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
   }
   if (has_feed_forward(kind)) resolve_intermediate_size(config);
   if (config.window_layers.empty()) config.window_layers = kind.windows;
-  if (kind.window_rope && config.window_rope_theta == 0) config.window_rope_theta = 1e4;
+  if (kind.window_rope && config.window_rope_theta == 0)
+    config.window_rope_theta = kind.window_theta_key != nullptr ? 1e4 : kind.file_theta;
   if ((kind.caps || kind.scales) && config.query_scalar == 0)
     config.query_scalar = static_cast<double>(config.head_size);
   config.rope_scaling = config.rope_scaling.resolved(config.context);
@@ -60,10 +62,18 @@ Attention::Spec rotary_attention(const RotaryDecoder& kind, const ModelConfig& c
                                  const NormSpec& norm) {
   Attention::Spec attention = attention_of(config, window, rotary);
   if (kind.biased_queries) attention.biases = true;
+  if (!kind.output_bias) attention.output_bias = false;
   if (kind.query_key_norm) attention.query_key_norm = norm.of_root_mean_square();
   attention.norms_all_heads = kind.norms_all_heads;
   attention.sinks = kind.sinks;
+  attention.files.first = kind.attention_files;
+  attention.bidirectional = config.bidirectional;
   return attention;
+}
+
+/// Returns a norm's name, or an empty one if files have no such norm.
+ModuleName norm_name(const char* here, const std::string& in_files) {
+  return in_files.empty() ? ModuleName("") : ModuleName(here, in_files);
 }
 
 BranchSpec feed_forward_of(const RotaryDecoder& kind, const ModelConfig& config) {
@@ -72,9 +82,9 @@ BranchSpec feed_forward_of(const RotaryDecoder& kind, const ModelConfig& config)
       .intermediate_size = config.intermediate_size,
       .biases = config.mlp_bias,
       .gate = kind.gate,
-      .files = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}};
+      .files = {.first = kind.feed_forward_files, .last = "down_proj"}};
   return {.name = "mlp",
-          .norm = {"ln_2", "post_attention_layernorm"},
+          .norm = norm_name("ln_2", kind.norms.feed_forward),
           .make = branch_of<GatedFeedForward>(feed_forward)};
 }
 
@@ -85,35 +95,36 @@ BranchSpec mixture_of(const RotaryDecoder& kind, const ModelConfig& config) {
                               .files = kind.experts->files};
   mixture.experts.router_bias = mixture.experts.biases = kind.experts->has_biases;
   return {.name = {"mlp", kind.experts->module},
-          .norm = {"ln_2", "post_attention_layernorm"},
+          .norm = norm_name("ln_2", kind.norms.feed_forward),
           .make = branch_of<ExpertMixture>(mixture)};
 }
 
 LayerSpec layer_of(const RotaryDecoder& kind, const Attention::Spec& attention, BranchSpec mlp) {
+  const LayerNorms& norms = kind.norms;
   LayerSpec layer{{.name = {"attn", "self_attn"},
-                   .norm = {"ln_1", "input_layernorm"},
+                   .norm = norm_name("ln_1", norms.attention),
                    .make = branch_of<Attention>(attention)},
                   std::move(mlp)};
-  if (!kind.last_norms) return layer;
-  layer[0].last_norm = {"ln_3", "post_attention_layernorm"};
-  layer[1].norm = {"ln_2", "pre_feedforward_layernorm"};
-  layer[1].last_norm = {"ln_4", "post_feedforward_layernorm"};
+  if (!norms.after_attention.empty()) layer[0].last_norm = {"ln_3", norms.after_attention};
+  if (!norms.after_feed_forward.empty()) layer[1].last_norm = {"ln_4", norms.after_feed_forward};
   return layer;
 }
 
 /// Returns the letter of the same layer with experts.
-char with_experts(char letter) { return letter == 'w' ? 'W' : 'A'; }
+char with_experts(char letter) { return static_cast<char>(letter - 'a' + 'A'); }
 
-/// Returns the kinds of layers by letter: w with a window, a without; uppercase with experts.
+/// Kinds of layers: w with a window, a without; v and n: likewise, unrotated; uppercase: experts.
 std::map<char, LayerSpec> kinds_of(const RotaryDecoder& kind, const ModelConfig& config,
                                    const std::shared_ptr<RotaryTable>& angles,
                                    const std::shared_ptr<RotaryTable>& of_windows,
                                    const NormSpec& norm) {
   std::map<char, LayerSpec> kinds;
-  for (const char letter : {'w', 'a'}) {
-    const Attention::Spec attention =
-        letter == 'w' ? rotary_attention(kind, config, config.window, of_windows, norm)
-                      : rotary_attention(kind, config, 0, angles, norm);
+  for (const char letter : {'w', 'a', 'v', 'n'}) {
+    const bool has_window = letter == 'w' || letter == 'v';
+    const bool rotates = letter == 'w' || letter == 'a';
+    const auto& rotary = has_window ? of_windows : angles;
+    const Attention::Spec attention = rotary_attention(kind, config, has_window ? config.window : 0,
+                                                       rotates ? rotary : nullptr, norm);
     if (has_feed_forward(kind))
       kinds.emplace(letter, layer_of(kind, attention, feed_forward_of(kind, config)));
     if (has_experts(kind))
@@ -133,7 +144,8 @@ std::string pattern_of(const ModelConfig& config) {
 
 DecoderSpec spec_of(const RotaryDecoder& kind, const ModelConfig& config) {
   const auto table = [&](double theta, const RotaryScaling& scaling) {
-    return std::make_shared<RotaryTable>(theta, scaling, config.context, config.head_size);
+    return std::make_shared<RotaryTable>(theta, scaling, config.context, rotated_channels(config),
+                                         kind.pairs_are_adjacent);
   };
   const NormSpec norm{kind.norm, static_cast<float>(config.norm_epsilon)};
   const auto angles = table(config.rope_theta, config.rope_scaling);
@@ -179,13 +191,15 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
   if (collect_head_size_problem(config, problems)) return;
   const ModelConfig whole = resolved_config(kind, config);
   collect_kv_head_problem(whole, problems);
-  if (whole.head_size < 2 || whole.head_size % 2 != 0) {
+  if (kind.file_rotary_share) {
+    collect_rotary_share_problem(whole, problems);
+  } else if (whole.head_size < 2 || whole.head_size % 2 != 0) {
     problems.push_back(concat("model.head_size: got ", whole.head_size,
                               ", want an even number: positions rotate pairs of channels"));
   }
   if (whole.window_layers != kind.windows) {
-    collect_pattern_problems("model.window_layers", config.window_layers, window_letters(),
-                             config.layers, problems);
+    collect_pattern_problems("model.window_layers", config.window_layers,
+                             window_letters(kind.letters), config.layers, problems);
   }
   if (kind.window_keys == WindowKeys::kAll && whole.window_layers.find('a') != std::string::npos) {
     problems.push_back(concat("model.window_layers: got ", config.window_layers,
@@ -199,8 +213,20 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back(concat("model.rope_scaling.low_frequency: got ", scaling.low_frequency,
                               ", want less than high_frequency, ", scaling.high_frequency));
   }
+  collect_longrope_problem(whole, problems);
   if (scaling.type == "dynamic" && whole.head_size == 2)
     problems.push_back("model.rope_scaling.type: dynamic requires a head_size of at least 4");
+}
+
+/// Reads or writes the keys of windows. The window of an encoder counts the keys on both sides.
+void window_keys_of(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfig& model) {
+  if (kind.window_keys == WindowKeys::kNone) return;
+  const bool counts_both = model.bidirectional;
+  if (counts_both && keys.reader() == nullptr && model.window > 0)
+    model.window = std::max<std::int64_t>(1, 2 * (model.window - 1));
+  window_keys(keys, model, kind.window_keys, kind.windows, kind.file_window);
+  if (counts_both && keys.reader() != nullptr && model.window > 0)
+    model.window = model.window / 2 + 1;
 }
 
 void rotary_decoder_keys(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfig& model) {
@@ -224,14 +250,20 @@ void rotary_decoder_keys(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfi
     keys.nullable("attn_logit_softcapping", model.attention_cap, kind.file_attention_cap);
     keys.nullable("final_logit_softcapping", model.logit_cap, kind.file_logit_cap);
   }
+  if (kind.may_be_encoder && (keys.reader() != nullptr || model.bidirectional))
+    keys.member("use_bidirectional_attention", model.bidirectional, 0);
   if (!keys.fit(model)) return;
   rotary_keys(keys, model,
               {.theta = kind.file_theta,
                .windows_have_own = kind.window_rope,
-               .wants_scaling = kind.file_requires_scaling});
-  if (kind.window_keys != WindowKeys::kNone)
-    window_keys(keys, model, kind.window_keys, kind.windows);
+               .share = kind.file_rotary_share,
+               .wants_scaling = kind.file_requires_scaling,
+               .scales_queries = kind.scales_queries,
+               .window_theta_key = kind.window_theta_key,
+               .original_context = kind.file_original_context});
+  window_keys_of(kind, keys, model);
   if (has_experts(kind)) expert_keys(keys, model, kind.experts->keys);
+  if (kind.more_keys != nullptr) kind.more_keys(keys, model);
   if (kind.gate == kernels::Gate::kGelu) {
     for (const char* key : {"hidden_activation", "hidden_act"})
       keys.fixed(key, {"gelu_pytorch_tanh"});
@@ -268,8 +300,10 @@ ModelFamily rotary_decoder_family(const RotaryDecoder& kind) {
                                },
                            .tied_head = "embed_tokens.weight",
                            .ignored = {".rotary_emb.inv_freq"},
-                           .has_window_key = kind.window_keys != WindowKeys::kNone,
-                           .experts_are_parameters = kind.experts_are_parameters},
+                           .has_window_key = *kind.windows != '\0',
+                           .experts_are_parameters = kind.experts_are_parameters,
+                           .outer = kind.outer,
+                           .carried = kind.carried},
           .gguf = kind.gguf};
 }
 

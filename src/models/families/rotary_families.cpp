@@ -39,14 +39,15 @@ std::vector<ModelPreset> qwen3_presets() {
   return {{"qwen3-0.6b", model, 4, 1024, "adamw", 3e-4, 151936}};
 }
 
-/// Returns the settings that both families share.
 RotaryDecoder gemma(const char* name, const char* title, const char* architecture) {
   return {.name = name,
           .title = title,
           .architecture = architecture,
           .norm = NormKind::kRootMeanSquareOnePlus,
           .gate = kernels::Gate::kGelu,
-          .last_norms = true,
+          .norms = {.after_attention = "post_attention_layernorm",
+                    .feed_forward = "pre_feedforward_layernorm",
+                    .after_feed_forward = "post_feedforward_layernorm"},
           .scaled_embedding = true,
           .caps = true,
           .attention_bias = true,
@@ -71,15 +72,16 @@ ModelFamily llama_family() {
        .gguf = {.architecture = "llama", .pairs_rows = true, .may_have_biases = true}});
 }
 
-ModelFamily mistral_family() {
-  return rotary_decoder_family({.name = "mistral",
-                                .title = "Mistral",
-                                .architecture = "MistralForCausalLM",
-                                .windows = "w",
-                                .file_kv_heads = 8,
-                                .file_context = 131072,
-                                .window_keys = WindowKeys::kAll,
-                                .gguf = {.architecture = "llama", .pairs_rows = true}});
+ModelFamily granite_family() {
+  return rotary_decoder_family(
+      {.name = "granite",
+       .title = "Granite",
+       .architecture = "GraniteForCausalLM",
+       .scales = true,
+       .attention_bias = true,
+       .mlp_bias = true,
+       .file_context = 2048,
+       .gguf = {.architecture = "granite", .pairs_rows = true, .may_have_biases = true}});
 }
 
 ModelFamily qwen2_family() {
@@ -125,6 +127,7 @@ ModelFamily gemma3_family() {
   kind.query_key_norm = true;
   kind.windows = "wwwwwa";
   kind.window_rope = true;
+  kind.may_be_encoder = true;
   kind.window_keys = WindowKeys::kPeriod;
   kind.file_context = 131072;
   kind.file_theta = 1e6;

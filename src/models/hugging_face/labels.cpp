@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMissingClasses = 2, kMaxClasses = 1 << 20;
 
-/// Parses the text as a number; none if any part of it is not one.
+/// Parses the whole text as a number, else returns nullopt.
 std::optional<std::int64_t> whole_number(std::string_view text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -42,8 +42,8 @@ std::vector<ClassLabel> read_labels(ConfigReader& reader) {
     const bool fits = number && *number >= 0 && *number < std::ssize(labels) && value.is_string();
     if (!fits || are_present[static_cast<std::size_t>(*number)]) {
       reader.problem(concat("id2label: got ", std::string_view(key).substr(0, 60), ": ",
-                            json_line(value).substr(0, 60), ", want a name for each of 0 to ",
-                            labels.size() - 1));
+                            json_line(value).substr(0, 60),
+                            ", want a name for each index from 0 to ", labels.size() - 1));
       return labels;
     }
     are_present[static_cast<std::size_t>(*number)] = true;

@@ -18,7 +18,6 @@ constexpr const char* kStepLimits = "time_step_limit";
 constexpr const char* kIndices = "attn_layer_indices";
 constexpr const char* kInterval = "full_attention_interval";
 
-/// Reads layer_types in the words of either version of transformers.
 std::string letters_of_types(ConfigReader& reader, const json::value& types, std::int64_t layers,
                              char mixer) {
   LayerWords words{{"linear_attention", mixer}, {"full_attention", 'a'}};
@@ -153,7 +152,7 @@ bool is_zero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
 }
 
-/// Returns which layers have experts, as letters.
+/// Returns the letters of the layers, which mark layers with experts.
 std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
   std::int64_t step = 1;
   reader.read(step, kSparseStep, 1);
@@ -184,17 +183,17 @@ void check_names_agree(ConfigReader& reader, const std::string& keys) {
         concat("the same value as ", keys.substr(0, bar), ", ", json_line(*one).substr(0, 60)));
 }
 
-/// Sets the rule, depending on whether the weights of the chosen experts are normalized.
 void rule_key(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) {
   std::string& rule = model.experts.rule;
-  bool sums_to_one = keys.reader() != nullptr || rule == kSoftmaxOfChosenRule;
-  if (keys.reader() == nullptr &&
-      (rule == kSigmoidRule || (names.sums_to_one.empty() && !sums_to_one)))
+  bool sums_to_one = keys.reader() != nullptr || rule == names.rule_of_sum;
+  if (keys.reader() == nullptr && !sums_to_one &&
+      (names.sums_to_one.empty() || rule != names.plain_rule))
     throw DataError(concat("a folder of a ", model.family,
                            " model cannot store model.experts.rule=", rule,
                            ": readers would weight the experts differently"));
-  if (!names.sums_to_one.empty()) keys.member(names.sums_to_one, sums_to_one, 0);
-  if (keys.reader() != nullptr) rule = sums_to_one ? kSoftmaxOfChosenRule : kSoftmaxRule;
+  if (!names.sums_to_one.empty())
+    keys.member(names.sums_to_one, sums_to_one, names.missing_sums_to_one);
+  if (keys.reader() != nullptr) rule = sums_to_one ? names.rule_of_sum : names.plain_rule;
 }
 
 void read_layers(ConfigReader& reader, ModelConfig& model) {
@@ -214,7 +213,6 @@ void read_balance(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys&
   experts.balance_loss = is_wanted ? factor : 0;
 }
 
-/// Reads keys that affect the computation, for files with experts.
 void read_limits(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& names) {
   if (names.gate_limit.empty()) return;
   reader.read(experts.gate_limit, names.gate_limit, 7);
@@ -229,18 +227,6 @@ void write_layers(json::object& config, const ModelConfig& model) {
     if (!has_experts(model.experts, i)) plain.emplace_back(i);
   config[kPlainLayers] = plain;
   config[kSparseStep] = 1;
-}
-
-/// Rejects a file unless it has no experts or all of its layers are dense.
-void refuse_experts(ConfigReader& reader, std::int64_t layers, const std::string& count,
-                    double missing_count) {
-  const json::value* value = reader.find(count);
-  const bool is_missing = value == nullptr;
-  const bool are_plain = letters_of_experts(reader, layers).find('e') == std::string::npos;
-  if ((is_missing ? missing_count == 0 : is_zero(*value)) || are_plain) return;
-  reader.problem(concat(count, ": ", is_missing ? "is missing, which means " : "got ",
-                        is_missing ? concat(missing_count) : json_line(*value).substr(0, 60),
-                        ", want 0: mixtures of experts are not supported in this family"));
 }
 
 }  // namespace
@@ -266,7 +252,8 @@ void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) 
     return value != nullptr && is_zero(*value);
   };
   if (names.zero_means_dense && is_zero_in_file(names.count))
-    return keys.inert({names.intermediate_size, kChosen, kBalance, kWantsBalance});
+    return keys.inert({names.intermediate_size, names.shared_width, names.sums_to_one, kChosen,
+                       kBalance, kWantsBalance, kPlainLayers, kSparseStep});
   keys.member(names.count, experts.count, names.missing_count);
   if (reader == nullptr && experts.count == 0) return;
   if (reader != nullptr) check_names_agree(*reader, names.count);
@@ -276,7 +263,7 @@ void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) 
                            first_key(names.count), ", ", experts.count));
   keys.member(names.intermediate_size, experts.intermediate_size, names.missing_intermediate_size);
   if (!names.shared_width.empty() && !is_zero_in_file(names.shared_width))
-    keys.member(names.shared_width, experts.shared_width, 5632);
+    keys.member(names.shared_width, experts.shared_width, names.missing_shared_width);
   rule_key(keys, model, names);
   if (reader != nullptr) {
     read_limits(*reader, experts, names);
@@ -292,13 +279,6 @@ void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) 
   if (names.has_dense_layers) write_layers(config, model);
   config[kBalance] = experts.balance_loss > 0 ? experts.balance_loss : names.missing_balance;
   config[kWantsBalance] = experts.balance_loss > 0;
-}
-
-void no_expert_keys(ConfigKeys& keys, const ModelConfig& model, const std::string& count,
-                    double missing_count) {
-  if (ConfigReader* const reader = keys.reader())
-    return refuse_experts(*reader, model.layers, count, missing_count);
-  keys.written()[count] = 0;
 }
 
 void scale_keys(ConfigKeys& keys, ModelConfig& model) {

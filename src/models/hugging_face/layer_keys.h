@@ -4,22 +4,25 @@
 
 namespace hybrid_trainer {
 
-/// Groups of keys of config.json that families share, called after ConfigKeys::fit.
+/// Groups of config.json keys that families share. Call them after ConfigKeys::fit.
 
-/// Rotary embedding: writes transformers 4's rope_theta and rope_scaling; also reads version 5's.
+/// Rotary embedding. Writes the keys of transformers 4, and also reads the ones of transformers 5.
 struct RotaryKeys {
   double theta = 1e4;  // if rope_theta is missing
-  /// ModelConfig::window_rope_theta; version 5: by layer type (Gemma 3)
+  /// True if windows have a separate theta (Gemma 3), given by layer type in transformers 5.
   bool windows_have_own = false;
   std::optional<double> share{};        // if partial_rotary_factor is missing; none: no such key
-  bool share_is_in_parameters = false;  // the key is ignored outside rope_parameters
-  /// A file without rope_scaling is rejected, since transformers would scale its angles.
+  bool share_is_in_parameters = false;  // whether the key is ignored outside rope_parameters
+  /// Set to reject a file without rope_scaling, since transformers would scale its angles.
   bool wants_scaling = false;
-  const char *theta_key = "rope_theta", *window_theta_key = "rope_local_base_freq";
+  bool scales_queries = false;  // llama_4_scaling_beta is a part of rope_scaling
+  const char* theta_key = "rope_theta";
+  /// Null: version 4 has no such key, and version 5 has rope_parameters by layer type (OLMo 3).
+  const char* window_theta_key = "rope_local_base_freq";
+  std::int64_t original_context = 0;  // if rope_scaling has none (Phi-3)
 };
 void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary);
 
-/// position_embedding_type: rotary embedding if it is "rope".
 void position_type_keys(ConfigKeys& keys, ModelConfig& model);
 
 /// Keys that select the layers with a window, in addition to sliding_window.
@@ -32,10 +35,11 @@ enum class WindowKeys {
   kLayerTypes,    // layer_types, or the family's pattern
   kPeriod,        // layer_types, or sliding_window_pattern; layers differ even without a window
 };
+/// `missing`: window if sliding_window is missing.
 void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
-                 const std::string& pattern);
+                 const std::string& pattern, double missing = 4096);
 
-/// Keys that select the layers with attention; all others have the mixer of this letter.
+/// Keys that select the layers with attention. All other layers have the mixer of this letter.
 enum class MixerKeys {
   kLayerTypes,         // layer_types
   kAttentionLayers,    // attn_layer_indices
@@ -51,30 +55,27 @@ struct MambaKeys {
 };
 void mamba_keys(ConfigKeys& keys, ModelConfig& model, const MambaKeys& mamba);
 
-/// A mixture of experts. Empty keys are unsupported: writing such a model throws DataError.
+/// Keys of a mixture. Writing throws DataError if the model needs one that is empty.
 struct ExpertKeys {
-  std::string count{};  // alternatives separated by '|', the first is written
+  std::string count{};  // alternatives separated by '|'; the first is written
   std::string intermediate_size{}, shared_width{};
-  /// Values of missing keys.
-  std::int64_t missing_count = 0, missing_chosen = 0, missing_intermediate_size = 0;
+  std::int64_t missing_count = 0, missing_chosen = 0, missing_intermediate_size = 0,
+               missing_shared_width = 5632;
   bool zero_means_dense = false;  // a count of 0 means dense
-  /// Key for normalizing the chosen experts' weights. A missing key means no; families without such
-  /// a key always normalize.
+  /// Key for normalizing the chosen experts' weights; families without such a key always normalize.
   std::string sums_to_one{};
+  bool missing_sums_to_one = false;
+  /// Values of ExpertConfig::rule with and without normalization.
+  const char *rule_of_sum = kSoftmaxOfChosenRule, *plain_rule = kSoftmaxRule;
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
   double missing_balance = 0.001;  // if router_aux_loss_coef is missing
   std::string gate_limit{};        // 7 if the key is missing
 };
 void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& experts);
-/// Key for the number of experts in a family without mixtures: all layers must be dense.
-void no_expert_keys(ConfigKeys& keys, const ModelConfig& model, const std::string& count,
-                    double missing_count);
 
-/// Keys for Granite's four factors.
+/// Reads or writes the keys of Granite's four scale factors.
 void scale_keys(ConfigKeys& keys, ModelConfig& model);
-/// initializer_range and attention_dropout, written for decoders with attention.
 void written_of_attention(ConfigKeys& keys, const ModelConfig& model);
-/// hidden_act of families with SiLU gates.
 void silu_key(ConfigKeys& keys);
 
 }  // namespace hybrid_trainer

@@ -158,7 +158,8 @@ TEST_P(AdapterGolden, RoundTripKeepsWeightsAndLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Folders, AdapterGolden,
                          ::testing::Values("llama", "rslora", "qwen2", "gemma2", "gpt2", "dora",
-                                           "rsdora", "dora_gpt2", "mixtral", "qwen3_moe"),
+                                           "rsdora", "dora_gpt2", "mixtral", "qwen3_moe",
+                                           "ministral3", "gemma4"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Folders with several ranks and scales, with patterns, and with weights other than adapters.
@@ -179,10 +180,10 @@ TEST_P(PeftGolden, LogitsMatchBeforeAndAfterMerge) {
 INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                          ::testing::Values("patterns", "rank_rslora", "rank_dora", "layers",
                                            "whole", "head", "table", "whole_head", "whole_table",
-                                           "whole_tied", "embedding_layers", "tied", "tied_head",
-                                           "tied_dora", "dora_head", "dora_table", "positions",
-                                           "hybrid", "gated", "images", "grown", "grown_tied",
-                                           "shrunk"),
+                                           "whole_tied", "inputs", "embedding_layers", "tied",
+                                           "tied_head", "tied_dora", "dora_head", "dora_table",
+                                           "positions", "hybrid", "gated", "images", "grown",
+                                           "grown_tied", "shrunk"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// PEFT's fused adapters of all experts of a layer.
@@ -293,6 +294,21 @@ INSTANTIATE_TEST_SUITE_P(
                         "lora",
                         4,
                         {R"("target_parameters": ["experts.gate_up_proj"])"}},
+        MixtureAdapters{"qwen3_next_moe",
+                        "experts,in_proj_qkvz",
+                        "lora",
+                        2,
+                        {R"(".*\\.experts\\.gate_up_proj": 4)"}},
+        MixtureAdapters{"qwen3_5_moe_text",
+                        "gate_up_proj,down_proj,q_proj",
+                        "lora",
+                        4,
+                        {R"("target_parameters": ["experts.down_proj", "experts.gate_up_proj"])"}},
+        MixtureAdapters{"lfm2_moe_a",
+                        "experts,in_proj",
+                        "lora",
+                        4,
+                        {R"("target_parameters": ["experts.down_proj", "experts.gate_up_proj"])"}},
         MixtureAdapters{"gpt_oss_a",
                         "down_proj,q_proj",
                         "lora",
@@ -344,7 +360,9 @@ TEST(AdapterFolders, WarnAboutModulesPeftCannotOpen) {
         {"mamba2_a", kAllLinear, "of out_proj of a mamba2 model"},
         {"qwen3_next_a", "q_proj,in_proj_ba,out_proj", ""},
         {"qwen3_next_a", "q_proj,up_proj", "of up_proj of a qwen3_next model"},
-        {"qwen3_next_a", kAllLinear, "of gate_proj, up_proj, down_proj of a qwen3_next model"}}) {
+        {"qwen3_next_a", kAllLinear, "of gate_proj, up_proj, down_proj of a qwen3_next model"},
+        {"qwen3_next_moe", kAllLinear, "of gate_proj, up_proj, down_proj of a qwen3_next model"},
+        {"lfm2_a", kAllLinear, ""}}) {
     std::ostringstream said;
     send_warnings_to(&said);
     const auto model = make_model(read_hugging_face_model_config(golden(one.base), 0), 1, stream);

@@ -33,6 +33,30 @@ class EncoderGolden : public ::testing::TestWithParam<const char*> {
                                           std::count(ids, ids + targets.elements(), kNoTarget)));
     return batch;
   }
+  /// The batch with its targets as empty_masked_batch has them, and two unused ones.
+  Batch masked_batch() const {
+    const Batch by_token = batch();
+    const Tensor& targets = by_token.at("targets");
+    const auto slots = static_cast<std::int64_t>(by_token.targets()) + 2;
+    std::vector<NamedTensor> tensors;
+    for (const NamedTensor& tensor : by_token.tensors())
+      if (tensor.name != "targets") tensors.push_back(tensor);
+    const Tensor ends = Tensor::zeros({1, slots}, DType::kI32, MemoryKind::kData, stream_),
+                 wanted = Tensor::empty({1, slots}, DType::kI32, MemoryKind::kData, stream_);
+    std::fill_n(wanted.data<std::int32_t>(), slots, kNoTarget);
+    std::int64_t slot = 0;
+    for (std::int64_t i = 0; i < targets.elements(); ++i) {
+      const std::int32_t id = targets.data<std::int32_t>()[i];
+      if (id == kNoTarget) continue;
+      ends.data<std::int32_t>()[slot] = static_cast<std::int32_t>(i + 1);
+      wanted.data<std::int32_t>()[slot++] = id;
+    }
+    tensors.push_back({"ends", ends});
+    tensors.push_back({"targets", wanted});
+    Batch batch(std::move(tensors), by_token.tokens_per_example());
+    batch.set_targets(by_token.targets());
+    return batch;
+  }
   std::vector<double> hidden(LanguageModel& model) const {
     ForwardOnlyTape tape(Pass{.training = false});
     return values_of(model.hidden_states(batch(), tape, stream_));
@@ -66,8 +90,9 @@ class EncoderGolden : public ::testing::TestWithParam<const char*> {
 
 TEST_P(EncoderGolden, HiddenStatesAndLogitsMatch) {
   EXPECT_LT(relative_error(hidden(*model_), values_of(load("hidden"))), 1e-5);
-  if (config_.language_head)
+  if (config_.language_head) {
     EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), 1e-5);
+  }
 }
 
 TEST_P(EncoderGolden, LossAndGradientsMatchAtAnyRecompute) {
@@ -80,6 +105,7 @@ TEST_P(EncoderGolden, LossAndGradientsMatchAtAnyRecompute) {
                             return gradient_of(parameter, "grad.");
                           }};
   expect_step(*model_, batch(), wanted, {0, 0.3, 0.6, 1}, stream_);
+  expect_step(*model_, masked_batch(), wanted, {0, 0.3, 0.6, 1}, stream_);
 }
 
 TEST_P(EncoderGolden, BodyGradientsMatch) {
@@ -91,10 +117,11 @@ TEST_P(EncoderGolden, BodyGradientsMatch) {
   model_->visit_parameters([&](Parameter& parameter) {
     const bool is_head = parameter.name().starts_with("lm_head.");
     EXPECT_EQ(parameter.has_gradient(), !is_head) << parameter.name();
-    if (!is_head)
+    if (!is_head) {
       EXPECT_LT(relative_error(values_of(parameter.gradient()), gradient_of(parameter, "body.")),
                 kOfTransformers)
           << parameter.name();
+    }
   });
 }
 

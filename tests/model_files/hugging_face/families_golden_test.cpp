@@ -112,7 +112,8 @@ TEST_P(FamilyGolden, LossAndGradientsMatchAtAnyRecompute) {
 TEST_P(FamilyGolden, TokenByTokenMatchesFullPass) {
   const Tensor all = load("tokens").rows(0, 1);
   const RotaryScaling& scaling = config_.rope_scaling;  // angles may depend on length
-  const std::int64_t length = scaling.type == "dynamic" ? scaling.original_context : all.size(1);
+  const bool depends = scaling.type == "dynamic" || scaling.type == "longrope";
+  const std::int64_t length = depends ? scaling.original_context : all.size(1);
   const Tensor tokens = all.view({all.size(1), 1}).rows(0, length).view({1, length});
   const std::vector<double> wanted = logits(*model_, tokens);
   const auto vocabulary = static_cast<std::size_t>(config_.vocabulary);
@@ -142,16 +143,19 @@ TEST_P(FamilyGolden, ExportRoundTripKeepsLogits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Folders, FamilyGolden,
-    ::testing::Values("llama_a", "llama_b", "llama_biases", "llama_linear", "llama_dynamic",
-                      "llama_llama3", "llama_yarn", "llama_yarn_plain", "mistral_a", "mistral_full",
-                      "qwen2_a", "qwen2_windows", "qwen3_a", "qwen3_biases", "gemma2_a",
-                      "gemma2_plain", "gemma3_a", "gemma3_linear", "mamba2_a", "mamba2_tied",
-                      "granite_hybrid_a", "granite_hybrid_rope", "granite_attention", "bamba_a",
-                      "qwen3_5_text", "qwen3_5_images", "qwen3_next_a", "mixtral_a",
-                      "mixtral_window", "qwen2_moe_a", "qwen2_moe_norm", "qwen3_moe_a",
-                      "qwen3_moe_plain", "olmoe_a", "olmoe_clip", "granitemoe_a",
-                      "granitemoe_plain", "granite_moe_hybrid", "gpt_oss_a", "gpt_oss_yarn",
-                      "gpt_oss_mxfp4"),
+    ::testing::Values(
+        "llama_a", "llama_b", "llama_biases", "llama_linear", "llama_dynamic", "llama_llama3",
+        "llama_yarn", "llama_yarn_plain", "mistral_a", "mistral_full", "qwen2_a", "qwen2_windows",
+        "qwen3_a", "qwen3_biases", "gemma2_a", "gemma2_plain", "gemma3_a", "gemma3_linear",
+        "mamba2_a", "mamba2_tied", "granite_hybrid_a", "granite_hybrid_rope", "granite_attention",
+        "bamba_a", "qwen3_5_text", "qwen3_5_images", "qwen3_next_a", "mixtral_a", "mixtral_window",
+        "qwen2_moe_a", "qwen2_moe_norm", "qwen3_moe_a", "qwen3_moe_plain", "olmoe_a", "olmoe_clip",
+        "granitemoe_a", "granitemoe_plain", "granite_moe_hybrid", "gpt_oss_a", "gpt_oss_yarn",
+        "gpt_oss_mxfp4", "granite_a", "granite_plain", "olmo2_a", "olmo2_tied", "glm4_a",
+        "glm4_tied", "smollm3_a", "smollm3_windows", "phi3_a", "phi3_longrope", "olmo3_a",
+        "olmo3_types", "exaone4_a", "exaone4_full", "qwen3_next_moe", "qwen3_5_moe_text", "lfm2_a",
+        "lfm2_b", "lfm2_moe_a", "lfm2_moe_plain", "gemma4_a", "gemma4_alike", "gemma4_images",
+        "ministral3_a", "ministral3_window", "ministral3_images", "mistral3_images"),
     [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -53,9 +53,33 @@ class FamilyKeys : public ::testing::Test {
 
 /// Lists of layers must not be allocated before the file's sizes have been checked.
 TEST_F(FamilyKeys, ChecksSizesBeforeAllocatingLists) {
-  for (const char* type : {"llama", "qwen2", "qwen3", "mistral", "mixtral", "gemma2", "gemma3_text",
-                           "qwen2_moe", "qwen3_moe", "gpt_oss", "granitemoehybrid", "bamba",
-                           "qwen3_next", "whisper", "bart", "vit", "mamba2"}) {
+  for (const char* type : {"llama",
+                           "qwen2",
+                           "qwen3",
+                           "mistral",
+                           "mixtral",
+                           "gemma2",
+                           "gemma3_text",
+                           "qwen2_moe",
+                           "qwen3_moe",
+                           "gpt_oss",
+                           "granitemoehybrid",
+                           "bamba",
+                           "qwen3_next",
+                           "whisper",
+                           "bart",
+                           "vit",
+                           "mamba2",
+                           "granite",
+                           "olmo2",
+                           "olmo3",
+                           "glm4",
+                           "smollm3",
+                           "phi3",
+                           "exaone4",
+                           "qwen3_5_moe_text",
+                           "lfm2",
+                           "lfm2_moe"}) {
     for (const char* size : {"1001", "2147483647", "1099511627776"}) {
       std::string config = concat(R"({"model_type": ")", type, R"(", "vocab_size": 61)");
       for (const char* key : {"num_hidden_layers", "hidden_size", "num_attention_heads",
@@ -219,7 +243,8 @@ TEST_F(FamilyKeys, ExportKeepsUnchangedValuesOfBase) {
   const auto versions = boost::json::parse(with_named_floats(read_file(file, 1 << 20)));
   for (const auto& [version, classes] : versions.as_object()) {
     for (const auto& [type, config] : classes.as_object()) {
-      if (type == "generation_config" || type == "qwen3_5") continue;  // part of another model
+      if (type == "generation_config" || config.as_object().contains("text_config"))
+        continue;  // part of another model
       boost::json::object base = config.as_object();
       base["a_key_of_others"] = "kept";
       base["auto_map"] = boost::json::object{{"AutoConfig", "code.Config"}};
@@ -242,6 +267,7 @@ TEST_F(FamilyKeys, ExportKeepsUnchangedValuesOfBase) {
       ++model.layers;
       ++model.vocabulary;
       if (type == "vit") model.labels.push_back({"more"});
+      if (type == "lfm2_moe") model.experts.layers += 'e';
       const boost::json::object changed = over_base();
       EXPECT_EQ(changed.at("a_key_of_others"), "kept");
       EXPECT_NE(changed, same) << type;
@@ -314,6 +340,121 @@ TEST_F(FamilyKeys, ContextCanBeSetForRotaryModels) {
   EXPECT_NO_THROW(read_hugging_face_weights(golden, *make_model(config, 1, stream), stream));
 }
 
+TEST_F(FamilyKeys, GraniteHasFourFactors) {
+  const ModelConfig none = read("granite", "");
+  EXPECT_EQ(none.query_scalar, 1) << "scores are not scaled";
+  EXPECT_EQ(none.embedding_scale, 1);
+  const ModelConfig config = read("granite", R"("attention_multiplier": 0.125,
+      "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0)");
+  EXPECT_EQ(config.query_scalar, 64);
+  EXPECT_EQ(config.embedding_scale, 12);
+  EXPECT_EQ(config.residual_scale, 0.22);
+  EXPECT_EQ(config.logit_scale, 0.125);
+}
+
+TEST_F(FamilyKeys, Olmo3ScalesAnglesOfLayersWithoutWindow) {
+  const ModelConfig config = read("olmo3", "");
+  EXPECT_EQ(config.window, 4096);
+  EXPECT_EQ(config.window_layers, "wwwa");
+  EXPECT_EQ(config.rope_theta, 5e5);
+  EXPECT_EQ(config.window_rope_theta, 5e5);
+  const std::string yarn = R"("rope_type": "yarn", "factor": 8.0,
+      "original_max_position_embeddings": 64)";
+  EXPECT_EQ(config_json(read("olmo3", concat(R"("rope_scaling": {)", yarn, "}"))),
+            config_json(read("olmo3", concat(R"("rope_parameters": {"full_attention": {)", yarn,
+                                             R"(, "rope_theta": 500000},
+                "sliding_attention": {"rope_type": "default"}})"))));
+  EXPECT_EQ(read("olmo3", R"("layer_types": ["full_attention", "full_attention", "full_attention",
+                             "full_attention"])")
+                .window_layers,
+            "a");
+  expect_refused("olmo3", R"("rope_theta": 10000.0)", "rope_theta: got 10000, want 500000");
+  expect_refused("olmo3", concat(R"("rope_parameters": {)", yarn, "}"), "sliding_attention");
+}
+
+TEST_F(FamilyKeys, SmolLm3LayersWithoutRotation) {
+  const auto layers = [&](const std::string& more) { return read("smollm3", more).window_layers; };
+  EXPECT_EQ(layers(""), "aaan");
+  EXPECT_EQ(layers(R"("no_rope_layer_interval": 2, "sliding_window": 9)"), "an");
+  EXPECT_EQ(layers(R"("no_rope_layers": [0, 0, 1, 1, 1])"), "nnaa");
+  const std::string window = R"("use_sliding_window": true, "sliding_window": 9)";
+  EXPECT_EQ(layers(window), "aaav");
+  EXPECT_EQ(read("smollm3", window).window, 9);
+  EXPECT_EQ(layers(window + R"(, "layer_types": ["sliding_attention", "full_attention",
+                                "full_attention", "full_attention"])"),
+            "waan");
+  expect_refused("smollm3", R"("no_rope_layers": [1, 0])", "a list of 4 numbers, 0 or 1");
+  expect_refused("smollm3", R"("no_rope_layers": [1, 0, 2, 1])", "no_rope_layers[2]: got 2");
+  expect_refused("smollm3", R"("sliding_window": 9, "layer_types": ["full_attention",
+                 "full_attention", "full_attention", "sliding_attention"])",
+                 "use_sliding_window");
+}
+
+TEST_F(FamilyKeys, Exaone4RotatesGlobalLayersOnlyWithoutWindow) {
+  const std::string heads = R"("num_key_value_heads": 2)",
+                    full = R"(, "layer_types": ["full_attention", "full_attention",
+                              "full_attention", "full_attention"])";
+  EXPECT_EQ(read("exaone4", heads).window_layers, "wwwn");
+  EXPECT_EQ(read("exaone4", heads + R"(, "sliding_window_pattern": 2)").window_layers, "wn");
+  EXPECT_EQ(read("exaone4", heads + R"(, "sliding_window_pattern": "LLLG")" + full).window_layers,
+            "n");
+  EXPECT_EQ(read("exaone4", heads + R"(, "sliding_window": null)" + full).window_layers, "a");
+  EXPECT_EQ(said_.str(), "");
+  expect_refused("exaone4", heads + R"(, "sliding_window_pattern": "LLLG")",
+                 "sliding_window_pattern");
+  expect_refused("exaone4", heads + R"(, "sliding_window": null, "layer_types": [
+                 "full_attention", "sliding_attention", "full_attention", "full_attention"])",
+                 "sliding_window is null");
+  ModelConfig mixed = read("exaone4", heads);
+  mixed.window_layers = "wa";
+  const auto& layout = find_family("exaone4").hugging_face;
+  EXPECT_THROW(hugging_face_config(mixed, layout, {}, DType::kF32), DataError);
+}
+
+TEST_F(FamilyKeys, Phi3ReadsLongrope) {
+  const std::string lists = R"("short_factor": [1.0, 1.5], "long_factor": [2.0, 4.0])",
+                    sizes = R"("partial_rotary_factor": 0.5, "max_position_embeddings": 64,
+                               "original_max_position_embeddings": 16, )";
+  const ModelConfig config =
+      read("phi3", concat(sizes, R"("rope_scaling": {"type": "longrope", )", lists, "}"));
+  EXPECT_EQ(config.rotary_share, 0.5);
+  EXPECT_EQ(config.rope_scaling.original_context, 16);
+  EXPECT_EQ(config.rope_scaling.factor, 4);
+  EXPECT_EQ(config.rope_scaling.short_factors, (std::vector<double>{1, 1.5}));
+  EXPECT_NEAR(config.rope_scaling.amplitude(), std::sqrt(1.5), 1e-12);
+  for (const char* other :
+       {R"("rope_scaling": {"type": "su", )",
+        R"("rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0, )"})
+    EXPECT_EQ(config_json(read("phi3", concat(sizes, other, lists, "}"))), config_json(config));
+  const auto written =
+      hugging_face_config(config, find_family("phi3").hugging_face, {}, DType::kF32);
+  EXPECT_EQ(written.at("rope_scaling").as_object().size(), 3u) << "as version 4 requires";
+  EXPECT_EQ(written.at("original_max_position_embeddings"), 16);
+  EXPECT_EQ(said_.str(), "");
+  expect_refused("phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1.0],
+                 "long_factor": [2.0, 1.0, 1.0, 1.0]})",
+                 "short_factor: got [1], want a list of 4 numbers above 0");
+  expect_refused("phi3", R"("rope_scaling": {"rope_type": "linear", "factor": 2.0})",
+                 "rope_type: got linear, want default or longrope");
+  expect_refused("phi3", R"("attention_bias": true)", "attention_bias");
+}
+
+TEST_F(FamilyKeys, Glm4RotatesHalfOfEachHead) {
+  EXPECT_EQ(read("glm4", "").rotary_share, 0.5);
+  EXPECT_EQ(read("glm4", R"("rope_parameters": {"partial_rotary_factor": 0.25})").rotary_share,
+            0.25);
+  EXPECT_TRUE(read("glm4", "").attention_bias);
+  expect_refused("glm4", R"("head_dim": 6)", "rotary_share");
+}
+
+TEST_F(FamilyKeys, UnknownRotaryLettersAreRefused) {
+  std::vector<std::string> problems;
+  ModelConfig model = read("qwen3", R"("num_key_value_heads": 2)");
+  model.window_layers = "an";
+  collect_model_problems(model, problems);
+  EXPECT_EQ(problems.size(), 1u);
+}
+
 TEST_F(FamilyKeys, MixtureWindowLayersMatchTransformers) {
   const std::string sizes = R"("num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2,
       "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "sliding_window": 16,
@@ -349,10 +490,12 @@ TEST_F(FamilyKeys, RejectsUnsupportedKeysByName) {
                  "quantization_config.quant_method: got \"gptq\", want \"bitsandbytes\"");
   EXPECT_NO_THROW(read("llama", R"("quantization_config": null, "pretraining_tp": 1,
                                     "eos_token_id": [1, 2], "attention_dropout": 0.0)"));
-  expect_refused("gemma3_text", R"("use_bidirectional_attention": true)",
+  expect_refused("gemma2", R"("use_bidirectional_attention": true)",
                  "use_bidirectional_attention: got true, want false");
   expect_refused("llama", R"("rope_scaling": {"rope_type": "longrope", "factor": 2.0})",
-                 "rope_scaling.rope_type: got \"longrope\", want default, linear");
+                 "rope_scaling.short_factor: got null, want a list of 4 numbers above 0");
+  expect_refused("llama", R"("rope_scaling": {"rope_type": "proportional", "factor": 2.0})",
+                 "rope_scaling.rope_type: got \"proportional\", want default, linear");
   expect_refused("llama", R"("rope_scaling": {"rope_type": "linear"})",
                  "rope_scaling.factor is missing");
   expect_refused("llama", R"("hidden_act": "gelu")", "hidden_act: got \"gelu\", want \"silu\"");

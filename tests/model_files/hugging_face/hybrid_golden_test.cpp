@@ -97,15 +97,20 @@ TEST_P(HybridGolden, ExportMatchesFolderBitForBit) {
             config_json(read_hugging_face_model_config(folder_, 0)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, HybridGolden,
-                         ::testing::Values("mamba2_a", "mamba2_tied", "granite_hybrid_a",
-                                           "granite_hybrid_rope", "granite_attention", "bamba_a",
-                                           "qwen3_5_text", "qwen3_5_images", "qwen3_next_a",
-                                           "mixtral_a", "mixtral_window", "qwen2_moe_a",
-                                           "qwen2_moe_norm", "qwen3_moe_a", "qwen3_moe_plain",
-                                           "olmoe_a", "olmoe_clip", "granitemoe_a",
-                                           "granitemoe_plain", "granite_moe_hybrid"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Folders, HybridGolden,
+    ::testing::Values("mamba2_a", "mamba2_tied", "granite_hybrid_a", "granite_hybrid_rope",
+                      "granite_attention", "bamba_a", "qwen3_5_text", "qwen3_5_images",
+                      "qwen3_next_a", "mixtral_a", "mixtral_window", "qwen2_moe_a",
+                      "qwen2_moe_norm", "qwen3_moe_a", "qwen3_moe_plain", "olmoe_a", "olmoe_clip",
+                      "granitemoe_a", "granitemoe_plain", "granite_moe_hybrid", "granite_a",
+                      "granite_plain", "olmo2_a", "olmo2_tied", "glm4_a", "glm4_tied", "smollm3_a",
+                      "smollm3_windows", "phi3_a", "phi3_longrope", "olmo3_a", "olmo3_types",
+                      "exaone4_a", "exaone4_full", "qwen3_next_moe", "qwen3_5_moe_text", "lfm2_a",
+                      "lfm2_b", "lfm2_moe_a", "lfm2_moe_plain", "gemma4_a", "gemma4_alike",
+                      "gemma4_images", "ministral3_a", "ministral3_window", "ministral3_images",
+                      "mistral3_images"),
+    [](const auto& info) { return std::string(info.param); });
 
 TEST(HybridFolder, WarnsAboutOverflowingDecay) {
   const Stream stream = test_stream();

@@ -46,6 +46,13 @@ class HybridKeys : public ::testing::Test {
         "num_attention_heads": 4, "num_key_value_heads": 2)",
                                more.empty() ? "" : ", ", more, "}"));
   }
+  ModelConfig lfm2(const std::string& more) { return lfm2_of(more, "lfm2"); }
+  ModelConfig lfm2_of(const std::string& more, const std::string& type) {
+    return read_text_of(concat(R"({"model_type": ")", type, R"(", "vocab_size": 41,
+        "hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2)",
+                               more.empty() ? "" : ", ", more, "}"));
+  }
   template <class Read>
   void expect_refused(const Read& read, const std::string& more, const std::string& words) {
     try {
@@ -173,19 +180,92 @@ TEST_F(HybridKeys, RoundTripKeepsMultipliers) {
                  "position_embedding_type: got \"alibi\"");
 }
 
-TEST_F(HybridKeys, RejectsQwen3NextMixtures) {
-  try {
-    qwen("", "qwen3_next");
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const DataError& error) {
-    EXPECT_NE(std::string(error.what()).find("num_experts: is missing, which means 512, want 0"),
-              std::string::npos)
-        << error.what();
-  }
-  EXPECT_NO_THROW(qwen(R"("num_experts": 0)", "qwen3_next"));
-  EXPECT_NO_THROW(qwen(R"("mlp_only_layers": [0, 1, 2, 3, 4, 5, 6, 7])", "qwen3_next"));
-  EXPECT_THROW(qwen(R"("mlp_only_layers": [0, 1, 2, 3, 4, 5, 6])", "qwen3_next"), DataError);
-  EXPECT_NO_THROW(qwen(R"("decoder_sparse_step": 9)", "qwen3_next"));
+TEST_F(HybridKeys, Qwen3NextSelectsLayersWithExperts) {
+  const ModelConfig usual = qwen("", "qwen3_next");
+  EXPECT_EQ(usual.experts.count, 512);
+  EXPECT_EQ(usual.experts.chosen, 10);
+  EXPECT_EQ(usual.experts.shared_width, 512);
+  EXPECT_EQ(usual.experts.rule, kSoftmaxOfChosenRule);
+  EXPECT_EQ(usual.experts.layers, "");
+  EXPECT_EQ(qwen(R"("num_experts": 0)", "qwen3_next").experts.count, 0);
+  EXPECT_EQ(qwen(R"("norm_topk_prob": false)", "qwen3_next").experts.rule, kSoftmaxRule);
+  EXPECT_EQ(qwen(R"("mlp_only_layers": [0, 1, 2, 3, 4, 5, 6, 7])", "qwen3_next").experts.layers,
+            "f");
+  EXPECT_EQ(
+      qwen(R"("decoder_sparse_step": 2, "mlp_only_layers": [1])", "qwen3_next").experts.layers,
+      "fffefefe");
+  for (const char* more : {R"("num_experts": 0)", R"("norm_topk_prob": false)",
+                           R"("decoder_sparse_step": 2, "mlp_only_layers": [1])"})
+    expect_kept(qwen(more, "qwen3_next"));
+  EXPECT_EQ(said_.str(), "");
+}
+
+TEST_F(HybridKeys, Qwen35MixtureHasExpertsInAllLayers) {
+  const ModelConfig model = qwen(R"("mlp_only_layers": [])", "qwen3_5_moe_text");
+  EXPECT_EQ(model.experts.count, 256);
+  EXPECT_EQ(model.experts.chosen, 8);
+  expect_kept(model);
+  EXPECT_EQ(said_.str(), "");
+  ModelConfig plain = model;
+  plain.experts.rule = kSoftmaxRule;
+  EXPECT_THROW(written(plain), DataError) << "the folder has no key for it";
+  plain = model;
+  plain.experts.layers = "ef";
+  std::vector<std::string> problems;
+  collect_model_problems(plain, problems);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].find("model.experts.layers: got ef"), std::string::npos) << problems[0];
+}
+
+TEST_F(HybridKeys, Lfm2WidthFollowsAdjustmentKeys) {
+  const auto width = [&](const std::string& more) { return lfm2(more).intermediate_size; };
+  EXPECT_EQ(width(R"("intermediate_size": 12288)"), 8192);
+  EXPECT_EQ(width(R"("block_ff_dim": 6656, "intermediate_size": 1)"), 4608);
+  EXPECT_EQ(width(R"("intermediate_size": 100, "block_multiple_of": 8)"), 72);
+  EXPECT_EQ(width(R"("intermediate_size": 100, "block_ffn_dim_multiplier": 1.3,
+                     "block_multiple_of": 8)"),
+            88);
+  EXPECT_EQ(width(R"("intermediate_size": 100, "block_ffn_dim_multiplier": null)"), 66);
+  EXPECT_EQ(width(R"("intermediate_size": 100, "block_auto_adjust_ff_dim": false)"), 100);
+  for (const char* more : {R"("intermediate_size": 12288)", R"("intermediate_size": 100,
+                           "block_auto_adjust_ff_dim": false)"})
+    expect_kept(lfm2(more));
+  expect_refused(&HybridKeys::lfm2, R"("block_ff_dim": 100, "block_multiple_of": 8)",
+                 "block_ff_dim: want it with");
+}
+
+TEST_F(HybridKeys, Lfm2LayersComeFromTypesOrIndices) {
+  EXPECT_EQ(lfm2("").mixers, "a");
+  EXPECT_EQ(lfm2(R"("full_attn_idxs": [1, 3])").mixers, "sa");
+  EXPECT_EQ(lfm2(R"("full_attn_idxs": [1], "layer_types": ["conv", "conv", "conv",
+                    "full_attention"])")
+                .mixers,
+            "sssa");
+  expect_refused(&HybridKeys::lfm2, R"("full_attn_idxs": [4])",
+                 "full_attn_idxs: got [4], want a list of layers from 0 to 3");
+  expect_kept(lfm2(R"("full_attn_idxs": [2], "conv_L_cache": 5, "conv_bias": true)"));
+  EXPECT_TRUE(lfm2("").tied_head);
+  EXPECT_FALSE(lfm2(R"("tie_embedding": false)").tied_head);
+  EXPECT_EQ(said_.str(), "");
+}
+
+TEST_F(HybridKeys, Lfm2MoeKeepsRoutingKeys) {
+  const std::string types = R"(, "layer_types": ["conv", "conv", "full_attention", "conv"])";
+  const auto read = [&](const std::string& more) { return lfm2_of(more + types, "lfm2_moe"); };
+  const ModelConfig usual = read(R"("num_experts": 8)");
+  EXPECT_EQ(usual.experts.layers, "ffee");
+  EXPECT_EQ(usual.experts.rule, kSigmoidRule);
+  EXPECT_TRUE(usual.experts.selection_bias);
+  for (const char* more :
+       {R"("num_experts": 8)", R"("num_dense_layers": 0, "norm_topk_prob": false)",
+        R"("num_dense_layers": 9, "use_expert_bias": false, "routed_scaling_factor": 2.5)"})
+    expect_kept(read(more));
+  EXPECT_EQ(read(R"("norm_topk_prob": false)").experts.rule, kPlainSigmoidRule);
+  ModelConfig later = usual;
+  later.experts.layers = "efee";
+  EXPECT_THROW(written(later), DataError);
+  EXPECT_THROW(lfm2_of("", "lfm2_moe"), DataError) << "layer_types is missing";
+  EXPECT_EQ(said_.str(), "");
 }
 
 TEST_F(HybridKeys, AcceptsHarmlessPublishedKeys) {

@@ -46,14 +46,15 @@ struct Place {
 
 Place place_of(const std::string& name) {
   static const std::regex expert(
-      R"((.*)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight)");
+      R"((.*)\.(mlp|block_sparse_moe|feed_forward)\.experts\.(\d+)\.(\w+)\.weight)");
   std::smatch found;
   if (std::regex_match(name, found, expert)) {
-    const std::string module = found[3];
+    const std::string module = found[4],
+                      mixture = found[2] == "feed_forward" ? ".feed_forward" : ".mlp";
     const bool is_last = module == "down_proj" || module == "w2";
     const bool is_up = module == "up_proj" || module == "w3";
-    return {concat(found[1].str(), ".mlp.experts.", is_last ? "down_proj" : "gate_up_proj"),
-            std::stoll(found[2]), is_up ? 1 : 0, is_last ? 1 : 2};
+    return {concat(found[1].str(), mixture, ".experts.", is_last ? "down_proj" : "gate_up_proj"),
+            std::stoll(found[3]), is_up ? 1 : 0, is_last ? 1 : 2};
   }
   std::string renamed = name;
   for (const auto& [here, there] :
@@ -99,7 +100,7 @@ TEST(MixtureFolder, Version5LayoutHasSameWeights) {
   const Stream stream = test_stream();
   const TemporaryFolder scratch;
   for (const char* name : {"mixtral_a", "qwen2_moe_a", "qwen3_moe_plain", "olmoe_a", "granitemoe_a",
-                           "granite_moe_hybrid"}) {
+                           "granite_moe_hybrid", "qwen3_next_moe", "lfm2_moe_a"}) {
     const ModelConfig config = read_hugging_face_model_config(golden(name), 0);
     write_as_version_5(golden(name), scratch / name, config.experts.count, stream);
     const auto usual = make_model(config, 1, stream), other = make_model(config, 2, stream);
@@ -112,6 +113,65 @@ TEST(MixtureFolder, Version5LayoutHasSameWeights) {
       EXPECT_TRUE(same_bits(parameter.master_in_place(), wanted.at(parameter.name())))
           << name << " " << parameter.name();
     });
+  }
+}
+
+/// Writes a folder with separate tensors for each expert, given one with stacked tensors.
+void write_each_expert(const fs::path& from, const fs::path& to, const Stream& stream) {
+  const SafetensorsFile file((from / "model.safetensors").string());
+  std::vector<NamedTensor> tensors;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const Tensor values = file.load(entry.name, MemoryKind::kData, stream);
+    const bool is_first = entry.name.ends_with(".experts.gate_up_proj");
+    if (!is_first && !entry.name.ends_with(".experts.down_proj")) {
+      tensors.push_back({entry.name, values});
+      continue;
+    }
+    const std::string stem = entry.name.substr(0, entry.name.rfind('.') + 1);
+    const std::vector<const char*> modules =
+        is_first ? std::vector{"gate_proj", "up_proj"} : std::vector{"down_proj"};
+    const std::int64_t count = std::ssize(modules), rows = values.size(1) / count;
+    for (std::int64_t part = 0; part < values.size(0) * count; ++part) {
+      const Tensor all = values.view({values.size(0) * count, rows, values.size(2)});
+      tensors.push_back({concat(stem, part / count, ".",
+                                modules[static_cast<std::size_t>(part % count)], ".weight"),
+                         all.rows(part, part + 1).view({rows, values.size(2)})});
+    }
+  }
+  fs::create_directories(to);
+  fs::copy_file(from / "config.json", to / "config.json");
+  write_safetensors((to / "model.safetensors").string(), tensors);
+}
+
+TEST(MixtureFolder, ExportStoresExpertsAsInOriginBitForBit) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  const auto bytes_of = [](const SafetensorsFile& file, const std::string& name) {
+    std::string bytes(file.entry(name).bytes, '\0');
+    file.read_bytes(name, 0, bytes.data(), bytes.size());
+    return bytes;
+  };
+  for (const char* name : {"qwen3_next_moe", "qwen3_5_moe_text", "lfm2_moe_a"}) {
+    const ModelConfig config = read_hugging_face_model_config(golden(name), 0);
+    const fs::path other = scratch / name;
+    if (std::string(name) == "qwen3_5_moe_text") {
+      write_each_expert(golden(name), other, stream);
+    } else {
+      write_as_version_5(golden(name), other, config.experts.count, stream);
+    }
+    for (const fs::path& origin : {fs::path(golden(name)), other}) {
+      const auto model = make_model(config, 1, stream);
+      read_hugging_face_weights(origin, *model, stream);
+      const fs::path out = scratch / concat(name, origin == other ? ".other" : ".golden");
+      export_hugging_face(*model, nullptr, out, stream, model_families(), DType::kF32, "", origin);
+      const SafetensorsFile before((origin / "model.safetensors").string()),
+          after((out / "model.safetensors").string());
+      ASSERT_EQ(after.entries().size(), before.entries().size()) << origin;
+      for (const SafetensorsEntry& entry : before.entries()) {
+        EXPECT_EQ(after.entry(entry.name).shape, entry.shape) << entry.name;
+        EXPECT_TRUE(bytes_of(after, entry.name) == bytes_of(before, entry.name)) << entry.name;
+      }
+    }
   }
 }
 

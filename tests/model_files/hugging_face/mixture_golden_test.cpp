@@ -63,8 +63,10 @@ INSTANTIATE_TEST_SUITE_P(Folders, MixtureGolden,
                          ::testing::Values("mixtral_a", "mixtral_window", "qwen2_moe_a",
                                            "qwen2_moe_norm", "qwen3_moe_a", "qwen3_moe_plain",
                                            "olmoe_a", "olmoe_clip", "granitemoe_a",
-                                           "granitemoe_plain", "granite_moe_hybrid", "gpt_oss_a",
-                                           "gpt_oss_yarn", "gpt_oss_mxfp4"),
+                                           "granitemoe_plain", "granite_moe_hybrid",
+                                           "qwen3_next_moe", "qwen3_5_moe_text", "lfm2_moe_a",
+                                           "lfm2_moe_plain", "gpt_oss_a", "gpt_oss_yarn",
+                                           "gpt_oss_mxfp4"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Folders with one layer of experts, for which a mean over layers equals transformers'.

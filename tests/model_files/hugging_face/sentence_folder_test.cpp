@@ -7,7 +7,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "tests/support/test_files.h"
-#include "tests/support/test_tensors.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -49,7 +48,6 @@ class SentenceFolderTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   std::ostringstream warnings_;
-  Stream stream_ = testing::test_stream();
 };
 
 TEST_F(SentenceFolderTest, ReadsVersion2) {
@@ -63,20 +61,40 @@ TEST_F(SentenceFolderTest, ReadsVersion2) {
 TEST_F(SentenceFolderTest, ReadsVersion6) {
   const ModelFolder folder(golden("sentence_pipeline"));
   const SentencePipeline pipeline = read_sentence_pipeline(folder);
-  EXPECT_EQ(pipeline, (SentencePipeline{
-                          .width = 6,
-                          .pooling = "cls",
-                          .dense = SentenceDense{.inputs = 6, .outputs = 4, .activation = "gelu"},
-                          .normalizes = true,
-                          .dimensions = 3,
-                          .max_length = 20,
-                          .prompts = {{"document", ""}, {"query", "query: "}},
-                          .default_prompt = "query",
-                          .similarity = "dot"}));
+  EXPECT_EQ(pipeline,
+            (SentencePipeline{.width = 6,
+                              .pooling = "cls",
+                              .dense = {{.outputs = 4, .has_bias = true, .activation = "gelu"}},
+                              .normalizes = true,
+                              .dimensions = 3,
+                              .max_length = 20,
+                              .prompts = {{"document", ""}, {"query", "query: "}},
+                              .default_prompt = "query",
+                              .similarity = "dot"}));
   EXPECT_EQ(warnings_.str(), "");
-  const SentenceDenseWeights dense = read_sentence_dense(folder, *pipeline.dense, stream_);
-  EXPECT_EQ(dense.weight.shape(), (Shape{4, 6}));
-  EXPECT_EQ(dense.bias.shape(), (Shape{4}));
+}
+
+TEST_F(SentenceFolderTest, ReadsSeveralDenseModules) {
+  const auto list = [&](const char* second) {
+    write_modules({{"Transformer", ""},
+                   {"Pooling", "1_Pooling"},
+                   {"Dense", "2_Dense"},
+                   {"Dense", second},
+                   {"Normalize", "4_Normalize"}});
+  };
+  const std::string identity =
+      R"("bias": false, "activation_function": "torch.nn.modules.linear.Identity"})";
+  folder_.write("2_Dense/config.json", R"({"in_features": 384, "out_features": 96, )" + identity);
+  folder_.write("3_Dense/config.json", R"({"in_features": 96, "out_features": 48, "bias": true})");
+  list("3_Dense");
+  EXPECT_EQ(read().dense,
+            (std::vector<DenseLayer>{{.outputs = 96},
+                                     {.outputs = 48, .has_bias = true, .activation = "tanh"}}));
+  EXPECT_TRUE(read().normalizes);
+  folder_.write("3_Dense/config.json", R"({"in_features": 384, "out_features": 48})");
+  expect_words(refusal(), {"3_Dense/config.json", "in_features: got 384, want 96"});
+  list("linear");
+  expect_words(refusal(), {"modules.json: module 3: path: got \"linear\", want 3_Dense"});
 }
 
 TEST_F(SentenceFolderTest, ReadsOlderFormsOfEachFile) {
@@ -129,13 +147,15 @@ TEST_F(SentenceFolderTest, OtherModulesAreRefused) {
 
 TEST_F(SentenceFolderTest, DenseSettingsThatChangeResultsAreRefused) {
   write_dense("");
-  EXPECT_EQ(read().dense, (SentenceDense{.inputs = 384, .outputs = 2, .has_bias = false}));
+  EXPECT_EQ(read().dense, (std::vector<DenseLayer>{{.outputs = 2, .activation = "tanh"}}));
   write_dense(", \"activation_function\": \"torch.nn.modules.activation.ReLU\"");
   expect_words(refusal(), {"2_Dense/config.json", "activation_function: got", "ReLU", "Tanh"});
   write_dense(", \"use_residual\": true");
   expect_words(refusal(), {"use_residual: got true, want false"});
   write_dense(", \"in_features\": 9");
   expect_words(refusal(), {"2_Dense/config.json", "in_features"});
+  folder_.write("2_Dense/config.json", R"({"in_features": 384, "out_features": 0})");
+  expect_words(refusal(), {"2_Dense/config.json", "out_features: got 0"});
   std::filesystem::remove(folder_ / "2_Dense/config.json");
   expect_words(message_of<MissingInput>([&] { read(); }),
                {"2_Dense/config.json: does not exist", "copy the whole folder"});
@@ -163,29 +183,68 @@ TEST_F(SentenceFolderTest, OtherSettingsAreRefused) {
 }
 
 TEST_F(SentenceFolderTest, WrittenPipelineReadsBack) {
-  SentencePipeline pipeline{.width = 6,
-                            .pooling = "last",
-                            .dense = SentenceDense{.inputs = 6, .outputs = 4, .activation = "gelu"},
-                            .normalizes = true,
-                            .dimensions = 3,
-                            .max_length = 20,
-                            .prompts = {{"document", ""}, {"query", "query: "}},
-                            .default_prompt = "query",
-                            .similarity = "dot"};
-  const SentenceDenseWeights weights{testing::normal_tensor({4, 6}, 1, stream_),
-                                     testing::normal_tensor({4}, 2, stream_)};
-  write_sentence_pipeline(pipeline, weights, folder_ / "a");
-  const ModelFolder written(folder_ / "a");
-  EXPECT_EQ(read_sentence_pipeline(written), pipeline);
-  const SentenceDenseWeights read = read_sentence_dense(written, *pipeline.dense, stream_);
-  EXPECT_TRUE(testing::same_bits(read.weight, weights.weight));
-  EXPECT_TRUE(testing::same_bits(read.bias, weights.bias));
+  SentencePipeline pipeline{
+      .width = 6,
+      .pooling = "last",
+      .dense = {{.outputs = 4, .has_bias = true, .activation = "gelu"}, {.outputs = 5}},
+      .normalizes = true,
+      .dimensions = 3,
+      .max_length = 20,
+      .prompts = {{"document", ""}, {"query", "query: "}},
+      .default_prompt = "query",
+      .similarity = "dot"};
+  write_sentence_pipeline(pipeline, folder_ / "a");
+  EXPECT_EQ(read_sentence_pipeline(folder_ / "a"), pipeline);
   for (const char* pooling : {"cls", "mean"}) {
     const SentencePipeline plain{.width = 8, .pooling = pooling, .lowers_case = true};
-    write_sentence_pipeline(plain, {}, folder_ / pooling);
+    write_sentence_pipeline(plain, folder_ / pooling);
     EXPECT_EQ(read_sentence_pipeline(folder_ / pooling), plain);
   }
   EXPECT_EQ(warnings_.str(), "");
+}
+
+TEST(CrossEncoderFolder, ActivationIsReadFromEachVersion) {
+  const TemporaryFolder folder;
+  const auto activation = [&](const std::string& config) {
+    folder.write("config.json", config);
+    return cross_encoder_activation(folder.path());
+  };
+  EXPECT_EQ(activation("{}"), "");
+  EXPECT_EQ(activation("{\"sbert_ce_default_activation_function\": "
+                       "\"torch.nn.modules.linear.Identity\"}"),
+            "identity");
+  EXPECT_EQ(activation("{\"sentence_transformers\": {\"version\": \"4.0.1\", "
+                       "\"activation_fn\": \"torch.nn.modules.activation.Sigmoid\"}}"),
+            "sigmoid");
+  expect_words(message_of<DataError>([&] {
+                 activation("{\"sentence_transformers\": {\"activation_fn\": \"own.Sigmoid\"}}");
+               }),
+               {"config.json", "own.Sigmoid", "want torch's Sigmoid or Identity"});
+  const std::string transformer =
+      "{\"path\": \"\", \"type\": \"sentence_transformers.base.modules.Transformer\"}";
+  folder.write("modules.json", concat("[", transformer, "]"));
+  folder.write("config_sentence_transformers.json",
+               "{\"model_type\": \"CrossEncoder\", "
+               "\"activation_fn\": \"torch.nn.modules.linear.Identity\"}");
+  EXPECT_EQ(activation("{}"), "identity");
+  folder.write("config_sentence_transformers.json",
+               "{\"model_type\": \"CrossEncoder\", \"default_prompt_name\": \"query\"}");
+  expect_words(message_of<DataError>([&] { activation("{}"); }), {"default_prompt_name", "query"});
+  folder.write("config_sentence_transformers.json", "{\"model_type\": \"CrossEncoder\"}");
+  EXPECT_EQ(activation("{}"), "sigmoid");
+  folder.write("modules.json", concat("[", transformer, ", ", transformer, "]"));
+  expect_words(message_of<DataError>([&] { activation("{}"); }), {"modules.json", "2 modules"});
+}
+
+TEST(CrossEncoderFolder, WrittenActivationReplacesBases) {
+  const TemporaryFolder folder;
+  folder.write("config.json",
+               "{\"layer_norm_eps\": 1.0, \"sbert_ce_default_activation_function\": \"a.b\"}");
+  for (const char* activation : {"sigmoid", "identity", ""}) {
+    write_cross_encoder(activation, folder.path());
+    EXPECT_EQ(cross_encoder_activation(folder.path()), activation);
+    EXPECT_TRUE(contains(read_text(folder / "config.json"), "\"layer_norm_eps\": 1.0"));
+  }
 }
 
 }  // namespace

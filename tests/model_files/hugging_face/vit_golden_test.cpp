@@ -148,7 +148,7 @@ TEST_F(VitFolder, RejectsUnsupportedKeysByName) {
   expect_words(refusal([](auto& keys) {
                  keys["id2label"] = {{"0", "a"}, {"7", "b"}};
                }),
-               {"id2label", "each of 0 to 1"});
+               {"id2label", "each index from 0 to 1"});
   expect_words(refusal([](auto& keys) { keys["num_attention_heads"] = 3; }), {"heads", "divide"});
 }
 
