@@ -95,11 +95,24 @@ def config_of(case, vocabulary):
         "gemma3": lambda: transformers.Gemma3TextConfig(
             **{**common, "num_hidden_layers": 4}, **gemma, rope_theta=1000000.0, rope_local_base_freq=10000.0,
             layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]),
+        "granite": lambda: transformers.GraniteConfig(
+            **common, attention_bias=True, embedding_multiplier=1.5, residual_multiplier=0.9, attention_multiplier=0.125,
+            logits_scaling=2.0, rope_theta=10000.0, rope_scaling=scaling),
+        "olmo2": lambda: transformers.Olmo2Config(**common),
+        "glm4": lambda: transformers.Glm4Config(**common, head_dim=24),
+        "smollm3": lambda: transformers.SmolLM3Config(**{**common, "num_hidden_layers": 5}),
+        "longrope": lambda: transformers.Phi3Config(  # llama.cpp wants the tokens of Phi-3 in models of that name
+            **{**common, "max_position_embeddings": 1024}, original_max_position_embeddings=512, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.5,
+                                 short_factor=[1.0, 1.1, 1.5, 2.0], long_factor=[1.5, 2.0, 6.5, 9.0])),
+        "exaone4": lambda: transformers.Exaone4Config(**common, sliding_window=None, layer_types=["full_attention"] * 3,
+                                                      rope_theta=10000.0, rope_scaling=scaling),
     }[case]()
 
 
 TOKENIZERS = {"gpt2": "gpt2", "llama": "llama2", "llama_tied": "smollm", "llama31": "llama3", "mistral": "mistral",
-              "qwen2": "qwen2", "qwen3": "smaug", "gemma2": "gemma", "gemma3": "gemma"}
+              "qwen2": "qwen2", "qwen3": "smaug", "gemma2": "gemma", "gemma3": "gemma",
+              "granite": "gpt2", "olmo2": "llama3", "glm4": "smaug", "smollm3": "llama3", "longrope": "llama2", "exaone4": "qwen2"}
 
 
 class HalfGelu(torch.nn.Module):

@@ -173,7 +173,6 @@ GgufValue::Content read_array(GgufHeaderReader& reader, GgufKind kind, const std
   return content;
 }
 
-/// Reads the kind and value of a key. Throws DataError.
 GgufValue read_gguf_value(GgufHeaderReader& reader, const std::string& key) {
   GgufValue value{.kind =
                       static_cast<GgufKind>(reader.number<std::uint32_t>("the kind of a value"))};
@@ -345,7 +344,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
   const auto version = reader.number<std::uint32_t>("its version");
   if (version != kVersion)
     reader.fail(
-        "is of version ",
+        "has version ",
         version > 0xffff ? concat(version, ", written with the other byte order") : concat(version),
         "; only version 3 is supported: convert the model again with a llama.cpp of 2024 or later");
   const auto tensors = reader.count(24, "tensors"), pairs = reader.count(12, "values");

@@ -10,11 +10,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 6> kRoles{{{"bos", "bos_token_id"},
+constexpr std::array<std::pair<const char*, const char*>, 7> kRoles{{{"bos", "bos_token_id"},
                                                                      {"eos", "eos_token_id"},
                                                                      {"unk", "unknown_token_id"},
                                                                      {"sep", "seperator_token_id"},
                                                                      {"pad", "padding_token_id"},
+                                                                     {"cls", "cls_token_id"},
                                                                      {"mask", "mask_token_id"}}};
 
 /// Texts of tokens at which llama.cpp ends an answer. Source: llama.cpp, src/llama-vocab.cpp.

@@ -52,7 +52,10 @@ class HeaderWriter {
   void write(GgufKind, bool value) { number<std::uint8_t>(value ? 1 : 0); }
   void write(GgufKind, double value) { number(static_cast<float>(value)); }
   void write(GgufKind, std::int64_t value) { number(narrow<std::int32_t>(value)); }
-  void write(GgufKind, std::uint64_t value) { number(narrow<std::uint32_t>(value)); }
+  void write(GgufKind kind, std::uint64_t value) {
+    kind == GgufKind::kU8 ? number(narrow<std::uint8_t>(value))
+                          : number(narrow<std::uint32_t>(value));
+  }
   template <class T>
   void write(GgufKind kind, const std::vector<T>& values) {
     number<std::uint64_t>(values.size());
@@ -86,6 +89,11 @@ GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values) {
 }
 GgufPair gguf_flags(std::string key, std::vector<bool> values) {
   return {std::move(key), {GgufKind::kBool, std::move(values)}};
+}
+GgufPair gguf_bytes(std::string key, std::string_view values) {
+  std::vector<std::uint64_t> bytes;
+  for (const char byte : values) bytes.push_back(static_cast<unsigned char>(byte));
+  return {std::move(key), {GgufKind::kU8, std::move(bytes)}};
 }
 
 void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& values,

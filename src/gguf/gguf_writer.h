@@ -8,7 +8,6 @@
 
 namespace hybrid_trainer {
 
-/// A key and its value.
 using GgufPair = std::pair<std::string, GgufValue>;
 
 GgufPair gguf_text(std::string key, std::string value);
@@ -19,12 +18,13 @@ GgufPair gguf_texts(std::string key, std::vector<std::string> values);
 GgufPair gguf_numbers(std::string key, std::vector<double> values);         // f32
 GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values);  // i32
 GgufPair gguf_flags(std::string key, std::vector<bool> values);
+GgufPair gguf_bytes(std::string key, std::string_view values);  // u8
 
 /// Tensors to write, with their shapes and types in the file. Offsets are ignored.
 using GgufPlan = std::vector<GgufTensor>;
 
-/// Writes a file. `value_of` returns the values of the tensors, f32 on the host, in order.
-/// The file appears whole or not at all. Throws CannotCreate if it exists, IoError, DataError.
+/// Writes a file. `value_of` returns the values of the tensors, f32 on the host, in order. The file
+/// is created atomically. Throws CannotCreate if it exists. Also throws IoError and DataError.
 void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& values,
                 const GgufPlan& tensors, const std::function<Tensor(std::size_t i)>& value_of);
 

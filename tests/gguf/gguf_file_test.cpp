@@ -94,7 +94,7 @@ TEST_F(GgufFileTest, RejectsOtherFormatsWithReason) {
   EXPECT_TRUE(contains(refusal(""), "ends inside its first four bytes"));
   std::string other = text_;
   other[4] = 2;
-  EXPECT_TRUE(contains(refusal(other), "is of version 2; only version 3"));
+  EXPECT_TRUE(contains(refusal(other), "has version 2; only version 3"));
   other = text_;
   std::swap(other[4], other[7]);
   EXPECT_TRUE(contains(refusal(other), "the other byte order"));

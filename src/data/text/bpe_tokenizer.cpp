@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int32_t kNoId = BpeVocabulary::kNoId;
 constexpr const char* kLeavesOut =
-    "leaves out characters that have no token, as Hugging Face's tokenizers does, because it has "
-    "no unk_token";
+    "omits characters that have no token, because it has no unk_token (like Hugging Face's "
+    "tokenizers)";
 
 /// Returns the character at `place`, or its byte if it is not UTF-8.
 std::string_view character_at(std::string_view text, std::size_t place) {
@@ -80,7 +80,7 @@ WordModel::WordModel(BpeVocabulary vocabulary)
     words_.emplace(vocabulary_.tokens[id], narrow<std::int32_t>(id));
 }
 
-/// Returns whether no byte has a token, or all have one and no merge involves them.
+/// Returns whether no byte has a token, or whether all bytes have tokens that occur in no merge.
 bool WordModel::bytes_are_separate() const {
   const std::set<std::int32_t> bytes(vocabulary_.byte_ids.begin(), vocabulary_.byte_ids.end());
   if (bytes.contains(kNoId)) return bytes.size() == 1;
@@ -155,7 +155,7 @@ void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>&
       is_unknown = false;
       symbols.push_back(id);
     } else if (!vocabulary_.by_bytes && has_all_bytes(character)) {
-      // Comes before a pending unknown token, as in Hugging Face's tokenizers.
+      // The bytes precede a pending unknown token, as in Hugging Face's tokenizers.
       for (const char byte : character)
         symbols.push_back(vocabulary_.byte_ids[static_cast<unsigned char>(byte)]);
     } else if (vocabulary_.unknown) {
@@ -320,7 +320,6 @@ void WordEncoder::append_long(std::vector<std::int32_t>& ids) {
   }
 }
 
-/// State of one thread for encoding.
 struct BpeTokenizer::Scratch {
   explicit Scratch(const WordModel& model) : encoder(model) {}
   WordEncoder encoder;
@@ -363,13 +362,13 @@ bool BpeTokenizer::may_cut(std::string_view before, std::string_view after) cons
   const std::string_view blank = pipeline().text.blank();
   if (before == " ") before = blank;
   if (after == " ") after = blank;
-  // The search after the normalizer gets blanks unchanged, or as the normalizer replaces them.
+  // In the search after the normalizer, blanks are unchanged, or replaced by the normalizer.
   const char32_t new_left = decode_utf8(before, 0).value, new_right = decode_utf8(after, 0).value;
   const AddedTokens& normalized = pipeline().added_normalized;
   if (!pipeline().added.may_cut(left, right) || !normalized.may_cut(left, right) ||
       !normalized.may_cut(new_left, new_right))
     return false;
-  // The preceding text may have been composed, and then be part of a token.
+  // The preceding text may have been composed, and may then be part of a token.
   const bool continues = normalized.continues_with(right) || normalized.continues_with(new_right);
   if (pipeline().text.composes() && continues) return false;
   const TextPipeline::Cut cut = pipeline().text.may_cut(left, right);

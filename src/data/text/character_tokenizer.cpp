@@ -74,8 +74,8 @@ class CharacterTokenizer : public Tokenizer {
     }
     throw DataError(concat("character ", code, text.substr(offset, found.bytes), " at byte ",
                            offset, " is not among the ", vocabulary_size(),
-                           " characters of the tokenizer; use one made from a text that has it, or "
-                           "the tokenizer bytes"));
+                           " characters of the tokenizer; use a tokenizer made from a text with "
+                           "this character, or the tokenizer bytes"));
   }
 
   std::vector<char32_t> code_points_;

@@ -52,12 +52,11 @@ void require_text(const fs::path& path) {
                          shell_path(path.native() + ".utf8")));
 }
 
-/// Returns the size of a file's byte-order mark, or 0.
 std::int64_t mark_bytes(const fs::path& path) {
   return start_of(path).starts_with(kByteOrderMark) ? std::ssize(kByteOrderMark) : 0;
 }
 
-/// Collects files in the given order. A file counts once, even under several names or links.
+/// Collects files in the given order. Uses a file only once, even if it has several names or links.
 class CorpusFinder {
  public:
   explicit CorpusFinder(TableTexts* tables) : tables_(tables) {}
@@ -134,7 +133,7 @@ class CorpusFinder {
   static void check_readable(const fs::path& folder) {
     if (::access(folder.c_str(), R_OK | X_OK) == 0) return;
     throw MissingInput(concat("cannot read the folder ", folder.string(), ": ",
-                              std::strerror(errno), "; give the files in it that can be read"));
+                              std::strerror(errno), "; give the readable files in it instead"));
   }
   static struct stat status_of(const fs::path& path) {
     struct stat file {};
@@ -162,7 +161,6 @@ std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   return start;
 }
 
-/// Splits the concatenated documents at byte `cut`, into training and validation.
 CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
   CorpusSplit split;
   std::int64_t begin = 0;
@@ -339,7 +337,7 @@ std::optional<TextSegment> SegmentReader::next_segment() {
     segment.text.resize(kept + static_cast<std::size_t>(wanted));
     if (!file_.read(segment.text.data() + kept, wanted)) {
       throw IoError(concat("reading ", piece.path->string(), " failed after byte ", position_,
-                           ": the file has changed or the disk fails"));
+                           ": the file has changed, or the disk has failed"));
     }
     read_to_ += wanted;
     if (wanted == left) break;

@@ -6,6 +6,9 @@
 #include <unordered_map>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/core/messages.h"
+#include "src/core/narrow.h"
+#include "src/core/sha256.h"
 #include "src/data/text/tokenizer_files.h"
 #include "src/data/text/word_splitter.h"
 #include "src/files/text.h"
@@ -19,7 +22,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr const char* kPrefix = "tokenizer.ggml.";
-constexpr const char* kWordStart = "▁";
+constexpr const char *kPieceStart = "▁", *kPieceContinuation = "##";
 
 /// Values of tokenizer.ggml.token_type.
 struct TokenType {
@@ -40,6 +43,8 @@ constexpr std::array kNamedWords{
     NamedWords{"phi-2", WordPattern::kGpt2},
     NamedWords{"mpt", WordPattern::kGpt2},
     NamedWords{"olmo", WordPattern::kGpt2},
+    NamedWords{"roberta-bpe", WordPattern::kGpt2},
+    NamedWords{.name = "modern-bert", .pattern = WordPattern::kGpt2, .composes = true},
     NamedWords{.name = "smollm", .pattern = WordPattern::kGpt2, .splits_digits = true},
     NamedWords{.name = "starcoder", .pattern = WordPattern::kGpt2, .splits_digits = true},
     NamedWords{.name = "refact", .pattern = WordPattern::kGpt2, .splits_digits = true},
@@ -99,7 +104,7 @@ json::object pre_tokenizer_of(const NamedWords& words) {
                               byte_level(false, true)});
 }
 
-/// Derives merges from scores: for each token, by descending score, all splits into two tokens.
+/// Derives merges from scores: all splits of each token into two, in descending order of scores.
 class ScoredMerges {
  public:
   ScoredMerges(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& uses,
@@ -147,7 +152,6 @@ class ScoredMerges {
   std::vector<std::size_t> order_;  // by descending score, then ascending id
 };
 
-/// Converts a GGUF file's tokenizer to the files of a Hugging Face folder.
 class GgufTokenizer {
  public:
   explicit GgufTokenizer(const GgufFile& file)
@@ -160,20 +164,24 @@ class GgufTokenizer {
       throw MissingInput(concat(path(), ": has no tokenizer (tokenizer.ggml.tokens)"));
     if (uses_.empty()) uses_.assign(tokens_.size(), TokenType::kNormal);
     check_length(uses_.size(), "token_type");
-    if (kind_ != "gpt2" && kind_ != "llama")
-      throw DataError(
-          concat(path(), ": its tokenizer has the kind \"", kind_,
-                 "\" (tokenizer.ggml.model); only \"gpt2\" and \"llama\" are supported; ",
-                 "use the model's Hugging Face folder instead"));
+    constexpr std::array kKinds{"gpt2", "llama", "bert", "t5"};
+    if (std::ranges::count(kKinds, kind_) == 0)
+      throw DataError(concat(path(), ": its tokenizer has the kind \"", kind_,
+                             "\" (tokenizer.ggml.model); only gpt2, llama, bert and t5 are ",
+                             "supported; use the model's Hugging Face folder instead"));
+    if (kind_ == "bert") spell_pieces();
   }
 
   std::unique_ptr<Tokenizer> tokenizer() const {
-    const json::value root = kind_ == "gpt2" ? by_merges() : by_scores();
+    const json::value root = kind_ == "gpt2"    ? by_merges()
+                             : kind_ == "llama" ? by_scores()
+                             : kind_ == "bert"  ? by_pieces()
+                                                : by_unigrams();
     TokenizerFiles files{{"tokenizer.json", json::serialize(root) + "\n"},
                          {"tokenizer_config.json", json::serialize(settings()) + "\n"},
                          {"generation_config.json", json::serialize(generation()) + "\n"}};
     TokenizerSettings beside;
-    if (const auto* end = special_.find("eos")) {
+    if (const auto* end = kind_ == "bert" ? nullptr : special_.find("eos")) {
       beside.end_of_text = end->text;
       beside.end_of_text_file = path();
     }
@@ -210,27 +218,49 @@ class GgufTokenizer {
     }
     return added;
   }
-  /// Returns the post-processor that adds tokens around a text, or null.
-  json::value template_of(bool adds_bos) const {
-    json::array single;
+  /// Returns the post-processor that puts tokens around a text, or around two that are separated by
+  /// `separators` end tokens; 0: there is none for two. Returns null if it adds nothing.
+  static json::value template_around(const GgufSpecialTokens::Token* start,
+                                     const GgufSpecialTokens::Token* end, int separators,
+                                     int second_type) {
     json::object tokens;
-    const auto add = [&](const char* role) {
-      const auto* token = special_.find(role);
+    const auto piece = [](const char* kind, const std::string& id, int type) {
+      return json::object{{kind, json::object{{"id", id}, {"type_id", type}}}};
+    };
+    const auto add = [&](json::array& pieces, const GgufSpecialTokens::Token* token, int type) {
       if (token == nullptr) return;
-      single.push_back(
-          json::object{{"SpecialToken", json::object{{"id", token->text}, {"type_id", 0}}}});
+      pieces.push_back(piece("SpecialToken", token->text, type));
       tokens[token->text] = json::object{{"id", token->text},
                                          {"ids", json::array{token->id}},
                                          {"tokens", json::array{json::string(token->text)}}};
     };
-    if (flag("add_bos_token", adds_bos)) add("bos");
-    single.push_back(json::object{{"Sequence", json::object{{"id", "A"}, {"type_id", 0}}}});
-    if (flag("add_eos_token", false)) add("eos");
+    json::array single;
+    add(single, start, 0);
+    single.push_back(piece("Sequence", "A", 0));
+    json::array pair = single;
+    add(single, end, 0);
     if (single.size() == 1) return nullptr;
+    for (int i = 0; i < separators; ++i) add(pair, end, 0);
+    pair.push_back(piece("Sequence", "B", second_type));
+    add(pair, end, second_type);
+    if (separators == 0) pair.clear();
     return json::object{{"type", "TemplateProcessing"},
                         {"single", std::move(single)},
-                        {"pair", json::array()},
+                        {"pair", std::move(pair)},
                         {"special_tokens", std::move(tokens)}};
+  }
+  /// Returns the post-processor of the file's flags. RoBERTa's separates two texts by two tokens.
+  json::value template_of(bool adds_bos, bool adds_eos = false) const {
+    const std::string architecture = file_.text("general.architecture").value_or("");
+    const bool is_modern = architecture == "modern-bert";
+    const auto* end = flag("add_eos_token", adds_eos) ? special_.find("eos") : nullptr;
+    const int separators = end == nullptr                 ? 0
+                           : is_modern                    ? 1
+                           : architecture != "bert"       ? 0
+                           : flag("add_sep_token", false) ? 2
+                                                          : 1;
+    return template_around(flag("add_bos_token", adds_bos) ? special_.find("bos") : nullptr, end,
+                           separators, 0);
   }
   json::object model(json::array merges, bool by_bytes, bool ignores_merges) const {
     const auto* unknown = by_bytes ? nullptr : special_.find("unk");
@@ -270,13 +300,13 @@ class GgufTokenizer {
     check_length(scores.size(), "scores");
     json::object scored = model(scored_merges(scores), false, false);
     const bool adds_space = flag("add_space_prefix", true);
-    json::value normalizer = replace(" ", kWordStart);
-    json::array decoders{replace(kWordStart, " "), json::object{{"type", "ByteFallback"}},
+    json::value normalizer = replace(" ", kPieceStart);
+    json::array decoders{replace(kPieceStart, " "), json::object{{"type", "ByteFallback"}},
                          json::object{{"type", "Fuse"}}};
     if (adds_space) {
       normalizer = sequence(
           "normalizers",
-          json::array{json::object{{"type", "Prepend"}, {"prepend", kWordStart}}, normalizer});
+          json::array{json::object{{"type", "Prepend"}, {"prepend", kPieceStart}}, normalizer});
       decoders.push_back(
           json::object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }
@@ -286,6 +316,109 @@ class GgufTokenizer {
                          .decoder = sequence("decoders", std::move(decoders)),
                          .model = std::move(scored)}
         .root();
+  }
+
+  /// Converts "▁word" to "word" and "piece" to "##piece". Source: llama.cpp, conversion/bert.py.
+  void spell_pieces() {
+    const std::string_view start = kPieceStart;
+    for (std::size_t id = 0; id < tokens_.size(); ++id) {
+      if (uses_[id] == TokenType::kControl || uses_[id] == TokenType::kUnknown) continue;
+      std::string& token = tokens_[id];
+      if (token.size() > start.size() && token.starts_with(start)) {
+        token.erase(0, start.size());
+      } else if (uses_[id] == TokenType::kNormal) {
+        token.insert(0, kPieceContinuation);
+      }
+    }
+    for (auto& token : special_.tokens) token.text = tokens_[static_cast<std::size_t>(token.id)];
+    replace_role("bos", "cls");
+    replace_role("eos", "sep");
+    special_.ends.clear();
+  }
+  /// Gives the token of one role another one, unless a token has that.
+  void replace_role(const std::string& role, const std::string& by) {
+    const bool is_taken = special_.find(by) != nullptr;
+    if (is_taken) std::erase_if(special_.tokens, [&](auto& token) { return token.role == role; });
+    for (auto& token : special_.tokens)
+      if (token.role == role) token.role = by;
+  }
+  const GgufSpecialTokens::Token& role(const char* name) const {
+    if (const auto* token = special_.find(name)) return *token;
+    throw DataError(concat(path(), ": no key names its ", name, " token (", kPrefix,
+                           "…_token_id); convert the model again"));
+  }
+  /// Returns whether text is lowercased. Older files have no key for it, but vocabularies for
+  /// lowercased text have no upper case.
+  bool lowers_case() const {
+    constexpr const char* kKey = "tokenizer.ggml.normalizer.lowercase";
+    if (const auto flag = file_.flag(kKey)) return *flag;
+    std::size_t cased = 0;
+    for (std::size_t id = 0; id < tokens_.size(); ++id)
+      if (uses_[id] == TokenType::kNormal &&
+          std::ranges::any_of(tokens_[id], [](char c) { return c >= 'A' && c <= 'Z'; }))
+        ++cased;
+    constexpr std::size_t kFew = 100;  // at most one token in so many
+    if (kFew * cased < tokens_.size()) return true;
+    warn(path(), concat(kKey, " is missing, but ", cased,
+                        " tokens have upper case, so text keeps its case; llama.cpp lowers it"));
+    return false;
+  }
+  json::object by_pieces() const {
+    const bool lowers = lowers_case();
+    json::object model{{"type", "WordPiece"},
+                       {"unk_token", role("unk").text},
+                       {"continuing_subword_prefix", kPieceContinuation},
+                       {"max_input_chars_per_word", 100},
+                       {"vocab", vocabulary()}};
+    return TokenizerJson{
+        .added_tokens = added_tokens(),
+        .normalizer = json::object{{"type", "BertNormalizer"},
+                                   {"clean_text", true},
+                                   {"handle_chinese_chars", true},
+                                   {"strip_accents", flag("normalizer.strip_accents", lowers)},
+                                   {"lowercase", lowers}},
+        .pre_tokenizer = json::object{{"type", "BertPreTokenizer"}},
+        .post_processor = template_around(&role("cls"), &role("sep"), 1, 1),
+        .decoder =
+            json::object{{"type", "WordPiece"}, {"prefix", kPieceContinuation}, {"cleanup", true}},
+        .model = std::move(model)}
+        .root();
+  }
+
+  json::object by_unigrams() const {
+    const std::vector<double> scores = file_.numbers(concat(kPrefix, "scores"));
+    check_length(scores.size(), "scores");
+    for (const char* key : {"add_space_prefix", "remove_extra_whitespaces"})
+      if (!flag(key, false))
+        throw DataError(concat(path(), ": ", kPrefix, key, " is not true, which is not supported ",
+                               "with unigrams; use the model's Hugging Face folder instead"));
+    std::size_t size = tokens_.size();
+    while (size > 0 && uses_[size - 1] == TokenType::kUnused) --size;
+    json::array vocab;
+    for (std::size_t id = 0; id < size; ++id) vocab.push_back(json::array{tokens_[id], scores[id]});
+    const json::object spaces{{"type", "Metaspace"},
+                              {"replacement", kPieceStart},
+                              {"prepend_scheme", "always"},
+                              {"split", true}};
+    return TokenizerJson{
+        .added_tokens = added_tokens(),
+        .normalizer = character_map(),
+        .pre_tokenizer = sequence("pretokenizers",
+                                  json::array{json::object{{"type", "WhitespaceSplit"}}, spaces}),
+        .post_processor = template_of(false, true),
+        .decoder = spaces,
+        .model = {{"type", "Unigram"},
+                  {"unk_id", role("unk").id},
+                  {"vocab", std::move(vocab)},
+                  {"byte_fallback", false}}}
+        .root();
+  }
+  json::value character_map() const {
+    std::vector<std::uint8_t> bytes;
+    for (const std::int64_t byte : file_.counts(concat(kPrefix, "precompiled_charsmap")))
+      bytes.push_back(narrow<std::uint8_t>(byte, "a byte of precompiled_charsmap"));
+    if (bytes.empty()) return nullptr;
+    return json::object{{"type", "Precompiled"}, {"precompiled_charsmap", base64_of(bytes)}};
   }
 
   json::array scored_merges(const std::vector<double>& scores) const {
@@ -321,9 +454,9 @@ class GgufTokenizer {
   }
 
   const GgufFile& file_;
-  const GgufSpecialTokens special_;
+  GgufSpecialTokens special_;
   const std::string kind_;
-  const std::vector<std::string> tokens_;
+  std::vector<std::string> tokens_;
   std::vector<std::int64_t> uses_;
 };
 

@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/token_dataset.h"
+#include "src/core/masked_batch.h"
 #include "src/core/narrow.h"
 
 namespace hybrid_trainer {
@@ -21,23 +22,30 @@ std::string name_of(const TokenDataset& tokens) {
   return concat("split ", name_of(tokens.split()), " of ", tokens.folder().string());
 }
 
-/// Random key of one sequence.
 struct SequenceKey {
   std::uint64_t seed, step, row;
   RandomKey of(std::uint64_t purpose) const { return {seed, step, (purpose << 32) + row}; }
 };
 
-/// Masks random tokens and makes their original ids the targets. Returns the number of targets.
-std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
-                           const MaskSettings& masks, const SequenceKey& key) {
-  const std::int64_t count = masked_tokens(masks.share, std::ssize(tokens));
+/// Masks random tokens, whose ids become targets (empty_masked_batch), and returns their number.
+std::int64_t mask_sequence(const ExampleMemory& memory, const MaskSettings& masks,
+                           const SequenceKey& key) {
+  const std::span<std::int32_t> tokens = memory.labels("tokens"), ends = memory.labels("ends"),
+                                targets = memory.labels("targets");
+  std::ranges::fill(ends, 0);
   std::ranges::fill(targets, kNoTarget);
-  std::int64_t chosen = 0;
-  for (std::uint64_t i = 0; chosen < count && i < tokens.size(); ++i) {
+  std::vector<std::uint64_t> chosen;
+  const std::int64_t count =
+      std::min(masked_tokens(masks.share, std::ssize(tokens)), std::ssize(ends));
+  for (std::uint64_t i = 0; std::ssize(chosen) < count && i < tokens.size(); ++i) {
     const std::uint64_t at = random_permuted(key.of(kPlaceKey), i, tokens.size());
-    if (std::ranges::binary_search(masks.special, tokens[at])) continue;
-    ++chosen;
-    targets[at] = tokens[at];
+    if (!std::ranges::binary_search(masks.special, tokens[at])) chosen.push_back(at);
+  }
+  std::ranges::sort(chosen);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const std::uint64_t at = chosen[i];
+    ends[i] = narrow<std::int32_t>(at + 1);
+    targets[i] = tokens[at];
     const float kind = to_unit_float(random_word(key.of(kKindKey), at));
     if (kind < kMasked) {
       tokens[at] = masks.mask_token;
@@ -46,10 +54,10 @@ std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_
       tokens[at] = narrow<std::int32_t>(random_below(key.of(kWordKey), at, words));
     }
   }
-  return chosen;
+  return std::ssize(chosen);
 }
 
-/// Returns a hash that is most likely unique (Fowler, Noll and Vo).
+/// Returns a hash of the tokens (Fowler, Noll and Vo).
 std::uint64_t fingerprint(std::span<const std::int32_t> tokens) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (const std::int32_t token : tokens)
@@ -94,7 +102,9 @@ std::int64_t TokenWindows::rest() const {
 }
 
 Batch TokenWindows::empty_batch(std::int64_t examples, const Stream& stream) const {
-  return empty_token_batch({examples, settings_.sequence_length}, false, stream);
+  const Shape tokens{examples, settings_.sequence_length};
+  if (!settings_.masks) return empty_token_batch(tokens, false, stream);
+  return empty_masked_batch(tokens, masked_tokens(settings_.masks->share, tokens[1]), stream);
 }
 
 std::int64_t TokenWindows::shift_of(std::uint64_t epoch) const {
@@ -106,21 +116,22 @@ std::int64_t TokenWindows::shift_of(std::uint64_t epoch) const {
 }
 
 void TokenWindows::write(std::int64_t number, const ExampleMemory& memory) const {
-  const std::span<std::int32_t> tokens = memory.labels("tokens"),
-                                targets = memory.labels("targets");
+  const std::span<std::int32_t> tokens = memory.labels("tokens");
   const auto& draw = memory.draw();
   const std::int64_t length = std::ssize(tokens);
   std::int64_t start = number * settings_.sequence_length;
   if (draw) start += shift_of(draw->epoch) + draw->piece * length;
   tokens_->read(start, tokens);
-  std::ranges::copy(tokens.subspan(1), targets.begin());
-  tokens_->read(start + length, targets.last(1));
-  if (!settings_.masks) return;
+  if (!settings_.masks) {
+    const std::span<std::int32_t> targets = memory.labels("targets");
+    std::ranges::copy(tokens.subspan(1), targets.begin());
+    return tokens_->read(start + length, targets.last(1));
+  }
   const SequenceKey key = draw
                               ? SequenceKey{settings_.seed, static_cast<std::uint64_t>(draw->batch),
                                             static_cast<std::uint64_t>(memory.row())}
                               : SequenceKey{0, fingerprint(tokens), 0};
-  memory.add_targets(mask_sequence(tokens, targets, *settings_.masks, key));
+  memory.add_targets(static_cast<double>(mask_sequence(memory, *settings_.masks, key)));
 }
 
 }  // namespace hybrid_trainer

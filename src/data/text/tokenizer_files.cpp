@@ -28,7 +28,6 @@ ListedToken special_token(const JsonPlace& place) {
   return listed;
 }
 
-/// Reads added_tokens_decoder: {"261": {"content": …}, …}.
 std::vector<ListedToken> added_tokens_of(const JsonPlace& place) {
   std::vector<ListedToken> tokens;
   for (const auto& [key, value] : place.object()) {
@@ -50,7 +49,6 @@ bool is_role(std::string_view key) { return std::ranges::find(kRoles, key) != st
 
 using Places = std::vector<JsonPlace>;
 
-/// Returns a member of the first file that has this member.
 std::optional<JsonPlace> first_of(const Places& files, const char* key) {
   for (const JsonPlace& file : files)
     if (auto found = file.find(key)) return found;
@@ -201,7 +199,38 @@ json::array merges_of_lines(const std::string& text) {
 }
 
 constexpr const char *kTokenizerFile = "tokenizer.json", *kWordFile = "vocab.json",
-                     *kMergeFile = "merges.txt", *kPieceFile = "vocab.txt";
+                     *kMergeFile = "merges.txt", *kPieceFile = "vocab.txt",
+                     *kConfigFile = "tokenizer_config.json", *kMapFile = "special_tokens_map.json";
+
+/// Returns whether the folder's sentence-transformers settings lower the case of texts.
+bool lowers_case(const FolderFiles& folder) {
+  for (const char* name : kSentenceFiles) {
+    if (!folder.contains(name)) continue;
+    const json::value settings = read_json_object(folder, name);
+    return JsonPlace(settings, (folder.path() / name).string()).flag("do_lower_case");
+  }
+  return false;
+}
+
+bool is_lowercase(const json::value& normalizer) {
+  const json::object* const object = normalizer.if_object();
+  const json::value* const type = object == nullptr ? nullptr : object->if_contains("type");
+  return type != nullptr && *type == "Lowercase";
+}
+
+void add_lowercase(json::object& root) {
+  if (root.contains("type")) return;  // a tokenizer of bytes or characters
+  const json::value before = root["normalizer"];
+  json::array steps{json::object{{"type", "Lowercase"}}};
+  if (const json::object* const object = before.if_object()) {
+    const json::value* const all = object->if_contains("normalizers");
+    const json::array inner =
+        all != nullptr && all->is_array() ? all->get_array() : json::array{before};
+    if (std::ranges::any_of(inner, is_lowercase)) return;
+    steps.insert(steps.end(), inner.begin(), inner.end());
+  }
+  root["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+}
 
 /// Loads GPT-2's files. A token "<|endoftext|>" is special.
 std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
@@ -221,7 +250,7 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
                            settings, std::move(files));
 }
 
-/// Returns the tokens of a vocab.txt, one in each line. Of equal ones, the last one counts.
+/// Returns the tokens of a vocab.txt, one per line; a repeated token's last line is used.
 json::object ids_of_lines(const std::string& text) {
   json::object vocab;
   std::int64_t id = 0;
@@ -243,12 +272,21 @@ std::string role_of(const Places& files, const char* role, const char* otherwise
 
 /// Loads BERT's vocab.txt with the settings of tokenizer_config.json.
 std::unique_ptr<Tokenizer> load_piece_file(const FolderFiles& folder) {
-  constexpr const char *kConfig = "tokenizer_config.json", *kMap = "special_tokens_map.json";
-  const std::string file = (folder.path() / kPieceFile).string();
-  const json::value config = settings_in(folder, kConfig), map = settings_in(folder, kMap);
-  const JsonPlace place(config, (folder.path() / kConfig).string());
-  const Places files{place, JsonPlace(map, (folder.path() / kMap).string())};
-  json::object vocab = ids_of_lines(folder.text(kPieceFile, kLargestFile));
+  const json::value config = settings_in(folder, kConfigFile), map = settings_in(folder, kMapFile);
+  const json::value root =
+      word_piece_json(folder.text(kPieceFile, kLargestFile), config, map, folder.path());
+  return tokenizer_of_json(root, (folder.path() / kPieceFile).string(),
+                           read_tokenizer_settings(folder), read_tokenizer_files(folder));
+}
+
+}  // namespace
+
+json::object word_piece_json(const std::string& lines, const json::value& config,
+                             const json::value& map, const fs::path& folder) {
+  const std::string file = (folder / kPieceFile).string();
+  const JsonPlace place(config, (folder / kConfigFile).string());
+  const Places files{place, JsonPlace(map, (folder / kMapFile).string())};
+  json::object vocab = ids_of_lines(lines);
   const auto named = [&](const char* role, const char* otherwise) {
     const std::string token = role_of(files, role, otherwise);
     const json::value* id = vocab.if_contains(token);
@@ -280,11 +318,8 @@ std::unique_ptr<Tokenizer> load_piece_file(const FolderFiles& folder) {
                 {"continuing_subword_prefix", "##"},
                 {"max_input_chars_per_word", 100},
                 {"vocab", std::move(vocab)}};
-  return tokenizer_of_json(std::move(root).root(), file, read_tokenizer_settings(folder),
-                           read_tokenizer_files(folder));
+  return std::move(root).root();
 }
-
-}  // namespace
 
 json::object byte_level(bool adds_prefix_space, bool splits_words) {
   return {{"type", "ByteLevel"},
@@ -325,10 +360,9 @@ ListedToken listed_token(const JsonPlace& place) {
 }
 
 TokenizerSettings read_tokenizer_settings(const FolderFiles& folder) {
-  constexpr const char *kConfig = "tokenizer_config.json", *kMap = "special_tokens_map.json";
   TokenizerSettings settings;
-  const fs::path config_file = folder.path() / kConfig, map_file = folder.path() / kMap;
-  const json::value config = settings_in(folder, kConfig), map = settings_in(folder, kMap);
+  const fs::path config_file = folder.path() / kConfigFile, map_file = folder.path() / kMapFile;
+  const json::value config = settings_in(folder, kConfigFile), map = settings_in(folder, kMapFile);
   const JsonPlace config_place(config, config_file.string()), map_place(map, map_file.string());
   std::vector<std::string> unknown = unknown_keys_of(config.get_object(), config_file.string());
   if (const auto found = config_place.find("add_prefix_space"))
@@ -360,6 +394,11 @@ TokenizerFiles read_tokenizer_files(const FolderFiles& folder) {
     if (folder.contains(name)) files[name] = folder.bytes(name, kLargestFile);
   for (const std::string& name : additional_template_files(folder.path().string()))
     files[name] = folder.bytes(name, kLargestFile);
+  if (files.contains(kTokenizerFile) && lowers_case(folder)) {
+    json::value root = read_json_object(folder, kTokenizerFile);
+    add_lowercase(root.get_object());
+    files[kTokenizerFile] = file_text(root);
+  }
   return files;
 }
 
@@ -392,13 +431,20 @@ std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::
                            : folder.contains(kWordFile)      ? kWordFile
                            : folder.contains(kPieceFile)     ? kPieceFile
                                                              : kWordFile;
+  if (name != kTokenizerFile && lowers_case(folder))
+    throw DataError(concat(folder.path().string(), ": do_lower_case in its sentence-transformers ",
+                           "settings needs a tokenizer.json; save the tokenizer again with ",
+                           "transformers"));
   if (name == kPieceFile) return load_piece_file(folder);
   if (name == kWordFile || name == kMergeFile) return load_gpt2_files(folder);
-  const json::value root = read_json_object(folder, name);
+  json::value root = read_json_object(folder, name);
   const JsonPlace place(root, (folder.path() / name).string());
   if (!place.object().contains("type")) {
     TokenizerFiles files = read_tokenizer_files(folder);
-    files[kTokenizerFile] = folder.bytes(name, kLargestFile);
+    if (lowers_case(folder))
+      add_lowercase(root.get_object());
+    else
+      files[kTokenizerFile] = folder.bytes(name, kLargestFile);
     return tokenizer_of_json(root, place.file(), read_tokenizer_settings(folder), std::move(files));
   }
   const std::string type = place.at("type").text();

@@ -13,54 +13,75 @@ struct PreTokenizer {
   bool adds_prefix_space = false;
 };
 
-/// Reads the normalizer of a tokenizer.json; returns an empty list if there is none. This function
-/// and the next throw DataError with the JSON path if something is not supported.
-/// `adds_prefix_space` overrides the setting of a ByteLevel that makes words.
+/// Reads the normalizer of a tokenizer.json. Returns an empty list if there is none.
+/// `adds_prefix_space` overrides the setting of a ByteLevel that makes words. Like the next
+/// function, throws DataError with the JSON path of an unsupported part.
 std::vector<NormalizerStep> read_normalizer(const std::optional<JsonPlace>& place);
 PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
                                 std::optional<bool> adds_prefix_space);
-/// Reads a decoder. Without one, tokens are separated by blanks, as in Hugging Face's tokenizers,
-/// except byte-level tokens (`by_bytes`), which only a ByteLevel decoder turns into text.
+/// Reads a decoder. Without a decoder, tokens are separated by blanks, as in Hugging Face's
+/// tokenizers. This does not apply to byte-level tokens (`by_bytes`), which only a ByteLevel
+/// decoder turns into text.
 std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes);
 
-/// Places of one text and of a pair among the tokens that a post-processor adds. `pair` is empty if
-/// there is no template for it.
+/// Places of one text and of a pair among added tokens. `pair` is empty if it has no template.
 struct InputTemplates {
   std::vector<TemplatePiece> single = {}, pair = {};
 };
-/// Reads a post-processor. Returns none if it adds nothing. Ids must be below `ids`.
+/// Reads a post-processor. Returns nullopt if it adds no tokens. Ids must be less than `ids`.
 std::optional<InputTemplates> read_post_processor(const JsonPlace& place, std::size_t ids);
 
-/// Kind of words in a BPE.
+/// The way in which a BPE splits text into words.
 enum class BpeWords {
-  kGpt2,  // a match of GPT-2's expression; for the next ones see word_splitter.h
+  kGpt2,  // matches of GPT-2's expression; word_splitter.h lists the next ones
   kLlama3,
   kQwen2,
   kQwen35,
   kTekken,
   kGpt4o,
-  kGpt2Digits,  // each digit, and GPT-2's words between them
-  kWholeText,   // the whole text, with ▁ for each blank and "<0x0A>" for a byte without a token
+  kGpt2Digits,  // single digits, and GPT-2's words between them
+  /// The whole text, with ▁ in place of each blank and "<0x0A>" in place of a byte without a token.
+  kWholeText,
   kOther,
 };
 
-/// Purpose of a token.
 enum class TokenUse { kNone, kText, kUnknown, kByte, kAdded, kSpecial };
 
-/// Description of a BPE, for file formats with their own description.
-struct BpeDescription {
+/// Tokens of a tokenizer by id, for file formats with their own description.
+struct TokenList {
+  std::vector<std::string> tokens{};  // text in tokenizer.json; "" for an unused id
+  std::vector<TokenUse> uses{};
+};
+
+struct BpeDescription : TokenList {
   BpeWords words = BpeWords::kOther;
   std::string steps{};          // the pre-tokenizer's JSON, for messages
   bool composes = false;        // text is converted to NFC first
   bool ignores_merges = false;  // a word equal to a token becomes that token
   bool adds_prefix_space = false;
-  /// Text of each id in tokenizer.json, with GPT-2's symbols for bytes; "" for an unused id.
-  std::vector<std::string> tokens{};
-  std::vector<TokenUse> uses{};                               // by id
   std::vector<std::pair<std::string, std::string>> merges{};  // in order
 };
 
-/// Describes a tokenizer of kind kBpe. Throws DataError if its files are insufficient.
 BpeDescription describe_bpe(const Tokenizer& tokenizer);
+
+struct WordPieceDescription : TokenList {
+  std::optional<std::int64_t> unknown{};  // id
+  bool lowers_case = false, strips_accents = false;
+};
+
+/// Describes a tokenizer of kind kWordPiece. Throws DataError, naming the part, unless normalizer,
+/// words and continuing pieces are BERT's.
+WordPieceDescription describe_word_pieces(const Tokenizer& tokenizer);
+
+/// Description of SentencePiece's unigrams, as XLM-RoBERTa uses them.
+struct UnigramDescription : TokenList {
+  std::vector<double> scores{};           // by id
+  std::optional<std::int64_t> unknown{};  // id
+  std::string character_map{};            // bytes of the table of replacements; empty: none
+};
+
+/// Describes a tokenizer of kind kUnigram. Throws DataError, naming the part, unless words are
+/// separated by white space, begin with ▁ and are normalized by at most a table.
+UnigramDescription describe_unigrams(const Tokenizer& tokenizer);
 
 }  // namespace hybrid_trainer

@@ -53,7 +53,7 @@ Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const std:
     std::string module = tensor.substr(kPrefix.size(), tensor.size() - kPrefix.size() - end.size());
     const std::string& prefix = find_family(model.family).hugging_face.prefix;
     if (module.starts_with(prefix)) module.erase(0, prefix.size());
-    Matrix matrix{tensor, gguf_name(model, module + ".weight"), is_b};
+    Matrix matrix{tensor, gguf_name(model, {.name = module + ".weight", .shape = {}}), is_b};
     matrix.name.name += is_b ? ".lora_b" : ".lora_a";
     if (!is_b) matrix.name.change = GgufChange::kNone;
     return matrix;

@@ -33,7 +33,8 @@ const OutputType& written_type(const std::string& name) {
 
 GgufType type_of(const GgufTensor& tensor, Role role, GgufType requested) {
   const bool is_f32 = tensor.shape.rank() == 1 || tensor.name == "position_embd.weight" ||
-                      tensor.name.ends_with("norm.weight");
+                      tensor.name == "token_types.weight" || tensor.name.ends_with("norm.weight") ||
+                      tensor.name.ends_with("shortconv.conv.weight");
   if (is_f32 || requested == GgufType::kF32) return GgufType::kF32;
   const bool is_table = role == Role::kEmbedding || role == Role::kHead;
   const GgufType wanted = requested == GgufType::kQ4_0 && is_table ? GgufType::kQ8_0 : requested;
@@ -50,7 +51,6 @@ const OutputType& mostly(const GgufTypes& types, const OutputType& requested) {
   return are_rounded ? written_type("f16") : requested;
 }
 
-/// A part of a parameter, stored as one tensor of the file.
 struct Part {
   Parameter* parameter;
   FileTensor in_folder;
@@ -64,8 +64,8 @@ std::vector<Part> parts_of(LanguageModel& model) {
     if (belongs_to_adapter(parameter)) return;
     std::int64_t row = 0;
     for (const FileTensor& given : parameter.in_files()) {
-      const FileTensor tensor = outputs_first(given);
-      parts.push_back({&parameter, tensor, row, gguf_name(model.config(), tensor.name)});
+      const FileTensor tensor = in_gguf(given);
+      parts.push_back({&parameter, tensor, row, gguf_name(model.config(), tensor)});
       row += tensor.rows();
     }
   });
@@ -77,8 +77,6 @@ Tensor values_of(const Part& part, const Stream& stream) {
   const Tensor rows = value.rows(part.row, part.row + part.in_folder.rows());
   return to_gguf(in_file_layout(rows, part.in_folder), part.name);
 }
-
-constexpr const char* kRotaryDivisors = "rope_freqs.weight";
 
 Tensor vector_of(const std::vector<float>& values) {
   const Tensor tensor = host_tensor({std::ssize(values)});
@@ -104,7 +102,7 @@ GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::s
   GgufPlan plan;
   GgufTypes types;
   for (const Part& part : parts) {
-    GgufTensor tensor{.name = part.name.name, .shape = part.in_folder.shape};
+    GgufTensor tensor{.name = part.name.name, .shape = part.name.shape(part.in_folder.shape)};
     tensor.type = type_of(tensor, part.parameter->role(), requested.type);
     ++types[name_of(tensor.type)];
     plan.push_back(tensor);
@@ -122,16 +120,15 @@ GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::s
     values.push_back(key.ends_with("top_k") ? gguf_count(key, static_cast<std::int64_t>(number))
                                             : gguf_number(key, number));
   add(gguf_model_values(model.config(), path.string()));
-  GgufVocabulary vocabulary =
-      gguf_vocabulary(texts.tokenizer, texts.token_ids, model.config().vocabulary);
+  GgufVocabulary vocabulary = gguf_vocabulary(texts.tokenizer, texts.token_ids, model.config());
   for (const std::string& warning : vocabulary.warnings) warn(path.string(), warning);
   add(std::move(vocabulary.values));
-  const std::vector<float> divisors = rotary_divisors(model.config());
-  if (!divisors.empty())
-    plan.push_back(
-        {.name = kRotaryDivisors, .shape = {static_cast<std::int64_t>(divisors.size())}});
+  const std::vector<RotaryDivisors> divisors = rotary_divisors(model.config());
+  for (const RotaryDivisors& one : divisors)
+    plan.push_back({.name = one.name, .shape = {std::ssize(one.values)}});
   write_gguf(path, values, plan, [&](std::size_t i) {
-    return i < parts.size() ? values_of(parts[i], stream) : vector_of(divisors);
+    return i < parts.size() ? values_of(parts[i], stream)
+                            : vector_of(divisors[i - parts.size()].values);
   });
   return types;
 }

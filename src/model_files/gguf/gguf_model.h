@@ -12,23 +12,24 @@ namespace hybrid_trainer {
 /// DataError, naming the value, for other architectures and settings that folders cannot express.
 boost::json::object gguf_config(const GgufFile& file);
 
+/// Returns the file's pooling as a value of model.pooling, or "". Throws DataError for other ones.
+std::string gguf_pooling(const GgufFile& file);
+
 /// Returns the file's head if it has one that differs from the token table; else null.
 const GgufTensor* own_head(const GgufFile& file);
 
-/// Calls visit(parameter, weight) for each weight of the network, with the weight in a GGUF file.
-/// Names in the file follow from `model`, not from the file's own family. Skips adapters. Throws
-/// DataError if a tensor is missing, has another shape, or belongs to no part; IoError.
+/// Calls visit(parameter, weight) for each weight of the network. Names in the file follow from
+/// `model`. Skips adapters, and a class head that the file lacks. Throws DataError if a tensor is
+/// missing, has another shape, or belongs to no part; IoError.
 void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfig& model,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit);
 
 /// Returns whether at least nine tenths of the matrices' elements are quantized in blocks.
 bool is_mostly_quantized(const GgufFile& file);
 
-/// Returns whether all matrices of the file are bf16.
 bool is_all_bf16(const GgufFile& file);
 
-/// Returns the folder of models that Ollama has downloaded: $OLLAMA_MODELS, else ~/.ollama/models,
-/// or the Linux service's folder if the home folder has none.
+/// Returns Ollama's model folder: $OLLAMA_MODELS, ~/.ollama/models, or the Linux service's.
 std::filesystem::path ollama_folder();
 
 /// Returns the sorted names of the models in such a folder: "llama3.2:1b", "user/model:latest".

@@ -18,10 +18,29 @@ struct Renamed {
   std::string_view in_folder, in_file;
 };
 
-constexpr std::array kTopNames{
-    Renamed{"embed_tokens", "token_embd"}, Renamed{"norm", "output_norm"},
-    Renamed{"lm_head", "output"},          Renamed{"wte", "token_embd"},
-    Renamed{"wpe", "position_embd"},       Renamed{"ln_f", "output_norm"}};
+constexpr std::string_view kPositions = "position_embd";
+
+constexpr std::array kTopNames{Renamed{"embed_tokens", "token_embd"},
+                               Renamed{"norm", "output_norm"},
+                               Renamed{"lm_head", "output"},
+                               Renamed{"wte", "token_embd"},
+                               Renamed{"wpe", kPositions},
+                               Renamed{"ln_f", "output_norm"},
+                               Renamed{"embedding_norm", "token_embd_norm"},
+                               Renamed{"embeddings.word_embeddings", "token_embd"},
+                               Renamed{"embeddings.position_embeddings", kPositions},
+                               Renamed{"embeddings.token_type_embeddings", "token_types"},
+                               Renamed{"embeddings.LayerNorm", "token_embd_norm"},
+                               Renamed{"embeddings.tok_embeddings", "token_embd"},
+                               Renamed{"embeddings.norm", "token_embd_norm"},
+                               Renamed{"final_norm", "output_norm"},
+                               Renamed{"head.dense", "cls"},
+                               Renamed{"head.norm", "cls.norm"},
+                               Renamed{"pooler.dense", "cls"},
+                               Renamed{"pre_classifier", "cls"},
+                               Renamed{"classifier", "cls.output"},
+                               Renamed{"classifier.dense", "cls"},
+                               Renamed{"classifier.out_proj", "cls.output"}};
 
 constexpr std::array kLayerNames{Renamed{"input_layernorm", "attn_norm"},
                                  Renamed{"self_attn.q_proj", "attn_q"},
@@ -32,7 +51,9 @@ constexpr std::array kLayerNames{Renamed{"input_layernorm", "attn_norm"},
                                  Renamed{"self_attn.k_norm", "attn_k_norm"},
                                  Renamed{"pre_feedforward_layernorm", "ffn_norm"},
                                  Renamed{"post_feedforward_layernorm", "post_ffw_norm"},
+                                 Renamed{"self_attn.qkv_proj", "attn_qkv"},
                                  Renamed{"mlp.gate_proj", "ffn_gate"},
+                                 Renamed{"mlp.gate_up_proj", "ffn_up"},
                                  Renamed{"mlp.up_proj", "ffn_up"},
                                  Renamed{"mlp.down_proj", "ffn_down"},
                                  Renamed{"ln_1", "attn_norm"},
@@ -40,7 +61,43 @@ constexpr std::array kLayerNames{Renamed{"input_layernorm", "attn_norm"},
                                  Renamed{"attn.c_proj", "attn_output"},
                                  Renamed{"ln_2", "ffn_norm"},
                                  Renamed{"mlp.c_fc", "ffn_up"},
-                                 Renamed{"mlp.c_proj", "ffn_down"}};
+                                 Renamed{"mlp.c_proj", "ffn_down"},
+                                 Renamed{"operator_norm", "attn_norm"},
+                                 Renamed{"conv.in_proj", "shortconv.in_proj"},
+                                 Renamed{"conv.conv", "shortconv.conv"},
+                                 Renamed{"conv.out_proj", "shortconv.out_proj"},
+                                 Renamed{"self_attn.out_proj", "attn_output"},
+                                 Renamed{"self_attn.q_layernorm", "attn_q_norm"},
+                                 Renamed{"self_attn.k_layernorm", "attn_k_norm"},
+                                 Renamed{"ffn_norm", "ffn_norm"},
+                                 Renamed{"feed_forward.w1", "ffn_gate"},
+                                 Renamed{"feed_forward.w3", "ffn_up"},
+                                 Renamed{"feed_forward.w2", "ffn_down"},
+                                 Renamed{"attn_norm", "attn_norm"},
+                                 Renamed{"attn.Wqkv", "attn_qkv"},
+                                 Renamed{"attn.Wo", "attn_output"},
+                                 Renamed{"mlp_norm", "ffn_norm"},
+                                 Renamed{"mlp.Wi", "ffn_up"},
+                                 Renamed{"mlp.Wo", "ffn_down"},
+                                 Renamed{"attention.self.query", "attn_q"},
+                                 Renamed{"attention.self.key", "attn_k"},
+                                 Renamed{"attention.self.value", "attn_v"},
+                                 Renamed{"attention.output.dense", "attn_output"},
+                                 Renamed{"attention.output.LayerNorm", "attn_output_norm"},
+                                 Renamed{"intermediate.dense", "ffn_up"},
+                                 Renamed{"output.dense", "ffn_down"},
+                                 Renamed{"output.LayerNorm", "layer_output_norm"},
+                                 Renamed{"attention.q_lin", "attn_q"},
+                                 Renamed{"attention.k_lin", "attn_k"},
+                                 Renamed{"attention.v_lin", "attn_v"},
+                                 Renamed{"attention.out_lin", "attn_output"},
+                                 Renamed{"sa_layer_norm", "attn_output_norm"},
+                                 Renamed{"ffn.lin1", "ffn_up"},
+                                 Renamed{"ffn.lin2", "ffn_down"},
+                                 Renamed{"output_layer_norm", "layer_output_norm"}};
+
+/// Values of model.pooling in the order of llama.cpp's numbers. Source: llama.cpp, include/llama.h.
+constexpr std::array<std::string_view, 4> kGgufPoolings{"", "mean", "cls", "last"};
 
 std::string_view renamed(std::span<const Renamed> names, std::string_view module) {
   const auto found = std::ranges::find(names, module, &Renamed::in_folder);
@@ -61,6 +118,14 @@ Tensor with_paired_rows(const Tensor& values, std::int64_t heads, bool pair) {
   return changed;
 }
 
+Tensor after_zeros(const Tensor& values, std::int64_t rows) {
+  const Tensor changed = host_tensor({rows + values.size(0), values.size(1)});
+  std::fill_n(changed.data<float>(), rows * values.size(1), 0.0f);
+  std::copy_n(values.data<float>(), values.elements(),
+              changed.data<float>() + rows * values.size(1));
+  return changed;
+}
+
 Tensor plus(const Tensor& values, float added) {
   const Tensor changed = host_tensor(values.shape());
   std::transform(values.data<float>(), values.data<float>() + values.elements(),
@@ -76,14 +141,14 @@ std::int64_t paired_row(std::int64_t row, std::int64_t rows, std::int64_t heads)
   return head * 2 * half + 2 * (within % half) + within / half;
 }
 
-GgufName gguf_name(const ModelConfig& model, const std::string& in_folder) {
+GgufName gguf_name(const ModelConfig& model, const FileTensor& in_folder) {
   const GgufLayout& layout = find_family(model.family).gguf;
-  std::string_view rest = in_folder;
+  std::string_view rest = in_folder.name;
   const std::size_t end = rest.rfind('.');
   const std::string ending(rest.substr(end));
   std::string_view module = rest.substr(0, end), found;
   std::string prefix;
-  for (const std::string_view layers : {"layers.", "h."}) {
+  for (const std::string_view layers : {"layers.", "h.", "encoder.layer.", "transformer.layer."}) {
     if (!module.starts_with(layers)) continue;
     const std::size_t number = layers.size(), dot = module.find('.', number);
     prefix = concat("blk.", module.substr(number, dot - number), ".");
@@ -92,32 +157,71 @@ GgufName gguf_name(const ModelConfig& model, const std::string& in_folder) {
   }
   if (prefix.empty()) {
     found = renamed(kTopNames, module);
+  } else if (const auto own = layout.names.find(std::string(module)); own != layout.names.end()) {
+    found = own->second;
   } else if (module == "post_attention_layernorm") {
     found = layout.gemma ? "post_attention_norm" : "ffn_norm";
   } else {
     found = renamed(kLayerNames, module);
   }
   if (found.empty())
-    throw DataError(concat("the tensor ", in_folder, " cannot be stored in a GGUF file"));
+    throw DataError(concat("the tensor ", in_folder.name, " cannot be stored in a GGUF file"));
   GgufName name{.name = concat(prefix, found, ending)};
   if (layout.gemma && found.ends_with("norm")) name.change = GgufChange::kOnePlus;
   if (layout.pairs_rows && (found == "attn_q" || found == "attn_k")) {
     name.change = GgufChange::kPairedRows;
     name.heads = found == "attn_q" || model.kv_heads == 0 ? model.heads : model.kv_heads;
   }
+  if (found == kPositions && in_folder.rows() > model.context) {
+    name.change = GgufChange::kLaterRows;
+    name.first_row = in_folder.rows() - model.context;
+  }
   return name;
 }
 
+FileTensor in_gguf(const FileTensor& in_folder) {
+  FileTensor tensor = outputs_first(in_folder);
+  if (tensor.shape.rank() == 3 && tensor.shape[1] == 1)
+    tensor.shape = {tensor.shape[0], tensor.shape[2]};
+  return tensor;
+}
+
+Shape GgufName::shape(const Shape& in_folder) const {
+  return change == GgufChange::kLaterRows ? Shape{in_folder[0] - first_row, in_folder[1]}
+                                          : in_folder;
+}
+
+bool is_gguf_encoder(const std::string& architecture) {
+  return architecture == "bert" || architecture == kModernBert;
+}
+
+std::int64_t pooling_number(const std::string& pooling) {
+  return std::ranges::find(kGgufPoolings, pooling) - kGgufPoolings.begin();
+}
+
+std::optional<std::string> pooling_of_number(std::int64_t number) {
+  if (number < 0 || number >= std::ssize(kGgufPoolings)) return {};
+  return std::string(kGgufPoolings[static_cast<std::size_t>(number)]);
+}
+
 Tensor to_gguf(const Tensor& values, const GgufName& name) {
-  if (name.change == GgufChange::kNone) return values;
-  return name.change == GgufChange::kOnePlus ? plus(values, 1)
-                                             : with_paired_rows(values, name.heads, true);
+  switch (name.change) {
+    case GgufChange::kNone: break;
+    case GgufChange::kOnePlus: return plus(values, 1);
+    case GgufChange::kPairedRows: return with_paired_rows(values, name.heads, true);
+    case GgufChange::kLaterRows: return values.rows(name.first_row, values.size(0));
+  }
+  return values;
 }
 
 Tensor from_gguf(const Tensor& values, const GgufName& name) {
-  if (name.change == GgufChange::kNone) return values;
-  return name.change == GgufChange::kOnePlus ? plus(values, -1)
-                                             : with_paired_rows(values, name.heads, false);
+  switch (name.change) {
+    case GgufChange::kNone: break;
+    case GgufChange::kOnePlus: return plus(values, -1);
+    case GgufChange::kPairedRows: return with_paired_rows(values, name.heads, false);
+    case GgufChange::kLaterRows: return after_zeros(values, name.first_row);
+  }
+  return values;
 }
 
 std::vector<float> llama3_divisors(std::int64_t head_size, double theta,

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/lora.h"
 #include "src/core/messages.h"
 #include "src/gguf/block_formats.h"
@@ -20,13 +21,11 @@ bool is_in_blocks(const GgufTensor& tensor) {
   return tensor.shape.rank() == 2 && block_format_of(tensor.type).has_value();
 }
 
-/// A part of a weight: its description in a Hugging Face folder, and its tensor in the GGUF file.
 struct GgufPart {
   FileTensor in_folder;
   GgufName name;
 };
 
-/// A weight of `shape` in a file, which must outlive it.
 class WeightInGguf final : public FolderWeight {
  public:
   WeightInGguf(const GgufFile& file, std::vector<GgufPart> parts, const Shape& shape)
@@ -46,8 +45,10 @@ class WeightInGguf final : public FolderWeight {
     return values;
   }
   bool is_quantized() const override {
-    return std::ranges::all_of(
-        parts_, [&](const GgufPart& part) { return is_in_blocks(file_.tensor(part.name.name)); });
+    return std::ranges::all_of(parts_, [&](const GgufPart& part) {
+      return part.name.change != GgufChange::kLaterRows &&
+             is_in_blocks(file_.tensor(part.name.name));
+    });
   }
   std::vector<QuantizedRows> quantized(const Stream& home) const override {
     std::vector<QuantizedRows> all;
@@ -63,9 +64,10 @@ class WeightInGguf final : public FolderWeight {
  private:
   const GgufTensor& tensor_of(const GgufPart& part) const {
     const GgufTensor& tensor = file_.tensor(part.name.name);
-    if (tensor.shape != part.in_folder.shape)
+    const Shape wanted = part.name.shape(part.in_folder.shape);
+    if (tensor.shape != wanted)
       throw DataError(concat(file_.path().string(), ": the tensor ", tensor.name, " has shape ",
-                             tensor.shape.text(), ", want ", part.in_folder.shape.text()));
+                             tensor.shape.text(), ", want ", wanted.text()));
     return tensor;
   }
   void check_finite(const GgufTensor& tensor, const Tensor& values) const {
@@ -99,7 +101,6 @@ class WeightInGguf final : public FolderWeight {
       check_finite(tensor, some);
     }
   }
-  /// Returns the part's blocks, followed by rows of zeros.
   QuantizedRows blocks_of(const GgufPart& part, std::int64_t padding, const Stream& home) const {
     const GgufTensor& tensor = tensor_of(part);
     const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
@@ -144,7 +145,9 @@ class WeightInGguf final : public FolderWeight {
 
 /// Throws DataError for a tensor that belongs to no part of the model.
 void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
-  wanted.insert("rope_freqs.weight");
+  for (const char* divisors :
+       {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
+    wanted.insert(divisors);
   if (own_head(file) == nullptr) wanted.insert("output.weight");
   for (const GgufTensor& tensor : file.tensors()) {
     if (wanted.contains(tensor.name)) continue;
@@ -159,16 +162,26 @@ void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
 void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfig& config,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit) {
   const bool shares_head = own_head(file) == nullptr;
+  TextHead* const head = network.text_head();
   std::set<std::string> wanted;
+  if (head != nullptr)
+    wanted = {"cls.weight", "cls.bias", "cls.norm.weight", "cls.output.weight", "cls.output.bias"};
   const auto part_of = [&](const FileTensor& tensor) {
-    GgufPart part{outputs_first(tensor), gguf_name(config, tensor.name)};
+    GgufPart part{in_gguf(tensor), gguf_name(config, tensor)};
     if (part.name.name == "output.weight" && shares_head) part.name.name = "token_embd.weight";
     wanted.insert(part.name.name);
     return part;
   };
+  const auto is_new = [&](const Parameter& parameter) {
+    if (head == nullptr || !head->owns(parameter)) return false;
+    const GgufTensor* tensor =
+        file.find_tensor(gguf_name(config, parameter.in_files().front()).name);
+    return tensor == nullptr ||
+           (head->is_last(parameter) && tensor->shape[0] != std::ssize(config.labels));
+  };
   std::vector<std::pair<Parameter*, std::vector<GgufPart>>> weights;
   network.visit_parameters([&](Parameter& parameter) {
-    if (belongs_to_adapter(parameter)) return;
+    if (belongs_to_adapter(parameter) || is_new(parameter)) return;
     std::vector<GgufPart> parts;
     for (const FileTensor& tensor : parameter.in_files()) parts.push_back(part_of(tensor));
     weights.emplace_back(&parameter, std::move(parts));

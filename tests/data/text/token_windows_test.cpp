@@ -40,8 +40,19 @@ struct Masked {
   double count = 0;
   bool operator==(const Masked&) const = default;
 };
+/// Returns targets by token, kNoTarget where nothing is predicted.
 Masked contents(const Batch& batch) {
-  return {values(batch.at("tokens")), values(batch.at("targets")), batch.targets()};
+  const Tensor &tokens = batch.at("tokens"), &ends = batch.at("ends");
+  const Tokens at = values(ends), wanted = values(batch.at("targets"));
+  Tokens targets(static_cast<std::size_t>(tokens.elements()), kNoTarget);
+  for (std::int64_t i = 0; i < ends.elements(); ++i) {
+    const auto slot = static_cast<std::size_t>(i);
+    if (at[slot] == 0) continue;
+    EXPECT_TRUE(i % ends.size(1) == 0 || at[slot] > at[slot - 1]);
+    targets[static_cast<std::size_t>(i / ends.size(1) * tokens.size(1) + at[slot] - 1)] =
+        wanted[slot];
+  }
+  return {values(tokens), targets, batch.targets()};
 }
 
 class TokenWindowsTest : public ::testing::Test {

@@ -66,6 +66,27 @@ TEST(TokenizerFiles, AcceptsMergesAsArrays) {
   EXPECT_EQ(load_tokenizer(folder.path())->encode(kText), trained()->encode(kText));
 }
 
+/// As sentence-transformers does: the normalizer Lowercase is the first, once.
+TEST(TokenizerFiles, SentenceSettingsLowerTheCase) {
+  const TemporaryFolder folder, copy;
+  trained()->save(folder.path());
+  folder.write("sentence_bert_config.json", "{\"do_lower_case\": true}");
+  const auto lowers = load_tokenizer(folder.path());
+  EXPECT_EQ(lowers->encode("The CAT"), trained()->encode("the cat"));
+  lowers->save(copy.path());
+  EXPECT_EQ(load_tokenizer(copy.path())->encode("The CAT"), trained()->encode("the cat"));
+  copy.write("sentence_bert_config.json", "{\"do_lower_case\": true}");
+  const std::string before = read_text(copy / "tokenizer.json");
+  load_tokenizer(copy.path())->save(copy.path());
+  EXPECT_EQ(read_text(copy / "tokenizer.json"), before);
+  folder.write("sentence_bert_config.json", "{\"do_lower_case\": false}");
+  EXPECT_NE(load_tokenizer(folder.path())->encode("The CAT"), trained()->encode("the cat"));
+  folder.write("sentence_bert_config.json", "{\"do_lower_case\": true}");
+  std::filesystem::remove(folder / "tokenizer.json");
+  expect_words(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
+               {"do_lower_case", "needs a tokenizer.json"});
+}
+
 TEST(TokenizerFiles, AddsPrefixSpaceOncePerDocument) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
@@ -342,7 +363,7 @@ TEST(TokenizerFiles, OmitsTextWithoutTokenAndWarnsOnce) {
   for (const std::int32_t id : trained()->encode(" cat")) wanted.push_back(id);
   EXPECT_EQ(tokenizer->encode("the!! cat!"), wanted);
   send_warnings_to(&std::cerr);
-  expect_words(said.str(), {"warning: tokenizer.json: leaves out", "no token"});
+  expect_words(said.str(), {"warning: tokenizer.json: omits", "no token"});
   EXPECT_EQ(said.str().find('\n'), said.str().size() - 1);
 }
 

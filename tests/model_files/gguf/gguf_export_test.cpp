@@ -11,8 +11,10 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "src/core/messages.h"
 #include "src/data/text/tokenizer_steps.h"
+#include "src/files/config_fields.h"
 #include "src/gguf/gguf_special_tokens.h"
 #include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
@@ -36,6 +38,22 @@ ModelConfig small(const std::string& family) {
     if (family == "gemma3") model.window_rope_theta = 1e4;
     if (family == "gemma2") model.attention_cap = 50, model.logit_cap = 30;
   }
+  if (family == "granite") {
+    model.query_scalar = 16, model.embedding_scale = 1.5;
+    model.residual_scale = 0.5, model.logit_scale = 0.25;
+  }
+  if (family == "glm4") model.rotary_share = 0.5, model.attention_bias = true;
+  if (family == "phi3") {
+    model.rotary_share = 0.5;
+    model.rope_scaling = {.type = "longrope",
+                          .factor = 4,
+                          .original_context = 16,
+                          .attention_factor = 1.25,
+                          .short_factors = {1, 1.5},
+                          .long_factors = {2, 3}};
+  }
+  if (family == "olmo2" || family == "phi3") model.head_size = 8;
+  if (family == "exaone4") model.window_layers = "a";
   return resolved_model_config(model);
 }
 
@@ -108,7 +126,24 @@ TEST_P(GgufFamily, ExportsWeightsInEachType) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufFamily,
                          ::testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2",
-                                           "gemma3"),
+                                           "gemma3", "granite", "olmo2", "glm4", "smollm3", "phi3",
+                                           "exaone4", "ministral3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class GgufConfig : public GgufModel, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(GgufConfig, SurvivesRoundTrip) {
+  ModelConfig config = small(GetParam());
+  config.layers = 4;
+  write(*made(config, 1), "f32", "model.gguf");
+  EXPECT_EQ(config_json(read_hugging_face_model_config(folder_ / "model.gguf", 0)),
+            config_json(config));
+  EXPECT_EQ(said_.str(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufConfig,
+                         ::testing::Values("granite", "olmo2", "glm4", "smollm3", "phi3",
+                                           "exaone4"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(GgufModel, InterleavesLlamaQueryRows) {
@@ -216,6 +251,13 @@ TEST_F(GgufModel, RejectsSettingsUnsupportedByLlamaCpp) {
   ModelConfig biased = small("qwen3");
   biased.attention_bias = true;
   EXPECT_TRUE(contains(refusal(biased), "attention_bias"));
+  ModelConfig layers = small("smollm3");
+  layers.window_layers = "na";
+  EXPECT_TRUE(contains(refusal(layers), "rotates all but every fourth layer"));
+  ModelConfig hybrid = small("exaone4");
+  hybrid.window = 8, hybrid.window_layers = "wn";
+  EXPECT_TRUE(contains(refusal(hybrid), "without windows"));
+  EXPECT_TRUE(contains(refusal(small("olmo3")), "cannot be written as GGUF"));
   ModelConfig short_table = small("llama");
   short_table.vocabulary = 30;
   EXPECT_TRUE(contains(refusal(short_table), "model's token table has 30 rows"));

@@ -32,6 +32,7 @@ ModelConfig small_model(const std::string& family) {
   model.kv_heads = 2;
   model.head_size = 12;
   model.intermediate_size = 40;
+  if (family == "lfm2") model.layers = 3;
   if (family.starts_with("gemma")) {
     model.tied_head = true;
     model.window = 8;
@@ -130,8 +131,34 @@ TEST_P(GgufRoundTrip, RestoresWrittenWeights) {
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufRoundTrip,
                          ::testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2",
-                                           "gemma3"),
+                                           "gemma3", "lfm2", "ministral3"),
                          [](const auto& info) { return std::string(info.param); });
+
+/// Source of the keys: llama.cpp, conversion/mistral.py.
+TEST_F(GgufReading, RestoresGrowthOfQueries) {
+  ModelConfig config = small_model("ministral3");
+  config.rope_scaling = {.type = "yarn",
+                         .factor = 16,
+                         .original_context = 32,
+                         .mscale = 1,
+                         .mscale_all_dim = 1,
+                         .query_growth = 0.1};
+  const auto path = written(config);
+  const GgufFile file(path);
+  EXPECT_EQ(file.text("general.architecture"), "mistral3");
+  EXPECT_FLOAT_EQ(static_cast<float>(*file.number("mistral3.attention.temperature_scale")), 0.1F);
+  EXPECT_EQ(file.number("mistral3.rope.scaling.yarn_log_multiplier"), 1);
+  const ModelConfig read = read_hugging_face_model_config(path, 0);
+  EXPECT_EQ(read.rope_scaling.query_growth, 0.1);
+  EXPECT_EQ(read.rope_scaling.mscale, 1);
+  EXPECT_EQ(read.rope_scaling.mscale_all_dim, 1);
+  EXPECT_EQ(read.rope_scaling.original_context, 32);
+  config.rope_scaling.mscale_all_dim = 0.5;
+  EXPECT_THROW(written(config), DataError);
+  ModelConfig llama = small_model("llama");
+  llama.rope_scaling.query_growth = 0.1;
+  EXPECT_THROW(written(llama), DataError);
+}
 
 TEST_F(GgufReading, RestoresLlama3RopeScaling) {
   ModelConfig config = small_model("llama");
@@ -209,8 +236,9 @@ TEST_F(GgufReading, RejectsUnsupportedOrIncompleteFiles) {
   const auto with = [](const std::string& architecture) {
     return std::vector<GgufPair>{gguf_text("general.architecture", architecture)};
   };
-  EXPECT_TRUE(contains(refusal(with("bert")),
-                       "architecture \"bert\", but only these are supported in GGUF files: gpt2"));
+  EXPECT_TRUE(
+      contains(refusal(with("nomic-bert")),
+               "architecture \"nomic-bert\", but only these are supported in GGUF files: gpt2"));
   std::vector<GgufPair> part = with("llama");
   part.push_back(gguf_count("split.count", 3));
   EXPECT_TRUE(contains(refusal(part), "is one of 3 files of a model; join them first"));
