@@ -58,8 +58,8 @@ constexpr FourBitOrder order_of(const std::array<float, 16>& values) {
   return order;
 }
 
-/// Divides each number by the largest magnitude of its block, calls encode(i, x), and returns the
-/// magnitudes. Like bitsandbytes, multiplies full blocks by the reciprocal but divides others.
+/// Divides numbers by the largest magnitude of their block, calls encode(i, x) and returns the
+/// magnitudes. Like bitsandbytes, multiplies complete blocks by the reciprocal.
 template <class Encode>
 std::vector<float> encode_blocks(const float* values, std::int64_t count, std::int64_t size,
                                  const Encode& encode) {
@@ -86,7 +86,6 @@ Tensor tensor_of(const void* values, std::int64_t count, DType dtype, const Stre
 
 constexpr std::uint8_t kNoNumber = 255;  // exponent that marks a block with a NaN
 
-/// Returns the nearest code of a magnitude; ties to even.
 std::uint8_t code_of(float size) {
   std::uint8_t code = 0;
   for (; code < 7; ++code) {
@@ -177,7 +176,7 @@ MicroScalingTensors quantize_micro_scaling(const Tensor& values, const Stream& h
   const std::int64_t rows = values.size(0), columns = values.size(1);
   if (columns % kMicroScalingBlock != 0)
     throw DataError(concat("mxfp4 uses blocks of ", kMicroScalingBlock, " numbers, but rows have ",
-                           columns, "; store the weights as int8, nf4 or bf16"));
+                           columns, "; use int8, nf4 or bf16 instead"));
   auto tensors = MicroScalingTensors::empty(rows, columns, home);
   if (values.device().simulated || home.device().simulated) return tensors;
   const auto made = MicroScalingTensors::empty(rows, columns, Stream(values.pool()));

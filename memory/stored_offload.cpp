@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Smaller blocks are not locked: unlocking one would unlock others that share its pages.
+/// Minimum size of a locked block. Unlocking a smaller one would unlock others on its pages.
 constexpr std::size_t kMinLockedBytes = 4096;
 
 void lock_pages(const Tensor& tensor) {
@@ -38,7 +38,6 @@ double seconds_of(const Work& work) {
   return seconds_since(begin);
 }
 
-/// Runs `work` in another thread, on this thread's CUDA device. The future returns its seconds.
 template <class Work>
 std::future<double> run_in_background(const Work& work) {
   return start_thread([&] {
@@ -157,11 +156,11 @@ StoredOffload::~StoredOffload() {
 }
 
 MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stream& stream) {
-  require(now_ == Location::kResident, "move_out: the slots of the last call are still moved out");
+  require(now_ == Location::kResident, "move_out: the slots of the last call are still offloaded");
   std::vector<Tensor> tensors;
   for (const OffloadSlot& slot : slots) {
     if (!slot.tensor->defined()) {
-      throw Error(ExitCode::kInternal, concat("move_out: ", slot.name, " is moved out already"));
+      throw Error(ExitCode::kInternal, concat("move_out: ", slot.name, " is already offloaded"));
     }
     tensors.push_back(*slot.tensor);
   }

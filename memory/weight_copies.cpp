@@ -105,7 +105,7 @@ void WeightSnapshot::take(const std::vector<Parameter*>& parameters, const Strea
 
 void WeightSnapshot::restore(const std::vector<Parameter*>& parameters, const Stream& stream) {
   require(parameters.size() == copies_.size(),
-          "snapshot: restore needs the parameters that the snapshot was taken of");
+          "snapshot: restore must be called with the parameters of take");
   for (std::size_t i = 0; i < parameters.size(); ++i)
     copy_or_wait(parameters[i]->master_in_place(), copies_[i], stream);
   last_use_.record(stream);

@@ -31,8 +31,7 @@ double spread_of(const std::vector<double>& values) {
 }
 
 /// Returns the correlation of neighboring residuals around the trend line: −1 for a strict
-/// alternation, 0 for noise or rounding errors. Counting sign changes is not enough, because noise
-/// changes sign in two of three steps.
+/// alternation, 0 for noise, which changes sign in two of three steps.
 double lag_1_correlation(const std::vector<double>& values) {
   std::vector<double> ones(values.size(), 1.0), times(values.size());
   std::iota(times.begin(), times.end(), 0.0);
@@ -89,7 +88,8 @@ Verdict DivergenceMonitor::assess(const GradientMeasurement& measurement) const 
   const double correlation = lag_1_correlation(losses_);
   if (handled_losses_ == 0 && config_.oscillation < 1 && correlation <= -config_.oscillation) {
     return {Signal::kOscillation,
-            concat("the loss oscillates: neighbors correlate by ", brief(correlation))};
+            concat("the loss oscillates: consecutive losses have a correlation of ",
+                   brief(correlation))};
   }
   return {};
 }
@@ -171,15 +171,17 @@ std::string RecoveryAction::text() const {
   switch (kind) {
     case Recovery::kContinue: return "";
     case Recovery::kReduceHorizon:
-      return concat("predictions are ", amount, " times as long for ", steps, " steps");
+      return concat("the length of predictions is multiplied by ", amount, " for ", steps,
+                    " steps");
     case Recovery::kRaiseThreshold:
-      return concat("the confidence threshold moves ", amount, " of the way to 1 for ", steps,
+      return concat("the confidence threshold moves ", amount, " of its distance to 1 for ", steps,
                     " steps");
     case Recovery::kResetPredictor: return "the predictor is reset";
     case Recovery::kForceFull: return concat("no prediction for ", steps, " steps");
     case Recovery::kSkipBatch: return "the batch is skipped";
     case Recovery::kRollBack:
-      return concat("back to the last checkpoint, at ", amount, " of the learning rate");
+      return concat("the run returns to the last checkpoint, with ", amount,
+                    " of the learning rate");
     case Recovery::kAbort: return "the run ends";
   }
   return "";

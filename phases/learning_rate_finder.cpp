@@ -48,7 +48,7 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
   try {
     lowest = search(model, batch, examples);
   } catch (...) {
-    // Not with several ranks, because the other ranks would not restore their weights.
+    // With several ranks, does not restore the weights, because other ranks would not restore them.
     if (!model.is_distributed()) model.rollback().restore_snapshot();
     model.rollback().drop_snapshot();
     throw;
@@ -64,7 +64,7 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
   model.scale_learning_rate(factor_);
 }
 
-/// Stops when 1 + α/k has reached the largest factor, since a larger α would not matter.
+/// Stops when 1 + α/k has reached the largest factor, because a larger α would have no effect.
 LearningRateFinder::Lowest LearningRateFinder::search(Trainable& model, const Batch& batch,
                                                       std::int64_t examples) const {
   const auto updates = static_cast<double>(updates_);
@@ -96,13 +96,13 @@ void LearningRateFinder::judge(double position, PhaseOutcome& outcome) {
     add_event(outcome,
               concat("learning rate raised ", brief(raise), "-fold, ", brief(factor_),
                      "-fold in total: in the direction of the last ", setup_.config.interval,
-                     " updates, the loss is lowest ", brief(position), " updates further on"));
+                     " updates, the loss has its minimum ", brief(position), " updates ahead"));
     return;
   }
   ended_ = ++refused_in_a_row_ >= setup_.config.refusals;
   add_event(outcome, concat("learning rate unchanged, ", brief(factor_),
                             "-fold in total: in the direction of the last ", setup_.config.interval,
-                            " updates, the loss falls no further",
+                            " updates, the loss does not decrease further",
                             ended_ ? concat("; found after ", probes_, " probes") : std::string()));
 }
 
@@ -112,8 +112,8 @@ void LearningRateFinder::leave_warmup(PhaseOutcome& outcome) {
   window_.clear();
   outcome.warns = true;
   add_event(outcome, concat("Warmup ended before the learning rate was found: ", brief(factor_),
-                            "-fold after ", probes_, " probes; the last ", refused_in_a_row_,
-                            " did not raise it, want ", setup_.config.refusals,
+                            " times the configured rate after ", probes_, " probes; the last ",
+                            refused_in_a_row_, " did not raise it, want ", setup_.config.refusals,
                             "; a larger phases.warmup_steps allows more probes"));
 }
 

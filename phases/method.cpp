@@ -41,20 +41,20 @@ Refusal refusal_of_prediction_recoveries() {
           .wanted = "another action"};
 }
 
-/// Refuses dtypes that need scales: ranks with delayed messages cannot agree on scales or skips.
+/// Rejects dtypes with scales, because ranks with delayed messages cannot agree on them.
 std::vector<Refusal> refusals_of_scaled_products() {
   const std::string longest = "phases.max_predict_steps", wanted = "fp32 or bf16";
   return {{.keys = {"mixed_precision.predict"},
            .kind = Kind::kIsNoneOf,
            .values = {"fp16", "fp8"},
-           .why = "in Predict, ranks do not share the scales of fp16 and fp8",
+           .why = "ranks do not share the scales of fp16 and fp8 in Predict",
            .when = {{longest, Kind::kIsMoreThan, {"0"}}},
            .wanted = wanted},
           {.keys = {"mixed_precision.predict"},
            .kind = Kind::kIsNoneOf,
            .values = {"auto"},
-           .why = "it follows mixed_precision.full, and in Predict, ranks do not share the scales "
-                  "of fp16 and fp8",
+           .why = "Predict uses the precision of Full, and ranks do not share the scales of fp16 "
+                  "and fp8 in Predict",
            .when = {{longest, Kind::kIsMoreThan, {"0"}},
                     {"mixed_precision.full", Kind::kIsOneOf, {"fp16", "fp8"}}},
            .wanted = wanted}};

@@ -14,7 +14,6 @@ void add_event(PhaseOutcome& outcome, const std::string& text) {
 
 namespace {
 
-/// Counts a skipped update. Throws Diverged after too many in a row or if the action ends the run.
 void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome) {
   const std::int64_t most = parts.setup.divergence.max_skipped_updates;
   ++parts.statistics.skipped_updates;
@@ -34,14 +33,14 @@ void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome
   throw Diverged(text + "; lower optimizer.learning_rate or check the data");
 }
 
-/// Skips an overflowed update. It is no failure, since the next step uses a smaller loss scale.
+/// Skips an update with an overflow, which is not a failure: the next step has a smaller scale.
 void skip_overflow(PhaseParts& parts, double loss_scale, PhaseOutcome& outcome,
                    const std::function<void(bool applies)>& apply) {
   parts.signal = Signal::kNone;
   if (apply) apply(false);
   add_event(outcome,
             concat("the gradient overflowed in fp16: skipped the update, and the loss scale is ",
-                   loss_scale, " from here on"));
+                   loss_scale, " from now on"));
 }
 
 template <class Parts, class Visit>
@@ -158,7 +157,7 @@ void PhaseParts::disable_prediction(const OutOfMemory& error, PhaseOutcome& outc
     throw with_hint(error, "phases.max_predict_steps=0 trains without predictions");
   disable_prediction();
   outcome.warns = true;
-  add_event(outcome, concat("no predictions from here on: ", error.what()));
+  add_event(outcome, concat("no predictions from now on: ", error.what()));
 }
 
 RecoveryAction PhaseParts::recover(const Verdict& verdict, bool in_predict) {

@@ -63,8 +63,7 @@ void AsynchronousOptimizer::load(const State& state) {
   optimizer_.load_delayed(state, engine_.rates_from(0), engine_.stream());
 }
 
-/// The asynchronous optimizer. A step of Predict computes a gradient as in Full, but does not wait
-/// for its exact update. Predict ends early if the prediction error is too large.
+/// A step of Predict computes a gradient as in Full, but does not wait for its exact update.
 class AsynchronousOptimizerMethod final : public Method {
  public:
   using Method::Method;
@@ -124,7 +123,7 @@ const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
       {{"optimizer.slow_momentum"},
        Kind::kIsOneOf,
        {"0"},
-       "it needs each update immediately, and these updates are delayed"},
+       "it needs each update immediately, but these updates are delayed"},
       {{"training.average_weights"}, Kind::kIsOneOf, {"0"}, "updates do not run on the device"},
       {{"optimizer.state_bits", "optimizer.groups[].state_bits"},
        Kind::kIsOneOf,
@@ -137,7 +136,7 @@ const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
       {{"learning_rate_finder.mode"},
        Kind::kIsOneOf,
        {"off"},
-       "the device has no masters that a probe could move"},
+       "a probe moves master weights on the device, and there are none"},
       {.keys = {"stages[].precision", "stages[].orthogonalization_period"},
        .values = {},
        .why = "delayed updates use the same setting for the whole run",

@@ -19,14 +19,11 @@ Tensor part_of(const Tensor& tensor, const Shard& elements) {
 /// Weights concatenated in one tensor, in the layout of their gradients.
 class FlatWeights {
  public:
-  /// `weights` and `layout` must outlive this object.
   FlatWeights(const std::vector<Parameter*>& weights, const GradientSums& layout,
               const Stream& stream)
       : weights_(weights), layout_(layout), stream_(stream) {}
   Shard all() const { return {0, layout_.elements()}; }
-  /// Returns an f32 tensor of zeros, counted as memory of predictions.
   Tensor zeros(std::int64_t elements) const;
-  /// read copies master weights to `values`. write copies them back and updates compute copies.
   void read(const Tensor& values, const Shard& elements) const;
   void write(const Tensor& values, const Shard& elements) const;
 
@@ -77,17 +74,16 @@ void FlatWeights::write(const Tensor& values, const Shard& elements) const {
 /// Local SGD: each rank trains independently, and every H steps (phases.local_sgd.steps) the ranks
 /// exchange weight deltas. Δ, the mean over ranks of θ − w from the common weights θ, is the
 /// gradient of Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It arrives `lag` steps after it was
-/// sent; each rank's changes since then are added on top. Source: Douillard et al. 2023, "DiLoCo",
-/// algorithm 1; overlapping exchanges and fragments: Douillard et al. 2025, "Streaming DiLoCo".
+/// sent; the changes that each rank made since then are added to the result. Source: Douillard et
+/// al. 2023, "DiLoCo", algorithm 1; overlapping exchanges and fragments: Douillard et al. 2025,
+/// "Streaming DiLoCo".
 ///
 /// With F fragments (phases.local_sgd.fragments), each 1/F of the weights is exchanged every H
-/// steps, fragment f for the first time (f + 1)·H/F steps after Predict began, so the link carries
-/// at most 1/F at a time. With phases.local_sgd.exchange_bits below 32, an exchange is a
-/// QuantizedSum. At the end, ranks have one θ again, the mean of their moments, and the largest
-/// step counter.
+/// steps, fragment f first (f + 1)·H/F steps after Predict began. With exchange_bits below 32, an
+/// exchange is a QuantizedSum. At the end, ranks have one θ again, the mean of their moments, and
+/// the largest step counter.
 class LocalSgd final : public PendingWork, public LocalTraining {
  public:
-  /// The engine's optimizer updates all weights. Throws OutOfMemory.
   explicit LocalSgd(const PendingSetup& setup);
 
   /// Runs a step, and begins and ends exchanges that are due. Throws OutOfMemory.
@@ -99,9 +95,7 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   void drop() override;
   /// Calls `use` with θ in place of the weights.
   void with_exact(const std::function<void()>& use) override;
-  /// Votes are sent with each exchange.
   std::optional<bool> vote_to_stop(bool requests_stop) override;
-  /// save adds views of u to the state. load copies u from it, or sets u to 0 if there is none.
   void save(State& state) const override;
   void load(const State& state) override;
 
@@ -205,8 +199,8 @@ LocalStep LocalSgd::wait_for_step(const Batch& batch) {
   return step;
 }
 
-/// Updates the weights by the gradient of the mean loss over this rank's micro-batches. The sum of
-/// their gradients is divided by `share`, because it is their part of the mean over all ranks.
+/// Updates the weights by the gradient of the mean loss over this rank's micro-batches. Divides the
+/// sum of their gradients by `share`, the share of these micro-batches in the mean over all ranks.
 void LocalSgd::update(const GradientMeasurement& own, double share) {
   if (!own.finite()) {
     ++skipped_;
@@ -218,8 +212,7 @@ void LocalSgd::update(const GradientMeasurement& own, double share) {
   sums_.free();
 }
 
-/// Returns the numbers to send with an exchange. Statistics of independent steps are sent once per
-/// round of fragments, whatever the number of fragments.
+/// Returns the numbers to send with an exchange; `of_steps` adds statistics, once per round.
 std::vector<double> LocalSgd::take_scalars(bool of_steps) {
   std::vector<double> scalars{0, 0, requests_stop_ ? 1.0 : 0.0};
   if (!of_steps) return scalars;
@@ -416,7 +409,7 @@ const std::vector<Refusal>& LocalSgdMethod::refusals() {
          "each fragment is exchanged at a different step"},
         {.keys = {"model.experts.bias_rate"},
          .values = {"0"},
-         .why = "biases are not weights, so ranks do not exchange them",
+         .why = "ranks exchange only weights, and the selection biases are not weights",
          .wanted = "0 and model.experts.balance_loss"},
         {{"phases.local_sgd.exchange_bits"},
          Kind::kIsOneOf,
@@ -456,8 +449,8 @@ void LocalSgdMethod::report_skipped(const LocalStep& step, PhaseOutcome& outcome
   outcome.warns = true;
   const std::string text =
       concat(step.skipped, " of ", step.steps,
-             " independent steps of the ranks had a loss or gradient that is not finite");
-  add_event(outcome, text + ", and made no update");
+             " independent steps of the ranks had a loss or gradient that was not finite");
+  add_event(outcome, text + "; they were skipped");
   if (step.skipped < step.steps) return;
   outcome.recovery = Recovery::kAbort;
   throw Diverged(concat("training diverged: ", text,

@@ -54,7 +54,6 @@ double SkipBackwardMethod::probe_loss(PhaseOutcome& outcome) {
   return sum / static_cast<double>(count);
 }
 
-/// Measures the losses at the predicted point and at the snapshot, and leaves the weights there.
 SkipBackwardMethod::Comparison SkipBackwardMethod::compare(const GradientMeasurement& measurement,
                                                            PhaseOutcome& outcome) {
   Comparison losses;
@@ -94,7 +93,6 @@ double SkipBackwardMethod::choose(const Comparison& losses, double& kept_loss,
   return 0;
 }
 
-/// Trains on the batches of Predict as Full would have trained on them.
 void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcome) {
   const std::unique_ptr<Trainable, void (*)(Trainable*)> rewound(
       &parts_.model, [](Trainable* model) { model->rollback().rewind(0); });
@@ -108,8 +106,7 @@ void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcom
   }
 }
 
-/// Compares the losses before and after the prediction, decides, and leaves the weights at the kept
-/// point.
+/// Compares the losses, decides, and leaves the weights at the kept point.
 void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
   Extrapolation& extrapolation = prediction_.extrapolation;
   const Comparison losses = compare(measurement, outcome);
@@ -131,7 +128,7 @@ void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutc
   }
 }
 
-/// Repeats the gradient if it overflows fp16's loss scale, because the prediction is not the cause.
+/// Repeats the gradient if fp16's loss scale overflows, which is not due to the prediction.
 GradientMeasurement SkipBackwardMethod::wait_for_decision_gradient(const Batch& batch,
                                                                    PhaseOutcome& outcome) {
   for (;;) {
@@ -139,7 +136,7 @@ GradientMeasurement SkipBackwardMethod::wait_for_decision_gradient(const Batch& 
     outcome.cost += 1;
     if (!measurement.lowered_loss_scale) return measurement;
     add_event(outcome,
-              concat("the gradient overflowed in fp16: computed it again with the loss scale ",
+              concat("the gradient overflowed in fp16 and was computed again with the loss scale ",
                      *measurement.lowered_loss_scale));
   }
 }

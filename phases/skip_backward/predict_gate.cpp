@@ -80,8 +80,8 @@ std::string PredictGate::explanation() const {
     return "the gate allows Predict: by its estimate, predicted steps lowered the loss more than "
            "training steps of the same cost";
   const std::string behind =
-      "the gate keeps Predict off: by its estimate, predicted steps lowered the loss less than the "
-      "training steps that they cost";
+      "the gate keeps Predict off: by its estimate, predicted steps lowered the loss less than "
+      "training steps of the same cost";
   if (config_.skip_backward.trial_share == 0)
     return behind + "; phases.skip_backward.trial_share 0 does not allow another probe";
   const double next =

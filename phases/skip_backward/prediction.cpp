@@ -156,9 +156,9 @@ void Prediction::report_no_direction(PhaseOutcome& outcome) {
       outcome,
       concat(
           "no prediction: the direction of phases.skip_backward.predictor \"", predictors.name(),
-          "\" is zero or not finite. Optimizers without momentum (adafactor, sgd with momentum 0) "
-          "give \"momentum\" and \"random\" nothing to predict from; \"linear\" and \"merged\" "
-          "need no momentum, and phases.max_predict_steps=0 trains without predictions"));
+          "\" is zero or not finite. The predictors \"momentum\" and \"random\" need an optimizer "
+          "with momentum (not adafactor, or sgd with momentum 0). Use the predictor \"linear\" or "
+          "\"merged\", or train without predictions (phases.max_predict_steps=0)"));
 }
 
 bool Prediction::compute_direction(PhaseOutcome& outcome) {
@@ -220,7 +220,8 @@ PredictGate::Allowance Prediction::allowance() const {
   const bool is_first = parts.statistics.predictions.made == 0 && !has_reported_no_direction;
   const bool is_free = is_first && (parts.setup.steps == 0 || config().trial_share == 0);
   if (!allowance.trial || is_free) return allowance;
-  // The first probe shows whether to predict at all, so its limit is a share of the whole run.
+  // The first probe determines whether the run predicts at all. Therefore its limit is a share of
+  // the whole run.
   const std::int64_t steps = is_first ? parts.setup.steps : parts.statistics.steps();
   const double extra_cost = parts.statistics.cost() - static_cast<double>(parts.statistics.steps());
   const double room = 2 * config().trial_share * static_cast<double>(steps);
@@ -247,7 +248,7 @@ std::int64_t Prediction::slopes_needed() const {
   return std::max<std::int64_t>(2, std::min(config().confidence_window, parts.config().full_steps));
 }
 
-/// Resets predictors if memory is too short to move all records, since partly moved ones are wrong.
+/// Resets predictors if memory is too short to move all records.
 void Prediction::follow_extrapolation() {
   if (line.position() != 0) parts.model.weights().follow(line.directions(), line.position());
   try {

@@ -57,8 +57,7 @@ const std::vector<Refusal>& SkipBackwardMethod::refusals() {
   static const std::vector<Refusal> rows{
       {.keys = {"data.carry_state"},
        .values = {"false"},
-       .why =
-           "a prediction reads its batches again, and the carried states belong to other batches",
+       .why = "Correct repeats batches, but the carried states belong to later batches",
        .when = {{longest, Kind::kIsMoreThan, {"0"}}},
        .wanted = "false, or phases.max_predict_steps=0"},
       {.keys = {strategy},
@@ -81,7 +80,7 @@ const std::vector<Refusal>& SkipBackwardMethod::refusals() {
       {.keys = {"phases.skip_backward.predictor", "phases.skip_backward.variants[].predictor"},
        .kind = Kind::kIsNoneOf,
        .values = {"random"},
-       .why = "with distributed.zero, each rank draws only its own shard",
+       .why = "with distributed.zero, each rank would draw random numbers only for its shard",
        .when = {{"distributed.zero", Kind::kIsMoreThan, {"0"}},
                 {"ranks", Kind::kIsMoreThan, {"0"}}},
        .wanted = "another predictor"},

@@ -22,17 +22,16 @@ void compare_values(const std::string& path, const std::string& was, const std::
     changes.accepted.push_back(
         concat(path, ": keeps the run's value \"", was, "\"; got \"", is, "\""));
   } else if (resume == OnResume::kMayChange) {
-    changes.accepted.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
+    changes.accepted.push_back(concat(path, ": ", was, " until now, ", is, " from now on"));
   } else if (resume == OnResume::kMayBecome0 && is == "0") {
     changes.accepted.push_back(
-        concat(path, ": ", was, " until now, 0 from here on: plain training"));
+        concat(path, ": ", was, " until now, 0 from now on: plain training"));
   } else {
     changes.refused.push_back(concat(path, ": the run was saved with ", was, ", got ", is));
   }
 }
 
-/// Compares two nodes of the same struct. Compares lists of equal length element by element.
-/// Ignores groups of methods other than `method`.
+/// Compares lists of equal length by element. Ignores groups of methods other than `method`.
 void compare_groups(const std::string& path, const FieldNode& was, const FieldNode& is,
                     OnResume of_group, const std::string& method, ConfigChanges& changes) {
   for (std::size_t i = 0; i < is.fields.size(); ++i) {
@@ -63,7 +62,7 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
   if (!saved.stages.empty() && saved.training.steps != now.training.steps) {
     changes.refused.push_back(
         concat("training.steps: the run was saved with ", saved.training.steps,
-               ", but its stages are shares of these steps; got ", now.training.steps));
+               ", and its stages end at shares of this number; got ", now.training.steps));
   }
   return changes;
 }
@@ -101,8 +100,8 @@ void check_changes(const ConfigChanges& changes) {
   if (changes.refused.empty()) return;
   std::vector<std::string> problems = changes.refused;
   problems.emplace_back(
-      "these keys cannot change in a run: continue with the run's own configuration (--resume "
-      "--run RUN without them), or start a new run");
+      "these keys cannot change when a run resumes: resume without them (--resume --run RUN), or "
+      "start a new run");
   throw ConfigError(std::move(problems));
 }
 

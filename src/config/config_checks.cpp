@@ -141,12 +141,37 @@ void collect_recording_problems(const HybridTrainerConfig& config, Problems& fou
   const auto refuse_recording = [&](const char* key, const std::string& got, const char* want) {
     if (!config.training.cuda_graphs || got == want) return;
     found.push_back(concat("memory.", key, ": got \"", got,
-                           "\", which training.cuda_graphs cannot record; want ", want));
+                           "\", which training.cuda_graphs does not support; want ", want));
   };
   refuse_recording("activations", config.memory.activations, "device");
   refuse_recording("weights", config.memory.weights, "device");
   refuse_recording("device_map", config.memory.device_map, "");
   refuse_recording("gradients", config.memory.gradients, "keep");
+}
+
+void collect_text_loss_problems(const HybridTrainerConfig& config, Problems& found) {
+  const std::string &loss = config.texts.loss, &labels = config.texts.labels;
+  const bool is_balanced = loss == "balanced", classifies = config.objective == "classify";
+  if (config.objective == "embed" && is_balanced)
+    found.emplace_back(
+        "texts.loss: got balanced, which weights classes (objective classify); want auto, "
+        "contrastive, cosent or cosine");
+  if (classifies && !is_balanced && loss != "auto")
+    found.push_back(concat("texts.loss: got ", loss,
+                           ", which compares embeddings (objective embed); want auto or balanced"));
+  if (classifies && is_balanced && labels != "auto" && labels != "single")
+    found.push_back(concat("texts.loss: got balanced, but texts.labels is ", labels,
+                           ", and only examples of one class have weights; want auto"));
+  const std::vector<DenseLayer> dense = config.model.dense_layers();
+  if (std::ranges::any_of(dense, [](const DenseLayer& layer) { return layer.outputs < 1; }))
+    found.push_back(concat("model.dense: got ", config.model.dense,
+                           ", want layers such as 3072 or 256 bias tanh, separated by commas"));
+  if (!dense.empty() && config.objective != "embed" && config.pools())
+    found.push_back(concat("model.dense: got ", config.model.dense,
+                           ", but only embeddings pass these layers; want objective embed"));
+  if (!dense.empty() && config.has_adapters())
+    found.push_back(concat("model.dense: got ", config.model.dense,
+                           ", which adapters do not store; want --method full"));
 }
 
 void collect_objective_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -163,8 +188,8 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
   }
   if (config.prefers() && config.memory.segment_length > 0) {
     found.push_back(concat("memory.segment_length: got ", config.memory.segment_length,
-                           ", but with objective ", config.objective,
-                           " sequences are not split; want 0"));
+                           ", but objective ", config.objective,
+                           " does not support segments; want 0"));
   }
   if ((config.prefers() || config.pools()) && config.training.label_smoothing > 0) {
     found.push_back(concat("training.label_smoothing: got ", config.training.label_smoothing,
@@ -182,10 +207,11 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
     found.push_back(concat("objective: got ", config.objective, ", but data.layout is ",
                            config.data.layout, "; want packed"));
   for (const std::int64_t channels : config.texts.dimension_list())
-    if (channels < 1 || channels > config.model.width)
+    if (channels < 1 || channels > config.model.embedding_width())
       found.push_back(concat("texts.dimensions: got ", config.texts.dimensions,
-                             ", want numbers in 1 … ", config.model.width,
-                             ", the width of the model, separated by commas"));
+                             ", want numbers in 1 … ", config.model.embedding_width(),
+                             ", the width of the embeddings, separated by commas"));
+  collect_text_loss_problems(config, found);
   if (!config.model.language_head && !config.pools())
     found.push_back(concat("model.language_head: got false, but objective ", config.objective,
                            " predicts tokens; want a model with a language head"));
@@ -195,12 +221,12 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
   if (config.pools() || config.masks() == config.model.bidirectional) return;
   found.push_back(
       config.masks()
-          ? "objective: got masked, but the model sees only earlier tokens (model.bidirectional is "
-            "false); want next_token, or an encoder, such as --preset bk-tiny"
+          ? "objective: got masked, but the model attends only to earlier tokens "
+            "(model.bidirectional is false); want next_token, or an encoder, such as --preset "
+            "bk-tiny"
           : "objective: got " + config.objective +
-                ", but the model is an encoder (model.bidirectional) and sees the tokens that it "
-                "would "
-                "predict; want masked, or model.bidirectional=false");
+                ", but the model is an encoder (model.bidirectional), which would attend to the "
+                "tokens that it predicts; want masked, or model.bidirectional=false");
 }
 
 void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -227,7 +253,7 @@ void collect_finder_problems(const HybridTrainerConfig& config, Problems& found)
                      least = config.schedule.warmup_steps + interval + 1;
   if (config.phases.warmup_steps >= least) return;
   found.push_back(concat("phases.warmup_steps: got ", config.phases.warmup_steps,
-                         ", too short to find a learning rate: probes begin ", interval,
+                         ", which is too short to find a learning rate: probes begin ", interval,
                          " updates after schedule.warmup_steps ", config.schedule.warmup_steps,
                          "; want at least ", least));
 }
@@ -269,7 +295,10 @@ const std::vector<Refusal>& refusals_over_ranks() {
        .values = {"false"},
        .why = "checkpoints do not store the states of ranks",
        .when = {are_several}},
-      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are first summed over the ranks"},
+      {{"memory.gradients"},
+       Kind::kIsOneOf,
+       {"keep"},
+       "gradients must be summed over the ranks first"},
       {.keys = {"stages"},
        .values = {"[]"},
        .why = "each rank's share of a step must stay the same",
@@ -277,7 +306,7 @@ const std::vector<Refusal>& refusals_over_ranks() {
       {{"training.cuda_graphs"},
        Kind::kIsOneOf,
        {"false"},
-       "a CUDA graph cannot wait for other ranks"},
+       "CUDA graphs do not support several ranks"},
       {.keys = {"memory.weights"}, .values = {"device"}, .why = cut, .when = {cuts_weights}},
       {.keys = {"distributed.check_weights_every"},
        .values = {"0"},

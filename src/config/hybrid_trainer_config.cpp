@@ -43,7 +43,6 @@ OptimizerGroupConfig group_of(const PartConfig& part) {
           .state_bits = part.state_bits};
 }
 
-/// See HybridTrainerConfig::with_parts.
 HybridTrainerConfig with_applied_parts(HybridTrainerConfig config) {
   const std::string places = places_of(config.parts);
   std::string& map = config.memory.device_map;
@@ -59,7 +58,6 @@ HybridTrainerConfig with_applied_parts(HybridTrainerConfig config) {
   return config;
 }
 
-/// Returns whether a group has exactly the settings of the part.
 bool is_of_part(const OptimizerGroupConfig& group, const PartConfig& part) {
   const OptimizerGroupConfig own = group_of(part);
   return group.name == own.name && group.learning_rate == own.learning_rate &&
@@ -82,13 +80,14 @@ void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::s
       refuse(part, ": got {}, which has no effect; want a key, such as recompute, or no entry");
     if (part.lora == 0 && !config.lora.is_on())
       refuse(part,
-             ".lora: got 0, but lora.rank is 0, so the part has no adapters anyway; leave it out");
+             ".lora: got 0, but lora.rank is 0, so the part has no adapters in any case; leave the "
+             "key out");
     if (part.place && part.pattern.find_first_of("=,") != std::string::npos)
       refuse(part, ".place: want a pattern without = and ,");
     if (part.place && config.memory.device_map == "auto")
       refuse(part, concat(".place: got ", *part.place,
-                          ", but memory.device_map is auto, which chooses the places; want only "
-                          "one of the two"));
+                          ", but memory.device_map is auto, which chooses placements itself; want "
+                          "only one of the two"));
     for (const OptimizerGroupConfig& group : config.optimizer.groups)
       if (part.has_optimizer() && group.match == part.pattern && !is_of_part(group, part))
         refuse(part,

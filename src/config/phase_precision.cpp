@@ -62,7 +62,7 @@ void PhasePrecision::load(const State& state) {
     all_[static_cast<std::size_t>(phase)] =
         precision_named(state.text(concat("precision.", name_of(phase))), device_);
   }
-  if (all_ != chosen && !reason_.empty()) reason_ = "as at the start of the run";
+  if (all_ != chosen && !reason_.empty()) reason_ = "chosen at the start of the run";
 }
 
 }  // namespace hybrid_trainer

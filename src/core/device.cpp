@@ -55,8 +55,9 @@ bool is_device_name(const std::string& name) {
 }
 
 DeviceError earlier_failure(const std::string& failure, const std::string& detected_at) {
-  return DeviceError(concat("CUDA: earlier work has failed with ", failure, ", seen at ",
-                            detected_at, "; CUDA_LAUNCH_BLOCKING=1 names the kernel that fails"));
+  return DeviceError(concat("CUDA: an earlier kernel or copy failed with ", failure,
+                            ", detected at ", detected_at,
+                            "; set CUDA_LAUNCH_BLOCKING=1 to find the kernel"));
 }
 
 CudaRuntime& cuda_runtime() {

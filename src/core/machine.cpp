@@ -61,7 +61,6 @@ std::size_t number_after(const fs::path& path, const std::string& key) {
   return 0;
 }
 
-/// Names of the files of a control group version.
 struct GroupFiles {
   const char *limit, *use, *reclaimable;
 };
@@ -195,7 +194,7 @@ void limit_instruction_set(const ProcessorUse& use) {
   ProcessorUse& here = use_here();
   const bool is_less =
       use.set <= here.set && use.bfloat16 <= here.bfloat16 && use.tiles <= here.tiles;
-  require(is_less, "a processor cannot be limited to more than it supports");
+  require(is_less, "the limit of an instruction set must be one that the processor supports");
   limit_onednn(use.set);
   here = use;
 }

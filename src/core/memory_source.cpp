@@ -93,7 +93,7 @@ bool in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
     if (moved < 0 && errno == EINVAL) return false;
     if (moved <= 0) {
       throw IoError(concat("cannot ", verb, " the scratch file: ",
-                           moved == 0 ? "it ends too early" : std::strerror(errno),
+                           moved == 0 ? "the file is too short" : std::strerror(errno),
                            "; see memory.folder"));
     }
     done += static_cast<std::size_t>(moved);
@@ -123,7 +123,6 @@ constexpr std::size_t kMinDirect = 1 << 18;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
 
-/// Creates an unlinked file in the folder. Returns -1 with errno on failure.
 int open_nameless(const std::string& folder) {
   const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
@@ -211,7 +210,6 @@ class FileMemory final : public MemorySource {
     if (ranges_.end() < end && ftruncate(file_, ranges_.end()) != 0) errno = 0;
   }
 
-  /// Returns the file offset of an address, or nullopt for other memory.
   std::optional<off_t> place(const void* address) {
     const std::lock_guard lock(mutex_);
     auto piece = pieces_.upper_bound(address);

@@ -19,10 +19,12 @@ std::string hex_of(const Digest& digest) {
   return sodium_bin2hex(text.data(), text.size(), digest.data(), digest.size());
 }
 
-std::string base64_of(const Digest& digest) {
+std::string base64_of(std::span<const std::uint8_t> bytes) {
   constexpr int kForm = sodium_base64_VARIANT_ORIGINAL;
-  std::array<char, sodium_base64_ENCODED_LEN(sizeof digest, kForm)> text{};
-  return sodium_bin2base64(text.data(), text.size(), digest.data(), digest.size(), kForm);
+  std::string text(sodium_base64_encoded_len(bytes.size(), kForm), '\0');
+  sodium_bin2base64(text.data(), text.size(), bytes.data(), bytes.size(), kForm);
+  text.pop_back();  // NUL
+  return text;
 }
 
 std::optional<std::string> bytes_of_base64(std::string_view text) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,17 +14,16 @@ using Digest = std::array<std::uint8_t, 32>;
 /// SHA-256. Source: FIPS 180-4.
 Digest sha256(std::string_view message);
 std::string hex_of(const Digest& digest);
-std::string base64_of(const Digest& digest);
+std::string base64_of(std::span<const std::uint8_t> bytes);
 /// Returns the bytes of a text in base64 with padding, or none if it is not one.
 std::optional<std::string> bytes_of_base64(std::string_view text);
 
 /// HMAC-SHA-256. Source: RFC 2104.
 Digest hmac_sha256(std::string_view key, std::string_view message);
 
-/// Constant-time comparison.
 bool same_digest(const Digest& left, const Digest& right);
 
-/// Returns cryptographically random bytes. Throws DeviceError if the system has no source of them.
+/// Returns cryptographically secure random bytes. Throws DeviceError if the system has none.
 std::string random_bytes(std::size_t count);
 
 }  // namespace hybrid_trainer

@@ -17,7 +17,7 @@ Stream::Stream(const Stream& queue, std::shared_ptr<MemoryPool> pool)
       native_(queue.native_),
       mailbox_(queue.mailbox_),
       profile_(queue.profile_) {
-  require(queue.device() == device(), "stream: pool and queue have different devices");
+  require(queue.device() == device(), "stream: the pool and the queue must have the same device");
 }
 
 Stream::~Stream() {

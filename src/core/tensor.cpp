@@ -41,8 +41,8 @@ Tensor Tensor::as_rows() const {
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   if (shape_.rank() == 0 || begin < 0 || begin > end || end > shape_[0]) {
-    throw ShapeMismatch(
-        concat("rows ", begin, " to ", end, " are not within a tensor of shape ", shape_.text()));
+    throw ShapeMismatch(concat("rows ", begin, " to ", end,
+                               " are out of range for a tensor of shape ", shape_.text()));
   }
   Tensor other = *this;
   other.shape_ = Shape{end - begin};
@@ -107,7 +107,8 @@ class Staging {
   Staging(std::size_t bytes, const Stream& stream) : bytes_(std::min(bytes, kBytes)) {
     owns_ = bytes > Stream::kMailboxBytes || stream.mailbox() == nullptr;
     data_ = owns_ ? cuda_runtime().allocate_pinned(bytes_) : stream.mailbox();
-    if (data_ == nullptr) throw OutOfMemory("cannot pin host memory to copy through", bytes_, 0);
+    if (data_ == nullptr)
+      throw OutOfMemory("cannot allocate pinned host memory for a copy", bytes_, 0);
   }
   ~Staging() {
     if (owns_) cuda_runtime().release_pinned(data_);
@@ -147,7 +148,7 @@ void copy(const Tensor& destination, const Tensor& source, const Stream& stream)
   if (simulated(stream)) return;
   if (stream.native() == nullptr) return copy_on_host(destination, source);
   require(!needs_staging(destination) && !needs_staging(source),
-          "copy: host memory that is not pinned; use wait_for_copy");
+          "copy: the host memory is not pinned; use wait_for_copy");
   cuda_runtime().copy(destination.raw(), source.raw(), source.bytes(), stream.native());
 }
 

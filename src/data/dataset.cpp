@@ -9,13 +9,19 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns views of each tensor's first tokens in another shape.
+/// Returns views of each tensor's first elements in another shape. Tensors with fewer elements than
+/// tokens keep their share of a sequence, if they have room for it.
 Batch shaped(const Batch& batch, const BatchShape& shape) {
+  const std::int64_t length = batch.tokens_per_example();
   std::vector<NamedTensor> parts;
-  for (const NamedTensor& part : batch.tensors())
-    parts.push_back({part.name, part.tensor.view({part.tensor.elements()})
-                                    .rows(0, shape.tokens())
-                                    .view({shape.batch_size, shape.sequence_length})});
+  for (const NamedTensor& part : batch.tensors()) {
+    const std::int64_t all = part.tensor.elements(), columns = all / batch.size();
+    const std::int64_t own =
+        std::min((columns * shape.sequence_length + length - 1) / length, all / shape.batch_size);
+    parts.push_back(
+        {part.name,
+         part.tensor.view({all}).rows(0, shape.batch_size * own).view({shape.batch_size, own})});
+  }
   return Batch(std::move(parts), shape.sequence_length);
 }
 
@@ -26,8 +32,8 @@ std::int64_t places_of_epoch(const DatasetPart& part, const ShuffledBatches::Set
   if (count < size)
     throw DataError(concat(
         "the data has ", count,
-        " sequences of data.sequence_length, but data.carry_state needs one for each of the ", size,
-        " rows of a batch; use more text, or shorter or fewer sequences"));
+        " sequences, but data.carry_state needs at least one for each of the ", size,
+        " rows of a batch; use more text, or lower data.sequence_length or data.batch_size"));
   return count - count % size;
 }
 

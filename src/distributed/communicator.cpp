@@ -15,7 +15,7 @@ void check_shard(const Tensor& shard, const Tensor& values, int rank, int ranks)
   const std::int64_t wanted = shard_of(values.elements(), rank, ranks).elements();
   const bool fits = shard.elements() == wanted && (wanted == 0 || shard.dtype() == values.dtype());
   if (fits) return;
-  throw ShapeMismatch(concat("rank ", rank, " of ", ranks, " wants a shard of ", wanted, " ",
+  throw ShapeMismatch(concat("rank ", rank, " of ", ranks, " needs a shard of ", wanted, " ",
                              name_of(values.dtype()), " from a tensor of ", values.elements(),
                              ", got ", shard.elements(), " ", name_of(shard.dtype())));
 }
@@ -26,7 +26,7 @@ void check_counts(const Tensor& tensor, const std::vector<std::int64_t>& counts,
                     std::none_of(counts.begin(), counts.end(), [](auto n) { return n < 0; }) &&
                     all <= tensor.elements();
   if (good) return;
-  throw ShapeMismatch(concat("a collective wants ", ranks, " counts with a sum of at most ",
+  throw ShapeMismatch(concat("a collective needs ", ranks, " counts with a sum of at most ",
                              tensor.elements(), ", got ", counts.size(), " counts with the sum ",
                              all));
 }
@@ -65,8 +65,8 @@ void check_introductions(const RankIntroduction& mine, Communicator& ranks) {
       if (all[other].device != all[rank].device) continue;
       throw DeviceError(concat(name(other), " and ", name(rank), " have the same device ",
                                all[rank].device,
-                               ", but NCCL needs one per rank; start at most as many ranks on a "
-                               "host as it has CUDA devices (`hybrid doctor` lists them)"));
+                               ", but NCCL needs a separate device for each rank; start at most "
+                               "one rank per CUDA device (`hybrid doctor` lists the devices)"));
     }
   }
 }

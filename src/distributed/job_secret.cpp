@@ -26,7 +26,7 @@ std::string fingerprint(const std::string& secret) {
   return secret.empty() ? "" : hex_of(hmac_sha256(secret, "hybrid: the same secret"));
 }
 
-/// Returns the secret in a regular file only this user can read; else "", also for symbolic links.
+/// Returns the secret in a regular file that only this user can read; "" for all other files.
 std::string read_private(const std::filesystem::path& file) {
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return "";
@@ -90,8 +90,8 @@ void JobSecret::create_file() {
   if (descriptor >= 0) created_file_.emplace(file_);
   if (!is_whole)
     throw IoError(concat(file_.string(),
-                         ": cannot write the ranks' shared secret: ", std::strerror(problem),
-                         "; set ", kSecretVariable, " to the same text for all ranks instead"));
+                         ": cannot write the shared secret of the ranks: ", std::strerror(problem),
+                         "; set ", kSecretVariable, " to the same text on all ranks instead"));
 }
 
 std::string JobSecret::agree(Communicator& ranks) {
@@ -119,11 +119,10 @@ std::string JobSecret::agree(Communicator& ranks) {
   const auto first =
       std::ranges::find_if(unreadable, [](const auto& host) { return !host.empty(); });
   if (first == unreadable.end()) return file_secret_;
-  throw UsageError(
-      concat("the ranks have no shared secret: rank ", first - unreadable.begin(), " on ", *first,
-             " cannot read rank 0's secret in ", file_.string(),
-             "; give a run folder that all machines share under the same path, or set ",
-             kSecretVariable, " to the same text for all ranks"));
+  throw UsageError(concat("the ranks have no shared secret: rank ", first - unreadable.begin(),
+                          " on ", *first, " cannot read rank 0's secret in ", file_.string(),
+                          "; use a run folder that all machines share under the same path, or set ",
+                          kSecretVariable, " to the same text for all ranks"));
 }
 
 }  // namespace hybrid_trainer

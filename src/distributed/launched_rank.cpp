@@ -27,8 +27,12 @@ constexpr Launcher kTorchrun{
 constexpr Launcher kLocal{
     "hybrid --ranks", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", kLocalRanksVariable};
 /// Variables that were set by hand, or by a launcher that starts one rank per host.
-constexpr Launcher kVariables{
-    "who set RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK"};
+constexpr Launcher kVariables{"the launcher that set RANK and WORLD_SIZE",
+                              "RANK",
+                              "WORLD_SIZE",
+                              "LOCAL_RANK",
+                              "LOCAL_WORLD_SIZE",
+                              "RANK"};
 /// SLURM_STEP_ID distinguishes a step from a batch script, which also has the first two variables.
 constexpr Launcher kSrun{"srun",          "SLURM_PROCID",          "SLURM_NTASKS",
                          "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID"};
@@ -63,7 +67,7 @@ std::optional<LaunchedRank> rank_from(const Launcher& launcher,
   const bool has_local_size = variable(launcher.local_size) != nullptr;
   found.local_size = has_local_size ? number_in(launcher.name, launcher.local_size, variable)
                                     : found.local_rank + 1;
-  // PMIX_RANK is not enough: children of an srun task inherit the variable, but not the support.
+  // PMIX_RANK is not enough: children of an srun task inherit it but cannot use PMIx.
   found.supports_pmix =
       &launcher == &kMpirun || (&launcher == &kSrun && variable("PMIX_RANK") != nullptr);
   if (found.rank < found.size && found.local_rank < found.local_size) return found;
@@ -83,7 +87,7 @@ void check_agreement(const LaunchedRank& one, const LaunchedRank& other) {
   if (one.rank == other.rank && one.size == other.size) return;
   throw UsageError(concat("two launchers disagree: ", one.launcher, " says rank ", one.rank, " of ",
                           one.size, ", ", other.launcher, " rank ", other.rank, " of ", other.size,
-                          "; start with one of them"));
+                          "; start the ranks with only one of them"));
 }
 
 }  // namespace
@@ -141,11 +145,11 @@ std::optional<std::string> restart_of_job() {
 
 static void check_matches_launcher(const LaunchedRank& launched, const Communicator& ranks) {
   if (ranks.rank() == launched.rank && ranks.size() == launched.size) return;
-  throw UsageError(concat(launched.launcher, " says that this is rank ", launched.rank, " of ",
-                          launched.size, ", Open MPI that it is ", ranks.rank(), " of ",
-                          ranks.size(),
-                          ": the launcher belongs to another MPI; start the ranks with the mpirun "
-                          "of the Open MPI that hybrid was built with"));
+  throw UsageError(concat(launched.launcher, " started this process as rank ", launched.rank,
+                          " of ", launched.size, ", but Open MPI reports rank ", ranks.rank(),
+                          " of ", ranks.size(),
+                          ": the launcher belongs to another MPI library; use the mpirun of the "
+                          "Open MPI that hybrid was built with"));
 }
 
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device,

@@ -34,8 +34,8 @@ std::optional<LostRank> find_lost_rank(const std::vector<WatchedRank>& ranks,
   if (const auto rank =
           find([&](const WatchedRank& one) { return now - one.last_heartbeat > limits.silence; })) {
     return LostRank{.rank = *rank,
-                    .reason = concat("no sign of life for ", seconds(limits.silence),
-                                     " s: it is stopped, or its host or link is down"),
+                    .reason = concat("no heartbeat for ", seconds(limits.silence),
+                                     " s: the process is stopped, or its host or network is down"),
                     .is_silent = true};
   }
   const auto is_still = [&](const WatchedRank& one) {
@@ -55,7 +55,7 @@ std::optional<LostRank> find_lost_rank(const std::vector<WatchedRank>& ranks,
                                        });
   return LostRank{static_cast<int>(fewest - ranks.begin()),
                   concat(reason, " in collective ", fewest->progress.entered,
-                         ", and all ranks wait: the link between them is down, or they call "
+                         ", and all ranks are waiting: their network is down, or they call "
                          "different collectives")};
 }
 

@@ -102,7 +102,7 @@ char* element(const Tensor& tensor, std::int64_t index) {
 
 std::size_t count_of(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
-/// Collects the results of a group; keeps the last one that is not success.
+/// Collects the results of a group. Keeps the last result that is not success.
 class Answers {
  public:
   void operator()(nccl::Result answer) {
@@ -230,9 +230,9 @@ class NcclCommunicator final : public Communicator {
 
   void check_device(const Tensor& tensor) const {
     if (tensor.elements() == 0 || tensor.device() == device_) return;
-    throw DeviceError(concat("rank ", rank(), " sends from ", name_of(device_),
+    throw DeviceError(concat("rank ", rank(), " communicates on ", name_of(device_),
                              " with NCCL, but the tensor is on ", name_of(tensor.device()),
-                             "; move the tensor, or use a stream of its device"));
+                             "; move the tensor to the rank's device"));
   }
 
   template <class Call>
@@ -348,7 +348,7 @@ void NcclRank::start(const nccl::UniqueId& id, int rank, int size) {
     if (Clock::now() > end)
       throw RankLost(concat("NCCL did not connect to all ranks within ",
                             static_cast<double>(limits_.start.count()) / 1000,
-                            " s; NCCL_DEBUG=INFO shows the missing ones"));
+                            " s; NCCL_DEBUG=INFO shows the missing ranks"));
     pause_after(polls);
   }
 }

@@ -113,7 +113,7 @@ namespace {
 
 using asio::ip::tcp;
 
-/// Returns the text of an interface's address; "" if other machines cannot use it.
+/// Returns the text of an interface's address, or "" if other machines cannot use it.
 std::string text_of_address(const sockaddr* address) {
   if (address == nullptr) return "";
   if (address->sa_family == AF_INET) {
@@ -187,7 +187,7 @@ std::string run_task(asio::io_context& context, RankSocket& socket, Clock::time_
       if (failure) std::rethrow_exception(failure);
     } catch (const boost::system::system_error& error) {
       const bool is_foreign = error.code() == boost::system::errc::permission_denied;
-      outcome = is_foreign ? "another program answers there, or a rank of another job"
+      outcome = is_foreign ? "another program or a rank of another job answers at this port"
                            : error.code().message();
     }
   });

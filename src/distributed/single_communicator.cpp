@@ -16,7 +16,6 @@ std::uint64_t bytes_of_elements(std::int64_t elements, const Tensor& tensor) {
   return static_cast<std::uint64_t>(elements) * size_of(tensor.dtype());
 }
 
-/// Returns the bytes sent to or received from other ranks.
 std::uint64_t bytes_of_others(const std::vector<std::int64_t>& counts, int rank,
                               const Tensor& tensor) {
   const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -47,7 +46,7 @@ void SingleCommunicator::all_to_all(const Tensor& received,
   check_counts(sent, send_counts, 1);
   if (receive_counts != send_counts) {
     throw CollectiveMismatch(concat("rank 0 sends itself ", send_counts[0],
-                                    " elements, but waits for ", receive_counts[0]));
+                                    " elements, but expects ", receive_counts[0]));
   }
   const std::int64_t count = send_counts[0];
   if (count > 0) {

@@ -21,8 +21,7 @@ namespace {
 
 constexpr char kDone = '+', kFailed = '-';
 
-/// Returns the result of `attempt`, prefixed by kDone. If it fails because of a file or memory,
-/// returns the error message, prefixed by kFailed.
+/// Returns the result prefixed by kDone or, after a file or memory error, its message by kFailed.
 std::string outcome_of(const std::function<std::string()>& attempt) {
   try {
     return kDone + attempt();
@@ -120,7 +119,7 @@ std::string share_text(const CheckpointInfo& written) {
   for (const auto& [name, file] : written.files)
     text << kFileLine << ' ' << name << ' ' << file.bytes << ' ' << file.checksum << '\n';
   for (const auto& [name, tensor] : written.tensors) {
-    require(name.find('\n') == name.npos, "tensor names have no line breaks");
+    require(name.find('\n') == name.npos, "tensor names must not contain line breaks");
     text << kTensorLine << ' ' << narrow<int>(tensor.dtype) << ' ' << tensor.ranges.front().last
          << ' ' << tensor.shape.rank();
     for (int i = 0; i < tensor.shape.rank(); ++i) text << ' ' << tensor.shape[i];
@@ -136,12 +135,12 @@ void add_shares(CheckpointInfo& checkpoint, const std::vector<std::string>& text
     const std::int64_t elements = tensor.ranges.back().last;
     if (tensor.shape.rank() == 0) tensor.shape = {elements};
     if (tensor.shape.elements() == elements) continue;
-    throw IoError(concat("the ranks' parts of ", name, " have ", elements, " elements, want ",
-                         tensor.shape.text(), ": the ranks have different states"));
+    throw IoError(concat("the ranks' parts of ", name, " have ", elements,
+                         " elements in total, want ", tensor.shape.text(),
+                         ": the ranks have different states"));
   }
 }
 
-/// Removes a folder and its contents at the end of the scope, unless it was renamed.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
@@ -183,7 +182,7 @@ void check_free_space(const std::string& folder, std::size_t bytes) {
   }
 }
 
-/// Writes the files other than the tensors' after all tensors, the manifest last.
+/// Writes the other files after all tensors, the manifest last.
 void write_rest(const std::string& folder, const State& state, CheckpointInfo& info) {
   const auto write_text = [&](const char* name, const std::string& text) {
     OutputFile file(folder + "/" + name);
@@ -205,7 +204,7 @@ class CommonSave {
     info_.project_version = HT_PROJECT_VERSION;
   }
 
-  /// Makes a folder that all ranks write to. `bytes`: size of this rank's tensors.
+  /// Creates the folder to which all ranks write. `bytes` is the size of this rank's tensors.
   void prepare(std::size_t bytes) {
     std::size_t all = 0;
     for (const std::string& one : ranks_.gather(std::to_string(bytes))) all += std::stoull(one);
@@ -226,7 +225,6 @@ class CommonSave {
                ranks_.attempt([&] { return share_text(write_share(temporary_, share, ranks_)); }));
   }
 
-  /// Completes the checkpoint and makes it visible at `path`.
   void commit(const State& state, const std::string& path) {
     ranks_.attempt([&] {
       if (!ranks_.lead()) return std::string();

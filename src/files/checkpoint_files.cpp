@@ -85,7 +85,7 @@ StoredTensor tensor_of(const std::string& name, const json::object& object,
     if (!is_rank_file_name(added.file) || !files.contains(added.file))
       fail("the manifest does not list the file \"", added.file, "\"");
     if (added.first != end || added.last <= end) {
-      fail("elements ", added.first, " to ", added.last, " in ", added.file, " follow element ",
+      fail("elements ", added.first, " to ", added.last, " in ", added.file, " come after element ",
            end, ": gaps and overlaps are not allowed");
     }
     end = added.last;
@@ -181,7 +181,7 @@ class StateReader {
 
  private:
   [[noreturn]] static void refuse(const char* what) {
-    throw DataError(concat("state.bin: cannot be read by this version: it has ", what));
+    throw DataError(concat("state.bin: not supported by this version: it has ", what));
   }
   std::string_view take(std::uint64_t bytes) {
     if (bytes > rest_.size()) refuse("fewer bytes than it declares");

@@ -33,8 +33,7 @@ void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& s
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// Moves the checkpoints up to `step` to the trash, except the ones that `options` keep. Leaves
-/// later ones, which belong to another run or are damaged. Throws like move_to_trash.
+/// See clean_up_checkpoints. Throws like move_to_trash.
 void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found > step; });
@@ -47,7 +46,7 @@ void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOp
   move_to_trash(folder, steps);
 }
 
-/// Removes the leftovers of killed processes. Throws IoError after removing all that it can.
+/// Removes the files of killed processes. Throws IoError after removing all that it can.
 void remove_leftovers(const std::string& folder) {
   std::string problem;
   for (const std::string& name : names_in(folder)) {
@@ -59,8 +58,8 @@ void remove_leftovers(const std::string& folder) {
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// Verifies a checkpoint; each rank reads a part of the files. Returns "" and sets `found` if it is
-/// undamaged on all ranks, else the damage.
+/// Verifies a checkpoint. Each rank reads a part of the files. If the checkpoint is undamaged on
+/// all ranks, sets `found` and returns "". Otherwise returns the damage.
 std::string damage_of(const std::string& path, std::int64_t step, const CheckpointRanks& ranks,
                       std::optional<CheckpointInfo>& found) {
   CheckpointInfo info;
@@ -68,7 +67,7 @@ std::string damage_of(const std::string& path, std::int64_t step, const Checkpoi
   try {
     info = read_checkpoint_info(path);
     mine = info.step == step ? checkpoint_damage(info, ranks.rank(), ranks.size())
-                             : concat("its manifest is of step ", info.step);
+                             : concat("its manifest is for step ", info.step);
   } catch (const Error& problem) {
     mine = problem.what();
   }
@@ -126,7 +125,7 @@ void remove_checkpoint_leftovers(const std::string& folder) {
   try {
     remove_leftovers(folder);
   } catch (const IoError&) {
-    // Leftovers only take up space, and every save tries again.
+    // Ignores failures, because leftover files only need space and every save tries again.
   }
 }
 
@@ -189,7 +188,7 @@ CheckpointInfo find_checkpoint(const std::string& folder, std::int64_t step) {
   if (std::ranges::count(steps, step) == 0)
     throw MissingInput(concat(folder, ": has no checkpoint of step ", step, "; ",
                               there.empty() ? "there is none" : "existing checkpoints: " + there,
-                              " (checkpoint.keep and keep_best set which are kept)"));
+                              " (checkpoint.keep and checkpoint.keep_best set how many are kept)"));
   std::optional<CheckpointInfo> found;
   const std::string path = folder + "/" + checkpoint_name(step);
   const std::string damage = damage_of(path, step, {}, found);

@@ -11,11 +11,9 @@
 namespace hybrid_trainer {
 
 const FieldNode* find_field(const FieldNode& group, std::string_view name);
-/// Returns a short form of a JSON value: 0.5, "text", [0.9, 0.95], an object.
 std::string brief(const boost::json::value& value);
-/// Returns a description of the values that a field accepts: "a whole number".
 const char* wanted(const FieldNode& field);
-/// Returns the value in the field's type; nullopt if the JSON value has another type.
+/// Returns the value in the field's type, or nullopt if the JSON value has a different type.
 std::optional<FieldValue> converted(const FieldNode& field, const boost::json::value& value);
 
 namespace {
@@ -110,7 +108,7 @@ std::optional<FieldValue> converted(const FieldNode& field, const json::value& v
   return {};
 }
 
-/// Returns why the field does not accept a value of the right type, or "".
+/// Returns the reason why the field does not accept a value of the right type, or "" if it does.
 std::string value_problem(const FieldNode& field, const std::string& path,
                           const FieldValue& value) {
   const auto out_of_range = [&](double number) {
@@ -170,7 +168,7 @@ std::string path_of(const FieldNode& group, std::string_view name) {
   return "";
 }
 
-/// Maps names of keys in other programs to ours.
+/// Maps names of keys in other programs to the names in this program.
 std::string canonical_name(const std::string& name) {
   static const std::map<std::string, const char*> names{{"lr", "learning_rate"},
                                                         {"max_steps", "steps"},
@@ -204,7 +202,6 @@ std::string assign_words(const FieldNode& field, const std::string& path,
   return "";
 }
 
-/// Assigns the value, or returns the problem.
 std::string assign(const FieldNode& field, const std::string& path, const json::value& value) {
   if (!field.letters.empty() && value.is_array())
     return assign_words(field, path, value.get_array());
@@ -324,8 +321,8 @@ static void set_value(const FieldNode& field, const std::string& path, const std
   if (!problem.empty()) throw ConfigError({problem});
 }
 
-/// Sets a key of a named element, "parts.video.*.recompute": its name and key start at `begin`.
-/// Appends the element if it is missing.
+/// Sets a key of a named element, "parts.video.*.recompute". The name and the key begin at `begin`.
+/// Appends the element if it does not exist.
 static void set_of_element(const FieldNode& root, const FieldNode& list, const std::string& path,
                            std::size_t begin, const std::string& text) {
   const std::size_t dot = path.rfind('.');
@@ -359,7 +356,7 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
   }
   if (field->is_group()) {
     throw ConfigError(
-        {concat(path, ": is a group; set one of its fields", name_hint("", names_of(*field)))});
+        {concat(path, ": is a group of keys; set one of them", name_hint("", names_of(*field)))});
   }
   if (!field->is_list) return set_value(*field, path, text);
   json::value value;

@@ -11,7 +11,6 @@
 
 namespace hybrid_trainer {
 
-/// Elements of a named list, written as objects by name.
 struct NamedElements {
   const std::vector<FieldNode>& elements;
 };
@@ -213,6 +212,7 @@ std::string allowed_text(const FieldNode& field) {
 }
 
 void append_group(std::string& out, const FieldNode& group, const std::string& path) {
+  if (std::ranges::all_of(group.fields, &FieldNode::is_constant)) return;
   std::string rows;
   for (const FieldNode& field : group.fields) {
     if (field.is_group() || field.is_constant || field.owner == KeyOwner::kOther) continue;

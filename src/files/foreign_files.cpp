@@ -48,7 +48,8 @@ constexpr const char* kConfigKeys =
     "initializer_range is_decoder is_llama_config keys_to_ignore_at_inference label2id "
     "max_sequence_length model_name model_type n_ctx n_special name_or_path num_labels "
     "output_past predict_special_tokens prefix pretraining_tp problem_type resid_pdrop "
-    "residual_dropout return_dict summary_activation summary_first_dropout "
+    "residual_dropout return_dict sbert_ce_default_activation_function sentence_transformers "
+    "summary_activation summary_first_dropout "
     "summary_proj_to_labels summary_type summary_use_proj task_specific_params tf_legacy_loss "
     "tie_encoder_decoder tokenizer_class torch_dtype torchscript transformers.js_config "
     "transformers_weights unsloth_fixed unsloth_version use_bfloat16 use_flash_attention "
@@ -70,8 +71,8 @@ constexpr const char* kTokenizerConfigKeys =
     "unsloth_fixed unsloth_version use_auth_token use_default_system_prompt use_fast "
     "verbose vocab_file";
 
-/// LoraConfig: keys for an adapter's origin and its training in other programs. target_parameters
-/// has no effect if it matches nothing; otherwise the file has separate tensors, which are refused.
+/// LoraConfig: an adapter's origin and its training in other programs. target_parameters has no
+/// effect if it matches no tensor; otherwise the file has separate tensors, which are rejected.
 constexpr const char* kAdapterKeys =
     "auto_mapping ensure_weight_tying eva_config inference_mode loftq_config megatron_core "
     "peft_version qalora_group_size revision runtime_config target_parameters unsloth_fixed "
@@ -226,7 +227,6 @@ KnownKeys known_keys(ForeignFile file) {
   return keys;
 }
 
-/// Returns whether a key has the name or id of a special token: bos_token_id, image_token, ….
 bool names_a_token(const std::string& key) {
   return key.ends_with("_token") || key.ends_with("_token_id");
 }

@@ -128,8 +128,9 @@ std::string read_file(const FilePart& part, std::size_t max_bytes) {
 
 ScratchFile::ScratchFile() : file_(std::make_shared<FileDescriptor>(open_unnamed())) {
   if (file_->number() < 0)
-    throw IoError(system_problem(std::filesystem::temp_directory_path(),
-                                 "cannot create a temporary file for a table (TMPDIR)"));
+    throw IoError(
+        system_problem(std::filesystem::temp_directory_path(),
+                       "cannot create a temporary file for a table (TMPDIR sets the folder)"));
 }
 
 FilePart ScratchFile::add(std::string_view bytes, const std::string& name) {
@@ -144,8 +145,9 @@ FilePart ScratchFile::add(std::string_view bytes, const std::string& name) {
                  static_cast<off_t>(bytes_));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0)
-      throw IoError(system_problem(std::filesystem::temp_directory_path(),
-                                   "cannot write a table to this temporary file (TMPDIR)"));
+      throw IoError(
+          system_problem(std::filesystem::temp_directory_path(),
+                         "cannot write a table to a temporary file (TMPDIR sets the folder)"));
     bytes.remove_prefix(static_cast<std::size_t>(written));
     bytes_ += static_cast<std::size_t>(written);
   }

@@ -44,8 +44,9 @@ std::vector<std::int32_t> without(std::span<const std::int32_t> text, std::int64
 
 constexpr std::int64_t kLongPart = 16;  // shortest part that is worth a copy of the state
 
-/// Returns how many texts fit in three quarters of the available memory. Limits texts on the CPU,
-/// whose pool can allocate more memory than exists. `make_one` makes a decoder for one text.
+/// Returns the number of texts that fit in three quarters of the available memory. Limits texts on
+/// the CPU, whose pool can allocate more memory than exists. `make_one` makes a decoder for one
+/// text.
 template <class MakeOne>
 std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
   const std::size_t available = machine_memory().available_bytes / 4 * 3;
@@ -80,7 +81,7 @@ FittedPrompt fit_prompt(std::vector<std::int32_t> prompt, const ContextWindow& w
   if (overflow == ContextOverflow::kError)
     throw DataError(
         concat("the prompt has ", tokens, " tokens and the model's context is ", context,
-               "; shorten it, or give --context-overflow truncate to drop its oldest tokens"));
+               "; shorten the prompt, or drop its oldest tokens with --context-overflow truncate"));
   const std::int64_t kept = std::max(window.least(), context - std::min(more, context));
   return {without(prompt, window.pinned(), tokens - kept), tokens - kept};
 }
@@ -89,7 +90,7 @@ void check_overflow(std::int64_t tokens, const ContextWindow& window, ContextOve
   if (tokens <= window.context() || overflow == ContextOverflow::kTruncate) return;
   throw DataError(concat(
       "the text has reached the model's context of ", window.context(),
-      " tokens; reduce --tokens, or give --context-overflow truncate to drop its beginning"));
+      " tokens; reduce --tokens, or drop the oldest tokens with --context-overflow truncate"));
 }
 
 CachedDecoder::CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream)
@@ -124,7 +125,8 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   if (parts.drafted == 0 && tokens.size(1) > kLongPart) keep();
 }
 
-/// Keeps a copy of a state that cannot go back, for rejected drafts and shorter common prefixes.
+/// Copies a state that cannot be reset to an earlier token, for rejected drafts and shorter common
+/// prefixes.
 void CachedDecoder::keep() {
   const bool is_of_use = state_->can_keep() && !state_->can_rewind();
   if (is_of_use && state_->position() > 0) state_->keep(stream_);
@@ -177,7 +179,7 @@ void BatchDecoder::add(std::span<const Next> tokens) {
       following.push_back({row, token});
     }
   }
-  // On the CPU, more than kFewRows rows at a time would give different bits.
+  // On the CPU, more than kFewRows rows at a time would produce different bits.
   const bool in_parts = stream_.device().type == DeviceType::kCpu;
   const auto most = in_parts ? static_cast<std::size_t>(kernels::kFewRows) : following.size();
   for (std::span<const Next> rest = following; !rest.empty();) {
@@ -202,7 +204,6 @@ void BatchDecoder::add_together(std::span<const Next> tokens) {
   see(rows, ids);
 }
 
-/// Adds tokens to one row, or one token to each of several.
 void BatchDecoder::see(std::span<const std::int64_t> rows, std::span<const std::int32_t> tokens) {
   const std::int64_t count = std::ssize(rows);
   const Tensor ids = device_tokens(tokens, {count, std::ssize(tokens) / count}, stream_);

@@ -12,8 +12,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the sum of the losses of a batch's tokens. Runs the forward pass on `parts` parts of the
-/// batch. Doubles `parts` if memory is short and `may_split` is true.
+/// Returns the sum of a batch's losses. Doubles `parts` if memory is short and `may_split` is true.
 double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pass,
                             std::int64_t& parts, bool may_split, const Stream& stream) {
   for (;;) {
@@ -87,22 +86,23 @@ EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType
     if (mine < count) own.push_back(loss);
   }
   EvaluationResult result;
-  double sum = 0;
+  double sum = 0, tokens = 0;
   PreferenceLoss::Measures preference;
   for (const BatchLoss& one : in_order(own, count, share)) {
     sum += one.sum;
-    result.tokens += static_cast<std::int64_t>(one.tokens);
+    tokens += one.tokens;
     preference += one.preference;
   }
   if (preference.pairs > 0)
     result.preference = {preference.reward_chosen / preference.pairs,
                          preference.reward_rejected / preference.pairs,
                          preference.right / preference.pairs};
-  result.loss = sum / static_cast<double>(result.tokens);
+  result.tokens = std::llround(tokens);
+  result.loss = sum / tokens;
   result.perplexity = std::exp(result.loss);
   if (!std::isfinite(result.loss)) {
     throw Diverged(concat("the loss over the validation split is ", result.loss,
-                          ": the model's weights are damaged or diverged"));
+                          ": the model's weights are damaged, or its training diverged"));
   }
   return result;
 }
@@ -116,7 +116,8 @@ double ContinuationScores::log_probability(std::int64_t row, std::int32_t token)
   const double value =
       static_cast<double>(logits[static_cast<std::size_t>(token)]) - largest - std::log(sum);
   if (!std::isfinite(value))
-    throw Diverged("a logit is not finite: the model's weights are damaged or diverged");
+    throw Diverged(
+        "a logit is not finite: the model's weights are damaged, or its training diverged");
   return value;
 }
 

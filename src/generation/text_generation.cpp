@@ -23,8 +23,7 @@ void remember(double& average, double seconds) {
       average == 0 ? seconds : average + kNew * (std::min(seconds, kSlowest * average) - average);
 }
 
-/// Returns the expected number of tokens of a round with k drafts. Each draft is accepted with this
-/// probability, provided that all previous drafts are accepted.
+/// Returns the expected tokens of a round with k drafts, each accepted with this probability.
 double tokens_made(std::int64_t k, double share_taken) {
   double sum = 1, product = 1;
   for (std::int64_t i = 0; i < k; ++i) sum += product *= share_taken;
@@ -33,7 +32,6 @@ double tokens_made(std::int64_t k, double share_taken) {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// Tokens processed together.
 struct Round {
   std::vector<std::int32_t> drafts{};
   std::int64_t taken = 0;
@@ -138,13 +136,13 @@ void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
                 std::span<const std::int32_t> text) {
   if (tokenizer.min_table_rows() > vocabulary) {
     throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
-                           " tokens and the model ", vocabulary,
+                           " tokens, but the model has ", vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
   for (const std::int32_t token : text) {
     if (token >= vocabulary)
-      throw DataError(concat("the text has the token ", tokenizer.token_bytes(token),
-                             ", which is not one of the model's ", vocabulary));
+      throw DataError(concat("the text contains the token ", tokenizer.token_bytes(token),
+                             ", but the model has only tokens below ", vocabulary));
   }
 }
 

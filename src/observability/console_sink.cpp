@@ -123,7 +123,7 @@ void ConsoleSink::show_event(const StepRecord& record) {
     ++hidden_events_;
     return;
   }
-  const std::string more = hidden_events_ > 0 ? concat(" (and ", hidden_events_, " before)") : "";
+  const std::string more = hidden_events_ > 0 ? concat(" (and ", hidden_events_, " earlier)") : "";
   const std::string event = style_.rewrites ? printable(record.event) : record.event;
   print_line(concat("step ", record.step, ": ", phase, " ", event, more));
   last_event_ = clock_;

@@ -22,7 +22,6 @@ class TraceFile {
   static constexpr int kTraining = 1;  // id of the trace's "process" for phases and steps
   static constexpr int kPhaseThread = 1, kStepThread = 2;
 
-  /// Slices that are open at one of a file's events.
   struct Open {
     struct Block {
       std::string name;
@@ -37,11 +36,10 @@ class TraceFile {
     void add(const boost::json::object& event);
   };
 
-  /// Opens the file to continue it, or creates it. Throws CannotCreate.
   explicit TraceFile(std::filesystem::path path);
-  /// Removes a damaged end and all after the step. Returns the open slices there. Throws IoError.
+  /// Removes a damaged end and all events after the step. Returns the slices that are open at this
+  /// position. Throws IoError.
   Open cut_after(std::int64_t step);
-  /// Returns the size of the file after the last flush or cut_after.
   std::int64_t bytes() const { return bytes_; }
   bool is_empty() const { return bytes_ == 0 && text_.empty(); }
 
@@ -64,7 +62,6 @@ class TraceFile {
     of_slice.insert(more.begin(), more.end());
     event(type, block.name, block.process, at, of_slice);
   }
-  /// Adds the end of the array.
   void close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
   /// Writes all added text with one write(2). Throws IoError.
   void flush();
@@ -305,9 +302,9 @@ void MemoryTimeline::begin_step(Phase phase, std::int64_t step) {
   const bool full = file_->bytes() >= kMaxBytes;
   const std::int64_t recorded = recorded_[static_cast<std::size_t>(phase)];
   if (full) {
-    end_recording(concat("truncated: the file has ", kMaxBytes >> 20, " MiB"));
+    end_recording(concat("truncated: the file has reached ", kMaxBytes >> 20, " MiB"));
   } else if (recorded == steps_) {
-    end_recording(concat("cut: ", steps_, " steps of ", name_of(phase), " are recorded"));
+    end_recording(concat("stopped: ", steps_, " steps of ", name_of(phase), " are recorded"));
   } else if (!records_) {
     begin_recording(phase);
   } else if (phase != phase_) {

@@ -26,8 +26,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns a checksum of all tokens or, if there are more, of an evenly spaced sample of 16
-/// million. A sample suffices because different data differ nearly everywhere.
+/// Returns a checksum of all tokens, or of an evenly spaced sample of 16 million, which suffices
+/// because different data differ at nearly every token.
 std::string sampled_checksum(const TokenDataset& data) {
   constexpr std::int64_t kPiece = 4096, kMaxPieces = 4096;
   const std::int64_t pieces = (data.tokens() + kPiece - 1) / kPiece;
@@ -42,7 +42,6 @@ std::string sampled_checksum(const TokenDataset& data) {
   return checksum.text();
 }
 
-/// Trains on windows of prepared text.
 class Pretraining final : public LanguageTask {
  public:
   Pretraining(const TrainingRunSettings& settings, const ModelFolder& model)
@@ -74,8 +73,8 @@ class Pretraining final : public LanguageTask {
   void check_data(const HybridTrainerConfig& config) const override {
     if (resolved_model_config(config.model, *simulated_by()).encoder.layers == 0) return;
     throw ConfigError({concat("model.family: got ", config.model.family,
-                              ", whose encoder reads a source for each text, but prepared data has "
-                              "no sources; train it on pairs: hybrid finetune")});
+                              ", which needs a source for each text, but prepared data has no "
+                              "sources; train it on pairs of texts with `hybrid finetune`")});
   }
   std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
   RunData described() const override {
@@ -84,7 +83,7 @@ class Pretraining final : public LanguageTask {
   std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const override {
     return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
   }
-  /// Returns the model's vocabulary size for data without metadata. Returns none for data with
+  /// Returns the model's vocabulary size for data without metadata. Returns nullopt for data with
   /// metadata, because LanguageTask compares the sizes later.
   static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
     if (settings.config.model.vocabulary == 0 || read_data_info(settings.data)) return {};
@@ -95,8 +94,8 @@ class Pretraining final : public LanguageTask {
   std::string checksum_;
 };
 
-/// Returns the folder of the tokenizer: the run's copy if the run resumes and has one, else the
-/// adapter's, else the model's. Throws UsageError if there is none.
+/// Returns the tokenizer's folder: the run's own if it resumes with a copy, otherwise the adapter's
+/// or the model's. Throws UsageError if there is no tokenizer.
 ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
                                   const std::optional<ModelFolder>& model) {
   const std::filesystem::path of_run = settings.run / "tokenizer";
@@ -104,14 +103,13 @@ ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
   if (model && settings.adapter) return adapter_tokenizer(*settings.adapter, *model);
   if (model) return *model;
   throw UsageError(concat(settings.data.string(),
-                          " is a file of examples, which needs a model folder with a tokenizer; "
-                          "use hybrid finetune --model HF_DIR"));
+                          " is a file of examples, which `hybrid train` does not support; use "
+                          "`hybrid finetune --model HF_DIR`"));
 }
 
 /// Maximum tokens of an answer to a validation prompt.
 constexpr std::int64_t kAnswerTokens = 48;
 
-/// Trains on rows of examples.
 class FineTuning final : public LanguageTask {
  public:
   FineTuning(const TrainingRunSettings& settings, const ReadInputs& read)
@@ -159,10 +157,10 @@ class FineTuning final : public LanguageTask {
     const ReferenceKey key = reference_key(data_, identity_of_start(start));
     std::optional<PairReferences> known = read_reference(file, key);
     if (!known && start.resumes)
-      throw DataError(concat(
-          file,
-          ": does not exist, or belongs to other pairs; it has the initial model's results for "
-          "the pairs, which the run needs to continue; restore it, or start a new run"));
+      throw DataError(
+          concat(file,
+                 ": does not exist or belongs to other pairs, but the run cannot continue without "
+                 "the initial model's results in it; restore the file, or start a new run"));
     if (!known) known = computed_reference(start, file, key);
     const auto middle = known->begin() + std::ssize(data_.train);
     train_references_->assign(known->begin(), middle);
@@ -214,7 +212,7 @@ class FineTuning final : public LanguageTask {
   }
   bool is_speech() const { return files_.max_clip_seconds > 0; }
   SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.generation); }
-  /// Returns at most `most` prompts, of the first validation clips, with the clips' names as text.
+  /// Returns prompts for at most `most` validation clips, with the clips' names as text.
   std::vector<HeldOutPrompt> clip_prompts(std::int64_t most) const {
     std::vector<HeldOutPrompt> prompts;
     const SpeechTokens tokens = speech_tokens();
@@ -239,7 +237,6 @@ class FineTuning final : public LanguageTask {
                                         data_.validation.begin() + std::ssize(prompts_));
     return transcribe_texts(model, *tokenizer_, speech_tokens(), clips, dtype_of_text(), stream, 1);
   }
-  /// Generates greedily from the prompts, which are encoder sources.
   std::vector<std::string> generate_from_sources(LanguageModel& model, const Stream& stream) const {
     Seq2SeqSettings writing = seq2seq_settings_of(model.config(), files_.generation);
     writing.beams = 1;
@@ -251,7 +248,6 @@ class FineTuning final : public LanguageTask {
       texts.push_back(readable_text(*tokenizer_, writer.write(prompt.tokens)));
     return texts;
   }
-  /// Generates greedy answers to the prompts.
   std::vector<std::string> generate_from_prompts(LanguageModel& model, const Stream& stream) const {
     GenerationSettings generation{.tokens = kAnswerTokens,
                                   .end_tokens = end_token_ids_in(files_.tokenizer)};
@@ -267,7 +263,8 @@ class FineTuning final : public LanguageTask {
     }
     return texts;
   }
-  /// Returns training's precision, or f32 if Warmup and Full differ. Evaluations always use f32.
+  /// Returns the precision of training, or f32 if the precisions of Warmup and Full differ.
+  /// Evaluations always use f32.
   static DType dtype_of_training(const RunStart& start) {
     const HybridTrainerConfig& config = start.config;
     const PhasePrecision precision(config.mixed_precision, config.model.width,
@@ -293,17 +290,17 @@ class FineTuning final : public LanguageTask {
     start.stream.synchronize();
     start.stream.pool()->trim();  // training uses other block sizes
     start.report(concat("reference: took ", units::duration(seconds_since(began)),
-                        ", stored in reference.bin; the reference model was released from memory"));
+                        ", stored in reference.bin; the reference model is no longer in memory"));
     return all;
   }
   void check_data(const HybridTrainerConfig& config) const override {
     std::vector<std::string> problems;
     if (config.training.cuda_graphs)
       problems.emplace_back(
-          "training.cuda_graphs: got true, want false: with rows of examples, each step has other "
-          "shapes");
+          "training.cuda_graphs: got true, want false: with rows of examples, shapes change from "
+          "step to step");
     if (!config.stages.empty())
-      problems.emplace_back("stages: not supported for rows of examples; leave them out");
+      problems.emplace_back("stages: not supported with rows of examples; leave them out");
     if (config.prefers() && files_.source)
       problems.push_back(concat("objective: got ", config.objective,
                                 ", which does not support models with an encoder such as ",
@@ -315,20 +312,21 @@ class FineTuning final : public LanguageTask {
   }
   std::vector<std::string> notes_of_data() const override {
     std::vector<std::string> notes = refused_row_notes(data_, files_);
-    notes.insert(
-        notes.begin(),
-        concat("the data has ", data_.rows, " rows: ", data_.train.size(), " for training, ",
-               data_.validation.size(), " for validation (", data_.form, ")",
-               data_.validates_on_training_rows
-                   ? "; both are the same rows, so the validation loss is a training loss"
-                   : ""));
+    notes.insert(notes.begin(), concat("the data has ", data_.rows, " rows: ", data_.train.size(),
+                                       " for training, ", data_.validation.size(),
+                                       " for validation (", data_.form, ")",
+                                       data_.validates_on_training_rows
+                                           ? "; validation uses the training rows, so its loss "
+                                             "does not show how well the model generalizes"
+                                           : ""));
     notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
     const auto known = end_token_ids_in(files_.tokenizer);
     for (const std::int32_t id : end_tokens_) {
       if (std::ranges::find(known, id) != known.end()) continue;
-      notes.push_back(concat("answers end with ", tokenizer_->token_bytes(id),
-                             ", which is not an eos_token_id in the model's generation_config.json "
-                             "or config.json; this run and its exports add it as an end token"));
+      notes.push_back(
+          concat("answers end with ", tokenizer_->token_bytes(id),
+                 ", but this token is not an eos_token_id in the model's generation_config.json or "
+                 "config.json; the run and its exports add it as an end token"));
     }
     for (const std::string& problem : files_.generation.problems)
       notes.push_back(concat("generation ignores unsupported settings in the model's ",
@@ -416,10 +414,8 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& given, const Read
   if (is_file && !wants_rows && !may_hold_examples(settings.data)) {
     const std::string prepared = shell_path(settings.data.stem().string() + "-data");
     throw ConfigError(
-        {concat("--data: ", data,
-                " is text, which must be converted to tokens first: run "
-                "`hybrid prepare ",
-                shell_path(data), " --output ", prepared, "`, and then give --data ", prepared)});
+        {concat("--data: ", data, " is text, which must be tokenized first: run `hybrid prepare ",
+                shell_path(data), " --output ", prepared, "`, then use --data ", prepared)});
   }
   if (wants_rows != are_rows && std::filesystem::exists(settings.data)) {
     throw ConfigError({concat(

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kLongestRow = 1024;
 
-/// Returns the format for qlora: the weights' own format if it is quantized, else nf4.
+/// Returns qlora's format: the folder's if its weights are quantized, otherwise nf4.
 std::string quantized_base(const ModelFolder& folder) {
   if (folder.is_gguf() && is_mostly_quantized(folder.gguf())) return kFileBase;
   const std::string held = quantization_of_hugging_face(folder);
@@ -104,11 +104,11 @@ void check_method(const std::string& method, const HybridTrainerConfig& config,
   const LoraConfig& lora = config.lora;
   const std::string held = quantization_of_hugging_face(folder);
   if (lora.is_on() && is_quantized_base(lora.base) && !held.empty() && held != lora.base)
-    throw UsageError(concat("lora.base: got ", lora.base, ", but the weights of ", folder.string(),
-                            " are quantized already; want ", held,
-                            ", or the original folder that is not quantized"));
+    throw UsageError(concat("lora.base: got ", lora.base, ", but the weights in ", folder.string(),
+                            " are already quantized; want ", held,
+                            ", or the original folder, which is not quantized"));
   if (lora.is_on() && lora.base == kFileBase && !folder.is_gguf())
-    throw UsageError(concat("lora.base: got file, which keeps the blocks of a GGUF file, but ",
+    throw UsageError(concat("lora.base: got file, which requires a GGUF file, but ",
                             folder.string(),
                             " is not a GGUF file; want nf4, or a GGUF file as --model"));
   if (method == "full" && lora.is_on())

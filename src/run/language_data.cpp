@@ -14,9 +14,9 @@ namespace {
 void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
   const std::string file = keys.file.empty() ? "the model's folder" : keys.file.string();
   if (!keys.start)
-    throw DataError(concat(file, ": neither generation_config.json nor config.json has a ",
+    throw DataError(concat(file, ": generation_config.json and config.json do not contain ",
                            "decoder_start_token_id, the decoder's first token; add the model's "
-                           "value, such as 2 for facebook/bart-base"));
+                           "value, for example 2 for facebook/bart-base"));
   for (const auto& id : {keys.start, keys.rules.first, keys.rules.last})
     if (id && *id >= model.vocabulary)
       throw DataError(concat(file, ": the configuration names the token ", *id,
@@ -24,7 +24,6 @@ void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
 }
 
 constexpr std::uint64_t kHoldoutKey = 0x76616c6964;
-/// Throws DataError if the examples are preference pairs.
 void refuse_preferences(const ExampleRows& read, bool measured) {
   if (read.pairs.empty()) return;
   const ExampleRow& first = read.pairs.front().chosen;
@@ -40,7 +39,8 @@ void refuse_preferences(const ExampleRows& read, bool measured) {
                          columns.empty() ? "" : "--columns " + columns));
 }
 
-/// Returns the rows in `read` and adds its other contents to `data`. `name`: the file in messages.
+/// Returns the rows in `read` and adds its other contents to `data`. `name` is the name of the file
+/// in messages.
 std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bool measured,
                                    ExampleData& data) {
   refuse_preferences(read, measured);
@@ -57,8 +57,8 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bo
 
 }  // namespace
 
-/// Returns how rows become encoder sources and decoder targets; none for a model without an encoder
-/// of tokens. Throws DataError if the keys name no start token.
+/// Returns the settings with which rows become encoder sources and decoder targets. Returns nullopt
+/// for a model without an encoder of tokens. Throws DataError if the keys name no start token.
 static std::optional<SourceFormat> source_format_of(const ModelConfig& model,
                                                     const GenerationKeys& keys) {
   if (!model.encoder.reads_tokens()) return {};
@@ -100,8 +100,8 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
   const Tokenizer& tokenizer = *files.tokenizer.tokenizer();
   if (files.vocabulary > 0 && tokenizer.min_table_rows() > files.vocabulary) {
     throw DataError(concat(files.tokenizer.string(), ": the tokenizer has ",
-                           tokenizer.vocabulary_size(), " tokens and the model's embedding table ",
-                           files.vocabulary,
+                           tokenizer.vocabulary_size(),
+                           " tokens, but the model's embedding table has ", files.vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
   ExampleFormat format{.tokenizer = tokenizer,
@@ -161,7 +161,7 @@ std::vector<std::string> refused_row_notes(const ExampleData& data, const Exampl
   std::vector<std::string> lines = first_lines(data.refused);
   if (lines.size() == data.refused.size()) return lines;
   lines.push_back(concat(
-      data.refused.size() - lines.size(), " more lines are refused; list them with: hybrid rows ",
+      data.refused.size() - lines.size(), " more rows are refused; list all with: hybrid rows ",
       shell_path(files.examples), " --json --model ", shell_path(files.tokenizer.path()),
       files.pairs ? " --objective dpo" : ""));
   return lines;

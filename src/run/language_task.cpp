@@ -69,7 +69,7 @@ std::string batch_line(const HybridTrainerConfig& config) {
       parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
-/// Describes the objective: "masked: the loss is of 10 of the 64 tokens of a sequence, …".
+/// Describes the objective: "masked: loss over 10 of the 64 tokens of a sequence, …".
 std::string objective_line(const HybridTrainerConfig& config) {
   if (config.prefers())
     return concat(config.objective, ": loss over pairs of answers, beta ",
@@ -79,7 +79,8 @@ std::string objective_line(const HybridTrainerConfig& config) {
                 " tokens of a sequence, predicted from both sides");
 }
 
-/// Returns the settings of model, adapters, data and batches. `data`: text of the data line.
+/// Returns the settings of model, adapters, data and batches. `data` is the text of the line on the
+/// data.
 std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
                                          const ModelFamily& family, const std::string& data,
                                          LossModel& model) {
@@ -100,7 +101,7 @@ std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& 
   const auto base = base_of_run(run, model);
   if (base && base->is_gguf()) return base->string();
   throw ConfigError(
-      {concat("lora.base: got file, which keeps the blocks of a GGUF file, but ",
+      {concat("lora.base: got file, which requires a GGUF file, but ",
               base ? base->string() + " is not a GGUF file" : "the run has no initial model",
               "; want nf4, or a GGUF file as the model")});
 }
@@ -113,7 +114,8 @@ std::string dtype_of_export(const TrainingRunSettings& settings,
   return is_short ? "bf16" : "fp32";
 }
 
-/// Sets the data's special token ids: the base's, plus end tokens of the data that the base lacks.
+/// Sets the special token ids of the data. These are the ids of the base, and the end tokens of the
+/// data that the base does not have.
 void add_token_ids(RunData& data) {
   const std::string ids = token_ids_in(data.base);
   if (ids.empty()) return;
@@ -123,7 +125,6 @@ void add_token_ids(RunData& data) {
   data.token_ids = with_end_tokens(ids, data.end_tokens);
 }
 
-/// Throws DataError if `here` differs from `before`, the data that the run was trained on.
 void check_same_data(const RunData& before, const RunData& here) {
   if (before.train_tokens == 0) return;
   const bool same_length = before.train_tokens == here.train_tokens;
@@ -137,8 +138,8 @@ void check_same_data(const RunData& before, const RunData& here) {
                              before.checksum.starts_with(checksum_of_file(here.folder));
   if (is_validation)
     throw DataError(concat(here.validation.string(),
-                           " has other validation rows than the run, so its losses could not be "
-                           "compared; give the run's own file to --validation, ",
+                           " has other validation rows than the run, so losses before and after "
+                           "would not be comparable; use --validation ",
                            shell_path(before.validation.string()), ", unchanged"));
   throw DataError(other_data_message(here.folder, before.folder, tokens));
 }
@@ -165,8 +166,8 @@ static bool changes_tokenizer(const std::optional<ModelFolder>& init_from,
   }
 }
 
-/// Generates text without a prompt; "" for an encoder or a model of whole texts, without a
-/// tokenizer, or if memory is short.
+/// Generates text without a prompt. Returns "" for an encoder or a model of whole texts, if there
+/// is no tokenizer, or if there is not enough memory.
 static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
                                const Stream& stream, DType dtype) {
   const ModelConfig& config = model.config();
@@ -187,7 +188,7 @@ static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
   return text;
 }
 
-/// Returns the keys of position settings that a resumed run may have changed from its base's.
+/// Returns the keys of position settings in which a resumed run may differ from its base.
 static std::vector<std::string> keys_of_positions(const ModelConfig& model) {
   const bool rotates = find_family(model.family).has("rope_scaling");
   return rotates ? std::vector<std::string>{"model.context", "model.rope_scaling"}
@@ -210,16 +211,16 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   if (config.model.vocabulary == 0 && known > 0) config.model.vocabulary = wanted;
   if (config.model.vocabulary == 0) {
     throw ConfigError(
-        {"model.vocabulary: the data folder does not state the number of tokens; give --set "
-         "model.vocabulary=N"});
+        {"model.vocabulary: the data folder does not contain the vocabulary size; set it with "
+         "--set model.vocabulary=N"});
   }
   if (config.model.vocabulary < wanted) {
-    throw ConfigError(
-        {concat("model.vocabulary: got ", config.model.vocabulary, ", the data's tokenizer has ",
-                known, config.adds_mask() ? ", plus one token for the mask" : "", "; ",
-                model_ ? concat("prepare the data with the model's own tokenizer: --tokenizer ",
-                                shell_path(model_->path()))
-                       : concat("want at least ", wanted, ", or 0 to use this number"))});
+    throw ConfigError({concat(
+        "model.vocabulary: got ", config.model.vocabulary, ", but the data's tokenizer has ", known,
+        " tokens", config.adds_mask() ? ", and the mask needs one more" : "", "; ",
+        model_ ? concat("prepare the data with the model's own tokenizer: --tokenizer ",
+                        shell_path(model_->path()))
+               : concat("want at least ", wanted, ", or 0 for this number"))});
   }
   config.validate(registry);
   if (config.freezes() && config.lora.base == kFileBase)
@@ -313,8 +314,8 @@ std::vector<std::string> LanguageTask::notes(bool begins) const {
   std::vector<std::string> notes = notes_of_data();
   if (begins && changes_tokenizer(model_, tokenizer_.get())) {
     notes.push_back(concat("warning: the tokenizer of ", model_->string(),
-                           " differs from the data's tokenizer, so the weights interpret the token "
-                           "ids as other text; prepare the text with --tokenizer ",
+                           " differs from the tokenizer of the data, so the model reads other text "
+                           "than the data contain; prepare the text again with --tokenizer ",
                            shell_path(model_->path())));
   }
   return notes;

@@ -71,7 +71,6 @@ std::vector<double> own_numbers(LossModel& model, const PackedRows& rows, std::i
   return numbers;
 }
 
-/// Returns a checksum of the rows' tokens and targets.
 std::string checksum_of_rows(const std::vector<ExampleRow>& rows) {
   Checksum sum;
   for (const ExampleRow& row : rows) {
@@ -114,8 +113,8 @@ std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
   const auto all = read_reference(reference_file(run), reference_key(data, ""));
   if (!all)
     throw DataError(concat(reference_file(run),
-                           ": does not exist, or belongs to other pairs; it has the initial "
-                           "model's results for the pairs; restore it from a copy"));
+                           ": does not exist or belongs to other pairs, but the evaluation needs "
+                           "the initial model's results in it; restore the file from a copy"));
   return std::make_shared<PairReferences>(all->begin() + std::ssize(data.train), all->end());
 }
 
@@ -128,18 +127,19 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
   const ModelFolder base = base_of_run(paths).value_or(data.base);
   if (base.empty() || !base.has_weights())
     throw MissingInput(concat(base.string(),
-                              ": the run's initial model does not exist, and evaluating other "
+                              ": the run's initial model does not exist, but evaluating other "
                               "pairs needs it as the reference; restore it"));
   if (!std::filesystem::exists(reference_file(paths)))
-    throw MissingInput(concat(reference_file(paths),
-                              ": does not exist; it identifies the run's initial model, the "
-                              "reference for pairs; restore it from a copy"));
+    throw MissingInput(
+        concat(reference_file(paths),
+               ": does not exist, but it identifies the run's initial model, which evaluating "
+               "other pairs needs as the reference; restore the file from a copy"));
   if (!base_of_reference(reference_file(paths))
            .starts_with(identity_of_start(base, data.adapter) + " "))
     throw DataError(concat(base.string(), data.adapter.empty() ? "" : " with ",
                            data.adapter.string(),
-                           " is not the run's initial model: its files differ, and evaluating "
-                           "other pairs needs it as the reference; restore it"));
+                           " is not the run's initial model: its files differ, but evaluating "
+                           "other pairs needs the initial model as the reference; restore it"));
   const auto model = make_run_model(config, base, stream, model_families());
   if (!data.adapter.empty()) read_adapter_weights(data.adapter, *model, config.model, stream);
   return std::make_shared<PairReferences>(
@@ -169,8 +169,8 @@ std::optional<PairReferences> read_reference(const std::string& file, const Refe
   };
   if (text("checksum") != checksum_of(numbers) || numbers.size() % sizeof(PairReference) != 0)
     throw DataError(concat(file,
-                           ": is damaged, and it has the initial model's results, which the run "
-                           "needs; restore it from a copy, or start a new run"));
+                           ": is damaged, but the run needs the initial model's results in it; "
+                           "restore the file from a copy, or start a new run"));
   const bool is_of_base = key.base.empty() || key.base == text("base");
   if (text("rows") != key.rows || !is_of_base ||
       numbers.size() / sizeof(PairReference) != key.pairs)
@@ -183,7 +183,8 @@ std::optional<PairReferences> read_reference(const std::string& file, const Refe
 PairReferences compute_reference(LossModel& model, const PackedRows& rows,
                                  std::int64_t sequences_at_once, DType dtype, const RunRanks& ranks,
                                  const Stream& stream) {
-  require(model.preference() != nullptr, "compute_reference: the model has no loss of pairs");
+  require(model.preference() != nullptr,
+          "compute_reference: the model does not support a loss of pairs");
   const std::int64_t at_once = std::min(sequences_at_once, rows.size());
   const auto compute_in = [&](DType wanted) {
     model.visit_parameters([&](Parameter& weight) { weight.compute_in(wanted, stream); });
@@ -199,7 +200,7 @@ PairReferences compute_reference(LossModel& model, const PackedRows& rows,
     const auto rank = static_cast<std::size_t>(sequence / at_once) % all.size();
     for (const std::size_t row : rows.rows_of(sequence)) {
       require(read[rank] + sizeof(PairReference) <= all[rank].size(),
-              "ranks have the same pairs of answers");
+              "ranks must have the same pairs of answers");
       std::memcpy(&references[row], all[rank].data() + read[rank], sizeof(PairReference));
       read[rank] += sizeof(PairReference);
     }

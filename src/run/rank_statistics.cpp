@@ -11,7 +11,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the indices of the values, sorted by value.
 std::vector<std::size_t> order_of(std::span<const double> values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -52,7 +51,7 @@ std::vector<double> mean_ranks(std::span<const double> values) {
 }
 
 std::optional<double> pearson_correlation(std::span<const double> a, std::span<const double> b) {
-  require(a.size() == b.size(), "a correlation needs equally many values");
+  require(a.size() == b.size(), "a correlation needs the same number of values on both sides");
   const auto varies = [](std::span<const double> values) {
     return std::ranges::adjacent_find(values, std::not_equal_to<>()) != values.end();
   };

@@ -26,8 +26,7 @@ using IndexOfId = std::unordered_map<std::string, std::int64_t>;
 constexpr const char *kId = "_id", *kTitle = "title", *kText = "text";
 constexpr const char *kQueryId = "query-id", *kDocumentId = "corpus-id", *kScore = "score";
 
-/// Calls `use` for each row of the file. Throws DataError naming the first row that is not valid, or
-/// for which `use` throws DataError.
+/// Calls `use` for each row. Throws DataError naming the first row that is not valid.
 void read_rows_strictly(const fs::path& path, const std::vector<std::string>& keys,
                         const std::function<void(const json::object&)>& use) {
   std::int64_t line = 0, rows = 0;
@@ -94,7 +93,7 @@ std::int64_t index_of(const std::string& id, const IndexOfId& ids, const char* k
 
 void add_id(const std::string& id, IndexOfId& ids) {
   if (!ids.emplace(id, std::ssize(ids)).second)
-    throw DataError(concat("\"", kId, "\": \"", id, "\" is the id of an earlier row, too"));
+    throw DataError(concat("\"", kId, "\": \"", id, "\" is also the id of an earlier row"));
 }
 
 /// Ranks of one query's documents: the most similar first, then in the order of the corpus.
@@ -132,7 +131,6 @@ double discounted(double gain, std::size_t rank) {
   return gain / std::log2(static_cast<double>(rank) + 2);
 }
 
-/// Adds the measures of one ranking.
 void add_ranking(const std::vector<std::int64_t>& ranking,
                  const std::map<std::int64_t, double>& gains, RetrievalScore& sum) {
   if (gains.empty()) return;
@@ -204,8 +202,10 @@ RetrievalSet read_retrieval_set(const fs::path& corpus, const fs::path& queries,
     has_relevant = true;
   });
   if (!has_relevant)
-    throw DataError(concat(relevant.string(), ": no document is relevant to any query; want a \"",
-                           kScore, "\" above 0 for the documents that are"));
+    throw DataError(concat(
+        relevant.string(),
+        ": no document is relevant to any query; want a score above 0 for relevant documents, \"",
+        kScore, "\" above 0 for the documents that are"));
   for (std::size_t query = 0; query < given.size(); ++query)
     if (!judged[query].empty()) set.queries.push_back(std::move(given[query]));
   return set;

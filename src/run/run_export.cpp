@@ -20,6 +20,7 @@
 #include "src/model_files/hugging_face/sentence_folder.h"
 #include "src/run/model_card.h"
 #include "src/run/text_data.h"
+#include "src/run/text_outputs.h"
 
 namespace hybrid_trainer {
 
@@ -51,8 +52,8 @@ LoraConfig exported_adapters(const TrainedRun& run) {
   });
   if (!is_held || ranks.size() != 1)
     throw ConfigError(
-        {"parts: the run trained complete weights in addition to its adapters, or adapters of "
-         "several ranks, which an adapter folder cannot store; merge them: hybrid export RUN "
+        {"parts: the run trained weights without adapters, or adapters with different ranks, which "
+         "an adapter folder cannot contain; merge the adapters into the model: hybrid export RUN "
          "--merge --output MERGED"});
   config.rank = *ranks.begin();
   return config;
@@ -65,23 +66,45 @@ void require_plain_base(const ModelFolder& base) {
                          "cannot be merged into them; export them with --adapter"));
 }
 
+std::vector<std::int32_t> random_tokens(std::int64_t length, std::int64_t vocabulary) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < length; ++i)
+    tokens.push_back(narrow<std::int32_t>(
+        random_below({}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(vocabulary))));
+  return tokens;
+}
+
+/// Computes the outputs of a model of whole texts for one of random tokens.
+std::vector<float> probe_outputs(const TrainedRun& run, const Stream& stream) {
+  PackedTexts::Settings packing = text_packing(run.config, *run.tokenizer);
+  packing.has_classes = false;
+  packing.labels = 0;
+  const ModelConfig& model = run.config.model;
+  TextRow row;
+  row.tokens = random_tokens(std::min({kProbeTokens, packing.sequence_length, model.context}),
+                             model.vocabulary);
+  row.types.assign(row.tokens.size(), 0);
+  row.ends = {std::ssize(row.tokens)};
+  const TextOutputs outputs =
+      text_outputs(run.model("a GGUF file"), PackedTexts({row}, packing), 1, DType::kF32, stream);
+  const std::span<const float> values = outputs.of(0);
+  return {values.begin(), values.end()};
+}
+
 /// Computes logits of random tokens and padding. Throws DataError naming `what` if not finite.
 std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                                 const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
   const Tensor tokens = Tensor::empty({1, length}, DType::kI32, MemoryKind::kData, stream);
-  for (std::int64_t i = 0; i < length; ++i) {
-    tokens.data<std::int32_t>()[i] = narrow<std::int32_t>(random_below(
-        {}, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(model.config().vocabulary)));
-  }
+  std::ranges::copy(random_tokens(length, model.config().vocabulary), tokens.data<std::int32_t>());
   const Pass pass{.training = false};
   model.encode(model.with_sources(token_batch(tokens, tokens), stream), pass, stream);  // silence
   const Tensor logits = model.logits(tokens, pass, stream);
   std::vector<float> values(logits.data<float>(), logits.data<float>() + logits.elements());
   if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return values;
   throw DataError(concat(what,
-                         " computes logits that are not finite: its weights are damaged or "
-                         "diverged; export an earlier checkpoint (--checkpoint STEP)"));
+                         " computes logits that are not finite: its weights are damaged, or its "
+                         "training diverged; export an earlier checkpoint (--checkpoint STEP)"));
 }
 
 /// Returns the logits of probe_logits above, or none if the network has no logits of tokens.
@@ -92,13 +115,18 @@ std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
   return probe_logits(*model, what, stream);
 }
 
-LogitChange compare_logits(const std::vector<float>& before, const std::vector<float>& after,
-                           const ModelConfig& model) {
+LogitChange compare_outputs(const std::vector<float>& before, const std::vector<float>& after) {
   LogitChange change;
   for (std::size_t i = 0; i < before.size(); ++i) {
     change.largest_logit = std::max(change.largest_logit, double{std::abs(before[i])});
     change.largest_change = std::max(change.largest_change, double{std::abs(after[i] - before[i])});
   }
+  return change;
+}
+
+LogitChange compare_logits(const std::vector<float>& before, const std::vector<float>& after,
+                           const ModelConfig& model) {
+  LogitChange change = compare_outputs(before, after);
   if (before.empty()) return change;
   change.places = std::min(kProbeTokens, model.context);
   const std::ptrdiff_t row = std::ssize(before) / change.places;
@@ -130,7 +158,6 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
   return result;
 }
 
-/// Returns a text with many of the tokenizer's words, for comparison with another tokenizer.
 std::string text_of_words(const Tokenizer& tokenizer) {
   constexpr std::int64_t kWords = 2048;
   const std::int64_t step = std::max<std::int64_t>(1, tokenizer.vocabulary_size() / kWords);
@@ -140,7 +167,7 @@ std::string text_of_words(const Tokenizer& tokenizer) {
   return text;
 }
 
-/// Returns a test text's number of tokens if both encode it equally; else warns and returns 0.
+/// Returns the number of tokens of a test text, or 0 with a warning if the tokenizers differ.
 std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file) {
   const std::string text = text_of_words(tokenizer);
   const std::vector<std::int32_t> wanted = tokenizer.encode(text),
@@ -152,8 +179,8 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file)
   return wanted == got ? std::ssize(wanted) : 0;
 }
 
-/// Returns the steps to an embedding: the initial model's, or else mean pooling or the run's
-/// pooling, and normalization.
+/// Returns the steps to an embedding. These are the steps of the initial model. If it has none,
+/// they are the run's pooling or mean pooling, followed by normalization.
 SentencePipeline pipeline_of(const TrainedRun& run) {
   const bool is_known = !run.origin.empty() && has_sentence_pipeline(run.origin);
   SentencePipeline pipeline =
@@ -161,11 +188,11 @@ SentencePipeline pipeline_of(const TrainedRun& run) {
   pipeline.transformer.clear();
   pipeline.width = run.config.model.width;
   pipeline.pooling = run.config.model.pooling;
+  pipeline.dense = run.config.model.dense_layers();
   pipeline.max_length = text_length(run.config);
   return pipeline;
 }
 
-/// Returns the base's license, with the keys that GGUF files use.
 std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder& base) {
   std::vector<std::pair<std::string, std::string>> keys;
   for (auto& [key, text] : base.empty() ? LicenseTexts() : license_of(base)) {
@@ -175,7 +202,6 @@ std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder&
   return keys;
 }
 
-/// Returns the sampling settings, with the keys that GGUF files use.
 std::vector<std::pair<std::string, double>> sampling_values(const GenerationKeys& keys) {
   std::vector<std::pair<std::string, double>> values;
   const auto add = [&](const char* name, std::optional<double> value) {
@@ -192,7 +218,10 @@ std::vector<std::pair<std::string, double>> sampling_values(const GenerationKeys
 }  // namespace
 
 std::string LogitChange::text() const {
-  if (places == 0) return "";
+  if (places == 0 && largest_logit == 0) return "";
+  if (places == 0)
+    return concat("; outputs of a test text changed by at most ", brief(largest_change),
+                  ", the largest is ", brief(largest_logit));
   const std::string found = concat("; logits changed by at most ", brief(largest_change),
                                    ", the largest is ", brief(largest_logit));
   if (same_choices == places)
@@ -211,7 +240,12 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
     const std::filesystem::path file = output / "generation_config.json";
     replace_file(file, with_end_tokens(read_file(file, kMaxGenerationBytes), run.end_tokens));
   }
-  if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), {}, output);
+  if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), output);
+  if (run.config.pools())
+    write_cross_encoder(run.config.objective != "rank"         ? ""
+                        : run.config.texts.labels == "several" ? "sigmoid"
+                                                               : "identity",
+                        output);
   return rounded;
 }
 
@@ -224,9 +258,9 @@ static void warn_of_positions(const TrainedRun& run, const std::filesystem::path
     return all;
   };
   if (positions(run.config.model) == positions(read_hugging_face_model_config(run.base, 0))) return;
-  warn(output.string(),
-       concat("the run set model.context or model.rope_scaling, which adapters cannot store; ",
-              "merge them for other programs (--merge)"));
+  warn(output.string(), concat("the run changed model.context or model.rope_scaling, which an "
+                               "adapter folder cannot contain; ",
+                               "for other programs, merge the adapters (--merge)"));
 }
 
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
@@ -234,7 +268,7 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
   const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
   write_adapter(*run.network, run.config.model, adapters, run.base.string(), output, stream);
-  if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), {}, output);
+  if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), output);
   if (run.tokenizer == nullptr) return;
   const auto file = run.tokenizer->files().find("generation_config.json");
   const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
@@ -265,18 +299,27 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
   return write_merged(run, probe_logits(run, folder.string(), stream), output, dtype, stream);
 }
 
-/// Throws DataError for models of whole texts, since our GGUF files have no pooling and no classes.
-static void require_token_model(const TrainedRun& run) {
-  if (!run.config.pools()) return;
-  throw DataError(concat("export: GGUF files of models that ",
+static void check_gguf_task(const TrainedRun& run) {
+  const bool encodes = run.config.model.bidirectional, pools = run.config.pools();
+  if (encodes == pools) return;
+  if (encodes)
+    throw DataError(
+        "export: GGUF files of encoders contain models that embed or classify texts, but this one "
+        "has no pooling; train it with hybrid finetune --task embed, or export a Hugging Face "
+        "folder: leave out --format gguf");
+  throw DataError(concat("export: GGUF files of decoders that ",
                          run.config.model.labels.empty() ? "embed" : "classify",
-                         " texts are not supported; export a Hugging Face folder: leave out "
-                         "--format gguf"));
+                         " texts are not supported, only those of encoders; export a Hugging Face "
+                         "folder: leave out --format gguf"));
 }
 
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
                               const Stream& stream) {
-  require_token_model(run);
+  check_gguf_task(run);
+  if (!run.config.model.labels.empty())
+    throw DataError(
+        "export: adapter files of llama.cpp cannot store a class head; merge the adapters into the "
+        "model (--merge), or export them for PEFT: leave out --format gguf");
   const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
   OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
@@ -285,20 +328,36 @@ void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path
   export_gguf_adapter(folder, resolved_model_config(run.config.model), output);
 }
 
+/// Warns of a prompt that begins all texts. Runs train without it.
+static void warn_of_prompt(const TrainedRun& run, const std::filesystem::path& output) {
+  if (run.step > 0 || run.config.objective != "embed") return;
+  const SentencePipeline pipeline = pipeline_of(run);
+  const auto prompt = pipeline.prompts.find(pipeline.default_prompt);
+  if (prompt == pipeline.prompts.end() || prompt->second.empty()) return;
+  warn(output.string(), concat("GGUF has no key for the prompt \"", prompt->second,
+                               "\" that begins all texts of this model; put it before them"));
+}
+
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                             const std::filesystem::path& output, const Stream& stream) {
   LanguageModel& model = run.model("a GGUF file");
-  require_token_model(run);
+  check_gguf_task(run);
   if (!run.tokenizer)
     throw DataError(
-        "a GGUF file needs a tokenizer, and the model has none; export a Hugging Face folder");
+        "a GGUF file needs a tokenizer, but the model has none; export a Hugging Face folder "
+        "instead");
   if (run.config.freezes()) {
     require_plain_base(run.base);
     merge_adapters(model, stream);
   }
   GgufExport result{.type = type};
   if (type.empty()) result.type = export_dtype(run) == DType::kBF16 ? "bf16" : "f16";
-  const std::vector<float> before = probe_logits(model, output.string(), stream);
+  const bool pools = run.config.pools();
+  warn_of_prompt(run, output);
+  const auto probe = [&] {
+    return pools ? probe_outputs(run, stream) : probe_logits(model, output.string(), stream);
+  };
+  const std::vector<float> before = probe();
   const GgufTexts texts{*run.tokenizer, run.token_ids, license_keys(run.origin),
                         sampling_values(generation_keys_of(run))};
   result.types = export_gguf(model, texts, result.type, output, stream);
@@ -310,7 +369,7 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                        parameter.set_storage(std::make_unique<ResidentWeight>(weight.values()));
                      });
   result.change =
-      compare_logits(before, probe_logits(model, output.string(), stream), run.config.model);
+      pools ? compare_outputs(before, probe()) : compare_logits(before, probe(), run.config.model);
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/files/input_file.h"
+#include "hybrid_trainer/nn/text_head.h"
 #include "memory/weight_copies.h"
 #include "src/core/messages.h"
 #include "src/files/checksum.h"
@@ -15,6 +16,7 @@
 #include "src/model_files/adapters/adapter_config.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/model_files/hugging_face/sentence_folder.h"
@@ -49,14 +51,15 @@ constexpr std::size_t kMaxDataBytes = 1 << 20;
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
 
-/// Loads the folder's tokenizer, if any. Throws DataError if it has more tokens than the model.
+/// Loads a folder's tokenizer. Throws DataError if it has more tokens than the model.
 void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
   run.tokenizer_folder = folder;
   if (!contains_tokenizer(folder.path())) return;
   run.tokenizer = folder.tokenizer();
   if (run.tokenizer->min_table_rows() <= run.config.data_vocabulary()) return;
   throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
-                         " tokens and the model's embedding table ", run.config.data_vocabulary(),
+                         " tokens, but the model's embedding table has ",
+                         run.config.data_vocabulary(),
                          "; give the tokenizer that the model was trained with"));
 }
 
@@ -66,12 +69,12 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
   if (!find_family(model.family, registry).has("tied_head"))
     throw DataError(concat(folder.string(), ": the adapter changes ", join(adapter.extra_weights),
                            ", but in ", model.family,
-                           " head and token table share one weight; train an adapter without wte "
-                           "and lm_head in target_modules and modules_to_save"));
+                           " the head and the token table are one weight; train an adapter without "
+                           "wte and lm_head in target_modules and modules_to_save"));
   model.tied_head = false;
 }
 
-/// Sets the vocabulary size to the adapter's, if that was trained with added or removed tokens.
+/// Sets the adapter's vocabulary size if it was trained with other tokens than the base.
 void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
                      const AdapterFolder& adapter, const ModelRegistry& registry) {
   ModelConfig& model = config.model;
@@ -82,11 +85,11 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   };
   if (find_family(model.family, registry).hugging_face.tied_head.empty() ||
       (!model.tied_head && !has("lm_head.weight")))
-    throw DataError(
-        concat(folder.string(), ": the adapter has a token table of ", adapter.vocabulary,
-               " rows, its base one of ", model.vocabulary,
-               ", and the adapter has no head of the new size; save both when you train the "
-               "adapter (modules_to_save), or give the base that it was trained on"));
+    throw DataError(concat(
+        folder.string(), ": the adapter's token table has ", adapter.vocabulary,
+        " rows, but its base has ", model.vocabulary,
+        ", and the adapter has no head of this size; save token table and head when you train the "
+        "adapter (modules_to_save), or give the base model that it was trained on"));
   model.vocabulary = adapter.vocabulary;
   config.lora.replaces_tables = true;
 }
@@ -101,12 +104,13 @@ std::int64_t classes_of(const AdapterFolder& adapter, const ModelFamily& family)
 
 /// Sets the classes to the adapter's, if the adapter replaces the classifier. Invents their names
 /// if the adapter has none, because PEFT's own files do not store them.
-void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelRegistry& registry) {
+void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelFolder& base,
+                  const ModelRegistry& registry) {
   const ModelFamily& family = find_family(model.family, registry);
   const std::int64_t classes = classes_of(adapter, family);
   if (classes > 0 && family.is_language_model) {
     model.language_head = false;
-    if (model.pooling.empty()) model.pooling = model.bidirectional ? "cls" : "last";
+    if (model.pooling.empty()) model.pooling = class_pooling(base.files(), model);
     if (!adapter.problem_type.empty()) model.problem_type = adapter.problem_type;
   }
   if (classes > 0 && classes == std::ssize(adapter.labels)) model.labels = adapter.labels;
@@ -115,13 +119,38 @@ void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelR
   for (std::int64_t i = 0; i < classes; ++i) model.labels.push_back({concat("LABEL_", i)});
 }
 
-/// Sets the pooling of an adapter for embeddings, from its folder or its base's; else the usual one.
+/// Throws DataError if a weight of the class head is in neither the base nor the adapter, which has
+/// `others`: transformers then starts it at random, so that nobody knows its values.
+void require_class_head(Network& network, const ModelFolder& base, const std::string& called,
+                        const std::vector<std::string>& others, const ModelConfig& model,
+                        const ModelRegistry& registry) {
+  // Dense modules have files of their own, and the reader of GGUF checks its tensors.
+  if (network.text_head() == nullptr || !model.dense.empty() || base.is_gguf()) return;
+  const HuggingFaceLayout layout = layout_of(model, registry);
+  const auto is_held = [&](const FileTensor& part) {
+    const std::string name = layout.full_name(part);
+    return std::ranges::count(others, name) > 0 || base.weights().contains(name) ||
+           base.weights().contains(part.name);
+  };
+  network.visit_parameters([&](Parameter& parameter) {
+    if (belongs_to_adapter(parameter) || !network.text_head()->owns(parameter)) return;
+    for (const FileTensor& part : parameter.in_files())
+      if (!is_held(part))
+        throw DataError(concat(called, ": has no tensor ", layout.full_name(part),
+                               " of the class head, so its classes cannot be computed; save the ",
+                               "whole head when you train it, or train a head: hybrid finetune ",
+                               "--task classify"));
+  });
+}
+
+/// Sets an embedding adapter's pooling, from its folder or its base's, or else the usual one.
 void take_embedding(HybridTrainerConfig& config, const AdapterFolder& adapter,
                     const ModelFolder& folder, const ModelFolder& base) {
   ModelConfig& model = config.model;
   if (adapter.task != kEmbeddingTask || model.encoder.context > 0) return;
   model.labels.clear();
   model.pooling.clear();
+  model.dense.clear();
   model.language_head = false;
   take_pipeline(has_sentence_pipeline(folder) ? folder : base, config);
   if (model.pooling.empty()) model.pooling = model.bidirectional ? "mean" : "last";
@@ -143,8 +172,8 @@ std::int64_t best_step_of(const RunPaths& paths) {
       return best->step;
   }
   throw MissingInput(concat(paths.root,
-                            " has no best checkpoint: the run does not keep one; resume or train "
-                            "it with checkpoint.keep_best=1 and ",
+                            " has no best checkpoint, because the run does not keep one; train or "
+                            "resume it with checkpoint.keep_best=1 and ",
                             "training.evaluate_every_steps, or give --checkpoint STEP"));
 }
 
@@ -172,7 +201,7 @@ void keep_base_config(const RunPaths& paths, const ModelFolder& base) {
   replace_file(base_config_file(paths), base.files().bytes("config.json", kMaxBaseConfigBytes));
 }
 
-/// Returns the data path to record: only the name inside the run's folder, since that may move.
+/// Returns the data path to record: only the name in the run's folder, because that may move.
 std::string place_of_data(const RunPaths& paths, const fs::path& data) {
   if (data.empty()) return "";  // generated from the seed
   const fs::path absolute = fs::absolute(data).lexically_normal();
@@ -229,11 +258,10 @@ std::optional<ModelFolder> base_of_run(const RunPaths& paths,
   const std::string recorded_folder = text("folder");
   const ModelFolder folder = given.value_or(fs::path(recorded_folder));
   if (!folder.has_weights()) {
-    throw MissingInput(
-        concat(folder.string(),
-               ": the base model of the run's adapters does not exist or has no weights; restore "
-               "it, or give its new location when you resume the run (train --init-from, finetune "
-               "--model)"));
+    throw MissingInput(concat(
+        folder.string(),
+        ": the base model of the run's adapters does not exist or has no weights; restore it, or "
+        "resume the run with its new location (train --init-from, finetune --model)"));
   }
   if (identity_of_base(folder) == text("identity")) return folder;
   throw DataError(concat(folder.string(), " is not the base model of the run's adapters (",
@@ -314,8 +342,8 @@ std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, const fs::path& data) {
   if (of_run == nullptr || of_data == nullptr || of_data->has_same_tokens(*of_run)) return;
   throw DataError(concat(data.string(),
-                         ": its tokenizer differs from the run's; give the run's own data, or "
-                         "prepare the text again with the run's folder tokenizer/ as --tokenizer"));
+                         ": its tokenizer differs from the run's; use the run's data, or "
+                         "prepare the text again with --tokenizer RUN/tokenizer"));
 }
 
 std::string other_data_message(const fs::path& here, const fs::path& own,
@@ -323,10 +351,10 @@ std::string other_data_message(const fs::path& here, const fs::path& own,
   const std::string counts = tokens.empty() ? "" : concat(" (it has ", tokens, ")");
   if (fs::weakly_canonical(here) == fs::weakly_canonical(own))
     return concat(here.string(), " has changed since the run began", counts,
-                  ", so the run cannot continue at its position; restore the file, or start a new "
-                  "run from this run's weights: hybrid export RUN --output FOLDER");
+                  ", so the run cannot continue at its position in the data; restore the file, or "
+                  "start a new run from this run's weights: hybrid export RUN --output FOLDER");
   return concat(here.string(), " is not the data that the run was trained on", counts,
-                ", so the run cannot continue at its position; give the run's own data to --data, ",
+                ", so the run cannot continue at its position in the data; use --data ",
                 shell_path(own));
 }
 
@@ -338,7 +366,8 @@ std::string end_of_run(const RunPaths& paths) {
 }
 
 /// Returns the requested checkpoint of the run. Throws MissingInput if there is none. Throws
-/// DataError if the requested one is damaged or, for the newest, if all are.
+/// DataError if the requested checkpoint is damaged or, if the newest is requested, if all
+/// checkpoints are damaged.
 static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
   const std::string folder = paths.checkpoints();
   if (weights.checkpoint == RunWeights::Checkpoint::kStep)
@@ -352,7 +381,6 @@ static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeigh
                             shell_path(paths.root), ")"));
 }
 
-/// Changes the storage format of the frozen weights.
 static void set_frozen_format(HybridTrainerConfig& config, const std::string& form) {
   config.lora.base = form;
   for (PartConfig& part : config.parts)
@@ -377,8 +405,8 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   if (fs::exists(run.tokenizer_folder.path())) run.tokenizer = run.tokenizer_folder.tokenizer();
   if (frozen_form == kFileBase && !run.config.freezes())
     throw UsageError(concat(paths.root,
-                            " is a run that trained all weights, so the form file does not apply; "
-                            "want another form, such as nf4"));
+                            " is a run that trained all weights, so the format \"file\" does not "
+                            "apply; want another format, such as nf4"));
   if (frozen_form) set_frozen_format(run.config, *frozen_form);
   const auto base = base_of_run(paths);
   run.base = base.value_or(ModelFolder());
@@ -431,6 +459,7 @@ TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string
   opened.network =
       make_frozen_model(opened.config.model, folder, {.base = frozen_format(folder, form)}, stream,
                         opened.places->at(home), registry);
+  require_class_head(*opened.network, folder, folder.string(), {}, opened.config.model, registry);
   if (form == kFileBase) opened.network->round_inputs(true);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
@@ -446,12 +475,12 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   TrainedRun run;
   run.base = base.empty() ? ModelFolder(adapter.base) : base;
   if (!fs::exists(run.base.path() / "config.json") && !run.base.is_gguf()) {
-    throw MissingInput(concat(
-        folder.string(), ": the adapter's base is \"", run.base.string(),
-        "\", which is not a folder on this machine; set base_model_name_or_path in "
-        "adapter_config.json to the base's folder, or merge both into a model: hybrid export ",
-        shell_path(folder), " --merge --model BASE --output MERGED",
-        download_hint(run.base.path())));
+    throw MissingInput(concat(folder.string(), ": the adapter's base is \"", run.base.string(),
+                              "\", which is not a folder on this machine; set "
+                              "base_model_name_or_path in adapter_config.json to the folder of the "
+                              "base, or merge the adapter into its base: hybrid export ",
+                              shell_path(folder), " --merge --model BASE --output MERGED",
+                              download_hint(run.base.path())));
   }
   run.folder = run.base.path();
   run.origin = run.base;
@@ -461,7 +490,7 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   run.config.lora.base = frozen_format(run.base, form);
   if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
   take_vocabulary(run.config, folder, adapter, registry);
-  take_classes(run.config.model, adapter, registry);
+  take_classes(run.config.model, adapter, run.base, registry);
   take_embedding(run.config, adapter, ModelFolder(folder), run.base);
   try {
     run.network = adapter.config.is_on()
@@ -475,6 +504,8 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                        [&](Parameter& parameter, const Tensor& values) {
                          store_frozen(parameter, values, run.config.lora.base, stream);
                        });
+  require_class_head(*run.network, run.base, folder.string(), adapter.extra_weights,
+                     run.config.model, registry);
   if (run.config.pools()) take_text_task(run.base, run.config);
   if (form == kFileBase) run.network->round_inputs(true);
   const ModelFolder own(folder);

@@ -23,7 +23,7 @@ std::size_t free_device_memory(Device device) {
   return machine_memory().available_bytes;
 }
 
-/// A memory need that exceeds a CPU machine's, whose system would kill the run without a message.
+/// A memory need above a machine's memory. On a CPU, the system would kill the run silently.
 struct Excess {
   MemoryNeed need;
   std::size_t share = 0;  // memory of the machine available to each of its ranks
@@ -35,12 +35,12 @@ struct Excess {
 [[noreturn]] void throw_exceeds_machine(const Excess& excess) {
   const std::size_t host = excess.need.host_bytes, wanted = excess.need.device_bytes + host;
   const std::string host_note =
-      host == 0 ? "" : concat(", of them ", units::bytes(host), " for offloaded data");
+      host == 0 ? "" : concat(", including ", units::bytes(host), " for offloaded data");
   const bool several = excess.ranks > 1;
   throw OutOfMemory(
       concat("memory: ", several ? "each rank" : "the run", excess.how, " takes ",
              units::bytes(wanted), host_note, "; ", units::bytes(excess.share),
-             several ? " per rank are available" : " are available", "\ntry ", excess.hint,
+             several ? " per rank is available" : " is available", "\ntry ", excess.hint,
              "; `hybrid plan` finds settings that fit\nto skip this check, set both "
              "memory.device_budget and memory.host_budget"),
       wanted, excess.share);
@@ -59,7 +59,7 @@ struct Excess {
                     wanted, budget);
 }
 
-/// Returns the config's budgets, or the machine's available memory if it gives none.
+/// Returns the budgets of the config or, if it has none, the machine's available memory.
 MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
   const bool shared = device.type == DeviceType::kCpu;  // both pools use system memory
   const bool divides = shared && config.memory.device_map == "auto";  // splits it between the pools
@@ -74,8 +74,7 @@ MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
           .both = memory_of_both(config, device)};
 }
 
-/// Returns the config with the options that memory.plan=auto chooses, or else with the locations
-/// that memory.device_map=auto chooses. Without either, returns it unchanged.
+/// Returns the config with the choices of memory.plan=auto or, without it, memory.device_map=auto.
 HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
                                        const ModelRegistry& registry,
                                        std::vector<std::string>& notes) {
@@ -117,15 +116,15 @@ bool fits(const MemoryNeed& need, const MemoryBudgets& budgets) {
   return missing_bytes(need, budgets) == 0;
 }
 
-/// Memory need and the micro-batches that it applies to.
 struct NeedInMicroBatches {
   MemoryNeed need;
   HybridTrainerConfig config;
 };
 
-/// Returns the need of the rank that uses most, with the largest micro-batches that fit, starting
-/// from the given size. If none fit, returns the smallest need found. Stops halving the
-/// micro-batches once that no longer helps, because gradient sums grow while activations halve.
+/// Returns the need of the rank that uses most memory, with the largest micro-batches that fit,
+/// starting from the given size. If no size fits, returns the smallest need. Stops halving the
+/// micro-batches when this no longer reduces the need, because gradient sums grow while activations
+/// are halved.
 NeedInMicroBatches fitting_need(HybridTrainerConfig config, int ranks, SimulatedPhases phases,
                                 const MemoryBudgets& budgets, const ModelRegistry& registry) {
   const auto simulate = [&] {
@@ -144,7 +143,7 @@ NeedInMicroBatches fitting_need(HybridTrainerConfig config, int ranks, Simulated
   return least;
 }
 
-/// Throws OutOfMemory if the rank that uses most exceeds its budgets in all micro-batch sizes.
+/// Throws OutOfMemory if a rank exceeds its budgets with every micro-batch size.
 NeedInMicroBatches need_in_budgets(const HybridTrainerConfig& config, int ranks,
                                    const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = config.device_budget(),
@@ -215,18 +214,18 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
                                                 : with_chosen_memory(config, registry, notes);
   if (was_planned && config_json(taken) != config_json(config))
     notes.emplace_back(
-        "keeps the memory plan from the start of the run; set memory.plan=off to change these "
+        "the run keeps its memory plan from its first start; set memory.plan=off to change these "
         "settings");
   check_memory(taken, ranks, registry);
   return taken;
 }
 
-/// Returns why predictions do not fit the budgets, at least one of which is set; none if they fit.
+/// Returns why predictions do not fit in the budgets, or nullopt. At least one budget is set.
 static std::optional<std::string> budget_problem(const MemoryBudgets& budgets,
                                                  const MemoryNeed& need) {
   if (fits(need, budgets)) return {};
   const bool on_device = need.device_bytes > budgets.device.value_or(SIZE_MAX);
-  return concat("no predictions from here on: with them, ", on_device ? "device" : "host",
+  return concat("no predictions from now on: with them, ", on_device ? "device" : "host",
                 " memory would need ",
                 units::bytes(on_device ? need.device_bytes : need.host_bytes), ", the budget is ",
                 units::bytes(on_device ? *budgets.device : *budgets.host), "; raise memory.",

@@ -24,7 +24,6 @@ void wait_for(std::chrono::milliseconds pause) {
   std::this_thread::sleep_for(pause);
 }
 
-/// Message of a rank after a step.
 struct StepMessage {
   double stops = 0, saves = 0, computed = 0;
 };
@@ -44,7 +43,6 @@ std::string bytes_of(const Message& message) {
 
 constexpr char kFactEnd = '\0';
 
-/// Returns the value of fact number `index`.
 std::string value_in(const std::string& facts, std::size_t index) {
   std::size_t begin = 0;
   for (; index > 0 && begin < facts.size(); --index) begin = facts.find(kFactEnd, begin) + 1;
@@ -61,7 +59,6 @@ std::string shown(const std::string& value, const std::string& other) {
              : concat("...", value.substr(static_cast<std::size_t>(begin), kMax), "...");
 }
 
-/// Adds one fact for each key of a configuration.
 void add_keys(const std::string& path, const FieldNode& group, std::vector<NamedText>& facts) {
   for (const FieldNode& field : group.fields) {
     const std::string at = path.empty() ? field.name : path + "." + field.name;
@@ -81,8 +78,8 @@ std::vector<NamedText> with_keys_of(const HybridTrainerConfig& config,
   return facts;
 }
 
-/// Describes the first fact in which a rank differs from the majority or, without a majority, from
-/// the first rank. Returns none if the ranks are equal.
+/// Describes the first fact in which a rank differs from the majority or, if there is no majority,
+/// from the first rank. Returns nullopt if the ranks are equal.
 std::optional<std::string> first_difference(const RunRanks& ranks,
                                             const std::vector<NamedText>& facts) {
   std::string mine;
@@ -150,7 +147,7 @@ EvaluationResult RunRanks::evaluate(LossModel& model, const OrderedBatches& batc
                                   config.memory.segment_length);
 }
 
-/// Opens the folder, after waiting for any rank of a previous job that outlived its launcher.
+/// Opens the folder. First waits for ranks of a previous job that outlived their launcher.
 static RunDirectory open_when_free(const std::string& folder) {
   constexpr std::chrono::milliseconds kLongest{15000}, kPause{50};
   for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
@@ -163,7 +160,7 @@ static RunDirectory open_when_free(const std::string& folder) {
   }
 }
 
-/// Waits until the file has this text, which NFS may show late; returns false on timeout.
+/// Waits until the file has this text, which may take time on NFS. Returns false after a timeout.
 static bool wait_for_content(const std::string& file, const std::string& text) {
   constexpr std::chrono::milliseconds kLongest{10000}, kPause{100};
   for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
@@ -190,7 +187,7 @@ void RunRanks::check_shared(const std::string& run) const {
   if (failing_host == hosts.end()) return;
   throw UsageError(concat("--run ", run, " is not a shared folder: rank ",
                           failing_host - hosts.begin(), " on ", *failing_host,
-                          " does not see rank 0's files in it; give a folder that all machines "
+                          " does not find rank 0's files in it; use a folder that all machines "
                           "share under the same path"));
 }
 
@@ -238,7 +235,7 @@ StepVote RunRanks::agree(StepVote here) {
   return common;
 }
 
-/// Returns none for NCCL, because its waits happen on the device's streams and are not measured.
+/// Returns nullopt for NCCL, because it waits on the streams of the device, which is not measured.
 std::optional<double> RunRanks::exposed_seconds() const {
   if (ranks_ == nullptr || ranks_->name() == std::string_view("nccl")) return {};
   return ranks_->use().exposed_seconds;
@@ -247,7 +244,7 @@ std::optional<double> RunRanks::exposed_seconds() const {
 void RunRanks::begin_step() { exposed_before_ = exposed_seconds(); }
 
 /// Measures this rank's seconds only if the ranks have equal shares of the micro-batches. With zero
-/// 2 and 3 they always do, because a rank that has fewer repeats one.
+/// 2 and 3 they always have equal shares, because a rank with fewer micro-batches repeats one.
 void RunRanks::end_step(const HybridTrainerConfig& config, StepRecord& record) {
   if (!are_several()) return;
   const std::optional<double> exposed = exposed_seconds();
@@ -317,8 +314,8 @@ void check_same_weights(const RunRanks& ranks, std::int64_t steps_done, LossMode
   if (!ranks.are_several()) return;
   if (const auto difference = first_difference(ranks, weights_after(steps_done, model, stream))) {
     throw RankLost(concat("after step ", steps_done, " ", *difference,
-                          ": the memory or CPU of one of them has failed; --resume continues from "
-                          "the checkpoint before"));
+                          ", so the memory or CPU of one of them is faulty; --resume continues "
+                          "from the last checkpoint"));
   }
 }
 

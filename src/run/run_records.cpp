@@ -27,7 +27,7 @@ void RunRecords::resume_after(std::int64_t step) {
   if (kept == step) return;
   summary_.steps = step;
   report(concat("metrics.jsonl has ", kept, " of the ", step,
-                " completed steps; the others are missing in curves and totals"));
+                " completed steps; curves and totals do not include the others"));
 }
 
 /// Calls `write` if the run has a timeline. Stops the timeline after a write error.

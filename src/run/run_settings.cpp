@@ -98,7 +98,7 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
   if (config.phases.max_predict_steps > 0 && config.phases.warmup_steps >= config.training.steps) {
     notes.push_back(concat("all ", config.training.steps, " steps are Warmup, since ",
                            "phases.warmup_steps is ", config.phases.warmup_steps,
-                           ": nothing will be predicted"));
+                           ", so there are no predictions"));
   }
   const ModelRegistry* const families = task.simulated_by();
   if (families == nullptr) return config;

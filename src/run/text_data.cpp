@@ -6,6 +6,7 @@
 #include "src/core/messages.h"
 #include "src/data/tables/row_files.h"
 #include "src/files/checksum.h"
+#include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/sentence_folder.h"
 
 namespace hybrid_trainer {
@@ -30,6 +31,7 @@ std::optional<LabelKind> kind_of(const std::string& name) {
 /// Returns the scores that a loss accepts.
 ScoreRange scores_of(const HybridTrainerConfig& config) {
   if (config.objective == "embed" && config.texts.loss == "cosine") return {-1, 1};
+  if (config.objective == "rank" && config.texts.labels == "several") return {0, 1};
   return {};
 }
 
@@ -117,23 +119,23 @@ std::optional<TextTask> text_task_of(const std::string& objective) {
 }
 
 void take_pipeline(const ModelFolder& folder, HybridTrainerConfig& config) {
-  if (folder.is_gguf() || !has_sentence_pipeline(folder)) return;
+  if (folder.is_gguf()) {
+    config.model.pooling = gguf_pooling(folder.gguf());
+    if (!config.model.pooling.empty()) config.model.language_head = false;
+    return;
+  }
+  if (!has_sentence_pipeline(folder)) return;
   const SentencePipeline pipeline = read_sentence_pipeline(folder);
   if (!pipeline.transformer.empty())
     throw DataError(concat(folder.string(), ": its modules.json names the model's folder ",
                            pipeline.transformer, "; give ",
                            shell_path(folder.path() / pipeline.transformer)));
-  if (pipeline.dense)
-    throw DataError(concat(folder.string(), ": its embeddings pass the linear layer ",
-                           pipeline.dense->folder, ", which is not supported"));
-  if (pipeline.dimensions > 0 || pipeline.lowers_case)
-    throw DataError(concat(folder.string(), ": its pipeline ",
-                           pipeline.dimensions > 0 ? "cuts embeddings (truncate_dim)"
-                                                   : "lowers the case (do_lower_case)",
-                           ", which is not supported"));
   config.model.pooling = pipeline.pooling;
+  config.model.dense = text_of(pipeline.dense);
   config.model.language_head = false;
   config.texts.max_length = pipeline.max_length;
+  if (pipeline.dimensions > 0 && pipeline.dimensions < config.model.embedding_width())
+    config.texts.dimensions = std::to_string(pipeline.dimensions);
 }
 
 void take_text_task(const ModelFolder& folder, HybridTrainerConfig& config) {
@@ -145,13 +147,14 @@ void take_text_task(const ModelFolder& folder, HybridTrainerConfig& config) {
   config.texts.labels = is_number                              ? "regression"
                         : type == "multi_label_classification" ? "several"
                                                                : "single";
+  if (const std::string scores =
+          config.model.labels.size() == 1 ? cross_encoder_activation(folder) : "";
+      !scores.empty()) {
+    config.objective = "rank";
+    config.texts.labels = scores == "sigmoid" ? "several" : "regression";
+  }
   config.data.layout = "packed";
   config.data.sequence_length = std::min(config.data.sequence_length, config.model.context);
-}
-
-std::int64_t sequences_at_once(const HybridTrainerConfig& config) {
-  const std::int64_t most = config.texts.sequences_at_once, batch = config.data.batch_size;
-  return most > 0 ? std::min(most, batch) : batch;
 }
 
 std::int64_t text_length(const HybridTrainerConfig& config) {
@@ -159,7 +162,23 @@ std::int64_t text_length(const HybridTrainerConfig& config) {
   return config.texts.max_length == 0 ? most : std::min(most, config.texts.max_length);
 }
 
-TextData read_text_data(const ExampleFiles& files, const HybridTrainerConfig& config) {
+/// Gives each example the weight of its class as its label: n / (classes · examples of the class),
+/// as scikit-learn's class_weight="balanced" does. Counts the training examples.
+static void set_class_weights(TextData& data) {
+  std::vector<double> counts(data.class_names.size());
+  for (const TextRow& row : data.train)
+    ++counts.at(static_cast<std::size_t>(row.class_index.value()));
+  const double mean =
+      static_cast<double>(data.train.size()) / static_cast<double>(data.class_names.size());
+  for (auto* rows : {&data.train, &data.validation})
+    for (TextRow& row : *rows) {
+      const double count = counts.at(static_cast<std::size_t>(row.class_index.value()));
+      row.labels = {static_cast<float>(mean / std::max(1.0, count))};
+    }
+}
+
+/// Reads the examples as read_text_data, without weights.
+static TextData read_rows(const ExampleFiles& files, const HybridTrainerConfig& config) {
   TextData data{.files = files};
   TextReader reader(data, config);
   const auto known = names_of(config.model.labels);
@@ -172,7 +191,9 @@ TextData read_text_data(const ExampleFiles& files, const HybridTrainerConfig& co
   const bool is_known = has_classes && std::ranges::all_of(data.class_names, [&](auto& name) {
                           return std::ranges::count(known, name) > 0;
                         });
-  if (is_known && data.class_names != known && data.label_kind != LabelKind::kRegression) {
+  const bool has_own = has_classes && files.measured;  // an evaluation, which needs the model's
+  if ((is_known || has_own) && data.class_names != known &&
+      data.label_kind != LabelKind::kRegression) {
     data = {.files = files};
     reader.set_classes(data.label_kind, known);
     rows = reader.read(files.examples, split);
@@ -193,6 +214,17 @@ TextData read_text_data(const ExampleFiles& files, const HybridTrainerConfig& co
   data.train = std::move(parts.train);
   data.validation = std::move(parts.validation);
   data.validates_on_training_rows = parts.are_same;
+  return data;
+}
+
+TextData read_text_data(const ExampleFiles& files, const HybridTrainerConfig& config) {
+  TextData data = read_rows(files, config);
+  if (config.objective != "classify" || config.texts.loss != "balanced") return data;
+  if (data.label_kind != LabelKind::kSingle)
+    throw ConfigError({concat("texts.loss: got balanced, but the data's labels are ",
+                              label_kind_names()[static_cast<std::size_t>(data.label_kind)],
+                              ", and only examples of one class have weights; want auto")});
+  set_class_weights(data);
   return data;
 }
 

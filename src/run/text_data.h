@@ -29,17 +29,17 @@ std::optional<TextTask> text_task_of(const std::string& objective);
 /// "…ForSequenceClassification", or the pipeline of sentence-transformers. Throws DataError if the
 /// pipeline has parts that are not supported.
 void take_text_task(const ModelFolder& folder, HybridTrainerConfig& config);
-/// Sets pooling and length of an embedding model as its sentence-transformers files say, if there
-/// are any. Throws as take_text_task.
+/// Sets pooling, linear layers and length of an embedding model as its sentence-transformers files
+/// say, or the pooling as a GGUF file says, if there are any. Throws as take_text_task.
 void take_pipeline(const ModelFolder& folder, HybridTrainerConfig& config);
 
-/// Returns the number of sequences of a pass that computes outputs.
-std::int64_t sequences_at_once(const HybridTrainerConfig& config);
 /// Returns the most tokens of a text; longer ones are truncated.
 std::int64_t text_length(const HybridTrainerConfig& config);
 
 /// Reads the examples of a run whose objective is of whole texts. Keeps the classes of the model
-/// (model.labels) if they include all of the data. Throws as read_text_rows and read_examples.
+/// (model.labels) if they include all of the data. With texts.loss "balanced", labels are the
+/// weights of the classes. Throws as read_text_rows and read_examples, and ConfigError if the
+/// labels do not fit the loss.
 TextData read_text_data(const ExampleFiles& files, const HybridTrainerConfig& config);
 
 /// Returns how to pack the rows of a run whose labels are resolved.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/model_files/hugging_face/sentence_folder.h"
 #include "src/run/batch_parts.h"
 
 namespace hybrid_trainer {
@@ -52,6 +53,20 @@ TextOutputs text_outputs(LanguageModel& model, const PackedTexts& texts, std::in
     });
   }
   return outputs;
+}
+
+EmbeddingSteps embedding_steps_of(const TrainedRun& run) {
+  if (run.origin.empty() || !has_sentence_pipeline(run.origin)) return {};
+  const SentencePipeline pipeline = read_sentence_pipeline(run.origin);
+  return {pipeline.normalizes, pipeline.dimensions};
+}
+
+std::vector<float> embedding_of(std::span<const float> output, const EmbeddingSteps& steps) {
+  std::vector<float> embedding =
+      steps.normalizes ? normalized(output) : std::vector<float>(output.begin(), output.end());
+  if (steps.dimensions > 0 && steps.dimensions < std::ssize(embedding))
+    embedding.resize(static_cast<std::size_t>(steps.dimensions));
+  return embedding;
 }
 
 std::vector<float> normalized(std::span<const float> vector) {

@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/models/language_model.h"
 #include "src/data/examples/packed_texts.h"
+#include "src/run/run_files.h"
 
 namespace hybrid_trainer {
 
@@ -22,15 +23,24 @@ struct TextOutputs {
   }
 };
 
-/// Computes the outputs of LanguageModel::text_outputs for all texts, with `batch_size` sequences
-/// per pass, or fewer if memory is short. `dtype` is the type of activations and products. Throws
-/// UsageError if the model has no text head, OutOfMemory if a single sequence does not fit, and
-/// Diverged if an output is not finite.
+/// Computes LanguageModel::text_outputs for all texts, with `batch_size` sequences per pass, or
+/// fewer if memory is short. Throws UsageError if the model has no text head, OutOfMemory if a
+/// single sequence does not fit, and Diverged if an output is not finite.
 TextOutputs text_outputs(LanguageModel& model, const PackedTexts& texts, std::int64_t batch_size,
                          DType dtype, const Stream& stream);
 
-/// Returns the vector divided by its Euclidean norm, at least 1e-12 as in
-/// torch.nn.functional.normalize.
+struct EmbeddingSteps {
+  bool normalizes = true;
+  std::int64_t dimensions = 0;  // channels that remain after normalization; 0: all
+};
+
+/// Returns the steps of the model's folder, or of a run's initial model; by default normalization.
+EmbeddingSteps embedding_steps_of(const TrainedRun& run);
+
+/// Returns the embedding, which may be shorter than the output.
+std::vector<float> embedding_of(std::span<const float> output, const EmbeddingSteps& steps);
+
+/// Returns the vector divided by its norm, at least 1e-12 as in torch.nn.functional.normalize.
 std::vector<float> normalized(std::span<const float> vector);
 
 }  // namespace hybrid_trainer

@@ -67,22 +67,23 @@ class TextTraining final : public LanguageTask {
     if (config_.compares_examples() && compared_examples() < 2)
       notes.push_back(
           concat("texts.loss ", config_.texts.loss,
-                 " compares the examples of a micro-batch, but most have only one, whose "
-                 "loss is 0; raise data.batch_size or data.sequence_length"));
+                 " compares the examples of a step, but most steps have only one, whose loss "
+                 "is 0; raise data.batch_size, gradient_accumulation.micro_batches or "
+                 "data.sequence_length"));
     return notes;
   }
   std::vector<std::string> closing(const HybridTrainerConfig& config, LossModel& model,
                                    const Stream& stream) const override {
     const PackedTexts texts(data_->validation, text_packing(config, *tokenizer_));
     const TextOutputs outputs = text_outputs(static_cast<LanguageModel&>(model), texts,
-                                             sequences_at_once(config), DType::kF32, stream);
+                                             config.data.batch_size, DType::kF32, stream);
     return {concat("validation: ", text_score(outputs, texts.rows(), config).text())};
   }
 
-  /// Returns the mean number of examples in a micro-batch.
+  /// Returns the mean number of examples in a step.
   double compared_examples() const {
     const PackedTexts texts(data_->train, text_packing(config_, *tokenizer_));
-    return static_cast<double>(std::ssize(data_->train) * config_.data.batch_size) /
+    return static_cast<double>(std::ssize(data_->train) * config_.effective_batch()) /
            static_cast<double>(texts.size());
   }
 

@@ -70,7 +70,9 @@ bool RunSaving::save(HybridTrainer& trainer, RunRecords& records, CheckpointUse 
     return false;
   }
   problem_.clear();
-  if (failed_before) records.report(concat("saved at step ", trainer.steps_done(), " after all"));
+  if (failed_before)
+    records.report(
+        concat("saved at step ", trainer.steps_done(), ", after earlier attempts failed"));
   return true;
 }
 
@@ -133,7 +135,7 @@ void TrainingLoop::add_overhead(StepRecord& record) {
   recorded_ = Clock::now();
 }
 
-/// Returns whether to evaluate now; in Predict, only once the prediction is decided.
+/// Returns whether to evaluate now; in Predict, only after the decision on the prediction.
 bool TrainingLoop::evaluates_after(std::int64_t step, std::int64_t undecided_before) {
   if (run_.trainer.machine().undecided_steps() > 0) return false;
   const std::int64_t every = run_.config.training.evaluate_every_steps;
@@ -153,7 +155,6 @@ Batch TrainingLoop::next_batch() {
   }
 }
 
-/// Runs one step and the evaluation due after it.
 StepRecord TrainingLoop::step() {
   const Batch batch = next_batch();
   run_.now = {run_.trainer.machine().phase(), run_.trainer.steps_done() + 1};
@@ -209,7 +210,8 @@ void TrainingLoop::drain() {
   }
 }
 
-/// Exchanges votes. If messages between ranks are pending, sends this rank's vote with the next.
+/// Exchanges votes. If messages between ranks are pending, sends this rank's vote with the next
+/// message.
 StepVote TrainingLoop::agree() {
   const StepVote here{run_.interruption.requested(), schedule_.is_due_by_time()};
   if (const auto late = run_.trainer.vote_to_stop(here.stops)) return {.stops = *late};
@@ -223,7 +225,8 @@ bool TrainingLoop::judge(const StepRecord& record) {
          judge.judge(run_.trainer.steps_done(), *record.validation_loss);
 }
 
-/// Saves a checkpoint if due or among the best; if the run may roll back, only after healthy steps.
+/// Saves a checkpoint if it is due or among the best. If the run may roll back, saves only after
+/// healthy steps.
 void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_due) {
   const bool may_save = !run_.config.divergence.rolls_back() || run_.trainer.machine().is_healthy();
   const bool is_best = may_save && judge(record);
@@ -276,7 +279,7 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
   return end();
 }
 
-/// Returns why the run ends before its last step.
+/// Returns the reason why the run ends before its last step.
 std::string TrainingLoop::patience_text() const {
   const TrainingConfig& training = run_.config.training;
   return concat("the run ends after step ", run_.trainer.steps_done(), " of ", training.steps,

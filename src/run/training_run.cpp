@@ -121,7 +121,7 @@ void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& tr
   if (config.training.steps >= least) return;
   throw ConfigError(
       {concat("training.steps: got ", config.training.steps, ", but ", trainer.steps_done(),
-              " steps are done", is_under_way ? ", with a prediction in progress" : "",
+              " steps are completed", is_under_way ? ", with a prediction in progress" : "",
               "; want at least ", least)});
 }
 
@@ -135,7 +135,7 @@ std::string memory_hint(const MemoryConfig& memory) {
 
 constexpr std::size_t kMaxSummaryBytes = 1 << 20;
 
-/// All state of one run, built in order; earlier members outlive later ones.
+/// All state of one run. Members outlive the members after them.
 class TrainingRun {
  public:
   TrainingRun(const TrainingRunSettings& settings, std::ostream& console,
@@ -216,8 +216,7 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
     summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
 }
 
-/// Adds the memory peaks and the simulated savings to the summary. Leaves out the savings if their
-/// simulation fails, because the run itself is complete.
+/// Adds the memory peaks and simulated savings. Omits the savings if their simulation fails.
 void TrainingRun::summarize_memory(RunRecords& records) const {
   RunSummary& summary = records.summary();
   const MemoryUse host = host_.pool()->use();

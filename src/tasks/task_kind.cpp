@@ -182,6 +182,7 @@ Findings texts_score(const TrainedRun& run, const std::filesystem::path& data, c
       is_own ? data_of_run(RunPaths{on.folder}) : RunData{.now = std::time(nullptr)};
   if (!is_own) config.data.validation_fraction = 0;
   if (on.length > 0) config.data.sequence_length = on.length;
+  if (config.texts.loss == "balanced" && !is_own) config.texts.loss = "auto";
   const TextData read = read_text_data({.examples = data,
                                         .validation = own.validation,
                                         .tokenizer = run.tokenizer_folder,
@@ -202,7 +203,7 @@ Findings texts_score(const TrainedRun& run, const std::filesystem::path& data, c
   const EvaluationResult result =
       evaluate(run.model(), OrderedBatches(texts, config.data.batch_size, host), dtype, stream);
   const TextScore score =
-      text_score(text_outputs(run.model(), *texts, sequences_at_once(config), dtype, stream),
+      text_score(text_outputs(run.model(), *texts, config.data.batch_size, dtype, stream),
                  texts->rows(), config);
   boost::json::object json = score.json();
   json["loss"] = result.loss;

@@ -38,25 +38,17 @@ LabelKind label_kind_of(const HybridTrainerConfig& config) {
                                   : LabelKind::kSingle;
 }
 
-/// How sentence-transformers embeds with a model.
-struct Embedding {
-  bool normalizes = true;
-  std::vector<std::string> prompts{};  // none, or the beginning of all texts
-};
-
-/// Returns the steps of the model's folder, or of the run's initial model.
-Embedding embedding_of(const TrainedRun& run) {
-  if (run.origin.empty() || !has_sentence_pipeline(run.origin)) return {};
+/// Returns the beginning of all texts in the folder's pipeline; none for a run, which was trained
+/// without it.
+std::vector<std::string> prompts_of(const TrainedRun& run) {
+  const bool is_run = RunPaths{run.folder.string()}.contains_run();
+  if (is_run || run.origin.empty() || !has_sentence_pipeline(run.origin)) return {};
   const SentencePipeline pipeline = read_sentence_pipeline(run.origin);
-  Embedding found{.normalizes = pipeline.normalizes};
-  const bool is_run = RunPaths{run.folder.string()}.contains_run();  // trained without a prompt
-  if (!is_run && !pipeline.default_prompt.empty())
-    found.prompts = {pipeline.prompts.at(pipeline.default_prompt)};
-  return found;
+  if (pipeline.default_prompt.empty()) return {};
+  return {pipeline.prompts.at(pipeline.default_prompt)};
 }
 
-/// Reads the rows of all texts. Throws DataError for a row that cannot be used, because the
-/// predictions would no longer be in the order of the rows.
+/// Throws DataError for an unusable row, because predictions must be in the order of the rows.
 std::vector<TextRow> rows_of(const TrainedRun& run, const PredictionRequest& requested,
                              const std::vector<std::string>& prompts) {
   const HybridTrainerConfig& config = run.config;
@@ -89,12 +81,12 @@ std::vector<TextRow> rows_of(const TrainedRun& run, const PredictionRequest& req
 }
 
 Prediction prediction_of(std::span<const float> outputs, const HybridTrainerConfig& config,
-                         bool normalizes) {
+                         const EmbeddingSteps& steps) {
   Prediction found{.numbers = {outputs.begin(), outputs.end()}};
   const TextTask task = task_of(config);
   const LabelKind kind = label_kind_of(config);
   if (task == TextTask::kEmbed) {
-    if (normalizes) found.numbers = normalized(outputs);
+    found.numbers = embedding_of(outputs, steps);
     found.fields["embedding"] = decimals(found.numbers);
   } else if (task == TextTask::kClassify && kind == LabelKind::kSingle) {
     found.fields = class_fields(outputs, config.model.labels);
@@ -118,12 +110,14 @@ void predict_texts(const TrainedRun& run, const PredictionRequest& requested, DT
   PackedTexts::Settings packing = text_packing(run.config, *run.tokenizer);
   packing.has_classes = false;
   packing.labels = 0;
-  const Embedding embedding = embedding_of(run);
-  const PackedTexts texts(rows_of(run, requested, embedding.prompts), packing);
+  const bool embeds = task_of(run.config) == TextTask::kEmbed;
+  const EmbeddingSteps steps = embeds ? embedding_steps_of(run) : EmbeddingSteps();
+  const auto prompts = embeds ? prompts_of(run) : std::vector<std::string>();
+  const PackedTexts texts(rows_of(run, requested, prompts), packing);
   const TextOutputs outputs =
       text_outputs(run.model(), texts, run.config.data.batch_size, dtype, stream);
   for (std::int64_t text = 0; text < outputs.values.size(0); ++text)
-    use(prediction_of(outputs.of(text), run.config, embedding.normalizes));
+    use(prediction_of(outputs.of(text), run.config, steps));
 }
 
 }  // namespace hybrid_trainer

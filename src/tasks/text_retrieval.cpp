@@ -16,7 +16,13 @@ namespace {
 /// How the model's folder embeds texts for retrieval.
 struct RetrievalSteps {
   std::string query_prompt{}, document_prompt{};
-  bool normalizes = true;
+  EmbeddingSteps embedding{};
+  bool is_cosine = true;
+
+  std::vector<float> vector_of(std::span<const float> output) const {
+    const std::vector<float> vector = embedding_of(output, embedding);
+    return is_cosine ? normalized(vector) : vector;
+  }
 };
 
 /// Returns the first of the named prompts that the pipeline has, or its default one.
@@ -31,14 +37,17 @@ std::string prompt_of(const SentencePipeline& pipeline, const std::vector<std::s
 /// Returns the steps of the model's folder. A run was trained without prompts and for cosines.
 RetrievalSteps steps_of(const TrainedRun& run) {
   const bool is_run = RunPaths{run.folder.string()}.contains_run();
-  if (is_run || run.origin.empty() || !has_sentence_pipeline(run.origin)) return {};
+  const EmbeddingSteps embedding = embedding_steps_of(run);
+  if (is_run || run.origin.empty() || !has_sentence_pipeline(run.origin))
+    return {.embedding = embedding};
   const SentencePipeline pipeline = read_sentence_pipeline(run.origin);
   if (pipeline.similarity != "cosine" && pipeline.similarity != "dot")
     throw DataError(concat(run.origin.string(), ": its similarity function is ",
                            pipeline.similarity, "; retrieval wants cosine or dot"));
   return {.query_prompt = prompt_of(pipeline, {"query"}),
           .document_prompt = prompt_of(pipeline, {"document", "passage", "corpus"}),
-          .normalizes = pipeline.normalizes || pipeline.similarity == "cosine"};
+          .embedding = embedding,
+          .is_cosine = pipeline.similarity == "cosine"};
 }
 
 /// Embeds texts for retrieval, one by one as queries or documents.
@@ -67,14 +76,13 @@ class Embedder {
       const PackedTexts texts(std::move(rows), packing_);
       const TextOutputs outputs =
           text_outputs(run_.model(), texts, run_.config.data.batch_size, dtype_, stream_);
-      if (!all)
-        all = Tensor::empty({static_cast<std::int64_t>(count), outputs.width()}, DType::kF32,
-                            MemoryKind::kData, host_);
-      float* to = all.data<float>() + static_cast<std::int64_t>(begin) * outputs.width();
       for (std::int64_t text = 0; text < outputs.values.size(0); ++text) {
-        const std::span<const float> output = outputs.of(text);
-        to = steps_.normalizes ? std::ranges::copy(normalized(output), to).out
-                               : std::ranges::copy(output, to).out;
+        const std::vector<float> vector = steps_.vector_of(outputs.of(text));
+        if (!all)
+          all = Tensor::empty({static_cast<std::int64_t>(count), std::ssize(vector)}, DType::kF32,
+                              MemoryKind::kData, host_);
+        std::ranges::copy(
+            vector, all.data<float>() + (static_cast<std::int64_t>(begin) + text) * all.size(1));
       }
     }
     return all;

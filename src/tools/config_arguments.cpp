@@ -29,8 +29,8 @@ void collect_changed(const FieldNode& before, const FieldNode& after, const std:
   }
 }
 
-/// Applies --set and --max-device-memory, and returns problems. If --set names a key repeatedly,
-/// the last value counts, but --set and --max-device-memory must give one device budget.
+/// Applies --set and --max-device-memory, and returns problems. A later --set of a key overrides an
+/// earlier one. If both options give a device budget, the budgets must be equal.
 std::vector<std::string> apply_settings(HybridTrainerConfig& config,
                                         const ConfigArguments& arguments) {
   std::vector<std::string> problems;
@@ -121,7 +121,8 @@ HybridTrainerConfig build_config(
     const ConfigArguments& arguments, const HybridTrainerConfig& otherwise,
     const std::function<void(HybridTrainerConfig& config)>& before_settings) {
   if (!arguments.preset.empty() && !arguments.file.empty()) {
-    throw UsageError("--preset and --config are both given; give one, and change keys with --set");
+    throw UsageError(
+        "--preset and --config are both given; give one of them, and change keys with --set");
   }
   HybridTrainerConfig config =
       arguments.preset.empty() && arguments.file.empty() ? otherwise : HybridTrainerConfig{};

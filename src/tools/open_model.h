@@ -10,10 +10,11 @@ namespace hybrid_trainer {
 /// Opens the model of a run, a Hugging Face folder or a PEFT folder, using all cores. Reports
 /// skipped checkpoints on standard error. For a folder that is not a run, step is 0, data is empty,
 /// and config.data.sequence_length is the context, at most 1024. `precision`, a name of lora.base,
-/// is the storage format of a folder's weights. A run's weights are stored in it only if it is a
-/// quantized format, and otherwise in the format of training. `home`, one of placement_names(), is
-/// the location of a Hugging Face folder's matrices. Throws UsageError for an invalid precision or
-/// home; otherwise as load_trained_run and read_hugging_face_weights.
+/// is the storage format of a folder's weights. The weights of a run are stored in this format only
+/// if it is quantized; otherwise they are stored in the format of training. `home`, one of
+/// placement_names(), is the location of the matrices of a Hugging Face folder. Throws UsageError
+/// for an invalid precision or home. Also throws like load_trained_run and
+/// read_hugging_face_weights.
 TrainedRun open_model(const std::string& folder, const Stream& stream,
                       const RunWeights& weights = {}, const std::string& precision = "fp32",
                       const std::string& home = "device");
@@ -22,10 +23,9 @@ TrainedRun open_model(const std::string& folder, const Stream& stream,
 void add_weights_option(po::options_description& options, std::string& home);
 /// Adds --precision, which open_model checks.
 void add_precision_option(po::options_description& options, std::string& precision);
-/// Sets the model's compute precision and returns it: f32 for fp32 and file, else bf16.
+/// Sets and returns the model's compute precision: f32 for fp32 or file, otherwise bf16.
 DType compute_in(Network& model, const std::string& precision, const Stream& stream);
 
-/// Selection of a run's weights on the command line.
 struct RunWeightsOption {
   bool average = false;
   std::string checkpoint;  // "best", a step, or empty
@@ -35,13 +35,12 @@ struct RunWeightsOption {
 void add_run_weights_options(po::options_description& options, RunWeightsOption& requested);
 /// Throws UsageError if --checkpoint is neither "best" nor a step.
 RunWeights run_weights(const RunWeightsOption& requested);
-/// Throws UsageError if --checkpoint or --average is given. `folder` is not a run; `what` names its
-/// kind in the message.
+/// Throws UsageError if --checkpoint or --average is given. `what` names the kind of `folder`.
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);
 
-/// A model that generates text, with its compute precision. The constructor throws as open_model,
-/// and DataError if the model is an encoder or has no tokenizer or language head.
+/// A model that generates text, with its compute precision. The constructor throws like open_model.
+/// It also throws DataError if the model is an encoder or has no tokenizer or language head.
 struct WritingModel {
   TrainedRun run;
   DType dtype;
@@ -52,7 +51,7 @@ struct WritingModel {
     if (!run.model().config().language_head)
       throw DataError(concat(folder,
                              " has no language head (model.language_head=false), so it cannot "
-                             "generate text; a model of whole texts is for hybrid predict"));
+                             "generate text; apply it to rows with hybrid predict"));
     if (run.model().config().bidirectional)
       throw DataError(
           concat(folder, " is an encoder (model.bidirectional), so it cannot generate text: each ",

@@ -78,7 +78,7 @@ std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWi
 
 std::string dropped_tokens_warning(std::int64_t dropped_tokens, const ContextWindow& window) {
   return concat("the text became longer than the model's context of ", window.context(),
-                " tokens: for its end, the model no longer read ", dropped_tokens, " of them",
+                " tokens: at its end, the model no longer read ", dropped_tokens, " of them",
                 window.pinned() > 0 ? concat(" after the first ", window.pinned()) : "");
 }
 

@@ -86,8 +86,9 @@ StandardInput::StandardInput(const std::filesystem::path& stem) {
   if (part.empty()) throw DataError("standard input: contains no examples");
   const std::filesystem::path path = stem.string() + ending_of(part);
   if (std::filesystem::exists(path))
-    throw CannotCreate(concat(
-        path.string(), ": exists already, but standard input is stored there; move it away"));
+    throw CannotCreate(concat(path.string(),
+                              ": exists already, but the examples from standard input are stored "
+                              "there; move the file away"));
   constexpr unsigned kOwnerAlone = 0600;
   OutputFile file(path, OutputFile::Existing::kRefuse, path, kOwnerAlone);
   removed_on_signals_.emplace(path);
@@ -139,17 +140,16 @@ StoredExamples::StoredExamples(const std::string& run, const std::string& data, 
   }
 }
 
-/// Reuses a killed start's examples; standard input must equal them unless the run resumes.
+/// Reuses the examples of a killed start. Standard input must equal them unless the run resumes.
 void StoredExamples::reuse_leftover(const std::string& left, bool resumes) {
   if (!resumes) {
     check_launcher();
     const StandardInput again(fs::path(run_) / (".tmp-input-" + temporary_mark()));
     if (!have_same_bytes(again.path(), left))
-      throw CannotCreate(
-          concat(left,
-                 ": contains the examples that an earlier start read from standard input, and they "
-                 "differ from the examples read now; move the file away, or train on it: --data ",
-                 shell_path(left)));
+      throw CannotCreate(concat(left,
+                                ": contains other examples, which an earlier start read from "
+                                "standard input; move the file away, or train on it: --data ",
+                                shell_path(left)));
   }
   std::cerr << "using the examples in " << left << ", which an earlier start read from "
             << StandardInput::kCalled << std::endl;

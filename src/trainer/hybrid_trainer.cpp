@@ -15,11 +15,10 @@
 
 namespace hybrid_trainer {
 
-/// Passes on a trainer's phase changes, decisions and warnings. Keeps warnings for the next record.
+/// Forwards phase changes, decisions and warnings. Stores warnings for the next record.
 class TrainerMessages {
  public:
   using Listener = std::function<void(const std::string&)>;
-  /// `on_event` gets each line, `on_warning` only warnings.
   void listen(Listener on_event, Listener on_warning) {
     on_event_ = std::move(on_event);
     on_warning_ = std::move(on_warning);
@@ -33,7 +32,7 @@ class TrainerMessages {
   Listener warner() {
     return [this](const std::string& text) { warn(text); };
   }
-  /// Returns the warnings since the last record; the caller clears them.
+  /// Returns the warnings since the last record. The caller must clear them.
   std::string& warnings() { return warnings_; }
 
  private:
@@ -74,15 +73,13 @@ HybridTrainerConfig validated(const HybridTrainerConfig& config) {
 
 }  // namespace
 
-/// Makes the record of each step and reports its events.
 class StepRecorder {
  public:
-  /// All must outlive this object; `ranks` may be null.
   StepRecorder(const HybridTrainerConfig& config, std::shared_ptr<MemoryPool> host_pool,
                ModelTrainable& trainable, Communicator* ranks, TrainerMessages& messages);
-  /// Returns the record of step `step`, without its time. Warnings since the last record are added
-  /// to its event. Statistics cover all ranks, except for memory, and except for Predict steps in
-  /// which ranks do not wait for each other. Collective, except in those steps.
+  /// Returns the record of step `step`, without its time. Adds the warnings since the last record
+  /// to its event. Statistics cover all ranks, except for statistics of memory, and except in
+  /// Predict steps in which ranks do not wait for each other. Collective, except in such steps.
   StepRecord record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch);
   /// Reports a step's event, and its phase if it differs from `before`.
   void report_outcome(std::int64_t step, Phase before, const PhaseOutcome& outcome) const;
@@ -202,7 +199,7 @@ void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& 
   record.preference_accuracy = sums[2] / pairs;
 }
 
-/// Warns of leaks, and of a memory status of at least kWarning that is worse than any before.
+/// Warns about leaks, and about a memory status of at least kWarning that is worse than before.
 void StepRecorder::watch_memory(StepRecord& record) {
   const std::vector<Stage>& all = trainable_.stages().all();
   const std::int64_t examples =  // of the config's length
@@ -234,7 +231,7 @@ void StepRecorder::tell_stage(StepRecord& record) const {
   const Stages& stages = trainable_.stages();
   const Stage& stage = stages.at(record.step - 1);
   if (record.step == 1 || stage == stages.at(record.step - 2)) return;
-  const std::string text = concat(text_of(stage), " per step from here on");
+  const std::string text = concat(text_of(stage), " per step from now on");
   add_line(record.event, text);
   messages_.report(concat("step ", record.step, ": ", text));
 }

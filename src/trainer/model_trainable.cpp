@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/nn/text_head.h"
 #include "memory/offloaded_weights.h"
 #include "src/config/config_checks.h"
 #include "src/core/profile.h"
@@ -21,7 +22,7 @@ MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   return precision;
 }
 
-/// Returns the number of inputs of the largest matrix: the width of this model's products.
+/// Returns the number of inputs of the largest matrix, the typical width of the products.
 std::int64_t typical_width(LossModel& model) {
   std::int64_t width = 64, most = 0;
   model.visit_parameters([&](const Parameter& parameter) {
@@ -40,12 +41,11 @@ WeightSharing sharing_of(const HybridTrainerConfig& config, std::int64_t bucket_
           .bytes_ahead = static_cast<std::size_t>(given.overlap ? bucket_bytes : 0)};
 }
 
-/// Makes this rank's shards of the weights; null if they are replicated. Collective. Throws
-/// ConfigError: see check_ranks.
+/// Returns null if weights are replicated. Collective. Throws ConfigError: see check_ranks.
 std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config,
                                                const std::vector<Parameter*>& weights,
                                                Communicator* ranks, const Stream& stream) {
-  // Some simulations have no `ranks` although the run has several.
+  // Some simulations have no `ranks` although the run has several ranks.
   const bool is_real_single = ranks == nullptr && !stream.device().simulated;
   if (ranks != nullptr || (is_real_single && config.phases.traits().runs_ahead_of_ranks))
     check_ranks(config, ranks == nullptr ? 1 : ranks->size());
@@ -55,8 +55,7 @@ std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config
       sharing_of(config, bucket_bytes_for(weights, config.distributed)), stream);
 }
 
-/// Makes the method's own optimizer or, if it has none, the configured one, with its state at the
-/// configured place. Throws OutOfMemory.
+/// Makes the optimizer of the method, by default the configured one. Throws OutOfMemory.
 std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config,
                                                const std::vector<Parameter*>& parameters,
                                                const Stream& stream, MemoryPlaces& places) {
@@ -104,8 +103,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
   if (map.farthest() != "device") move_weights(model, map, *places_);
 }
 
-/// Enables recordings, except in a forward-only Predict: they keep the memory of a backward pass,
-/// but Predict computes only the few gradients of micro-corrections.
+/// Enables recordings, except in a forward-only Predict. A recording keeps the memory of a backward
+/// pass, but such a Predict computes only the few gradients of micro-corrections.
 void ModelTrainable::enter_phase(Phase phase) {
   micro_batches_.enter(phase);
   optimizer_->leave_device(stream_);
@@ -179,7 +178,7 @@ void ModelTrainable::report_if_halved(const Batch& batch, std::int64_t before) c
   if (now == before) return;
   report_(concat("memory is too small for micro-batches of ", batch.size() / before,
                  " examples in ", name_of(phase_), "; reduced to ", batch.size() / now,
-                 " in this phase from here on"));
+                 " in this phase from now on"));
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
@@ -191,13 +190,16 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
   double loss = 0;
   for (bool is_done = false; !is_done;) {
     pass_.begin_gradient();
+    StepRetry retry = StepRetry::kNone;
     try {
-      pending = pass_.records() ? replay(batch) : path_->enqueue(batch, stream_);
+      const Batch compared = path_->with_output_gradients(batch, retry);
+      if (retry == StepRetry::kNone)
+        pending = pass_.records() ? replay(batch) : path_->enqueue(compared, stream_);
     } catch (const OutOfMemory& error) {
       retry_locally(batch, error);
       continue;
     }
-    const StepRetry retry = wait_for_ranks(batch, pending, loss);
+    if (retry == StepRetry::kNone) retry = wait_for_ranks(batch, pending, loss);
     is_done = retry == StepRetry::kNone;
     retry_.repeat_step(batch, retry, path_->involves_peers());
   }
@@ -212,7 +214,7 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
   return measured;
 }
 
-/// Sets `loss` to the mean over all ranks. Returns their strongest request after memory was short.
+/// Sets `loss` to the mean over all ranks. Returns the strongest request of any rank.
 StepRetry ModelTrainable::wait_for_ranks(const Batch& batch, const PendingGradient& pending,
                                          double& loss) const {
   StepRetry retry = pending.retry;
@@ -229,7 +231,8 @@ GradientMeasurement ModelTrainable::wait_for_own_gradient(const Batch& batch) {
   for (bool is_done = false; !is_done;) {
     pass_.begin_gradient();
     try {
-      pending = path_->enqueue(batch, stream_);
+      StepRetry none = StepRetry::kNone;
+      pending = path_->enqueue(path_->with_output_gradients(batch, none), stream_);
       is_done = true;
     } catch (const OutOfMemory& error) {
       retry_locally(batch, error);
@@ -242,7 +245,6 @@ GradientMeasurement ModelTrainable::wait_for_own_gradient(const Batch& batch) {
   return own;
 }
 
-/// Records the step, or replays it (training.cuda_graphs).
 PendingGradient ModelTrainable::replay(const Batch& batch) {
   pass_.upload_step_number();
   const auto enqueue = [this](const Batch& given, const Stream& stream) {
@@ -280,7 +282,8 @@ double ModelTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) 
 
 double ModelTrainable::try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry) {
   const std::int64_t size = std::max<std::int64_t>(1, batch.size() / micro_batches_.of(batch));
-  std::vector<Tensor> losses;
+  const TextHead* const compares = pass_.comparing_head();
+  std::vector<Tensor> results;  // losses, or outputs to compare
   std::int64_t last = 0;
   for (std::int64_t first = 0; first < examples; first += size) {
     last = std::min(size, examples - first);
@@ -288,14 +291,31 @@ double ModelTrainable::try_loss(const Batch& batch, std::int64_t examples, StepR
     const Batch part = batch.examples(first, first + last);
     for (bool is_done = false; !is_done;) {
       try {
-        losses.push_back(pass_.enqueue_forward(MemoryRetry::computed_part(part, retry)));
+        const Batch computed = MemoryRetry::computed_part(part, retry);
+        results.push_back(compares ? pass_.enqueue_outputs(computed)
+                                   : pass_.enqueue_forward(computed));
         is_done = true;
       } catch (const OutOfMemory& error) {
         retry_.reduce_memory(batch, error, retry, *optimizer_);
       }
     }
   }
-  return pass_.wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
+  if (retry != StepRetry::kNone) return 0;
+  if (compares) return wait_for_comparison(*compares, results, batch.examples(0, examples));
+  return pass_.wait_for_mean_of(results, static_cast<double>(last) / static_cast<double>(size));
+}
+
+/// Returns the loss of the texts of several micro-batches, given their outputs.
+double ModelTrainable::wait_for_comparison(const TextHead& head, const std::vector<Tensor>& parts,
+                                           const Batch& batch) const {
+  const Tensor outputs = Tensor::empty({batch.at("ends").elements(), head.outputs()}, DType::kF32,
+                                       MemoryKind::kWorkspace, stream_);
+  std::int64_t row = 0;
+  for (const Tensor& part : parts) {
+    copy(outputs.rows(row, row + part.size(0)), part, stream_);
+    row += part.size(0);
+  }
+  return kernels::wait_for_value(head.text_loss().compute(outputs, batch, 0, stream_), stream_);
 }
 
 void ModelTrainable::finish_batch() {

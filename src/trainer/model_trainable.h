@@ -20,37 +20,33 @@ class ModelTrainable;
 class PredictOffload {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
-  /// All must outlive this object. `report` gets a message if something stays on the device.
+  /// `report` receives a message if a tensor stays on the device.
   PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places, ModelTrainable& model,
                  MessageCallback report);
-  /// Returns whether Predict moves master weights and directions to the host.
   bool empties_device() const { return empties_device_; }
 
-  /// Offloads the optimizer state as Predict begins. State that was already rounded and then
-  /// restored for a checkpoint stays: rounding it again would differ from a run that did not save.
-  /// Throws Error if a rank would keep state that other ranks round.
+  /// Offloads the optimizer state when Predict begins. Keeps state that was rounded and then
+  /// restored for a checkpoint, because rounding it again would change results compared with a run
+  /// that did not save. Throws Error if this rank would keep state that other ranks round.
   void move_state_out();
-  /// Offloads the master weights. Must be called after compute copies are made. The memory may be
-  /// reused immediately, because work is enqueued in stream order.
+  /// Offloads the master weights in stream order. Make the compute copies first.
   void move_masters_out();
-  /// Must be called when a phase other than Predict begins. Restores the master weights.
+  /// Restores the master weights. Call it when a phase other than Predict begins.
   void end_predict();
 
-  /// Starts to load the state from a slow medium into host memory.
-  void begin_restore() { strategy_->begin_restore(); }
-  /// Must be called before a phase uses the device. Frees memory of finished copies, and in phases
-  /// other than Predict starts to restore the state.
+  void begin_restore() { strategy_->begin_restore(); }  // into host memory
+  /// Frees the memory of finished copies and, except in Predict, starts to restore the state.
   void begin_return(Phase phase);
   void wait_until_restored();
-  /// Returns whether the state is lost (drop_and_reinitialize) and its counters restart.
+  /// Returns whether the state is lost (drop_and_reinitialize), so that its counters restart.
   bool is_dropped() const {
     return strategy_->restored() == Restored::kZeros &&
            strategy_->location() != Location::kResident;
   }
   const OffloadUse& use() const { return strategy_->use(); }
 
-  /// Restores state for a checkpoint, except in Predict if the state is dropped. release_after_save
-  /// offloads it again, unless its restore had begun before or it was rounded.
+  /// Restores the state for a checkpoint, except in Predict if it is dropped. release_after_save
+  /// offloads it again, unless its restore had begun or it was rounded.
   void prepare_save(State& state, Phase phase);
   void release_after_save();
   /// Restores the state so that it can be loaded.
@@ -63,7 +59,7 @@ class PredictOffload {
   std::unique_ptr<OffloadStrategy> strategy_;  // of the optimizer state
   const bool empties_device_;
   Location before_save_ = Location::kResident;
-  bool is_rounded_ = false;  // whether this Predict's offload has rounded the state
+  bool is_rounded_ = false;  // whether the offload of this Predict has rounded the state
 };
 
 /// Copies a saved tensor. Blocks. Throws DataError if its shape differs.
@@ -73,7 +69,6 @@ void copy_saved(const Tensor& to, const State& state, const std::string& name,
 /// The weights of a model that predictions move: this rank's shards if weights are sharded.
 class ModelWeights final : public WeightSpace {
  public:
-  /// All must outlive this object.
   ModelWeights(ModelTrainable& model, PredictOffload& offload, WeightAverage& average,
                MemoryPlaces& places);
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
@@ -90,8 +85,7 @@ class ModelWeights final : public WeightSpace {
 
   /// Saves views of the master weights as "model.…" and of the optimizer state as "optimizer.…".
   void save(State& state) const;
-  /// Loads a saved state. Throws DataError if it is of another model or optimizer.
-  void load(const State& state);
+  void load(const State& state);  // throws DataError if the state belongs to another model
 
  private:
   std::vector<Tensor> empty_tensors(MemoryKind kind, const Stream& where) const;
@@ -104,10 +98,9 @@ class ModelWeights final : public WeightSpace {
   const Stream& stream_;
 };
 
-/// A model's snapshot and the batches of a prediction, stored in overflow memory.
+/// A model's snapshot and the batches of a prediction, stored at DeviceMap::overflow.
 class ModelRollback final : public Rollback {
  public:
-  /// All must outlive this object.
   ModelRollback(ModelTrainable& model, MemoryPlaces& places);
   void save_snapshot() override;
   void restore_snapshot() override;
@@ -116,7 +109,7 @@ class ModelRollback final : public Rollback {
   Batch fetch_batch(const Batch& kept) override;
   void rewind(std::int64_t steps) override;
 
-  /// save adds views of the snapshot, if any. load restores it. Throws DataError.
+  /// Save and load the snapshot, if there is one. Saved tensors are views. load throws DataError.
   void save(State& state) const;
   void load(const State& state);
 
@@ -128,15 +121,14 @@ class ModelRollback final : public Rollback {
 };
 
 /// Adapts a LossModel to the phase machine and the methods. Computes losses and gradients over
-/// micro-batches in each phase's precision. Updates the weights with clipped gradients, or already
-/// during backward if HybridTrainerConfig::updates_at_once. Manages device memory.
+/// micro-batches in each phase's precision, updates the weights, and manages device memory.
 class ModelTrainable final : public Trainable, public Engine {
  public:
   using MessageCallback = std::function<void(const std::string&)>;
   /// Moves `model` to memory.weights. `model` and `stream` must outlive this object. The snapshot
   /// and offloaded data use the host memory of `places`. `ranks`: see HybridTrainer; weights are
-  /// sharded according to DistributedConfig::zero. `report` gets a message if a request could not
-  /// be met. Throws OutOfMemory, ConfigError (see check_ranks).
+  /// sharded according to DistributedConfig::zero. `report` receives messages about settings that
+  /// could not be applied. Throws OutOfMemory, ConfigError (see check_ranks).
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPlaces> places, MessageCallback report,
                  Communicator* ranks = nullptr);
@@ -154,7 +146,7 @@ class ModelTrainable final : public Trainable, public Engine {
   void begin_restore() override { offload_.begin_restore(); }
   double wait_for_loss(const Batch& batch, std::int64_t examples) override;
   /// If memory is too small for a micro-batch, restarts the step with twice as many micro-batches
-  /// of half the size, and uses these from now on. Throws ShapeMismatch. Throws OutOfMemory if
+  /// of half the size, and keeps this number. Throws ShapeMismatch. Throws OutOfMemory if
   /// micro-batches cannot be halved or weights are already updated.
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
@@ -171,8 +163,7 @@ class ModelTrainable final : public Trainable, public Engine {
     return parts_ ? parts_->parameters() : trained_weights_;
   }
   bool has_parts() const override { return parts_ != nullptr; }
-  /// Refreshes compute copies. With several ranks, compute copies of replicated weights are
-  /// outdated until send_weights is called or the weights are used.
+  /// Refreshes compute copies. Copies of replicated weights wait until send_weights or their use.
   void publish_weights() override;
   void send_weights() override {
     if (parts_) parts_->send_changes();
@@ -198,8 +189,7 @@ class ModelTrainable final : public Trainable, public Engine {
   LossModel& model() { return model_; }
   /// Returns all trainable weights in visiting order; parameters() returns only this rank's parts.
   const std::vector<Parameter*>& trained_weights() const { return trained_weights_; }
-  /// Returns this rank's shards of the weights; null if they are replicated.
-  const WeightParts* parts() const { return parts_.get(); }
+  const WeightParts* parts() const { return parts_.get(); }  // null if weights are replicated
   LearningRates& rates() { return rates_; }
   const MicroBatches& micro_batches() const { return micro_batches_; }
   const StepScales& scales() const { return scales_; }
@@ -215,17 +205,18 @@ class ModelTrainable final : public Trainable, public Engine {
   void compute_in(const Precision& precision, bool records);
   /// Calls move_selection_biases; must be called once per step.
   void balance_experts() { move_selection_biases(model_, ranks_, stream_); }
-  /// Swaps weights and their mean; see WeightAverage.
+  /// Swaps the weights with their mean; see WeightAverage.
   void exchange_average();
   /// Calls `callback` with the weights replaced by their mean, if any (training.average_weights).
   void with_average(const std::function<void()>& callback);
 
-  /// If a phase transition has occurred since the last call, returns the device use up to its end,
-  /// after which the pool's peaks restart. Call it once per step.
+  /// Returns the device memory use until the end of the phase transition, if one has occurred since
+  /// the last call. The pool's peaks restart at the end of a transition. Call it once per step.
   std::optional<MemoryUse> take_phase_entry_use() { return std::exchange(phase_entry_use_, {}); }
 
-  /// Saves views of weights, optimizer state and snapshot, if any. Restores offloaded state first;
-  /// release_after_save offloads it again. Throws Diverged if a step updated only some weights.
+  /// Saves weights, optimizer state and snapshot, if there is one, as views. Restores offloaded
+  /// state first; release_after_save offloads it again. Throws Diverged if a step has updated only
+  /// some weights.
   void save(State& state);
   void release_after_save() { offload_.release_after_save(); }
   /// Loads a saved state, except during a forward-only Predict. Throws DataError for another model.
@@ -240,6 +231,8 @@ class ModelTrainable final : public Trainable, public Engine {
   StepRetry wait_for_ranks(const Batch& batch, const PendingGradient& pending, double& loss) const;
   void retry_locally(const Batch& batch, const OutOfMemory& error);
   double try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry);
+  double wait_for_comparison(const TextHead& head, const std::vector<Tensor>& parts,
+                             const Batch& batch) const;
   void report_if_halved(const Batch& batch, std::int64_t before) const;
 
   LossModel& model_;

@@ -11,7 +11,8 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kStepsTaken = "optimizer.steps_taken";
-/// Simulated devices compute nothing: all directions lower the loss, so that predictions begin.
+/// Values on simulated devices, which compute nothing. Every direction appears to lower the loss,
+/// so that predictions begin.
 constexpr double kSimulatedDot = 1, kSimulatedSlope = -1;
 
 std::string snapshot_name(const Parameter& parameter) { return "snapshot." + parameter.name(); }
@@ -24,8 +25,8 @@ void copy_saved(const Tensor& to, const State& state, const std::string& name,
   const Tensor& from = state.tensor(name);
   if (from.shape() != to.shape()) {
     throw DataError(concat("the checkpoint belongs to another model: ", name, " is ",
-                           from.shape().text(), ", but the config wants ", to.shape().text(),
-                           "; use the model settings of the run's config.json"));
+                           from.shape().text(), ", but the configuration requires ",
+                           to.shape().text(), "; use the model settings of the run's config.json"));
   }
   wait_for_copy(to, from, stream);
 }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 
-/// Returns the rounding of offloaded state. Scales of codes stay unrounded, as they are small.
+/// Returns the rounding of offloaded state. Scales of codes are small and stay unrounded.
 SlotRounding rounding_of(StateRole role) {
   switch (role) {
     case StateRole::kSecondMoment:
@@ -28,7 +28,7 @@ PredictAwareMemoryConfig offload_config(const HybridTrainerConfig& config) {
   return memory;
 }
 
-/// Returns the staging pool; null with a host budget, which is for data without another location.
+/// Returns null with a host budget, which is for data without another location.
 std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
                                        const MemoryPlaces& places) {
   return config.memory.host_budget.limit() ? nullptr : places.host().pool();
@@ -57,10 +57,10 @@ void PredictOffload::move_state_out() {
   if (result.problem.empty()) return;
   if (model_.is_distributed() && strategy_->restored() != Restored::kBits) {
     throw Error(ExitCode::kMemory, concat("predict_aware_memory.offload_strategy: ", result.problem,
-                                          "; with several ranks, all must use the same rounding; "
-                                          "want cpu_offload, which does not round"));
+                                          "; with several ranks, all ranks must round the state in "
+                                          "the same way; use cpu_offload, which does not round"));
   }
-  report_("the optimizer state is not moved: " + result.problem);
+  report_("Predict keeps the optimizer state on the device: " + result.problem);
 }
 
 void PredictOffload::move_masters_out() {
@@ -71,7 +71,7 @@ void PredictOffload::move_masters_out() {
       parameter->offload_master(places_.host(), stream);
   } catch (const OutOfMemory& error) {
     for (Parameter* parameter : model_.trained_weights()) parameter->restore_master();
-    report_(concat("the masters are not moved: ", error.what()));
+    report_(concat("Predict keeps the master weights on the device: ", error.what()));
   }
   stream.pool()->trim();
 }

@@ -39,22 +39,19 @@ void store_as_in_file(Parameter& parameter, const FolderWeight& weight, const St
       std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
 }
 
-/// Formats and adapters of a model's weights: from `lora`, overridden by `parts`.
+/// Formats and adapters of a model's weights. They are set by `lora`, and `parts` takes precedence.
 class PartWeights {
  public:
-  /// Training for whole texts with lora.rank trains a class head of `network` in full, unless
-  /// `parts` has settings for it. Models of opened folders, which are not trained, have the default
-  /// objective; their adapters may be of the head too.
+  /// With lora.rank, training for whole texts trains the class head in full, unless `parts` has
+  /// settings for it. Opened folders, which are not trained, have the default objective.
   PartWeights(const HybridTrainerConfig& config, Network& network)
       : lora_(config.lora),
         parts_(config.parts),
         full_head_(config.objective == "next_token" ? nullptr : network.text_head()) {}
 
-  /// Returns the frozen format of a weight, named as in lora.base; none if the weight is trained.
+  /// Returns the frozen format of a weight, named as in lora.base; nullopt if it is trained.
   std::optional<std::string> form_of(const Parameter& weight) const;
-  /// Returns the rank of the weight's adapter if it differs from lora.rank.
   std::optional<std::int64_t> rank_of(const Parameter& weight) const;
-  /// Returns all formats of weights.
   std::vector<std::string> forms() const;
 
   /// Throws ConfigError, with all problems, if a pattern matches no weight (for lora, no linear
@@ -182,7 +179,6 @@ void store_trained(Parameter& parameter, const Tensor& values, const Stream& hom
   parameter.set_storage(std::make_unique<ResidentWeight>(master));
 }
 
-/// Checks that a folder's weights can be stored in the formats of lora.base and parts.
 void check_forms(const ModelFolder& folder, const PartWeights& weights) {
   for (const std::string& form : weights.forms())
     if (is_quantized_base(form)) frozen_format(folder, form);  // may throw
@@ -198,7 +194,7 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
                                 : MemoryPool::create("nowhere", {}, simulated_memory({})));
   auto model = make_network(config.model, seed, first, registry);
   if (!folder && config.lora.base == kFileBase) {
-    require(!has_values && !config.lora.file.empty(), "lora.base: file wants the file");
+    require(!has_values && !config.lora.file.empty(), "lora.base: file requires a GGUF file");
     return make_frozen(config, ModelFolder(config.lora.file), home, home_of, registry);
   }
   const PartWeights weights(config, *model);
@@ -224,7 +220,7 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
   return model;
 }
 
-/// Warns of settings that match no weight of the model.
+/// Warns about settings that match no weight of the model.
 void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Network& model) {
   std::vector<std::string> names;
   model.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
@@ -243,7 +239,6 @@ void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Net
          "has no effect: lora.targets does not select linear layers of experts");
 }
 
-/// Sets the preference loss of a model that is trained on pairs of answers.
 void set_preference(const HybridTrainerConfig& config, Network& model) {
   if (!config.prefers()) return;
   if (model.preference() == nullptr)
@@ -258,9 +253,7 @@ void set_preference(const HybridTrainerConfig& config, Network& model) {
 TextLoss text_loss_of(const HybridTrainerConfig& config) {
   using Kind = TextLoss::Kind;
   const TextTaskConfig& texts = config.texts;
-  TextLoss loss{.scale = static_cast<float>(texts.scale),
-                .symmetric = texts.symmetric,
-                .sequences_at_once = texts.sequences_at_once};
+  TextLoss loss{.scale = static_cast<float>(texts.scale), .symmetric = texts.symmetric};
   if (config.objective == "embed") {
     loss.kind = texts.loss == "contrastive" ? Kind::kContrastive
                 : texts.loss == "cosent"    ? Kind::kCosent
@@ -276,7 +269,6 @@ TextLoss text_loss_of(const HybridTrainerConfig& config) {
   return loss;
 }
 
-/// Makes the network with trained weights and adapters at `home`.
 std::unique_ptr<Network> make_with_homes(const HybridTrainerConfig& config,
                                          const std::optional<ModelFolder>& folder,
                                          const Stream& home, const HomeOf& home_of,
@@ -331,15 +323,15 @@ std::string frozen_format(const ModelFolder& folder, const std::string& asked) {
   if (asked == kFileBase) {
     if (folder.is_gguf()) return asked;
     throw UsageError(concat(folder.string(),
-                            " is not a GGUF file, which the form file requires; want another form, "
-                            "such as nf4 or bf16"));
+                            " is not a GGUF file, which the format \"file\" requires; want another "
+                            "format, such as nf4 or bf16"));
   }
   const std::string held = quantization_of_hugging_face(folder);
   if (held.empty() || held == asked) return asked;
   if (!is_quantized_base(asked)) return held;
-  throw DataError(concat(folder.string(), ": its weights are quantized already (", held,
+  throw DataError(concat(folder.string(), ": its weights are already quantized (", held,
                          "), so they cannot be converted to ", asked, "; want ", held,
-                         ", or give the original folder that is not quantized"));
+                         ", or give the original folder, which is not quantized"));
 }
 
 void store_all_frozen(Network& model, const std::string& form, const Stream& stream) {
@@ -357,6 +349,8 @@ BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples) {
   if (config.pools())
     form.texts = {.are_classes = config.texts.has_class(config.objective),
                   .numbers = config.texts.numbers(config.objective, config.model)};
+  if (config.masks())
+    form.texts = {.numbers = masked_tokens(config.mask_share, config.data.sequence_length)};
   return form;
 }
 

@@ -12,15 +12,13 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Maps tensors of the state to weights.
 class WeightNames {
  public:
   explicit WeightNames(const WeightParts& parts) {
     for (std::size_t i = 0; i < parts.weights().size(); ++i) index_[parts.weights()[i]->name()] = i;
   }
 
-  /// Returns the index of the weight that a tensor belongs to. Returns none for replicated tensors,
-  /// which are batches and the state of routers outside weights.
+  /// Returns nullopt for replicated tensors: batches and routers' state.
   std::optional<std::size_t> weight_of(const std::string& name, DType dtype) const {
     if (dtype == DType::kI32 || name.starts_with(kRoutingState) || is_of_batch(name)) return {};
     std::string rest = name.substr(name.find('.') + 1);
@@ -32,7 +30,7 @@ class WeightNames {
       const std::size_t dot = rest.rfind('.');
       rest.resize(dot == std::string::npos ? 0 : dot);
     }
-    throw DataError(concat("the state's ", name, " belongs to no weight"));
+    throw DataError(concat("the state's ", name, " does not belong to a weight"));
   }
 
  private:
@@ -80,7 +78,6 @@ Tensor elements_of(const Tensor& tensor, const Shard& elements) {
   return tensor.view({tensor.elements()}).rows(elements.first, elements.last);
 }
 
-/// Adds this rank's share of the replicated state.
 void add_even_share(CheckpointShare& share, const std::map<std::string, Tensor>& same,
                     const CheckpointRanks& ranks) {
   std::size_t bytes = 0;
@@ -117,8 +114,7 @@ void add_parts(CheckpointShare& share, std::map<std::string, Tensor>& state,
   }
 }
 
-/// Returns the elements of a stored tensor of a weight that belong to the weight's shard `part`.
-/// `here`: their shape on this rank.
+/// Returns the elements of a stored tensor for the weight's shard `part`, whose shape is `here`.
 WantedElements elements_of_part(const StoredTensor& stored, std::int64_t of_weight,
                                 const Shard& part, const Shape& here) {
   const std::int64_t elements = stored.shape.elements();
@@ -246,7 +242,7 @@ void TrainerCheckpoints::check_config_of(const State& state) const {
   if (disables_prediction && is_under_way) {
     changes.refused.push_back(
         concat("phases.max_predict_steps: got 0, but the run was saved during a prediction, which "
-               "the next Correct phase accepts or reverts; continue with ",
+               "its next Correct phase must accept or revert; continue with ",
                saved.phases.max_predict_steps, " until then"));
   }
   check_changes(changes);
@@ -278,8 +274,8 @@ void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   if (progress_.judge.keep_only(steps_of_checkpoints(folder, ranks)))
     report_(
-        "a checkpoint with one of the lowest validation losses does not exist any more; the best "
-        "is chosen from the others");
+        "a checkpoint with one of the lowest validation losses no longer exists; the best "
+        "checkpoint is chosen from the others");
   const std::vector<BestCheckpoint>& best = progress_.judge.best();
   if (!ranks.lead()) return;
   const std::string problem =
@@ -311,7 +307,7 @@ void TrainerCheckpoints::load(const State& state) {
   machine_.load(state);
 }
 
-/// Returns the newest intact checkpoint for a rollback; none if all are damaged.
+/// Returns the newest intact checkpoint for a rollback, or nullopt if all are damaged.
 std::optional<CheckpointInfo> TrainerCheckpoints::newest_before(const std::string& folder,
                                                                 std::int64_t before) const {
   const std::vector<std::int64_t>& points = progress_.return_points;

@@ -43,7 +43,7 @@ TEST(ConfigChanges, ReportsChangesCompatibleWithSavedState) {
     EXPECT_TRUE(changes.refused.empty()) << path;
     ASSERT_EQ(changes.accepted.size(), 1u) << path;
     EXPECT_EQ(changes.accepted.front().find(path + ": "), 0u) << changes.accepted.front();
-    EXPECT_NE(changes.accepted.front().find(value + " from here on"), std::string::npos)
+    EXPECT_NE(changes.accepted.front().find(value + " from now on"), std::string::npos)
         << changes.accepted.front();
   }
 }
@@ -68,9 +68,9 @@ TEST(ConfigChanges, ReportsGroupRateAndDecayChanges) {
   EXPECT_TRUE(changes.refused.empty());
   ASSERT_EQ(changes.accepted.size(), 2u);
   EXPECT_EQ(changes.accepted[0],
-            "optimizer.groups[0].learning_rate: left out until now, 0.25 from here on");
+            "optimizer.groups[0].learning_rate: left out until now, 0.25 from now on");
   EXPECT_EQ(changes.accepted[1],
-            "optimizer.groups[0].weight_decay: 0.5 until now, left out from here on");
+            "optimizer.groups[0].weight_decay: 0.5 until now, left out from now on");
 }
 
 TEST(ConfigChanges, PrecisionChangeKeepsSavedChoice) {
@@ -154,7 +154,7 @@ TEST_F(ResumeWithAnotherConfig, RejectionLeavesRunIntact) {
   longer.training.steps = 60;
   std::string console;
   train_tiny(longer, scratch_ / "data", scratch_ / "run", true, &console);
-  EXPECT_NE(console.find("training.steps: 40 until now, 60 from here on"), std::string::npos)
+  EXPECT_NE(console.find("training.steps: 40 until now, 60 from now on"), std::string::npos)
       << console;
 }
 

@@ -312,6 +312,7 @@ bool tested_below(const std::string& path) {
          path == "model.language_head" ||  // in encoder_golden_test.cpp
          path.starts_with("texts.") || path == "model.pooling" ||
          path == "model.labels" ||  // all three in text_run_test.cpp
+         path == "model.dense" ||   // in embedding_golden_test.cpp
          path == "model.family";    // in second_family_test.cpp
 }
 
@@ -417,7 +418,7 @@ TEST(ConfigFields, FilesContainOnlyKeysOfFamily) {
     std::set<std::string> keys, wanted{"family", "layers", "width", "context", "vocabulary"};
     for (const auto& [key, value] : written.at("model").as_object()) keys.emplace(key);
     wanted.insert(family.keys.begin(), family.keys.end());
-    if (family.is_language_model) wanted.insert({"pooling", "labels"});
+    if (family.is_language_model) wanted.insert({"pooling", "dense", "labels"});
     wanted.erase("token_types");  // a constant, which is omitted if it has its default
     EXPECT_EQ(keys, wanted) << family.name;
   }
@@ -460,7 +461,8 @@ TEST(ConfigFields, UnknownWordOfAListNamesAllWords) {
     return message_of<ConfigError>([&] { set_field(config, "model.window_layers", text); });
   };
   const std::string wanted =
-      ", want one of the words of w (sliding_attention) and a (full_attention)";
+      ", want one of the words of w (sliding_attention), a (full_attention), v "
+      "(sliding_attention_without_rotation) and n (full_attention_without_rotation)";
   EXPECT_EQ(problem(R"(["full_attention", "full"])"),
             "model.window_layers[1]: got \"full\"" + wanted);
   EXPECT_EQ(problem("[3]"), "model.window_layers[0]: got 3" + wanted);
@@ -484,7 +486,9 @@ TEST(ConfigFields, SchemaOfLettersAllowsAListOfWords) {
       schema.at("properties").at("model").at("properties").at("window_layers");
   EXPECT_EQ(layers.at("type"), (boost::json::array{"string", "array"}));
   EXPECT_EQ(layers.at("items").at("enum"),
-            (boost::json::array{"sliding_attention", "full_attention"}));
+            (boost::json::array{"sliding_attention", "full_attention",
+                                "sliding_attention_without_rotation",
+                                "full_attention_without_rotation"}));
 }
 
 TEST(ConfigFields, TablesContainOnlyKeysOfModelKind) {

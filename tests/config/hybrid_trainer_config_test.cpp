@@ -32,10 +32,9 @@ TEST(HybridTrainerConfig, RejectsObjectiveUnfitForModel) {
   using Lines = std::vector<std::string>;
   HybridTrainerConfig config;
   config.objective = "masked";
-  EXPECT_EQ(
-      config.problems(),
-      Lines{"objective: got masked, but the model sees only earlier tokens (model.bidirectional is "
-            "false); want next_token, or an encoder, such as --preset bk-tiny"});
+  EXPECT_EQ(config.problems(), Lines{"objective: got masked, but the model attends only to earlier "
+                                     "tokens (model.bidirectional is false); want next_token, or "
+                                     "an encoder, such as --preset bk-tiny"});
   config.model.family = "semiseparable";
   config.model.bidirectional = true;
   EXPECT_EQ(config.problems(), Lines{});
@@ -46,10 +45,9 @@ TEST(HybridTrainerConfig, RejectsObjectiveUnfitForModel) {
                 .objective,
             "masked");
   config.objective = "next_token";
-  EXPECT_EQ(
-      config.problems(),
-      Lines{"objective: got next_token, but the model is an encoder (model.bidirectional) and sees "
-            "the tokens that it would predict; want masked, or model.bidirectional=false"});
+  EXPECT_EQ(config.problems(), Lines{"objective: got next_token, but the model is an encoder "
+                                     "(model.bidirectional), which would attend to the tokens that "
+                                     "it predicts; want masked, or model.bidirectional=false"});
   config.objective = "masked";
   config.data.layout = "packed";
   EXPECT_EQ(config.problems(),
@@ -178,6 +176,30 @@ TEST(HybridTrainerConfig, ObjectivesOfTextsNeedPoolingAndExamples) {
         << config.problems()[0];
   }
   config.texts.dimensions = "";
+  config.texts.loss = "balanced";
+  expect_problem("texts.loss: got balanced, which weights classes");
+  config.objective = "classify";
+  for (const char* labels : {"several", "regression"}) {
+    config.texts.labels = labels;
+    expect_problem(concat("texts.loss: got balanced, but texts.labels is ", labels));
+  }
+  config.texts.labels = "single";
+  EXPECT_EQ(config.problems(), std::vector<std::string>());
+  config.texts.loss = "cosent";
+  expect_problem("texts.loss: got cosent, which compares embeddings");
+  config.texts = {};
+  config.model.dense = "8 bias tanh,4";
+  expect_problem("model.dense: got 8 bias tanh,4, but only embeddings pass these layers");
+  config.objective = "embed";
+  EXPECT_EQ(config.problems(), std::vector<std::string>());
+  config.texts.dimensions = "5";
+  expect_problem("want numbers in 1 … 4, the width of the embeddings");
+  config.texts.dimensions = "";
+  for (const char* dense : {"x", "8 relu", "0"}) {
+    config.model.dense = dense;
+    expect_problem(concat("model.dense: got ", dense, ", want layers such as 3072"));
+  }
+  config.model.dense = "";
   config.training.label_smoothing = 0.1;
   expect_problem("training.label_smoothing: got 0.1, but objective embed");
 }

@@ -73,10 +73,10 @@ TEST(PartConfig, ReportsFreezingAndAdapters) {
 TEST(PartConfig, RejectsMeaninglessSettings) {
   EXPECT_EQ(only_problem(with({{.pattern = "h.*"}})),
             "parts.h.*: got {}, which has no effect; want a key, such as recompute, or no entry");
-  EXPECT_EQ(
-      only_problem(with({{.pattern = "h.*", .lora = 0}})),
-      "parts.h.*.lora: got 0, but lora.rank is 0, so the part has no adapters anyway; leave it "
-      "out");
+  EXPECT_EQ(only_problem(with({{.pattern = "h.*", .lora = 0}})),
+            "parts.h.*.lora: got 0, but lora.rank is 0, so the part has no adapters in any case; "
+            "leave the key "
+            "out");
   EXPECT_EQ(only_problem(with({{.pattern = "h.*", .base = "file"}})).substr(0, 27),
             "parts.h.*.base: got \"file\";");
   EXPECT_EQ(only_problem(with({{.pattern = "a=b", .place = "host"}})),

@@ -64,7 +64,7 @@ TEST(PhasePrecision, ResumeKeepsSavedChoice) {
   PhasePrecision resumed({"auto", "auto", "auto", "fp32"}, 768, kCuda);
   resumed.load(state);
   for (const Phase phase : kAllPhases) EXPECT_EQ(resumed.of(phase), Precision{DType::kF32});
-  EXPECT_EQ(resumed.reason(), "as at the start of the run");
+  EXPECT_EQ(resumed.reason(), "chosen at the start of the run");
 }
 
 }  // namespace

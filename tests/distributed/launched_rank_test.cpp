@@ -51,7 +51,7 @@ TEST(LaunchedRank, ReadsVariablesOfEachLauncher) {
 
 /// Variables set by hand must not start several runs of one rank each.
 TEST(LaunchedRank, ReadsRankAndWorldSizeSetByHand) {
-  const std::string by_hand = "who set RANK and WORLD_SIZE";
+  const std::string by_hand = "the launcher that set RANK and WORLD_SIZE";
   EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), (LaunchedRank{by_hand, 1, 2, 0, 1}));
   EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}}),
             (LaunchedRank{by_hand, 1, 4, 1, 2}));
@@ -62,10 +62,9 @@ TEST(LaunchedRank, ReadsRankAndWorldSizeSetByHand) {
   both.insert({{"RANK", "3"}, {"WORLD_SIZE", "4"}});
   EXPECT_EQ(launched(both)->launcher, "mpirun");
   both["RANK"] = "0";
-  EXPECT_EQ(
-      refusal_of(both),
-      "two launchers disagree: mpirun says rank 3 of 4, who set RANK and WORLD_SIZE rank 0 of "
-      "4; start with one of them");
+  EXPECT_EQ(refusal_of(both),
+            "two launchers disagree: mpirun says rank 3 of 4, the launcher that set RANK and "
+            "WORLD_SIZE rank 0 of 4; start the ranks with only one of them");
   Variables step{{"SLURM_PROCID", "1"},  {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"},
                  {"SLURM_STEP_ID", "0"}, {"RANK", "1"},         {"WORLD_SIZE", "2"}};
   EXPECT_EQ(launched(step)->launcher, "srun");
@@ -87,8 +86,8 @@ TEST(LaunchedRank, RejectsContradictoryVariables) {
   Variables both = kByMpirun;
   both.insert(kByTorchrun.begin(), kByTorchrun.end());
   EXPECT_EQ(refusal_of(both),
-            "two launchers disagree: mpirun says rank 3 of 4, torchrun rank 2 of 8; start with one "
-            "of them");
+            "two launchers disagree: mpirun says rank 3 of 4, torchrun rank 2 of 8; start the "
+            "ranks with only one of them");
   Variables missing = kByMpirun;
   missing.erase("OMPI_COMM_WORLD_SIZE");
   EXPECT_EQ(refusal_of(missing),
@@ -103,7 +102,7 @@ TEST(LaunchedRank, RejectsContradictoryVariables) {
 TEST(LaunchedRank, RecognizesHybridChildren) {
   Variables set = kByTorchrun;
   set.erase("TORCHELASTIC_RUN_ID");
-  EXPECT_EQ(launched(set)->launcher, "who set RANK and WORLD_SIZE");
+  EXPECT_EQ(launched(set)->launcher, "the launcher that set RANK and WORLD_SIZE");
   set["HYBRID_RANKS"] = "77";
   EXPECT_EQ(launched(set), (LaunchedRank{"hybrid --ranks", 2, 8, 2, 4, false}));
 }

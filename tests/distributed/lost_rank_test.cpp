@@ -47,7 +47,7 @@ TEST_F(LostRanks, EndedConnectionIsLost) {
 TEST_F(LostRanks, SilentRankIsLost) {
   now_ += seconds(11);
   for (const std::size_t i : {0, 1}) record_progress(ranks_[i], {6, 2, 2}, now_);
-  expect(2, "no sign of life for 10 s");
+  expect(2, "no heartbeat for 10 s");
 }
 
 TEST_F(LostRanks, StuckRankIsLostWhileOthersWait) {
@@ -74,7 +74,7 @@ TEST_F(LostRanks, NoneWhenNoRankWaits) {
 TEST_F(LostRanks, RankBehindIsLostWhenAllWait) {
   heartbeat(seconds(1), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
   heartbeat(seconds(31), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
-  expect(2, "in collective 3, and all ranks wait");
+  expect(2, "in collective 3, and all ranks are waiting");
 }
 
 }  // namespace

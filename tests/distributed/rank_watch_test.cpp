@@ -222,7 +222,7 @@ TEST(RankWatch, ReportsRankWithCutLink) {
   for (const std::size_t rank : {0, 1, 2}) {
     EXPECT_TRUE(told.lines[rank].starts_with(rank == 2 ? "rank 0 (" : "rank 2 ("))
         << told.lines[rank];
-    EXPECT_NE(told.lines[rank].find("no sign of life for 0.5 s"), std::string::npos);
+    EXPECT_NE(told.lines[rank].find("no heartbeat for 0.5 s"), std::string::npos);
   }
   EXPECT_TRUE(told.spoke[0]);
 }

@@ -181,7 +181,7 @@ TEST_F(DeviceMemory, BenchmarkReservesSlabLikeRun) {
   settings.sequence = 1024;
   Stream stream(make_device_pool(kDevice));
   const std::string told = shortage_of([&] { run_throughput_benchmark(settings, stream); });
-  expect_says(told, "device memory: the run takes ");
+  expect_says(told, "device memory: the run needs ");
   EXPECT_EQ(stream.pool()->use().fresh_total, 0u) << "before it computes anything";
 }
 

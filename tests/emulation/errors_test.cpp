@@ -107,8 +107,9 @@ std::string error_of_a_failing_cast() {
 }
 
 TEST_F(CudaErrors, EarlierFailureIsNotBlamedOnNextKernel) {
-  expect_parts(error_of_a_failing_cast(), {"earlier work has failed", "seen at the launch of add",
-                                           "CUDA_LAUNCH_BLOCKING=1 names the kernel"});
+  expect_parts(error_of_a_failing_cast(),
+               {"an earlier kernel or copy failed", "detected at the launch of add",
+                "CUDA_LAUNCH_BLOCKING=1 to find the kernel"});
 }
 
 TEST_F(CudaErrors, BlockingLaunchesNameFailedKernel) {
@@ -126,7 +127,8 @@ TEST_F(CudaErrors, FailurePersistsInLaterCalls) {
       make();
       ADD_FAILURE() << call << ": no error";
     } catch (const DeviceError& error) {
-      expect_parts(error.what(), {"earlier work has failed", concat("seen at ", call)});
+      expect_parts(error.what(),
+                   {"an earlier kernel or copy failed", concat("detected at ", call)});
     }
   };
   const Tensor x = Tensor::empty({8}, DType::kF32, MemoryKind::kActivations, stream);

@@ -56,7 +56,7 @@ TEST_F(RanksManifest, RejectsOverlappingRanges) {
 
 TEST_F(RanksManifest, RejectsRangesWithHole) {
   tensor().ranges[1].first = 5;
-  expect_refused("elements 5 to 10 in rank-00001.safetensors follow element 4");
+  expect_refused("elements 5 to 10 in rank-00001.safetensors come after element 4");
 }
 
 TEST_F(RanksManifest, RejectsRangesThatDoNotCoverTensor) {

@@ -84,7 +84,7 @@ TEST(ConsoleSink, LimitsEventsAndCountsHidden) {
   }
   EXPECT_NE(out.str().find("step 1: full warning"), std::string::npos);
   EXPECT_EQ(out.str().find("step 2: full warning"), std::string::npos);
-  EXPECT_NE(out.str().find("step 6: full warning: loss rose (and 4 before)"), std::string::npos)
+  EXPECT_NE(out.str().find("step 6: full warning: loss rose (and 4 earlier)"), std::string::npos)
       << out.str();
 }
 

@@ -95,7 +95,7 @@ TEST_F(MemoryTimelineTest, RecordsFirstStepsOfEachPhase) {
   EXPECT_EQ(count(found, "B", "full"), 1);
   EXPECT_EQ(count(found, "E", "full"), 1);
   EXPECT_EQ(count(found, "B", "predict"), 1);
-  EXPECT_EQ(count(found, "i", "cut: 2 steps of full are recorded"), 2);
+  EXPECT_EQ(count(found, "i", "stopped: 2 steps of full are recorded"), 2);
   EXPECT_EQ(count(found, "b", "parameters"), 2) << "permanent allocations, once per part";
   const auto activation = std::find_if(found.begin(), found.end(), [](const json::value& event) {
     return text(event, "name") == "h.0.attn";

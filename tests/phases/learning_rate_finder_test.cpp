@@ -123,7 +123,7 @@ TEST(LearningRateFinder, WarnsIfWarmupIsTooShort) {
   BowlRun run(at_rate(1e-5), setup, 0);
   const PhaseOutcome first_full = run.run(11).back();
   EXPECT_TRUE(first_full.warns);
-  for (const char* words : {"16-fold after 2 probes", "phases.warmup_steps"})
+  for (const char* words : {"16 times the configured rate after 2 probes", "phases.warmup_steps"})
     EXPECT_NE(first_full.event.find(words), std::string::npos) << first_full.event;
   const std::int64_t forwards = run.bowl.forwards;
   EXPECT_EQ(*run.run(20).back().rate_factor, 16);

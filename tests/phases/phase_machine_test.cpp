@@ -94,7 +94,7 @@ TEST(PhaseMachine, OutOfMemoryForDirectionStopsPredictions) {
   run.bowl.is_full = true;
   int told = 0;
   for (const PhaseOutcome& outcome : run.run(60)) {
-    const bool tells = outcome.event.find("no predictions from here on: device memory: full") == 0;
+    const bool tells = outcome.event.find("no predictions from now on: device memory: full") == 0;
     told += tells;
     EXPECT_EQ(outcome.warns, tells) << outcome.event;
     EXPECT_EQ(outcome.updates, 1);
@@ -133,7 +133,7 @@ TEST(PhaseMachine, OutOfMemoryInStepStopsPredictions) {
   run.bowl.steps_need_all = true;
   int told = 0;
   for (const PhaseOutcome& outcome : run.run(60)) {
-    told += outcome.event.find("no predictions from here on: device memory: full") == 0;
+    told += outcome.event.find("no predictions from now on: device memory: full") == 0;
     EXPECT_EQ(outcome.updates, 1);
   }
   EXPECT_EQ(told, 1);

@@ -137,7 +137,7 @@ TEST(Recovery, ShortensPredictionsTemporarily) {
   trouble.setup.divergence.recovery_steps = 16;
   RunWith run(trouble, kInFull, Wrong::kSpike);
   EXPECT_EQ(run.outcome.recovery, Recovery::kReduceHorizon);
-  EXPECT_NE(run.outcome.event.find("predictions are 0.5 times as long for 16 steps"),
+  EXPECT_NE(run.outcome.event.find("the length of predictions is multiplied by 0.5 for 16 steps"),
             std::string::npos)
       << run.outcome.event;
   EXPECT_EQ(run.outcome.updates, 1) << "the batch itself must be trained on";

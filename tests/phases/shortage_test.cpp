@@ -54,7 +54,7 @@ TEST(Shortage, AtAnyCallMatchesPlainTraining) {
       SCOPED_TRACE(concat("call ", call, " along ", direction_scale));
       BowlRun run(options, with_micro_corrections(), 0.1);
       const std::string events = run_short(run, call);
-      EXPECT_NE(events.find("no predictions from here on: device memory: full"), std::string::npos)
+      EXPECT_NE(events.find("no predictions from now on: device memory: full"), std::string::npos)
           << events;
       EXPECT_EQ(run.bowl.flat(), plain.bowl.flat());
       EXPECT_EQ(run.bowl.moments(), plain.bowl.moments());

@@ -226,7 +226,7 @@ TEST_F(BestCheckpointTest, LostCheckpointIsForgottenOnResume) {
   std::string console;
   const RunSummary summary = train_tiny(config, data_, run, true, &console).summary;
   EXPECT_TRUE(
-      contains(console, "a checkpoint with one of the lowest validation losses does not exist"))
+      contains(console, "a checkpoint with one of the lowest validation losses no longer exists"))
       << console;
   ASSERT_TRUE(summary.best);
   EXPECT_GT(summary.best->step, 30);

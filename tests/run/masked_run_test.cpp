@@ -78,7 +78,7 @@ TEST_F(MaskedRun, AddsMaskTokenAndReportsMaskedLoss) {
     train_tiny(of, data_, scratch_ / "none");
     FAIL() << "a vocabulary without the mask was accepted";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("plus one token for the mask"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("and the mask needs one more"), std::string::npos)
         << error.what();
   }
 }

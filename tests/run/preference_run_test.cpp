@@ -305,7 +305,7 @@ TEST_F(PreferenceRun, RefusesToResumeWithoutReference) {
   const std::string content = read_text(file);
   fs::remove(file);
   EXPECT_TRUE(contains(message_of<DataError>([&] { train(config, "run", true); }),
-                       "reference.bin: does not exist, or belongs to other pairs"));
+                       "reference.bin: does not exist or belongs to other pairs"));
   std::string damaged = content;
   damaged.back() = static_cast<char>(damaged.back() + 1);
   write_text(file, damaged);

@@ -200,7 +200,7 @@ TEST_F(RunMemory, DisablesPredictionsWhenHostMemoryIsShort) {
   EXPECT_EQ(result.end, RunEnd::kFinished);
   EXPECT_EQ(result.summary.predictions.made, 0);
   EXPECT_LE(result.summary.host_peak_bytes, 200000u);
-  EXPECT_NE(console.find("no predictions from here on: with them, host memory would need"),
+  EXPECT_NE(console.find("no predictions from now on: with them, host memory would need"),
             std::string::npos)
       << console;
 }
@@ -220,7 +220,7 @@ TEST_F(RunMemory, PlanIncludesBatchesOfLongPrediction) {
   EXPECT_EQ(result.end, RunEnd::kFinished);
   EXPECT_GE(result.summary.phase(Phase::kPredict).steps, 30);
   EXPECT_LE(result.summary.host_peak_bytes, need.host_bytes);
-  EXPECT_EQ(console.find("no predictions from here on"), std::string::npos) << console;
+  EXPECT_EQ(console.find("no predictions from now on"), std::string::npos) << console;
   EXPECT_EQ(console.find("memory is too small"), std::string::npos) << console;
 }
 

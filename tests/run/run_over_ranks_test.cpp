@@ -96,7 +96,7 @@ TEST_F(RunOverRanks, RetriesCheckpointWhenOneRankCannotSave) {
       const std::string log = read_text(run / rank / "log.txt");
       for (const char* const told :
            {"no checkpoint at step 10: cannot write the checkpoint of step 10 (rank 1: ",
-            "saved at step 11 after all"})
+            "saved at step 11, after earlier attempts failed"})
         EXPECT_NE(log.find(told), log.npos) << log;
     }
     EXPECT_FALSE(fs::exists(run / "checkpoints/step-0000000010"));
@@ -295,7 +295,7 @@ TEST_F(RunOverRanks, RejectsFolderThatIsNotShared) {
   } catch (const UsageError& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("rank 1 on "), message.npos) << message;
-    EXPECT_NE(message.find("does not see rank 0's files"), message.npos) << message;
+    EXPECT_NE(message.find("does not find rank 0's files"), message.npos) << message;
   }
   EXPECT_FALSE(fs::exists(scratch_ / "run0"));
   EXPECT_FALSE(fs::exists(scratch_ / "run1"));

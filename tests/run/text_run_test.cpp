@@ -5,11 +5,14 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
+#include "src/files/safetensors.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/sentence_folder.h"
 #include "src/run/run_export.h"
 #include "src/run/text_data.h"
 #include "src/run/text_outputs.h"
 #include "tests/run/run_contracts.h"
+#include "tests/support/test_tensors.h"
 
 // Runs on whole texts.
 namespace hybrid_trainer {
@@ -61,7 +64,8 @@ std::vector<TextTaskOfRun> tasks() {
           {"cosent", "embed", "auto", "cosent"},
           {"cosine", "embed", "auto", "cosine"},
           {"rank", "rank"},
-          {"reward", "reward"}};
+          {"reward", "reward"},
+          {"balanced", "classify", "auto", "balanced"}};
 }
 
 class TextRun : public RunContracts {
@@ -92,7 +96,7 @@ class TextRun : public RunContracts {
     config.model.language_head = false;
     config.objective = task.objective;
     config.texts.labels = task.labels;
-    config.texts.loss = task.loss;
+    if (task.objective == "embed" || task.loss == "balanced") config.texts.loss = task.loss;
     config.data.batch_size = 2;
     config.data.sequence_length = 48;
     config.data.layout = "packed";
@@ -106,11 +110,11 @@ class TextRun : public RunContracts {
             .data = scratch_ / concat(task_, ".jsonl"),
             .validation = scratch_ / concat(task_, "-held_out.jsonl"),
             .run = scratch_ / run,
-            .init_from = scratch_ / "model",
+            .init_from = scratch_ / model_,
             .command = "test"};
   }
 
-  std::string task_;
+  std::string task_, model_ = "model";
 };
 
 TEST_F(TextRun, LearnsEachTask) {
@@ -184,16 +188,40 @@ TEST_F(TextRun, DependsOnEachKey) {
   }
 }
 
-TEST_F(TextRun, SingleExamplePerMicroBatchIsNoted) {
+/// scikit-learn's compute_class_weight("balanced", …) of 3 and 1 examples is 2/3 and 2.
+TEST_F(TextRun, BalancedLossWeightsClassesByInverseFrequency) {
+  write_text(scratch_ / "few.jsonl", R"({"text":"aa","label":"low"}
+{"text":"ab","label":"low"}
+{"text":"ns","label":"high"}
+{"text":"ac","label":"low"}
+)");
+  HybridTrainerConfig config = TextRun::config({"few", "classify", "auto", "balanced"});
+  const TextData data = read_text_data({.examples = scratch_ / "few.jsonl",
+                                        .validation = scratch_ / "classify.jsonl",
+                                        .tokenizer = scratch_ / "model",
+                                        .vocabulary = 256},
+                                       config);
+  const auto weight_of = [](const TextRow& row) { return row.labels.at(0); };
+  for (const auto* rows : {&data.train, &data.validation})
+    for (const TextRow& row : *rows)
+      EXPECT_FLOAT_EQ(weight_of(row), row.class_index == 0 ? 2.0f : 2.0f / 3) << row.line;
+  const std::string several = R"({"text":"aa","label":["low"]}
+{"text":"ab","label":["low","high"]}
+)";
+  for (const char* file : {"few.jsonl", "few-held_out.jsonl"}) write_text(scratch_ / file, several);
+  EXPECT_TRUE(contains(refusal(config), "the data's labels are several")) << refusal(config);
+}
+
+TEST_F(TextRun, SingleExamplePerStepIsNoted) {
   HybridTrainerConfig config = TextRun::config(tasks()[1]);
   config.data.batch_size = 1;
   config.data.sequence_length = 24;
   config.training.steps = 2;
   train(config, "single");
-  EXPECT_TRUE(contains(console_.str(), "most have only one")) << console_.str();
+  EXPECT_TRUE(contains(console_.str(), "most steps have only one")) << console_.str();
   config.data.batch_size = 4;
   train(config, "several");
-  EXPECT_FALSE(contains(console_.str(), "most have only one")) << console_.str();
+  EXPECT_FALSE(contains(console_.str(), "most steps have only one")) << console_.str();
 }
 
 TEST_F(TextRun, AdaptersTrainWithTheHead) {
@@ -225,22 +253,64 @@ TEST_F(TextRun, SimulationMatchesMeasuredPeak) {
   }
 }
 
-/// A contrastive loss of half the texts would be another one.
-TEST_F(TextRun, ContrastiveBatchIsNotHalvedIfMemoryIsShort) {
+/// Loss and gradient compare the texts of a step, however they are divided.
+TEST_F(TextRun, StepComparesTextsOfAllMicroBatchesAndRanks) {
+  for (const TextTaskOfRun& task : tasks()) {
+    for (const bool symmetric : {false, true}) {
+      if (symmetric && task.loss != "contrastive") continue;
+      HybridTrainerConfig config = TextRun::config(task);
+      config.texts.symmetric = symmetric && task.objective == "embed";
+      config.data.batch_size = 4;
+      config.training.steps = 3;
+      config.phases.max_predict_steps = 0;
+      const std::string name = concat(task.name, symmetric ? "-symmetric" : "");
+      train(config, name);
+      const std::vector<StepRecord> whole = records_of(scratch_ / name);
+      config.data.batch_size = 1;
+      config.gradient_accumulation.micro_batches = 4;
+      train(config, name + "-divided");
+      trained_over(4, config, name + "-ranks");
+      for (const char* run : {"-divided", "-ranks"}) {
+        const std::vector<StepRecord> records = records_of(scratch_ / (name + run));
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+          EXPECT_NEAR(records[i].loss, whole[i].loss, 2e-5 * whole[i].loss) << name << run;
+          EXPECT_NEAR(*records[i].gradient_norm, *whole[i].gradient_norm,
+                      2e-4 * *whole[i].gradient_norm)
+              << name << run;
+        }
+      }
+    }
+  }
+}
+
+/// Uneven micro-batches per rank: rank 2 of 3 computes one for its collectives only.
+TEST_F(TextRun, UnevenRanksMatchOneRankBitForBit) {
+  HybridTrainerConfig config = TextRun::config(tasks()[1]);
+  config.data.batch_size = 1;
+  config.gradient_accumulation.micro_batches = 5;
+  config.training.steps = 4;
+  config.phases.max_predict_steps = 0;
+  const std::string one = trained(config, "one");
+  for (const int zero : {0, 3}) {
+    config.distributed.zero = zero;
+    EXPECT_EQ(trained_over(3, config, concat("zero", zero)), one) << "zero " << zero;
+  }
+}
+
+TEST_F(TextRun, HalvedMicroBatchesKeepContrastiveLoss) {
   HybridTrainerConfig config = TextRun::config(tasks()[1]);
   config.data.batch_size = 8;
   config.phases.max_predict_steps = 0;
+  config.training.steps = 3;
   train(config, "whole");
   const HybridTrainerConfig begun = config_of_run({(scratch_ / "whole").string()});
   config.memory.device_budget.bytes = simulate_memory(begun, {}).device_bytes * 3 / 4;
-  const std::string message = message_of<OutOfMemory>([&] { train(config, "short"); });
-  EXPECT_TRUE(contains(message, "not halved")) << message;
-  EXPECT_TRUE(contains(message, "texts.sequences_at_once")) << message;
-
-  config.texts.loss = "cosine";
-  task_ = "cosine";
   train(config, "halved");
-  EXPECT_GT(records_of(scratch_ / "halved").back().micro_batches, 1) << console_.str();
+  const std::vector<StepRecord> whole = records_of(scratch_ / "whole"),
+                                halved = records_of(scratch_ / "halved");
+  EXPECT_GT(halved.front().micro_batches, 1) << console_.str();
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    EXPECT_NEAR(halved[i].loss, whole[i].loss, 2e-5 * whole[i].loss);
 }
 
 TEST_F(TextRun, ExportKeepsOutputs) {
@@ -262,6 +332,52 @@ TEST_F(TextRun, ExportKeepsOutputs) {
                     found = text_outputs(out.model(), texts, 2, DType::kF32, stream);
   for (std::size_t i = 0; i < texts.rows().size(); ++i)
     for (std::size_t c = 0; c < 2; ++c) EXPECT_NEAR(found.of(i)[c], wanted.of(i)[c], 1e-6);
+}
+
+/// Linear layers after pooling (2_Dense, 3_Dense) train like the model's other weights.
+TEST_F(TextRun, DenseLayersTrainAndExport) {
+  const Stream stream(MemoryPool::create("test"));
+  HybridTrainerConfig config = TextRun::config(tasks()[1]);
+  const std::int64_t width = config.model.width;
+  config.model.dense = "12 bias tanh,6";
+  model_ = "dense";
+  std::filesystem::copy(scratch_ / "model", scratch_ / "dense");
+  write_sentence_pipeline({.width = width, .pooling = "last", .dense = config.model.dense_layers()},
+                          scratch_ / "dense");
+  using testing::normal_tensor;
+  write_safetensors(scratch_ / "dense/2_Dense/model.safetensors",
+                    {{"linear.weight", normal_tensor({12, width}, 1, stream)},
+                     {"linear.bias", normal_tensor({12}, 2, stream)}});
+  write_safetensors(scratch_ / "dense/3_Dense/model.safetensors",
+                    {{"linear.weight", normal_tensor({6, 12}, 3, stream)}});
+  config.training.steps = 24;
+  config.optimizer.learning_rate = 1e-2;
+  expect_resumes(config, "run", {11});
+  const auto records = records_of(scratch_ / "run");
+  EXPECT_LT(*records.back().validation_loss, 0.9 * records.front().loss);
+
+  export_model(load_trained_run(scratch_ / "run", stream), scratch_ / "out", {}, stream);
+  const TrainedRun run = load_trained_run(scratch_ / "run", stream),
+                   out = load_hugging_face_folder(scratch_ / "out", "fp32", stream);
+  EXPECT_EQ(out.config.model.dense, config.model.dense);
+  const TextData data = read_text_data({.examples = scratch_ / "contrastive.jsonl",
+                                        .tokenizer = run.tokenizer_folder,
+                                        .vocabulary = 256},
+                                       run.config);
+  const PackedTexts texts(data.train, text_packing(run.config, *run.tokenizer));
+  const TextOutputs wanted = text_outputs(run.model(), texts, 2, DType::kF32, stream),
+                    found = text_outputs(out.model(), texts, 2, DType::kF32, stream);
+  EXPECT_EQ(found.width(), 6);
+  EXPECT_LT(testing::relative_error(found.values, wanted.values), 1e-6);
+  const auto dense_of = [&](const std::string& folder) {
+    return testing::values_of(
+        SafetensorsFile((scratch_ / folder / "2_Dense/model.safetensors").string())
+            .load("linear.weight", MemoryKind::kData, stream));
+  };
+  EXPECT_GT(testing::relative_error(dense_of("out"), dense_of("dense")), 1e-3);
+
+  config.lora.rank = 4;
+  EXPECT_TRUE(contains(refusal(config), "which adapters do not store")) << refusal(config);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ expect_named() { # RANK REASON: on the console, in the summary, and in the logs 
   grep -qE "^error: rank $1 \([^ ]+, process [0-9]+\) is lost: $2.*; --resume continues from the newest good checkpoint, .*" "$run.log" || fail "not named"
   grep -qE "\"lost_rank\":\"rank [${3:-$1}] " "$run/summary.json" || fail "no rank $1 in summary.json"
   for other in 0 1 2; do
-    [ "$other" = "$1" ] || [ "$2" = "no sign of life" ] || grep -q "^rank $1 (" "$(log_of "$other")" || fail "rank $other does not know"
+    [ "$other" = "$1" ] || [ "$2" = "no heartbeat" ] || grep -q "^rank $1 (" "$(log_of "$other")" || fail "rank $other does not know"
   done
 }
 # Two ranks with a different stage resume, and are stopped after two more checkpoints.
@@ -108,8 +108,8 @@ lose() { # CASE TRIAL
   wait_for_end
   case $1 in
     *dead) expect_named "$lost" "its connection ended" ;;
-    *stopped) expect_named "$lost" "no sign of life" ;;
-    link) expect_named '[12]' "no sign of life" 012 ;; # both sides report
+    *stopped) expect_named "$lost" "no heartbeat" ;;
+    link) expect_named '[12]' "no heartbeat" 012 ;; # both sides report
     stuck) expect_named "$lost" "no progress" ;;
     launcher) for rank in 0 1 2; do grep -q "^the launcher (process $job) has ended" "$(log_of "$rank")" || fail "rank $rank does not tell"; done ;;
   esac

@@ -131,9 +131,9 @@ cp -r data other && printf '\1' | dd of=other/train_000000.bin bs=1 seek=20000 c
 refused 64 "rank 1 (.*) in the data's checksum" "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data other --run refused
 mkdir -p build/bin && cp "$hybrid" build/bin && ln -s "$(dirname "$hybrid")/../lib" build/lib && printf x >>build/bin/hybrid
 refused 64 'rank 1 (.*) in the checksum of its program' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 build/bin/hybrid "${here[@]}"
-OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 refused 64 'mpirun says that this is rank 0 of 2, Open MPI that it is 0 of 1' "$hybrid" "${here[@]}"
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 refused 64 'mpirun started this process as rank 0 of 2, but Open MPI reports rank 0 of 1' "$hybrid" "${here[@]}"
 OMPI_COMM_WORLD_RANK=0 refused 64 'OMPI_COMM_WORLD_SIZE is not set' "$hybrid" "${here[@]}"
-RANK=1 WORLD_SIZE=2 refused 64 'who set RANK and WORLD_SIZE started this process without PMIx.*: mpirun -np 2 ' "$hybrid" "${here[@]}"
+RANK=1 WORLD_SIZE=2 refused 64 'the launcher that set RANK and WORLD_SIZE started this process without PMIx.*: mpirun -np 2 ' "$hybrid" "${here[@]}"
 RANK=0 WORLD_SIZE=2 refused 64 'two launchers disagree: mpirun says rank 1 of 2' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}"
 
 # An error of a single rank is also recorded in the run, and replaces its earlier end.

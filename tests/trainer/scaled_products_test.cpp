@@ -168,7 +168,7 @@ TEST(ScaledProducts, OverflowInCorrectIsComputedAgain) {
   EXPECT_EQ(judged[-1].overflows, 0);
   EXPECT_GT(judged->overflows, 0);
   EXPECT_TRUE(judged->event.starts_with(
-      "the gradient overflowed in fp16: computed it again with the loss scale "))
+      "the gradient overflowed in fp16 and was computed again with the loss scale "))
       << judged->event;
   EXPECT_FALSE(judged->warns) << judged->event;
   EXPECT_TRUE(judged->gradient_norm.has_value());
@@ -359,12 +359,12 @@ TEST(ScaledProducts, AsynchronousRanksRejectFp16AndFp8) {
       config.mixed_precision.full = precision;
       ASSERT_EQ(problems_of(config).size(), 1u) << method;
       EXPECT_TRUE(problems_of(config)[0].starts_with(
-          "mixed_precision.predict: got auto, but it follows mixed_precision.full"))
+          "mixed_precision.predict: got auto, but Predict uses the precision of Full"))
           << problems_of(config)[0];
       config.mixed_precision.predict = precision;
       ASSERT_EQ(problems_of(config).size(), 1u) << method;
       EXPECT_TRUE(problems_of(config)[0].starts_with(concat(
-          "mixed_precision.predict: got ", precision, ", but in Predict, ranks do not share")))
+          "mixed_precision.predict: got ", precision, ", but ranks do not share the scales")))
           << problems_of(config)[0];
       config.mixed_precision.predict = "bf16";
       EXPECT_EQ(problems_of(config), std::vector<std::string>{});

@@ -39,7 +39,7 @@ struct PartConfig {
   /// Returns whether the part's own weights are frozen.
   bool freezes() const { return is_adapted() || base.has_value(); }
   bool has_optimizer() const { return optimizer || learning_rate || weight_decay || state_bits; }
-  /// Returns whether the settings change the part's computation (see PartSettings).
+  /// Returns whether the part has settings of its computation (see PartSettings).
   bool computes() const { return recompute || precision; }
 
   template <class Self, class Visitor>
@@ -52,20 +52,21 @@ struct PartConfig {
                 "Precision of the part's activations and products, in all phases.", Range{},
                 part_precision_names()});
     visit(Field{"lora", self.lora,
-                "Rank of the adapters that are trained on the part's linear maps, whose weights "
-                "are then frozen; 0 disables adapters if lora.rank is set. Weights outside of all "
-                "such parts are trained directly, unless lora.rank is set.",
+                "Rank of the adapters on the part's linear maps; it freezes the part's weights. 0 "
+                "disables adapters of the part if lora.rank is set. Weights outside all parts with "
+                "adapters are trained directly, unless lora.rank is set.",
                 Range::between(0, 4096)});
     visit(Field{"base", self.base,
                 "Storage of the part's frozen weights, in place of lora.base. Without adapters it "
                 "freezes the part.",
                 Range{}, part_base_names()});
     visit(Field{"place", self.place,
-                "Location of the part's matrices, in place of memory.weights; the parts become the "
-                "first entries of memory.device_map.",
+                "Location of the part's matrices, in place of memory.weights. It takes precedence "
+                "over memory.device_map.",
                 Range{}, placement_names()});
-    visit(Field{"optimizer", self.optimizer, "See optimizer.name; an entry of optimizer.groups.",
-                Range{}, optimizer_names()});
+    visit(Field{"optimizer", self.optimizer,
+                "See optimizer.name; adds an entry to optimizer.groups.", Range{},
+                optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate, "See optimizer.groups.", Range::at_least(0)});
     visit(Field{"weight_decay", self.weight_decay, "See optimizer.groups.", Range::at_least(0)});
     visit(Field{"state_bits", self.state_bits, "See optimizer.groups.", Range::between(8, 32)});
@@ -82,57 +83,56 @@ struct TextTaskConfig {
   bool symmetric = false;
   std::string dimensions{};
   std::int64_t max_length = 0;
-  std::int64_t sequences_at_once = 0;
 
-  /// Returns the numbers of `dimensions`; 0 for one that is not a number.
+  /// Returns the numbers listed in `dimensions`, with 0 for an entry that is not a number.
   std::vector<std::int64_t> dimension_list() const;
   /// Returns whether an example has one class.
   bool has_class(const std::string& objective) const {
     return objective == "classify" && labels == "single";
   }
-  /// Returns the numbers in the labels of an example; 0 if it has a class, or no label.
+  /// Returns the numbers in the labels of an example: 0 if it has a class, or no label, and 1 for
+  /// the weight of its class (loss "balanced").
   std::int64_t numbers(const std::string& objective, const ModelConfig& model) const {
     if (objective == "embed") return loss == "contrastive" ? 0 : 1;
-    return objective == "reward" || has_class(objective) ? 0 : std::ssize(model.labels);
+    if (has_class(objective)) return loss == "balanced" ? 1 : 0;
+    return objective == "reward" ? 0 : std::ssize(model.labels);
   }
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"labels",
                 self.labels,
-                "Labels of a text in objective classify: one class (single), any number of classes "
-                "(several), or a number (regression). auto: as in the data.",
+                "Kind of labels in objective classify: one class (single), any number of classes "
+                "(several), or a number (regression). auto uses the kind in the data.",
                 Range{},
                 {"auto", "single", "several", "regression"}}
               .needs("objective", {"classify"}));
-    visit(
-        Field{"loss",
-              self.loss,
-              "Loss of objective embed. contrastive: each positive text among all other texts of "
-              "the micro-batch (sentence-transformers' MultipleNegativesRankingLoss). cosent: the "
-              "order of the cosines of scored pairs. cosine: squared error of these cosines. auto: "
-              "cosent for pairs with scores, else contrastive.",
-              Range{},
-              {"auto", "contrastive", "cosent", "cosine"}}
-            .needs("objective", {"embed"}));
+    visit(Field{
+        "loss",
+        self.loss,
+        "Loss of objective embed. contrastive: each positive text among all other texts of "
+        "the step, over all micro-batches and ranks (sentence-transformers' "
+        "MultipleNegativesRankingLoss). cosent: the order of the cosines of the step's scored "
+        "pairs. cosine: squared error of these cosines. auto: cosent for pairs with scores, "
+        "else contrastive. In objective classify with one class per text, balanced weights "
+        "the cross entropy of each class by the inverse number of its training examples.",
+        Range{},
+        {"auto", "contrastive", "cosent", "cosine", "balanced"}}
+              .needs("objective", {"embed", "classify"}));
     visit(constant("scale", self.scale, Range{0, 300, true, false}));
     visit(Field{"symmetric", self.symmetric,
-                "Average the loss contrastive with the loss of each anchor among all anchors."}
+                "Average the contrastive loss with the loss of finding each positive text's anchor "
+                "among all anchors."}
               .needs("texts.loss", {"auto", "contrastive"}));
-    visit(Field{"dimensions", self.dimensions,
-                "Leading channels of an embedding that have a separate loss, as 384,128,64, so "
-                "that embeddings can be cut to them (Matryoshka). Empty: all channels."}
+    visit(Field{
+        "dimensions", self.dimensions,
+        "Numbers of leading channels, such as 384,128,64. Each has a separate loss, so that "
+        "embeddings can be truncated to these sizes (Matryoshka). Empty: one loss of all channels."}
               .needs("objective", {"embed"}));
     visit(Field{"max_length", self.max_length,
-                "Most tokens of a text; longer texts are truncated. 0: as many as the model's "
-                "context and data.sequence_length allow.",
+                "Maximum number of tokens of a text; longer texts are truncated. 0 uses the limit "
+                "of the model's context and data.sequence_length.",
                 Range::between(0, 1 << 20)});
-    visit(Field{"sequences_at_once", self.sequences_at_once,
-                "Sequences of a micro-batch whose activations are in memory at a time, so that a "
-                "contrastive batch needs the memory of a small one (GradCache). Each is computed "
-                "forward twice, and the gradients equal the whole batch's. 0: all.",
-                Range::between(0, 1 << 20)}
-              .needs("objective", {"embed"}));
   }
 };
 
@@ -217,21 +217,21 @@ struct HybridTrainerConfig {
                 "CUDA if a device is available, otherwise the CPU."}
               .on_resume(OnResume::kMayChange)
               .essential(Question::kSpeed));
+    visit(Field{"objective",
+                self.objective,
+                "Training objective. next_token: predict each token from the tokens before it. "
+                "masked: predict masked tokens from the tokens on both sides; requires an encoder "
+                "(model.bidirectional) and a mask token. dpo and orpo: prefer the better of two "
+                "answers (`hybrid finetune`); dpo compares the model with its initial weights, "
+                "orpo needs no reference. classify, embed, rank and reward: tasks of whole texts "
+                "(`hybrid finetune --task`).",
+                Range{},
+                {"next_token", "masked", "dpo", "orpo", "classify", "embed", "rank", "reward"}});
     visit(Field{
-        "objective",
-        self.objective,
-        "Training objective. next_token: predict each token from the tokens before it. "
-        "masked: predict hidden tokens from the tokens on both sides; it needs an encoder "
-        "(model.bidirectional) and a token for the mask. dpo and orpo: learn from "
-        "pairs of a better and a worse answer (`hybrid finetune`); dpo compares the model with its "
-        "initial weights, orpo needs no reference. classify, embed, rank and reward learn from "
-        "whole texts (`hybrid finetune --task`).",
-        Range{},
-        {"next_token", "masked", "dpo", "orpo", "classify", "embed", "rank", "reward"}});
-    visit(Field{"mask_share", self.mask_share,
-                "Share of each sequence's tokens, at least one, that objective masked predicts. 80 "
-                "% of them become the mask, 10 % a random token, and 10 % stay unchanged.",
-                Range{0, 1, true, true}}
+        "mask_share", self.mask_share,
+        "Share of the tokens of each sequence that objective masked predicts, at least one token. "
+        "80 % of these become the mask token, 10 % a random token, and 10 % stay unchanged.",
+        Range{0, 1, true, true}}
               .needs("objective", {"masked"}));
     visit(constant("mask_token", self.mask_token, Range::between(-1, 1 << 24)));
     visit(Field{"preference_beta", self.preference_beta,
@@ -244,7 +244,7 @@ struct HybridTrainerConfig {
   }
 
   static HybridTrainerConfigBuilder builder();
-  /// Return presets of the method, from cautious to aggressive; other groups have their defaults.
+  /// Return presets of the phases, from cautious to aggressive. Other groups have default values.
   static HybridTrainerConfig conservative();
   static HybridTrainerConfig balanced();
   static HybridTrainerConfig aggressive();
@@ -264,17 +264,17 @@ struct HybridTrainerConfig {
   bool masks() const { return objective == "masked"; }
   /// Returns whether the loss compares pairs of answers.
   bool prefers() const { return objective == "dpo" || objective == "orpo"; }
-  /// Returns whether the loss is of whole texts: classify, embed, rank or reward.
+  /// Returns whether the model pools each text: objectives classify, embed, rank and reward.
   bool pools() const { return !model.pooling.empty(); }
-  /// Returns whether the loss of an example depends on the others of its micro-batch.
+  /// Returns whether the loss of an example depends on the others of its step.
   bool compares_examples() const { return objective == "embed" && texts.loss != "cosine"; }
   /// Returns whether the mask is an additional token, the last one of the model's vocabulary.
   bool adds_mask() const { return masks() && mask_token < 0; }
   /// Returns the number of token ids for data, which excludes an additional mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (adds_mask() ? 1 : 0); }
   /// Returns the mask settings of the objective `masked`, else none. `words` is the data's
-  /// vocabulary size, if known. Random replacements are below it and in the model's vocabulary.
-  /// `special`: tokens that are never masked, in ascending order.
+  /// vocabulary size, if known. Random replacements are below both this size and the model's
+  /// vocabulary size. `special`: tokens that are never masked, in ascending order.
   std::optional<MaskSettings> masking(std::optional<std::int64_t> words,
                                       std::vector<std::int32_t> special = {}) const {
     if (!masks()) return {};
@@ -288,10 +288,11 @@ struct HybridTrainerConfig {
   std::string optimizer_state_home() const;
   /// Returns whether a phase of the run, or a stage, uses this precision.
   bool computes_in(const std::string& precision) const;
-  /// Returns whether backward updates each weight as soon as its gradient is complete. Requires
-  /// consumed gradients, and no clipping, skipped updates (as in fp16) or predictions.
+  /// Returns whether backward updates each weight as soon as its gradient is complete:
+  /// memory.gradients=consume without clipping, skipped updates (as in fp16) and predictions.
   bool updates_at_once() const;
-  /// Returns whether checkpoint.every_minutes applies: results must not depend on the saved steps.
+  /// Returns whether checkpoint.every_minutes applies. It does not if results depend on which steps
+  /// are saved.
   bool saves_by_time() const;
 
   /// Returns every problem of every field as "path: got X, want Y"; empty if the config is valid.

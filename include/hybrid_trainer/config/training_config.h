@@ -37,8 +37,8 @@ struct TrainingConfig {
                 Range::at_least(0)}
               .on_resume(OnResume::kMayChange));
     visit(Field{"min_improvement", self.min_improvement,
-                "Minimum decrease of the validation loss since the last improvement that "
-                "training.patience counts as an improvement.",
+                "Minimum decrease of the validation loss that counts as an improvement for "
+                "training.patience.",
                 Range::at_least(0)}
               .on_resume(OnResume::kMayChange)
               .unless("training.patience", {"0"}));
@@ -48,23 +48,25 @@ struct TrainingConfig {
                 Range::between(0, 4096)}
               .on_resume(OnResume::kMayChange)
               .essential(Question::kSpeed));
-    visit(Field{"cuda_graphs", self.cuda_graphs,
-                "On CUDA, record forward and backward passes once per phase and replay them. Use "
-                "it if steps are so small that launching kernels takes longer than running them."}
+    visit(Field{
+        "cuda_graphs", self.cuda_graphs,
+        "Record forward and backward passes on CUDA once per phase and replay them (CUDA graphs). "
+        "Use it if steps are so small that launching kernels takes longer than running them."}
               .on_resume(OnResume::kMayChange)
               .unless("device", {"cpu"}, "this run uses the CPU"));
     visit(Field{"average_weights", self.average_weights,
-                "Half-life, in updates, of a running mean of the weights; 0 disables it. The mean "
-                "is kept on the host and evaluated in addition to the weights; eval, sample and "
-                "export use it with --average.",
+                "Half-life, in updates, of an exponential moving average of the weights; 0 "
+                "disables it. The average is stored on the host and evaluated in addition to the "
+                "weights. eval, sample and export use it with --average.",
                 Range::at_least(0)});
-    visit(Field{"label_smoothing", self.label_smoothing,
-                "Share of a target's weight that is spread evenly over all tokens or classes, so "
-                "that the model becomes less overconfident (PyTorch's label_smoothing). Training "
-                "losses include it; evaluation reports the plain loss.",
-                Range{0, 1, false, true}}
+    visit(Field{
+        "label_smoothing", self.label_smoothing,
+        "Label smoothing: share of a target's probability that is spread evenly over all tokens or "
+        "classes, to make the model less overconfident (PyTorch's label_smoothing). Training "
+        "losses include it; evaluation reports the plain loss.",
+        Range{0, 1, false, true}}
               .unless("model.family", {"series"},
-                      "it applies to tokens and classes, and a series predicts numbers"));
+                      "it applies to tokens and classes, but a series predicts numbers"));
   }
 };
 
@@ -92,14 +94,14 @@ struct ExportConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(
-        Field{"dtype",
-              self.dtype,
-              "Precision of exported weights: fp32, bf16 or auto. auto uses bf16 if all weights of "
-              "the Hugging Face folder that the run started from are bf16, else fp32, also for a "
-              "folder in f16. A new run writes the resolved value of auto into its configuration.",
-              Range{},
-              {"auto", "fp32", "bf16"}});
+    visit(Field{
+        "dtype",
+        self.dtype,
+        "Precision of exported weights: fp32, bf16 or auto. auto uses bf16 if the run started from "
+        "a Hugging Face folder in which all weights are bf16, else fp32 (also for a folder in "
+        "f16). A new run writes the resolved value of auto into its configuration.",
+        Range{},
+        {"auto", "fp32", "bf16"}});
   }
   bool operator==(const ExportConfig&) const = default;
 };
@@ -114,8 +116,7 @@ inline KeyNeed any_phase_in_fp16() {
 const std::vector<std::string>& precision_names();  // "fp32", "bf16", "fp16", "fp8", "auto"
 
 /// Precision of activations and products in each phase. Master weights and sums are always fp32.
-/// "auto" is bf16 if that is faster (automatic_precision), else fp32. The default of Correct is
-/// fp32, because Correct is short and decides on predictions. JSON group `mixed_precision`.
+/// "auto" is bf16 if that is faster, else fp32 (automatic_precision). JSON group `mixed_precision`.
 struct MixedPrecisionConfig {
   std::string warmup = "auto";
   std::string full = "auto";
@@ -126,10 +127,11 @@ struct MixedPrecisionConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"warmup", self.warmup,
-                "Precision in Warmup. fp32; bf16; fp16, with loss scaling; fp8, E4M3 in forward "
-                "and E5M2 for gradients; or auto, which is bf16 if that is faster, else fp32.",
-                Range{}, precision_names()});
+    visit(Field{
+        "warmup", self.warmup,
+        "Precision in Warmup: fp32, bf16, fp16, fp8 or auto. fp16 uses loss scaling; fp8 uses E4M3 "
+        "in forward and E5M2 for gradients; auto is bf16 if it is faster, else fp32.",
+        Range{}, precision_names()});
     visit(Field{"full", self.full, "Precision in Full.", Range{}, precision_names()});
     visit(
         Field{"predict", self.predict, "Precision in Predict.", Range{}, precision_names()}.unless(
@@ -137,11 +139,12 @@ struct MixedPrecisionConfig {
     visit(
         Field{"correct", self.correct, "Precision in Correct.", Range{}, precision_names()}.unless(
             "phases.max_predict_steps", {"0"}));
-    visit(Field{"loss_scale", self.loss_scale,
-                "Initial loss scale in fp16, a power of two, which keeps small gradients from "
-                "becoming 0. A step whose gradient overflows is skipped and halves the scale.",
-                Range::between(1, 1 << 24)}
-              .needs_any(any_phase_in_fp16()));
+    visit(
+        Field{"loss_scale", self.loss_scale,
+              "Initial loss scale in fp16, a power of two. The scale keeps small gradients from "
+              "becoming 0. If the gradient overflows, the step is skipped and the scale is halved.",
+              Range::between(1, 1 << 24)}
+            .needs_any(any_phase_in_fp16()));
     visit(
         Field{"loss_scale_growth_steps", self.loss_scale_growth_steps,
               "Number of fp16 steps in a row without overflow after which the loss scale doubles.",
@@ -158,9 +161,9 @@ struct MixedPrecisionConfig {
 
 const std::vector<std::string>& stage_precision_names();  // "fp32", "bf16", "fp16", "fp8"
 
-/// Stage at the start of a run, with a different batch, precision or Muon period, such as short
-/// sequences. Missing fields are inherited from the configuration. Its batches are used after the
-/// last stage, and no stage may have larger ones. JSON list `stages`.
+/// Stage at the start of a run, for example with shorter sequences. Missing fields are inherited.
+/// The batch size of the configuration is the maximum and applies after the last stage. JSON list
+/// `stages`.
 struct StageConfig {
   double until = 0.5;
   std::optional<std::int64_t> sequence_length{};
@@ -172,15 +175,16 @@ struct StageConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"until", self.until,
                 "Share of training.steps after which the stage ends. It may end a few steps later, "
-                "so that each token is used once.",
+                "so that the stage uses each token once.",
                 Range{0, 1, true, false}});
     visit(Field{"sequence_length", self.sequence_length,
                 "Tokens per sequence; must divide data.sequence_length.",
                 Range::between(1, 1 << 20)});
-    visit(Field{"effective_batch", self.effective_batch,
-                "Sequences per step, in the fewest micro-batches that are no larger than the "
-                "configured ones. If left out, a step has the configured number of tokens.",
-                Range::between(1, std::int64_t{1} << 36)});
+    visit(
+        Field{"effective_batch", self.effective_batch,
+              "Sequences per step, divided into as few micro-batches as possible without exceeding "
+              "their configured size. If left out, a step has the configured number of tokens.",
+              Range::between(1, std::int64_t{1} << 36)});
     visit(Field{"precision", self.precision,
                 "Precision in Warmup and Full, in place of mixed_precision.", Range{},
                 stage_precision_names()});

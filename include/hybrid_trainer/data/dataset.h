@@ -20,16 +20,15 @@ struct BatchStage {
   bool operator==(const BatchStage&) const = default;
 };
 
-/// Memory of one example in a batch.
+/// Destination of one example: its part of each tensor of a batch.
 class ExampleMemory {
  public:
-  /// Identifies the training batch of an example.
   struct Draw {
     std::uint64_t epoch;  // seeds the augmentation
     std::int64_t batch;
-    std::int64_t piece;  // index of the piece, if consecutive batches use pieces of a sequence
+    std::int64_t piece;  // index of the piece, if batches contain pieces of one sequence
   };
-  /// `draw` is none for an evaluation, in which examples are not augmented.
+  /// `draw` is empty in an evaluation, which does not augment examples.
   ExampleMemory(Batch& batch, std::int64_t row, const std::optional<Draw>& draw = {})
       : batch_(&batch), row_(row), draw_(draw) {}
   std::int64_t row() const { return row_; }
@@ -40,10 +39,9 @@ class ExampleMemory {
   /// Return an empty span if the batch has no tensor of this name.
   std::span<float> floats(std::string_view name) const { return part<float>(name); }
   std::span<std::int32_t> labels(std::string_view name) const { return part<std::int32_t>(name); }
-  /// Adds to the number of targets that divides the batch's loss. Without a call, all tokens count.
-  void add_targets(std::int64_t count) const {
-    batch_->set_targets(batch_->targets() + static_cast<double>(count));
-  }
+  /// Adds to the number of targets that divides the batch's loss, or to the sum of their weights.
+  /// Without a call, all tokens count.
+  void add_targets(double count) const { batch_->set_targets(batch_->targets() + count); }
 
  private:
   template <class T>
@@ -58,11 +56,10 @@ class ExampleMemory {
   std::optional<Draw> draw_;
 };
 
-/// Numbered examples of the same form. The contents of an example depend only on its number and the
-/// draw, so that a resumed run and all ranks get the same contents.
+/// Numbered examples of the same form. Contents depend only on the number and the draw.
 class Dataset {
  public:
-  static constexpr std::int64_t kPadding = -1;  // number that means padding, not an example
+  static constexpr std::int64_t kPadding = -1;  // marks a row of padding in place of an example
   virtual ~Dataset() = default;
   /// Returns the number of examples per epoch; 0 if the dataset is endless.
   virtual std::int64_t size() const = 0;
@@ -70,14 +67,14 @@ class Dataset {
   virtual Batch empty_batch(std::int64_t examples, const Stream& stream) const = 0;
   /// Writes an example. Thread-safe. Throws DataError, or IoError if the example cannot be read.
   virtual void write(std::int64_t number, const ExampleMemory& memory) const = 0;
-  /// Returns whether a batch may have rows without an example, which `write` gets as kPadding.
+  /// Returns whether a batch may have rows of padding. For these, `write` is called with kPadding.
   virtual bool pads() const { return false; }
   /// Returns the third word of the random keys that shuffle epochs.
   virtual std::uint64_t order_key() const { return 0; }
   /// Returns whether runs count epochs, for example for checkpoint.every_epochs.
   virtual bool counts_epochs() const { return true; }
-  /// Returns the length of a shorter sequence at the end, which only evaluations use and which has
-  /// the number size(); 0 if there is none.
+  /// Returns the length of the shorter last sequence, or 0 if there is none. Only evaluations use
+  /// this sequence. Its number is size().
   virtual std::int64_t rest() const { return 0; }
 
   /// Fills `memory` with the examples from number `first` on.
@@ -94,9 +91,9 @@ struct DatasetPart {
   std::int64_t first, count;  // count 0: endless
 };
 
-/// Endless training batches. Each epoch visits each example once, in a new permutation. If a
-/// dataset that pads has fewer examples than a batch, each batch is an epoch, and its remaining
-/// rows are padding. An endless dataset keeps its order. The contents of batch i depend only on i.
+/// Endless training batches. Each epoch visits each example once, in a new permutation. If the
+/// dataset is smaller than a batch and supports padding, each batch is one epoch, padded to the
+/// batch size. An endless dataset keeps its order. The contents of batch i depend only on i.
 class ShuffledBatches {
  public:
   struct Settings {
@@ -106,7 +103,7 @@ class ShuffledBatches {
     /// Shapes of the first batches of a run. In a stage with sequences of T / n tokens, each
     /// sequence of T tokens is split into n pieces, which n consecutive batches use.
     std::vector<BatchStage> stages{};
-    /// Replaces shuffling: each row reads its part of the dataset in order; a remainder is unused.
+    /// Replaces shuffling. Each row reads one equal part of the dataset in order.
     bool rows_continue = false;
   };
   /// Throws DataError if rows_continue is set and the part has fewer examples than a batch.
@@ -115,12 +112,12 @@ class ShuffledBatches {
   Batch empty_batch(const Stream& stream) const {
     return part_.dataset->empty_batch(settings_.batch_size, stream);
   }
-  /// Returns how many epochs the first `batches` batches complete; 0 if epochs are not counted.
+  /// Returns the number of epochs that the first `batches` batches complete. Returns 0 if epochs
+  /// are not counted.
   std::int64_t epochs_in(std::int64_t batches) const;
-  /// Writes batch `index` to `memory`, a batch of empty_batch, and returns it. A smaller batch is
-  /// returned as a view of a part of `memory`. Thread-safe. Throws Error if the sequence length of
-  /// a stage does not divide the longest one, if the number of batches of the stage is not a
-  /// multiple of the number of pieces, or if its batches are larger than the settings' batches.
+  /// Writes batch `index` to `memory`, a batch of empty_batch, and returns it or a view of a part.
+  /// Thread-safe. Throws Error if the stages do not divide the sequence length, their number of
+  /// batches is not a multiple of the pieces, or their batches are larger than batch_size.
   Batch read(std::int64_t index, const Batch& memory) const;
 
  private:
@@ -166,7 +163,7 @@ class BatchLoader {
 
   /// Returns the next batch; its memory is valid until the next call of next().
   Batch next();
-  /// Sets the number of batches taken. The next batch is then as in an uninterrupted run.
+  /// Sets the number of batches taken, for a resumed run.
   void seek(std::int64_t batch_index);
   const ShuffledBatches& source() const { return source_; }
 

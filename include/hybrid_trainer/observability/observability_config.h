@@ -17,9 +17,9 @@ struct ObservabilityConfig {
                 "back, the file is rewritten, so that no step appears twice."});
     visit(
         Field{"answers", self.answers,
-              "Number of prompts of held-out examples that the model answers before and after a "
-              "fine-tune, on the console, in the report and in RUN/answers.json; 0 disables it. It "
-              "does not affect training.",
+              "Number of held-out prompts that the model answers before and after fine-tuning; 0 "
+              "disables it. The answers are on the console, in the report and in RUN/answers.json, "
+              "and do not affect training.",
               Range::at_least(0)}
             .unless("data.layout", {"windows"}, "it applies only to examples (`hybrid finetune`)"));
   }

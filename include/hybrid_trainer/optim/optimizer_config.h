@@ -16,7 +16,7 @@ const char* optimizer_name_help();
 /// Requires an optimizer, of the run or of a group, that reads this key of OptimizerConfig.
 KeyNeed optimizer_that_reads(const std::string& key);
 
-/// Different settings of some weights; missing ones are inherited. JSON list `optimizer.groups`.
+/// Settings for a group of weights; missing fields are inherited. JSON list `optimizer.groups`.
 struct OptimizerGroupConfig {
   std::string match{};
   std::optional<std::string> name{};
@@ -30,8 +30,8 @@ struct OptimizerGroupConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"match", self.match,
-                "Weights of the group: a role (matrix, embedding, head, vector, expert) or names "
-                "with *, such as h.*.attn.*; each weight may be in only one group."});
+                "Weights of the group: a role (matrix, embedding, head, vector, expert) or a "
+                "pattern of names, such as h.*.attn.*. Each weight may be in only one group."});
     visit(Field{"name", self.name, "See optimizer.name.", Range{}, optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate,
                 "Highest learning rate; it follows the schedule.", Range::at_least(0)}
@@ -74,9 +74,9 @@ struct OptimizerConfig {
               .on_resume(OnResume::kMayChange)
               .essential(Question::kSpeed));
     visit(Field{"betas", self.betas,
-                "Two decay factors. adamw and adam_mini: for the mean and the mean square of the "
-                "gradients. lion: for the momentum whose sign is the update, and for the momentum "
-                "that is stored. adafactor decays its mean squares by 1 - t^-0.8 in step t.",
+                "Two decay factors. adamw and adam_mini: of the mean and of the mean square of the "
+                "gradients. lion: of the momentum in the update, and of the stored momentum. "
+                "adafactor always decays its mean squares by 1 - t^-0.8 in step t.",
                 Range::fraction()}
               .needs_any(optimizer_that_reads("betas")));
     visit(Field{"epsilon", self.epsilon, "Epsilon added to the denominator of adamw and adam_mini.",
@@ -98,34 +98,34 @@ struct OptimizerConfig {
     visit(Field{"state_bits", self.state_bits,
                 "Bits of each moment of adamw and lion: 32, 16 or 8. 16 is bf16 with stochastic "
                 "rounding; 8 uses blocks of 256 with one scale each. Parameters with fewer than "
-                "4,096 elements and the momentum of muon's matrices keep 32.",
+                "4,096 elements, and the momentum of muon's matrices, always have 32 bits.",
                 Range::between(8, 32)});
-    visit(Field{"paged", self.paged,
-                "Keep the optimizer state in host memory, or at the location set by "
-                "memory.optimizer_state, and load it for updates. If memory.device_budget leaves "
-                "room, as much of it as fits stays on the device."}
-              .on_resume(OnResume::kMayChange));
-    visit(Field{"slow_momentum", self.slow_momentum,
-                "Slow Nesterov momentum: number of mean updates, averaged over the last "
-                "slow_momentum_steps, by which each weight runs ahead. It is largest at the "
-                "highest learning rate, falls with it, and is 0 for the last third of the run. It "
-                "takes 4 more bytes of state per parameter; 0 disables it.",
-                Range::at_least(0)});
+    visit(
+        Field{"paged", self.paged,
+              "Keep the optimizer state in host memory, or at memory.optimizer_state, and load it "
+              "for updates. With memory.device_budget, the part that fits stays on the device."}
+            .on_resume(OnResume::kMayChange));
+    visit(Field{
+        "slow_momentum", self.slow_momentum,
+        "Slow Nesterov momentum: weights run ahead by this number of mean updates, averaged over "
+        "the last slow_momentum_steps; 0 disables it. The number decreases with the learning rate "
+        "and is 0 in the last third of the run. Takes 4 more bytes of state per parameter.",
+        Range::at_least(0)});
     visit(Field{"slow_momentum_steps", self.slow_momentum_steps,
                 "Time constant, in updates, of the mean that slow_momentum uses.",
                 Range::at_least(1)}
               .unless("optimizer.slow_momentum", {"0"}));
-    visit(
-        Field{"orthogonalization_period", self.orthogonalization_period,
-              "Number of steps between orthogonalizations of whole matrices by muon; in the other "
-              "steps it orthogonalizes blocks of their rows. 1 uses whole matrices in each step.",
-              Range::between(1, 1 << 20)}
-            .on_resume(OnResume::kMayChange)
-            .needs_any(optimizer_that_reads("orthogonalization_period")));
+    visit(Field{
+        "orthogonalization_period", self.orthogonalization_period,
+        "Number of steps between two orthogonalizations of whole matrices by muon. In the steps "
+        "between, muon orthogonalizes blocks of rows. 1 uses whole matrices in each step.",
+        Range::between(1, 1 << 20)}
+              .on_resume(OnResume::kMayChange)
+              .needs_any(optimizer_that_reads("orthogonalization_period")));
     visit(Field{"orthogonalization_blocks", self.orthogonalization_blocks,
-                "Number of blocks that the shorter side of a matrix is divided into. In bf16, the "
-                "products of a block step shrink by about this factor; in fp32 they shrink less, "
-                "since orthogonalizing a whole oblong matrix is cheap there.",
+                "Number of blocks into which the shorter side of a matrix is divided. In bf16, "
+                "this reduces the cost of a step with blocks by about this factor; in fp32 by "
+                "less, since orthogonalizing a whole oblong matrix is cheap there.",
                 Range::between(2, 1 << 16)}
               .on_resume(OnResume::kMayChange)
               .needs_any(optimizer_that_reads("orthogonalization_blocks"))

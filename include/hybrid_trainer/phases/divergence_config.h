@@ -19,15 +19,14 @@ struct DivergenceConfig {
   std::int64_t max_roll_backs = 3;
 
   // Constants:
-  std::int64_t window = 32;  // updates covered by the moving statistics
-  // Number of standard deviations above the expected loss at which a loss is too high.
-  double loss_sigmas = 4.0;
-  double gradient_factor = 10.0;   // gradient norms above this multiple of the median have exploded
-  double vanishing_factor = 1e-4;  // gradient norms below this share of the median have vanished
-  double oscillation = 0.8;  // negative correlation of neighboring losses; 1 disables the check
-  std::int64_t recovery_steps = 40;  // duration of reduce_horizon, raise_threshold and force_full
+  std::int64_t window = 32;          // number of updates in the moving statistics
+  double loss_sigmas = 4.0;          // standard deviations above the expected loss
+  double gradient_factor = 10.0;     // a norm above this multiple of the median explodes
+  double vanishing_factor = 1e-4;    // a norm below this share of the median vanishes
+  double oscillation = 0.8;          // negative correlation of losses; 1: never
+  std::int64_t recovery_steps = 40;  // duration of restrictions of predictions
   double horizon_factor = 0.5;       // factor of the Predict length for each reduce_horizon
-  double threshold_raise = 0.5;      // share of the way to 1 that each raise_threshold moves
+  double threshold_raise = 0.5;      // share of the threshold's distance to 1
   double roll_back_rate = 0.5;       // factor of the learning rate for each roll_back
 
   /// Returns whether any action is roll_back.
@@ -39,8 +38,8 @@ struct DivergenceConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"max_skipped_updates", self.max_skipped_updates,
-                "Updates in a row that may be skipped, because loss or gradient is not finite or "
-                "by skip_batch, before the run ends.",
+                "Maximum number of updates in a row that are skipped, by skip_batch or because "
+                "loss or gradient is not finite. The next one ends the run.",
                 Range::at_least(0)});
     visit(Field{"on_caution", self.on_caution,
                 "Action if the gradient vanishes or the loss oscillates. reduce_horizon, "
@@ -50,10 +49,10 @@ struct DivergenceConfig {
     visit(Field{"on_warning", self.on_warning,
                 "Action if the loss is too high or the gradient explodes; see on_caution."});
     visit(Field{"on_critical", self.on_critical,
-                "Action if loss or gradient is not finite; see on_caution. Such values never reach "
-                "the weights, regardless of the action."});
+                "Action if loss or gradient is not finite; see on_caution. Such values never "
+                "change the weights, regardless of the action."});
     visit(Field{"critical_after", self.critical_after,
-                "Number of updates in a row with a warning that count as critical; 0 never does.",
+                "Number of consecutive updates with a warning that count as critical; 0: never.",
                 Range::at_least(0)});
     visit(Field{"max_roll_backs", self.max_roll_backs,
                 "Maximum number of rollbacks of a run; the next one ends it.", Range::at_least(0)}

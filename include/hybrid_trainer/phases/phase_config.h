@@ -22,8 +22,7 @@ struct PredictionVariant {
   }
 };
 
-/// Skip-backward prediction: in Predict, weights move along a predicted direction, with forward
-/// passes only. Costs are in Full steps.
+/// Settings of skip-backward prediction: forward-only steps along a predicted direction.
 struct SkipBackwardConfig {
   double confidence_threshold = 0.60;
   std::string predictor = "momentum";
@@ -36,59 +35,60 @@ struct SkipBackwardConfig {
 
   // Constants:
   std::int64_t confidence_window = 8;  // gradients used to estimate the confidence
-  double decay = 0.9;                  // length of a predicted step relative to the previous one
-  std::int64_t history_interval = 3;   // updates between weight samples for predictors
-  double slow_share = 0.5;             // weight of the slow mean in two_timescale's direction
-  std::int64_t probe_batches = 2;      // batches of Predict on which Correct compares losses
-  std::int64_t max_shrinks = 2;        // shorter predictions that Correct tries before it reverts
-  double evidence_sigmas = 2.0;        // standard errors above zero at which a gain counts
+  double decay = 0.9;                  // length of a predicted step, relative to the previous step
+  std::int64_t history_interval = 3;   // updates between two weight samples of a predictor
+  double slow_share = 0.5;             // weight of the slow mean in the direction of two_timescale
+  std::int64_t probe_batches = 2;      // batches on which Correct compares losses
+  std::int64_t max_shrinks = 2;        // shorter predictions tried before a revert
+  double evidence_sigmas = 2.0;        // number of standard errors by which a gain must exceed zero
   double direction_cost = 0.3;         // cost of computing a direction with Muon
-  double model_based_cost = 32;        // cost of a small model's operation, in Full-step operations
-  std::int64_t residual_store = 32;    // number of model-based predictions whose errors are kept
+  /// Cost of a FLOP of a small model, relative to a FLOP of a Full step.
+  double model_based_cost = 32;
+  std::int64_t residual_store = 32;  // number of model-based predictions whose errors are stored
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"confidence_threshold", self.confidence_threshold,
-                "Minimum probability that the predicted direction lowers the loss. The first "
-                "probe, and probes within half of trial_share, do not need it.",
-                Range::fraction()});
     visit(
-        Field{"predictor", self.predictor,
-              "Source of the predicted weight change. momentum continues the optimizer's state; "
-              "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
-              "merged goes from one mean of the weights to the next; random and zero are controls.",
-              Range{}, predictor_names()}
-            .needs("phases.skip_backward.variants", {"[]"},
-                   "phases.skip_backward.variants sets the predictors"));
+        Field{"confidence_threshold", self.confidence_threshold,
+              "Minimum probability that the predicted direction lowers the loss, for a prediction "
+              "to start. The first probe, and probes within half of trial_share, ignore it.",
+              Range::fraction()});
+    visit(Field{"predictor", self.predictor,
+                "Predictor of the weight change. momentum: the optimizer's update with zero "
+                "gradient; linear: extrapolates recent weights; two_timescale: momentum plus a "
+                "slow mean of weight changes; merged: the difference of the mean weights of two "
+                "consecutive windows. random and zero are controls.",
+                Range{}, predictor_names()}
+              .needs("phases.skip_backward.variants", {"[]"},
+                     "phases.skip_backward.variants sets the predictors"));
     visit(Field{"variants", self.variants,
-                "Variants of predictor and horizon to choose from, [{\"predictor\": \"merged\", "
-                "\"steps\": 8}]. Each prediction uses the variant whose predictions lowered the "
-                "loss most for their cost, or one that was tried too rarely. Empty uses predictor, "
-                "and its horizon grows from trial_steps."});
-    visit(
-        Field{"horizon",
-              self.horizon,
-              "Source of the number of predicted steps and their length. measured: the result of "
-              "the last prediction. model_based: small recurrent models that learn the run's loss "
-              "during training; they choose at most the steps that the gate allows, and also "
-              "give the confidence of a prediction.",
-              Range{},
-              {"measured", "model_based"}});
-    visit(
-        Field{"slow_steps", self.slow_steps,
-              "Updates that the slow predictors look back on: the time constant of two_timescale's "
-              "mean of weight changes, and the length of each window that merged averages.",
-              Range::at_least(1)}
-            .needs_any(KeyNeed::of(
-                {"phases.skip_backward.predictor", "phases.skip_backward.variants[].predictor"},
-                {"two_timescale", "merged"},
-                "it applies only to the predictors two_timescale and merged")));
+                "Variants of predictor and horizon, such as [{\"predictor\": \"merged\", "
+                "\"steps\": 8}]. Each prediction uses the variant that has lowered the loss most "
+                "for its cost, or a variant that was tried too rarely. Empty uses `predictor`, "
+                "with a horizon that grows from trial_steps."});
+    visit(Field{"horizon",
+                self.horizon,
+                "Method that sets the number of predicted steps and their length. measured: from "
+                "the result of the last prediction. model_based: by small recurrent models, which "
+                "learn the run's loss during training. They choose at most the number of steps "
+                "that the gate allows, and also estimate the confidence.",
+                Range{},
+                {"measured", "model_based"}});
+    visit(Field{"slow_steps", self.slow_steps,
+                "Number of past updates that slow predictors use: the time constant of "
+                "two_timescale's mean of weight changes, and the length of each window of merged.",
+                Range::at_least(1)}
+              .needs_any(KeyNeed::of(
+                  {"phases.skip_backward.predictor", "phases.skip_backward.variants[].predictor"},
+                  {"two_timescale", "merged"},
+                  "it applies only to the predictors two_timescale and merged")));
     visit(Field{"correction_interval", self.correction_interval,
-                "Predicted steps between two micro-corrections by a true gradient; 0 makes none.",
+                "Number of predicted steps between two micro-corrections, which are updates by a "
+                "computed gradient; 0: none.",
                 Range::at_least(0)});
     visit(Field{"trial_share", self.trial_share,
-                "Share of steps for probes of Predict while it does worse than Full. The extra "
-                "cost of probes stays within twice this share. 0 makes only the first probe.",
+                "Share of steps that are used for probes while Predict is worse than Full. The "
+                "extra cost of probes is at most twice this share. 0 makes only the first probe.",
                 Range::between(0, 1)});
     visit(Field{"trial_steps", self.trial_steps,
                 "Length of the first probe in steps; each accepted probe doubles it.",
@@ -106,25 +106,24 @@ struct SkipBackwardConfig {
   }
 };
 
-/// Accepted ways to predict a pending exact update on the device: "anticipated", "sketch",
+/// Accepted predictors of pending exact updates on the device: "anticipated", "sketch",
 /// "selective", "none"; for asynchronous gradients also "shared", "momentum".
 const std::vector<std::string>& device_side_names();
 /// Accepted locations of the exact state: "host", "file".
 const std::vector<std::string>& exact_state_names();
 
-/// The asynchronous optimizer: FP32 master weights and optimizer state are offloaded in all phases.
-/// Settings of the asynchronous optimizer: in Predict, updates overlap with the computation, and
-/// the device predicts pending updates.
+/// Settings of the asynchronous optimizer: FP32 masters and state are offloaded; in Predict,
+/// updates overlap with the computation, and the device predicts them.
 struct AsynchronousOptimizerConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
   std::string exact_state = "host";
   double prediction_error_limit = 1.0;
-  /// Constant: threads of the worker that computes updates. Another number changes the last bits of
-  /// Muon's exact weights and AdamW's forecasts.
+  /// Constant: number of threads that compute updates. Other numbers change the last bits of Muon's
+  /// exact weights and of AdamW's forecasts.
   std::int64_t worker_threads = 1;
 
-  /// Returns whether a large prediction error indicates a problem.
+  /// Returns whether updates are predicted, so that a large prediction error indicates a problem.
   bool forecasts_updates() const { return device_side == "anticipated" || device_side == "sketch"; }
 
   template <class Self, class Visitor>
@@ -133,17 +132,17 @@ struct AsynchronousOptimizerConfig {
               .unless("phases.max_predict_steps", {"0"}));
     visit(
         Field{"device_side", self.device_side,
-              "How pending updates are predicted. anticipated: weights arrive with the momentum's "
-              "part of the update, and the device adds the gradient's part. sketch: the device "
-              "keeps the momentum in 8 bits and follows the optimizer's rule. selective, a control "
-              "(ZenFlow's rule): the tenth of each matrix's columns with the largest gradients is "
-              "updated immediately on the device, the others by the mean of `delay` steps, `delay` "
-              "steps late. none, a control: no prediction. shared and momentum are refused.",
+              "Prediction of pending updates. anticipated: the forecast from the host contains the "
+              "momentum's part of the update, and the device adds the gradient's part. sketch: the "
+              "device computes the optimizer's update with a momentum in 8 bits. Controls: "
+              "selective (ZenFlow's rule) updates the tenth of each matrix's columns with the "
+              "largest gradients immediately, and the others by the mean gradient of `delay` "
+              "steps, `delay` steps late; none does not predict. shared and momentum are refused.",
               Range{}, device_side_names()}
             .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"exact_state", self.exact_state,
-                "Location of masters and optimizer state: host, or file in memory.folder.", Range{},
-                exact_state_names()}
+                "Location of master weights and optimizer state: host, or file (in memory.folder).",
+                Range{}, exact_state_names()}
               .on_resume(OnResume::kMayChange));
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
                 "Error of predicted updates, relative to the size of the exact ones, above which "
@@ -155,28 +154,27 @@ struct AsynchronousOptimizerConfig {
   }
 };
 
-/// Settings of asynchronous gradients: in Predict, each rank continues with its own gradient and a
-/// prediction of the other ranks' gradients.
+/// Settings of asynchronous gradients: in Predict, each rank predicts other ranks' gradients.
 struct AsynchronousGradientsConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
   double prediction_error_limit = 1.0;
 
-  /// Returns whether a large prediction error indicates a problem.
+  /// Returns whether updates are predicted, so that a large prediction error indicates a problem.
   bool forecasts_updates() const { return device_side == "anticipated"; }
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"delay", self.delay,
-                "Delay, in steps, of the gradient summed over ranks and of the exact update by it.",
+                "Delay, in steps, of the gradient summed over ranks, and so of the exact update.",
                 Range::between(1, 8)});
-    visit(Field{"device_side", self.device_side,
-                "How pending updates are predicted. anticipated: by the momentum, with this rank's "
-                "own gradient as the estimate of the gradient of all ranks. shared, a control: by "
-                "this rank's own gradient for its share, and by the momentum for the share of the "
-                "other ranks. momentum, a control: only the momentum. none, a control: no "
-                "prediction. sketch and selective are refused.",
-                Range{}, device_side_names()});
+    visit(Field{
+        "device_side", self.device_side,
+        "Prediction of pending updates. anticipated: from the momentum and this rank's gradient, "
+        "as an estimate of the gradient of all ranks. Controls: shared uses this rank's gradient "
+        "only for its share of the batch, and the momentum for the share of other ranks; momentum "
+        "uses only the momentum; none does not predict. sketch and selective are refused.",
+        Range{}, device_side_names()});
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
                 "Error of predicted updates, relative to the size of the exact ones, above which "
                 "Predict ends early; 0 never ends it.",
@@ -192,49 +190,46 @@ struct LocalSgdConfig {
   std::int64_t fragments = 1;
   std::int64_t exchange_bits = 32;
   double outer_momentum = 0.9;
-  /// Constant: learning rate at which the ranks' mean weight delta is applied after an exchange.
-  double outer_learning_rate = 0.7;
+  double outer_learning_rate = 0.7;  // factor of the mean weight delta
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"steps", self.steps,
-                "Steps that each rank trains independently between two exchanges of weights. "
-                "Required: 0 is not accepted.",
+                "Number of steps that each rank trains independently between two exchanges of "
+                "weights. Must be set: 0 is refused.",
                 Range::between(0, 100000)});
     visit(Field{"delay", self.delay, "Steps between the start of an exchange and its arrival.",
                 Range::between(1, 8)});
-    visit(Field{
-        "fragments", self.fragments,
-        "Number of equal parts of the weights. Each part is exchanged separately every `steps` "
-        "steps, at different steps from the others, so that the link carries one part at a time.",
-        Range::between(1, 100000)});
+    visit(Field{"fragments", self.fragments,
+                "Number of equal fragments of the weights. Each fragment is exchanged every "
+                "`steps` steps. Fragments are exchanged at different steps, so that the link "
+                "carries one fragment at a time.",
+                Range::between(1, 100000)});
     visit(Field{"exchange_bits", self.exchange_bits,
-                "Bits that an exchange sends for each weight's change: 32, 8 or 4. 8 and 4 use "
-                "blocks with one scale each, and the next exchange compensates for the rounding.",
+                "Bits of a weight delta in an exchange: 32, 8 or 4. 8 and 4 use blocks with one "
+                "scale each, and the next exchange compensates for the rounding error.",
                 Range::between(4, 32)});
     visit(Field{"outer_momentum", self.outer_momentum,
-                "Nesterov momentum of the ranks' mean weight change, across exchanges.",
+                "Nesterov momentum of the ranks' mean weight deltas, over exchanges.",
                 Range::fraction()});
     visit(constant("outer_learning_rate", self.outer_learning_rate, Range::between(0, 2)));
   }
 };
 
-/// Properties of a method that other parts of a run depend on.
+/// Properties of a method that affect other parts of a run.
 struct MethodTraits {
-  /// Predict makes forward passes along a predicted direction, and Correct decides on it.
+  /// Predict has only forward passes, and Correct decides whether to keep the change.
   bool skips_backward = false;
-  /// FP32 master weights and optimizer state are offloaded, and updates overlap with computation.
+  /// FP32 masters and state are offloaded, and updates overlap with the computation.
   bool delays_updates = false;
-  /// In Predict, a rank continues before other ranks' messages arrive.
-  bool runs_ahead_of_ranks = false;
-  /// Delay of updates, gradients or exchanges in steps.
+  bool runs_ahead_of_ranks = false;  // steps do not wait for other ranks
   std::int64_t delay = 0;
-  /// Number of predicted steps after which memory stops growing, except for batches.
+  /// Number of predicted steps after which memory no longer grows, except for stored batches.
   std::int64_t steps_to_fill_memory = 0;
 };
 
 /// Methods of Predict: "skip_backward", "asynchronous_optimizer", "asynchronous_gradients" and
-/// "local_sgd". Each names a group of PhaseConfig and a row of the method table.
+/// "local_sgd". Each is also the name of a group of PhaseConfig and of a row in the method table.
 const std::vector<std::string>& method_names();
 
 /// Sequence of the phases, and the method of Predict. JSON group `phases`.
@@ -249,12 +244,13 @@ struct PhaseConfig {
   LocalSgdConfig local_sgd{};
 
   // Constants:
-  std::int64_t correct_steps = 1;  // the first decides on the prediction, the others update
-  double forward_cost = 0.35;      // cost of a forward pass, relative to a Full step
+  /// The first step decides on the prediction, the others are updates.
+  std::int64_t correct_steps = 1;
+  double forward_cost = 0.35;  // cost of a forward pass, relative to a Full step
 
-  /// Returns the properties of `method`; the defaults if it is unknown.
+  /// Returns the properties of `method`, or the defaults if the method is unknown.
   MethodTraits traits() const;
-  /// Describes Predict for messages: " by momentum from confidence 0.6".
+  /// Returns a description of Predict for messages, such as " by momentum from confidence 0.6".
   std::string predict_text() const;
 
   /// Returns settings with short predictions and frequent checks on more batches.
@@ -265,16 +261,14 @@ struct PhaseConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "method", self.method,
-        "Expensive part of a step that Predict avoids. skip_backward: the backward pass; weights "
-        "move along a predicted direction, with forward passes only. asynchronous_optimizer: "
-        "waiting for the update; masters and optimizer state are off the device and updated in "
-        "parallel with the computation, while the device predicts the pending updates. "
-        "asynchronous_gradients: waiting for other ranks; each rank predicts their gradients from "
-        "its own. local_sgd: exchanging gradients; each rank trains independently, and the ranks "
-        "exchange weights. Each method has a group of the same name.",
-        Range{}, method_names()});
+    visit(Field{"method", self.method,
+                "Expensive part of a step that Predict avoids. skip_backward: the backward pass; "
+                "weights move along a predicted direction. asynchronous_optimizer: waiting for the "
+                "update; it overlaps with the computation, off the device, and the device predicts "
+                "pending updates. asynchronous_gradients: waiting for other ranks; each rank "
+                "predicts their gradients. local_sgd: exchanging gradients; ranks train "
+                "independently and exchange weights. Each method has a group of the same name.",
+                Range{}, method_names()});
     visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
                 Range::at_least(0)});
     visit(Field{
@@ -305,16 +299,16 @@ struct PhaseConfig {
   }
 };
 
-/// Learning-rate finder: Warmup raises a far too low learning rate by probing along the last
-/// update. JSON group `learning_rate_finder`.
+/// Settings of the learning-rate finder. In Warmup, it probes the loss along the last update, and
+/// raises the learning rate if it is far too low. JSON group `learning_rate_finder`.
 struct LearningRateFinderConfig {
   std::string mode = "off";
 
   // Constants:
-  std::int64_t interval = 12;   // number of updates between probes; a probe follows their sum
-  double largest_factor = 4.0;  // largest factor of one probe on the learning rate
-  double batch_share = 0.25;    // share of the next step's batch on which a probe computes losses
-  std::int64_t refusals = 2;    // consecutive probes without a lower loss that end probing
+  std::int64_t interval = 12;   // updates between probes; a probe moves along their sum
+  double largest_factor = 4.0;  // maximum factor of the learning rate in one probe
+  double batch_share = 0.25;    // share of the next batch on which a probe computes losses
+  std::int64_t refusals = 2;    // probes without a lower loss that end probing
 
   bool is_on() const { return mode != "off"; }
 
@@ -322,11 +316,11 @@ struct LearningRateFinderConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"mode",
                 self.mode,
-                "off, or warmup: in Warmup, once the schedule is at its highest rate, probe the "
-                "loss further along the last update, and raise the rate for the rest of the run if "
-                "it is too low. It rescues a constant rate that is far too low. Under a schedule "
-                "that decays, the rate found may be 2.6 to 4 times too low. It makes no run faster "
-                "than the right rate does.",
+                "off or warmup. warmup: in Warmup, after the schedule has reached its highest "
+                "rate, probe the loss further along the last update, and raise the rate for the "
+                "rest of the run if the loss is lower there. It corrects a constant rate that is "
+                "far too low, but does not improve a good rate. With a decaying schedule, the "
+                "found rate may be 2.6 to 4 times too low.",
                 Range{},
                 {"off", "warmup"}});
     visit(constant("interval", self.interval, Range::at_least(1)));

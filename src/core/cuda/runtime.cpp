@@ -23,8 +23,7 @@ std::string failure_of_work() {
   return answer == cudaSuccess ? "" : text_of(answer);
 }
 
-/// Clears the error and throws DeviceError with the call, its arguments and its result, or
-/// OutOfMemory if the device is out of memory.
+/// Clears the error and throws DeviceError with the call, arguments and result, or OutOfMemory.
 void check(cudaError_t answer, const char* call, const std::string& asked = "") {
   if (answer == cudaSuccess) return;
   const std::string what = concat(call, asked.empty() ? "" : " (" + asked + ")");
@@ -36,7 +35,7 @@ void check(cudaError_t answer, const char* call, const std::string& asked = "") 
   }
   if (failure_of_work() == text_of(answer)) throw earlier_failure(text_of(answer), what);
   throw DeviceError(concat("CUDA: ", what, " failed with ", text_of(answer),
-                           "; `hybrid doctor` shows the device; --device cpu does not use it"));
+                           "; `hybrid doctor` shows the device, and --device cpu runs without it"));
 }
 
 /// Checks the result of selecting a device, which creates a context and may run out of memory.
@@ -45,8 +44,8 @@ void check_context(cudaError_t answer, int device) {
     cudaGetLastError();
     throw OutOfMemory(
         concat("CUDA: cuda:", device,
-               " has no memory left for this program's context, about 0.5 GB; end "
-               "other programs on it (`nvidia-smi` lists them), or use another device"),
+               " has too little free memory for this program's CUDA context, about 0.5 GB; end "
+               "other programs on the device (`nvidia-smi` lists them), or use another device"),
         0, 0);
   }
   check(answer, "cudaSetDevice", concat("device ", device));
@@ -226,10 +225,11 @@ CudaLookup find_runtime() {
                             "; install driver 580 or later", kHint)};
   }
   if (answer != cudaSuccess || count == 0) {
-    return {nullptr, concat("CUDA: no device: ", cudaGetErrorString(answer),
-                            "; `nvidia-smi` shows what the driver sees, CUDA_VISIBLE_DEVICES hides "
-                            "devices",
-                            kHint)};
+    return {
+        nullptr,
+        concat("CUDA: no device: ", cudaGetErrorString(answer),
+               "; `nvidia-smi` lists the driver's devices, and CUDA_VISIBLE_DEVICES may hide them",
+               kHint)};
   }
   static Runtime runtime;
   return {&runtime, ""};

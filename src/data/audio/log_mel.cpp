@@ -10,8 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Computes the power spectra of windows of 400 samples, several windows at a time. One complex
-/// Fourier transform of 400 = 4 · 4 · 5 · 5 values handles two windows.
+/// Computes power spectra of windows of 400 samples. One Fourier transform processes two windows.
 class FramePowers {
  public:
   static constexpr std::int64_t kWindow = 400, kBins = kWindow / 2 + 1;
@@ -168,7 +167,6 @@ class MirroredSound {
       : samples_(samples.first(std::min(samples.size(), static_cast<std::size_t>(length)))),
         length_(length) {}
 
-  /// Copies the samples around the middle of a frame.
   void copy_window(std::int64_t frame, float* to) const {
     const std::int64_t first = first_of(frame), last = first + FramePowers::kWindow;
     if (first >= 0 && last <= std::ssize(samples_)) {
@@ -277,9 +275,9 @@ std::vector<float> LogMel::features(std::span<const float> samples, std::int64_t
 
 std::vector<std::int64_t> mask_starts(std::int64_t axis_length, const AxisMasks& masks,
                                       const RandomKey& key) {
-  require(masks.length > 0, "a mask must cover at least one position");
+  require(masks.length > 0, "a mask must have at least one position");
   if (masks.share <= 0 || masks.length > axis_length) return {};
-  // Rounds the share up or down at random, so that it is exact on average.
+  // Rounds the number of masks up or down at random, so that the share is exact on average.
   const double wanted =
       masks.share * static_cast<double>(axis_length) / static_cast<double>(masks.length);
   const std::int64_t places = axis_length - masks.length + 1;

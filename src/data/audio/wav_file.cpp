@@ -18,7 +18,6 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// A kind of file, identified by some of its first bytes.
 struct SoundKind {
   std::size_t at;
   std::string_view bytes;
@@ -84,8 +83,7 @@ std::string wav_conversion_hint(const std::filesystem::path& path) {
                 shell_path(path.stem().native() + "-16k.wav"));
 }
 
-/// Throws DataError if `begin`, the first bytes of `path`, are not from a WAV file. The message
-/// names the kind of file, if known, and how to convert it.
+/// Throws DataError if `begin`, the first bytes of `path`, are not from a WAV file.
 void refuse_other_sound(std::string_view begin, const std::filesystem::path& path) {
   const bool is_wav =
       begin.starts_with("RIFF"sv) || begin.starts_with("RF64"sv) || begin.starts_with("BW64"sv);
@@ -98,13 +96,13 @@ void refuse_other_sound(std::string_view begin, const std::filesystem::path& pat
   if (is_wav && begin.size() < 12)
     throw DataError(concat(path.native(), ": is truncated: it ends inside the WAV header, after ",
                            begin.size(), " bytes; copy it again"));
-  throw DataError(concat(path.native(),
-                         ": is not a WAV file: it does not begin with RIFF and WAVE; "
-                         "if it is sound, ",
-                         wav_conversion_hint(path)));
+  throw DataError(
+      concat(path.native(),
+             ": is not a WAV file: it does not begin with RIFF and WAVE; if it contains audio, ",
+             wav_conversion_hint(path)));
 }
 
-/// Returns the name of an unsupported sample format: "µ-law", "MP3"; "format 0x1234" if unknown.
+/// Returns the name of an unsupported format, such as "µ-law", or "format 0x1234".
 std::string name_of_wav_format(std::uint32_t code) {
   for (const WavFormat& format : kCompressedFormats)
     if (format.code == code) return format.name;
@@ -119,7 +117,8 @@ constexpr std::uint32_t kIntegerFormat = 1, kFloatFormat = 3, kExtensibleFormat 
 /// Bytes that follow the format's code in WAVE_FORMAT_EXTENSIBLE.
 constexpr std::string_view kFormatTail =
     "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xAA\x00\x38\x9B\x71"sv;
-/// A data size of at least this was written before the size was known, if the file is shorter.
+/// If a file is shorter than its data size, and the data size is at least this number, the size was
+/// unknown when the header was written.
 constexpr std::uint64_t kUnknownSize = 0x7FFF0000, kUnknownSize32 = 0xFFFFFFFF;
 constexpr int kMaxChunks = 10'000;
 constexpr std::int64_t kMinRate = 1'000, kMaxRate = 768'000, kMaxChannels = 1024;
@@ -167,7 +166,6 @@ class WavHeaderReader {
     return bytes;
   }
 
-  /// Returns the size of the chunk's content.
   std::uint64_t read_chunk(std::string_view id, std::uint64_t content, std::uint64_t size) {
     const std::uint64_t left = file_.bytes() - content;
     if (id == "data"sv) {

@@ -47,7 +47,7 @@ jinja::Value value_of_json(const json::value& value) {
 
 constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
 
-/// Returns the text of a token, given as a string or an added token's object; else null.
+/// Returns the text of a token given as a string or as an added token's object, else null.
 const json::string* token_text(const json::value& value) {
   if (value.is_object()) {
     const json::value* content = value.get_object().if_contains("content");
@@ -68,7 +68,6 @@ void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& file
   }
 }
 
-/// Returns the JSON object in the file `name`; empty if there is no such file.
 json::object chat_settings_in(const FolderFiles& folder, const char* name) {
   if (!folder.contains(name)) return {};
   json::value config = folder.json(name, {.max_bytes = kLargestConfig});
@@ -215,8 +214,8 @@ ChatFiles read_chat_files(const FolderFiles& folder) {
   take_templates(named_templates(texts, path), files);
   files.missing_template =
       concat(path,
-             " has no chat template; copy chat_template.jinja from a model with the chat format "
-             "that you want into it, or use rows of prompt and completion");
+             " has no chat template; copy the chat_template.jinja of a model with the wanted chat "
+             "format into it, or use rows of prompt and completion");
   return files;
 }
 

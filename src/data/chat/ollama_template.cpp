@@ -62,7 +62,6 @@ std::string text_of(const GoTemplate::Turn& turn) {
   return needs_end ? text + "{{ end }}" : text;
 }
 
-/// Returns the system messages joined as in Ollama's $.System.
 std::string system_in(const std::vector<GoMessage>& messages) {
   std::string system;
   for (const GoMessage& message : messages)
@@ -104,7 +103,7 @@ std::string render(const GoTemplate::Turn& turn, const GoMessage& message, const
 // Two days whose dates differ in every part.
 constexpr std::time_t kSomeDay = 86400 * 400, kOtherDay = 86400 * 12000;
 
-/// Words that templates do not test for. No word is a part of another.
+/// Words that templates do not test for. No word is a part of another word.
 constexpr const char *kSystem = "Qsystemq", *kUser = "Quserq", *kAnswer = "Qanswerq",
                      *kNext = "Qnextq", *kLater = "Qlaterq";
 
@@ -112,7 +111,6 @@ std::string common_start(const std::string& a, const std::string& b) {
   return {a.begin(), std::ranges::mismatch(a, b).in1};
 }
 
-/// Returns `text` without its ending `end`; nullopt if `text` does not end with `end`.
 std::optional<std::string> without_end(const std::string& text, const std::string& end) {
   if (!text.ends_with(end)) return {};
   return text.substr(0, text.size() - end.size());
@@ -124,7 +122,6 @@ std::string roles_of(const Messages& messages) {
   return join(roles);
 }
 
-/// Renders plain messages with the folder's chat template.
 class FolderTemplate {
  public:
   FolderTemplate(const ChatFiles& chat, std::string runner_bos)
@@ -133,7 +130,7 @@ class FolderTemplate {
     takes_parts_ = requires_content_parts(chat, kSomeDay);
   }
 
-  /// Returns the rendered messages without the runner's BOS text. Throws DataError on refusal.
+  /// Returns the messages without the runner's BOS text. Throws DataError if they are rejected.
   std::string write(const Messages& messages, bool asks, std::time_t now = kSomeDay,
                     const json::value& tools = nullptr) const {
     json::object variables{{"tools", tools}, {"documents", nullptr}};
@@ -201,7 +198,6 @@ Segments content_between(const std::string& before, const std::string& after) {
   return {{Kind::kText, before}, {Kind::kContent}, {Kind::kText, after}};
 }
 
-/// Derives the form of each role from the folder's template.
 class Derivation {
  public:
   explicit Derivation(const FolderTemplate& folder) : folder_(folder) {
@@ -294,7 +290,7 @@ class Derivation {
                                {Kind::kContent},
                                {Kind::kText, after_user_}};
     user_.forms.insert(user_.forms.begin(), {Place::kLastWithSystem, with_system});
-    // If so, the first user turn begins the text although it is not the first message.
+    // In this case, the first user turn begins the text although it is not the first message.
     if (last[0] != before_user_)
       user_.forms.insert(user_.forms.begin() + 1,
                          {Place::kAfterSystem, content_between(last[0], after_user_)});
@@ -351,7 +347,7 @@ std::size_t compare(const FolderTemplate& folder, const Derivation& derived) {
     const auto at =
         static_cast<std::size_t>(std::ranges::mismatch(wanted, got).in1 - wanted.begin());
     throw DataError(concat(
-        "its output depends on more than the role and position of a message: for ",
+        "its output does not depend only on the role and the position of a message: for ",
         roles_of(messages), " it writes ", excerpt(wanted, at), " instead of ", excerpt(got, at)));
   }
   return compared;

@@ -10,17 +10,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Maximum number of previous roles for which generation prompts are rendered.
 constexpr std::size_t kMaxRoles = 16;
 
-/// Returns a chat with a single user message.
 json::array asked(json::value content) {
   return {json::object{{"role", "user"}, {"content", std::move(content)}}};
 }
 
-/// Location of a message in the text: the output of one iteration of the template's loop.
 struct MessagePlace {
-  /// Spans without the output of inner loops for other messages. In order, at least one.
+  /// Spans without the output of inner loops for other messages; in ascending order, not empty.
   std::vector<RenderedChat::Span> spans;
   bool has_other_messages = false;  // an inner loop wrote other messages
 };
@@ -32,7 +29,7 @@ bool holds(const Span& outer, const Span& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-/// Returns the location of each of `count` messages, or none unless it has exactly one.
+/// Returns the location of each message; nullopt unless it is written exactly once.
 std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t count) {
   std::vector<std::optional<Span>> wholes(count);
   std::vector<bool> has_several(count, false);
@@ -66,7 +63,7 @@ std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t cou
 /// Maximum number of messages in a chat whose answers are located by rendering its prefixes.
 constexpr std::size_t kMaxPrefixes = 100;
 
-/// Mark that replaces a text, to test whether the template writes that text.
+/// Mark that replaces a text, to test whether the template writes this text.
 constexpr const char* kProbeMark = "Xq7Zk2Jv9W";
 
 /// Removes white space, which templates may change.
@@ -80,7 +77,6 @@ std::size_t common_length(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-/// Finds the answers in one rendering of a row.
 class AnswerFinder {
  public:
   AnswerFinder(const ExampleFormat& format, const NormalRow& row, RenderedChat chat)
@@ -126,8 +122,8 @@ class AnswerFinder {
     return text;
   }
 
-  /// Returns whether the rendering has a text of the message, verbatim or within JSON, ignoring
-  /// white space. Returns true if that cannot be determined in time.
+  /// Returns whether the rendering contains a text of the message, verbatim or within JSON,
+  /// ignoring white space. Returns true if this cannot be determined in time.
   bool writes(std::size_t i, std::string_view text) const {
     const std::string_view said = trimmed(text);
     const auto is_in = [&](std::string_view whole) {
@@ -144,7 +140,7 @@ class AnswerFinder {
     return is_in(chat_.text) && (said.size() >= kTelling || writes_mark_for(i, text));
   }
 
-  /// Returns whether the template writes a mark that replaces the text in message i, or refuses it.
+  /// Returns whether the template writes a mark in place of the text, or rejects it.
   bool writes_mark_for(std::size_t i, std::string_view text) const {
     json::array messages = row_.messages;
     const auto replace = [&](auto&& self, json::value& value) -> void {
@@ -185,8 +181,7 @@ class AnswerFinder {
     return !(*drops_calls_)[i];
   }
 
-  /// Returns which messages have a call whose name the template does not write. Tests this with a
-  /// mark in place of each name. Returns none if the template refuses such names.
+  /// Returns which messages have a call whose name is not written; empty if names are rejected.
   std::vector<bool> dropped_calls() const {
     std::vector<std::pair<std::size_t, std::string>> marks;  // by message
     json::array messages = row_.messages;
@@ -234,9 +229,8 @@ class AnswerFinder {
     result_.targets.insert(result_.targets.end(), spans.begin(), spans.end());
   }
 
-  /// Extends an answer that other messages interrupt, such as tool results after a call. Adds the
-  /// ending that the answer has without these messages, if the text continues with it: the template
-  /// may have written it at the beginning of the other messages.
+  /// Extends an answer that other messages interrupt, such as tool results after a call, by the
+  /// ending that the answer has without these messages, if the text continues with it.
   void add_end_before_others(std::size_t i, Span& span) {
     const auto written = [&](const Span& of, const std::string& text) {
       return std::string_view(text).substr(of.begin, of.end - of.begin);
@@ -318,13 +312,14 @@ class AnswerFinder {
     }
     if (!begin)
       throw DataError(
-          "cannot find the start of the completion: the text of the whole row does not begin with "
-          "the prompt's text");
+          "cannot find the start of the completion: the rendered row does not begin with the "
+          "rendered prompt");
     Span rest{*begin, chat_.text.size()};
     if (is_trained_answer(count() - 1)) result_.last_answer = rest;
     for (std::size_t j = i; j < count(); ++j) {
       if (row_.trains[j]) continue;
-      if (!places_[j]) throw DataError("cannot find a turn that is excluded from training");
+      if (!places_[j])
+        throw DataError("cannot find, in the rendered chat, a turn that is excluded from training");
       for (const Span& span : places_[j]->spans) {
         if (rest.begin < span.begin) result_.targets.push_back({rest.begin, span.begin});
         rest.begin = span.end;
@@ -339,7 +334,9 @@ class AnswerFinder {
     const bool trains_all = std::ranges::all_of(row_.trains, std::identity());
     for (const Span& block : chat_.generated) {
       const auto owner = message_at(block.begin);
-      if (!owner && !trains_all) throw DataError("cannot find the turn of a generation block");
+      if (!owner && !trains_all)
+        throw DataError(
+            "cannot find the turn to which a generation block of the chat template belongs");
       if (owner && (!row_.trains[*owner] || !writes_calls_of(*owner))) continue;
       if (owner) found[*owner] = true;
       last = owner;

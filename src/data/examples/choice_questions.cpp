@@ -47,7 +47,7 @@ std::size_t index_of_number(const json::value& answer, std::size_t count) {
                          count - 1, ", or the letter or the text of a choice"));
 }
 
-/// Returns the index of the right choice: "answer" is the index, or a choice's text or letter.
+/// Returns the right choice's index. "answer" is the index, the letter or the text of the choice.
 std::size_t answer_of(const json::object& object, const std::vector<std::string>& choices) {
   const json::value& answer = member(object, "answer");
   if (!answer.is_string()) return index_of_number(answer, choices.size());
@@ -67,7 +67,6 @@ std::size_t answer_of(const json::object& object, const std::vector<std::string>
   return index_of_number(answer, choices.size());
 }
 
-/// Converts lines to questions.
 class QuestionReader {
  public:
   explicit QuestionReader(const ChoiceFormat& format) : format_(format) {}
@@ -117,7 +116,7 @@ class QuestionReader {
     std::string text = format_.chat.chat_template->render(variables, format_.now).text;
     if (text.empty())
       throw DataError(
-          "the chat template renders \"prompt\" as empty text; want a string instead of messages");
+          "the chat template produces no text for \"prompt\"; want a string instead of messages");
     return text;
   }
 
@@ -132,7 +131,7 @@ class QuestionReader {
     const auto end = format_.tokenizer.end_of_text();
     if (!end)
       throw DataError(
-          "no token of the prompt precedes the choices, and the tokenizer has no beginning-of-text "
+          "the prompt has no token before the choices, and the tokenizer has no beginning-of-text "
           "token; give a longer prompt");
     for (Tokens& whole : wholes) whole.insert(whole.begin(), *end);
     return 1;
@@ -145,7 +144,7 @@ class QuestionReader {
                              "; shorten the prompt"));
     const std::int32_t largest = *std::ranges::max_element(whole);
     if (largest >= format_.vocabulary)
-      throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
+      throw DataError(concat("it contains the token ", format_.tokenizer.token_bytes(largest),
                              ", which is outside the model's vocabulary of ", format_.vocabulary));
   }
 

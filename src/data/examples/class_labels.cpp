@@ -39,7 +39,7 @@ std::string listed(const std::vector<std::string>& names) {
 
 std::string excerpt(const json::value& value) { return json_line(value).substr(0, kExcerpt); }
 
-/// Returns whether a list has a number for each class rather than the names of some.
+/// Returns whether a list contains one number per class instead of the names of some classes.
 bool has_numbers(const json::array& list) {
   return !list.empty() && std::ranges::all_of(list, [](const json::value& item) {
     return item.is_number() || item.is_bool();
@@ -152,7 +152,6 @@ void ClassLabels::collect_names(std::span<const json::value> labels) {
                              [](const std::string& name) { return *number_in_text(name); });
 }
 
-/// Returns the class name that a label of one class spells.
 std::string ClassLabels::name_in(const json::value& label) const {
   if (label.is_bool()) return label.get_bool() ? "true" : "false";
   const std::optional<double> number = number_of(label);
@@ -160,7 +159,8 @@ std::string ClassLabels::name_in(const json::value& label) const {
   if (!label.is_string() && !is_class_number) refuse(label);
   if (are_texts_ && *are_texts_ != label.is_string())
     throw DataError(concat("the label is ", excerpt(label), ", but most other labels are ",
-                           *are_texts_ ? "names" : "numbers", "; write all in the same way"));
+                           *are_texts_ ? "names" : "numbers",
+                           "; write all labels in the same way"));
   if (is_class_number)
     return std::to_string(label.is_int64() ? label.get_int64()
                                            : static_cast<std::int64_t>(*number));

@@ -68,7 +68,6 @@ void add_row(const GivenRow& row, ConvertedRow made, const ExampleFormat& format
       {std::move(made.row), *std::move(made.rejected), std::move(made.chosen_columns)});
 }
 
-/// Throws DataError if --columns names a column that has no effect on any row.
 void check_columns(const ExampleRows& examples, const ColumnNames& columns,
                    const ExampleFindings& found) {
   for (const auto& [name, column] : columns.names()) {
@@ -87,10 +86,10 @@ std::string omitted_keys_note(const std::map<std::string, std::int64_t>& omitted
         concat(keys.empty() ? "\"" : ", \"", key, "\" (", count, count == 1 ? " time)" : " times)");
   if (keys.empty()) return "";
   return concat("the chat template leaves out all or part of ", keys,
-                "; the model is not trained on it");
+                ", so the model is not trained on it");
 }
 
-/// Returns a note 'the role "x" is' or 'the roles "x", "y" are' + `rest`; "" without roles.
+/// Returns 'the role "x" is' or 'the roles "x", "y" are', followed by `rest`; "" without roles.
 std::string roles_note(const std::set<std::string>& roles, const char* rest) {
   if (roles.empty()) return "";
   std::vector<std::string> names;
@@ -107,7 +106,6 @@ std::string empty_answers_note(std::int64_t answers) {
                 " empty: the model learns to end its turn immediately");
 }
 
-/// Names the unused members, or counts them if there are many.
 std::string unused_members_note(const ExampleFindings& findings) {
   constexpr std::size_t kNamed = 20;
   std::vector<std::string> names;
@@ -222,10 +220,11 @@ std::string ExampleRows::mostly_rejected_warning() const {
   if (refused.empty() || refused.size() <= used) return "";
   const Refusal& first = refused.front();
   const std::string unit = files[first.file].form.unit();
-  return concat(used == 0 ? concat("every ", unit, " is refused; ")
-                          : concat(refused.size(), " of ", refused.size() + used, " ", unit,
-                                   "s are refused, so the file may be damaged or of another kind; "
-                                   "remove them to train on the others; "),
+  return concat(used == 0
+                    ? concat("every ", unit, " is refused; ")
+                    : concat(refused.size(), " of ", refused.size() + used, " ", unit,
+                             "s are refused, so the file may be damaged or contain other data; to "
+                             "train on the remaining rows, remove the refused ones; "),
                 place(first.file, first.line, false), ": ", first.reason);
 }
 

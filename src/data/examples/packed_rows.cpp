@@ -10,7 +10,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Writes texts one after the other into one sequence of a batch.
 class SequenceOfTexts {
  public:
   explicit SequenceOfTexts(const ExampleMemory& memory)
@@ -163,7 +162,7 @@ void PackedRows::write(std::int64_t sequence, const ExampleMemory& memory) const
       memory.add_targets(1);
     } else {
       texts.add(row, 0, row.tokens.size(), -1);
-      memory.add_targets(row.targets());
+      memory.add_targets(static_cast<double>(row.targets()));
     }
   }
   texts.pad(settings_.padding);

@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::int32_t kPaddingText = 8;
 
-/// Writes rows of texts one after the other into one sequence of a batch.
 class SequenceOfRows {
  public:
   SequenceOfRows(const ExampleMemory& memory, std::size_t labels)
@@ -81,6 +80,11 @@ PackedTexts::PackedTexts(std::vector<TextRow> rows, const Settings& settings)
                               {texts, text_slots(settings.sequence_length)});
 }
 
+double PackedTexts::weight_of(const TextRow& row) const {
+  const bool has_weight = settings_.has_classes && settings_.labels == 1 && !row.labels.empty();
+  return has_weight ? static_cast<double>(row.labels.front()) : 1;
+}
+
 double PackedTexts::fill() const {
   std::int64_t tokens = 0;
   for (const TextRow& row : rows_) tokens += std::ssize(row.tokens);
@@ -105,7 +109,7 @@ void PackedTexts::write(std::int64_t sequence, const ExampleMemory& memory) cons
   SequenceOfRows rows(memory, static_cast<std::size_t>(settings_.labels));
   for (const std::size_t i : rows_of(sequence)) {
     rows.add(rows_[i]);
-    memory.add_targets(1);
+    memory.add_targets(weight_of(rows_[i]));
   }
   rows.pad(settings_.padding);
 }

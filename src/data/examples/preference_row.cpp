@@ -13,7 +13,6 @@ json::array as_messages(const json::value& value) {
   return value.is_array() ? value.get_array() : json::array{value};
 }
 
-/// Returns a message's text, trimmed; none if it has no text.
 std::optional<std::string> text_of(const json::value& message) {
   const json::object* const object = message.if_object();
   for (const char* key : {"content", "value"}) {
@@ -37,7 +36,7 @@ std::size_t overlap(const json::array& prompt, const json::array& chat) {
   return 0;
 }
 
-/// Returns the number of messages with which both lists begin. Leaves at least one in each list.
+/// Returns the number of messages with which both lists begin, less than the length of each.
 std::size_t common_messages(const json::array& one, const json::array& other) {
   const std::size_t most = std::min(one.size(), other.size());
   std::size_t count = 0;
@@ -129,8 +128,8 @@ class PreferenceRow {
       if (common == 0 && !prompt_) refuse_without_prompt();
       if (common == 0)
         throw DataError(
-            "\"chosen\" and \"rejected\" have prompts in addition to \"prompt\", and these differ, "
-            "so they do not answer the same prompt");
+            "\"chosen\" and \"rejected\" contain different prompts in addition to \"prompt\"; want "
+            "answers to the same prompt");
       const auto begin = chosen.begin();
       json::array shared(begin, begin + static_cast<std::ptrdiff_t>(common));
       chosen.erase(begin, begin + static_cast<std::ptrdiff_t>(common));
@@ -154,9 +153,8 @@ class PreferenceRow {
     return {json::object{{"role", "user"}, {"content", prompt}}};
   }
 
-  /// Returns the prompt followed by `shared`, the messages with which both halves begin; or only
-  /// `shared` if it repeats the prompt. A system message in `shared` is put first. Throws DataError
-  /// if the same speaker would have two turns in a row.
+  /// Returns the prompt followed by `shared`, or only `shared` if it repeats the prompt. Puts a
+  /// system message first. Throws DataError if a speaker would have two turns in a row.
   json::array joined(json::array prompt, json::array shared, const json::value& answer) const {
     const auto repeats = [&](const json::array& part) {
       return !std::ranges::search(shared, part, is_same).empty();

@@ -60,12 +60,10 @@ class RowTokens {
     row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
   }
 
-  /// Returns whether the tokens of a text begin with the tokens of `start`, a prefix of the text.
   bool begins_document(const std::string& start, const std::string& text) const {
     return begins_with(encoded_document(text), encoded_document(start));
   }
 
-  /// Encodes a text as a decoder's target, and its source as encoder input.
   void learn_source(const std::string& source, const std::string& text) {
     const auto enclosed = [&](const std::string& one, std::int64_t longest) {
       return enclosed_text(one, format_.tokenizer, format_.control, longest);
@@ -129,7 +127,7 @@ class RowTokens {
               row_.is_target.begin() + static_cast<std::ptrdiff_t>(last), true);
   }
 
-  /// Returns the first of an answer's final special tokens, which white space may separate.
+  /// Returns the first special token at the end of an answer; white space may separate these.
   std::optional<std::int32_t> end_token_in(std::size_t first, std::size_t last) const {
     std::optional<std::int32_t> end;
     for (std::size_t i = last; i-- > first;) {
@@ -149,7 +147,7 @@ class RowTokens {
     if (found == row_.is_target.end() && row_.answers_left_out > 0)
       throw DataError(
           "it has no target tokens: the chat template does not write its answers, or writes them "
-          "where they cannot be distinguished");
+          "so that they cannot be located");
     if (found == row_.is_target.end()) throw DataError("it has no target tokens");
     const std::int64_t first = found - row_.is_target.begin();
     if (first >= format_.longest)
@@ -164,7 +162,7 @@ class RowTokens {
     std::int32_t largest = *std::max_element(row_.tokens.begin(), row_.tokens.end());
     for (const std::int32_t id : row_.source) largest = std::max(largest, id);
     if (format_.vocabulary > 0 && largest >= format_.vocabulary)
-      throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
+      throw DataError(concat("it contains the token ", format_.tokenizer.token_bytes(largest),
                              ", which is outside the model's vocabulary of ", format_.vocabulary));
   }
 
@@ -214,7 +212,6 @@ void check_completion(const NormalRow& row) {
   }
 }
 
-/// Throws DataError if none of the turns is an answer to train on.
 void check_roles(const NormalRow& row) {
   std::set<std::string> roles;
   bool has_answer = row.prompt_messages > 0;
@@ -243,9 +240,8 @@ TokenOffsets::TokenOffsets(std::string_view text, std::span<const std::int32_t> 
   if (!walk()) bytes_.clear();
 }
 
-/// Aligns the tokens' bytes with the text. The text may lack a space that the tokenizer adds before
-/// a word, and the tokens may lack white space that an added token strips. Returns false if a
-/// normalizer changed anything else.
+/// Aligns the tokens' bytes with the text, except for a space added before a word and white space
+/// that an added token strips. Returns false if a normalizer changed anything else.
 bool TokenOffsets::walk() {
   std::size_t at = 0;
   for (const std::int32_t id : tokens_) {
@@ -265,8 +261,8 @@ bool TokenOffsets::walk() {
   return std::all_of(text_.begin() + static_cast<std::ptrdiff_t>(at), text_.end(), is_space);
 }
 
-/// Returns the number of tokens before a byte, or none if the tokens of that text differ. Encodes
-/// only the text since the previous query if possible, else all text before `byte`.
+/// Returns the number of tokens before a byte, or nullopt if the tokens before it differ. Encodes
+/// only the text since the previous query if possible.
 std::optional<std::size_t> TokenOffsets::tokens_before(std::size_t byte) {
   const auto count_tokens_from = [&](std::size_t from,
                                      std::size_t known) -> std::optional<std::size_t> {
@@ -373,7 +369,6 @@ void RowMaker::record_unused(const json::object& example, const Names& used) {
   }
 }
 
-/// Records the content of a row that the template leaves out.
 void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) {
   used.insert(row.used.begin(), row.used.end());
   findings_.original_roles.insert(row.original_roles.begin(), row.original_roles.end());
@@ -418,7 +413,6 @@ bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& k
   return entry->second;
 }
 
-/// Records members of calls that the template does not mention.
 void RowMaker::record_calls(const NormalRow& row, const json::array& calls) {
   static constexpr std::array kKeys{"id", "type", "index", "function", "name", "arguments"};
   for (const json::value& call : calls)

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kMaxNegatives = 32;  // columns negative_1, negative_2, …
 
-/// Keys of the texts of a row.
 struct TextShape {
   TextTask task;
   std::string_view first;
@@ -77,7 +76,6 @@ bool has_keys(const json::object& row, const TextShape& shape) {
          (shape.second.empty() || value_in_row(row, shape.second) != nullptr);
 }
 
-/// Returns the only label key of a row, or null.
 const char* label_key(const json::object& row) {
   const char* found = nullptr;
   for (const char* key : kLabelKeys) {
@@ -285,7 +283,7 @@ class TextRowsReader {
     if (tokens.empty()) throw DataError("a text has no tokens");
     const std::int32_t largest = std::ranges::max(tokens);
     if (format_.vocabulary > 0 && largest >= format_.vocabulary)
-      throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
+      throw DataError(concat("it contains the token ", format_.tokenizer.token_bytes(largest),
                              ", which is outside the model's vocabulary of ", format_.vocabulary));
     made.tokens.insert(made.tokens.end(), tokens.begin(), tokens.end());
     made.types.insert(made.types.end(), types.begin(), types.end());
@@ -315,7 +313,6 @@ class TextRowsReader {
     read_.rows.push_back(std::move(made));
   }
 
-  /// Keeps the rows that `use` accepts, and refuses those for which it throws DataError.
   template <class Use>
   void filter(const Use& use) {
     std::vector<TextRow> kept;
@@ -331,7 +328,33 @@ class TextRowsReader {
     read_.rows = std::move(kept);
   }
 
+  /// Replaces numbers by the classes' names if a file has names, and the model has no others.
+  void name_classes() {
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      const auto& of_columns = read_.files[read_.rows[i].file].form.class_names;
+      for (const char* const key : kLabelKeys) {
+        const auto names = of_columns.find(format_.columns.column_of(key));
+        if (names == of_columns.end()) continue;
+        const bool are_known = std::ranges::all_of(names->second, [&](const std::string& name) {
+          return std::ranges::count(format_.class_names, name) > 0;
+        });
+        if (!are_known && !format_.class_names.empty()) continue;
+        if (json::array* const list = labels_[i].if_array()) {
+          for (json::value& item : *list) name_class(names->second, item);
+        } else {
+          name_class(names->second, labels_[i]);
+        }
+      }
+    }
+  }
+  static void name_class(const std::vector<std::string>& names, json::value& label) {
+    const std::int64_t* const number = label.if_int64();
+    if (number != nullptr && *number >= 0 && *number < std::ssize(names))
+      label = json::string(names[static_cast<std::size_t>(*number)]);
+  }
+
   void classify(const std::string& called) {
+    name_classes();
     const ClassLabels classes(labels_, format_.label_kind, format_.class_names);
     const bool is_single = classes.kind() == LabelKind::kSingle;
     const std::size_t count = classes.names().size();
@@ -354,7 +377,7 @@ class TextRowsReader {
     read_.class_names = classes.names();
   }
 
-  /// Refuses the rows without a score if most rows have one, or else those with one.
+  /// Rejects rows without a score if most rows have one, otherwise rows with a score.
   void check_scores() {
     const auto has_score = [](const TextRow& row) { return !row.labels.empty(); };
     const std::int64_t scores = std::ranges::count_if(read_.rows, has_score);
@@ -362,7 +385,7 @@ class TextRowsReader {
     filter([&](const TextRow& row, std::size_t) {
       if (has_score(row) != wants_scores)
         throw DataError(wants_scores ? "it has no \"score\", but most rows have one"
-                                     : "it has a score, but most rows have none");
+                                     : "it has a score, but most rows do not");
     });
   }
 

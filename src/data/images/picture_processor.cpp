@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::int64_t kLongestSide = 16'384;
 
-/// Reads the keys of one preprocessor_config.json.
 class StepsReader {
  public:
   StepsReader(const json::object& keys, const std::filesystem::path& path)
@@ -153,7 +152,6 @@ std::string size_text(std::int64_t height, std::int64_t width) {
   return concat(height, " x ", width);
 }
 
-/// Returns half of the difference, rounded down.
 std::int64_t half(std::int64_t difference) {
   return difference >= 0 ? difference / 2 : -((1 - difference) / 2);
 }
@@ -171,7 +169,6 @@ Picture cropped(const Picture& picture, std::int64_t height, std::int64_t width)
   return result;
 }
 
-/// Whether an array contains pixel values rather than a picture.
 bool is_ready(const NpyForm& form) {
   return is_floating(form.number) && form.shape.size() == 3 && form.shape[0] == kColors &&
          form.shape[2] != kColors;
@@ -225,8 +222,8 @@ PictureProcessor::PictureProcessor(const PictureSteps& steps, std::int64_t heigh
     want(steps.crop_height, steps.crop_width);
   } else if (steps.resizes && steps.shortest_side > 0) {
     throw DataError(concat(
-        "preprocessor_config.json resizes only the shortest side, so pictures differ in size, but "
-        "the model needs ",
+        "preprocessor_config.json resizes only the shortest side, so images have different sizes, "
+        "but the model needs ",
         size_text(height, width),
         R"(; want "do_center_crop": true with "crop_size", or "size" with "height" and "width")"));
   } else if (steps.resizes) {

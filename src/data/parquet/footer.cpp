@@ -32,7 +32,7 @@ constexpr std::size_t kLongestPath = 4096;  // the path of each column below a g
                                             // group's name
 enum { kOptional = 1, kRepeated = 2 };
 
-/// Returns why values of an element are not supported, or "".
+/// Returns the reason why values of an element are not supported, or "" if they are.
 std::string problem_of(const SchemaElement& element) {
   static constexpr std::array kOfLogical{"",          "", "", "", "", "DECIMAL", "DATE", "TIME",
                                          "TIMESTAMP", "", "", "", "", "BSON",    "UUID", "FLOAT16"};
@@ -87,7 +87,6 @@ class TreeBuilder {
     return elements_[at_++];
   }
 
-  /// Returns the next element with its subtree.
   ParquetNode node(Levels levels, const Above& above) {
     const SchemaElement& element = next();
     if (element.repetition != kRepeated)
@@ -146,7 +145,7 @@ class TreeBuilder {
     return group;
   }
 
-  /// Returns a list. The repeated group in a list is not an element, except in older files.
+  /// The repeated group in a list is not an element, except in older files.
   ParquetNode list_of(const SchemaElement& element, Levels levels, const Above& here) {
     ParquetNode list{.name = std::string(element.name), .kind = ParquetNode::Kind::kList};
     return filled(std::move(list), levels, [&](ParquetNode& of, Levels inner) {
@@ -187,7 +186,6 @@ class TreeBuilder {
   }
 
   void begin(ParquetNode& node) const { node.leaf = tree_.columns.size(); }
-  /// Removes the columns of an unsupported node.
   void end(ParquetNode& node) {
     if (!node.problem.empty()) {
       tree_.columns.resize(node.leaf);
@@ -262,6 +260,16 @@ SchemaElement read_element(ThriftReader& reader) {
   return element;
 }
 
+std::pair<std::string_view, std::string_view> read_property(ThriftReader& reader) {
+  std::pair<std::string_view, std::string_view> property;
+  reader.read_struct([&](int id, int type) {
+    if ((id != 1 && id != 2) || type != ThriftReader::kBinary) return false;
+    (id == 1 ? property.first : property.second) = reader.read_text();
+    return true;
+  });
+  return property;
+}
+
 }  // namespace
 
 Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pages_end) {
@@ -284,6 +292,10 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
       rows_ = reader.read_integer();
       return true;
     }
+    if (id == 5 && type == ThriftReader::kList) {
+      reader.read_list([&](int) { properties_.push_back(read_property(reader)); });
+      return true;
+    }
     if (id == 8) throw DataError("is encrypted");
     if (id != 4 || type != ThriftReader::kList) return false;
     reader.read_list([&](int) {
@@ -298,6 +310,12 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
   for (const Group& group : groups_) check_count(rows += group.rows, "rows");
   if (rows != rows_)
     throw DataError(concat("declares ", rows_, " rows, but its row groups have ", rows));
+}
+
+std::string_view Footer::property(std::string_view key) const {
+  for (const auto& [name, value] : properties_)
+    if (name == key) return value;
+  return {};
 }
 
 void Footer::check_count(std::int64_t count, const char* what) const {

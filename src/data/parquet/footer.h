@@ -16,23 +16,21 @@ enum class ParquetType {
   kFixedLenByteArray
 };
 
-/// A column with supported values.
 struct ParquetColumn {
   std::string name;       // "messages.list.element.role"
-  std::size_t chunk = 0;  // in a row group
+  std::size_t chunk = 0;  // index in a row group
   ParquetType type = ParquetType::kByteArray;
   bool is_unsigned = false;
   int max_repetition = 0, max_definition = 0;
 };
 
-/// Location of a column's values in a row group.
 struct ColumnChunk {
   int codec = 0;
   std::int64_t values = 0;
-  std::uint64_t begin = 0, end = 0;  // in the file
+  std::uint64_t begin = 0, end = 0;  // offsets in the file
 };
 
-/// Metadata at the end of a parquet file. Keeps row groups' metadata as bytes, to bound memory.
+/// Metadata of a Parquet file. Stores the metadata of row groups as bytes, to limit the memory.
 class Footer {
  public:
   /// `bytes` must outlive this; pages end before `pages_end`. Throws DataError.
@@ -42,8 +40,8 @@ class Footer {
   const std::vector<ParquetNode>& nodes() const { return nodes_; }
   const std::vector<ParquetColumn>& columns() const { return columns_; }
   std::size_t row_groups() const { return groups_.size(); }
+  std::string_view property(std::string_view key) const;
   std::int64_t rows_of_group(std::size_t group) const { return groups_.at(group).rows; }
-  /// Returns the location of a column's values in a row group. Throws DataError.
   ColumnChunk chunk(std::size_t group, const ParquetColumn& column) const;
 
  private:
@@ -58,10 +56,11 @@ class Footer {
 
   std::uint64_t pages_end_;
   std::int64_t rows_ = 0;
-  std::size_t all_columns_ = 0;  // including unsupported ones
+  std::size_t all_columns_ = 0;  // number of columns, including unsupported columns
   std::vector<ParquetNode> nodes_;
   std::vector<ParquetColumn> columns_;
   std::vector<Group> groups_;
+  std::vector<std::pair<std::string_view, std::string_view>> properties_;
 };
 
 }  // namespace hybrid_trainer

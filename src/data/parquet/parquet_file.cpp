@@ -15,10 +15,9 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Reads a column of a row group page by page.
 class LeafReader final : public ParquetLeaf {
  public:
-  /// `file` and `column` must outlive this.
+  /// `file` and `column` must outlive this object.
   LeafReader(const InputFile& file, const ParquetColumn& column, const ColumnChunk& chunk);
 
   bool at_end() override { return left_ == 0; }
@@ -107,7 +106,6 @@ void LeafReader::load() {
   has_place_ = true;
 }
 
-/// Reads a page: begins the values of a data page, keeps a dictionary, skips an index.
 void LeafReader::read_page() {
   const Page page = read_header();
   const auto bytes = static_cast<std::uint64_t>(page.compressed);
@@ -297,6 +295,9 @@ const std::string& ParquetFile::name() const { return content_->name; }
 std::size_t ParquetFile::bytes() const { return content_->file.bytes(); }
 std::int64_t ParquetFile::rows() const { return content_->footer->rows(); }
 const std::vector<ParquetNode>& ParquetFile::nodes() const { return content_->footer->nodes(); }
+std::string_view ParquetFile::property(std::string_view key) const {
+  return content_->footer->property(key);
+}
 std::size_t ParquetFile::row_groups() const { return content_->footer->row_groups(); }
 std::int64_t ParquetFile::rows_of_group(std::size_t group) const {
   return content_->footer->rows_of_group(group);

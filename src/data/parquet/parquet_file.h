@@ -10,32 +10,30 @@
 
 namespace hybrid_trainer {
 
-/// A node of a table's columns.
 struct ParquetNode {
   enum class Kind { kLeaf, kStruct, kList, kMap };
   enum class Type { kText, kBoolean, kInteger, kReal };
   std::string name;
   Kind kind = Kind::kLeaf;
-  Type type = Type::kText;  // of a leaf
+  Type type = Type::kText;  // type of a leaf
   /// Levels that determine which nodes are present at a place in the file. A value or struct is
   /// present if the definition level is at least `present`, and a list has an element if it is at
   /// least `has_element`. Another element follows if the repetition level is `repeated`.
   int present = 0, has_element = 0, repeated = 0;
   std::size_t leaf = 0;  // index of the first supported leaf at or below this node
   std::size_t leaves = 1;
-  std::vector<ParquetNode> children{};  // a list's only element, a map's key and value
-  /// Why the node is not supported, "of type INT96", or "". `children` has only supported nodes.
+  std::vector<ParquetNode> children{};  // the only element of a list, or the key and value of a map
+  /// Reason why the node is not supported, such as "of type INT96"; otherwise empty.
   std::string problem{};
 };
 
 class ParquetLeaf;
 
-/// Reads a parquet table one row group at a time, and each column one page at a time. Trusts no
-/// length in the file, so that memory grows with the actual data.
+/// Reads a parquet table by row groups, each column by pages. Does not trust lengths in the file.
 class ParquetFile {
  public:
-  /// Opens a table. `called` is its name in messages, by default the path. Throws MissingInput,
-  /// DataError if it is not a parquet table, is damaged or encrypted, IoError.
+  /// Opens a table. `called` is its name in messages, by default the path. Throws DataError if the
+  /// file is not a Parquet table, or is damaged or encrypted. Also throws MissingInput and IoError.
   explicit ParquetFile(const std::filesystem::path& path, const std::string& called = {});
   ~ParquetFile();
   ParquetFile(const ParquetFile&) = delete;
@@ -46,6 +44,7 @@ class ParquetFile {
   std::int64_t rows() const;
   std::vector<std::string> columns() const;
   const std::vector<ParquetNode>& nodes() const;
+  std::string_view property(std::string_view key) const;
 
   std::size_t row_groups() const;
   std::int64_t rows_of_group(std::size_t group) const;
@@ -65,9 +64,8 @@ using ParquetValue = std::variant<std::string_view, bool, std::int64_t, double>;
 class ParquetLeaf {
  public:
   virtual ~ParquetLeaf() = default;
-  /// Returns whether there are no more places.
   virtual bool at_end() = 0;
-  /// Return the next place's repetition and definition levels. Throw DataError at the end.
+  /// Return the levels of the next place. Throw DataError at the end.
   virtual int repetition() = 0;
   virtual int definition() = 0;
   /// Moves past the next place. At the largest definition level, sets `value` and returns true.

@@ -34,7 +34,6 @@ std::optional<double> plain_number(const std::string& text) {
 
 namespace {
 
-/// Returns the next element of a comma-separated list, and moves `begin` after it.
 std::string next_part(const std::string& text, std::size_t& begin) {
   const std::string part = text.substr(begin, text.find(',', begin) - begin);
   begin += part.size() + 1;
@@ -96,8 +95,7 @@ std::optional<double> seconds_of_day(int year, int month, int day) {
   return 86400.0 * static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count());
 }
 
-/// Returns the time of a cell in seconds. A cell is "2024-01-31", "2024-01-31T10:00:00.5+01:00",
-/// "10:00:00" or a number.
+/// Returns the seconds of "2024-01-31", "2024-01-31T10:00:00.5+01:00", "10:00:00" or a number.
 std::optional<double> moment_of(const json::value& cell) {
   const json::string* const text = cell.if_string();
   if (text == nullptr || plain_number(std::string(*text))) return number_in_cell(cell);
@@ -210,7 +208,6 @@ class TimeSteps {
   double usual_ = 0;
 };
 
-/// Reads the rows of several files in order.
 class SeriesReader {
  public:
   explicit SeriesReader(const SeriesColumns& columns)
@@ -334,7 +331,6 @@ class SeriesReader {
     }
   }
 
-  /// Reverses each series.
   void reverse_rows() {
     for (std::size_t i = 0; i < table_.starts.size(); ++i)
       std::reverse(order_.begin() + table_.starts[i], i + 1 < table_.starts.size()
@@ -343,7 +339,6 @@ class SeriesReader {
     find_borders();
   }
 
-  /// Sorts rows by time and finds the gaps.
   void use_time() {
     read_dates(times_);
     const bool is_requested = !columns_.time.empty();
@@ -360,7 +355,7 @@ class SeriesReader {
                                              "give the column that identifies them: series=COLUMN"
                                            : "want one row for each time of a series");
     if (is_requested && !steps.mostly_increasing() && !steps.mostly_decreasing())
-      return leave("its times neither rise nor fall from row to row",
+      return leave("its times neither increase nor decrease from row to row",
                    "sort the rows by time, or give the column that identifies several series: "
                    "series=COLUMN");
     if (!is_requested && !steps.are_regular())
@@ -384,7 +379,7 @@ class SeriesReader {
                      rows_[order_[static_cast<std::size_t>(found.front())]].number,
                      "; no window spans such a gap");
     if (!is_requested)
-      told += "; it is used as the time because of its name (time= in the columns uses no time)";
+      told += "; it is used as the time because of its name (time= without a column disables this)";
     table_.notes.push_back(std::move(told));
     if (found.empty()) return;
     table_.time = time_;
@@ -441,7 +436,7 @@ SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
   };
   for (std::size_t begin = 0; begin < text.size();) {
     const std::string part = next_part(text, begin);
-    if (part.empty()) refuse("in which a column has no name");
+    if (part.empty()) refuse("in which a column name is empty");
     if (part.starts_with("target=")) {
       set(target, "target", part.substr(7));
     } else if (part.starts_with("series=")) {
@@ -459,10 +454,10 @@ SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
   if (inputs.empty()) refuse("which names no column of measurements");
   if (target.empty()) refuse("which names no target");
   if (std::ranges::find(inputs, target) != inputs.end())
-    refuse(concat(
-        "in which the target ", target,
-        " is also an input, so the network would read the number that it has to predict; leave it "
-        "out of the inputs, or use a column with the previous row's value as the input"));
+    refuse(
+        concat("in which the target ", target,
+               " is also an input, so the network would read the value that it must predict; leave "
+               "it out of the inputs, or use a column with the value of the previous row"));
 }
 
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns) {

@@ -4,6 +4,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/tables/row_formats.h"
+#include "src/files/json.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
@@ -12,7 +13,7 @@ namespace json = boost::json;
 
 namespace {
 
-/// Limits one row, so that a few bytes of the file do not become gigabytes.
+/// Limits the size of one row, so that a few bytes of the file are not expanded to gigabytes.
 struct RowBudget {
   std::size_t values = 0, bytes = 0;
 };
@@ -39,7 +40,6 @@ class TableBudget {
 
 constexpr std::size_t kBytesOfRow = 64, kBytesOfValue = 16;
 
-/// A column of a row group.
 class ColumnRows {
  public:
   ColumnRows(const ParquetFile& file, std::size_t group, const ParquetNode& node, bool allows_bytes,
@@ -63,7 +63,6 @@ class ColumnRows {
  private:
   ParquetLeaf& first_of(const ParquetNode& node) { return *leaves_[node.leaf - node_.leaf]; }
 
-  /// Skips a place that is empty in all columns of the node.
   void pass(const ParquetNode& node) {
     ParquetValue none;
     for (std::size_t i = 0; i < node.leaves; ++i) leaves_[node.leaf - node_.leaf + i]->take(none);
@@ -175,6 +174,35 @@ std::string no_wanted_column(const std::vector<std::string>& columns,
   return concat("has the columns ", join(columns).substr(0, 300), ", but none of ", join(first),
                 "; name them with --columns ",
                 renaming.empty() ? renamed_columns(wanted) : renaming);
+}
+
+/// Returns the names of a feature {"names": […], "_type": "ClassLabel"}, or of a list of them.
+static std::vector<std::string> names_of_feature(const json::value& feature) {
+  const json::value* of_class = &feature;
+  if (const json::array* list = feature.if_array(); list != nullptr && list->size() == 1)
+    of_class = &list->front();
+  else if (const json::object* object = feature.if_object())
+    if (const json::value* element = object->if_contains("feature")) of_class = element;
+  const json::object* const found = of_class->if_object();
+  const json::value* const type = found == nullptr ? nullptr : found->if_contains("_type");
+  const json::value* const names = found == nullptr ? nullptr : found->if_contains("names");
+  if (type == nullptr || names == nullptr || *type != "ClassLabel") return {};
+  return json::value_to<std::vector<std::string>>(*names);
+}
+
+std::map<std::string, std::vector<std::string>> class_names_in(const ParquetFile& file) {
+  std::map<std::string, std::vector<std::string>> names;
+  const std::string_view text = file.property("huggingface");
+  if (text.empty()) return names;
+  try {
+    const json::value root = parse_json_text(text, file.name());
+    for (const auto& [column, feature] : root.at("info").at("features").as_object())
+      if (auto of_column = names_of_feature(feature); !of_column.empty())
+        names[column] = std::move(of_column);
+  } catch (const std::exception&) {  // another program uses the key for something else
+    names.clear();
+  }
+  return names;
 }
 
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,

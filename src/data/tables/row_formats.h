@@ -7,12 +7,12 @@
 
 namespace hybrid_trainer {
 
-/// Reads a table according to RFC 4180: the first line has the names; quoted cells may contain
-/// separators, line breaks and doubled quotes; lines end with LF, CRLF or, in old files, CR. A
-/// quote inside an unquoted cell is text. Skips empty lines. A line "sep=;" before the names gives
-/// the separator. Otherwise it is the comma, tab, semicolon or bar for which the first line has the
-/// most wanted names or, on a tie, for which most of the first rows have as many cells as there are
-/// names.
+/// Reads a table according to RFC 4180. The first line contains the column names. Quoted cells may
+/// contain separators, line breaks and doubled quotes. Lines end with LF, CRLF or, in old files,
+/// CR. A quote inside an unquoted cell is text. Skips empty lines. A line "sep=;" before the names
+/// gives the separator. Otherwise the separator is the comma, tab, semicolon or bar with which the
+/// first line has the most wanted names. On a tie, it is the character with which most of the first
+/// rows have as many cells as there are names.
 class CsvRows {
  public:
   struct Cell {
@@ -48,30 +48,32 @@ struct JsonRow {
 struct JsonRows {
   std::vector<JsonRow> rows{};
   bool are_of_array = false;
-  std::string array_key{};            // key, as JSON, of the array in the file's one object, or ""
-  std::vector<std::string> others{};  // other members of that object
+  /// Key, as JSON, of the array of rows in the file's single object; otherwise empty.
+  std::string array_key{};
+  std::vector<std::string> others{};  // other members of this object
   bool holds_objects() const;         // whether a row begins like an object
   bool begins_with_object() const;    // whether the first row does
 };
 
-/// Returns the rows of a file: its non-empty lines; or consecutive JSON objects that span several
-/// lines, each numbered by its first line; or the elements of a JSON array. The array is the whole
-/// file, or the only list of objects in its one object, as in {"data": […]}. An object with a
-/// `wanted` member is a row and not such a wrapper. `path` is for messages. Throws DataError if the
-/// array does not end or lacks an element, its elements are lists or the messages of one chat, or
-/// the one object has several lists or is a table by columns.
+/// Returns the rows of a file: its non-empty lines, consecutive JSON objects over several lines, or
+/// the elements of an array. The array is the whole file, or the only list of objects in its single
+/// object. An object with a `wanted` member is a row, not such a wrapper. `path` is for messages.
+/// Throws DataError if the array is incomplete, its elements are lists or one chat's messages, or
+/// the single object has several lists or is a table of columns.
 JsonRows json_rows(std::string_view content, const std::string& path,
                    const std::vector<std::string>& wanted);
+
+/// Returns the names of classes by column, from the metadata of Hugging Face's datasets.
+std::map<std::string, std::vector<std::string>> class_names_in(const ParquetFile& file);
 
 /// Returns "has the columns a, b, and none of text, …; …".
 std::string no_wanted_column(const std::vector<std::string>& columns,
                              const std::vector<std::string>& wanted, const std::string& renaming);
 
-/// Calls f(number, row) for each row of a table, numbered from 1, with the wanted columns, or all
-/// if `wanted` is empty. For `renaming` see TableReading. Structs become objects, and so do maps
-/// whose keys are texts. Omits unsupported parts of a column. Throws DataError naming the file if a
-/// wanted column is unsupported or none exists, a text is not UTF-8 unless allows_bytes, or the
-/// file is damaged.
+/// Calls f(number, row) for each row, numbered from 1, with the wanted columns, or all if `wanted`
+/// is empty. Structs, and maps with text keys, become objects. Omits unsupported parts of a column.
+/// Throws DataError if a wanted column is unsupported, no wanted column exists, a text is not UTF-8
+/// (unless allows_bytes is set), or the file is damaged.
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
                        const std::function<void(std::int64_t, boost::json::object&)>& f,
                        const std::string& renaming = {}, bool allows_bytes = false);

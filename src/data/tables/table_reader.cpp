@@ -83,7 +83,7 @@ bool is_table_by_name(const fs::path& path) {
   return ending_of(path) == ".csv" || ending_of(path) == ".tsv";
 }
 
-/// Whether a value is a list of messages, which must be one row whose name is missing.
+/// Returns whether a value is a list of messages, which must be one row.
 bool is_list_of_messages(const json::value& value) {
   const json::array* const list = value.if_array();
   const json::object* const first =
@@ -91,7 +91,6 @@ bool is_list_of_messages(const json::value& value) {
   return first != nullptr && (first->contains("role") || first->contains("from"));
 }
 
-/// Reads one file, and records which renamed columns it has seen.
 class TableRows {
  public:
   TableRows(const fs::path& path, const TableReading& reading, const TableVisitor& visitor)
@@ -130,7 +129,7 @@ class TableRows {
     return columns;
   }
 
-  /// Whether a file that is not JSON has a first line with wanted names.
+  /// Returns whether the first line of a file that is not JSON contains wanted names.
   bool is_table_by_content(const JsonRows& rows, std::string_view content) const {
     if (rows.rows.empty() || rows.begins_with_object()) return false;
     const std::vector<std::string> wanted = wanted_columns();
@@ -142,7 +141,7 @@ class TableRows {
     }
   }
 
-  /// Whether no line is an object, and the first one is not other JSON.
+  /// Returns whether no line is an object and the first line is not JSON of another kind.
   static bool is_plain_text(const JsonRows& rows) {
     if (rows.rows.empty() || rows.holds_objects()) return false;
     const std::string_view first = rows.rows.front().text;
@@ -227,6 +226,7 @@ class TableRows {
     };
     read_parquet_rows(file, wanted, take, reading_.renaming, reading_.allows_bytes);
     TableForm form{RowContainer::kParquet};
+    form.class_names = class_names_in(file);
     const auto is_unread = [&](const std::string& name) {
       const auto is_column = [&](const ColumnNames::Name& one) { return one.column == name; };
       return !wanted.empty() && std::ranges::count(wanted, name) == 0 &&

@@ -72,14 +72,14 @@ bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const Spe
   }
   if (times.empty()) return false;
   if (!text.starts_with(times.front()))
-    throw DataError(
-        concat("the timestamp ", times.front(),
-               " does not begin the text; add one at the beginning, or remove all timestamps"));
+    throw DataError(concat("the timestamp ", times.front(),
+                           " is not at the beginning of the text; add a timestamp at the "
+                           "beginning, or remove all timestamps"));
   return true;
 }
 
-/// Returns whether the text gets Whisper's leading space, which forms one token with the first
-/// word. The model cannot write a single space at the beginning.
+/// Returns whether the text begins with Whisper's space, which is part of the token of the first
+/// word. The model cannot generate a separate space at the beginning.
 bool wants_space(std::string_view text, const std::string& language, const Tokenizer& tokenizer) {
   if (std::ranges::count(kUnspacedLanguages, language) > 0) return false;
   if (static_cast<unsigned char>(text.front()) < 0x80) return true;
@@ -97,8 +97,9 @@ void append_text(const std::string& given, const SpeechPrompt& prompt, ControlTe
   tokenizer.append_tokens(text, to, TextStart::kContinuation, control);
   for (const std::int32_t id : std::span(to).subspan(begun))
     if (id >= tokens.end && id < tokens.first_time())
-      throw DataError(concat("\"text\" spells the special token ", tokenizer.token_bytes(id),
-                             "; write only the spoken words, and the language as \"language\""));
+      throw DataError(concat(
+          "\"text\" spells the special token ", tokenizer.token_bytes(id),
+          "; the text may contain only spoken words, and the language belongs in \"language\""));
 }
 
 constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
@@ -158,7 +159,7 @@ ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleF
 ClipExamples::ClipExamples(std::vector<ExampleRow> rows, const PackedRows::Settings& layout,
                            const Settings& settings)
     : rows_(std::move(rows), layout), settings_(settings) {
-  require(!layout.packs, "clips: each has its own sequence");
+  require(!layout.packs, "clips: each clip needs a separate sequence");
 }
 
 Batch ClipExamples::empty_batch(std::int64_t examples, const Stream& stream) const {

@@ -86,7 +86,7 @@ boost::json::object as_json(const BenchmarkResult& result) {
   return object;
 }
 
-/// Prints the result. `unit`: name of the elements of the network's batches.
+/// Prints the result. `unit` is the name of the elements of the network's batches.
 void print(const BenchmarkResult& result, const char* unit) {
   std::printf(
       "%.0f %s/s: step %.1f ms = forward %.1f + backward %.1f + optimizer %.1f ms (medians)\n",
@@ -195,7 +195,7 @@ void check_generation(const BenchOptions& options) {
   const BenchOptions plain;
   if (options.profile || options.steps != plain.steps || options.optimizer != plain.optimizer)
     throw UsageError(
-        "bench: --generate measures no training steps; it accepts only the model, --batch, "
+        "bench: --generate does not measure training steps; it accepts only the model, --batch, "
         "--sequence, --precision, --device and --json");
   if (*options.tokens < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want at least 1"));
@@ -209,7 +209,7 @@ void check_settings(const BenchOptions& options) {
                         setting.starts_with("data.sequence_length=");
     if (!counts)
       throw UsageError(concat("bench: --set ", setting,
-                              ": a benchmark's steps depend only on model.*, optimizer.*, "
+                              ": has no effect, since a benchmark uses only model.*, optimizer.*, "
                               "data.batch_size and data.sequence_length; leave it out"));
   }
   if (!options.model.empty()) check_model_is_not_set("bench", options.source.settings);
@@ -232,7 +232,7 @@ HybridTrainerConfig config_of(const BenchOptions& options) {
   return config;
 }
 
-/// Returns `value`, the configuration's, if a file or --set gives it, else `usual`.
+/// Returns `value` if a file or --set sets it, otherwise `usual`.
 std::int64_t configured(const BenchOptions& options, const std::string& key, std::int64_t value,
                         std::int64_t usual) {
   return !options.source.file.empty() || options.source.sets(key) ? value : usual;
@@ -255,7 +255,6 @@ std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerCo
                                          : ", the model's context"));
 }
 
-/// Checks the options and returns the benchmark's settings.
 BenchmarkSettings settings_of(const BenchOptions& options) {
   check_generation(options);
   BenchmarkSettings settings;

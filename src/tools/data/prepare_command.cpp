@@ -68,14 +68,14 @@ void print(const PrepareResult& result, const std::string& output) {
   }
   if (result.missing_merges > 0) {
     std::fprintf(stderr,
-                 "the vocabulary is %ld smaller than requested: no pair of tokens repeats in the "
-                 "text any more\n",
+                 "the vocabulary has %ld tokens fewer than requested, because no pair of tokens "
+                 "occurs twice in the text\n",
                  static_cast<long>(result.missing_merges));
   }
   if (result.dropped_words > 0) {
-    std::fprintf(
-        stderr,
-        "the vocabulary was trained without rare words: the text has too many different words\n");
+    std::fprintf(stderr,
+                 "rare words were left out of the training of the vocabulary, because the text has "
+                 "too many different words\n");
   }
   if (result.divided_bytes > 0) {
     std::fprintf(stderr, "%s of text without a word boundary was encoded in pieces of 16 MiB\n",

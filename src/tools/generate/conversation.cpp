@@ -90,7 +90,7 @@ std::size_t Conversation::messages_of_system() const {
   return count;
 }
 
-/// Returns the number of messages from the first to the second user message; 0 without a second.
+/// Returns the number of messages from the first to the second user message, 0 without a second.
 std::size_t Conversation::oldest_turn() const {
   const std::size_t first = messages_of_system();
   for (std::size_t next = first + 1; next < messages_.size(); ++next)
@@ -138,7 +138,7 @@ GenerationResult Conversation::answer(const std::function<void(std::string_view)
   };
   std::vector<std::int32_t> tokens = tokens_of(messages_);
   if (tokens.empty())
-    throw DataError("the chat template renders this message as empty text; use --prompt instead");
+    throw DataError("the chat template produces no text for this message; use --prompt instead");
   if (settings_.overflow == ContextOverflow::kTruncate) leave_out_turns(tokens);
   settings_.pinned = pinned_tokens(tokens);
   const ContextWindow window(decoder_.context(), settings_.pinned);

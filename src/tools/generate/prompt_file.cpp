@@ -22,7 +22,7 @@ struct Prompts {
   std::vector<std::int64_t> left_out;
 };
 
-/// Reads and checks all prompts before any output, and warns about truncated ones.
+/// Reads and checks all prompts before any output, and warns about truncated prompts.
 Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
   const Tokenizer& tokenizer = *model.run.tokenizer;
   const std::int64_t vocabulary = model.run.model().config().vocabulary;
@@ -49,7 +49,7 @@ Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
   const std::int64_t more = std::ssize(prompts.lines) - whole - 1;
   if (!first_cut.empty())
     std::cerr << "warning: " << first_cut
-              << (more > 0 ? concat("; ", more, " more prompts are truncated, too") : "") << "\n";
+              << (more > 0 ? concat("; ", more, " more prompts are also truncated") : "") << "\n";
   return prompts;
 }
 
@@ -65,7 +65,7 @@ void print_written(const Prompts& prompts, std::size_t i, const GeneratedText& w
   print_now(json_line(line) + "\n");
 }
 
-/// Continues the prompts one by one, reusing the cache of the prefix shared with the previous one.
+/// Continues the prompts one by one. Reuses the cache of a prefix shared with the previous prompt.
 void continue_one_by_one(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                          const Prompts& prompts, const Stream& stream) {
   CachedDecoder decoder(model.run.model(), model.dtype, stream);
@@ -93,7 +93,7 @@ void report_common_prefix(const Prompts& prompts, std::int64_t made) {
   const std::int64_t count = std::ssize(prompts.tokens), alike = std::ssize(common);
   if (count == 1 || 2 * alike * count <= all || alike <= made) return;
   std::cerr << "all prompts begin with the same " << alike
-            << " tokens; --batch 1 computes them only once and may be faster\n";
+            << " tokens; with --batch 1, they are computed only once, which may be faster\n";
 }
 
 void continue_in_batch(const PromptFile& file, const WritingModel& model, const Prompts& prompts,
@@ -105,8 +105,8 @@ void continue_in_batch(const PromptFile& file, const WritingModel& model, const 
                          .stream = stream,
                          .fewer = [&](std::int64_t count) {
                            std::cerr << "memory suffices for " << count
-                                     << " texts in parallel, not for --batch " << file.batch
-                                     << "\n";
+                                     << " texts in parallel, which is less than --batch "
+                                     << file.batch << "\n";
                          }};
   continue_texts(
       rows, *model.run.tokenizer, prompts.tokens, file.generation,

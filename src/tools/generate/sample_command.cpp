@@ -80,9 +80,9 @@ ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
 
 /// Reports on standard error that a model wrote nothing, and explains how to use a chat model.
 void warn_of_empty_text(const TrainedRun& run, const std::string& folder) {
-  std::cerr << "note: the model's first token was the end of the text";
+  std::cerr << "note: the model generated the end-of-text token immediately";
   if (run.tokenizer_folder.chat().chat_template)
-    std::cerr << "; it has a chat template, so use it in a chat: hybrid chat " << folder;
+    std::cerr << "; since it has a chat template, try a chat: hybrid chat " << folder;
   std::cerr << "\n";
 }
 
@@ -229,8 +229,8 @@ void check(const SampleOptions& options) {
     throw UsageError(concat("hybrid sample: --batch: got ", *options.batch, ", want 1 or more"));
   if (options.batch.value_or(1) > 1 && !options.draft.empty())
     throw UsageError(
-        "hybrid sample: --batch generates several texts at a time, --draft only one; give one of "
-        "the two");
+        "hybrid sample: --draft generates only one text at a time and cannot be combined with "
+        "--batch; give one of the two");
   if (!options.system.empty() && !options.chat)
     throw UsageError("hybrid sample: --system requires --chat");
   if (options.json && options.chat)
@@ -243,7 +243,6 @@ void check(const SampleOptions& options) {
                               "--beam searches for the most likely text and does not sample");
 }
 
-/// Applies the options of the command line to the generation settings.
 void take_options(SampleOptions& options) {
   GenerationSettings& settings = options.generation;
   const auto take = [](auto& to, const auto& given) {

@@ -32,7 +32,6 @@ Seq2SeqSettings writing_of(const WritingModel& model, const SourceSampling& requ
   return writing;
 }
 
-/// Returns the source in the encoder's format.
 EnclosedText source_of(const WritingModel& model, const SourceSampling& requested,
                        const std::string& text) {
   const ModelConfig& config = model.run.model().config();
@@ -40,8 +39,8 @@ EnclosedText source_of(const WritingModel& model, const SourceSampling& requeste
   EnclosedText source = enclosed_text(text, *model.run.tokenizer, requested.control, longest);
   for (const std::int32_t id : source.tokens)
     if (id >= config.vocabulary)
-      throw DataError(concat("the source has the token ", model.run.tokenizer->token_bytes(id),
-                             ", which is not one of the model's ", config.vocabulary));
+      throw DataError(concat("the source contains the token ", model.run.tokenizer->token_bytes(id),
+                             ", but the model has only tokens below ", config.vocabulary));
   if (source.left_out == 0) return source;
   const std::string told = concat("the source has ", longest + source.left_out, " tokens and the ",
                                   "encoder's context is ", longest);

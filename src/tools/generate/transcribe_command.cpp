@@ -48,7 +48,6 @@ CommandSyntax transcribe_syntax(TranscribeOptions& options) {
   return syntax;
 }
 
-/// Returns the seconds as text: "12.30".
 std::string time_text(double seconds) { return units::fixed(seconds, 2); }
 
 void print(const Transcript& transcript, const TranscribeOptions& options) {
@@ -82,7 +81,7 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   LanguageModel& network = model.run.model("transcription");
   if (max_clip_seconds(network.config()) == 0)
     throw DataError(concat(operands->front(), " is a ", network.config().family,
-                           ", which does not read audio; want a Whisper model"));
+                           " model, which does not read audio; want a Whisper model"));
   const GenerationKeys keys = generation_keys_of(model.run);
   keys.require_honored();
   const SpeechTokens tokens = read_speech_tokens(*model.run.tokenizer, keys);

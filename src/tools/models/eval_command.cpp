@@ -83,7 +83,7 @@ ChoiceQuestions questions_for(const WritingModel& model, const std::string& file
   if (read.joined_words > 0)
     std::cerr
         << "warning: in " << read.joined_words << " of " << read.questions.size()
-        << " questions there is no space between prompt and choices; they are joined without one\n";
+        << " questions, there is no space between the prompt and its choices, and none is added\n";
   return read;
 }
 
@@ -105,7 +105,7 @@ ModelAnswers answers_of(const EvalOptions& requested, const std::string& folder,
 
 struct Share {
   double mean = 0;
-  std::optional<double> error{};  // standard error; none for a single question
+  std::optional<double> error{};  // standard error; not set for a single question
 };
 
 Share share_of(const std::vector<double>& right) {
@@ -211,9 +211,10 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
             << "\n";
 }
 
-/// Prints how often the model, and the one to compare with if any, finds the right choice of a
-/// question likeliest. The likelihood is measured by the sum of a choice's log-probabilities, and
-/// by this sum per byte of text. Throws as WritingModel and read_choice_questions.
+/// Prints the share of questions for which the right choice is the likeliest one, for the model and
+/// for the model to compare with, if there is one. The likelihood of a choice is measured by the
+/// sum of its log-probabilities, and by this sum divided by the number of bytes of its text. Throws
+/// as WritingModel and read_choice_questions.
 void evaluate_choices(const EvalOptions& requested, const Stream& stream) {
   const ModelAnswers model =
       answers_of(requested, requested.model, run_weights(requested.weights), stream);

@@ -93,7 +93,7 @@ struct ExportOptions {
   bool adapter = false, merge = false, modelfile = false, no_card = false;
 };
 
-/// Explains how to get a better step.
+/// Returns a text that explains how to export a better step.
 std::string better_step_hint(const RunPaths& paths) {
   if (std::filesystem::exists(paths.checkpoints() + "/best"))
     return "; --checkpoint best exports the best checkpoint that is kept";
@@ -190,7 +190,7 @@ void require_only_adapters(const std::string& folder) {
   const std::vector<std::string> beside = read_adapter_config(folder).extra_weights;
   if (!beside.empty())
     throw DataError(concat(folder, ": ", join(beside),
-                           " of the adapter cannot be stored in a GGUF adapter file; merge the "
+                           " of the adapter are not supported in a GGUF adapter file; merge the "
                            "adapter instead (--merge)"));
 }
 
@@ -272,8 +272,8 @@ void check(const ExportOptions& requested) {
     refuse_run_weights(run_weights(requested.weights), requested.folder, "a PEFT adapter");
   if (is_peft_adapter && !writes_single_file)
     throw UsageError(concat("export: ", requested.folder,
-                            " is a PEFT adapter already; give --merge to merge it into its base, "
-                            "or --adapter --format gguf for a file for ",
+                            " is already a PEFT adapter; merge it into its base with --merge, or "
+                            "write a file with --adapter --format gguf for ",
                             "llama.cpp"));
 }
 

@@ -232,7 +232,8 @@ json::object inspect_data(const fs::path& path) {
           {"documents", info->documents}};
 }
 
-/// Describes a model folder's tokenizer, or why it cannot be read. Returns null if there is none.
+/// Describes the tokenizer of a model folder, or the reason why it cannot be read. Returns null if
+/// there is none.
 json::value tokenizer_in(const ModelFolder& folder) {
   if (!contains_tokenizer(folder.path())) return nullptr;
   try {
@@ -244,7 +245,7 @@ json::value tokenizer_in(const ModelFolder& folder) {
   }
 }
 
-/// Adds the model that a folder's config.json describes, or why it cannot be used.
+/// Adds the model that a folder's config.json describes, or the reason why it cannot be used.
 void describe_model(json::object& found, const ModelFolder& folder) {
   try {
     const ModelConfig model = read_hugging_face_model_config(folder, 0);
@@ -259,7 +260,7 @@ void describe_model(json::object& found, const ModelFolder& folder) {
   }
 }
 
-/// Returns whether there is a chat template, or why it cannot be used.
+/// Returns whether there is a chat template, or the reason why it cannot be used.
 json::value chat_template_in(const ModelFolder& folder) {
   try {
     return folder.chat().chat_template.has_value();
@@ -331,7 +332,8 @@ json::object inspect_checkpoint(const fs::path& path) {
           {"files", std::move(files)}};
 }
 
-/// Lists a folder's checkpoints by step, from manifests; damaged ones have null values.
+/// Lists the checkpoints of a folder by step, according to their manifests. Damaged checkpoints
+/// have null values.
 json::array checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code absent;
@@ -466,7 +468,7 @@ Inspection inspect(const fs::path& path) {
 Inspection inspect_digest(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   if (!fs::exists(path / "manifest.json")) {
-    throw DataError(concat(path.string(), " is not a checkpoint; --digest wants one, such as ",
+    throw DataError(concat(path.string(), " is not a checkpoint; --digest requires one, such as ",
                            "RUN/checkpoints/step-0000000020"));
   }
   const CheckpointInfo info = read_checkpoint_info(path.string());
@@ -518,8 +520,8 @@ Inspection inspect_experts(const fs::path& path) {
   });
   if (last.experts.empty())
     throw DataError(concat(path.string(),
-                           ": the run has no records of experts: its model has no experts, or it "
-                           "has not made a step yet"));
+                           ": the run has no records of experts, because its model has no experts "
+                           "or no step is completed"));
   json::object found{{"kind", "experts"}, {"step", last.step}};
   const json::value loads = json::parse(json_text_of(last.experts));
   for (const auto& [key, value] : loads.get_object()) found[key] = value;

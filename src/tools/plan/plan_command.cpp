@@ -62,7 +62,7 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
 
 constexpr std::int64_t kMaxRanks = 64;  // limited because each rank is simulated
 
-/// Returns whether only `hybrid finetune` trains the model, because it takes more than text.
+/// Returns whether only `hybrid finetune` can train the model, because it reads more than text.
 bool only_supports_fine_tuning(const ModelFolder& folder) {
   const ModelConfig model = read_hugging_face_model_config(folder, 0);
   return find_family(model.family).purpose.task.empty() || model.encoder.layers > 0;
@@ -93,14 +93,14 @@ HybridTrainerConfig config_of(PlanRequest& requested) {
   config.validate();
   if (config.lora.is_on() && config.lora.base == kFileBase) {
     if (!folder.is_gguf())
-      throw UsageError(concat("plan: lora.base: got file, which keeps the blocks of a GGUF file; ",
+      throw UsageError(concat("plan: lora.base: got file, which requires a GGUF file; ",
                               "want a GGUF file as --model"));
     config.lora.file = requested.model;
   }
   return config;
 }
 
-/// The device to plan for. For a device that this machine lacks, the plan uses the given budget.
+/// The device to plan for. If it is not in this machine, the plan uses the given budget.
 struct PlannedDevice {
   Device device;
   std::vector<std::string> notes;
@@ -235,8 +235,8 @@ int plan_one_device(const PlanRequest& requested, const HybridTrainerConfig& con
         "--set memory.folder=FOLDER allows the plan to use files in this folder, too");
   if (!plan.fits && supports_segments(config))
     answer.notes.emplace_back(
-        "--set memory.segment_length=N computes N tokens of a sequence at a time and needs less "
-        "memory for activations; the plan does not choose it");
+        "--set memory.segment_length=N processes sequences in segments of N tokens and needs less "
+        "memory for activations; plans do not choose it");
   if (requested.json) {
     std::cout << as_json(answer) << "\n";
   } else {

@@ -34,7 +34,7 @@ std::vector<std::pair<const char*, const PhaseMemory*>> columns_of(const MemoryN
   return columns;
 }
 
-/// Parses a link rate in bytes per second; none if it was not given.
+/// Parses a link rate in bytes per second. Returns nullopt if it is empty.
 std::optional<MemorySize> link_rate(const std::string& link) {
   if (link.empty()) return {};
   const std::optional<MemorySize> rate = MemorySize::parse(link);
@@ -57,7 +57,7 @@ void print_times(const RankStepTime& time, const MemorySize& rate) {
       brief(time.sending).c_str(), rate.text().c_str());
 }
 
-/// Returns the number that the text spells, such as 0.5, or else the text itself.
+/// Returns the number that the text spells, such as 0.5, or the text itself.
 json::value value_of(const std::string& text) {
   boost::system::error_code problem;
   json::value value = json::parse(text, problem);
@@ -153,7 +153,7 @@ std::string step_text(const HybridTrainerConfig& config) {
   return parts == 1 ? size : concat(parts, " micro-batches of ", size);
 }
 
-/// Prints the device memory of the run. On CUDA, prints its sum with CUDA's share and then both.
+/// Prints the device memory of the run; on CUDA the sum with CUDA's share, and both parts.
 void print_device_memory(const char* name, std::size_t bytes,
                          const std::optional<std::size_t>& budget,
                          const std::optional<CudaShare>& cuda) {
@@ -202,8 +202,7 @@ void print_phases(const MemoryNeed& need) {
   }
   line("peak", [](const PhaseMemory& memory) { return memory.peak_bytes; });
   std::printf(
-      "  (peak: the highest sum at any one moment; the kinds reach their maxima at different "
-      "moments)\n");
+      " (peak: the highest sum at any moment; kinds may have their maxima at different moments)\n");
 }
 
 }  // namespace
@@ -320,8 +319,8 @@ std::string why_no_predict_column(const PlanAnswer& answer, Device device) {
   const MemoryNeed need = simulate_memory(unlimited, device);
   if (need.phase(Phase::kPredict).peak_bytes == 0)
     return "no columns predict and correct: the run is too short to reach these phases";
-  return concat("no columns predict and correct: predicting takes ", units::bytes(need.host_bytes),
-                " of host memory, more than the host budget, so the run would not predict");
+  return concat("no columns predict and correct: predictions need ", units::bytes(need.host_bytes),
+                " of host memory, which exceeds the host budget, so the run would not predict");
 }
 
 }  // namespace hybrid_trainer

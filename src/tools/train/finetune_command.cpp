@@ -2,10 +2,13 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
+#include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/nn/text_head.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "src/config/config_checks.h"
 #include "src/core/messages.h"
 #include "src/files/checkpoint.h"
+#include "src/model_files/hugging_face/config_files.h"
 #include "src/run/fine_tuning_method.h"
 #include "src/run/run_files.h"
 #include "src/run/run_settings.h"
@@ -30,8 +33,8 @@ struct FineTuning : TrainingOptions {
   std::optional<double> beta{}, epochs{};
 };
 
-// A run without --epochs has one epoch if that is at least kEnoughSteps. Otherwise it has at most
-// kMaxEpochs, or more if these are fewer than kMinSteps.
+// A run without --epochs has one epoch if this is at least kEnoughSteps steps. Otherwise it has at
+// most kMaxEpochs epochs, or more if these are fewer than kMinSteps steps.
 constexpr std::int64_t kEnoughSteps = 60, kMinSteps = 30, kMaxEpochs = 5;
 
 /// Learning rates for preference pairs; the rates of plain fine-tuning are too high.
@@ -53,7 +56,8 @@ struct EpochLength {
 };
 
 /// Reduces the batch to the number of sequences, because a step with duplicates computes them
-/// twice. Each of `ranks` ranks gets the same number. Returns a note if the batch changes, else "".
+/// twice. Each of `ranks` ranks gets the same number of sequences. Returns a note if the batch
+/// changes, otherwise "".
 std::string fit_batch(HybridTrainerConfig& config, std::int64_t sequences, int ranks) {
   const std::int64_t of_rank = (sequences + ranks - 1) / ranks;
   if (config.effective_batch() <= of_rank * ranks) return "";
@@ -116,7 +120,7 @@ void check(const FineTuning& requested) {
     throw UsageError("hybrid finetune: --epochs and --set training.steps are both given; give one");
 }
 
-/// Returns the objective of --task or --objective; "" if neither is given.
+/// Returns the objective of --task or --objective, or "" if neither is given.
 std::string objective_of(const FineTuning& requested) {
   if (requested.task.empty()) return requested.objective;
   if (!requested.objective.empty())
@@ -139,8 +143,8 @@ void check_objective_of_run(const FineTuning& requested, const HybridTrainerConf
                             "; leave --beta out to continue the run"));
 }
 
-/// Sets the objective of --task, and the pooling of a model of whole texts: its folder's, or else
-/// the usual one of its family.
+/// Sets the objective of --task. Also sets the pooling of a model of whole texts to the pooling of
+/// its folder or, if the folder has none, to the default of its family.
 void set_task(const FineTuning& requested, const ModelFolder& model, HybridTrainerConfig& config) {
   if (!requested.task.empty()) config.objective = objective_of(requested);
   if (!text_task_of(config.objective)) {
@@ -154,11 +158,23 @@ void set_task(const FineTuning& requested, const ModelFolder& model, HybridTrain
   if (config.objective == "embed") {
     config.model.labels.clear();
     config.model.pooling.clear();
+    config.model.dense.clear();
     take_pipeline(model, config);
   }
   if (!config.model.pooling.empty()) return;
-  const bool embeds = config.objective == "embed";
-  config.model.pooling = !config.model.bidirectional ? "last" : embeds ? "mean" : "cls";
+  const bool takes_mean = config.objective == "embed" && config.model.bidirectional;
+  config.model.pooling = takes_mean ? "mean" : class_pooling(model.files(), config.model);
+}
+
+/// Throws ConfigError if exported folders cannot store the pooling of the run's class head.
+void check_pooling(const HybridTrainerConfig& config) {
+  if (!config.pools() || config.objective == "embed") return;
+  const std::string stored = exported_class_pooling(config.model, model_families());
+  if (config.model.pooling == stored) return;
+  throw ConfigError(
+      {concat("model.pooling: got ", config.model.pooling, ", but in transformers the ",
+              "class head of a ", find_family(config.model.family).title, " model reads the ",
+              stored == "last" ? "last" : "first", " token; want ", stored)});
 }
 
 /// Applies --objective and --beta to the configuration of a new run.
@@ -181,8 +197,8 @@ void set_objective(const FineTuning& requested, HybridTrainerConfig& config) {
         config.has_adapters() ? kPreferenceRateOfAdapters : kPreferenceRate;
 }
 
-/// Returns the configuration of a resumed run, which keeps its method. For options that are
-/// missing, uses the run's own configuration, data and model.
+/// Returns the configuration of a resumed run, which keeps its method. For options that are not
+/// given, uses the configuration, data and model of the run.
 HybridTrainerConfig config_of_resumed(FineTuning& requested, const RunPaths& paths) {
   const HybridTrainerConfig begun = config_of_run(paths);
   check_resumed_options(requested, begun);
@@ -248,6 +264,7 @@ HybridTrainerConfig config_of(FineTuning& requested, ModelFolder& model) {
   config = build_config(requested.source, config);
   if (requested.source.sets("model.context") && !requested.source.sets("data.sequence_length"))
     config.data.sequence_length = usual_row_length(config.model);
+  check_pooling(config);
   check_method(method, config, model);
   set_objective(requested, config);
   return config;
@@ -296,7 +313,7 @@ void fit_to_small_file(const FineTuning& requested, const ExampleData& data,
       LongestRow::fitted(LongestRow(data).places, config.data.sequence_length);
 }
 
-/// Sets the phases of a new run, or of one with a new number of steps.
+/// Sets the phases of a new run, or of a run with a new number of steps.
 void set_phases(const FineTuning& requested, HybridTrainerConfig& config) {
   scale_phases(config, requested.source);
   if (!requested.source.sets("schedule.warmup_steps"))
@@ -325,7 +342,28 @@ EpochLength rows_of_epoch(const FineTuning& requested, TrainingRunSettings& sett
   return {std::ssize(data.train), packed_sequences(data, files, config)};
 }
 
-/// Longest rows in the sequences of a small file. A batch of texts should have dozens of them.
+/// Sets a higher learning rate for the last layer of a class head that starts at zero, unless groups
+/// are set. Adam's first step then changes an output by at most about kLogitStep, at any width.
+void set_rate_of_new_head(const FineTuning& requested, const TextData& data,
+                          TrainingRunSettings& settings) {
+  constexpr double kLogitStep = 4;
+  HybridTrainerConfig& config = settings.config;
+  HybridTrainerConfig labeled = config;
+  set_text_labels(labeled, data);
+  const bool is_new = labeled.model.labels.size() != config.model.labels.size();
+  if (!is_new || requested.source.sets("optimizer.groups")) return;
+  const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
+  const auto model = make_network(labeled.model, 0, nowhere);
+  const std::string head = model->text_head()->parts().back();
+  const double rate = std::max(config.optimizer.learning_rate,
+                               kLogitStep / static_cast<double>(config.model.width));
+  config.optimizer.groups.push_back({.match = head + ".*", .learning_rate = rate});
+  settings.notes.push_back(concat("the new layer ", head, " has a learning rate of ", brief(rate),
+                                  " (optimizer.groups)"));
+}
+
+/// Number of longest rows that fit in a sequence of a small file. A batch should contain dozens of
+/// texts.
 constexpr std::int64_t kRowsOfSequence = 8;
 
 /// Reads the whole texts of a run into `read`. For a new run, packs few texts into short sequences.
@@ -335,6 +373,7 @@ EpochLength texts_of_epoch(const FineTuning& requested, TrainingRunSettings& set
   const auto data = std::make_shared<TextData>(
       read_text_data(example_files(settings, opened_model(settings, read.model)), config));
   read.texts = data;
+  if (!resumes_a_run(requested)) set_rate_of_new_head(requested, *data, settings);
   const auto sequences = [&] {
     return PackedTexts(data->train, text_packing(config, *data->files.tokenizer.tokenizer()))
         .size();
@@ -349,7 +388,8 @@ EpochLength texts_of_epoch(const FineTuning& requested, TrainingRunSettings& set
   return {std::ssize(data->train), count};
 }
 
-/// Chooses lengths, batch and steps from the examples, unless set, and stores these in `read`.
+/// Chooses lengths, batch and steps from the examples unless they are set, and stores the examples
+/// in `read`.
 void choose_sizes(const FineTuning& requested, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
   const bool resumes = resumes_a_run(requested),
@@ -466,7 +506,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
                             ", which cannot be changed; leave --method out"));
   if (!requested.validation.empty() && requested.source.sets("data.validation_fraction"))
     settings.notes.emplace_back(
-        "data.validation_fraction is ignored: validation uses the rows of --validation");
+        "data.validation_fraction has no effect: validation uses the rows of --validation");
   const auto divide = [&](int ranks, HybridTrainerConfig& config) {
     if (!resumes_a_run(requested)) divide_batch(requested.source, ranks, config);
   };

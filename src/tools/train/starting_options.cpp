@@ -38,14 +38,14 @@ void check_same_adapters(const LoraConfig& requested, const LoraConfig& in_folde
     const bool is_free = ours.name == "base" || ours.name == "dropout";
     if (is_free || field_text(ours) == field_text(theirs) || !source.sets("lora." + ours.name))
       continue;
-    throw UsageError(concat(
-        command, ": lora.", ours.name, ": got ", field_text(ours), ", but the adapter ", folder,
-        " has ", field_text(theirs),
-        "; leave it out: with --adapter, only lora.base and lora.dropout of lora.* can be set"));
+    throw UsageError(concat(command, ": lora.", ours.name, ": got ", field_text(ours),
+                            ", but the adapter ", folder, " has ", field_text(theirs),
+                            "; leave it out: with --adapter, only the keys lora.base and "
+                            "lora.dropout of lora.* can be set"));
   }
 }
 
-/// Throws UsageError if the option names another folder than `before`, which may be "".
+/// Throws UsageError if the option names a different folder than `before`, which may be "".
 void check_same_input(const TrainingOptions& given, const std::string& option,
                       const std::string& folder, const fs::path& before) {
   if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
@@ -58,14 +58,14 @@ void check_same_input(const TrainingOptions& given, const std::string& option,
 void check_exists(const TrainingOptions& given, const char* option, const std::string& requested,
                   const fs::path& before) {
   if ((!requested.empty() && requested != before) || before.empty() || fs::exists(before)) return;
-  throw MissingInput(
-      concat(before.string(),
-             ": does not exist, and the run needs it to continue; restore it, or give "
-             "its new location: hybrid ",
-             given.command, " --resume --run ", shell_path(given.run), " ", option, " NEW_PATH"));
+  throw MissingInput(concat(before.string(),
+                            ": does not exist, but the run needs it to continue; restore it, or "
+                            "give its new location: hybrid ",
+                            given.command, " --resume --run ", shell_path(given.run), " ", option,
+                            " NEW_PATH"));
 }
 
-/// Loads the adapters of `model` from a PEFT folder, trained as the configuration determines.
+/// Loads the adapters of `model` from a PEFT folder. The configuration selects their training.
 void take_adapter(const TrainingOptions& requested, const ModelFolder& model,
                   TrainingRunSettings& settings) {
   const std::string &folder = requested.adapter, command = "hybrid " + requested.command;

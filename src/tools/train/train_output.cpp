@@ -17,13 +17,13 @@ std::string text_or_not_measured(const std::optional<double>& value) {
   return value ? brief(*value) : "not measured";
 }
 
-/// Returns why a run did not predict.
+/// Returns the reason why a run did not predict.
 std::string no_predictions_text(const RunSummary& summary, const HybridTrainerConfig& config) {
   const std::int64_t full = summary.phase(Phase::kFull).steps;
   if (config.phases.max_predict_steps == 0) return "off (phases.max_predict_steps=0)";
   if (full == 0) return concat("none; all ", summary.steps, " steps were Warmup");
   return concat("none; Full had ", full,
-                " steps, and no prediction was promising enough for a probe");
+                " steps, and no predicted direction had enough confidence for a probe");
 }
 
 /// Returns "predictions: 4 made, 1 accepted, …; they cost …".
@@ -38,7 +38,7 @@ std::string predictions_text(const RunSummary& summary, const HybridTrainerConfi
                        " Full steps (", brief(std::abs(100 * share)), " % of the run)");
 }
 
-/// Returns which step was the best, and how to export it.
+/// Returns a text that names the best step and explains how to export it.
 std::string best_text(const BestCheckpoint& best, const std::string& run) {
   const HybridTrainerConfig config = config_of_run(RunPaths{run});
   return concat("\n  best: validation loss ", brief(best.validation_loss), " at step ", best.step,
@@ -101,7 +101,7 @@ bool is_folder_setting(const std::string& setting) {
   constexpr const char* kOfTraining[] = {
       "model.dropout=",           "model.experts.balance_loss=", "model.experts.z_loss=",
       "model.experts.bias_rate=", "model.attention_pattern.",    "model.encoder.source_length=",
-      "model.context=",           "model.rope_scaling."};
+      "model.context=",           "model.rope_scaling.",         "model.pooling="};
   return setting.starts_with("model.") && std::ranges::none_of(kOfTraining, [&](const char* key) {
            return setting.starts_with(key);
          });
@@ -115,7 +115,7 @@ void check_model_is_not_set(const std::string& command, const std::vector<std::s
                command == "train" ? "init-from" : "model",
                " names; only these keys of model.* can be set: dropout, experts.balance_loss, ",
                "experts.z_loss, experts.bias_rate, encoder.source_length, ",
-               "attention_pattern, context and rope_scaling"));
+               "attention_pattern, context, rope_scaling and pooling"));
   }
 }
 

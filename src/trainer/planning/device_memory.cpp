@@ -46,7 +46,7 @@ void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stre
       simulate_memory(config, device, SimulatedPhases::kAll, registry, rank).device_bytes;
   const std::size_t free = free_bytes(device);
   if (!config.device_budget() && need + kDeviceMargin / 2 > free) {
-    throw OutOfMemory(concat("device memory: the run takes ", units::bytes(need), " plus up to ",
+    throw OutOfMemory(concat("device memory: the run needs ", units::bytes(need), " plus up to ",
                              units::bytes(kDeviceMargin), " for CUDA's libraries, but ",
                              name_of(device), " has ", units::bytes(free), " free; try ", hint),
                       need, free);

@@ -17,7 +17,6 @@ namespace {
 /// Slab size of simulated pools, above any device's, so that a pool's extent is the run's need.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// Returns the longest prediction in steps.
 std::int64_t longest_prediction(const HybridTrainerConfig& config) {
   const std::int64_t before =
       config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
@@ -49,17 +48,17 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
           .learning_rate_finder = finder};
 }
 
-/// Returns the config with fewer repetitions and the same memory. Schedule stages are removed,
-/// because they take no more memory than the rest of the run. Micro-batches after the first few are
-/// removed, because from the second one on each takes the same memory; the loader's batches and the
-/// sums of micro-batches are added separately. Local steps are reduced to as many as the pending
+/// Returns the config with fewer repetitions and the same memory. Removes the schedule's stages and
+/// all but the first few micro-batches, since the later ones need no more memory; batches of the
+/// loader and sums of micro-batches are added separately. Keeps the local steps that pending
 /// exchanges need.
 HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
   constexpr std::int64_t kMax = 3;
   config.stages.clear();
   LocalSgdConfig& local = config.phases.local_sgd;
   local.steps = std::min(local.steps, (local.delay + 1) * local.fragments);
-  if (rank.ranks > 1) return config;  // each has few
+  // Each rank has few. Losses that compare texts need the outputs of all micro-batches.
+  if (rank.ranks > 1 || config.compares_examples()) return config;
   config.gradient_accumulation.micro_batches =
       std::min(config.gradient_accumulation.micro_batches, kMax);
   return config;
@@ -131,7 +130,7 @@ class SimulatedRun {
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
-        // A second update reads tensors, including rounded weights, ahead in the first one's order.
+        // A second update prefetches in the order of the first, including rounded weights.
         const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file") ||
                            config_.distributed.zero == 3;
         const int updates = twice ? 2 : 1;
@@ -202,7 +201,7 @@ class SimulatedRun {
     account(phase);
   }
 
-  /// Counts a step's memory for its phase, and the memory of a transition for the phase before.
+  /// Counts a step's memory for its phase, and a transition's for the previous phase.
   void account(Phase phase) {
     if (const auto border = trainable_.take_phase_entry_use()) add(*border, last_phase_);
     add(stream_.pool()->use(), phase);
@@ -248,8 +247,8 @@ class SimulatedRun {
     for (int i = 0; i < 2; ++i) account(step(machine).phase);
   }
 
-  /// Simulates the reference model's forward passes over pairs of answers, one sequence at a time,
-  /// before the trainer allocates memory. Returns none if the objective needs no reference model.
+  /// Simulates the reference model's forward passes over pairs of answers, which precede the
+  /// trainer's allocations. Returns an empty result if the objective needs no reference model.
   PhaseMemory reference_phase() {
     if (config_.objective != "dpo") return {};
     const PhasePrecision precision(config_.mixed_precision, config_.model.width, stream_.device());

@@ -40,8 +40,8 @@ void LeafGradients::check_all_have_gradients(const std::vector<Parameter*>& para
     if (parameter->has_gradient()) continue;
     throw Error(ExitCode::kInternal,
                 concat(parameter->name(),
-                       " got no gradient in a micro-batch: with several ranks, every micro-batch "
-                       "must use every trainable weight"));
+                       " received no gradient in a micro-batch: with several ranks, every "
+                       "micro-batch must use every trainable weight"));
   }
 }
 
@@ -97,7 +97,7 @@ void LocalGradients::add(const Parameter& parameter) {
   }
   const Tensor gradient = held_.at(&parameter);
   held_.erase(&parameter);
-  // The leaf completes a subtree for each trailing one of its index.
+  // The leaf completes one subtree for each trailing 1 bit of its index.
   for (int halves = std::countr_one(static_cast<std::uint64_t>(leaf_)); halves > 0; --halves)
     add_partial(gradient, partials);
   if (home_.pool() == stream_.pool()) {

@@ -4,7 +4,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns shards of V's columns, with sizes in reverse order so that they balance U's.
+/// Returns shards of V's columns, with sizes in reverse order to balance the sizes of U's.
 std::vector<Shard> mirrored_shards(const std::vector<Shard>& shards) {
   std::vector<Shard> mirrored;
   std::int64_t first = 0;
@@ -18,9 +18,9 @@ std::vector<Shard> mirrored_shards(const std::vector<Shard>& shards) {
 /// Returns shards of a factor's rows, of sizes that differ by at most one.
 std::vector<Shard> even_shards(std::int64_t rank, int ranks) {
   if (rank < ranks)
-    throw Error(ExitCode::kConfig,
-                concat("U and V have ", rank, " columns for ", ranks,
-                       " ranks; want at least one for each: a larger rank, or fewer ranks"));
+    throw Error(ExitCode::kConfig, concat("U and V have ", rank, " columns for ", ranks,
+                                          " ranks; want at least one column for each: increase the "
+                                          "matrix rank, or use fewer ranks"));
   std::vector<Shard> shards;
   for (std::int64_t r = 0; r < ranks; ++r)
     shards.push_back({rank * r / ranks, rank * (r + 1) / ranks});

@@ -10,33 +10,32 @@
 
 namespace hybrid_trainer {
 
-/// Device results of one gradient measurement, to be read by the host.
+/// Results of one gradient measurement on the device, which the host reads later.
 struct PendingGradient {
   std::vector<Tensor> losses;          // (1) f64 each, by micro-batch
   std::vector<Tensor> squares;         // (1) f64 each: sums of squares of all gradients
   std::vector<Parameter*> written;     // parameters that got a gradient
-  StepRetry retry = StepRetry::kNone;  // unless kNone, the results do not count
+  StepRetry retry = StepRetry::kNone;  // if not kNone, the results are invalid
 };
 
-/// Recording of a step's passes. Must be dropped before weights or gradients move.
+/// Recording of a step's passes. Drop it before weights or gradients move.
 using GradientRecording = BatchRecording<PendingGradient>;
 
-/// Common inputs of gradient paths; all must outlive them.
+/// Common inputs of gradient paths, which must outlive them.
 struct GradientParts {
   const std::vector<Parameter*>& weights;
   const MicroBatches& micro_batches;
   const MicroBatchPass& pass;
   const LearningRates& rates;
   Optimizer& optimizer;
-  Communicator* ranks;  // null: a single process
-  WeightParts* parts;   // shards; null: weights are replicated
+  Communicator* ranks;  // null for a single process
+  WeightParts* parts;   // shards; null if weights are replicated
   MemoryRetry& retry;
   MemoryPlaces& places;
   const Stream& stream;
 };
 
-/// Computes the gradient of a step. A path determines the memory of gradients, the order of
-/// summation, and the result for norm and update. make_gradient_path chooses one.
+/// Computes the gradient of a step. Implementations differ in memory and order of summation.
 class GradientPath {
  public:
   explicit GradientPath(const GradientParts& parts) : parts_(parts) {}
@@ -46,13 +45,18 @@ class GradientPath {
 
   /// Allocates memory for kept gradients, before the first attempt at a step. Throws OutOfMemory.
   virtual void prepare(const Batch& batch) = 0;
+  /// If the loss compares the texts of all micro-batches of a step, computes it and returns the
+  /// batch with the gradients of their outputs (see TextLoss::compute); else returns the batch.
+  /// Compares only this rank's texts unless involves_peers(). Sets `retry` to the strongest request
+  /// of all ranks; unless it is kNone, the result does not count. Collective if involves_peers().
+  /// Throws OutOfMemory.
+  Batch with_output_gradients(const Batch& batch, StepRetry& retry);
   /// Enqueues forward and backward over all of this rank's micro-batches. Throws OutOfMemory.
   virtual PendingGradient enqueue(const Batch& batch, const Stream& stream) = 0;
-  /// Returns the global L2 norm of the step's gradient. Blocks.
-  virtual double wait_for_norm(const PendingGradient& pending) = 0;
+  virtual double wait_for_norm(const PendingGradient& pending) = 0;  // blocks
   virtual void free() = 0;
 
-  /// Returns the sums of micro-batches; null if all are added to one gradient.
+  /// Returns the sums over micro-batches; null if all micro-batches are added to one gradient.
   virtual LeafGradients* leaves() { return nullptr; }
   bool involves_peers() { return leaves() != nullptr && leaves()->involve_peers(); }
   /// Measures this rank's own gradient, which is whole even if weights are sharded.
@@ -61,18 +65,17 @@ class GradientPath {
   virtual ImmediateUpdates* immediate() { return nullptr; }
 
  protected:
-  /// Adds to `pending` all gradients' sums of squares, and the parameters that have a gradient.
+  /// Adds the gradients' sums of squares, and the parameters that have a gradient, to `pending`.
   void measure(PendingGradient& pending, const Stream& stream) const;
 
   const GradientParts parts_;
 };
 
-/// Makes the configured path. Gradients are kept, consumed or rounded to bf16; or micro-batches are
-/// summed as a tree, so that results do not depend on the number of ranks; or that tree is sharded.
+/// Makes the configured path. It keeps, consumes or rounds gradients; or it sums micro-batches as a
+/// tree, so that results do not depend on the number of ranks; or it shards that tree.
 std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& config,
                                                  const GradientParts& parts);
 
-/// Adds the gradients of all micro-batches of a step to one gradient per weight.
 class AccumulatedGradients : public GradientPath {
  public:
   using GradientPath::GradientPath;
@@ -81,11 +84,10 @@ class AccumulatedGradients : public GradientPath {
   double wait_for_norm(const PendingGradient& pending) override;
   void free() override;
 
-  /// Destination of gradients.
   virtual GradientSink& sink() = 0;
-  /// Returns whether a complete gradient leaves the device before the next one is complete.
+  /// Returns whether each complete gradient leaves the device before the next one is complete.
   virtual bool is_consumed() const { return false; }
-  /// Called before another path computes the gradient and writes only its sum to sink().
+  /// Called before another path computes the gradient and writes only the sum to sink().
   virtual void begin_elsewhere() = 0;
 
  private:
@@ -99,7 +101,7 @@ std::unique_ptr<AccumulatedGradients> make_accumulated_gradients(const HybridTra
                                                                  const GradientParts& parts);
 
 /// Makes the path that sums micro-batches as a tree, in the same order for any number of ranks.
-/// `single`, if not null, computes steps of one micro-batch, and receives the sums of other steps.
+/// `single`, if any, computes steps of one micro-batch and receives the sums of other steps.
 std::unique_ptr<GradientPath> make_tree_gradients(const GradientParts& parts,
                                                   std::int64_t bucket_bytes,
                                                   std::unique_ptr<AccumulatedGradients> single);

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/nn/expert_mixture.h"
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/nn/residual_block.h"
+#include "hybrid_trainer/nn/text_head.h"
 #include "memory/stored_tape.h"
 #include "src/core/profile.h"
 
@@ -24,7 +26,6 @@ std::string micro_batches_key(Phase phase) {
 MicroBatches::MicroBatches(const HybridTrainerConfig& config, const Stages& stages)
     : stages_(stages.all()),
       configured_(config.gradient_accumulation.micro_batches),
-      compares_examples_(config.compares_examples()),
       budget_bytes_(config.device_budget().value_or(0)) {
   counts_.fill(configured_);
 }
@@ -50,7 +51,6 @@ void MicroBatches::require_whole(const Batch& batch) const {
 
 /// Returns the next multiple of the count that changes the batch's micro-batches, if there is one.
 std::optional<std::int64_t> MicroBatches::halved(const Batch& batch) const {
-  if (compares_examples_) return {};  // the loss would be another
   const std::int64_t largest = stages_.size() == 1 ? batch.size() : stages_.back().batch.batch_size;
   for (std::int64_t count = 2 * own_factor_ * this->count(); largest % count == 0; count *= 2) {
     if (of(batch, count) != of(batch)) return count;
@@ -82,7 +82,7 @@ void MicroBatches::load(const State& state, const std::function<void(const std::
                                        [&](std::int64_t count) { return count != configured_; });
   if (were_halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {
     counts_.fill(configured_);
-    report("the memory budget has grown: trying the configured micro-batch size again");
+    report("the memory budget is larger than before: trying the configured micro-batch size again");
   }
   own_factor_ = 1;
 }
@@ -106,12 +106,6 @@ StepRetry MemoryRetry::wait_for_retry(const Batch& batch, const OutOfMemory& err
   const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
   if (elsewhere && !has_offloaded_activations_) throw;  // smaller ones use as much
   if (optimizer.leave_device(stream_)) return StepRetry::kSame;
-  if (micro_batches_.compares_examples())
-    throw OutOfMemory(
-        concat(error.what(),
-               "; the loss compares the examples of a micro-batch, which is therefore "
-               "not halved; texts.sequences_at_once lowers its memory"),
-        error.requested_bytes(), error.available_bytes(), error.shortage());
   if (!micro_batches_.can_halve(batch)) throw;
   stream_.synchronize();  // waits for the failed attempt
   stream_.pool()->trim();
@@ -186,9 +180,8 @@ double ImmediateUpdates::end() {
 void ImmediateUpdates::require_whole() const {
   if (!is_updating_) return;
   throw Diverged(
-      "a step ended during backward, after it had updated only some of the weights: with "
-      "memory.gradients consume and divergence.max_skipped_updates 0, each weight is updated "
-      "immediately; continue from the newest checkpoint");
+      "a step failed after it had updated only some of the weights (memory.gradients=consume "
+      "updates each weight during backward); continue from the newest checkpoint");
 }
 
 namespace {
@@ -196,19 +189,19 @@ namespace {
 constexpr const char* kSeesAll =
     "the model has layers that cannot pass a state from one segment to the next: attention without "
     "a window or after a convolution, rotary angles that depend on the length, position tables, or "
-    "T + U·Vᵀ; leave it out, give attention a window (model.window), or use a model with Mamba-2 "
-    "or Gated DeltaNet";
+    "T + U·Vᵀ; leave the key out, give attention a window (model.window), or use a model with "
+    "Mamba-2 or Gated DeltaNet";
 constexpr std::int64_t kMinSegment = 64;
 
 /// Throws ConfigError if the key, set to `got`, needs segments that the model does not support.
 void check_supports_segments(const LossModel& model, const HybridTrainerConfig& config,
                              const std::string& got) {
   if (model.supports_segments()) return;
-  throw ConfigError({concat(
-      got, ", but ",
-      config.model.bidirectional
-          ? "an encoder also sees later tokens, so its sequences cannot be split; leave it out"
-          : kSeesAll)});
+  throw ConfigError(
+      {concat(got, ", but ",
+              config.model.bidirectional ? "an encoder attends to later tokens, so its sequences "
+                                           "cannot be split; leave the key out"
+                                         : kSeesAll)});
 }
 
 void check_segment(const LossModel& model, const HybridTrainerConfig& config) {
@@ -299,8 +292,7 @@ Tensor MicroBatchPass::enqueue(const Batch& part, const MicroBatch& place, const
   Tensor loss;
   {
     const StepPartTimer timer(stream, StepPart::kForward);
-    const auto scale = static_cast<float>(scales_.loss_scale());
-    loss = model_.forward(part, scale / static_cast<float>(place.count), *tape, stream);
+    loss = model_.forward(part, loss_scale() / static_cast<float>(place.count), *tape, stream);
   }
   if (updates != nullptr) updates->observe_loss(kernels::wait_for_value(loss, stream));
   const StepPartTimer timer(stream, StepPart::kBackward);
@@ -313,6 +305,17 @@ Tensor MicroBatchPass::enqueue_forward(const Batch& part) const {
   pass.counts = true;
   ForwardOnlyTape tape(pass);
   return model_.forward(part, 1.0f, tape, stream_);
+}
+
+const TextHead* MicroBatchPass::comparing_head() const {
+  const TextHead* const head = model_.text_head();
+  return head != nullptr && head->text_loss().compares_examples() ? head : nullptr;
+}
+
+Tensor MicroBatchPass::enqueue_outputs(const Batch& part, std::optional<std::int64_t> index) const {
+  Pass pass = this->pass(index.has_value(), index.value_or(0) * part.tokens(), part);
+  pass.counts = !index;
+  return dynamic_cast<LanguageModel&>(model_).text_outputs(part, pass, stream_);
 }
 
 double MicroBatchPass::wait_for_mean_of(const std::vector<Tensor>& losses,

@@ -90,7 +90,7 @@ TEST_F(ChatRowsTest, RejectsAnswerThatIsWrittenTwice) {
       "{% for m in messages %}{{ m.content }}{% endfor %}|{% for m in messages %}"
       "{{ m.content }}{% endfor %}");
   expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("b") + "]}"),
-               {"no target tokens", "template", "distinguished"});
+               {"no target tokens", "template", "located"});
 }
 
 TEST_F(ChatRowsTest, DoesNotTrainOnExcludedTurns) {

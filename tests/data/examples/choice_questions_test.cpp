@@ -32,7 +32,7 @@ TEST_F(ChoiceQuestionsTest, RejectsTemplateThatWritesNothing) {
   expect_words(
       refusal(
           R"({"prompt": [{"role": "user", "content": "a"}], "choices": ["b", "c"], "answer": 0})"),
-      {"as empty text"});
+      {"produces no text for"});
 }
 
 TEST_F(ChoiceQuestionsTest, TokenizesPromptAndChoices) {

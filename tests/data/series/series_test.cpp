@@ -104,7 +104,7 @@ TEST_F(Series, RejectsInvalidColumnSettings) {
   EXPECT_TRUE(has(refusal(path, "target=y"), "no column of measurements"));
   EXPECT_TRUE(has(refusal(path, "x,x,target=y"), "column x twice"));
   EXPECT_TRUE(has(refusal(path, "x,target=y,target=z"), "target twice"));
-  EXPECT_TRUE(has(refusal(path, "x,,target=y"), "no name"));
+  EXPECT_TRUE(has(refusal(path, "x,,target=y"), "name is empty"));
   EXPECT_TRUE(has(refusal(path, "x,y,target=y"), "the target y is also an input"));
 }
 
@@ -231,7 +231,7 @@ TEST_F(Series, ReadsTimesInEachFormat) {
     return refusal(written("a.csv", text), "x,target=y,time=t");
   };
   EXPECT_TRUE(has(refused([](int row) { return row / 2; }), "series=COLUMN"));
-  EXPECT_TRUE(has(refused([](int row) { return row * 17 % 30; }), "neither rise nor fall"));
+  EXPECT_TRUE(has(refused([](int row) { return row * 17 % 30; }), "neither increase nor decrease"));
 }
 
 TEST_F(Series, GroupsInterleavedSeries) {

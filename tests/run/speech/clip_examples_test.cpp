@@ -92,7 +92,7 @@ TEST_F(ClipExamples, TimestampsReplaceNoTimestampsToken) {
   EXPECT_EQ(learned("<|0.00|> Hello<|0.08|><|0.08|> you<|0.18|>", "en"),
             "<|startoftranscript|><|en|><|transcribe|><|0.00|> Hello<|0.08|><|0.08|> you<|0.18|>"
             "<|endoftext|>");
-  expect_words(learned("Hello<|0.08|>", "en"), {"<|0.08|>", "does not begin the text"});
+  expect_words(learned("Hello<|0.08|>", "en"), {"<|0.08|>", "is not at the beginning of the text"});
   expect_words(learned("<|0.00|> Hello<|0.07|>", "en"), {"no timestamp <|0.07|>", "0.02 s"});
   expect_words(learned("<|0.08|> Hello<|0.02|>", "en"), {"<|0.02|>", "before an earlier one"});
 }

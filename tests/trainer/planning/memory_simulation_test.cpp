@@ -5,8 +5,10 @@
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
+#include "src/core/masked_batch.h"
 #include "src/trainer/run_model.h"
 #include "tests/support/resident_memory.h"
 #include "tests/support/tiny_run.h"
@@ -35,6 +37,15 @@ std::array<std::size_t, kPhases> measured_peaks(const HybridTrainerConfig& confi
   const Stream stream(make_device_pool());
   const auto batch_of = [&](std::int64_t size) {
     const Shape shape{size, config.data.sequence_length};
+    if (config.masks()) {
+      const Batch masked =
+          empty_masked_batch(shape, masked_tokens(config.mask_share, shape[1]), stream);
+      for (const NamedTensor& part : masked.tensors()) fill_zero(part.tensor, stream);
+      const Tensor ends = masked.at("ends");
+      for (std::int64_t i = 0; i < ends.elements(); ++i)
+        ends.data<std::int32_t>()[i] = static_cast<std::int32_t>(i % ends.size(1) + 1);
+      return masked;
+    }
     const auto zeros = [&] { return Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream); };
     return token_batch(zeros(), zeros(), config.data.is_rows() ? zeros() : Tensor());
   };
@@ -218,6 +229,22 @@ TEST(MemorySimulation, MatchesMixtureOfExperts) {
     config.lora = {};
     expect_as_measured(config);
   }
+}
+
+TEST(MemorySimulation, MatchesShortConvolutionsWithExperts) {
+  HybridTrainerConfig config = three_layers();
+  config.model.family = "lfm2_moe";
+  config.model.mixers = "ssa";
+  config.model.experts = {.count = 5,
+                          .chosen = 2,
+                          .intermediate_size = 48,
+                          .layers = "fee",
+                          .scale = 1.5,
+                          .selection_bias = true};
+  expect_as_measured(config);
+  config.memory.recompute = 0.5;
+  config.memory.activations = "host";
+  expect_as_measured(config);
 }
 
 TEST(MemorySimulation, MatchesAdaptersWithFrozenWeights) {
