@@ -51,7 +51,7 @@ class Orthogonalizer {
 /// same learning rate and weight decay suit both. State: m per parameter.
 ///
 /// Whole matrices are orthogonalized every orthogonalization_period steps, counted in steps taken.
-/// In the other steps, each block of rows is orthogonalized separately and scaled by the block's
+/// Each block of rows is orthogonalized separately in the other steps, and scaled by the block's
 /// larger side, which keeps the root mean square. write_momentum_directions uses whole matrices. A
 /// matrix with a gradient of exactly 0, such as an expert without tokens, only decays. Sources:
 /// Jordan et al. 2024, "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled

@@ -124,7 +124,7 @@ void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelF
 void require_class_head(Network& network, const ModelFolder& base, const std::string& called,
                         const std::vector<std::string>& others, const ModelConfig& model,
                         const ModelRegistry& registry) {
-  // Dense modules have files of their own, and the reader of GGUF checks its tensors.
+  // Dense modules are read from separate files. The reader of a GGUF file checks its tensors.
   if (network.text_head() == nullptr || !model.dense.empty() || base.is_gguf()) return;
   const HuggingFaceLayout layout = layout_of(model, registry);
   const auto is_held = [&](const FileTensor& part) {

@@ -39,8 +39,8 @@ RunWeights run_weights(const RunWeightsOption& requested);
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);
 
-/// A model that generates text, with its compute precision. The constructor throws like open_model.
-/// It also throws DataError if the model is an encoder or has no tokenizer or language head.
+/// A model that generates text, with its compute precision. The constructor throws like open_model,
+/// and DataError if the model is an encoder or has no tokenizer or language head.
 struct WritingModel {
   TrainedRun run;
   DType dtype;

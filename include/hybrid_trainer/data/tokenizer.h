@@ -128,7 +128,7 @@ class Tokenizer {
   virtual std::string decode(std::span<const std::int32_t> ids) const;
 
   /// Returns the last position, not before `first`, at which the text can be split into a document
-  /// and a continuation without changing its tokens, whatever text follows; 0 if there is none.
+  /// and a continuation without changing its tokens, for any text that follows; 0 if there is none.
   virtual std::size_t last_split_point(std::string_view text, std::size_t first) const = 0;
 
   /// Writes the tokenizer's files to an existing folder. Loaded tokenizers write the original

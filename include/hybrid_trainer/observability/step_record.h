@@ -78,8 +78,8 @@ struct StepRecord {
   /// Predictor and length, in Predict and in the step that decides; "" and absent otherwise.
   std::string predictor;
   std::optional<std::int64_t> planned_steps;
-  /// Decrease of the loss by predictions, minus that by Full steps of the same cost. Only in Full.
-  /// It does not estimate the final loss.
+  /// Decrease of the loss by predictions, minus the decrease by Full steps of the same
+  /// cost. Only in Full. The final loss cannot be estimated from this number.
   std::optional<double> advantage;
   /// Exact updates pending during the step; absent without asynchronous updates.
   std::optional<std::int64_t> lag;

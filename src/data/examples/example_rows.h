@@ -125,8 +125,8 @@ std::string cut_sources_note(std::initializer_list<const std::vector<ExampleRow>
 /// with optional "tools" and "chat_template_kwargs" next to messages; see shaped_row.h. Texts and
 /// prompts begin with Tokenizer::template_start, which is added unless they spell it. Texts and
 /// completions end with the end-of-text token, messages with the text that their template writes.
-/// With format.source, a prompt becomes the encoder's input, and the start token and the completion
-/// become the target; other rows are rejected. The assistant's messages are located in the text of
+/// A prompt becomes the encoder's input if format.source is set, and the start token and the
+/// completion become the target; other rows are rejected. The assistant's messages are located in the text of
 /// the whole chat (row_tokens.h). Messages that are not found are not targets. A row is rejected if
 /// it has no target within the maximum length. Throws DataError if a file is not text, if there are
 /// no examples, if most of very many lines are rejected, or if a column of format.columns has no

@@ -394,10 +394,11 @@ Tensor Gemma4LayerEnd::input_backward(const Tensor& dy, ActivationTape& tape,
   return gate_->backward(dgates, tape, stream);
 }
 
-/// Returns the gradient of x without that of the residual, which is dy.
+/// Returns the gradient of x minus dy, which the residual stream adds.
 Tensor Gemma4LayerEnd::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   {
-    GradientContribution dscalar(scalar_, stream);  // 0, since checkpoints have trained weights
+    // 0: a buffer in transformers, which is not trained
+    GradientContribution dscalar(scalar_, stream);
     if (dscalar.wanted() && dscalar.next_mode() == kernels::GradientMode::kOverwrite)
       fill_zero(dscalar.gradient(), stream);
   }

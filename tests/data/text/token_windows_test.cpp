@@ -40,7 +40,7 @@ struct Masked {
   double count = 0;
   bool operator==(const Masked&) const = default;
 };
-/// Returns targets by token, kNoTarget where nothing is predicted.
+/// Returns the target of each token, kNoTarget for tokens without one.
 Masked contents(const Batch& batch) {
   const Tensor &tokens = batch.at("tokens"), &ends = batch.at("ends");
   const Tokens at = values(ends), wanted = values(batch.at("targets"));
