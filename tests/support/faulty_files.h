@@ -39,6 +39,35 @@ class FileFault {
   int calls() const;
 };
 
+/// A change of files, reported after the call. Paths are absolute.
+struct FileChange {
+  enum class Kind {
+    kCreate,
+    kMakeFolder,
+    kWrite,
+    kTruncate,
+    kSync,
+    kRename,
+    kExchange,
+    kLink,
+    kRemove
+  };
+  Kind kind = Kind::kCreate;
+  std::string path;
+  std::string to{};        // new name of kRename and kLink, other name of kExchange
+  std::size_t offset = 0;  // position of kWrite, size after kTruncate
+  std::string bytes{};     // written bytes
+};
+
+/// Reports all changes while alive. Threads report one at a time. At most one exists at a time.
+class FileObserver {
+ public:
+  explicit FileObserver(std::function<void(const FileChange&)> report);
+  ~FileObserver();
+  FileObserver(const FileObserver&) = delete;
+  FileObserver& operator=(const FileObserver&) = delete;
+};
+
 /// Runs `action` in a child process that stops at file call `at`; returns false if it ends before.
 bool is_stopped(int at, FileAction stop, const std::function<void()>& action);
 
