@@ -154,7 +154,7 @@ void make_folders(const fs::path& path) try {
                       concat(path.string(), ": cannot create it: ", error.code().message()));
 }
 
-void sync_tree(const fs::path& path) {
+void sync_tree(const fs::path& path) try {
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     if (entry.is_symlink()) continue;
     if (entry.is_directory()) {
@@ -166,6 +166,8 @@ void sync_tree(const fs::path& path) {
       throw IoError(system_problem(entry.path(), "fsync failed"));
   }
   sync_folder(path);
+} catch (const fs::filesystem_error& error) {
+  throw IoError(concat(path.string(), ": cannot list it: ", error.code().message()));
 }
 
 bool exchange_folder(const fs::path& from, const fs::path& to, const fs::path& aside) {
@@ -263,10 +265,9 @@ void OutputFolder::require_free() const {
   std::error_code error;
   const bool is_free =
       !fs::exists(path_, error) || (fs::is_directory(path_, error) && fs::is_empty(path_, error));
-  if (existing_ == Existing::kRefuse && !is_free) {
+  if (existing_ == Existing::kRefuse && !is_free)
     throw CannotCreate(
         concat(path_.string(), " exists already and is not an empty folder; nothing was written"));
-  }
   fs::path parent = path_.parent_path();
   while (!fs::exists(parent, error) && parent.has_relative_path()) parent = parent.parent_path();
   const bool is_folder = fs::is_directory(parent, error);
@@ -278,12 +279,11 @@ void OutputFolder::require_free() const {
 const fs::path& OutputFolder::create() {
   remove_leftover(path_);
   require_free();
+  make_folders(partial_.parent_path());
   std::error_code error;
-  fs::create_directories(partial_.parent_path(), error);
-  if (error || !fs::create_directory(partial_, error)) {
+  if (!fs::create_directory(partial_, error))
     throw CannotCreate(
         concat("cannot create a folder next to ", path_.string(), ": ", error.message()));
-  }
   return partial_;
 }
 

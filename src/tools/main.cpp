@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <iostream>
@@ -124,7 +125,7 @@ void open_closed_standard_streams() {
 
 }  // namespace hybrid_trainer
 
-int main(int count, char** values) {
+int main(int count, char** values) try {
   std::signal(SIGXFSZ, SIG_IGN);  // writing past the file size limit fails instead
   std::signal(SIGCHLD, SIG_DFL);  // the parent process may have ignored it
   std::signal(SIGUSR1, SIG_IGN);  // a launcher repeats it until a run accepts it as a stop request
@@ -135,4 +136,7 @@ int main(int count, char** values) {
   const hybrid_trainer::PrintableTerminal output(std::cout, STDOUT_FILENO),
       errors(std::cerr, STDERR_FILENO);  // texts and names come from files and models
   return hybrid_trainer::run(arguments);
+} catch (const std::bad_alloc&) {  // before run, or while it prints an error
+  std::fputs("error: out of memory\n", stderr);
+  return static_cast<int>(hybrid_trainer::ExitCode::kMemory);
 }

@@ -60,10 +60,11 @@ TEST_F(InterruptedWrite, PowerCutAfterWriteLosesNothing) {
   EXPECT_EQ(read_text(path_), "new");
 }
 
-/// The folder's files and its name in the parent folder are synced.
+/// The folder's files and its name in the parent folder are synced, and names of new parents.
 TEST_F(InterruptedWrite, PowerCutKeepsCommittedFolder) {
   for (const auto existing : {OutputFolder::Existing::kRefuse, OutputFolder::Existing::kReplace}) {
-    const std::string made = folder_ / "files/made";
+    const std::string made =
+        folder_ / (existing == OutputFolder::Existing::kRefuse ? "files/new/made" : "files/made");
     const auto make = [&](const char* content) {
       OutputFolder output(made, existing);
       write_text(output.create() / "a", content);
