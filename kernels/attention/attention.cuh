@@ -34,8 +34,8 @@ struct AttentionSizes {
         channels(heads * head_size),
         key_channels(spec.keys * head_size),
         window(spec.window < length ? spec.window : 0),
-        positions(places ? places.data<std::int32_t>() : nullptr),
-        sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
+        positions(optional_data<std::int32_t>(places)),
+        sinks(optional_data<float>(spec.sinks)),
         scale(score_scale(spec, head_size)),
         cap(spec.cap),
         bidirectional(spec.bidirectional),
@@ -138,14 +138,14 @@ struct OperandSizes : AttentionSizes {
       : AttentionSizes(own),
         key_length(length),
         key_stride(stride),
-        bias(spec.bias ? spec.bias.data<float>() : nullptr),
+        bias(optional_data<float>(spec.bias)),
         distances(spec.bias ? spec.bias.size(1) : 0) {}
   /// Cross-attention: queries q attend to the first `counts` keys and values of sequences in kv.
   OperandSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
       : AttentionSizes(q, Tensor(), spec),
         key_length(kv.size(1)),
         key_stride(kv.size(2)),
-        lengths(counts ? counts.data<std::int32_t>() : nullptr),
+        lengths(optional_data<std::int32_t>(counts)),
         across(true) {
     head_size = stride / heads;
     channels = stride;
@@ -219,7 +219,7 @@ struct AttentionOperands {
   const Tensor &queries, &keys;
 };
 
-/// Forward and backward attention for any head size up to 256.
+/// Forward and backward attention for any head size up to 512.
 void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
                                const AttentionOperands& from, const OperandSizes& sizes,
                                const Stream& stream);

@@ -268,8 +268,7 @@ void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Ten
                               const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
                               const Stream&) {
   const std::int64_t heads = sinks.size(0);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const SinkTensors<T> tensors{.dy = dy.data<T>(),
                                  .y = y.data<T>(),
                                  .log_sum_exp = log_sum_exp.data<float>(),
@@ -296,8 +295,7 @@ void backward_attention(const AttentionOperands& gradients, const AttentionResul
   const Tensor scratch = empty_workspace(threads() * scratch_elements, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const scratch_base = scratch.data<float>();
-  visit_real(results.y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(results.y.dtype(), [&]<class T>(T) {
     const BackwardTensors<T> tensors{gradients.rows<T>(), results.dy.data<T>(), results.y.data<T>(),
                                      results.log_sum_exp.data<float>(), from.rows<const T>()};
     parallel_items(sizes.items() / sizes.group, [=](std::int64_t worker, std::int64_t item) {
@@ -324,8 +322,7 @@ void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tenso
       empty_workspace(elements + threads() * scratch_elements, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const sums = scratch.data<float>();
-  visit_real(qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(qkv.dtype(), [&]<class T>(T) {
     const BackwardTensors<T> tensors{{},
                                      dy.data<T>(),
                                      y.data<T>(),

@@ -41,10 +41,10 @@ struct AttentionSizes {
         window(spec.window < length ? spec.window : 0),
         bidirectional(spec.bidirectional),
         pattern(spec.pattern),
-        sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
-        bias(spec.bias ? spec.bias.data<float>() : nullptr),
+        sinks(optional_data<float>(spec.sinks)),
+        bias(optional_data<float>(spec.bias)),
         distances(spec.bias ? spec.bias.size(1) : 0),
-        positions(places ? places.data<std::int32_t>() : nullptr) {}
+        positions(optional_data<std::int32_t>(places)) {}
   /// Cross-attention: queries q attend to the first `counts` keys and values of sequences in kv.
   AttentionSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
       : batch(q.size(0)),
@@ -62,7 +62,7 @@ struct AttentionSizes {
         cap(spec.cap),
         bidirectional(true),
         across(true),
-        lengths(counts ? counts.data<std::int32_t>() : nullptr) {}
+        lengths(optional_data<std::int32_t>(counts)) {}
   std::int64_t items() const { return batch * heads; }
   /// Returns a query's final softmax state from its highest score and Σ e^(score − highest).
   SoftmaxResult end_softmax(std::int64_t item, float highest, float total) const {

@@ -44,11 +44,10 @@ struct Rotate {
 void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64_t first_position,
             const Tensor& positions, Rotation rotation, const Stream& stream) {
   const std::int64_t half = table.size(1) / 2;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const Rotate<T> body{x.data<T>(),
                          table.data<float>() + (positions ? 0 : first_position) * 2 * half,
-                         positions ? positions.data<std::int32_t>() : nullptr,
+                         optional_data<std::int32_t>(positions),
                          x.size(1),
                          x.size(2),
                          heads.count,
@@ -58,12 +57,9 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
                          heads.pairs_are_adjacent ? 1 : half,
                          rotation == Rotation::kForward ? 1.0f : -1.0f};
     const std::int64_t pairs = x.size(0) * x.size(1) * heads.count * half;
-    if (body.step == 1 && half % kPackSize<T> == 0 && body.size % kPackSize<T> == 0 &&
-        packs_fit<T>(x.size(2), body.rows, body.table)) {
-      for_packs<kPackSize<T>>(stream, "rotate", pairs, body);
-    } else {
-      for_packs<1>(stream, "rotate", pairs, body);
-    }
+    const bool fits = body.step == 1 && half % kPackSize<T> == 0 && body.size % kPackSize<T> == 0 &&
+                      packs_fit<T>(x.size(2), body.rows, body.table);
+    for_packs_if<kPackSize<T>>(fits, stream, "rotate", pairs, body);
   });
 }
 
@@ -117,7 +113,7 @@ bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Ten
 }  // namespace
 
 void check_head_size(const char* kernel, std::int64_t head_size) {
-  constexpr std::int64_t kMax = 256;
+  constexpr std::int64_t kMax = 512;
   if (head_size <= kMax) return;
   throw Error(ExitCode::kConfig,
               concat(kernel, ": head_size is ", head_size, ", want at most ", kMax,
@@ -135,13 +131,12 @@ QueryTermsSpace::QueryTermsSpace(const AttentionSizes& sizes, bool has_bias, con
 
 QueryTerms QueryTermsSpace::compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                                     const AttentionSizes& sizes, const Stream& stream) const {
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     const auto start = [&](auto* kernel, std::int64_t pack) {
       std::int64_t lanes = 1;
       while (lanes < kWarp && lanes * pack < sizes.head_size) lanes *= 2;
       Grid grid = grid_for(terms_.padded * sizes.heads * lanes);
-      grid.y = static_cast<unsigned int>(std::min<std::int64_t>(sizes.items / sizes.heads, 65535));
+      grid.y = std::min<std::int64_t>(sizes.items / sizes.heads, 65535);
       launch(stream, "attention_query_terms", kernel, grid, terms_, dy.data<T>(), y.data<T>(),
              log_sum_exp.data<float>(), sizes, static_cast<unsigned int>(lanes));
     };
@@ -253,11 +248,8 @@ void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Ten
   const std::int64_t parts =
       std::clamp<std::int64_t>((rows + kRowsOfPart - 1) / kRowsOfPart, 1, kMaxParts);
   const Tensor sums = empty_workspace(heads * parts, DType::kF32, stream);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const Grid grid{.x = static_cast<unsigned int>(heads),
-                    .y = static_cast<unsigned int>(parts),
-                    .threads = kThreads};
+  visit_real(y.dtype(), [&]<class T>(T) {
+    const Grid grid{.x = heads, .y = parts, .threads = kThreads};
     const SinkTensors<T> tensors{.dy = dy.data<T>(),
                                  .y = y.data<T>(),
                                  .log_sum_exp = log_sum_exp.data<float>(),
@@ -343,10 +335,8 @@ void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tenso
   const QueryTermsSpace space(sizes, true, stream);
   const QueryTerms terms = space.compute(dy, y, log_sum_exp, sizes, stream);
   const std::int64_t warps = sizes.heads * sizes.distances, of_block = kBiasThreads / kWarp;
-  const Grid grid{.x = static_cast<unsigned int>((warps + of_block - 1) / of_block),
-                  .threads = kBiasThreads};
-  visit_real(qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
+  const Grid grid{.x = (warps + of_block - 1) / of_block, .threads = kBiasThreads};
+  visit_real(qkv.dtype(), [&]<class T>(T) {
     const BiasTensors<T> tensors{dy.data<T>(), qkv.data<T>(), terms, sizes};
     launch(stream, "attention_bias_backward", bias_kernel<T>, grid, dbias.data<float>(), tensors,
            mode == GradientMode::kAccumulate);

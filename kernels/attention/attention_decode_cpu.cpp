@@ -154,11 +154,10 @@ std::int64_t checked_places(const Tensor& texts, const Tensor& positions, const 
   for (std::int64_t n = 0; n < texts.elements(); ++n) {
     const std::int64_t text = texts.data<std::int32_t>()[n],
                        position = positions.data<std::int32_t>()[n];
-    if (text < 0 || text >= key_cache.size(0) || position < 0 || position >= key_cache.size(1)) {
+    if (text < 0 || text >= key_cache.size(0) || position < 0 || position >= key_cache.size(1))
       throw ShapeMismatch(concat("attention_decode: row ", n, " is at position ", position,
                                  " of text ", text, ", key_cache is ", key_cache.shape().text(),
                                  "; want positions below ", key_cache.size(1)));
-    }
     last = std::max(last, position);
   }
   return last;
@@ -195,7 +194,7 @@ struct SourceArrays {
   AttentionSpec spec;
 };
 
-/// Computes the query heads that share a key head, for one row.
+/// Computes the attention of the query heads that share a key head, for one row.
 template <class T>
 inline void decode_source(const SourceArrays<T>& arrays, std::int64_t item) {
   const AttentionSpec& spec = arrays.spec;
@@ -242,8 +241,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   const Tensor scratch = empty_workspace(items * scratch_size, DType::kF32, stream);
   if (simulated(stream)) return;
   const std::int64_t last = checked_places(texts, positions, key_cache);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const DecodeArrays<T> arrays{.y = y.data<T>(),
                                  .keys = key_cache.data<T>(),
                                  .values = value_cache.data<T>(),
@@ -255,14 +253,12 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                                  .cache_size = key_cache.size(1) * channels,
                                  .channels = channels,
                                  .head_size = head_size,
-                                 .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
-                                 .bias = spec.bias ? spec.bias.data<float>() : nullptr,
+                                 .sinks = optional_data<float>(spec.sinks),
+                                 .bias = optional_data<float>(spec.bias),
                                  .distances = spec.bias ? spec.bias.size(1) : 0,
                                  .spec = spec};
     const auto row_elements = last * head_size * spec.group() + 1;
-    parallel_rows(items, row_elements, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) decode_item(arrays, item);
-    });
+    for_each_row(items, row_elements, [=](std::int64_t item) { decode_item(arrays, item); });
   });
 }
 
@@ -308,13 +304,12 @@ void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, 
   if (simulated(stream)) return;
   check_key_counts("cross_attention_decode", lengths, kv);
   check_sources(texts, texts_per_source, kv);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const SourceArrays<T> arrays{.y = y.data<T>(),
                                  .q = q.data<T>(),
                                  .kv = kv.data<T>(),
                                  .texts = texts.data<std::int32_t>(),
-                                 .lengths = lengths ? lengths.data<std::int32_t>() : nullptr,
+                                 .lengths = optional_data<std::int32_t>(lengths),
                                  .scratch = scratch.data<float>(),
                                  .scratch_size = scratch_size,
                                  .texts_per_source = texts_per_source,
@@ -322,9 +317,7 @@ void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, 
                                  .head_size = head_size,
                                  .spec = spec};
     const std::int64_t work = keys * head_size * spec.group() + 1;
-    parallel_rows(items, work, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) decode_source(arrays, item);
-    });
+    for_each_row(items, work, [=](std::int64_t item) { decode_source(arrays, item); });
   });
 }
 

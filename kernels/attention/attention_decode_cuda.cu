@@ -12,9 +12,9 @@ constexpr int kThreads = 256;
 /// Keys per block: a constant, so that a row's bits do not depend on other sizes.
 constexpr std::int64_t kPartKeys = 128;
 
-/// Packs per thread if the lanes of a warp share the largest head.
-template <int kPack>
-constexpr int kPacksOf = 256 / (kWarp * kPack);
+/// Packs per thread if the lanes of a warp share a head of kHead channels.
+template <int kHead, int kPack>
+constexpr int kPacksOf = kHead / (kWarp * kPack);
 
 struct KeyRange {
   std::int64_t first, last;
@@ -146,9 +146,7 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
   sums.highest = highest;
   sums.total = sums.total * factor + weight;
 #pragma unroll
-  for (int i = 0; i < kElements; ++i) {
-    sums.output[i] = sums.output[i] * factor + weight * value[i];
-  }
+  for (int i = 0; i < kElements; ++i) sums.output[i] = sums.output[i] * factor + weight * value[i];
 }
 
 /// Returns an output element from a query's sums and sink. 0 if the sink is far above `highest`.
@@ -195,8 +193,9 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   const std::int64_t position = tensors.template position_of<kDecodes>(n, sizes);
   const std::int64_t part = blockIdx.y;
   const KeyRange keys = sizes.keys_of(part, position);
-  if (!kSelf && position < 0 && part == 0 && thread < sizes.head_size)
-    store(tensors.y + n * query_channels + head_at + thread, 0.0f);
+  if (!kSelf && position < 0 && part == 0)
+    for (int i = thread; i < sizes.head_size; i += kThreads)
+      store(tensors.y + n * query_channels + head_at + i, 0.0f);
   if (keys.first > keys.last) return;
   if (kSelf && !sizes.attends(static_cast<int>(head), position, keys.first, keys.last)) {
     if (thread == 0) tensors.sums_of(blockIdx.x, sizes).highest[part] = -INFINITY;
@@ -241,12 +240,15 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
                  sizes.parts > 1 ? part : -1, of_groups, groups, tensors.sink_of(head));
 }
 
-/// Computes y from all parts of a head of a row; one block for each head of each row. Adjacent
-/// threads take columns; if there are enough threads, several share the parts of a column.
+/// Computes y from all parts of a head of a row; one block for each kThreads columns of each head of
+/// each row. Adjacent threads take columns; if there are enough threads, several share the parts of
+/// a column.
 template <Decodes kDecodes, class T>
 __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   __shared__ float totals[kThreads], outputs[kThreads];
-  const int thread = static_cast<int>(threadIdx.x), size = sizes.head_size;
+  const int thread = static_cast<int>(threadIdx.x),
+            first_column = kThreads * static_cast<int>(blockIdx.y);
+  const int left = sizes.head_size - first_column, size = left < kThreads ? left : kThreads;
   const int column = thread % size, share = thread / size, shares = kThreads / size;
   const std::int64_t position =
       tensors.template position_of<kDecodes>(blockIdx.x / sizes.heads, sizes);
@@ -264,7 +266,7 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
       if (of_parts.highest[part] == -INFINITY) continue;
       const float factor = exp2f(of_parts.highest[part] - best);
       total += of_parts.totals[part] * factor;
-      output += of_parts.output(part)[column] * factor;
+      output += of_parts.output(part)[first_column + column] * factor;
     }
   }
   totals[thread] = total;
@@ -275,7 +277,7 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
     total += totals[other * size + column];
     output += outputs[other * size + column];
   }
-  store(tensors.y + static_cast<std::int64_t>(blockIdx.x) * size + column,
+  store(tensors.y + static_cast<std::int64_t>(blockIdx.x) * sizes.head_size + first_column + column,
         end_decode(output, total, best, tensors.sink_of(blockIdx.x % sizes.heads)));
 }
 
@@ -287,23 +289,32 @@ void launch_decode(DecodeTensors<T> tensors, DecodeSizes sizes, std::int64_t row
   sizes.parts = (sizes.cache_rows + kPartKeys - 1) / kPartKeys;
   const Tensor sums = empty_workspace(items * sizes.parts * (2 + head_size), DType::kF32, stream);
   tensors.sums = sums.data<float>();
-  Grid grid{.x = static_cast<unsigned int>(items),
-            .y = static_cast<unsigned int>(sizes.parts),
-            .threads = kThreads};
+  Grid grid{.x = items, .y = sizes.parts, .threads = kThreads};
   const auto start = [&](auto* kernel, std::int64_t pack) {
     while (sizes.lanes < kWarp && sizes.lanes * pack < head_size) sizes.lanes *= 2;
     const auto floats = static_cast<std::size_t>(sizes.groups() * (2 + head_size));
     grid.shared_bytes = sizeof(float) * floats;
     launch(stream, "attention_decode", kernel, grid, tensors, sizes);
   };
-  if (packs_fit<T>(head_size, tensors.qkv, tensors.key_cache, tensors.value_cache)) {
-    start(decode_kernel<kDecodes, T, kPackSize<T>, kPacksOf<kPackSize<T>>>, kPackSize<T>);
+  const auto start_width = [&](auto width) {
+    constexpr int kHead = decltype(width)::value, kPack = kPackSize<T>;
+    if (packs_fit<T>(head_size, tensors.qkv, tensors.key_cache, tensors.value_cache)) {
+      start(decode_kernel<kDecodes, T, kPack, kPacksOf<kHead, kPack>>, kPack);
+    } else {
+      start(decode_kernel<kDecodes, T, 1, kPacksOf<kHead, 1>>, 1);
+    }
+  };
+  if (head_size <= 256) {
+    start_width(std::integral_constant<int, 256>{});
   } else {
-    start(decode_kernel<kDecodes, T, 1, kPacksOf<1>>, 1);
+    start_width(std::integral_constant<int, 512>{});
   }
   if (sizes.parts == 1) return;
   launch(stream, "attention_decode_parts", combine_parts_kernel<kDecodes, T>,
-         Grid{.x = grid.x, .threads = kThreads}, tensors, sizes);
+         Grid{.x = grid.x,
+              .y = static_cast<unsigned int>((head_size + kThreads - 1) / kThreads),
+              .threads = kThreads},
+         tensors, sizes);
 }
 
 DecodeSizes decode_sizes(const Tensor& keys, const Tensor& queries, std::int64_t head_size,
@@ -332,14 +343,13 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   const std::int64_t head_size = key_cache.size(2) / spec.keys;
   check_head_size("attention_decode", head_size);
   const DecodeSizes sizes = decode_sizes(key_cache, qkv, head_size, spec);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const DecodeTensors<T> tensors{.y = y.data<T>(),
                                    .key_cache = key_cache.data<T>(),
                                    .value_cache = value_cache.data<T>(),
                                    .qkv = qkv.data<T>(),
-                                   .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
-                                   .bias = spec.bias ? spec.bias.data<float>() : nullptr,
+                                   .sinks = optional_data<float>(spec.sinks),
+                                   .bias = optional_data<float>(spec.bias),
                                    .texts = texts.data<std::int32_t>(),
                                    .positions = positions.data<std::int32_t>(),
                                    .sums = nullptr};
@@ -354,8 +364,7 @@ void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, 
   check_head_size("cross_attention_decode", head_size);
   DecodeSizes sizes = decode_sizes(kv, q, head_size, spec);
   sizes.together = texts_per_source;
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const DecodeTensors<T> tensors{.y = y.data<T>(),
                                    .key_cache = kv.data<T>(),
                                    .value_cache = kv.data<T>() + spec.keys * head_size,
@@ -363,7 +372,7 @@ void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, 
                                    .sinks = nullptr,
                                    .bias = nullptr,
                                    .texts = texts.data<std::int32_t>(),
-                                   .positions = lengths ? lengths.data<std::int32_t>() : nullptr,
+                                   .positions = optional_data<std::int32_t>(lengths),
                                    .sums = nullptr};
     launch_decode<Decodes::kAcross>(tensors, sizes, y.size(0), stream);
   });

@@ -31,22 +31,20 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
   const std::int64_t count = heads.count, size = heads.size_or(2 * half);
   const bool are_adjacent = heads.pairs_are_adjacent;
   const float* const angles = table.data<float>() + (positions ? 0 : first_position) * 2 * half;
-  const std::int32_t* const places = positions ? positions.data<std::int32_t>() : nullptr;
+  const std::int32_t* const places = optional_data<std::int32_t>(positions);
   const float sign = rotation == Rotation::kForward ? 1.0f : -1.0f;
-  visit_real(x.dtype(), [&](auto real) {
-    auto* const rows = x.data<decltype(real)>();
+  visit_real(x.dtype(), [&]<class T>(T) {
+    auto* const rows = x.data<T>();
     const std::int64_t row_elements = count * 2 * half;
-    parallel_rows(x.size(0) * length, row_elements, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const float* const cosines = angles + (places ? places[row] : row % length) * 2 * half;
-        const float* const sines = cosines + half;
-        for (std::int64_t head = 0; head < count; ++head) {
-          auto* const first = rows + row * stride + head * size;
-          if (are_adjacent) {
-            rotate_head<2>(first, 1, cosines, sines, sign, half);
-          } else {
-            rotate_head<1>(first, half, cosines, sines, sign, half);
-          }
+    for_each_row(x.size(0) * length, row_elements, [=](std::int64_t row) {
+      const float* const cosines = angles + (places ? places[row] : row % length) * 2 * half;
+      const float* const sines = cosines + half;
+      for (std::int64_t head = 0; head < count; ++head) {
+        auto* const first = rows + row * stride + head * size;
+        if (are_adjacent) {
+          rotate_head<2>(first, 1, cosines, sines, sign, half);
+        } else {
+          rotate_head<1>(first, half, cosines, sines, sign, half);
         }
       }
     });
@@ -166,9 +164,8 @@ void forward_attention(const Tensor& y, const Tensor& log_sum_exp, const Attenti
   const Tensor scratch = empty_workspace(threads() * scratch_elements, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const scratch_base = scratch.data<float>();
-  float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  float* const sums = optional_data<float>(log_sum_exp);
+  visit_real(y.dtype(), [&]<class T>(T) {
     T* const out = y.data<T>();
     const AttentionRows<const T> in = from.rows<const T>();
     parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {

@@ -74,9 +74,8 @@ __device__ void store_rows(HeadRows<T> rows, const float (&values)[kR][kHead / k
       if (units) {
         if (column < head_size) store_pack(to, scaled);
       } else {
-        for (int j = 0; j < kUnit; ++j) {
+        for (int j = 0; j < kUnit; ++j)
           if (column + j < head_size) store(to + j, scaled[j]);
-        }
       }
     }
   }
@@ -88,9 +87,8 @@ __device__ void multiply_rows(float (&sums)[kR][kR], const float* left, const fl
                               const OperandSizes& sizes) {
   left += thread_v() * kR * kPitch<kHead>;
   right += thread_u() * kPitch<kHead>;
-  for (auto& row : sums) {
+  for (auto& row : sums)
     for (float& sum : row) sum = 0;
-  }
 #pragma unroll 1
   for (int k = 0; k < static_cast<int>(sizes.head_size); k += kUnit) {
     float x[kR][kUnit], z[kR][kUnit];
@@ -181,7 +179,8 @@ void visit_kernel(const OperandSizes& sizes, Function&& function) {
   };
   if (sizes.head_size <= 64) return of_width(std::integral_constant<int, 64>{});
   if (sizes.head_size <= 128) return of_width(std::integral_constant<int, 128>{});
-  of_width(std::integral_constant<int, 256>{});
+  if (sizes.head_size <= 256) return of_width(std::integral_constant<int, 256>{});
+  of_width(std::integral_constant<int, 512>{});
 }
 
 /// Returns true if the rows of all heads can be read four elements at a time.
@@ -192,7 +191,9 @@ bool units_fit(const OperandSizes& sizes, Pointers... begins) {
 
 /// Number of rows of a tile that each thread owns.
 template <int kHead>
-constexpr int kForwardRows = kHead <= 128 ? 4 : 2;
+constexpr int kForwardRows = kHead <= 128   ? 4
+                             : kHead <= 256 ? 2
+                                            : 1;
 
 template <int kHead>
 constexpr std::size_t kForwardShared =
@@ -228,16 +229,14 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
                            (hidden >> (kR * i + j)) % 2 == 0;
       if (kMaskKind == MaskKind::kBiased && visible && query < sizes.length)
         scores[i][j] += sizes.bias_of(item)[key - query] / sizes.scale;
-      if (!kPlain && sizes.cap > 0) {
+      if (!kPlain && sizes.cap > 0)
         scores[i][j] = sizes.cap / sizes.scale * tanhf(scores[i][j] * sizes.scale / sizes.cap);
-      }
       scores[i][j] = visible ? scores[i][j] * scale : -INFINITY;
       highest = fmaxf(highest, scores[i][j]);
     }
 #pragma unroll
-    for (int distance = kSide / 2; distance > 0; distance /= 2) {
+    for (int distance = kSide / 2; distance > 0; distance /= 2)
       highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, distance));
-    }
     const float shift = !kPlain && highest == -INFINITY ? 0.0f : highest;  // none so far
     const float factor = exp2f(softmax.highest[i] - shift);
     softmax.highest[i] = highest;
@@ -304,9 +303,8 @@ __global__ void __launch_bounds__(kGeneralThreads, is_masked(kMaskKind) ? 1 : 2)
     if (kAcross && total == 0) end.log_sum_exp = -INFINITY, end.factor = 0;  // it attends to no key
     factors[i] = end.factor;
     const std::int64_t at = first_query + thread_v() * kR + i;
-    if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length) {
+    if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length)
       log_sum_exp[item * sizes.length + at] = end.log_sum_exp;
-    }
   }
   store_rows<kR, kHead>(HeadRows<T>{y + sizes.y_at(item), sizes.channels}, output, factors,
                         first_query, sizes.length, sizes, units);
@@ -318,13 +316,12 @@ void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
                                const AttentionOperands& from, const OperandSizes& sizes,
                                const Stream& stream) {
   const bool units = units_fit(sizes, y.raw(), from.queries.raw(), from.keys.raw());
-  float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  float* const sums = optional_data<float>(log_sum_exp);
+  visit_real(y.dtype(), [&]<class T>(T) {
     visit_kernel(sizes, [&](auto width, auto mask_kind) {
       constexpr int kHead = decltype(width)::value;
       const std::int64_t blocks = sizes.blocks(kSide * kForwardRows<kHead>);
-      const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
+      const Grid grid{.x = blocks * sizes.items,
                       .threads = kGeneralThreads,
                       .shared_bytes = kForwardShared<kHead>};
       launch(stream, "attention_forward", general_forward_kernel<T, kHead, mask_kind>, grid,
@@ -347,9 +344,14 @@ constexpr int kBackwardRows = kHead == 64    ? 4
                               : kHead == 128 ? 2
                                              : 1;
 
+/// Number of streamed tiles in shared memory. With one, a block fits in the 99 KB of small devices,
+/// but loads the queries or keys twice.
+template <int kHead>
+constexpr int kStreamedTiles = kHead <= 256 ? 2 : 1;
+
 template <int kHead>
 constexpr std::size_t kBackwardShared =
-    sizeof(float) * kSide* kBackwardRows<kHead>*(4 * kPitch<kHead> +
+    sizeof(float) * kSide* kBackwardRows<kHead>*((2 + kStreamedTiles<kHead>)*kPitch<kHead> +
                                                  kPitch<kSide * kBackwardRows<kHead>>);
 
 /// AttentionSizes::attends, computed from the terms.
@@ -397,17 +399,19 @@ __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR]
 }
 
 template <Owns kOwns, class T, int kHead, MaskKind kMaskKind>
-__global__ void __launch_bounds__(kGeneralThreads, kMaskKind == MaskKind::kBiased ? 1 : 2)
+__global__ void __launch_bounds__(kGeneralThreads,
+                                  kMaskKind == MaskKind::kBiased || kHead > 256 ? 1 : 2)
     general_backward_kernel(T* gradients, const T* dy, QueryTerms all_terms, const T* from_queries,
                             const T* from_keys, OperandSizes sizes, unsigned int blocks,
                             bool units) {
   constexpr bool kMasked = is_masked(kMaskKind), kAcross = kMaskKind == MaskKind::kAcross;
   constexpr int kR = kBackwardRows<kHead>, kRows = kSide * kR;
   constexpr bool kKeys = kOwns == Owns::kKeys;
+  constexpr int kTiles = kStreamedTiles<kHead>, kNext = kRows * kPitch<kHead>;
+  constexpr int kSecond = kTiles == 1 ? 0 : kNext;
   float* const own = dynamic_shared<float>();
-  float* const streamed = own + 2 * kRows * kPitch<kHead>;
-  float* const weights = streamed + 2 * kRows * kPitch<kHead>;
-  constexpr int kNext = kRows * kPitch<kHead>;
+  float* const streamed = own + 2 * kNext;
+  float* const weights = streamed + kTiles * kNext;
 
   // Stored in the thread's part of `weights`, because registers are scarce.
   auto* const own_hidden =
@@ -446,25 +450,39 @@ __global__ void __launch_bounds__(kGeneralThreads, kMaskKind == MaskKind::kBiase
         continue;
       __syncthreads();  // the last iteration's tiles have been read
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kTiles; ++i) {
         HeadRows<const T> rows = kKeys ? queries[i] : keys[i];
         rows.begin += member * sizes.head_size;
         load_tile<kRows, kHead>(streamed + i * kNext, rows, first, streamed_count, sizes, units);
       }
+      [[maybe_unused]] const auto load_instead = [&](int i) {
+        HeadRows<const T> rows = kKeys ? queries[i] : keys[i];
+        rows.begin += member * sizes.head_size;
+        load_tile<kRows, kHead>(streamed, rows, first, streamed_count, sizes, units);
+      };
       if (kMasked) *own_hidden = hidden_pairs<kKeys, kR>(item + member, first_own, first, sizes);
       __syncthreads();
       float scores[kR][kR], dweights[kR][kR];
       multiply_rows<kR, kHead>(scores, own, streamed, sizes);
-      multiply_rows<kR, kHead>(dweights, own + kNext, streamed + kNext, sizes);
+      if constexpr (kTiles == 1) {
+        __syncthreads();  // the first tile has been read
+        load_instead(1);
+        __syncthreads();
+      }
+      multiply_rows<kR, kHead>(dweights, own + kNext, streamed + kSecond, sizes);
       differentiate<kOwns, kMaskKind>(scores, dweights, terms, first_own, first,
                                       kMasked ? *own_hidden : 0, item + member, sizes);
       if constexpr (kKeys) {
         store_weights(weights, scores);
         __syncthreads();
-        add_weighted<kR, kHead>(dvalue, weights, streamed + kNext);
+        add_weighted<kR, kHead>(dvalue, weights, streamed + kSecond);
         __syncthreads();
       }
       store_weights(weights, dweights);
+      if constexpr (kTiles == 1) {
+        if (!kKeys) __syncthreads();  // the second tile has been read
+        load_instead(0);
+      }
       __syncthreads();
       add_weighted<kR, kHead>(sums, weights, streamed);
     }
@@ -494,14 +512,13 @@ void general_attention_backward(const AttentionOperands& gradients, const Tensor
                                 const OperandSizes& sizes, const Stream& stream) {
   const bool units = units_fit(sizes, gradients.queries.raw(), gradients.keys.raw(), dy.raw(),
                                from.queries.raw(), from.keys.raw());
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     visit_kernel(sizes, [&](auto width, auto mask_kind) {
       constexpr int kHead = decltype(width)::value;
       constexpr int kRows = kSide * kBackwardRows<kHead>;
       const auto start = [&](const char* name, auto* kernel, const Tensor& to, std::int64_t blocks,
                              std::int64_t items) {
-        const Grid grid{.x = static_cast<unsigned int>(blocks * items),
+        const Grid grid{.x = blocks * items,
                         .threads = kGeneralThreads,
                         .shared_bytes = kBackwardShared<kHead>};
         launch(stream, name, kernel, grid, to.data<T>(), dy.data<T>(), terms,

@@ -313,13 +313,11 @@ __global__ void __launch_bounds__(kCoreThreads, kBlocksPerProcessor)
   const std::int64_t works = sizes.items / sizes.group;
   for (std::int64_t i = blockIdx.x; i < works; i += gridDim.x) {
     const std::int64_t item = i * sizes.group;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0)
       joint_work() = {item, sizes.queries_at(item), sizes.keys_at(item), sizes.y_at(item)};
-    }
     __syncthreads();
-    for (int first_key = 0; first_key < sizes.length; first_key += kBlockKeys) {
+    for (int first_key = 0; first_key < sizes.length; first_key += kBlockKeys)
       differentiate_keys<kPlain>(joint, first_key);
-    }
   }
 }
 
@@ -340,7 +338,7 @@ void joint_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryT
                               const Tensor& qkv, std::int64_t blocks, const AttentionSizes& sizes,
                               const Stream& stream) {
   const Tensor slots = empty_workspace(blocks * slot_floats(sizes), DType::kF32, stream);
-  const Grid grid{.x = static_cast<unsigned int>(blocks),
+  const Grid grid{.x = blocks,
                   .threads = kCoreThreads,
                   .shared_bytes = sizeof(BFloat16) * kWorkBegin + sizeof(JointWork)};
   launch(stream, "attention_joint_backward",

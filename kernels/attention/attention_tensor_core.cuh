@@ -79,9 +79,8 @@ class LeftRows {
   __device__ void get(std::uint32_t (&left)[kRowTiles][4], int k) const {
     if (k < kKept) {
 #pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
+      for (int m = 0; m < kRowTiles; ++m)
         for (int i = 0; i < 4; ++i) left[m][i] = kept_[k][m][i];
-      }
     } else {
       read(left, k);
     }
@@ -91,9 +90,8 @@ class LeftRows {
   __device__ void read(std::uint32_t (&left)[kRowTiles][4], int k) const {
     const int lane = lane_of_warp();
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
+    for (int m = 0; m < kRowTiles; ++m)
       load_matrices(left[m], tile_.address(row_ + 16 * m + lane % 16, 2 * k + lane / 16));
-    }
   }
   Tile<kHead> tile_;
   int row_;
@@ -109,9 +107,8 @@ __device__ void set_zero(Sums<kRowTiles, kColumnTiles>& sums) {
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
+    for (int n = 0; n < kColumnTiles; ++n)
       for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
-    }
   }
 }
 

@@ -74,9 +74,8 @@ __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax<kRowTiles>&
     for (int h = 0; h < 2; ++h) {
       float highest = softmax.highest[m][h];
 #pragma unroll
-      for (int n = 0; n < kColumnTiles; ++n) {
+      for (int n = 0; n < kColumnTiles; ++n)
         highest = fmaxf(highest, fmaxf(scores[m][n][2 * h], scores[m][n][2 * h + 1]));
-      }
       highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, 1));
       highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, 2));
       const float shift = !kPlain && highest == -INFINITY ? 0.0f : highest;
@@ -185,9 +184,8 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       const SoftmaxResult end(softmax.highest[m][h] * sizes.scale, total, sink);
       factors[m][h] = end.factor;
       const std::int64_t at = first_query + hidden(row) + 16 * m + 8 * h + lane_of_warp() / 4;
-      if (log_sum_exp != nullptr && lane_of_warp() % 4 == 0 && at < sizes.length) {
+      if (log_sum_exp != nullptr && lane_of_warp() % 4 == 0 && at < sizes.length)
         log_sum_exp[item * sizes.length + at] = end.log_sum_exp;
-      }
     }
   }
   store_rows<kRowTiles, kHead>(HeadRows<BFloat16>{y + sizes.y_at(item), sizes.channels}, output,
@@ -201,13 +199,13 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
   const auto start = [&](auto width) {
     using P = ForwardPlan<decltype(width)::value>;
     const std::int64_t blocks = sizes.blocks(P::kQueries);
-    const Grid grid{.x = static_cast<unsigned int>(blocks * sizes.items),
+    const Grid grid{.x = blocks * sizes.items,
                     .threads = kCoreThreads,
                     .shared_bytes = sizes.plain() ? P::kPlainShared : P::kShared};
     launch(stream, "attention_forward_tensor_core",
            sizes.plain() ? forward_kernel<width, true> : forward_kernel<width, false>, grid,
-           y.data<BFloat16>(), log_sum_exp ? log_sum_exp.data<float>() : nullptr,
-           qkv.data<BFloat16>(), sizes, static_cast<unsigned int>(blocks));
+           y.data<BFloat16>(), optional_data<float>(log_sum_exp), qkv.data<BFloat16>(), sizes,
+           static_cast<unsigned int>(blocks));
   };
   if (sizes.head_size == 64) start(std::integral_constant<int, 64>{});
   if (sizes.head_size == 128) start(std::integral_constant<int, 128>{});
@@ -276,9 +274,8 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       rows.begin += member * kHead;
       copy_rows_async<kStreamed>(streamed(buffer, i), rows, first, sizes.length);
     }
-    if constexpr (kKeys) {
+    if constexpr (kKeys)
       streamed_terms(buffer).template copy_async<kPlain>(terms.of(member), first);
-    }
     commit_copies();
   };
 
@@ -299,9 +296,8 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   };
   if constexpr (!kKeys) first_streamed = next_tile(first_streamed, 0);
   copy_rows_async<P::kRows>(own[0], kKeys ? keys[0] : queries[0], first_own, sizes.length);
-  if constexpr (kScores) {
+  if constexpr (kScores)
     copy_rows_async<P::kRows>(own[1], kKeys ? keys[1] : queries[1], first_own, sizes.length);
-  }
   copy_streamed(0, first_streamed, 0);
   OwnTerms<kRowTiles> own_terms;
   int first_visible = 0, last_seen = 0;
@@ -360,9 +356,8 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
       }
       differentiate<kOwns, kPlain, kRowTiles, kColumnTiles>(
           scores, dweights, own_terms, streamed_terms(buffer), masked, place, sizes);
-      if constexpr (kBoth) {
+      if constexpr (kBoth)
         add_weighted<kRowTiles, kColumnTiles, kHead>(dvalue, scores, streamed(buffer, 1), part);
-      }
       add_weighted<kRowTiles, kColumnTiles, kHead>(sums, kScores ? dweights : scores,
                                                    streamed(buffer, kScores ? 0 : 1), part);
     }
@@ -394,9 +389,7 @@ void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const 
     using P = BackwardPlan<decltype(owns)::value, decltype(width)::value>;
     const std::int64_t blocks = sizes.blocks(P::kRows);
     const std::int64_t items = P::kKeys ? sizes.items / sizes.group : sizes.items;
-    const Grid grid{.x = static_cast<unsigned int>(blocks * items),
-                    .threads = kCoreThreads,
-                    .shared_bytes = P::kShared};
+    const Grid grid{.x = blocks * items, .threads = kCoreThreads, .shared_bytes = P::kShared};
     launch(stream, name, backward_kernel<owns, width, plain>, grid, dqkv.data<BFloat16>(),
            dy.data<BFloat16>(), terms, qkv.data<BFloat16>(), sizes,
            static_cast<unsigned int>(blocks));

@@ -178,7 +178,7 @@ void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,
   const Tensor scratch = empty_workspace(threads() * floats, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const base = scratch.data<float>();
-  float* const sums = log_sum_exp ? log_sum_exp.data<float>() : nullptr;
+  float* const sums = optional_data<float>(log_sum_exp);
   auto* const out = y.data<BFloat16>();
   const auto in = from.rows<const BFloat16>();
   parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {

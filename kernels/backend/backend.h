@@ -14,6 +14,12 @@ inline Tensor empty_workspace(std::int64_t elements, DType dtype, const Stream& 
 /// Returns whether the device is simulated: kernels then only allocate their workspace.
 inline bool simulated(const Stream& stream) { return stream.device().simulated; }
 
+/// Returns the elements of a tensor; null if it is undefined.
+template <class T>
+T* optional_data(const Tensor& tensor) {
+  return tensor ? tensor.data<T>() : nullptr;
+}
+
 /// Calls `function` with a value of the C++ type of a real dtype. Throws Error for other dtypes.
 template <class Function>
 decltype(auto) visit_real(DType dtype, Function&& function) {

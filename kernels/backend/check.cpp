@@ -26,9 +26,8 @@ void check_device(const KernelCall& call, const NamedTensor& argument) {
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted) {
   check_device(call, argument);
   if (argument.tensor.shape() == wanted && argument.tensor.defined()) return;
-  throw ShapeMismatch(
-      concat(call.kernel, ": ", argument.name, " is ", argument.tensor.shape().text(),
-             argument.tensor.defined() ? "" : " (undefined)", ", want ", wanted.text()));
+  throw_mismatch(call, argument.name, " is ", argument.tensor.shape().text(),
+                 argument.tensor.defined() ? "" : " (undefined)", ", want ", wanted.text());
 }
 
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted,
@@ -42,10 +41,15 @@ void check_optional_shape(const KernelCall& call, const NamedTensor& argument,
   if (argument.tensor.defined()) check_shape(call, argument, wanted);
 }
 
+void check_optional_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted,
+                          DType dtype) {
+  if (argument.tensor.defined()) check_shape(call, argument, wanted, dtype);
+}
+
 void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted) {
   if (argument.tensor.shape().rank() == wanted) return;
-  throw ShapeMismatch(concat(call.kernel, ": ", argument.name, " is ",
-                             argument.tensor.shape().text(), ", want ", wanted, " dimensions"));
+  throw_mismatch(call, argument.name, " is ", argument.tensor.shape().text(), ", want ", wanted,
+                 " dimensions");
 }
 
 void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted) {
@@ -84,8 +88,7 @@ void check_update(const KernelCall& call, const NamedTensor& w, const NamedTenso
                   const NamedTensor& compute_copy) {
   check_dtype(call, w, DType::kF32);
   check_matching(call, {w, g});
-  check_optional_shape(call, compute_copy, w.tensor.shape());
-  if (compute_copy.tensor) check_dtype(call, compute_copy, DType::kBF16);
+  check_optional_shape(call, compute_copy, w.tensor.shape(), DType::kBF16);
 }
 
 }  // namespace hybrid_trainer::kernels

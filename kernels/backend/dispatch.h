@@ -12,6 +12,7 @@ namespace hybrid_trainer::kernels {
 struct KernelCall {
   const char* kernel;
   const Stream& stream;
+  Work work;
   Device device = stream.device();
 };
 
@@ -20,6 +21,12 @@ struct NamedTensor {
   const char* name;
   const Tensor& tensor;
 };
+
+/// Throws ShapeMismatch "KERNEL: PARTS".
+template <class... Parts>
+[[noreturn]] void throw_mismatch(const KernelCall& call, const Parts&... parts) {
+  throw ShapeMismatch(concat(call.kernel, ": ", parts...));
+}
 
 // Each of these functions except check_rank also throws Error, "KERNEL: NAME is on cpu, the stream
 // on cuda:0", for a tensor on another device. Call one of them for each tensor of a kernel. Streams
@@ -30,8 +37,10 @@ void check_shape(const KernelCall& call, const NamedTensor& argument, const Shap
 /// Throws ShapeMismatch if the shape differs, or Error if the dtype differs.
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted,
                  DType dtype);
-/// Like check_shape, but accepts an undefined tensor.
+/// Like check_shape, but accept an undefined tensor.
 void check_optional_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);
+void check_optional_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted,
+                          DType dtype);
 void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted);
 void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted);
 void check_real(const KernelCall& call, const NamedTensor& argument);
@@ -48,10 +57,9 @@ void check_update(const KernelCall& call, const NamedTensor& w, const NamedTenso
 
 /// Calls the CUDA backend's function, for kernels that the CPU composes of other kernels.
 template <auto& on_cuda, class... Arguments>
-void dispatch_to_cuda(const KernelCall& call, Work work,
-                      [[maybe_unused]] const Arguments&... arguments) {
+void dispatch_to_cuda(const KernelCall& call, [[maybe_unused]] const Arguments&... arguments) {
   count_progress();
-  const KernelTimer timer(call.stream, work);
+  const KernelTimer timer(call.stream, call.work);
 #if defined(HT_WITH_CUDA)
   return on_cuda(arguments..., call.stream);
 #endif
@@ -60,23 +68,22 @@ void dispatch_to_cuda(const KernelCall& call, Work work,
 }
 
 /// Calls the function of the stream's backend and, if the stream has a profile, counts the call as
-/// `work`. kernels/generated/x.h declares both functions. HT_WITH_CUDA is defined only for this
-/// layer; without it, `on_cuda` need not be linked. On a simulated device, they only allocate
-/// workspace.
+/// `call.work`. kernels/generated/x.h declares both functions. HT_WITH_CUDA is defined only for this
+/// layer; without it, `on_cuda` need not be linked. On a simulated device, both functions only
+/// allocate workspace.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
-void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
-  if (call.device.type != DeviceType::kCpu)
-    return dispatch_to_cuda<on_cuda>(call, work, arguments...);
+void dispatch_with_workspace(const KernelCall& call, const Arguments&... arguments) {
+  if (call.device.type != DeviceType::kCpu) return dispatch_to_cuda<on_cuda>(call, arguments...);
   count_progress();
-  const KernelTimer timer(call.stream, work);
+  const KernelTimer timer(call.stream, call.work);
   on_cpu(arguments..., call.stream);
 }
 
 /// Like dispatch_with_workspace, for a kernel that needs no workspace on the CPU.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
-void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
+void dispatch(const KernelCall& call, const Arguments&... arguments) {
   const bool is_simulated_cpu = call.device.simulated && call.device.type == DeviceType::kCpu;
-  if (!is_simulated_cpu) dispatch_with_workspace<on_cpu, on_cuda>(call, work, arguments...);
+  if (!is_simulated_cpu) dispatch_with_workspace<on_cpu, on_cuda>(call, arguments...);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -76,10 +76,11 @@ bool packs_fit(std::int64_t columns, Pointers... begins) {
   return columns % kPackSize<T> == 0 && packs_aligned(begins...);
 }
 
-/// Sigmoid, accurate to about 1e-6. Memory-bound kernels have no time for a division and an expf.
+/// Returns the sigmoid, accurate to about 1e-6. Memory-bound kernels have no time for a division
+/// and an expf.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
-/// Derivative of silu(x) = x·sigmoid(x).
+/// Returns the derivative of silu(x) = x·sigmoid(x).
 __device__ inline float silu_derivative(float x) {
   const float s = sigmoid(x);
   return s * (1.0f + x * (1.0f - s));
@@ -109,6 +110,14 @@ void for_packs(const Stream& stream, const char* name, std::int64_t elements, co
   } else {
     launch(stream, name, for_packs_kernel<1, Body>, grid_for(elements), body, elements);
   }
+}
+
+/// Like for_packs, but enqueues body.at<1>(i) for all elements if `fits` is false.
+template <int N, class Body, class... Pointers>
+void for_packs_if(bool fits, const Stream& stream, const char* name, std::int64_t elements,
+                  const Body& body, Pointers... begins) {
+  if (fits) return for_packs<N>(stream, name, elements, body, begins...);
+  for_packs<1>(stream, name, elements, body);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

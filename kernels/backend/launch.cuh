@@ -48,9 +48,11 @@ void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...
                                   static_cast<int>(grid.shared_bytes));
   }
   if (answer == cudaSuccess) {
+    const auto size = [](std::int64_t n) { return static_cast<unsigned int>(n); };
     void* pointers[] = {&arguments...};
-    answer = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(grid.x, grid.y, grid.z),
-                              dim3(grid.threads), pointers, grid.shared_bytes, stream.native());
+    answer = cudaLaunchKernel(
+        reinterpret_cast<const void*>(kernel), dim3(size(grid.x), size(grid.y), size(grid.z)),
+        dim3(size(grid.threads)), pointers, grid.shared_bytes, stream.native());
   }
   if (answer == cudaSuccess) return check.wait();
   check.report(grid, concat(cudaGetErrorName(answer), ": ", cudaGetErrorString(answer)),

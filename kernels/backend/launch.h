@@ -12,16 +12,14 @@
 namespace hybrid_trainer::kernels::cuda {
 
 struct Grid {
-  unsigned int x = 1;
-  unsigned int y = 1;
-  unsigned int z = 1;
-  unsigned int threads = 256;
+  std::int64_t x = 1, y = 1, z = 1;
+  std::int64_t threads = 256;  // per block
   std::size_t shared_bytes = 0;
 };
 
 /// Returns a grid with one thread per item.
-inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
-  return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
+inline Grid grid_for(std::int64_t items, std::int64_t threads = 256) {
+  return {.x = (items + threads - 1) / threads, .threads = threads};
 }
 
 /// Attributes a failure to the kernel that caused it, because CUDA also reports earlier failures at

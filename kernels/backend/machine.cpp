@@ -12,8 +12,8 @@
 namespace hybrid_trainer::kernels {
 
 void prepare_products(const ProductRun& run, const Stream& stream) {
-  const KernelCall call{"prepare_products", stream};
-  dispatch<cpu::prepare_products, cuda::prepare_products>(call, Work::kProduct, run);
+  const KernelCall call{"prepare_products", stream, Work::kProduct};
+  dispatch<cpu::prepare_products, cuda::prepare_products>(call, run);
 }
 
 namespace {
@@ -50,9 +50,8 @@ Tensor noise(const Shape& shape, DType dtype, const Stream& stream) {
   const Tensor numbers =
       Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, on_cuda(stream) ? host : stream);
   float* const out = numbers.data<float>();
-  for (std::int64_t i = 0; i < numbers.elements(); ++i) {
+  for (std::int64_t i = 0; i < numbers.elements(); ++i)
     out[i] = 2 * to_unit_float(static_cast<std::uint32_t>(i) * 2654435761u) - 1;
-  }
   Tensor tensor = numbers;
   if (on_cuda(stream)) {
     tensor = Tensor::empty_like(numbers, MemoryKind::kWorkspace, stream);
@@ -117,10 +116,10 @@ double measure_copy_rate(const Stream& stream, std::optional<std::size_t> array_
 }
 
 void find_all_bits(const Tensor& bits, const Tensor& x, const Stream& stream) {
-  const KernelCall call{"find_all_bits", stream};
+  const KernelCall call{"find_all_bits", stream, Work::kReduction};
   check_shape(call, {"bits", bits}, {1}, DType::kI32);
   check_dtype(call, {"x", x}, DType::kF32);
-  dispatch<cpu::find_all_bits, cuda::find_all_bits>(call, Work::kReduction, bits, x);
+  dispatch<cpu::find_all_bits, cuda::find_all_bits>(call, bits, x);
 }
 
 double measure_read_rate(const Stream& stream) {

@@ -13,9 +13,7 @@ void find_all_bits(const Tensor& result, const Tensor& x, const Stream&) {
   parallel_for(x.elements(), [=, &all](std::int64_t begin, std::int64_t end) {
     std::uint32_t bits = 0;
 #pragma omp simd reduction(| : bits)
-    for (std::int64_t i = begin; i < end; ++i) {
-      bits |= std::bit_cast<std::uint32_t>(in[i]);
-    }
+    for (std::int64_t i = begin; i < end; ++i) bits |= std::bit_cast<std::uint32_t>(in[i]);
     all |= bits;
   });
   *result.data<std::int32_t>() = static_cast<std::int32_t>(all.load());

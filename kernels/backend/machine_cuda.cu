@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMaxBlocks = 2048;
 constexpr unsigned int kThreads = 256;
-constexpr int kLoads = 4;  // in flight per thread
+constexpr int kLoads = 4;  // loads in flight per thread
 
 struct Or {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
@@ -29,12 +29,10 @@ __global__ void find_all_bits_kernel(std::uint32_t* of_block, const std::uint32_
   for (std::int64_t i = mine; i < count; i += kLoads * stripe) {
     Words words[kLoads] = {};
 #pragma unroll
-    for (int k = 0; k < kLoads; ++k) {
+    for (int k = 0; k < kLoads; ++k)
       if (i + k * stripe < count) words[k] = packs[i + k * stripe];
-    }
-    for (const Words& some : words) {
+    for (const Words& some : words)
       for (std::uint32_t word : some.values) bits |= word;
-    }
   }
   for (std::int64_t i = 4 * count + mine; i < elements; i += stripe) bits |= x[i];
   bits = reduce_block(bits, Or{}, 0u);
@@ -43,9 +41,8 @@ __global__ void find_all_bits_kernel(std::uint32_t* of_block, const std::uint32_
 
 __global__ void join_bits_kernel(std::int32_t* result, const std::uint32_t* of_block, int blocks) {
   std::uint32_t bits = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += static_cast<int>(blockDim.x)) {
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += static_cast<int>(blockDim.x))
     bits |= of_block[i];
-  }
   bits = reduce_block(bits, Or{}, 0u);
   if (threadIdx.x == 0) *result = static_cast<std::int32_t>(bits);
 }
@@ -58,9 +55,8 @@ void find_all_bits(const Tensor& bits, const Tensor& x, const Stream& stream) {
   const std::int64_t blocks = std::min(x.elements() / per_block + 1, kMaxBlocks);
   const Tensor workspace = empty_workspace(blocks * 4, DType::kU8, stream);
   std::uint32_t* const of_block = static_cast<std::uint32_t*>(workspace.raw());
-  launch(stream, "find_all_bits", find_all_bits_kernel,
-         Grid{.x = static_cast<unsigned int>(blocks), .threads = kThreads}, of_block,
-         reinterpret_cast<const std::uint32_t*>(x.data<float>()), x.elements());
+  launch(stream, "find_all_bits", find_all_bits_kernel, Grid{.x = blocks, .threads = kThreads},
+         of_block, reinterpret_cast<const std::uint32_t*>(x.data<float>()), x.elements());
   launch(stream, "join_bits", join_bits_kernel, Grid{.threads = kThreads},
          bits.data<std::int32_t>(), of_block, static_cast<int>(blocks));
 }

@@ -10,7 +10,7 @@ namespace hybrid_trainer::kernels::cpu {
 /// Minimum number of elements per thread. With fewer, another thread costs more than it saves.
 inline constexpr std::int64_t kMinElementsPerThread = 8192;
 
-/// Returns the number of rows of `row_elements` elements in kMinElementsPerThread.
+/// Returns the minimum number of rows per thread, for rows of `row_elements` elements.
 inline std::int64_t min_rows_per_thread(std::int64_t row_elements) {
   return kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1);
 }
@@ -100,6 +100,14 @@ void parallel_for(std::int64_t n, const Body& body) {
 template <class Body>
 void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
   parallel_parts(n, min_rows_per_thread(row_elements), 1, body);
+}
+
+/// Calls body(row) for each of n rows of `row_elements` elements, in contiguous parts.
+template <class Body>
+void for_each_row(std::int64_t n, std::int64_t row_elements, const Body& body) {
+  parallel_rows(n, row_elements, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) body(row);
+  });
 }
 
 /// Calls body(worker, item) for each item. Each of threads() workers takes the next item when it is

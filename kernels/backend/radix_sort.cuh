@@ -151,7 +151,7 @@ inline SortedTokens sort_tokens(const std::int32_t* tokens, std::int64_t count,
                       nullptr, nullptr};
   auto* const space = static_cast<std::int32_t*>(sorted.space.raw());
   std::int32_t* const counts = space + 4 * count;
-  const Grid grid{.x = static_cast<unsigned int>(tiles), .threads = kSortWarps * kWarp};
+  const Grid grid{.x = tiles, .threads = kSortWarps * kWarp};
   SortItems items{tokens, nullptr, count, vocabulary};
   for (int shift = 0; shift == 0 || (shift < 32 && vocabulary >> shift != 0); shift += kDigitBits) {
     std::int32_t* const keys = space + shift / kDigitBits % 2 * 2 * count;

@@ -26,9 +26,8 @@ struct Max {
 /// each of these lanes. All lanes of the warp must call it.
 template <class T, class Combine>
 __device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
-  for (int distance = team / 2; distance > 0; distance /= 2) {
+  for (int distance = team / 2; distance > 0; distance /= 2)
     value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
-  }
   return value;
 }
 
@@ -46,7 +45,7 @@ __device__ inline int sum_before(int value, int& total) {
 }
 
 /// Combines the values of all threads and returns the result in each thread. The block's size must
-/// be a multiple of 32, and every thread must call it. `none` is the neutral value.
+/// be a multiple of 32, and every thread must call it. `none` is the identity element of `combine`.
 template <class T, class Combine>
 __device__ T reduce_block(T value, Combine combine, T none) {
   __shared__ T of_warp[kWarp];
@@ -78,8 +77,7 @@ __global__ void for_rows_kernel(Row row, std::int64_t columns) {
 template <class Row>
 void for_rows(const Stream& stream, const char* name, const Row& row, std::int64_t rows,
               std::int64_t columns) {
-  launch(stream, name, for_rows_kernel<Row>,
-         Grid{.x = static_cast<unsigned int>(rows), .threads = kRowThreads}, row, columns);
+  launch(stream, name, for_rows_kernel<Row>, Grid{.x = rows, .threads = kRowThreads}, row, columns);
 }
 
 constexpr int kColumnSumWarps = 8;
@@ -130,10 +128,9 @@ void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_
   constexpr int kPack = kPackSize<T>;
   const bool packed = packs_fit<T>(columns, in);
   const std::int64_t tile = kWarp * (packed ? kPack : 1);
-  const Grid grid{
-      .x = static_cast<unsigned int>((columns + tile - 1) / tile),
-      .y = static_cast<unsigned int>(rows == 0 ? 1 : (rows + chunk_rows - 1) / chunk_rows),
-      .threads = kColumnSumWarps * kWarp};
+  const Grid grid{.x = (columns + tile - 1) / tile,
+                  .y = rows == 0 ? 1 : (rows + chunk_rows - 1) / chunk_rows,
+                  .threads = kColumnSumWarps * kWarp};
   launch(stream, "column_sums",
          packed ? column_sums_kernel<T, kPack, Term> : column_sums_kernel<T, 1, Term>, grid, sums,
          in, rows, columns, chunk_rows, accumulate, term);
@@ -156,9 +153,8 @@ void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t colum
     return launch_column_sums(sums, in, rows, columns, rows, accumulate, stream, term);
   const std::int64_t chunk_rows = (rows + chunks - 1) / chunks;
   const std::int64_t lines = (rows + chunk_rows - 1) / chunk_rows;
-  const Tensor space = empty_workspace(lines * columns * static_cast<std::int64_t>(sizeof(float)),
-                                       DType::kU8, stream);
-  auto* const partial = static_cast<float*>(space.raw());
+  const Tensor space = empty_workspace(lines * columns, DType::kF32, stream);
+  auto* const partial = space.data<float>();
   launch_column_sums(partial, in, rows, columns, chunk_rows, false, stream, term);
   launch_column_sums(sums, static_cast<const float*>(partial), lines, columns, lines, accumulate,
                      stream, Unchanged{});

@@ -1,11 +1,10 @@
 // Tensor core instructions used by the kernels. Fragments are laid out as in the PTX ISA (9.7.14,
 // mma.m16n8k16 with .bf16). With g = lane / 4 and t = lane % 4, each register of a lane contains
-// two elements, the lower one in the lower half:
-// left (16, 16): rows g and g + 8 of columns 2t, 2t + 1, then of columns 2t + 8, 2t + 9;
-// right (16, 8): rows 2t, 2t + 1 of column g, then rows 2t + 8, 2t + 9;
-// sums (16, 8): columns 2t, 2t + 1 of row g, then of row g + 8, one element per register.
-// All lanes of a warp must call each of these together. Without nvcc, another header of this name
-// comes earlier on the include path, as for kernels/backend/launch.cuh.
+// two elements, the lower one in the lower half: left (16, 16): rows g and g + 8 of columns 2t, 2t
+// + 1, then of columns 2t + 8, 2t + 9; right (16, 8): rows 2t, 2t + 1 of column g, then rows 2t +
+// 8, 2t + 9; sums (16, 8): columns 2t, 2t + 1 of row g, then of row g + 8, one element per
+// register. All lanes of a warp must call each of these functions together. Without nvcc, another
+// header of this name comes earlier on the include path, as for kernels/backend/launch.cuh.
 
 #pragma once
 
@@ -64,7 +63,7 @@ __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups) : "memory");
 }
 
-/// 2^x within 2 ulp; results below 2^-126 are 0.
+/// Returns 2^x within 2 ulp. Results below 2^-126 are 0.
 __device__ inline float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -62,7 +62,7 @@ inline float exponential(float x) {
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
-/// Hyperbolic tangent, accurate to 1.2e-7.
+/// Returns the hyperbolic tangent, accurate to 1.2e-7.
 inline float hyperbolic_tangent(float x) {
   const float power = exponential(-2.0f * std::fabs(x));
   return std::copysign((1.0f - power) / (1.0f + power), x);

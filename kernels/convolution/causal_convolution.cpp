@@ -10,19 +10,15 @@ void check_taps(const KernelCall& call, const Tensor& x, int rank, std::int64_t 
   check_real(call, {"x", x}, rank);
   check_rank(call, {"weight", weight}, 2);
   check_dtype(call, {"weight", weight}, DType::kF32);
-  check_optional_shape(call, {"bias", bias}, {weight.size(0)});
-  if (bias) check_dtype(call, {"bias", bias}, DType::kF32);
+  check_optional_shape(call, {"bias", bias}, {weight.size(0)}, DType::kF32);
   const std::int64_t channels = weight.size(0), taps = weight.size(1), width = x.size(rank - 1);
-  if (taps < 1 || taps > kMaxTaps || spec.ahead < 0 || spec.ahead >= taps) {
-    throw ShapeMismatch(concat(call.kernel, ": weight is ", weight.shape().text(), ", taps ahead ",
-                               spec.ahead, "; want 1 to ", kMaxTaps,
-                               " taps, and fewer taps ahead than taps"));
-  }
-  if (first < 0 || first + channels > width) {
-    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", the first channel is ",
-                               first, ", weight is ", weight.shape().text(),
-                               "; want rows of x that contain all channels of weight"));
-  }
+  if (taps < 1 || taps > kMaxTaps || spec.ahead < 0 || spec.ahead >= taps)
+    throw_mismatch(call, "weight is ", weight.shape().text(), ", taps ahead ", spec.ahead,
+                   "; want 1 to ", kMaxTaps, " taps, and fewer taps ahead than taps");
+  if (first < 0 || first + channels > width)
+    throw_mismatch(call, "x is ", x.shape().text(), ", the first channel is ", first,
+                   ", weight is ", weight.shape().text(),
+                   "; want rows of x that contain all channels of weight");
 }
 
 void check_sequences(const KernelCall& call, const Tensor& x, const Tensor& weight,
@@ -40,12 +36,12 @@ void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t f
                                 const Tensor& weight, const Tensor& bias, const Tensor& before,
                                 const Tensor& positions, ConvolutionSpec spec,
                                 const Stream& stream) {
-  const KernelCall call{"causal_convolution_forward", stream};
+  const KernelCall call{"causal_convolution_forward", stream, Work::kElementwise};
   check_taps(call, x, 3, first, weight, bias, spec);
   check_sequences(call, x, weight, {"before", before}, positions, spec);
   check_shape(call, {"y", y}, {x.size(0), x.size(1), weight.size(0)}, x.dtype());
   dispatch_with_workspace<cpu::causal_convolution_forward, cuda::causal_convolution_forward>(
-      call, Work::kElementwise, y, x, first, weight, bias, before, positions, spec);
+      call, y, x, first, weight, bias, before, positions, spec);
 }
 
 void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
@@ -53,7 +49,7 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
                                  const Tensor& x, std::int64_t first, const Tensor& weight,
                                  const Tensor& bias, const Tensor& before, const Tensor& positions,
                                  ConvolutionSpec spec, const Stream& stream) {
-  const KernelCall call{"causal_convolution_backward", stream};
+  const KernelCall call{"causal_convolution_backward", stream, Work::kElementwise};
   check_taps(call, x, 3, first, weight, bias, spec);
   check_sequences(call, x, weight, {"before", before}, positions, spec);
   check_sequences(call, x, weight, {"dbefore", dbefore}, positions, spec);
@@ -62,14 +58,13 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
   if (dweight) check_matching(call, {{"weight", weight}, {"dweight", dweight}});
   if (dbias) check_shape(call, {"dbias", dbias}, {weight.size(0)}, DType::kF32);
   dispatch_with_workspace<cpu::causal_convolution_backward, cuda::causal_convolution_backward>(
-      call, Work::kElementwise, dx, dweight, dbias, mode, dbefore, dy, x, first, weight, bias,
-      before, positions, spec);
+      call, dx, dweight, dbias, mode, dbefore, dy, x, first, weight, bias, before, positions, spec);
 }
 
 void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor& x,
                              std::int64_t first, const Tensor& weight, const Tensor& bias,
                              const Tensor& texts, ConvolutionSpec spec, const Stream& stream) {
-  const KernelCall call{"causal_convolution_step", stream};
+  const KernelCall call{"causal_convolution_step", stream, Work::kElementwise};
   check_taps(call, x, 2, first, weight, bias, spec);
   require(spec.ahead == 0, "causal_convolution_step: later tokens do not exist yet; want ahead 0");
   check_rank(call, {"state", state}, 3);
@@ -78,7 +73,7 @@ void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor&
   check_shape(call, {"texts", texts}, {x.size(0)}, DType::kI32);
   check_shape(call, {"y", y}, {x.size(0), weight.size(0)}, x.dtype());
   dispatch_with_workspace<cpu::causal_convolution_step, cuda::causal_convolution_step>(
-      call, Work::kElementwise, y, state, x, first, weight, bias, texts, spec);
+      call, y, state, x, first, weight, bias, texts, spec);
 }
 
 }  // namespace hybrid_trainer::kernels

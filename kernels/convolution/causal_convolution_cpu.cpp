@@ -29,7 +29,8 @@ class TapWeights {
   Tensor weights_;
 };
 
-/// Rows that the taps of one token read; null if a row belongs to another document or is missing.
+/// Input rows that the filter's taps read for one token; null if a row is missing or belongs to
+/// another document.
 template <class T>
 struct RowsOfTaps {
   const T* row[kMaxTaps];
@@ -40,15 +41,15 @@ struct ConvolvedRows {
   ConvolvedRows(const Tensor& x, std::int64_t first, const Tensor& before, const Tensor& positions,
                 const TapWeights& weights, std::int64_t ahead)
       : rows(x.data<T>() + first),
-        before_rows(before ? before.data<T>() : nullptr),
-        places(positions ? positions.data<std::int32_t>() : nullptr),
+        before_rows(optional_data<T>(before)),
+        places(optional_data<std::int32_t>(positions)),
         stride(x.size(2)),
         time(x.size(1)),
         channels(weights.channels),
         taps(weights.taps),
         back(weights.taps - 1 - ahead) {}
 
-  /// Returns row t of a sequence, t >= -back; null if the row is missing.
+  /// Returns row t of a sequence, t >= -back, or null if the row is missing.
   T* at(std::int64_t sequence, std::int64_t t) const {
     if (t >= time || (t < 0 && before_rows == nullptr)) return nullptr;
     if (t < 0) return before_rows + (sequence * back + back + t) * channels;
@@ -197,16 +198,13 @@ void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t f
                                 const Stream& stream) {
   const TapWeights weights(weight, stream);
   if (simulated(stream)) return;
-  const float* const shift = bias ? bias.data<float>() : nullptr;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  const float* const shift = optional_data<float>(bias);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const ConvolvedRows<T> rows(x, first, before, positions, weights, spec.ahead);
     T* const out = y.data<T>();
-    parallel_rows(x.size(0) * rows.time, rows.channels, [=, &weights](auto begin, auto end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        convolve_row(out + row * rows.channels, rows.read_by(row / rows.time, row % rows.time),
-                     weights, shift, spec.silu);
-      }
+    for_each_row(x.size(0) * rows.time, rows.channels, [=, &weights](std::int64_t row) {
+      convolve_row(out + row * rows.channels, rows.read_by(row / rows.time, row % rows.time),
+                   weights, shift, spec.silu);
     });
   });
 }
@@ -218,12 +216,11 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
                                  ConvolutionSpec spec, const Stream& stream) {
   const TapWeights weights(weight, stream);
   if (simulated(stream)) return;
-  const float* const shift = bias ? bias.data<float>() : nullptr;
-  float* const weight_out = dweight ? dweight.data<float>() : nullptr;
-  float* const bias_out = dbias ? dbias.data<float>() : nullptr;
+  const float* const shift = optional_data<float>(bias);
+  float* const weight_out = optional_data<float>(dweight);
+  float* const bias_out = optional_data<float>(dbias);
   const bool accumulate = mode == GradientMode::kAccumulate;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const ConvolvedRows<T> rows(x, first, before, positions, weights, spec.ahead);
     const ConvolvedRows<T> drows(dx, first, dbefore, positions, weights, spec.ahead);
     const T* const gradient = dy.data<T>();
@@ -242,24 +239,21 @@ void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor&
                              const Tensor& texts, ConvolutionSpec spec, const Stream& stream) {
   const TapWeights weights(weight, stream);
   if (simulated(stream)) return;
-  const float* const shift = bias ? bias.data<float>() : nullptr;
+  const float* const shift = optional_data<float>(bias);
   const std::int64_t channels = weights.channels, kept = weights.taps - 1, stride = x.size(1);
   const std::int32_t* const text = texts.data<std::int32_t>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const T* const in = x.data<T>() + first;
     T *const out = y.data<T>(), *const states = state.data<T>();
-    parallel_rows(x.size(0), channels, [=, &weights](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        T* const old = states + text[row] * kept * channels;
-        RowsOfTaps<T> read;
-        for (std::int64_t tap = 0; tap < kept; ++tap) read.row[tap] = old + tap * channels;
-        read.row[kept] = in + row * stride;
-        convolve_row(out + row * channels, read, weights, shift, spec.silu);
-        if (kept == 0) continue;
-        std::copy_n(old + channels, (kept - 1) * channels, old);
-        std::copy_n(in + row * stride, channels, old + (kept - 1) * channels);
-      }
+    for_each_row(x.size(0), channels, [=, &weights](std::int64_t row) {
+      T* const old = states + text[row] * kept * channels;
+      RowsOfTaps<T> read;
+      for (std::int64_t tap = 0; tap < kept; ++tap) read.row[tap] = old + tap * channels;
+      read.row[kept] = in + row * stride;
+      convolve_row(out + row * channels, read, weights, shift, spec.silu);
+      if (kept == 0) return;
+      std::copy_n(old + channels, (kept - 1) * channels, old);
+      std::copy_n(in + row * stride, channels, old + (kept - 1) * channels);
     });
   });
 }

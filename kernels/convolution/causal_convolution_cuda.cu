@@ -51,9 +51,8 @@ struct TapWindow {
   __device__ void push(const T* x, const T* before, std::int64_t token,
                        const ConvolutionSizes& sizes) {
 #pragma unroll
-    for (int tap = 0; tap + 1 < kTaps; ++tap) {
+    for (int tap = 0; tap + 1 < kTaps; ++tap)
       for (int i = 0; i < N; ++i) rows[tap][i] = rows[tap + 1][i];
-    }
     for (int i = 0; i < N; ++i) rows[kTaps - 1][i] = 0;
     const std::int64_t of_before = token + sizes.rows_before();
     if (token >= 0 && token < sizes.length) {
@@ -148,7 +147,7 @@ __global__ void causal_convolution_forward_kernel(ConvolutionTensors<T> at, Conv
 
 template <class T>
 struct ConvolutionGradients {
-  T* dx;           // of x's shape
+  T* dx;           // gradient of x, in x's shape
   T* dbefore;      // or null
   float* dweight;  // one line per run, or null
   float* dbias;    // one line per run, or null
@@ -177,9 +176,8 @@ struct TapGradients {
   /// Advances the window by one row, because no later token reads the first one.
   __device__ void pop() {
 #pragma unroll
-    for (int tap = 0; tap < kTaps; ++tap) {
+    for (int tap = 0; tap < kTaps; ++tap)
       for (int i = 0; i < N; ++i) dx[tap][i] = tap + 1 < kTaps ? dx[(tap + 1) % kTaps][i] : 0.0f;
-    }
   }
   /// Writes the gradients of weight and bias to lines that start at the thread's first channel.
   __device__ void write(float* of_weight, float* of_bias, int used) const {
@@ -267,7 +265,7 @@ ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Te
   sizes.channels = weight.size(0);
   sizes.stride = is_step ? x.size(1) : x.size(2);
   sizes.first = first;
-  sizes.positions = positions ? positions.data<std::int32_t>() : nullptr;
+  sizes.positions = optional_data<std::int32_t>(positions);
   sizes.taps = static_cast<int>(weight.size(1));
   sizes.ahead = ahead;
   return sizes;
@@ -296,8 +294,8 @@ void with_pack_and_taps(bool packed, int taps, const Call& call) {
 template <class T>
 ConvolutionTensors<T> tensors_of(const Tensor& y, const Tensor& x, const Tensor& before,
                                  const Tensor& weight, const Tensor& bias) {
-  return {y ? y.data<T>() : nullptr, x.data<T>(), before ? before.data<T>() : nullptr,
-          weight.data<float>(), bias ? bias.data<float>() : nullptr};
+  return {optional_data<T>(y), x.data<T>(), optional_data<T>(before), weight.data<float>(),
+          optional_data<float>(bias)};
 }
 
 /// Returns whether packs of N elements fit these arrays and x's columns.
@@ -326,8 +324,7 @@ void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t f
                                 const Stream& stream) {
   ConvolutionSizes sizes =
       convolution_sizes(x, first, weight, positions, static_cast<int>(spec.ahead), false);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     constexpr int kPack = kPackSize<T>;
     const ConvolutionTensors<T> at = tensors_of<T>(y, x, before, weight, bias);
     const bool packed = columns_fit<kPack>(sizes, at.y, at.x, at.before);
@@ -349,10 +346,9 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
   ConvolutionSizes sizes =
       convolution_sizes(x, first, weight, positions, static_cast<int>(spec.ahead), false);
   const std::int64_t sequences = x.size(0);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    ConvolutionGradients<T> to{dx.data<T>(), dbefore ? dbefore.data<T>() : nullptr, nullptr,
-                               nullptr, dy.data<T>()};
+  visit_real(x.dtype(), [&]<class T>(T) {
+    ConvolutionGradients<T> to{dx.data<T>(), optional_data<T>(dbefore), nullptr, nullptr,
+                               dy.data<T>()};
     const ConvolutionTensors<T> at = tensors_of<T>({}, x, before, weight, bias);
     const bool packed = columns_fit<kPack>(sizes, to.dx, to.dbefore, to.dy, at.x, at.before);
     with_pack_and_taps<kPack>(packed, sizes.taps, [&](auto pack, auto taps) {
@@ -376,8 +372,7 @@ void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor&
                              std::int64_t first, const Tensor& weight, const Tensor& bias,
                              const Tensor& texts, ConvolutionSpec spec, const Stream& stream) {
   ConvolutionSizes sizes = convolution_sizes(x, first, weight, {}, 0, true);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     constexpr int kPack = kPackSize<T>;
     const ConvolutionTensors<T> at = tensors_of<T>(y, x, {}, weight, bias);
     const bool packed = columns_fit<kPack>(sizes, at.y, at.x, state.data<T>());

@@ -35,10 +35,10 @@ void check_dimension(const KernelCall& call, const NamedTensor& x, const Window&
                      std::size_t i) {
   const std::int64_t size = x.tensor.size(static_cast<int>(i) + 1);
   const auto refuse = [&](const std::string& wanted) {
-    throw ShapeMismatch(concat(
-        call.kernel, ": ", x.name, " is ", x.tensor.shape().text(), ", dimension ", i + 1,
-        " has size ", size, "; the kernel is ", window.kernel[i], ", stride ", window.stride[i],
-        ", padding ", window.padding[i], ", dilation ", window.dilation[i], "; want ", wanted));
+    throw_mismatch(call, "", x.name, " is ", x.tensor.shape().text(), ", dimension ", i + 1,
+                   " has size ", size, "; the kernel is ", window.kernel[i], ", stride ",
+                   window.stride[i], ", padding ", window.padding[i], ", dilation ",
+                   window.dilation[i], "; want ", wanted);
   };
   if (window.kernel[i] < 1 || window.stride[i] < 1 || window.dilation[i] < 1)
     refuse("kernel, stride and dilation of at least 1");
@@ -55,11 +55,9 @@ void check_dimension(const KernelCall& call, const NamedTensor& x, const Window&
 void check_window(const KernelCall& call, const NamedTensor& x, const Window& window) {
   check_real(call, x);
   const Shape& shape = x.tensor.shape();
-  if (shape.rank() < 3 || shape.rank() > 5 || shape.elements() == 0) {
-    throw ShapeMismatch(
-        concat(call.kernel, ": ", x.name, " is ", shape.text(),
-               ", want (batch, one to three spatial dimensions, channels), each at least 1"));
-  }
+  if (shape.rank() < 3 || shape.rank() > 5 || shape.elements() == 0)
+    throw_mismatch(call, x.name, " is ", shape.text(),
+                   ", want (batch, one to three spatial dimensions, channels), each at least 1");
   for (int i = 0; i < spatial_rank(shape); ++i)
     check_dimension(call, x, window, static_cast<std::size_t>(i));
 }
@@ -71,11 +69,9 @@ void check_convolution(const KernelCall& call, const NamedTensor& x, const Named
   const Shape& shape = x.tensor.shape();
   const std::int64_t channels = shape[shape.rank() - 1], outputs = weight.tensor.size(0),
                      taps = window.taps(spatial_rank(shape));
-  if (groups < 1 || channels % groups != 0 || outputs % groups != 0) {
-    throw ShapeMismatch(concat(call.kernel, ": ", channels, " channels and ", outputs,
-                               " outputs in ", groups,
-                               " groups; want a number of groups that divides both"));
-  }
+  if (groups < 1 || channels % groups != 0 || outputs % groups != 0)
+    throw_mismatch(call, channels, " channels and ", outputs, " outputs in ", groups,
+                   " groups; want a number of groups that divides both");
   check_shape(call, weight, {outputs, taps * (channels / groups)});
   check_shape(call, y, window_outputs(shape, window, outputs), x.tensor.dtype());
 }
@@ -87,15 +83,13 @@ void check_pooling(const KernelCall& call, const NamedTensor& x, const NamedTens
   check_window(call, x, window);
   const Shape& shape = x.tensor.shape();
   for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank(shape)); ++i) {
-    if (2 * window.padding[i] > window.kernel[i]) {
-      throw ShapeMismatch(concat(call.kernel, ": in dimension ", i + 1, " the padding is ",
-                                 window.padding[i], " and the kernel ", window.kernel[i],
-                                 "; want a padding of at most half the kernel"));
-    }
-    if (dilation == Dilation::kOne && window.dilation[i] != 1) {
-      throw ShapeMismatch(concat(call.kernel, ": in dimension ", i + 1, " the dilation is ",
-                                 window.dilation[i], "; want 1"));
-    }
+    if (2 * window.padding[i] > window.kernel[i])
+      throw_mismatch(call, "in dimension ", i + 1, " the padding is ", window.padding[i],
+                     " and the kernel ", window.kernel[i],
+                     "; want a padding of at most half the kernel");
+    if (dilation == Dilation::kOne && window.dilation[i] != 1)
+      throw_mismatch(call, "in dimension ", i + 1, " the dilation is ", window.dilation[i],
+                     "; want 1");
   }
   check_shape(call, y, window_outputs(shape, window, shape[shape.rank() - 1]), x.tensor.dtype());
 }
@@ -103,8 +97,8 @@ void check_pooling(const KernelCall& call, const NamedTensor& x, const NamedTens
 void check_places(const KernelCall& call, const Tensor& x, const Tensor& y, const Tensor& places) {
   check_shape(call, {"places", places}, y.shape(), DType::kI32);
   if (places_of(x.shape()) > std::int64_t{1} << 31)
-    throw ShapeMismatch(concat(call.kernel, ": an example of ", x.shape().text(),
-                               " has more elements than 32 bits can index"));
+    throw_mismatch(call, "an example of ", x.shape().text(),
+                   " has more elements than 32 bits can index");
 }
 
 void check_upsampling(const KernelCall& call, const NamedTensor& x, const NamedTensor& y,
@@ -113,8 +107,8 @@ void check_upsampling(const KernelCall& call, const NamedTensor& x, const NamedT
   const Shape& shape = x.tensor.shape();
   for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank(shape)); ++i) {
     if (factors[i] < 1)
-      throw ShapeMismatch(concat(call.kernel, ": the factor of dimension ", i + 1, " is ",
-                                 factors[i], ", want at least 1"));
+      throw_mismatch(call, "the factor of dimension ", i + 1, " is ", factors[i],
+                     ", want at least 1");
   }
   check_shape(call, y, upsampled_shape(shape, factors), x.tensor.dtype());
 }
@@ -123,65 +117,61 @@ void check_upsampling(const KernelCall& call, const NamedTensor& x, const NamedT
 
 void convolution_forward(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
                          const Window& window, std::int64_t groups, const Stream& stream) {
-  const KernelCall call{"convolution_forward", stream};
+  const KernelCall call{"convolution_forward", stream, Work::kProduct};
   check_convolution(call, {"x", x}, {"weight", weight}, {"y", y}, window, groups);
   check_dtype(call, {"weight", weight}, x.dtype());
   if (bias) check_shape(call, {"bias", bias}, {weight.size(0)}, DType::kF32);
   dispatch_with_workspace<cpu::convolution_forward, cuda::convolution_forward>(
-      call, Work::kProduct, y, x, weight, bias, window, groups);
+      call, y, x, weight, bias, window, groups);
 }
 
 void convolution_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& weight,
                                 const Window& window, std::int64_t groups, const Stream& stream) {
-  const KernelCall call{"convolution_backward_input", stream};
+  const KernelCall call{"convolution_backward_input", stream, Work::kProduct};
   check_convolution(call, {"dx", dx}, {"weight", weight}, {"dy", dy}, window, groups);
   check_dtype(call, {"weight", weight}, dx.dtype());
   dispatch_with_workspace<cpu::convolution_backward_input, cuda::convolution_backward_input>(
-      call, Work::kProduct, dx, dy, weight, window, groups);
+      call, dx, dy, weight, window, groups);
 }
 
 void convolution_backward_weight(const Tensor& dweight, const Tensor& dy, const Tensor& x,
                                  const Window& window, std::int64_t groups, GradientMode mode,
                                  const Stream& stream) {
-  const KernelCall call{"convolution_backward_weight", stream};
+  const KernelCall call{"convolution_backward_weight", stream, Work::kProduct};
   check_convolution(call, {"x", x}, {"dweight", dweight}, {"dy", dy}, window, groups);
   check_dtype(call, {"dweight", dweight}, DType::kF32);
   dispatch_with_workspace<cpu::convolution_backward_weight, cuda::convolution_backward_weight>(
-      call, Work::kProduct, dweight, dy, x, window, groups, mode);
+      call, dweight, dy, x, window, groups, mode);
 }
 
 void mean_pooling_forward(const Tensor& y, const Tensor& x, const Window& window, Divisor divisor,
                           const Stream& stream) {
-  const KernelCall call{"mean_pooling_forward", stream};
+  const KernelCall call{"mean_pooling_forward", stream, Work::kElementwise};
   check_pooling(call, {"x", x}, {"y", y}, window, Dilation::kOne);
-  dispatch<cpu::mean_pooling_forward, cuda::mean_pooling_forward>(call, Work::kElementwise, y, x,
-                                                                  window, divisor);
+  dispatch<cpu::mean_pooling_forward, cuda::mean_pooling_forward>(call, y, x, window, divisor);
 }
 
 void mean_pooling_backward(const Tensor& dx, const Tensor& dy, const Window& window,
                            Divisor divisor, const Stream& stream) {
-  const KernelCall call{"mean_pooling_backward", stream};
+  const KernelCall call{"mean_pooling_backward", stream, Work::kElementwise};
   check_pooling(call, {"dx", dx}, {"dy", dy}, window, Dilation::kOne);
-  dispatch<cpu::mean_pooling_backward, cuda::mean_pooling_backward>(call, Work::kElementwise, dx,
-                                                                    dy, window, divisor);
+  dispatch<cpu::mean_pooling_backward, cuda::mean_pooling_backward>(call, dx, dy, window, divisor);
 }
 
 void max_pooling_forward(const Tensor& y, const Tensor& places, const Tensor& x,
                          const Window& window, const Stream& stream) {
-  const KernelCall call{"max_pooling_forward", stream};
+  const KernelCall call{"max_pooling_forward", stream, Work::kElementwise};
   check_pooling(call, {"x", x}, {"y", y}, window, Dilation::kAny);
   check_places(call, x, y, places);
-  dispatch<cpu::max_pooling_forward, cuda::max_pooling_forward>(call, Work::kElementwise, y, places,
-                                                                x, window);
+  dispatch<cpu::max_pooling_forward, cuda::max_pooling_forward>(call, y, places, x, window);
 }
 
 void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& places,
                           const Window& window, const Stream& stream) {
-  const KernelCall call{"max_pooling_backward", stream};
+  const KernelCall call{"max_pooling_backward", stream, Work::kElementwise};
   check_pooling(call, {"dx", dx}, {"dy", dy}, window, Dilation::kAny);
   check_places(call, dx, dy, places);
-  dispatch<cpu::max_pooling_backward, cuda::max_pooling_backward>(call, Work::kElementwise, dx, dy,
-                                                                  places, window);
+  dispatch<cpu::max_pooling_backward, cuda::max_pooling_backward>(call, dx, dy, places, window);
 }
 
 Shape upsampled_shape(const Shape& x, const SpatialSizes& factors) {
@@ -194,18 +184,17 @@ Shape upsampled_shape(const Shape& x, const SpatialSizes& factors) {
 
 void upsampling_forward(const Tensor& y, const Tensor& x, const SpatialSizes& factors,
                         Interpolation interpolation, const Stream& stream) {
-  const KernelCall call{"upsampling_forward", stream};
+  const KernelCall call{"upsampling_forward", stream, Work::kElementwise};
   check_upsampling(call, {"x", x}, {"y", y}, factors);
-  dispatch<cpu::upsampling_forward, cuda::upsampling_forward>(call, Work::kElementwise, y, x,
-                                                              factors, interpolation);
+  dispatch<cpu::upsampling_forward, cuda::upsampling_forward>(call, y, x, factors, interpolation);
 }
 
 void upsampling_backward(const Tensor& dx, const Tensor& dy, const SpatialSizes& factors,
                          Interpolation interpolation, const Stream& stream) {
-  const KernelCall call{"upsampling_backward", stream};
+  const KernelCall call{"upsampling_backward", stream, Work::kElementwise};
   check_upsampling(call, {"dx", dx}, {"dy", dy}, factors);
-  dispatch<cpu::upsampling_backward, cuda::upsampling_backward>(call, Work::kElementwise, dx, dy,
-                                                                factors, interpolation);
+  dispatch<cpu::upsampling_backward, cuda::upsampling_backward>(call, dx, dy, factors,
+                                                                interpolation);
 }
 
 }  // namespace hybrid_trainer::kernels

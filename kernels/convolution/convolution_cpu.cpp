@@ -23,8 +23,8 @@ class ChannelTaps {
         values_(empty_workspace(weight.elements(), DType::kF32, stream)) {
     if (simulated(stream)) return;
     const std::int64_t taps = weight.size(1);
-    visit_real(weight.dtype(), [&](auto real) {
-      const auto* const from = weight.data<decltype(real)>();
+    visit_real(weight.dtype(), [&]<class T>(T) {
+      const auto* const from = weight.data<T>();
       float* const to = values_.data<float>();
       for (std::int64_t c = 0; c < channels_; ++c)
         for (std::int64_t tap = 0; tap < taps; ++tap)
@@ -186,9 +186,8 @@ void convolve_channels(const Tensor& y, const Tensor& x, const Tensor& weight, c
                        const SpatialWindow& window, const Stream& stream) {
   const ChannelTaps taps(weight, stream);
   if (simulated(stream)) return;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    sum_joined<false>(y.data<T>(), x.data<T>(), taps, bias ? bias.data<float>() : nullptr, window);
+  visit_real(x.dtype(), [&]<class T>(T) {
+    sum_joined<false>(y.data<T>(), x.data<T>(), taps, optional_data<float>(bias), window);
   });
 }
 
@@ -196,8 +195,7 @@ void convolve_channels_backward_input(const Tensor& dx, const Tensor& dy, const 
                                       const SpatialWindow& window, const Stream& stream) {
   const ChannelTaps taps(weight, stream);
   if (simulated(stream)) return;
-  visit_real(dx.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dx.dtype(), [&]<class T>(T) {
     sum_joined<true>(dx.data<T>(), dy.data<T>(), taps, nullptr, window);
   });
 }
@@ -211,8 +209,7 @@ void convolve_channels_backward_weight(const Tensor& dweight, const Tensor& dy, 
                      blocks = (window.channels + kBlockChannels - 1) / kBlockChannels;
   float* const to = dweight.data<float>();
   const SpatialWindow* const of = &window;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const T *const gradient = dy.data<T>(), *const in = x.data<T>();
     parallel_items(taps * blocks, [=](std::int64_t, std::int64_t item) {
       const std::int64_t tap = item / blocks, first = item % blocks * kBlockChannels;
@@ -237,7 +234,7 @@ void convolution_forward(const Tensor& y, const Tensor& x, const Tensor& weight,
   const std::int64_t columns = weight.size(1);
   product.inputs = of.channels / groups, product.outputs = weight.size(0) / groups;
   product.x = x.raw(), product.result = y.raw();
-  product.bias = bias ? bias.data<float>() : nullptr;
+  product.bias = optional_data<float>(bias);
   product.weight = {weight.raw(), product.outputs * columns, columns, product.inputs, 1};
   for (int i = 0; i < 3; ++i) {
     SlidingDimension& dimension = product.dimensions[static_cast<std::size_t>(i)];

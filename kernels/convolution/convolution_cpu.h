@@ -47,7 +47,8 @@ struct WindowTile {
 
 enum class TileSteps { kRows, kPlaces };
 
-/// Tile functions for this machine's vectors. Pairs multiply as the sum of two products.
+/// Tile functions for this machine's vectors. A product of two pairs is the sum of the products of
+/// their elements.
 class WindowTiles {
  public:
   /// `pairs` is whether words are pairs of bf16, which the CPU must support.
@@ -85,9 +86,9 @@ struct SlidingDimension {
   std::int64_t reach() const { return taps.empty() ? 0 : taps.back().offset + 1; }
 };
 
-/// Strides in the weight of one group, from each output, tap or input to the next one.
+/// Strides in the weight of one group, from each output, tap or input to the next.
 struct SlidingWeight {
-  const void* first = nullptr;  // of group 0
+  const void* first = nullptr;  // first weight of group 0
   std::int64_t group = 0;       // elements between adjacent groups
   std::int64_t output = 0, tap = 0, input = 0;
 };

@@ -14,7 +14,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-constexpr std::int64_t kPatchBytes = 64 << 20;  // per chunk
+constexpr std::int64_t kPatchBytes = 64 << 20;  // bytes of patches per chunk
 
 /// Windows [first, end), counted over all examples. Each window has a row of patches.
 struct WindowChunk {
@@ -93,13 +93,10 @@ void for_chunks(const SpatialWindow& of, DType dtype, const Stream& stream, cons
 
 void gather(const Tensor& patches, const Tensor& x, const SpatialWindow& of, std::int64_t first,
             const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const GatherPatches<T> body{patches.data<T>(), x.data<T>(), of, first};
-    if (of.channels % kPackSize<T> == 0)
-      return for_packs<kPackSize<T>>(stream, "gather_patches", patches.elements(), body,
-                                     body.patches, body.x);
-    for_packs<1>(stream, "gather_patches", patches.elements(), body);
+    for_packs_if<kPackSize<T>>(of.channels % kPackSize<T> == 0, stream, "gather_patches",
+                               patches.elements(), body, body.patches, body.x);
   });
 }
 
@@ -108,9 +105,8 @@ void sum_patches(Out* dx, const Tensor& dpatches, const SpatialWindow& of, Windo
                  const Stream& stream) {
   const SumPatches<T, Out> body{dx, dpatches.data<T>(), of, chunk, chunk.first > 0};
   const std::int64_t elements = of.batch * of.inputs() * of.channels;
-  if (of.channels % kPackSize<T> == 0)
-    return for_packs<kPackSize<T>>(stream, "sum_patches", elements, body, dx, body.dpatches);
-  for_packs<1>(stream, "sum_patches", elements, body);
+  for_packs_if<kPackSize<T>>(of.channels % kPackSize<T> == 0, stream, "sum_patches", elements, body,
+                             dx, body.dpatches);
 }
 
 struct GroupedSizes {
@@ -208,10 +204,9 @@ void convolution_forward(const Tensor& y, const Tensor& x, const Tensor& weight,
   const SpatialWindow of(x.shape(), window);
   const Tensor rows = y.as_rows();
   if (groups > 1) {
-    return visit_real(x.dtype(), [&](auto real) {
-      using T = decltype(real);
+    return visit_real(x.dtype(), [&]<class T>(T) {
       const GroupedForward<T> body{y.data<T>(), x.data<T>(), weight.data<T>(),
-                                   bias ? bias.data<float>() : nullptr,
+                                   optional_data<float>(bias),
                                    GroupedSizes(of, weight.size(0), groups)};
       for_packs<1>(stream, "grouped_convolution_forward", y.elements(), body);
     });
@@ -230,8 +225,7 @@ void convolution_backward_input(const Tensor& dx, const Tensor& dy, const Tensor
   const SpatialWindow of(dx.shape(), window);
   const Tensor rows = dy.as_rows();
   if (groups > 1) {
-    return visit_real(dx.dtype(), [&](auto real) {
-      using T = decltype(real);
+    return visit_real(dx.dtype(), [&]<class T>(T) {
       const GroupedInputGradient<T> body{dx.data<T>(), dy.data<T>(), weight.data<T>(),
                                          GroupedSizes(of, weight.size(0), groups)};
       for_packs<1>(stream, "grouped_convolution_backward_input", dx.elements(), body);
@@ -249,9 +243,9 @@ void convolution_backward_input(const Tensor& dx, const Tensor& dy, const Tensor
     if (!is_all && chunk.first == 0 && dx.dtype() != DType::kF32)
       sums = Tensor::empty(dx.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
     multiply(dpatches, rows.rows(chunk.first, chunk.end));
-    visit_real(dx.dtype(), [&](auto real) {
+    visit_real(dx.dtype(), [&]<class T>(T) {
       visit_real(sums.dtype(), [&](auto out) {
-        sum_patches<decltype(real)>(sums.data<decltype(out)>(), dpatches, of, chunk, stream);
+        sum_patches<T>(sums.data<decltype(out)>(), dpatches, of, chunk, stream);
       });
     });
   });
@@ -264,8 +258,7 @@ void convolution_backward_weight(const Tensor& dweight, const Tensor& dy, const 
   const SpatialWindow of(x.shape(), window);
   const Tensor rows = dy.as_rows();
   if (groups > 1) {
-    return visit_real(x.dtype(), [&](auto real) {
-      using T = decltype(real);
+    return visit_real(x.dtype(), [&]<class T>(T) {
       const GroupedWeightGradient<T> body{dweight.data<float>(), dy.data<T>(), x.data<T>(),
                                           GroupedSizes(of, dweight.size(0), groups),
                                           mode == GradientMode::kAccumulate};

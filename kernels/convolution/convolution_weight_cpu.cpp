@@ -42,8 +42,7 @@ class WindowWords {
   void copy_gradients(float* to, const WindowRows& rows, std::int64_t first, std::int64_t outputs,
                       std::int64_t wide) const {
     const std::int64_t stride = dy_.size(dy_.shape().rank() - 1);
-    visit_real(dy_.dtype(), [&](auto real) {
-      using T = decltype(real);
+    visit_real(dy_.dtype(), [&]<class T>(T) {
       for (std::int64_t row = 0; row < rows.rows(); ++row) {
         const T* const from = dy_.data<T>() + first + row * of_.out[2] * stride;
         for (std::int64_t i = 0; i < rows.windows(); i += of_word_, to += wide) {
@@ -66,13 +65,11 @@ class WindowWords {
     const std::int64_t places = wide_ + of_.stride[2];
     const std::int64_t begin = std::clamp<std::int64_t>(-left, 0, places),
                        end = std::clamp<std::int64_t>(of_.in[2] - left, begin, places);
-    visit_real(x_.dtype(), [&](auto real) {
-      using T = decltype(real);
+    visit_real(x_.dtype(), [&]<class T>(T) {
       const T* const from =
           x_.data<T>() + (line * of_.in[2] + left + begin) * channels + group * inputs_;
-      if constexpr (std::is_same_v<T, BFloat16>) {
+      if constexpr (std::is_same_v<T, BFloat16>)
         if (of_word_ == 2) return copy_pairs(to, from, begin, end, places);
-      }
       std::fill_n(to, begin * inputs_, 0.0f);
       float* at = to + begin * inputs_;
       if (channels == inputs_) {

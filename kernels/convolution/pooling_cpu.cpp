@@ -15,12 +15,10 @@ constexpr std::int64_t kPooledChannels = 128;  // whose results fit in the L1 ca
 template <class Body>
 void for_pooled(const SpatialWindow& of, std::int64_t results, const Body& body) {
   const std::int64_t channels = of.channels;
-  parallel_rows(of.batch * results, channels * of.taps(),
-                [=](std::int64_t begin, std::int64_t end) {
-                  for (std::int64_t row = begin; row < end; ++row)
-                    for (std::int64_t first = 0; first < channels; first += kPooledChannels)
-                      body(row, first, std::min(kPooledChannels, channels - first));
-                });
+  for_each_row(of.batch * results, channels * of.taps(), [=](std::int64_t row) {
+    for (std::int64_t first = 0; first < channels; first += kPooledChannels)
+      body(row, first, std::min(kPooledChannels, channels - first));
+  });
 }
 
 inline float share_of(const SpatialWindow& of, const Place& window, Divisor divisor) {
@@ -50,15 +48,13 @@ struct UpsampledSums {
 template <class T, class Sum>
 void for_upsampled(T* to, std::int64_t rows, std::int64_t channels, std::int64_t work,
                    const Sum& sum) {
-  parallel_rows(rows, channels * work, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      for (std::int64_t first = 0; first < channels; first += kUpsampledChannels) {
-        UpsampledSums<T> sums{first, std::min(kUpsampledChannels, channels - first), {}};
-        sum(row, sums);
-        T* const out = to + row * channels + first;
+  for_each_row(rows, channels * work, [=](std::int64_t row) {
+    for (std::int64_t first = 0; first < channels; first += kUpsampledChannels) {
+      UpsampledSums<T> sums{first, std::min(kUpsampledChannels, channels - first), {}};
+      sum(row, sums);
+      T* const out = to + row * channels + first;
 #pragma omp simd
-        for (std::int64_t c = 0; c < sums.count; ++c) store(out + c, sums.sums[c]);
-      }
+      for (std::int64_t c = 0; c < sums.count; ++c) store(out + c, sums.sums[c]);
     }
   });
 }
@@ -68,8 +64,7 @@ void for_upsampled(T* to, std::int64_t rows, std::int64_t channels, std::int64_t
 void mean_pooling_forward(const Tensor& y, const Tensor& x, const Window& window, Divisor divisor,
                           const Stream&) {
   const SpatialWindow of(x.shape(), window);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = y.data<T>();
     const T* const in = x.data<T>();
     for_pooled(of, of.outputs(), [=](std::int64_t row, std::int64_t first, std::int64_t count) {
@@ -92,8 +87,7 @@ void mean_pooling_forward(const Tensor& y, const Tensor& x, const Window& window
 void mean_pooling_backward(const Tensor& dx, const Tensor& dy, const Window& window,
                            Divisor divisor, const Stream&) {
   const SpatialWindow of(dx.shape(), window);
-  visit_real(dx.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dx.dtype(), [&]<class T>(T) {
     T* const out = dx.data<T>();
     const T* const in = dy.data<T>();
     for_pooled(of, of.inputs(), [=](std::int64_t row, std::int64_t first, std::int64_t count) {
@@ -117,8 +111,7 @@ void max_pooling_forward(const Tensor& y, const Tensor& places, const Tensor& x,
                          const Window& window, const Stream&) {
   const SpatialWindow of(x.shape(), window);
   std::int32_t* const indices = places.data<std::int32_t>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = y.data<T>();
     const T* const in = x.data<T>();
     for_pooled(of, of.outputs(), [=](std::int64_t row, std::int64_t first, std::int64_t count) {
@@ -152,8 +145,7 @@ void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& plac
                           const Window& window, const Stream&) {
   const SpatialWindow of(dx.shape(), window);
   const std::int32_t* const indices = places.data<std::int32_t>();
-  visit_real(dx.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dx.dtype(), [&]<class T>(T) {
     T* const out = dx.data<T>();
     const T* const in = dy.data<T>();
     for_pooled(of, of.inputs(), [=](std::int64_t row, std::int64_t first, std::int64_t count) {
@@ -177,8 +169,7 @@ void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& plac
 void upsampling_forward(const Tensor& y, const Tensor& x, const SpatialSizes& factors,
                         Interpolation interpolation, const Stream&) {
   const UpsampledSizes of(x.shape(), factors, interpolation);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const T* const in = x.data<T>();
     for_upsampled(y.data<T>(), of.batch * of.outputs(), of.channels, of.linear ? 8 : 1,
                   [=](std::int64_t row, UpsampledSums<T>& sums) {
@@ -206,8 +197,7 @@ void upsampling_forward(const Tensor& y, const Tensor& x, const SpatialSizes& fa
 void upsampling_backward(const Tensor& dx, const Tensor& dy, const SpatialSizes& factors,
                          Interpolation interpolation, const Stream&) {
   const UpsampledSizes of(dx.shape(), factors, interpolation);
-  visit_real(dx.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dx.dtype(), [&]<class T>(T) {
     const T* const in = dy.data<T>();
     for_upsampled(dx.data<T>(), of.batch * of.inputs(), of.channels, of.outputs() / of.inputs(),
                   [=](std::int64_t row, UpsampledSums<T>& sums) {

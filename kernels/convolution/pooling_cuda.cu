@@ -125,17 +125,15 @@ struct MaxBackward {
 template <class T, class Body>
 void for_channels(const char* name, std::int64_t elements, const Body& body, const T* to,
                   const T* from, const Stream& stream) {
-  if (body.of.channels % kPackSize<T> == 0)
-    return for_packs<kPackSize<T>>(stream, name, elements, body, to, from);
-  for_packs<1>(stream, name, elements, body);
+  for_packs_if<kPackSize<T>>(body.of.channels % kPackSize<T> == 0, stream, name, elements, body, to,
+                             from);
 }
 
 }  // namespace
 
 void mean_pooling_forward(const Tensor& y, const Tensor& x, const Window& window, Divisor divisor,
                           const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const MeanForward<T> body{y.data<T>(), x.data<T>(), SpatialWindow(x.shape(), window),
                               divisor == Divisor::kWindow};
     for_channels<T>("mean_pooling_forward", y.elements(), body, body.y, body.x, stream);
@@ -144,8 +142,7 @@ void mean_pooling_forward(const Tensor& y, const Tensor& x, const Window& window
 
 void mean_pooling_backward(const Tensor& dx, const Tensor& dy, const Window& window,
                            Divisor divisor, const Stream& stream) {
-  visit_real(dx.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dx.dtype(), [&]<class T>(T) {
     const MeanBackward<T> body{dx.data<T>(), dy.data<T>(), SpatialWindow(dx.shape(), window),
                                divisor == Divisor::kWindow};
     for_channels<T>("mean_pooling_backward", dx.elements(), body, body.dx, body.dy, stream);
@@ -154,8 +151,7 @@ void mean_pooling_backward(const Tensor& dx, const Tensor& dy, const Window& win
 
 void max_pooling_forward(const Tensor& y, const Tensor& places, const Tensor& x,
                          const Window& window, const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const MaxForward<T> body{y.data<T>(), places.data<std::int32_t>(), x.data<T>(),
                              SpatialWindow(x.shape(), window)};
     for_channels<T>("max_pooling_forward", y.elements(), body, body.y, body.x, stream);
@@ -164,8 +160,7 @@ void max_pooling_forward(const Tensor& y, const Tensor& places, const Tensor& x,
 
 void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& places,
                           const Window& window, const Stream& stream) {
-  visit_real(dx.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dx.dtype(), [&]<class T>(T) {
     const MaxBackward<T> body{dx.data<T>(), dy.data<T>(), places.data<std::int32_t>(),
                               SpatialWindow(dx.shape(), window)};
     for_channels<T>("max_pooling_backward", dx.elements(), body, body.dx, body.dy, stream);
@@ -241,27 +236,19 @@ struct UpsamplingBackward {
 
 void upsampling_forward(const Tensor& y, const Tensor& x, const SpatialSizes& factors,
                         Interpolation interpolation, const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const UpsamplingForward<T> body{y.data<T>(), x.data<T>(),
                                     UpsampledSizes(x.shape(), factors, interpolation)};
-    if (body.of.channels % kPackSize<T> == 0)
-      return for_packs<kPackSize<T>>(stream, "upsampling_forward", y.elements(), body, body.y,
-                                     body.x);
-    for_packs<1>(stream, "upsampling_forward", y.elements(), body);
+    for_channels<T>("upsampling_forward", y.elements(), body, body.y, body.x, stream);
   });
 }
 
 void upsampling_backward(const Tensor& dx, const Tensor& dy, const SpatialSizes& factors,
                          Interpolation interpolation, const Stream& stream) {
-  visit_real(dx.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dx.dtype(), [&]<class T>(T) {
     const UpsamplingBackward<T> body{dx.data<T>(), dy.data<T>(),
                                      UpsampledSizes(dx.shape(), factors, interpolation)};
-    if (body.of.channels % kPackSize<T> == 0)
-      return for_packs<kPackSize<T>>(stream, "upsampling_backward", dx.elements(), body, body.dx,
-                                     body.dy);
-    for_packs<1>(stream, "upsampling_backward", dx.elements(), body);
+    for_channels<T>("upsampling_backward", dx.elements(), body, body.dx, body.dy, stream);
   });
 }
 

@@ -21,7 +21,7 @@ constexpr std::int64_t kEnoughItems = 16;      // enough for any number of threa
 struct Slab {
   std::int64_t rows, windows;  // maximum windows of the second and the third dimension
   std::int64_t high, wide;     // places that these windows read
-  std::int64_t words;          // per place
+  std::int64_t words;          // words per place
   std::int64_t row_words() const { return wide * words; }
   std::int64_t plane_words() const { return high * row_words(); }
 };
@@ -93,8 +93,7 @@ class PackedWeights {
 
  private:
   void pack_panel(std::int64_t group, std::int64_t panel) const {
-    visit_real(of_.dtype, [&](auto real) {
-      using T = decltype(real);
+    visit_real(of_.dtype, [&]<class T>(T) {
       const T* const from = static_cast<const T*>(of_.weight.first) + group * of_.weight.group +
                             panel * tiles_.width() * of_.weight.output;
       const std::int64_t lanes = panel_vectors(panel) * tiles_.lanes();
@@ -291,8 +290,7 @@ class SlidingRun {
   }
 
   void fill(const Item& item, float* slab) const {
-    visit_real(of_.dtype, [&](auto real) {
-      using T = decltype(real);
+    visit_real(of_.dtype, [&]<class T>(T) {
       run_on(instruction_set(), [&] {
         if (pairs_) {
           fill_slab<BFloat16, T>(item, reinterpret_cast<BFloat16*>(slab), 2 * slab_.words);
@@ -376,8 +374,7 @@ class SlidingRun {
          dim(1).first + row * dim(1).spread) *
             dim(2).results +
         dim(2).first;
-    visit_real(of_.dtype, [&](auto real) {
-      using T = decltype(real);
+    visit_real(of_.dtype, [&]<class T>(T) {
       T* const to = static_cast<T*>(of_.result) + line * stride + item.group * of_.outputs +
                     panel * tiles_.width();
       for (std::int64_t i = 0; i < count; ++i) {

@@ -27,7 +27,7 @@ struct SpatialWindow {
       dilation[to] = window.dilation[of];
     }
   }
-  /// Number of places of an example.
+  /// Returns the number of input positions of an example.
   constexpr std::int64_t inputs() const { return in[0] * in[1] * in[2]; }
   constexpr std::int64_t outputs() const {
     return out[0] * out[1] * out[2];

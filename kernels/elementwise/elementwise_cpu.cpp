@@ -19,28 +19,26 @@ void map_elements(std::int64_t elements, Function function, To* y, const From*..
 }
 
 template <class Function, class... Inputs>
-void map(const Tensor& y, const Function& function, const Inputs&... x) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+void map(const Function& function, const Tensor& y, const Inputs&... x) {
+  visit_real(y.dtype(), [&]<class T>(T) {
     map_elements(y.elements(), function, y.data<T>(), x.template data<T>()...);
   });
 }
 
+inline float within(float x, float limit) { return x > limit ? limit : x < -limit ? -limit : x; }
+
 }  // namespace
 
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
-  map(
-      y, [](float left, float right) { return left + right; }, x, z);
+  map([](float left, float right) { return left + right; }, y, x, z);
 }
 
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction, const Stream&) {
-  map(
-      y, [=](float start, float step) { return start + a * step; }, from, direction);
+  map([=](float start, float step) { return start + a * step; }, y, from, direction);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream&) {
-  map(
-      y, [=](float value) { return a * value; }, x);
+  map([=](float value) { return a * value; }, y, x);
 }
 
 void scale_by(const Tensor& y, const Tensor& x, const Tensor& a, const Stream& stream) {
@@ -63,42 +61,34 @@ void cast(const Tensor& y, const Tensor& x, const Stream&) {
 }
 
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream&) {
-  map(
-      y, [](float value) { return value * gelu_gate(value); }, x);
+  map([](float value) { return value * gelu_gate(value); }, y, x);
 }
 
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream&) {
-  map(
-      dx, [](float gradient, float value) { return gradient * gelu_slope(value); }, dy, x);
+  map([](float gradient, float value) { return gradient * gelu_slope(value); }, dx, dy, x);
 }
 
 void clip(const Tensor& y, const Tensor& x, float limit, const Stream&) {
-  map(
-      y, [=](float value) { return value > limit    ? limit
-                                   : value < -limit ? -limit
-                                                    : value; }, x);
+  map([=](float value) { return within(value, limit); }, y, x);
 }
 
 void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
                    const Stream&) {
-  map(
-      dx, [=](float gradient, float value) { return std::fabs(value) > limit ? 0.0f : gradient; },
+  map([=](float gradient, float value) { return std::fabs(value) > limit ? 0.0f : gradient; }, dx,
       dy, x);
 }
 
 void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream&) {
-  map(
-      y, [=](float value) { return cap * hyperbolic_tangent(value / cap); }, x);
+  map([=](float value) { return cap * hyperbolic_tangent(value / cap); }, y, x);
 }
 
 void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap, const Stream&) {
   map(
-      dx,
       [=](float gradient, float capped) {
         const float share = capped / cap;
         return gradient * (1.0f - share * share);
       },
-      dy, y);
+      dx, dy, y);
 }
 
 namespace {
@@ -133,20 +123,16 @@ void with_activation(ActivationKind kind, const Function& function) {
 
 void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind, const Stream&) {
   with_activation(kind, [&](auto of) {
-    map(
-        y, [](float value) { return activation_value<decltype(of)::value>(value); }, x);
+    map([](float value) { return activation_value<decltype(of)::value>(value); }, y, x);
   });
 }
 
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ActivationKind kind,
                          const Stream&) {
   with_activation(kind, [&](auto of) {
-    map(
-        dx,
-        [](float gradient, float value) {
-          return gradient * activation_slope<decltype(of)::value>(value);
-        },
-        dy, x);
+    map([](float gradient,
+           float value) { return gradient * activation_slope<decltype(of)::value>(value); },
+        dx, dy, x);
   });
 }
 
@@ -174,38 +160,49 @@ void visit_gate(Gate gate, Function&& function) {
   }
 }
 
-template <Gate kGate, class T>
-void gated_rows_forward(T* out, const T* in, std::int64_t rows, std::int64_t columns) {
-  parallel_rows(rows, columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
+/// y = gate(g, u) for the gates and ups of each row of x.
+template <class Function>
+void forward_gates(const Tensor& y, const Tensor& x, const Function& gate) {
+  const std::int64_t columns = y.size(1);
+  visit_real(y.dtype(), [&]<class T>(T) {
+    T* const out = y.data<T>();
+    const T* const in = x.data<T>();
+    for_each_row(y.size(0), columns, [=](std::int64_t row) {
       T* const to = out + row * columns;
-      const T *const gate = in + row * 2 * columns, *const up = gate + columns;
+      const T *const gates = in + row * 2 * columns, *const ups = gates + columns;
 #pragma omp simd
       for (std::int64_t i = 0; i < columns; ++i)
-        store(to + i, gate_value<kGate>(load(gate + i)) * load(up + i));
-    }
+        store(to + i, gate(load(gates + i), load(ups + i)));
+    });
   });
 }
 
-template <Gate kGate, class T>
-void gated_rows_backward(T* out, const T* gradient, const T* in, std::int64_t rows,
-                         std::int64_t columns) {
-  parallel_rows(rows, columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const T *const from = gradient + row * columns, *const gate = in + row * 2 * columns,
-                     *const up = gate + columns;
-      T *const dgate = out + row * 2 * columns, *const dup = dgate + columns;
+struct GateSlopes {
+  float of_gate, of_up;
+};
+
+/// Writes slopes(dy, g, u) to dx, for the gates and ups of each row of x.
+template <class Function>
+void backward_gates(const Tensor& dx, const Tensor& dy, const Tensor& x, const Function& slopes) {
+  const std::int64_t columns = dy.size(1);
+  visit_real(dy.dtype(), [&]<class T>(T) {
+    T* const out = dx.data<T>();
+    const T *const gradient = dy.data<T>(), *const in = x.data<T>();
+    for_each_row(dy.size(0), columns, [=](std::int64_t row) {
+      const T *const from = gradient + row * columns, *const gates = in + row * 2 * columns,
+                     *const ups = gates + columns;
+      T *const dgates = out + row * 2 * columns, *const dups = dgates + columns;
 #pragma omp simd
       for (std::int64_t i = 0; i < columns; ++i) {
-        const float dh = load(from + i), g = load(gate + i), u = load(up + i);
-        store(dgate + i, dh * u * gate_slope<kGate>(g));
-        store(dup + i, dh * gate_value<kGate>(g));
+        const GateSlopes of = slopes(load(from + i), load(gates + i), load(ups + i));
+        store(dgates + i, of.of_gate);
+        store(dups + i, of.of_up);
       }
-    }
+    });
   });
 }
 
-constexpr std::int64_t kBlocks = 64;          // of random numbers, generated together
+constexpr std::int64_t kBlocks = 64;          // blocks of random numbers generated together
 constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in these blocks
 
 /// Generates philox numbers [4·first, 4·first + kDrawn), one round at a time for all blocks.
@@ -268,7 +265,7 @@ struct DroppedRun {
     for (std::int64_t chunk = begin_chunk; chunk < end_chunk; ++chunk) {
       std::uint32_t words[kDrawn];
       draw(words, key, first / 4 + static_cast<std::uint64_t>(chunk * kBlocks));
-      const std::int64_t element = chunk * kDrawn - skipped();  // of words[0]
+      const std::int64_t element = chunk * kDrawn - skipped();  // element of words[0]
       const std::int64_t count = std::min(kDrawn, elements - element);
 #pragma omp simd
       for (std::int64_t i = chunk == 0 ? skipped() : 0; i < count; ++i) {
@@ -282,19 +279,16 @@ struct DroppedRun {
 }  // namespace
 
 void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    visit_gate(gate, [&](auto kind) {
-      gated_rows_forward<kind>(y.data<T>(), x.data<T>(), y.size(0), y.size(1));
-    });
+  visit_gate(gate, [&](auto kind) {
+    forward_gates(y, x, [](float g, float u) { return gate_value<decltype(kind)::value>(g) * u; });
   });
 }
 
 void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate, const Stream&) {
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
-    visit_gate(gate, [&](auto kind) {
-      gated_rows_backward<kind>(dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(0), dy.size(1));
+  visit_gate(gate, [&](auto kind) {
+    constexpr Gate kGate = decltype(kind)::value;
+    backward_gates(dx, dy, x, [](float dh, float g, float u) {
+      return GateSlopes{dh * u * gate_slope<kGate>(g), dh * gate_value<kGate>(g)};
     });
   });
 }
@@ -303,77 +297,44 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
              const Stream&) {
   const RandomKey key =
       numbers.step_words ? at_step_of(numbers.step_words, numbers.key) : numbers.key;
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const DroppedRun<T> all{y.data<T>(), x.data<T>(), y.elements(), key, numbers.first, p};
     if (!numbers.rows && numbers.run == 0)
       return parallel_rows(all.chunks(), kDrawn,
                            [=](std::int64_t begin, std::int64_t end) { all.drop(begin, end); });
     const std::int64_t columns = x.size(1), run = numbers.run, stride = numbers.stride;
-    const std::int32_t* const rows = numbers.rows ? numbers.rows.data<std::int32_t>() : nullptr;
-    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        std::int64_t from = rows != nullptr ? rows[row] : row;
-        if (run > 0) from = from / run * stride + from % run;
-        const DroppedRun<T> one{all.out + row * columns,
-                                all.in + row * columns,
-                                columns,
-                                key,
-                                all.first + static_cast<std::uint64_t>(from * columns),
-                                p};
-        one.drop(0, one.chunks());
-      }
+    const std::int32_t* const rows = optional_data<std::int32_t>(numbers.rows);
+    for_each_row(x.size(0), columns, [=](std::int64_t row) {
+      std::int64_t from = rows != nullptr ? rows[row] : row;
+      if (run > 0) from = from / run * stride + from % run;
+      const DroppedRun<T> one{all.out + row * columns,
+                              all.in + row * columns,
+                              columns,
+                              key,
+                              all.first + static_cast<std::uint64_t>(from * columns),
+                              p};
+      one.drop(0, one.chunks());
     });
   });
 }
 
 void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
                           const Stream&) {
-  const std::int64_t columns = y.size(1);
   const auto [limit, sharpness] = gate;
-  visit_real(y.dtype(), [&](auto real) {
-    auto* const out = y.data<decltype(real)>();
-    const auto* const in = x.data<decltype(real)>();
-    parallel_rows(y.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const auto *const gates = in + row * 2 * columns, *const ups = gates + columns;
-#pragma omp simd
-        for (std::int64_t i = 0; i < columns; ++i) {
-          float g = load(gates + i), u = load(ups + i);
-          g = g > limit ? limit : g;
-          u = u > limit ? limit : u < -limit ? -limit : u;
-          store(out + row * columns + i, (u + 1.0f) * g * sigmoid(sharpness * g));
-        }
-      }
-    });
+  forward_gates(y, x, [limit = limit, sharpness = sharpness](float g, float u) {
+    g = g > limit ? limit : g;
+    return (within(u, limit) + 1.0f) * g * sigmoid(sharpness * g);
   });
 }
 
 void clamped_gate_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
                            const ClampedGate& gate, const Stream&) {
-  const std::int64_t columns = dy.size(1);
   const auto [limit, sharpness] = gate;
-  visit_real(dy.dtype(), [&](auto real) {
-    auto* const out = dx.data<decltype(real)>();
-    const auto *const gradient = dy.data<decltype(real)>(), *const in = x.data<decltype(real)>();
-    parallel_rows(dy.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const auto *const gates = in + row * 2 * columns, *const ups = gates + columns;
-        auto *const dgates = out + row * 2 * columns, *const dups = dgates + columns;
-#pragma omp simd
-        for (std::int64_t i = 0; i < columns; ++i) {
-          const float dh = load(gradient + row * columns + i), whole = load(gates + i),
-                      up = load(ups + i), g = whole > limit ? limit : whole,
-                      u = up > limit    ? limit
-                          : up < -limit ? -limit
-                                        : up;
-          const float share = sigmoid(sharpness * g);
-          const float slope = share * (1.0f + sharpness * g * (1.0f - share));
-          store(dgates + i, whole > limit ? 0.0f : dh * (u + 1.0f) * slope);
-          store(dups + i, std::fabs(up) > limit ? 0.0f : dh * g * share);
-        }
-      }
-    });
+  backward_gates(dx, dy, x, [limit = limit, sharpness = sharpness](float dh, float g, float u) {
+    const float cut = g > limit ? limit : g, share = sigmoid(sharpness * cut);
+    const float slope = share * (1.0f + sharpness * cut * (1.0f - share));
+    return GateSlopes{g > limit ? 0.0f : dh * (within(u, limit) + 1.0f) * slope,
+                      std::fabs(u) > limit ? 0.0f : dh * cut * share};
   });
 }
 

@@ -56,13 +56,12 @@ void map(const char* name, const Tensor& y, const Tensor& x, const Tensor& z, Fu
 template <class Function>
 void map_real(const char* name, const Tensor& y, const Tensor& x, Function function,
               const Stream& stream) {
-  visit_real(y.dtype(),
-             [&](auto real) { map<decltype(real), decltype(real)>(name, y, x, function, stream); });
+  visit_real(y.dtype(), [&]<class T>(T) { map<T, T>(name, y, x, function, stream); });
 }
 template <class Function>
 void map_real(const char* name, const Tensor& y, const Tensor& x, const Tensor& z,
               Function function, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) { map<decltype(real)>(name, y, x, z, function, stream); });
+  visit_real(y.dtype(), [&]<class T>(T) { map<T>(name, y, x, z, function, stream); });
 }
 
 struct Add {
@@ -96,7 +95,7 @@ struct Identity {
   __device__ float operator()(float x) const { return x; }
 };
 
-/// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)), u = √(2/π)·(x + 0.044715·x³).
+/// Returns GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)), u = √(2/π)·(x + 0.044715·x³).
 __device__ inline float gelu_gate(float x) {
   return __fdividef(1.0f, 1.0f + expf(x * (-1.5957691216f - 0.0713548163f * (x * x))));
 }
@@ -127,42 +126,71 @@ __device__ inline float gate_slope(float g) {
   return share * (1.0f + g * (1.0f - share));
 }
 
-template <class T, Gate kGate>
+template <Gate kGate>
+struct PlainGate {
+  __device__ float operator()(float g, float u) const { return gate_value<kGate>(g) * u; }
+  /// Replaces a gate and an up by their gradients. `dh`: gradient of the result.
+  __device__ void differentiate(float dh, float& g, float& u) const {
+    const float dgate = dh * u * gate_slope<kGate>(g);
+    u = dh * gate_value<kGate>(g);
+    g = dgate;
+  }
+};
+
+__device__ inline float below(float x, float limit) { return x > limit ? limit : x; }
+__device__ inline float within(float x, float limit) {
+  return x > limit ? limit : x < -limit ? -limit : x;
+}
+
+struct LimitedGate {
+  ClampedGate of;
+  __device__ float operator()(float g, float u) const {
+    const float cut = below(g, of.limit);
+    return (within(u, of.limit) + 1.0f) * cut * sigmoid(of.sharpness * cut);
+  }
+  __device__ void differentiate(float dh, float& g, float& u) const {
+    const float cut = below(g, of.limit), share = sigmoid(of.sharpness * cut);
+    const float slope = share * (1.0f + of.sharpness * cut * (1.0f - share));
+    const float dgate = dh * (within(u, of.limit) + 1.0f) * slope;
+    g = g > of.limit ? 0.0f : dgate;
+    u = fabsf(u) > of.limit ? 0.0f : dh * cut * share;
+  }
+};
+
+template <class T, class Function>
 struct Gated {
   T* y;
   const T* x;
   std::int64_t columns;
+  Function gate;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const T* const gate = x + i + i / columns * columns;
+    const T* const from = x + i + i / columns * columns;
     float g[N], u[N];
-    load_pack(g, gate);
-    load_pack(u, gate + columns);
-    for (int j = 0; j < N; ++j) g[j] = gate_value<kGate>(g[j]) * u[j];
+    load_pack(g, from);
+    load_pack(u, from + columns);
+    for (int j = 0; j < N; ++j) g[j] = gate(g[j], u[j]);
     store_pack(y + i, g);
   }
 };
 
-template <class T, Gate kGate>
+template <class T, class Function>
 struct GatedGradient {
   T* dx;
   const T* dy;
   const T* x;
   std::int64_t columns;
+  Function gate;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const std::int64_t gate = i + i / columns * columns;
+    const std::int64_t first = i + i / columns * columns;
     float dh[N], g[N], u[N];
     load_pack(dh, dy + i);
-    load_pack(g, x + gate);
-    load_pack(u, x + gate + columns);
-    for (int j = 0; j < N; ++j) {
-      const float dgate = dh[j] * u[j] * gate_slope<kGate>(g[j]);
-      u[j] = dh[j] * gate_value<kGate>(g[j]);
-      g[j] = dgate;
-    }
-    store_pack(dx + gate, g);
-    store_pack(dx + gate + columns, u);
+    load_pack(g, x + first);
+    load_pack(u, x + first + columns);
+    for (int j = 0; j < N; ++j) gate.differentiate(dh[j], g[j], u[j]);
+    store_pack(dx + first, g);
+    store_pack(dx + first + columns, u);
   }
 };
 
@@ -187,24 +215,13 @@ struct CapGradient {
 
 struct Clip {
   float limit;
-  __device__ float operator()(float x) const { return x > limit ? limit : x < -limit ? -limit : x; }
+  __device__ float operator()(float x) const { return within(x, limit); }
 };
 
 struct ClipGradient {
   float limit;
   __device__ float operator()(float dy, float x) const { return fabsf(x) > limit ? 0.0f : dy; }
 };
-
-/// Runs the body for the elements of y. Uses packs if each row of y consists of whole packs.
-template <class T, class Body, class... Pointers>
-void for_gated(const Stream& stream, const char* name, const Tensor& y, const Body& body,
-               Pointers... begins) {
-  if (packs_fit<T>(y.size(1), begins...)) {
-    for_packs<kPackSize<T>>(stream, name, y.elements(), body);
-  } else {
-    for_packs<1>(stream, name, y.elements(), body);
-  }
-}
 
 template <class T>
 struct Dropout {
@@ -231,15 +248,13 @@ struct Dropout {
     float values[N];
     load_pack(values, x + i);
     if (N == 1 || first % 4 != 0) {
-      for (int k = 0; k < N; ++k) {
+      for (int k = 0; k < N; ++k)
         values[k] = dropped(values[k], random_word(key, first + static_cast<std::uint64_t>(k)));
-      }
     } else {
       for (int k = 0; k < N; k += 4) {
         const auto words = philox(key, (first + static_cast<std::uint64_t>(k)) / 4);
-        for (int j = 0; j < 4; ++j) {
+        for (int j = 0; j < 4; ++j)
           values[k + j] = dropped(values[k + j], words[static_cast<std::size_t>(j)]);
-        }
       }
     }
     store_pack(y + i, values);
@@ -296,27 +311,6 @@ void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const St
   map_real("gelu_backward", dx, dy, x, GeluGradient{}, stream);
 }
 
-void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    visit_gate(gate, [&](auto kind) {
-      const Gated<T, kind> body{y.data<T>(), x.data<T>(), y.size(1)};
-      for_gated<T>(stream, "gated_forward", y, body, body.y, body.x);
-    });
-  });
-}
-
-void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate,
-                    const Stream& stream) {
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
-    visit_gate(gate, [&](auto kind) {
-      const GatedGradient<T, kind> body{dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(1)};
-      for_gated<T>(stream, "gated_backward", dy, body, body.dx, body.dy, body.x);
-    });
-  });
-}
-
 void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {
   map_real("cap_forward", y, x, Cap{cap}, stream);
 }
@@ -338,23 +332,22 @@ void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float li
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream) {
   const Tensor& step_words = numbers.step_words;
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const Dropout<T> body{.y = y.data<T>(),
                           .x = x.data<T>(),
                           .p = p,
                           .kept_scale = 1.0f / (1.0f - p),
                           .requested = numbers.key,
                           .first_number = numbers.first,
-                          .step_words = step_words ? step_words.data<std::int32_t>() : nullptr,
+                          .step_words = optional_data<std::int32_t>(step_words),
                           .has_rows = numbers.rows || numbers.run > 0,
-                          .rows = numbers.rows ? numbers.rows.data<std::int32_t>() : nullptr,
+                          .rows = optional_data<std::int32_t>(numbers.rows),
                           .columns = x.size(x.shape().rank() - 1),
                           .run = numbers.run,
                           .stride = numbers.stride};
-    if (body.has_rows && body.columns % kPackSize<T> != 0)  // rows must consist of whole packs
-      return for_packs<1>(stream, "dropout", y.elements(), body, body.y, body.x);
-    for_packs<kPackSize<T>>(stream, "dropout", y.elements(), body, body.y, body.x);
+    // Rows must consist of whole packs.
+    const bool fits = !body.has_rows || body.columns % kPackSize<T> == 0;
+    for_packs_if<kPackSize<T>>(fits, stream, "dropout", y.elements(), body, body.y, body.x);
   });
 }
 
@@ -381,56 +374,27 @@ struct ActivationGradient {
   __device__ float operator()(float dy, float x) const { return dy * activation_slope(x, kind); }
 };
 
-__device__ inline float below(float x, float limit) { return x > limit ? limit : x; }
-__device__ inline float within(float x, float limit) {
-  return x > limit ? limit : x < -limit ? -limit : x;
+// Each row of y must consist of whole packs to be written in packs.
+
+template <class Function>
+void forward_gates(const char* name, const Tensor& y, const Tensor& x, const Function& gate,
+                   const Stream& stream) {
+  visit_real(y.dtype(), [&]<class T>(T) {
+    const Gated<T, Function> body{y.data<T>(), x.data<T>(), y.size(1), gate};
+    for_packs_if<kPackSize<T>>(packs_fit<T>(y.size(1), body.y, body.x), stream, name, y.elements(),
+                               body);
+  });
 }
-
-template <class T>
-struct ClampedGates {
-  T* y;
-  const T* x;
-  std::int64_t columns;
-  ClampedGate gate;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    const T* const from = x + i + i / columns * columns;
-    float g[N], u[N];
-    load_pack(g, from);
-    load_pack(u, from + columns);
-    for (int j = 0; j < N; ++j) {
-      const float cut = below(g[j], gate.limit);
-      g[j] = (within(u[j], gate.limit) + 1.0f) * cut * sigmoid(gate.sharpness * cut);
-    }
-    store_pack(y + i, g);
-  }
-};
-
-template <class T>
-struct ClampedGateGradient {
-  T* dx;
-  const T* dy;
-  const T* x;
-  std::int64_t columns;
-  ClampedGate gate;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    const std::int64_t first = i + i / columns * columns;
-    float dh[N], g[N], u[N];
-    load_pack(dh, dy + i);
-    load_pack(g, x + first);
-    load_pack(u, x + first + columns);
-    for (int j = 0; j < N; ++j) {
-      const float cut = below(g[j], gate.limit), share = sigmoid(gate.sharpness * cut);
-      const float slope = share * (1.0f + gate.sharpness * cut * (1.0f - share));
-      const float dgate = dh[j] * (within(u[j], gate.limit) + 1.0f) * slope;
-      g[j] = g[j] > gate.limit ? 0.0f : dgate;
-      u[j] = fabsf(u[j]) > gate.limit ? 0.0f : dh[j] * cut * share;
-    }
-    store_pack(dx + first, g);
-    store_pack(dx + first + columns, u);
-  }
-};
+template <class Function>
+void backward_gates(const char* name, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                    const Function& gate, const Stream& stream) {
+  visit_real(dy.dtype(), [&]<class T>(T) {
+    const GatedGradient<T, Function> body{dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(1),
+                                          gate};
+    for_packs_if<kPackSize<T>>(packs_fit<T>(dy.size(1), body.dx, body.dy, body.x), stream, name,
+                               dy.elements(), body);
+  });
+}
 
 }  // namespace
 
@@ -444,22 +408,26 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Ac
   map_real("activation_backward", dx, dy, x, ActivationGradient{kind}, stream);
 }
 
+void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream) {
+  visit_gate(gate,
+             [&](auto kind) { forward_gates("gated_forward", y, x, PlainGate<kind>{}, stream); });
+}
+
+void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate,
+                    const Stream& stream) {
+  visit_gate(gate, [&](auto kind) {
+    backward_gates("gated_backward", dx, dy, x, PlainGate<kind>{}, stream);
+  });
+}
+
 void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
                           const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const ClampedGates<T> body{y.data<T>(), x.data<T>(), y.size(1), gate};
-    for_gated<T>(stream, "clamped_gate_forward", y, body, body.y, body.x);
-  });
+  forward_gates("clamped_gate_forward", y, x, LimitedGate{gate}, stream);
 }
 
 void clamped_gate_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
                            const ClampedGate& gate, const Stream& stream) {
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const ClampedGateGradient<T> body{dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(1), gate};
-    for_gated<T>(stream, "clamped_gate_backward", dy, body, body.dx, body.dy, body.x);
-  });
+  backward_gates("clamped_gate_backward", dx, dy, x, LimitedGate{gate}, stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

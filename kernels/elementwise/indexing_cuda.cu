@@ -38,30 +38,26 @@ struct CopyColumns {
   }
 };
 
-template <class T>
-struct AddColumns {
-  ColumnsOf<T> to, from;
+template <class T, class Function>
+struct MapColumns {
+  ColumnsOf<T> to, a, b;
+  Function function;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    float sums[N], more[N];
-    load_pack(sums, to.at(i));
-    load_pack(more, from.at(i));
-    for (int k = 0; k < N; ++k) sums[k] += more[k];
-    store_pack(to.at(i), sums);
+    float left[N], right[N];
+    load_pack(left, a.at(i));
+    load_pack(right, b.at(i));
+    for (int k = 0; k < N; ++k) left[k] = function(left[k], right[k]);
+    store_pack(to.at(i), left);
   }
 };
 
-template <class T>
-struct MultiplyColumns {
-  ColumnsOf<T> to, a, b;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    float products[N], factors[N];
-    load_pack(products, a.at(i));
-    load_pack(factors, b.at(i));
-    for (int k = 0; k < N; ++k) products[k] *= factors[k];
-    store_pack(to.at(i), products);
-  }
+struct Product {
+  __device__ float operator()(float a, float b) const { return a * b; }
+};
+
+struct Opened {
+  __device__ float operator()(float x, float gate) const { return x * sigmoid(gate); }
 };
 
 struct CopyWords {
@@ -69,21 +65,6 @@ struct CopyWords {
   template <int N>
   __device__ void at(std::int64_t i) const {
     *to.at(i) = *from.at(i);
-  }
-};
-
-template <class T>
-struct SigmoidGate {
-  T* y;
-  const T* x;
-  ColumnsOf<T> gate;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    float values[N], gates[N];
-    load_pack(values, x + i);
-    load_pack(gates, gate.at(i));
-    for (int k = 0; k < N; ++k) values[k] *= sigmoid(gates[k]);
-    store_pack(y + i, values);
   }
 };
 
@@ -110,16 +91,15 @@ struct SigmoidGateGradient {
   }
 };
 
-template <template <class> class Body>
-void for_columns(const char* name, const Columns& to, const Columns& from, std::int64_t count,
-                 const Stream& stream) {
-  visit_real(to.rows.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const Body<T> body{columns_of<T>(to, count), columns_of<T>(from, count)};
-    const std::int64_t elements = to.rows.size(0) * count;
-    if (packs_fit_columns(body.to) && packs_fit_columns(body.from))
-      return for_packs<kPackSize<T>>(stream, name, elements, body);
-    for_packs<1>(stream, name, elements, body);
+template <class Function>
+void map_columns(const char* name, const Function& function, const Columns& to, const Columns& a,
+                 const Columns& b, std::int64_t count, const Stream& stream) {
+  visit_real(to.rows.dtype(), [&]<class T>(T) {
+    const MapColumns<T, Function> body{columns_of<T>(to, count), columns_of<T>(a, count),
+                                       columns_of<T>(b, count), function};
+    for_packs_if<kPackSize<T>>(
+        packs_fit_columns(body.to) && packs_fit_columns(body.a) && packs_fit_columns(body.b),
+        stream, name, to.rows.size(0) * count, body);
   });
 }
 
@@ -127,51 +107,41 @@ void for_columns(const char* name, const Columns& to, const Columns& from, std::
 
 void copy_columns(const Columns& to, const Columns& from, std::int64_t count,
                   const Stream& stream) {
-  if (to.rows.dtype() != DType::kI32)
-    return for_columns<CopyColumns>("copy_columns", to, from, count, stream);
-  const CopyWords body{columns_of<std::int32_t>(to, count), columns_of<std::int32_t>(from, count)};
-  for_packs<1>(stream, "copy_columns", to.rows.size(0) * count, body);
+  const std::int64_t elements = to.rows.size(0) * count;
+  if (to.rows.dtype() == DType::kI32) {
+    const CopyWords body{columns_of<std::int32_t>(to, count),
+                         columns_of<std::int32_t>(from, count)};
+    return for_packs<1>(stream, "copy_columns", elements, body);
+  }
+  visit_real(to.rows.dtype(), [&]<class T>(T) {
+    const CopyColumns<T> body{columns_of<T>(to, count), columns_of<T>(from, count)};
+    for_packs_if<kPackSize<T>>(packs_fit_columns(body.to) && packs_fit_columns(body.from), stream,
+                               "copy_columns", elements, body);
+  });
 }
 
 void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream) {
-  for_columns<AddColumns>("add_columns", to, from, count, stream);
+  map_columns("add_columns", Sum{}, to, to, from, count, stream);
 }
 
 void multiply_columns(const Columns& to, const Columns& a, const Columns& b, std::int64_t count,
                       const Stream& stream) {
-  visit_real(to.rows.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const MultiplyColumns<T> body{columns_of<T>(to, count), columns_of<T>(a, count),
-                                  columns_of<T>(b, count)};
-    const std::int64_t elements = to.rows.size(0) * count;
-    if (packs_fit_columns(body.to) && packs_fit_columns(body.a) && packs_fit_columns(body.b))
-      return for_packs<kPackSize<T>>(stream, "multiply_columns", elements, body);
-    for_packs<1>(stream, "multiply_columns", elements, body);
-  });
+  map_columns("multiply_columns", Product{}, to, a, b, count, stream);
 }
 
 void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,
                           const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const SigmoidGate<T> body{y.data<T>(), x.data<T>(), columns_of<T>(gate, x.size(1))};
-    if (packs_fit_columns(body.gate))
-      return for_packs<kPackSize<T>>(stream, "sigmoid_gate_forward", x.elements(), body, body.y,
-                                     body.x);
-    for_packs<1>(stream, "sigmoid_gate_forward", x.elements(), body);
-  });
+  map_columns("sigmoid_gate_forward", Opened{}, {y, 0}, {x, 0}, gate, x.size(1), stream);
 }
 
 void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor& dy,
                            const Tensor& x, const Columns& gate, const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const SigmoidGateGradient<T> body{dx.data<T>(), columns_of<T>(dgate, x.size(1)), dy.data<T>(),
                                       x.data<T>(), columns_of<T>(gate, x.size(1))};
-    if (packs_fit_columns(body.gate) && packs_fit_columns(body.dgate))
-      return for_packs<kPackSize<T>>(stream, "sigmoid_gate_backward", x.elements(), body, body.dx,
-                                     body.dy, body.x);
-    for_packs<1>(stream, "sigmoid_gate_backward", x.elements(), body);
+    for_packs_if<kPackSize<T>>(packs_fit_columns(body.gate) && packs_fit_columns(body.dgate),
+                               stream, "sigmoid_gate_backward", x.elements(), body, body.dx,
+                               body.dy, body.x);
   });
 }
 
@@ -186,7 +156,7 @@ constexpr int kRowsAtOnce = 8;    // rows read before they are added
 template <class T>
 struct Tables {
   const T* tokens;
-  const T* positions;  // from the first position on, or nullptr
+  const T* positions;  // position rows from the first position on, or nullptr
   std::int64_t columns;
   std::int32_t vocabulary;
 };
@@ -207,9 +177,8 @@ __global__ void embedding_forward_kernel(T* y, const std::int32_t* tokens, std::
     load_pack(sum, of_token + i);
     if (tables.positions != nullptr)
       load_pack(position, tables.positions + row % length * tables.columns + i);
-    for (int j = 0; j < N; ++j) {
+    for (int j = 0; j < N; ++j)
       sum[j] = known ? sum[j] + position[j] : std::numeric_limits<float>::quiet_NaN();
-    }
     store_pack(y + row * tables.columns + i, sum);
   }
 }
@@ -220,7 +189,7 @@ __global__ void embedding_forward_kernel(T* y, const std::int32_t* tokens, std::
 
 struct SegmentRows {
   const std::int32_t* tokens;     // sorted
-  const std::int32_t* positions;  // in dy
+  const std::int32_t* positions;  // rows in dy
   std::int64_t count;
   std::int32_t vocabulary;  // marks a token that is not in the table
 };
@@ -333,9 +302,8 @@ __global__ void join_segments_kernel(TokenTable table, const float* parts, Segme
   for (int i = 0; i < N; ++i) of_warp[warp][lane * N + i] = sum[i];
   __syncthreads();
   if (warp != 0 || !within) return;
-  for (int other = 1; other < kColumnSumWarps; ++other) {
+  for (int other = 1; other < kColumnSumWarps; ++other)
     for (int i = 0; i < N; ++i) sum[i] += of_warp[other][lane * N + i];
-  }
   table.give(table.at(token) + column, sum);
 }
 
@@ -344,23 +312,19 @@ void sum_segments(const TokenTable& table, const SegmentRows& rows, const T* dy,
                   const Stream& stream) {
   constexpr int kPack = kPackSize<T>;
   const std::int64_t segments = (rows.count + kSegmentRows - 1) / kSegmentRows;
-  const Tensor parts = empty_workspace(
-      2 * segments * table.columns * static_cast<std::int64_t>(sizeof(float)), DType::kU8, stream);
-  auto* const lines = static_cast<float*>(parts.raw());
+  const Tensor parts = empty_workspace(2 * segments * table.columns, DType::kF32, stream);
+  auto* const lines = parts.data<float>();
   const bool packed = packs_fit<T>(table.columns, dy, table.rows, lines);
   const std::int64_t packs = packed ? table.columns / kPack : table.columns;
   const std::int64_t threads = packs < 256 ? (packs + kWarp - 1) / kWarp * kWarp : 256;
-  const auto x = static_cast<unsigned int>(segments);
   launch(stream, "sum_segments", packed ? sum_segments_kernel<T, kPack> : sum_segments_kernel<T, 1>,
-         Grid{.x = x,
-              .y = static_cast<unsigned int>((packs + threads - 1) / threads),
-              .threads = static_cast<unsigned int>(threads)},
-         table, lines, rows, dy);
+         Grid{.x = segments, .y = (packs + threads - 1) / threads, .threads = threads}, table,
+         lines, rows, dy);
   const bool quads = packs_fit<float>(table.columns, table.rows, lines);
   const std::int64_t tile = kWarp * (quads ? 4 : 1);
   launch(stream, "join_segments", quads ? join_segments_kernel<4> : join_segments_kernel<1>,
-         Grid{.x = x,
-              .y = static_cast<unsigned int>((table.columns + tile - 1) / tile),
+         Grid{.x = segments,
+              .y = (table.columns + tile - 1) / tile,
               .threads = kColumnSumWarps * kWarp},
          table, lines, rows);
 }
@@ -398,8 +362,7 @@ void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& toke
                        const Stream& stream) {
   if (y.elements() == 0) return;
   const std::int64_t columns = token_table.size(1);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     constexpr int kPack = kPackSize<T>;
     const Tables<T> tables{
         token_table.data<T>(),
@@ -433,8 +396,7 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
       sort_tokens(tokens.data<std::int32_t>(), tokens.elements(), vocabulary, stream);
   const TokenTable table{dtoken_table.data<float>(), columns,
                          token_mode == GradientMode::kAccumulate};
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     sum_segments<T>(table, {sorted.tokens, sorted.positions, tokens.elements(), vocabulary},
                     dy.data<T>(), stream);
     if (!dposition_table) return;
@@ -452,8 +414,7 @@ void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indice
 
 void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices,
                      const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     for_packs<1>(stream, "scatter_columns", columns.elements(),
                  ScatterColumns<T>{x.data<T>(), columns.data<float>(), indices.data<std::int32_t>(),
                                    x.size(0), x.size(1)});

@@ -4,8 +4,8 @@ namespace hybrid_trainer::kernels {
 
 // Used by every backend: constexpr functions also compile as device code.
 
-/// Φ(x), the standard normal distribution function, accurate to 2e-7. `power` must be e^(−x²/2).
-/// Source: Abramowitz & Stegun 1964, formula 7.1.26.
+/// Returns Φ(x), the standard normal distribution function, accurate to 2e-7. `power` must be
+/// e^(−x²/2). Source: Abramowitz & Stegun 1964, formula 7.1.26.
 constexpr float share_below(float x, float power) {
   const float distance = (x < 0 ? -x : x) * 0.707106781f;
   const float t = 1.0f / (1.0f + 0.3275911f * distance);
@@ -16,7 +16,7 @@ constexpr float share_below(float x, float power) {
   return x < 0 ? above : 1.0f - above;
 }
 
-/// Derivative of x·Φ(x).
+/// Returns the derivative of x·Φ(x).
 constexpr float share_slope(float x, float power) {
   return share_below(x, power) + 0.39894228f * x * power;
 }

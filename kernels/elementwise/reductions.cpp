@@ -13,16 +13,16 @@ void check_result(const KernelCall& call, const Tensor& result) {
 }  // namespace
 
 void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const Stream& stream) {
-  const KernelCall call{"chunk_dots", stream};
+  const KernelCall call{"chunk_dots", stream, Work::kReduction};
   check_dtype(call, {"results", results}, DType::kF64);
   check_shape(call, {"results", results}, {dot_chunks(x.elements())});
   check_matching_real(call, {{"x", x}, {"y", y}});
-  dispatch<cpu::chunk_dots, cuda::chunk_dots>(call, Work::kReduction, results, x, y);
+  dispatch<cpu::chunk_dots, cuda::chunk_dots>(call, results, x, y);
 }
 
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
          const Tensor& sums, const Stream& stream) {
-  const KernelCall call{"dot", stream};
+  const KernelCall call{"dot", stream, Work::kReduction};
   check_result(call, result);
   require(x.size() == y.size(), "dot: x and y must have the same number of tensors");
   std::int64_t chunks = 0;
@@ -32,7 +32,7 @@ void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor
     chunks += dot_chunks(x[k].elements());
   }
   if (sums) check_shape(call, {"sums", sums}, {chunks}, DType::kF64);
-  dispatch<cpu::dot, cuda::dot>(call, Work::kReduction, result, x, y, sums);
+  dispatch<cpu::dot, cuda::dot>(call, result, x, y, sums);
 }
 
 void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Stream& stream) {
@@ -40,11 +40,11 @@ void sum_of_squares(const Tensor& result, std::span<const Tensor> x, const Strea
 }
 
 void quotient(const Tensor& result, const Tensor& x, double divisor, const Stream& stream) {
-  const KernelCall call{"quotient", stream};
+  const KernelCall call{"quotient", stream, Work::kReduction};
   check_result(call, result);
   check_dtype(call, {"x", x}, DType::kF32);
   require(x.elements() > 0, "quotient: x has no elements");
-  dispatch<cpu::quotient, cuda::quotient>(call, Work::kReduction, result, x, divisor);
+  dispatch<cpu::quotient, cuda::quotient>(call, result, x, divisor);
 }
 
 Tensor empty_result(const Stream& stream) {
@@ -52,7 +52,7 @@ Tensor empty_result(const Stream& stream) {
 }
 
 double wait_for_value(const Tensor& result, const Stream& stream) {
-  const KernelCall call{"wait_for_value", stream};
+  const KernelCall call{"wait_for_value", stream, Work::kElementwise};
   check_result(call, result);
   return *wait_for_host(result, stream).data<double>();
 }

@@ -17,19 +17,16 @@ void add_up_chunks(double* sums, const T* x, const T* y, std::int64_t elements) 
                       const std::int64_t end = std::min(elements, (c + 1) * kDotChunk);
                       double sum = 0;
 #pragma omp simd reduction(+ : sum)
-                      for (std::int64_t i = c * kDotChunk; i < end; ++i) {
+                      for (std::int64_t i = c * kDotChunk; i < end; ++i)
                         sum += static_cast<double>(load(x + i)) * static_cast<double>(load(y + i));
-                      }
                       sums[c] = sum;
                     }
                   });
 }
 
 void add_up_chunks(double* sums, const Tensor& x, const Tensor& y) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    add_up_chunks(sums, x.data<T>(), y.data<T>(), x.elements());
-  });
+  visit_real(x.dtype(),
+             [&]<class T>(T) { add_up_chunks(sums, x.data<T>(), y.data<T>(), x.elements()); });
 }
 
 }  // namespace

@@ -10,14 +10,14 @@ namespace {
 constexpr unsigned int kThreads = 256;
 constexpr std::int64_t kChunk = 16384;   // elements per block by default
 static_assert(kChunk % kDotChunk == 0);  // so that memory for sums of kDotChunk chunks suffices
-constexpr int kMaxPairs = 64;            // per launch: kernel arguments are limited to 4 KiB
+constexpr int kMaxPairs = 64;            // pairs per launch: kernel arguments are limited to 4 KiB
 
 /// A pair of arrays, divided into chunks. If y is null, x is summed.
 struct Pair {
   const void* x;
   const void* y;
   std::int64_t elements;
-  std::int64_t first_chunk;  // in the launch
+  std::int64_t first_chunk;  // index of its first chunk in the launch
 };
 
 struct Pairs {
@@ -64,9 +64,7 @@ __global__ void sum_chunks_kernel(Pairs pairs) {
     } else {
       for (float& one : right) one = 1;
     }
-    for (int j = 0; j < N; ++j) {
-      sum += static_cast<double>(left[j]) * static_cast<double>(right[j]);
-    }
+    for (int j = 0; j < N; ++j) sum += static_cast<double>(left[j]) * static_cast<double>(right[j]);
   }
   sum = reduce_block(sum, Sum{}, 0.0);
   if (threadIdx.x == 0) pairs.sums[chunk] = sum;
@@ -81,9 +79,9 @@ __global__ void finish_sum_kernel(double* result, const double* sums, std::int64
 }
 
 void launch_pairs(const Pairs& pairs, DType dtype, const Stream& stream) {
-  visit_real(dtype, [&](auto real) {
-    launch(stream, "sum_chunks", sum_chunks_kernel<decltype(real)>,
-           Grid{.x = static_cast<unsigned int>(pairs.chunks), .threads = kThreads}, pairs);
+  visit_real(dtype, [&]<class T>(T) {
+    launch(stream, "sum_chunks", sum_chunks_kernel<T>, Grid{.x = pairs.chunks, .threads = kThreads},
+           pairs);
   });
 }
 

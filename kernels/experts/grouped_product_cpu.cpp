@@ -37,7 +37,7 @@ char* at(const Tensor& matrix, std::int64_t row, std::int64_t column) {
 
 struct MatrixBlock {
   std::size_t matrix;
-  std::int64_t row, rows, column, columns;  // of C; row 0 may be the group's first row
+  std::int64_t row, rows, column, columns;  // range of C; row 0 may be the group's first row
 };
 
 /// Returns the blocks of all matrices' products C, each (rows_of(matrix), columns).
@@ -185,9 +185,9 @@ void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const
 void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, const Tensor& factors,
                            const GroupedRows& rows, GradientMode mode, const Stream&) {
   const std::int64_t columns = dy.size(1);
-  const float* const of_rows = factors ? factors.data<float>() : nullptr;
-  visit_real(dy.dtype(), [&](auto real) {
-    const auto* const from = dy.data<decltype(real)>();
+  const float* const of_rows = optional_data<float>(factors);
+  visit_real(dy.dtype(), [&]<class T>(T) {
+    const auto* const from = dy.data<T>();
     parallel_items(std::ssize(dbiases), [&](std::int64_t, std::int64_t i) {
       const auto matrix = static_cast<std::size_t>(i);
       const GroupRange range = range_of(rows, matrix);
@@ -206,8 +206,8 @@ void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
                   std::span<const Tensor> vectors, const Stream&) {
   const std::int64_t columns = x.size(1);
   float* const to = sums.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    const auto* const from = x.data<decltype(real)>();
+  visit_real(x.dtype(), [&]<class T>(T) {
+    const auto* const from = x.data<T>();
     parallel_items(std::ssize(vectors), [&](std::int64_t, std::int64_t i) {
       const auto group = static_cast<std::size_t>(i);
       const GroupRange range = range_of(rows, group);

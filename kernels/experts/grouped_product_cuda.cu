@@ -18,7 +18,8 @@ template <class Start>
 void for_launches(std::size_t matrices, const GroupedRows& rows, const Start& start) {
   const std::int32_t* const offsets = rows.offsets.data<std::int32_t>() + rows.first;
   for (std::size_t first = 0; first < matrices; first += kMaxMatrices)
-    start(first, std::min(matrices - first, std::size_t{kMaxMatrices}), offsets + first);
+    start(first, static_cast<int>(std::min(matrices - first, std::size_t{kMaxMatrices})),
+          offsets + first);
 }
 
 constexpr int kBiasWarps = 8;
@@ -26,7 +27,7 @@ constexpr int kBiasWarps = 8;
 template <class T>
 struct BiasSums {
   const T* dy;
-  const float* factors;  // of the rows, or null
+  const float* factors;  // factors of the rows, or null
   std::int64_t columns;
   bool accumulates;
   const std::int32_t* offsets = nullptr;
@@ -93,45 +94,37 @@ __global__ void grouped_dots_kernel(const GroupedDots<T> of) {
 
 void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
                   std::span<const Tensor> vectors, const Stream& stream) {
-  constexpr std::int64_t kMaxBlocks = 16;  // per group
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  constexpr std::int64_t kMaxBlocks = 16;  // maximum blocks per group
+  visit_real(x.dtype(), [&]<class T>(T) {
     const std::int64_t blocks =
         std::clamp<std::int64_t>((x.size(0) + kBiasWarps - 1) / kBiasWarps, 1, kMaxBlocks);
     GroupedDots<T> of{.sums = sums.data<float>(), .x = x.data<T>(), .columns = x.size(1)};
-    for_launches(vectors.size(), rows, [&](std::size_t first, std::size_t count, auto* offsets) {
+    for_launches(vectors.size(), rows, [&](std::size_t first, int count, auto* offsets) {
       of.offsets = offsets;
-      for (std::size_t i = 0; i < count; ++i) of.vectors[i] = vectors[first + i].data<float>();
+      for (int i = 0; i < count; ++i) of.vectors[i] = vectors[first + i].data<float>();
       launch(stream, "grouped_dots", grouped_dots_kernel<T>,
-             Grid{.x = static_cast<unsigned int>(blocks),
-                  .y = static_cast<unsigned int>(count),
-                  .threads = kBiasWarps * kWarp},
-             of);
+             Grid{.x = blocks, .y = count, .threads = kBiasWarps * kWarp}, of);
     });
   });
 }
 
 void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, const Tensor& factors,
                            const GroupedRows& rows, GradientMode mode, const Stream& stream) {
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     constexpr int kPack = kPackSize<T>;
     const std::int64_t columns = dy.size(1);
     const bool packed = packs_fit<T>(columns, dy.raw());
     const std::int64_t tile = kWarp * (packed ? kPack : 1);
     BiasSums<T> of{.dy = dy.data<T>(),
-                   .factors = factors ? factors.data<float>() : nullptr,
+                   .factors = optional_data<float>(factors),
                    .columns = columns,
                    .accumulates = mode == GradientMode::kAccumulate};
-    for_launches(dbiases.size(), rows, [&](std::size_t first, std::size_t count, auto* offsets) {
+    for_launches(dbiases.size(), rows, [&](std::size_t first, int count, auto* offsets) {
       of.offsets = offsets;
-      for (std::size_t i = 0; i < count; ++i) of.dbiases[i] = dbiases[first + i].data<float>();
+      for (int i = 0; i < count; ++i) of.dbiases[i] = dbiases[first + i].data<float>();
       launch(stream, "grouped_bias",
              packed ? grouped_bias_kernel<T, kPack> : grouped_bias_kernel<T, 1>,
-             Grid{.x = static_cast<unsigned int>((columns + tile - 1) / tile),
-                  .y = static_cast<unsigned int>(count),
-                  .threads = kBiasWarps * kWarp},
-             of);
+             Grid{.x = (columns + tile - 1) / tile, .y = count, .threads = kBiasWarps * kWarp}, of);
     });
   });
 }
@@ -147,7 +140,7 @@ struct RowTile {
 /// Returns tile `tile` of all groups, of kRows rows or fewer. All threads must call it.
 template <int kRows>
 __device__ RowTile find_row_tile(const std::int32_t* offsets, int matrices, int tile) {
-  constexpr int kScans = kMaxMatrices / kWarp;  // per warp
+  constexpr int kScans = kMaxMatrices / kWarp;  // one per warp
   __shared__ int of_warp[kScans];
   __shared__ RowTile found;
   const int i = static_cast<int>(threadIdx.x), warp = i / kWarp;
@@ -174,11 +167,11 @@ template <class T>
 struct RowProducts {
   T* y;
   const T* x;
-  int depth, columns, column_tiles;  // of y
+  int depth, columns, column_tiles;  // sizes of the product y
   bool accumulates;
   bool x_packed, w_packed, y_packed;
   int matrices = 0;
-  const std::int32_t* offsets = nullptr;  // of the first matrix
+  const std::int32_t* offsets = nullptr;  // offsets from the first matrix's group on
   const T* w[kMaxMatrices] = {};
   const float* biases[kMaxMatrices] = {};  // or null
 };
@@ -269,17 +262,16 @@ void multiply_rows(const Tensor& y, const Tensor& x, const GroupedRows& rows,
                     .x_packed = packs_fit<T>(depth, x.raw()),
                     .w_packed = all_packed<T>(w, kTransposed ? depth : columns),
                     .y_packed = packs_fit<T>(columns, y.raw())};
-  for_launches(w.size(), rows, [&](std::size_t first, std::size_t count, auto* offsets) {
+  for_launches(w.size(), rows, [&](std::size_t first, int count, auto* offsets) {
     of.offsets = offsets;
-    of.matrices = static_cast<int>(count);
-    for (std::size_t i = 0; i < count; ++i) {
+    of.matrices = count;
+    for (int i = 0; i < count; ++i) {
       of.w[i] = w[first + i].data<T>();
       of.biases[i] = biases.empty() ? nullptr : biases[first + i].data<float>();
     }
-    const std::int64_t tiles =
-        max_tiles(x.size(0), static_cast<std::int64_t>(count), Product::kRows);
+    const std::int64_t tiles = max_tiles(x.size(0), count, Product::kRows);
     launch(stream, "grouped_rows", grouped_rows_kernel<T, kTransposed>,
-           Grid{.x = static_cast<unsigned int>(tiles * column_tiles),
+           Grid{.x = tiles * column_tiles,
                 .threads = Product::kThreads,
                 .shared_bytes = Product::kBytes},
            of);
@@ -302,12 +294,12 @@ void multiply_weights(std::span<const Tensor> dw, const Tensor& dy, const Tensor
                             .dy_packed = packs_fit<T>(outputs, dy.raw()),
                             .x_packed = packs_fit<T>(inputs, x.raw()),
                             .dw_packed = all_packed<T>(dw, inputs)};
-  for_launches(dw.size(), rows, [&](std::size_t first, std::size_t count, auto* offsets) {
+  for_launches(dw.size(), rows, [&](std::size_t first, int count, auto* offsets) {
     of.offsets = offsets;
-    for (std::size_t i = 0; i < count; ++i) of.dw[i] = dw[first + i].data<Out>();
+    for (int i = 0; i < count; ++i) of.dw[i] = dw[first + i].data<Out>();
     launch(stream, "grouped_weight", grouped_weight_kernel<T, Out>,
-           Grid{.x = static_cast<unsigned int>(output_tiles * input_tiles),
-                .y = static_cast<unsigned int>(count),
+           Grid{.x = output_tiles * input_tiles,
+                .y = count,
                 .threads = Product::kThreads,
                 .shared_bytes = Product::kBytes},
            of);
@@ -319,16 +311,14 @@ void multiply_weights(std::span<const Tensor> dw, const Tensor& dy, const Tensor
 void grouped_forward(const Tensor& y, const Tensor& x, const GroupedRows& rows,
                      std::span<const Tensor> w, std::span<const Tensor> biases, GradientMode mode,
                      const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    multiply_rows<decltype(real), true>(y, x, rows, w, biases, mode, stream);
-  });
+  visit_real(x.dtype(),
+             [&]<class T>(T) { multiply_rows<T, true>(y, x, rows, w, biases, mode, stream); });
 }
 
 void grouped_backward_input(const Tensor& dx, const Tensor& dy, const GroupedRows& rows,
                             std::span<const Tensor> w, GradientMode mode, const Stream& stream) {
-  visit_real(dy.dtype(), [&](auto real) {
-    multiply_rows<decltype(real), false>(dx, dy, rows, w, {}, mode, stream);
-  });
+  visit_real(dy.dtype(),
+             [&]<class T>(T) { multiply_rows<T, false>(dx, dy, rows, w, {}, mode, stream); });
 }
 
 void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const Tensor& x,

@@ -47,9 +47,8 @@ struct GroupedOutput {
     T* const to = begin + row * stride + column;
     if (row >= rows || column >= columns) return;
     if (packed) return store_pack(to, values);
-    for (int i = 0; i < N; ++i) {
+    for (int i = 0; i < N; ++i)
       if (column + i < columns) store(to + i, values[i]);
-    }
   }
   __device__ float bias_of(int column) const {
     return bias != nullptr && column < columns ? bias[column] : 0.0f;
@@ -116,9 +115,8 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
 
   __device__ void multiply(const Left& left, const Right& right, int depth) {
     for (auto& of_row : sums_) {
-      for (auto& of_tile : of_row) {
+      for (auto& of_tile : of_row)
         for (float& sum : of_tile) sum = 0;
-      }
     }
     const LeftSlices of_left(left);
     const RightSlices of_right(right);

@@ -16,8 +16,7 @@ __device__ std::int64_t row_of_warp() {
 __device__ int first_of_lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
 Grid grid_of_rows(std::int64_t rows) {
-  return {.x = static_cast<unsigned int>((rows + kRowsOfBlock - 1) / kRowsOfBlock),
-          .threads = kRowsOfBlock * kWarp};
+  return {.x = (rows + kRowsOfBlock - 1) / kRowsOfBlock, .threads = kRowsOfBlock * kWarp};
 }
 
 /// rows[r] = x[pairs[r] / chosen]. A row is copied as `units` elements of type Unit.
@@ -120,12 +119,11 @@ void gather_tokens(const Tensor& rows, const Tensor& x, const Routing& routing,
 
 void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                   const Tensor& residual, const Routing& routing, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const CombinedRows<T> of{.y = y.data<T>(),
                              .rows = rows.data<T>(),
-                             .residual = residual ? residual.data<T>() : nullptr,
-                             .weights = weights ? weights.data<float>() : nullptr,
+                             .residual = optional_data<T>(residual),
+                             .weights = optional_data<float>(weights),
                              .places = routing.places.data<std::int32_t>(),
                              .tokens = y.size(0),
                              .columns = y.size(1),
@@ -134,7 +132,7 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
     const bool packed = packs_fit<T>(of.columns, of.y, of.rows, of.residual);
     const std::int64_t tile = kWarp * (packed ? kPack : 1);
     Grid grid = grid_of_rows(of.tokens);
-    grid.y = static_cast<unsigned int>((of.columns + tile - 1) / tile);
+    grid.y = (of.columns + tile - 1) / tile;
     launch(stream, "combine_rows",
            packed ? combine_rows_kernel<T, kPack> : combine_rows_kernel<T, 1>, grid, of);
   });
@@ -142,13 +140,12 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
 
 void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, const Tensor& drows,
                 const Routing& routing, const Stream& stream) {
-  visit_real(rows.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(rows.dtype(), [&]<class T>(T) {
     const WeighedRows<T> of{.rows = rows.data<T>(),
                             .drows = drows.data<T>(),
                             .dweights = dweights.data<float>(),
                             .weights = routing.weights.data<float>(),
-                            .more = more ? more.data<float>() : nullptr,
+                            .more = optional_data<float>(more),
                             .pairs = routing.pairs.data<std::int32_t>(),
                             .count = rows.size(0),
                             .columns = rows.size(1)};

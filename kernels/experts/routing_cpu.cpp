@@ -22,7 +22,7 @@ struct ChosenPairs {
         places(routing.places.data<std::int32_t>()),
         pairs(routing.pairs.data<std::int32_t>()),
         offsets(routing.offsets.data<std::int32_t>()),
-        is_token(routing.is_token ? routing.is_token.data<std::int32_t>() : nullptr) {}
+        is_token(optional_data<std::int32_t>(routing.is_token)) {}
   bool counts(std::int64_t token) const { return is_token == nullptr || is_token[token] != 0; }
   std::int64_t tokens, chosen;
   std::int32_t* experts;
@@ -142,8 +142,8 @@ void sort_pairs(const ChosenPairs& to, std::int64_t experts) {
 template <class Body>
 void for_tokens(const Tensor& logits, const Body& body) {
   const std::int64_t experts = logits.size(1);
-  visit_real(logits.dtype(), [&](auto real) {
-    const auto* const from = logits.data<decltype(real)>();
+  visit_real(logits.dtype(), [&]<class T>(T) {
+    const auto* const from = logits.data<T>();
     parallel_rows(logits.size(0), 16 * experts, [=, &body](std::int64_t begin, std::int64_t end) {
       std::vector<float> row(static_cast<std::size_t>(5 * experts));
       for (std::int64_t token = begin; token < end; ++token) {
@@ -184,9 +184,7 @@ void add_gradient_of_weights(float* dlogits, const float* logits, const float* p
 /// Calls body(row, pair) for each row and the pair that it belongs to.
 template <class Body>
 void for_pairs(const ChosenPairs& of, std::int64_t columns, const Body& body) {
-  parallel_rows(of.tokens * of.chosen, columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) body(row, of.pairs[row]);
-  });
+  for_each_row(of.tokens * of.chosen, columns, [=](std::int64_t row) { body(row, of.pairs[row]); });
 }
 
 }  // namespace
@@ -194,7 +192,7 @@ void for_pairs(const ChosenPairs& of, std::int64_t columns, const Body& body) {
 void route(const Routing& routing, const Tensor& logits, const Tensor& selection_bias,
            const RoutingSpec& spec, const Stream&) {
   const ChosenPairs to(routing);
-  const float* const bias = selection_bias ? selection_bias.data<float>() : nullptr;
+  const float* const bias = optional_data<float>(selection_bias);
   for_tokens(logits, [&](std::int64_t token, const float* row, float* scratch) {
     const std::int64_t at = token * to.chosen;
     choose(to.experts + at, to.weights + at, row, bias, spec, scratch);
@@ -212,8 +210,8 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
   const auto tokens = static_cast<float>(std::max<std::int64_t>(1, loads.tokens));
   const float balance = losses.balance * static_cast<float>(spec.experts) / tokens;
   const bool wants_softmax = spec.rule == RoutingRule::kSoftmax || has_losses;
-  visit_real(dlogits.dtype(), [&](auto real) {
-    auto* const out = dlogits.data<decltype(real)>();
+  visit_real(dlogits.dtype(), [&]<class T>(T) {
+    auto* const out = dlogits.data<T>();
     for_tokens(logits, [&](std::int64_t token, const float* row, float* scratch) {
       float *const p = scratch, *const sums = scratch + spec.experts;
       const float log_sum = wants_softmax ? softmax(p, row, spec.experts) : 0;
@@ -322,12 +320,11 @@ void combine_rows(const Tensor& y, const Tensor& rows, const Tensor& weights,
                   const Tensor& residual, const Routing& routing, const Stream&) {
   const ChosenPairs of(routing);
   const std::int64_t columns = y.size(1);
-  const float* const factors = weights ? weights.data<float>() : nullptr;
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  const float* const factors = optional_data<float>(weights);
+  visit_real(y.dtype(), [&]<class T>(T) {
     T* const out = y.data<T>();
     const T* const in = rows.data<T>();
-    const T* const start = residual ? residual.data<T>() : nullptr;
+    const T* const start = optional_data<T>(residual);
     parallel_rows(of.tokens, columns * of.chosen, [=](std::int64_t begin, std::int64_t end) {
       std::vector<float> sum(static_cast<std::size_t>(columns));
       float* const total = sum.data();
@@ -353,9 +350,8 @@ void weigh_rows(const Tensor& dweights, const Tensor& more, const Tensor& rows, 
   const ChosenPairs of(routing);
   const std::int64_t columns = rows.size(1);
   float* const sums = dweights.data<float>();
-  const float* const added = more ? more.data<float>() : nullptr;
-  visit_real(rows.dtype(), [&](auto real) {
-    using T = decltype(real);
+  const float* const added = optional_data<float>(more);
+  visit_real(rows.dtype(), [&]<class T>(T) {
     T *const values = rows.data<T>(), *const gradients = drows.data<T>();
     for_pairs(of, columns, [=](std::int64_t row, std::int64_t pair) {
       T *const value = values + row * columns, *const gradient = gradients + row * columns;

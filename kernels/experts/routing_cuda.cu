@@ -65,7 +65,8 @@ __device__ inline TokenSoftmax softmax_of_token(const TokenLogits& logits, std::
   return softmax_by_warp(logits.experts(), [&](int e) { return logits.at(token, e); });
 }
 
-/// Sigmoid, more accurate than in elements.cuh (1e-6), since weights are divided by sums of these.
+/// Returns the sigmoid, more accurate than in elements.cuh (1e-6), since weights are divided by
+/// sums of sigmoids.
 __device__ inline float exact_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 constexpr int kTokens = 4;  // per block, one warp each
@@ -141,9 +142,8 @@ __device__ void leave_groups(const Choice& choice, std::uint32_t* keys, std::uin
     if (lane_of_token() == 0) of_groups[of_groups[best] > kNaN ? best : 0] = kTaken;
     __syncwarp();
   }
-  for (int e = lane_of_token(); e < experts; e += kWarp) {
+  for (int e = lane_of_token(); e < experts; e += kWarp)
     if (of_groups[e / size] != kTaken) keys[e] = kNaN;
-  }
   __syncwarp();
 }
 
@@ -247,7 +247,7 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
   const Choice choice{.experts = experts,
                       .weights = routing.weights.data<float>(),
                       .logits = TokenLogits(logits),
-                      .bias = selection_bias ? selection_bias.data<float>() : nullptr,
+                      .bias = optional_data<float>(selection_bias),
                       .rule = spec.rule,
                       .scale = spec.scale,
                       .normalized = spec.normalized,
@@ -257,7 +257,7 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
                       .groups = static_cast<int>(spec.groups),
                       .chosen_groups = static_cast<int>(spec.chosen_groups)};
   launch(stream, "choose_experts", choose_experts_kernel,
-         Grid{.x = static_cast<unsigned int>((tokens + kTokens - 1) / kTokens),
+         Grid{.x = (tokens + kTokens - 1) / kTokens,
               .threads = kTokens * kWarp,
               .shared_bytes = kTokens * sizeof(std::uint32_t) *
                               static_cast<std::size_t>(spec.experts + spec.groups)},
@@ -283,8 +283,8 @@ void routing_flips(const Tensor& sums, const Routing& routing, const Routing& be
                    const Stream& stream) {
   launch(stream, "routing_flips", routing_flips_kernel, Grid{.threads = 1024}, sums.data<double>(),
          routing.experts.data<std::int32_t>(), before.experts.data<std::int32_t>(),
-         routing.is_token ? routing.is_token.data<std::int32_t>() : nullptr,
-         routing.experts.elements(), static_cast<int>(routing.experts.size(1)));
+         optional_data<std::int32_t>(routing.is_token), routing.experts.elements(),
+         static_cast<int>(routing.experts.size(1)));
 }
 
 namespace {
@@ -337,8 +337,7 @@ Loads loads_of(const Routing& routing, Tensor& counts, const Stream& stream) {
   if (!routing.is_token) return loads;
   loads.is_token = routing.is_token.data<std::int32_t>();
   counts = empty_workspace(experts + 1, DType::kI32, stream);
-  launch(stream, "count_pairs", count_pairs_kernel,
-         Grid{.x = static_cast<unsigned int>(experts + 1), .threads = 256},
+  launch(stream, "count_pairs", count_pairs_kernel, Grid{.x = experts + 1, .threads = 256},
          counts.data<std::int32_t>(), loads, routing.pairs.data<std::int32_t>(),
          static_cast<int>(routing.experts.size(1)));
   loads.counts = counts.data<std::int32_t>();
@@ -353,7 +352,7 @@ struct RoutingGradient {
   RoutingRule rule;
   std::int64_t tokens;
   int chosen;
-  float scale, epsilon, balance, z;  // of weights and losses
+  float scale, epsilon, balance, z;  // factors of weights and losses
   bool has_losses, needs_softmax;
   bool is_free;  // sigmoid weights that are not divided by their sum
 };
@@ -420,7 +419,7 @@ __global__ void routing_gradient_kernel(const RoutingGradient of) {
 // ---- Statistics: sums over chunks of tokens, then over the chunks, in f64 and in order.
 
 constexpr int kChunkWarps = 8;             // per block; they take turns at a chunk's tokens
-constexpr std::int64_t kChunks = 128;      // at most
+constexpr std::int64_t kChunks = 128;      // maximum number of chunks
 constexpr std::int64_t kChunkTokens = 64;  // minimum, except for the last chunk
 
 /// Computes row `chunk` of sums: probabilities per expert, entropies and (log Σ exp(l))².
@@ -503,7 +502,7 @@ void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& 
                                  .needs_softmax = has_losses || spec.rule == RoutingRule::kSoftmax,
                                  .is_free = spec.rule == RoutingRule::kSigmoid && !spec.normalized};
   launch(stream, "routing_gradient", routing_gradient_kernel,
-         Grid{.x = static_cast<unsigned int>((tokens + kGradientTokens - 1) / kGradientTokens),
+         Grid{.x = (tokens + kGradientTokens - 1) / kGradientTokens,
               .threads = kGradientTokens * kWarp,
               .shared_bytes =
                   kGradientTokens * sizeof(float) * static_cast<std::size_t>(spec.experts)},
@@ -519,7 +518,7 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
   Tensor counts;
   const Loads loads = loads_of(routing, counts, stream);
   launch(stream, "sum_routing_chunks", sum_chunks_kernel,
-         Grid{.x = static_cast<unsigned int>(chunks),
+         Grid{.x = chunks,
               .threads = kChunkWarps * kWarp,
               .shared_bytes = kChunkWarps * sizeof(double) * static_cast<std::size_t>(columns)},
          of_chunks.data<double>(), TokenLogits(logits), loads, chunk_tokens);

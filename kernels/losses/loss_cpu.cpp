@@ -14,18 +14,17 @@ namespace {
 void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t vocabulary) {
   for (std::int64_t row = 0; row < rows; ++row) {
     if (targets[row] == kNoTarget) continue;
-    if (targets[row] < 0 || targets[row] >= vocabulary) {
+    if (targets[row] < 0 || targets[row] >= vocabulary)
       throw DataError(concat("softmax_cross_entropy: target ", row, " is ", targets[row],
                              ", want 0 to ", vocabulary - 1,
                              "; was the data tokenized for another vocabulary?"));
-    }
   }
 }
 
 /// Sum of e^(logit − highest) over a row, and the highest logit.
 struct RowExponentials {
   float highest, sum;
-  float mean = 0;  // of logit − highest, used by smoothed targets
+  float mean = 0;  // mean of logit − highest, used by smoothed targets
 };
 
 template <bool kSmoothed, class T>
@@ -131,8 +130,7 @@ void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Te
   if (simulated(stream)) return;
   check_targets(wanted, rows, vocabulary);
   float* const lines = scratch.data<float>();
-  visit_real(logits.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(logits.dtype(), [&]<class T>(T) {
     T* const base = logits.data<T>();
     const std::int64_t columns = vocabulary;
     const float of_all = smoothing, of_target = 1.0f - smoothing,
@@ -186,20 +184,18 @@ void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, con
   const std::int32_t* const wanted = classes.data<std::int32_t>();
   const float* const box = boxes.data<float>();
   check_classes(wanted, cells, columns - kFirstClass);
-  parallel_rows(cells, columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      float* const row = rows + n * columns;
-      loss[n] = wanted[n] == kNoTarget ? empty_loss(row, columns, gradient_scale)
-                                       : object_loss(row, columns - kFirstClass, wanted[n],
-                                                     box + n * kBoxNumbers, spec, gradient_scale);
-    }
+  for_each_row(cells, columns, [=](std::int64_t n) {
+    float* const row = rows + n * columns;
+    loss[n] = wanted[n] == kNoTarget ? empty_loss(row, columns, gradient_scale)
+                                     : object_loss(row, columns - kFirstClass, wanted[n],
+                                                   box + n * kBoxNumbers, spec, gradient_scale);
   });
 }
 
 void preference_loss(const PreferenceTensors& tensors, const PreferenceForm& form,
                      const Stream& stream) {
   if (simulated(stream)) return;
-  double* const measures = tensors.measures ? tensors.measures.data<double>() : nullptr;
+  double* const measures = optional_data<double>(tensors.measures);
   for (std::int64_t sequence = 0; sequence < tensors.halves.size(0); ++sequence)
     measure_pairs(pairs_in(tensors, sequence), form, measures);
 }
@@ -207,16 +203,13 @@ void preference_loss(const PreferenceTensors& tensors, const PreferenceForm& for
 void scale_rows(const Tensor& x, const Tensor& factors, const Stream&) {
   const std::int64_t columns = x.size(1);
   const float* const factor = factors.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const base = x.data<T>();
-    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t n = begin; n < end; ++n) {
-        T* const row = base + n * columns;
-        const float by = factor[n];
+    for_each_row(x.size(0), columns, [=](std::int64_t n) {
+      T* const row = base + n * columns;
+      const float by = factor[n];
 #pragma omp simd
-        for (std::int64_t i = 0; i < columns; ++i) store(row + i, load(row + i) * by);
-      }
+      for (std::int64_t i = 0; i < columns; ++i) store(row + i, load(row + i) * by);
     });
   });
 }

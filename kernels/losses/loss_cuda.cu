@@ -61,9 +61,8 @@ __global__ void __launch_bounds__(1024)
   const T* from = row;
   if constexpr (kKept) {
     T* const kept = dynamic_shared<T>();
-    for (std::int64_t i = threadIdx.x * N; i < stride; i += step) {
+    for (std::int64_t i = threadIdx.x * N; i < stride; i += step)
       copy_async(shared_address(kept + i), row + i, true);
-    }
     commit_copies();
     wait_for_copies<0>();
     from = kept;
@@ -75,9 +74,8 @@ __global__ void __launch_bounds__(1024)
     float values[N];
     load_pack(values, from + i);
     const int count = in_vocabulary<N>(i, vocabulary);
-    if constexpr (kSmoothed) {
+    if constexpr (kSmoothed)
       for (int k = 0; k < N; ++k) of_all += k < count ? values[k] : 0.0f;
-    }
     for (int k = 0; k < N; ++k) values[k] = k < count ? values[k] : -FLT_MAX;
     running.add(values);
   }
@@ -99,9 +97,8 @@ __global__ void __launch_bounds__(1024)
       load_pack(values, from + i);
       for (int k = 0; k < N; ++k)
         values[k] = fast_exp2(values[k] * kLog2E - powers.shift - powers.log2_sum);
-      if constexpr (kSmoothed) {
+      if constexpr (kSmoothed)
         for (int k = 0; k < N; ++k) values[k] -= smoothing / static_cast<float>(vocabulary);
-      }
       if (target >= i && target < i + N) {
         const float weight = kSmoothed ? 1.0f - smoothing : 1.0f;
         for (int k = 0; k < N; ++k) values[k] -= i + k == target ? weight : 0.0f;
@@ -133,7 +130,7 @@ void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targe
   // Losses without gradients need each logit only once.
   const bool kept = N == kPackSize<T> && gradient_scale != 0.0f &&
                     row_bytes + kLossStaticBytes <= max_shared_bytes(stream);
-  const Grid grid{.x = static_cast<unsigned int>(logits.size(0)),
+  const Grid grid{.x = logits.size(0),
                   .threads = loads >= 1024  ? (row_bytes <= kMaxBytesOfTwo ? 512u : 1024u)
                              : loads >= 256 ? 256u
                                             : static_cast<unsigned int>(kWarp),
@@ -149,8 +146,7 @@ void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targe
 void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                             const SmoothedTargets& spec, float gradient_scale,
                             const Stream& stream) {
-  visit_real(logits.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(logits.dtype(), [&]<class T>(T) {
     const bool packed = packs_fit<T>(logits.size(1), logits.raw());
     const auto start = packed ? launch_loss<T, kPackSize<T>> : launch_loss<T, 1>;
     start(losses, logits, targets, spec, gradient_scale, stream);
@@ -229,7 +225,8 @@ struct PairPointers {
   int length;
 };
 
-/// Returns a half's log-probability sum, number of targets and reference, the same in each thread.
+/// Returns the log-probability sum, number of targets and reference of text `half`. All threads get
+/// the same result.
 __device__ PairHalf half_of(const PairPointers& of, std::int64_t at, int half) {
   double sum = 0, tokens = 0;
   for (int t = static_cast<int>(threadIdx.x); t < of.length; t += static_cast<int>(blockDim.x)) {
@@ -305,19 +302,17 @@ void preference_loss(const PreferenceTensors& t, const PreferenceForm& form, con
                               t.weights.data<float>(),       t.sums.data<double>(),
                               measures.data<double>(),       static_cast<int>(t.halves.size(1))};
   launch(stream, "preference_loss", preference_loss_kernel,
-         Grid{.x = static_cast<unsigned int>(sequences), .threads = kPairThreads}, pointers, form);
+         Grid{.x = sequences, .threads = kPairThreads}, pointers, form);
   if (!t.measures) return;
-  launch(stream, "add_measures", add_measures_kernel,
-         Grid{.x = 1, .threads = static_cast<unsigned int>(kWarp)}, t.measures.data<double>(),
-         measures.data<double>(), static_cast<int>(sequences));
+  launch(stream, "add_measures", add_measures_kernel, Grid{.x = 1, .threads = kWarp},
+         t.measures.data<double>(), measures.data<double>(), static_cast<int>(sequences));
 }
 
 void scale_rows(const Tensor& x, const Tensor& factors, const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     launch(stream, "scale_rows", scale_rows_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(x.size(0)), .threads = kPairThreads}, x.data<T>(),
-           factors.data<float>(), x.size(1));
+           Grid{.x = x.size(0), .threads = kPairThreads}, x.data<T>(), factors.data<float>(),
+           x.size(1));
   });
 }
 

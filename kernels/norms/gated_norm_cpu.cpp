@@ -112,21 +112,18 @@ void gated_norm_forward(const Tensor& y, const Tensor& x, const Tensor& gate, st
                         const Tensor& weight, GatedNormSpec spec, const Stream&) {
   const GroupPlaces places(x, gate, first, weight, spec);
   const float* const gains = weight.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = y.data<T>();
     const T *const in = x.data<T>(), *const gates = gate.data<T>();
     with_order(spec, [&](auto norm_first) {
-      parallel_rows(places.rows, x.size(1), [=](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          for (std::int64_t group = 0; group < places.groups; ++group) {
-            const std::int64_t at = places.x_at(row, group);
-            gated_forward_group<norm_first.value, T>(
-                out + at,
-                {in + at, gates + places.gate_at(row, group), gains + places.weight_at(group),
-                 places.columns},
-                spec.epsilon);
-          }
+      for_each_row(places.rows, x.size(1), [=](std::int64_t row) {
+        for (std::int64_t group = 0; group < places.groups; ++group) {
+          const std::int64_t at = places.x_at(row, group);
+          gated_forward_group<norm_first.value, T>(
+              out + at,
+              {in + at, gates + places.gate_at(row, group), gains + places.weight_at(group),
+               places.columns},
+              spec.epsilon);
         }
       });
     });
@@ -142,8 +139,7 @@ void gated_norm_backward(const Tensor& dx, const Tensor& dgate, const Tensor& dw
   const ColumnSums sums(share_count(places.rows, least), weight.size(0), stream);
   if (simulated(stream)) return;
   const float* const gains = weight.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T *const out = dx.data<T>(), *const gate_out = dgate.data<T>();
     const T *const gradient = dy.data<T>(), *const in = x.data<T>(), *const gates = gate.data<T>();
     with_order(spec, [&](auto norm_first) {

@@ -160,9 +160,8 @@ __global__ void __launch_bounds__(kTeamThreads)
       to.lines + (static_cast<std::int64_t>(blockIdx.x) * sizes.groups + group) * sizes.size;
   const float* const weight = tensors.weight + sizes.weight_at(group);
   float sums[P > 0 ? P : 1][N] = {};
-  if (P == 0) {
+  if (P == 0)
     for (int i = lane; i < sizes.size; i += team) line[i] = 0;
-  }
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * teams; first < sizes.rows;
        first += static_cast<std::int64_t>(gridDim.x) * teams) {
     const bool exists = first + which < sizes.rows;
@@ -230,9 +229,9 @@ void start_gated_backward(const GatedGradients<T>& to, const GatedTensors<T>& te
   if (packs <= team * kFew && packed) kernel = gated_norm_backward_kernel<T, kPack, kFew>;
   const auto of_teams = static_cast<std::size_t>(threads / team * sizes.size) * sizeof(float);
   launch(stream, "gated_norm_backward", kernel,
-         Grid{.x = static_cast<unsigned int>(blocks),
-              .y = static_cast<unsigned int>(sizes.groups),
-              .threads = static_cast<unsigned int>(threads),
+         Grid{.x = blocks,
+              .y = sizes.groups,
+              .threads = threads,
               .shared_bytes = packs <= team * kMany ? of_teams : 0},
          to, tensors, sizes, team);
 }
@@ -242,16 +241,15 @@ void start_gated_backward(const GatedGradients<T>& to, const GatedTensors<T>& te
 void gated_norm_forward(const Tensor& y, const Tensor& x, const Tensor& gate, std::int64_t first,
                         const Tensor& weight, GatedNormSpec spec, const Stream& stream) {
   const GatedSizes sizes = gated_sizes(x, gate, first, weight, spec);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const GatedTensors<T> tensors{x.data<T>(), gate.data<T>(), weight.data<float>()};
     const bool packed =
         gated_packs_fit<T>(sizes, y.data<T>(), tensors.x, tensors.gate, tensors.weight);
     const int team = row_team(packed ? sizes.size / kPackSize<T> : sizes.size);
     const int threads = team > kWarp ? team : kTeamThreads;
-    Grid grid = grid_for(sizes.rows, static_cast<unsigned int>(threads / team));
-    grid.y = static_cast<unsigned int>(sizes.groups);
-    grid.threads = static_cast<unsigned int>(threads);
+    Grid grid = grid_for(sizes.rows, threads / team);
+    grid.y = sizes.groups;
+    grid.threads = threads;
     launch(stream, "gated_norm_forward",
            packed ? gated_norm_forward_kernel<T, kPackSize<T>> : gated_norm_forward_kernel<T, 1>,
            grid, y.data<T>(), tensors, sizes, team);
@@ -266,8 +264,7 @@ void gated_norm_backward(const Tensor& dx, const Tensor& dgate, const Tensor& dw
   const std::int64_t blocks =
       std::min(sizes.rows, std::max<std::int64_t>(1, kGatedBlocks / sizes.groups));
   const Tensor lines = empty_workspace(blocks * sizes.columns, DType::kF32, stream);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     start_gated_backward<T>({dx.data<T>(), dgate.data<T>(), lines.data<float>(), dy.data<T>()},
                             {x.data<T>(), gate.data<T>(), weight.data<float>()}, sizes, blocks,
                             stream);

@@ -113,7 +113,7 @@ void combine_moments(const ChannelStatistics& to, float* mean, float* rstd,
 struct GroupNormSums {
   const PlaceChunks& of;
   float* chunks;   // per chunk, by channel: Σ dy, then Σ dy·normalized
-  double* totals;  // per example, in the layout of a chunk
+  double* totals;  // sums per example, in the layout of a chunk
   float* means;  // per example, by channel: group means of dy·weight, then of dy·weight·normalized
 
   /// Adds the chunks in order and computes the means of the groups.
@@ -176,16 +176,15 @@ void group_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
   auto* const moments = reinterpret_cast<GroupMoments*>(parts.data<double>());
   const ChannelStatistics statistics{scales.data<float>(), channels};
   const float *const gain = weight.data<float>(), *const shift = bias.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = y.data<T>();
     const T* const in = x.data<T>();
     for_place_chunks(of, [=](std::int64_t worker, std::int64_t item, std::int64_t first,
                              std::int64_t rows) {
       chunk_moments(moments + item * of.groups, line + worker * 2 * channels, in + first, rows, of);
     });
-    combine_moments(statistics, mean ? mean.data<float>() : nullptr,
-                    rstd ? rstd.data<float>() : nullptr, moments, of, epsilon);
+    combine_moments(statistics, optional_data<float>(mean), optional_data<float>(rstd), moments, of,
+                    epsilon);
     for_place_chunks(of, [=](std::int64_t, std::int64_t item, std::int64_t first,
                              std::int64_t rows) {
       const float *const means = statistics.means(item / of.count), *const rstds = statistics.rstds(
@@ -218,8 +217,7 @@ void group_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
     statistics.rstds(example)[c] = rstd.data<float>()[group];
   }
   const float* const gain = weight.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = dx.data<T>();
     const T *const in = x.data<T>(), *const gradient = dy.data<T>();
     float *const chunks = sums.chunks, *const group_means = sums.means;

@@ -25,7 +25,7 @@ struct GroupSizes {
         chunks(std::clamp<std::int64_t>(x.size(1) / kMinPlaces, 1, kMaxChunks)) {}
   __device__ std::int64_t of_group() const { return channels / groups; }
   __device__ std::int64_t count() const { return places * of_group(); }
-  /// Returns the index of number i of an example's group.
+  /// Returns the offset of element i of a group of an example.
   __device__ std::int64_t at(std::int64_t example, std::int64_t group, std::int64_t i) const {
     return (example * places + i / of_group()) * channels + channel(group, i);
   }
@@ -140,12 +140,11 @@ void group_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
                         const Tensor& weight, const Tensor& bias, std::int64_t groups,
                         float epsilon, const Stream& stream) {
   const GroupSizes of(x, groups);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     launch(stream, "group_norm_forward", group_norm_forward_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(of.batch * of.groups), .threads = kNormThreads},
-           y.data<T>(), mean ? mean.data<float>() : nullptr, rstd ? rstd.data<float>() : nullptr,
-           x.data<T>(), weight.data<float>(), bias.data<float>(), of, epsilon);
+           Grid{.x = of.batch * of.groups, .threads = kNormThreads}, y.data<T>(),
+           optional_data<float>(mean), optional_data<float>(rstd), x.data<T>(),
+           weight.data<float>(), bias.data<float>(), of, epsilon);
   });
 }
 
@@ -154,19 +153,18 @@ void group_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
                          const Tensor& rstd, const Tensor& weight, const Stream& stream) {
   const GroupSizes of(x, mean.size(1));
   const Tensor sums = empty_workspace(of.batch * of.chunks * 2 * of.channels, DType::kF64, stream);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     launch(stream, "group_norm_sums", group_norm_sums_kernel<T>,
-           Grid{.x = static_cast<unsigned int>((of.channels + kWarp - 1) / kWarp),
-                .y = static_cast<unsigned int>(of.chunks),
-                .z = static_cast<unsigned int>(of.batch),
+           Grid{.x = (of.channels + kWarp - 1) / kWarp,
+                .y = of.chunks,
+                .z = of.batch,
                 .threads = kNormThreads},
            sums.data<double>(), dy.data<T>(), x.data<T>(), mean.data<float>(), rstd.data<float>(),
            of);
     launch(stream, "group_norm_backward", group_norm_backward_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(of.batch * of.groups), .threads = kNormThreads},
-           dx.data<T>(), dy.data<T>(), x.data<T>(), mean.data<float>(), rstd.data<float>(),
-           weight.data<float>(), sums.data<double>(), of);
+           Grid{.x = of.batch * of.groups, .threads = kNormThreads}, dx.data<T>(), dy.data<T>(),
+           x.data<T>(), mean.data<float>(), rstd.data<float>(), weight.data<float>(),
+           sums.data<double>(), of);
   });
   launch(stream, "group_norm_parameters", group_norm_parameters_kernel, grid_for(of.channels),
          dweight.data<float>(), dbias.data<float>(), sums.data<double>(), of,

@@ -47,7 +47,7 @@ struct NormBackward {
 /// on a device of 108 multiprocessors at the same time, and their copies saturate its memory bus.
 template <class T>
 std::int64_t norm_backward_blocks(std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t kThreads = 65536;  // in all blocks together
+  constexpr std::int64_t kThreads = 65536;  // threads of all blocks together
   const std::int64_t of_block = std::max<std::int64_t>(columns / kPackSize<T>, 1);
   return std::min((rows + 1) / 2, std::clamp<std::int64_t>(kThreads / of_block, 128, 512));
 }
@@ -118,9 +118,8 @@ struct NormRows {
     const Moments of = moments[stage][r];
     load_pack(gradient, part(stage, r, kDy));
     load_pack(normalized, part(stage, r, kX));
-    for (int j = 0; j < N; ++j) {
+    for (int j = 0; j < N; ++j)
       normalized[j] = kCentered ? (normalized[j] - of.mean) * of.rstd : normalized[j] * of.rstd;
-    }
   }
   __device__ void write(const float (&weight)[N], const NormRowSums& sums, int stage, int r,
                         std::int64_t row) const {
@@ -148,9 +147,8 @@ __global__ void __launch_bounds__(kMaxNormThreads<R>) norm_backward_kernel(NormB
   NormRows<T, R, kCentered> rows(at);
   float weight[N] = {}, dweight[N] = {}, dbias[N] = {};
   if (rows.has_columns) load_pack(weight, at.weight + rows.column);
-  if constexpr (!kCentered) {
+  if constexpr (!kCentered)
     for (int j = 0; j < N; ++j) weight[j] += at.weight_offset;
-  }
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * R;
   std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * R;
   const auto compute = [&](int stage) {
@@ -171,9 +169,8 @@ __global__ void __launch_bounds__(kMaxNormThreads<R>) norm_backward_kernel(NormB
     }
     add_over_block<kCentered>(sums, stage);
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < R; ++r)
       if (rows.has(first + r)) rows.write(weight, sums[r], stage, r, first + r);
-    }
     first += step;
   };
   rows.copy(0, first);
@@ -193,18 +190,16 @@ template <bool kCentered, class T>
 [[nodiscard]] bool try_norm_backward(const char* name, const NormBackward<T>& at,
                                      std::int64_t blocks, const Stream& stream) {
   const std::int64_t packs = at.columns / kPackSize<T>;
-  if (!packs_fit<T>(at.columns, at.dx, at.dy, at.x, at.weight) || packs > kMaxNormThreads<1>) {
+  if (!packs_fit<T>(at.columns, at.dx, at.dy, at.x, at.weight) || packs > kMaxNormThreads<1>)
     return false;
-  }
   const bool narrow = packs <= kMaxNormThreads<2>;
   const auto threads = static_cast<unsigned int>((packs + kWarp - 1) / kWarp * kWarp);
-  const std::size_t of_thread = 2 * NormRows<T, 1, kCentered>::kParts * 16;  // per row
-  launch(stream, name,
-         narrow ? norm_backward_kernel<T, 2, kCentered> : norm_backward_kernel<T, 1, kCentered>,
-         Grid{.x = static_cast<unsigned int>(blocks),
-              .threads = threads,
-              .shared_bytes = threads * of_thread * (narrow ? 2 : 1)},
-         at);
+  const std::size_t of_thread = 2 * NormRows<T, 1, kCentered>::kParts * 16;  // bytes per row
+  launch(
+      stream, name,
+      narrow ? norm_backward_kernel<T, 2, kCentered> : norm_backward_kernel<T, 1, kCentered>,
+      Grid{.x = blocks, .threads = threads, .shared_bytes = threads * of_thread * (narrow ? 2 : 1)},
+      at);
   return true;
 }
 

@@ -119,24 +119,20 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
   const std::int64_t columns = x.size(1);
   const float* const scale = weight.data<float>();
   const float* const shift = bias.data<float>();
-  float* const mean_out = mean ? mean.data<float>() : nullptr;
-  float* const rstd_out = rstd ? rstd.data<float>() : nullptr;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  float* const mean_out = optional_data<float>(mean);
+  float* const rstd_out = optional_data<float>(rstd);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = y.data<T>();
     const T* const in = x.data<T>();
-    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* const from = in + row * columns;
-        T* const to = out + row * columns;
-        const RowMoments moments = moments_of_row(from, columns, epsilon);
+    for_each_row(x.size(0), columns, [=](std::int64_t row) {
+      const T* const from = in + row * columns;
+      T* const to = out + row * columns;
+      const RowMoments moments = moments_of_row(from, columns, epsilon);
 #pragma omp simd
-        for (std::int64_t i = 0; i < columns; ++i) {
-          store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);
-        }
-        if (mean_out != nullptr) mean_out[row] = moments.mean;
-        if (rstd_out != nullptr) rstd_out[row] = moments.rstd;
-      }
+      for (std::int64_t i = 0; i < columns; ++i)
+        store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);
+      if (mean_out != nullptr) mean_out[row] = moments.mean;
+      if (rstd_out != nullptr) rstd_out[row] = moments.rstd;
     });
   });
 }
@@ -153,8 +149,7 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
   const float* const mean_in = mean.data<float>();
   const float* const rstd_in = rstd.data<float>();
   const float* const scale = weight.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = dx.data<T>();
     const T* const gradient = dy.data<T>();
     const T* const in = x.data<T>();
@@ -176,18 +171,15 @@ void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, cons
                       RmsNormSpec spec, const Stream&) {
   const std::int64_t columns = x.size(1);
   const float* const gain = weight.data<float>();
-  float* const rstd_out = rstd ? rstd.data<float>() : nullptr;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  float* const rstd_out = optional_data<float>(rstd);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = y.data<T>();
     const T* const in = x.data<T>();
-    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* const from = in + row * columns;
-        const float factor = inverse_root_mean_square(from, columns, spec.epsilon);
-        rms_forward_row(out + row * columns, from, gain, factor, spec.one_plus, columns);
-        if (rstd_out != nullptr) rstd_out[row] = factor;
-      }
+    for_each_row(x.size(0), columns, [=](std::int64_t row) {
+      const T* const from = in + row * columns;
+      const float factor = inverse_root_mean_square(from, columns, spec.epsilon);
+      rms_forward_row(out + row * columns, from, gain, factor, spec.one_plus, columns);
+      if (rstd_out != nullptr) rstd_out[row] = factor;
     });
   });
 }
@@ -204,8 +196,7 @@ void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& 
   const float* const factors = rstd.data<float>();
   const float* const gain = weight.data<float>();
   const float offset = spec.one_plus ? 1.0f : 0.0f;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = dx.data<T>();
     const T* const gradient = dy.data<T>();
     const T* const in = x.data<T>();
@@ -225,14 +216,12 @@ void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weig
                             RmsNormSpec spec, const Stream&) {
   const HeadPlaces places(x, heads, weight.size(0));
   const float* const gain = weight.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    auto* const rows = x.data<decltype(real)>();
-    parallel_rows(places.rows, places.columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        auto* const at = rows + places.at(row);
-        const float factor = inverse_root_mean_square(at, places.columns, spec.epsilon);
-        rms_forward_row(at, at, gain, factor, spec.one_plus, places.columns);
-      }
+  visit_real(x.dtype(), [&]<class T>(T) {
+    auto* const rows = x.data<T>();
+    for_each_row(places.rows, places.columns, [=](std::int64_t row) {
+      auto* const at = rows + places.at(row);
+      const float factor = inverse_root_mean_square(at, places.columns, spec.epsilon);
+      rms_forward_row(at, at, gain, factor, spec.one_plus, places.columns);
     });
   });
 }
@@ -246,8 +235,7 @@ void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMo
   if (simulated(stream)) return;
   const float* const gain = weight.data<float>();
   const float offset = spec.one_plus ? 1.0f : 0.0f;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const out = dx.data<T>();
     const T* const in = x.data<T>();
     parallel_shares(places.rows, least,

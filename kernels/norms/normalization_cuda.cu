@@ -15,16 +15,14 @@ class Row {
  public:
   __device__ Row(const T* from, std::int64_t columns) : columns_(columns) {
 #pragma unroll
-    for (int k = 0; k < K; ++k) {
+    for (int k = 0; k < K; ++k)
       if (column(k) < columns_) load_pack(values_[k], from + column(k));
-    }
   }
   template <class Function>
   __device__ void for_each(const Function& function) const {
 #pragma unroll
-    for (int k = 0; k < K; ++k) {
+    for (int k = 0; k < K; ++k)
       if (column(k) < columns_) function(column(k), values_[k]);
-    }
   }
 
  private:
@@ -104,14 +102,13 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
                         const Tensor& weight, const Tensor& bias, float epsilon,
                         const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = x.size(1);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const bool packed = packs_fit<T>(columns, y.raw(), x.raw(), weight.raw(), bias.raw());
     launch(stream, "layer_norm_forward",
            packed ? kernel_for<T>(columns) : layer_norm_forward_kernel<T, 1, 0>,
-           grid_for(rows * kWarp, kWarpsPerBlock * kWarp), y.data<T>(),
-           mean ? mean.data<float>() : nullptr, rstd ? rstd.data<float>() : nullptr, x.data<T>(),
-           weight.data<float>(), bias.data<float>(), rows, columns, epsilon);
+           grid_for(rows * kWarp, kWarpsPerBlock * kWarp), y.data<T>(), optional_data<float>(mean),
+           optional_data<float>(rstd), x.data<T>(), weight.data<float>(), bias.data<float>(), rows,
+           columns, epsilon);
   });
 }
 
@@ -174,9 +171,7 @@ void launch_layer_norm_rows(const NormBackward<T>& at, std::int64_t blocks, cons
   if (try_norm_backward<true>("layer_norm_backward", at, blocks, stream)) return;
   const std::int64_t threads = (at.columns + kWarp - 1) / kWarp * kWarp;
   launch(stream, "layer_norm_backward", layer_norm_backward_any_kernel<T>,
-         Grid{.x = static_cast<unsigned int>(blocks),
-              .threads = static_cast<unsigned int>(std::min<std::int64_t>(threads, 1024))},
-         at);
+         Grid{.x = blocks, .threads = std::min<std::int64_t>(threads, 1024)}, at);
 }
 
 }  // namespace
@@ -189,11 +184,9 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
   const std::int64_t blocks = x.dtype() == DType::kF32
                                   ? norm_backward_blocks<float>(rows, columns)
                                   : norm_backward_blocks<BFloat16>(rows, columns);
-  const Tensor workspace = empty_workspace(
-      blocks * 2 * columns * static_cast<std::int64_t>(sizeof(float)), DType::kU8, stream);
-  float* const lines = static_cast<float*>(workspace.raw());
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  const Tensor workspace = empty_workspace(blocks * 2 * columns, DType::kF32, stream);
+  float* const lines = workspace.data<float>();
+  visit_real(x.dtype(), [&]<class T>(T) {
     launch_layer_norm_rows<T>(
         {dx.data<T>(), dy.data<T>(), x.data<T>(), mean.data<float>(), rstd.data<float>(),
          weight.data<float>(), 0, lines, rows, columns, input_mode == GradientMode::kAccumulate},

@@ -11,7 +11,7 @@ constexpr std::int64_t kRmsBlocks = 512;  // maximum; each writes a line of sums
 
 struct RmsRows {
   std::int64_t count;
-  unsigned int heads = 1;  // per row; adjacent
+  unsigned int heads = 1;  // adjacent heads per row
   std::int64_t stride;
   std::int64_t begin = 0;
   std::int64_t columns;
@@ -91,9 +91,8 @@ struct RmsRowPart {
   }
   __device__ float squares() const {
     float sum = 0;
-    for (int p = 0; p < P; ++p) {
+    for (int p = 0; p < P; ++p)
       for (int j = 0; j < N; ++j) sum += values[p][j] * values[p][j];
-    }
     return sum;
   }
   /// Adds the row's contribution to dweight. Returns the thread's part of Σ dy·weight·normalized.
@@ -116,9 +115,8 @@ struct RmsRowPart {
       if (i >= at.rows.columns) continue;
       float sum[N] = {};
       if (at.accumulate) load_pack(sum, at.dx + begin + i);
-      for (int j = 0; j < N; ++j) {
+      for (int j = 0; j < N; ++j)
         sum[j] += (gradient[p][j] * gain[p][j] - values[p][j] * rstd * mean) * rstd;
-      }
       store_pack(at.dx + begin + i, sum);
     }
   }
@@ -198,8 +196,8 @@ void start_rms_forward(T* y, float* rstd, const T* x, const Tensor& weight, cons
       packs_fit<T>(rows.columns, y, x, weight.raw()) && rows.stride % kPackSize<T> == 0;
   const int team = row_team(packed ? rows.columns / kPackSize<T> : rows.columns);
   const int threads = team > kWarp ? team : kTeamThreads;
-  Grid grid = grid_for(rows.count, static_cast<unsigned int>(threads / team));
-  grid.threads = static_cast<unsigned int>(threads);
+  Grid grid = grid_for(rows.count, threads / team);
+  grid.threads = threads;
   launch(stream, "rms_norm_forward",
          packed ? rms_norm_forward_kernel<T, kPackSize<T>> : rms_norm_forward_kernel<T, 1>, grid, y,
          rstd, x, weight.data<float>(), rows, team, spec);
@@ -217,7 +215,7 @@ std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const
     launch(
         stream, "rms_norm_backward",
         packs <= team ? rms_norm_backward_teams_kernel<T, 1> : rms_norm_backward_teams_kernel<T, 2>,
-        Grid{.x = static_cast<unsigned int>(blocks),
+        Grid{.x = blocks,
              .threads = kTeamThreads,
              .shared_bytes = static_cast<std::size_t>(teams * columns) * sizeof(float)},
         at, team);
@@ -233,7 +231,7 @@ std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const
     return blocks;
   }
   launch(stream, "rms_norm_backward", rms_norm_backward_any_kernel<T>,
-         Grid{.x = static_cast<unsigned int>(blocks), .threads = kTeamThreads}, at);
+         Grid{.x = blocks, .threads = kTeamThreads}, at);
   return blocks;
 }
 
@@ -245,9 +243,8 @@ void start_rms_backward(RmsBackward<T> at, const Tensor& dweight, GradientMode m
   const std::int64_t most = columns <= 2 * kWarp * kPackSize<T>
                                 ? std::min(at.rows.count, kRmsBlocks)
                                 : norm_backward_blocks<T>(at.rows.count, columns);
-  const Tensor workspace = empty_workspace(
-      most * columns * static_cast<std::int64_t>(sizeof(float)), DType::kU8, stream);
-  at.lines = static_cast<float*>(workspace.raw());
+  const Tensor workspace = empty_workspace(most * columns, DType::kF32, stream);
+  at.lines = workspace.data<float>();
   const std::int64_t lines = start_rms_rows(at, most, stream);
   column_sums<float>(dweight.data<float>(), at.lines, lines, columns,
                      mode == GradientMode::kAccumulate, stream);
@@ -263,10 +260,9 @@ RmsRows heads_of(const Tensor& x, HeadRange heads, std::int64_t size) {
 void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                       RmsNormSpec spec, const Stream& stream) {
   const RmsRows rows{.count = x.size(0), .stride = x.size(1), .columns = x.size(1)};
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    start_rms_forward(y.data<T>(), rstd ? rstd.data<float>() : nullptr,
-                      static_cast<const T*>(x.data<T>()), weight, rows, spec, stream);
+  visit_real(x.dtype(), [&]<class T>(T) {
+    start_rms_forward(y.data<T>(), optional_data<float>(rstd), static_cast<const T*>(x.data<T>()),
+                      weight, rows, spec, stream);
   });
 }
 
@@ -274,8 +270,7 @@ void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& 
                        GradientMode parameter_mode, const Tensor& dy, const Tensor& x,
                        const Tensor& rstd, const Tensor& weight, RmsNormSpec spec,
                        const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     start_rms_backward(
         RmsBackward<T>{dx.data<T>(),
                        dy.data<T>(),
@@ -292,8 +287,7 @@ void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& 
 
 void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weight,
                             RmsNormSpec spec, const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     start_rms_forward(x.data<T>(), nullptr, static_cast<const T*>(x.data<T>()), weight,
                       heads_of(x, heads, weight.size(0)), spec, stream);
   });
@@ -302,8 +296,7 @@ void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weig
 void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMode parameter_mode,
                              const Tensor& x, HeadRange heads, const Tensor& weight,
                              RmsNormSpec spec, const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     start_rms_backward(
         RmsBackward<T>{dx.data<T>(), dx.data<T>(), x.data<T>(), nullptr, weight.data<float>(),
                        nullptr, heads_of(x, heads, weight.size(0)), spec, false},

@@ -45,9 +45,8 @@ std::optional<Algorithms::value_type> parsed(const std::string& line) {
   AlgorithmBits bits{};
   std::istringstream words(line.substr(end + 3));
   words >> std::hex;
-  for (std::uint64_t& word : bits) {
+  for (std::uint64_t& word : bits)
     if (!(words >> word)) return {};
-  }
   std::string rest;
   if (words >> rest) return {};
   return Algorithms::value_type(line.substr(0, end), bits);
@@ -133,9 +132,8 @@ std::string cache_folder() {
     return std::string(value == nullptr ? "" : value);
   };
   if (const auto chosen = variable("HYBRID_CACHE_DIR"); !chosen.empty()) return chosen;
-  if (const auto cache = variable("XDG_CACHE_HOME"); !cache.empty()) {
+  if (const auto cache = variable("XDG_CACHE_HOME"); !cache.empty())
     return fs::path(cache) / "hybrid_trainer";
-  }
   const auto home = variable("HOME");
   return home.empty() ? "" : fs::path(home) / ".cache" / "hybrid_trainer";
 }

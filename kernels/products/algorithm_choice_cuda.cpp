@@ -45,9 +45,8 @@ constexpr std::int64_t kNoiseElements = 1 << 18;
 Tensor make_noise(const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers = Tensor::empty({kNoiseElements}, DType::kF32, MemoryKind::kWorkspace, host);
-  for (std::int64_t i = 0; i < kNoiseElements; ++i) {
+  for (std::int64_t i = 0; i < kNoiseElements; ++i)
     numbers.data<float>()[i] = 2 * to_unit_float(static_cast<std::uint32_t>(i) * 2654435761u) - 1;
-  }
   return wait_for_device(numbers, stream);
 }
 
@@ -152,9 +151,8 @@ std::optional<std::size_t> fastest_of(std::size_t count,
     return times[i].empty() ? std::numeric_limits<double>::infinity() : median(times[i]);
   };
   std::size_t best = 0;
-  for (std::size_t i = 1; i < count; ++i) {
+  for (std::size_t i = 1; i < count; ++i)
     if (time_of(i) < time_of(best)) best = i;
-  }
   return time_of(best) < (1 - kMinGain) * time_of(0) ? best : 0;
 }
 

@@ -60,9 +60,8 @@ class BlockProduct {
         float a[kRows], b[kColumns];
         load_pack(a, of_left + k * kStride + row(0));
         load_pack(b, of_right + k * kStride + column(0));
-        for (int i = 0; i < kRows; ++i) {
+        for (int i = 0; i < kRows; ++i)
           for (int j = 0; j < kColumns; ++j) sums_[i * kColumns + j] += a[i] * b[j];
-        }
       }
     }
   }
@@ -87,7 +86,7 @@ class BlockProduct {
       if (threadIdx.x % kAcross == 0) sums[at] += sum;
     }
   }
-  static constexpr int kSums = kProductSide * kWidth / kProductThreads;  // per thread
+  static constexpr int kSums = kProductSide * kWidth / kProductThreads;  // sums per thread
 
  private:
   static constexpr int kAcross = 16, kRows = 8, kColumns = kSums / kRows;  // per thread
@@ -117,9 +116,8 @@ class BlockProduct<BFloat16, kWidth> {
   static constexpr std::size_t kBytes = 2 * kSlice * kProductSide * sizeof(BFloat16);
 
   __device__ void set_zero() {
-    for (auto& tile : sums_) {
+    for (auto& tile : sums_)
       for (float& sum : tile) sum = 0;
-    }
   }
   template <bool kLeftAlong, class Left, bool kRightAlong, class Right>
   __device__ void add(const ProductOperand<kLeftAlong, Left>& left,
@@ -150,9 +148,8 @@ class BlockProduct<BFloat16, kWidth> {
   template <class F>
   __device__ void each(const F& f) {
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
+    for (int n = 0; n < kTiles; ++n)
       for (int i = 0; i < 4; ++i) f(4 * n + i, row(i / 2), column(n, i % 2), sums_[n][i]);
-    }
   }
   template <class F>
   __device__ void add_row_sums(float* sums, const F& f) const {
@@ -160,9 +157,8 @@ class BlockProduct<BFloat16, kWidth> {
     for (int h = 0; h < 2; ++h) {
       const int at = hidden(row(h));
       float sum = 0;
-      for (int n = 0; n < kTiles; ++n) {
+      for (int n = 0; n < kTiles; ++n)
         for (int i = 0; i < 2; ++i) sum += f(at, column(n, i), sums_[n][2 * h + i]);
-      }
       sum = reduce_warp(sum, Sum{}, 4);
       if (threadIdx.x % 4 == 0) sums[at] += sum;
     }

@@ -91,9 +91,8 @@ cublasOperation_t operation_of(Transpose transpose) {
 cublasLtEpilogue_t epilogue_of(const Product& product) {
   switch (product.epilogue) {
     case Epilogue::kGelu:
-      if (product.aux) {
+      if (product.aux)
         return product.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-      }
       return product.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     case Epilogue::kGeluSlope: return CUBLASLT_EPILOGUE_DGELU;
     case Epilogue::kRowSums: return CUBLASLT_EPILOGUE_BGRADB;  // op(A) is its second operand
@@ -216,9 +215,7 @@ ProductPlan::Layout ProductPlan::layout_of(const Tensor& matrix) {
 }
 
 void ProductPlan::point_to(const Product& product) {
-  if (product.bias) {
-    set(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias.raw());
-  }
+  if (product.bias) set(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias.raw());
   if (product.aux) {
     set(operation_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux.raw());
     set(operation_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.n());

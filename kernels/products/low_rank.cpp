@@ -15,9 +15,8 @@ void check_blocks(const KernelCall& call, const Tensor& wide, const Tensor& stac
     const auto at = static_cast<std::size_t>(p);
     if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= wide.size(0))
       continue;
-    throw ShapeMismatch(concat(call.kernel, ": block ", p, " has ", blocks.rows[at],
-                               " rows from row ", blocks.first_row[at], ", but wide has ",
-                               wide.size(0)));
+    throw_mismatch(call, "block ", p, " has ", blocks.rows[at], " rows from row ",
+                   blocks.first_row[at], ", but wide has ", wide.size(0));
   }
 }
 
@@ -30,9 +29,8 @@ void check_rows_of_blocks(const KernelCall& call, std::int64_t outputs,
   for (int p = 0; p < blocks.count; ++p) {
     const auto at = static_cast<std::size_t>(p);
     if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= outputs) continue;
-    throw ShapeMismatch(concat(call.kernel, ": block ", p, " has ", blocks.rows[at],
-                               " rows from row ", blocks.first_row[at],
-                               ", but the number of outputs is ", outputs));
+    throw_mismatch(call, "block ", p, " has ", blocks.rows[at], " rows from row ",
+                   blocks.first_row[at], ", but the number of outputs is ", outputs);
   }
 }
 
@@ -40,68 +38,64 @@ void check_rows_of_blocks(const KernelCall& call, std::int64_t outputs,
 
 void spread_blocks(const Tensor& wide, const Tensor& stacked, const DiagonalBlocks& blocks,
                    float scale, const Stream& stream) {
-  const KernelCall call{"spread_blocks", stream};
+  const KernelCall call{"spread_blocks", stream, Work::kElementwise};
   check_real(call, {"wide", wide});
   check_blocks(call, wide, stacked, blocks);
-  dispatch<cpu::spread_blocks, cuda::spread_blocks>(call, Work::kElementwise, wide, stacked, blocks,
-                                                    scale);
+  dispatch<cpu::spread_blocks, cuda::spread_blocks>(call, wide, stacked, blocks, scale);
 }
 
 void gather_blocks(const Tensor& stacked, const Tensor& wide, const DiagonalBlocks& blocks,
                    float scale, GradientMode mode, const Stream& stream) {
-  const KernelCall call{"gather_blocks", stream};
+  const KernelCall call{"gather_blocks", stream, Work::kElementwise};
   check_dtype(call, {"wide", wide}, DType::kF32);
   check_blocks(call, wide, stacked, blocks);
-  dispatch<cpu::gather_blocks, cuda::gather_blocks>(call, Work::kElementwise, stacked, wide, blocks,
-                                                    scale, mode);
+  dispatch<cpu::gather_blocks, cuda::gather_blocks>(call, stacked, wide, blocks, scale, mode);
 }
 
 void row_norms(const Tensor& norms, const Tensor& x, const Stream& stream) {
-  const KernelCall call{"row_norms", stream};
+  const KernelCall call{"row_norms", stream, Work::kElementwise};
   check_rank(call, {"x", x}, 2);
   check_dtype(call, {"x", x}, DType::kF32);
   check_row(call, {"norms", norms}, x.size(0));
-  dispatch<cpu::row_norms, cuda::row_norms>(call, Work::kElementwise, norms, x);
+  dispatch<cpu::row_norms, cuda::row_norms>(call, norms, x);
 }
 
 void magnitude_factors(const Tensor& factors, const Tensor& magnitudes, const Tensor& norms,
                        const DiagonalBlocks& blocks, const Stream& stream) {
-  const KernelCall call{"magnitude_factors", stream};
+  const KernelCall call{"magnitude_factors", stream, Work::kElementwise};
   check_row(call, {"factors", factors}, factors.elements());
   check_row(call, {"norms", norms}, factors.elements());
   check_row(call, {"magnitudes", magnitudes}, blocks.stacked_rows());
   check_rows_of_blocks(call, factors.elements(), blocks);
-  dispatch<cpu::magnitude_factors, cuda::magnitude_factors>(call, Work::kElementwise, factors,
-                                                            magnitudes, norms, blocks);
+  dispatch<cpu::magnitude_factors, cuda::magnitude_factors>(call, factors, magnitudes, norms,
+                                                            blocks);
 }
 
 void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
                  const DiagonalBlocks& blocks, GradientMode mode, const Stream& stream) {
-  const KernelCall call{"gather_rows", stream};
+  const KernelCall call{"gather_rows", stream, Work::kElementwise};
   check_row(call, {"stacked", stacked}, blocks.stacked_rows());
   check_row(call, {"wide", wide}, wide.elements());
   if (norms) check_row(call, {"norms", norms}, wide.elements());
   check_rows_of_blocks(call, wide.elements(), blocks);
-  dispatch<cpu::gather_rows, cuda::gather_rows>(call, Work::kElementwise, stacked, wide, norms,
-                                                blocks, mode);
+  dispatch<cpu::gather_rows, cuda::gather_rows>(call, stacked, wide, norms, blocks, mode);
 }
 
 void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, const Tensor& bias,
                    const Tensor& residual, const Stream& stream) {
-  const KernelCall call{"scale_columns", stream};
+  const KernelCall call{"scale_columns", stream, Work::kElementwise};
   check_rank(call, {"x", x}, 2);
   check_matching_real(call, {{"x", x}, {"y", y}});
   if (residual) check_matching(call, {{"x", x}, {"residual", residual}});
   check_row(call, {"factors", factors}, x.size(1));
   if (bias) check_row(call, {"bias", bias}, x.size(1));
-  dispatch<cpu::scale_columns, cuda::scale_columns>(call, Work::kElementwise, y, x, factors, bias,
-                                                    residual);
+  dispatch<cpu::scale_columns, cuda::scale_columns>(call, y, x, factors, bias, residual);
 }
 
 void multiply(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
-  const KernelCall call{"multiply", stream};
+  const KernelCall call{"multiply", stream, Work::kElementwise};
   check_matching_real(call, {{"y", y}, {"x", x}, {"z", z}});
-  dispatch<cpu::multiply, cuda::multiply>(call, Work::kElementwise, y, x, z);
+  dispatch<cpu::multiply, cuda::multiply>(call, y, x, z);
 }
 
 }  // namespace hybrid_trainer::kernels

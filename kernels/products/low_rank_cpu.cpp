@@ -11,19 +11,17 @@ void spread_blocks(const Tensor& wide, const Tensor& stacked, const DiagonalBloc
                    float scale, const Stream& stream) {
   fill_zero(wide, stream);
   const float* const from = stacked.data<float>();
-  visit_real(wide.dtype(), [&](auto real) {
-    auto* const to = wide.data<decltype(real)>();
+  visit_real(wide.dtype(), [&]<class T>(T) {
+    auto* const to = wide.data<T>();
     std::int64_t before = 0;
     for (std::int64_t p = 0; p < blocks.count; ++p) {
       const std::int64_t rank = blocks.rank, columns = blocks.columns(),
                          first = blocks.first_row[static_cast<std::size_t>(p)],
                          rows = blocks.rows[static_cast<std::size_t>(p)];
-      parallel_rows(rows, rank, [=](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          for (std::int64_t c = 0; c < rank; ++c)
-            store(to + (first + row) * columns + p * rank + c,
-                  scale * from[(before + row) * rank + c]);
-        }
+      for_each_row(rows, rank, [=](std::int64_t row) {
+        for (std::int64_t c = 0; c < rank; ++c)
+          store(to + (first + row) * columns + p * rank + c,
+                scale * from[(before + row) * rank + c]);
       });
       before += rows;
     }
@@ -40,12 +38,10 @@ void gather_blocks(const Tensor& stacked, const Tensor& wide, const DiagonalBloc
     const std::int64_t rank = blocks.rank, columns = blocks.columns(),
                        first = blocks.first_row[static_cast<std::size_t>(p)],
                        rows = blocks.rows[static_cast<std::size_t>(p)];
-    parallel_rows(rows, rank, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        for (std::int64_t c = 0; c < rank; ++c) {
-          float& sum = to[(before + row) * rank + c];
-          sum = (kept > 0 ? sum : 0.0f) + scale * from[(first + row) * columns + p * rank + c];
-        }
+    for_each_row(rows, rank, [=](std::int64_t row) {
+      for (std::int64_t c = 0; c < rank; ++c) {
+        float& sum = to[(before + row) * rank + c];
+        sum = (kept > 0 ? sum : 0.0f) + scale * from[(first + row) * columns + p * rank + c];
       }
     });
     before += rows;
@@ -70,14 +66,12 @@ void row_norms(const Tensor& norms, const Tensor& x, const Stream&) {
   const std::int64_t columns = x.size(1);
   float* const to = norms.data<float>();
   const float* const from = x.data<float>();
-  parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      double sum = 0;
+  for_each_row(x.size(0), columns, [=](std::int64_t row) {
+    double sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = row * columns; i < (row + 1) * columns; ++i)
-        sum += static_cast<double>(from[i]) * static_cast<double>(from[i]);
-      to[row] = static_cast<float>(std::sqrt(sum));
-    }
+    for (std::int64_t i = row * columns; i < (row + 1) * columns; ++i)
+      sum += static_cast<double>(from[i]) * static_cast<double>(from[i]);
+    to[row] = static_cast<float>(std::sqrt(sum));
   });
 }
 
@@ -95,7 +89,7 @@ void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
                  const DiagonalBlocks& blocks, GradientMode mode, const Stream&) {
   float* const to = stacked.data<float>();
   const float* const from = wide.data<float>();
-  const float* const norm = norms ? norms.data<float>() : nullptr;
+  const float* const norm = optional_data<float>(norms);
   const bool adds = mode == GradientMode::kAccumulate;
   for_block_rows(blocks, [=](std::int64_t row, std::int64_t at) {
     const float value = norm != nullptr ? from[row] / norm[row] : from[row];
@@ -107,28 +101,24 @@ void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, cons
                    const Tensor& residual, const Stream&) {
   const std::int64_t columns = x.size(1);
   const float* const factor = factors.data<float>();
-  const float* const added = bias ? bias.data<float>() : nullptr;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  const float* const added = optional_data<float>(bias);
+  visit_real(x.dtype(), [&]<class T>(T) {
     T* const to = y.data<T>();
-    const T *const from = x.data<T>(), *const other = residual ? residual.data<T>() : nullptr;
-    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        for (std::int64_t i = 0; i < columns; ++i) {
-          const std::int64_t at = row * columns + i;
-          float value = load(from + at) * factor[i];
-          if (added != nullptr) value += added[i];
-          if (other != nullptr) value += load(other + at);
-          store(to + at, value);
-        }
+    const T *const from = x.data<T>(), *const other = optional_data<T>(residual);
+    for_each_row(x.size(0), columns, [=](std::int64_t row) {
+      for (std::int64_t i = 0; i < columns; ++i) {
+        const std::int64_t at = row * columns + i;
+        float value = load(from + at) * factor[i];
+        if (added != nullptr) value += added[i];
+        if (other != nullptr) value += load(other + at);
+        store(to + at, value);
       }
     });
   });
 }
 
 void multiply(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     T* const to = y.data<T>();
     const T *const first = x.data<T>(), *const second = z.data<T>();
     parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {

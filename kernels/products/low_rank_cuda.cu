@@ -72,8 +72,7 @@ struct GatherBlocks {
 
 void spread_blocks(const Tensor& wide, const Tensor& stacked, const DiagonalBlocks& blocks,
                    float scale, const Stream& stream) {
-  visit_real(wide.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(wide.dtype(), [&]<class T>(T) {
     const SpreadBlocks<T> body{wide.data<T>(), stacked.data<float>(), rows_of(blocks), scale};
     for_packs<1>(stream, "spread_blocks", wide.elements(), body);
   });
@@ -173,29 +172,26 @@ void magnitude_factors(const Tensor& factors, const Tensor& magnitudes, const Te
 
 void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
                  const DiagonalBlocks& blocks, GradientMode mode, const Stream& stream) {
-  const GatherRows body{stacked.data<float>(), wide.data<float>(),
-                        norms ? norms.data<float>() : nullptr, rows_of(blocks),
-                        mode == GradientMode::kAccumulate};
+  const GatherRows body{stacked.data<float>(), wide.data<float>(), optional_data<float>(norms),
+                        rows_of(blocks), mode == GradientMode::kAccumulate};
   for_packs<1>(stream, "gather_rows", stacked.elements(), body);
 }
 
 void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, const Tensor& bias,
                    const Tensor& residual, const Stream& stream) {
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const ScaleColumns<T> body{y.data<T>(),
                                x.data<T>(),
-                               residual ? residual.data<T>() : nullptr,
+                               optional_data<T>(residual),
                                factors.data<float>(),
-                               bias ? bias.data<float>() : nullptr,
+                               optional_data<float>(bias),
                                x.size(1)};
     for_packs<1>(stream, "scale_columns", x.elements(), body);
   });
 }
 
 void multiply(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     for_packs<1>(stream, "multiply", y.elements(),
                  Multiply<T>{y.data<T>(), x.data<T>(), z.data<T>()});
   });

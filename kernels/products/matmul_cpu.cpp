@@ -36,17 +36,14 @@ void multiply_f32(const Tensor& c, const Tensor& a, Transpose transpose_a, const
 void start_from_sums(const Tensor& y, const Tensor& bias, const Tensor& residual) {
   const std::int64_t columns = y.size(1);
   float* const out = y.data<float>();
-  const float* const shift = bias ? bias.data<float>() : nullptr;
-  visit_real(residual ? residual.dtype() : DType::kF32, [&](auto real) {
-    const auto* const added = residual ? residual.data<decltype(real)>() : nullptr;
-    parallel_rows(y.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const std::int64_t at = row * columns;
+  const float* const shift = optional_data<float>(bias);
+  visit_real(residual ? residual.dtype() : DType::kF32, [&]<class T>(T) {
+    const auto* const added = optional_data<T>(residual);
+    for_each_row(y.size(0), columns, [=](std::int64_t row) {
+      const std::int64_t at = row * columns;
 #pragma omp simd
-        for (std::int64_t i = 0; i < columns; ++i) {
-          out[at + i] = (shift ? shift[i] : 0.0f) + (added ? load(added + at + i) : 0.0f);
-        }
-      }
+      for (std::int64_t i = 0; i < columns; ++i)
+        out[at + i] = (shift ? shift[i] : 0.0f) + (added ? load(added + at + i) : 0.0f);
     });
   });
 }
@@ -78,9 +75,8 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
     if (!accumulate) fill_zero(c, stream);
     return;
   }
-  if (transpose_a == Transpose::kNo && transpose_b == Transpose::kYes && a.size(0) <= kFewRows) {
+  if (transpose_a == Transpose::kNo && transpose_b == Transpose::kYes && a.size(0) <= kFewRows)
     return skinny_gemm(c, a, b, Tensor(), Tensor(), accumulate, stream);
-  }
   ProductKind kind = kind_of(c, a, transpose_a, transpose_b);
   kind.accumulate = accumulate;
   const ProductArrays arrays{.a = a.raw(), .b = b.raw(), .c = c.raw()};
@@ -108,7 +104,7 @@ void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Ten
   const ProductArrays arrays{.a = x.raw(),
                              .b = w.raw(),
                              .c = y.raw(),
-                             .bias = bias ? bias.data<float>() : nullptr,
+                             .bias = optional_data<float>(bias),
                              .residual = residual.raw()};
   if (fits_tiles(kind)) return multiply_by_tiles(kind, arrays, stream);
   if (use_prepared(kind)) return multiply_prepared(kind, arrays, stream);
@@ -144,8 +140,7 @@ void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, con
   const std::int64_t least = min_rows_per_thread(columns);
   const ColumnSums sums(share_count(dy.size(0), least), columns, stream);
   if (simulated(stream)) return;
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     const T* const in = dy.data<T>();
     parallel_shares(dy.size(0), least,
                     [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {

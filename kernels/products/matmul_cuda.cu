@@ -87,11 +87,10 @@ void multiply_without_library(const Product& product, const Stream& stream) {
       using In = decltype(in);
       using Out = decltype(out);
       launch(stream, "plain_product", plain_product_kernel<In, Out>,
-             Grid{.x = static_cast<unsigned int>(tiles), .threads = kThreads},
-             product.c.data<Out>(),
+             Grid{.x = tiles, .threads = kThreads}, product.c.data<Out>(),
              operand<In>(product.a, m, k, product.transpose_a == Transpose::kYes),
              operand<In>(product.b, n, k, product.transpose_b == Transpose::kNo),
-             product.addend ? product.addend.data<Out>() : nullptr);
+             optional_data<Out>(product.addend));
     });
   });
 }
@@ -111,8 +110,7 @@ __global__ void add_bias_kernel(T* y, const T* bias, std::int64_t elements, std:
 }
 
 void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     constexpr int kPack = kPackSize<T>;
     const bool packed = packs_fit<T>(y.size(1), y.raw(), bias.raw());
     launch(stream, "add_bias", packed ? add_bias_kernel<T, kPack> : add_bias_kernel<T, 1>,
@@ -136,9 +134,8 @@ void multiply(const Product& product, const Stream& stream) {
   if (!try_multiply(plain, stream)) multiply_without_library(plain, stream);
   if (product.bias) add_bias(plain.c, product.bias, stream);
   if (product.epilogue == Epilogue::kGelu) cuda::gelu_forward(product.c, plain.c, stream);
-  if (product.epilogue == Epilogue::kGeluSlope) {
+  if (product.epilogue == Epilogue::kGeluSlope)
     cuda::gelu_backward(product.c, product.c, product.aux, stream);
-  }
 }
 
 Tensor bias_as(DType dtype, const Tensor& bias, const Stream& stream) {
@@ -227,8 +224,7 @@ void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, con
     if (!accumulates) fill_zero(dbias, stream);
     return;
   }
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     column_sums<T>(dbias.data<float>(), dy.data<T>(), dy.size(0), dy.size(1), accumulates, stream);
   });
 }

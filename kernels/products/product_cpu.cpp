@@ -188,9 +188,8 @@ void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, con
   thread_local PreparedProducts products;
   if (simulated(stream)) return products.simulate(kind, stream);
   auto found = products.by_kind.find(kind);
-  if (found == products.by_kind.end()) {
+  if (found == products.by_kind.end())
     found = products.by_kind.emplace(kind, PreparedProduct(kind, products.engine)).first;
-  }
   found->second.run(arrays, products.queue, stream);
 }
 

@@ -92,7 +92,7 @@ struct ProductBlock {
   std::int64_t stride_b = 0;
   void* c = nullptr;
   std::int64_t stride_c = 0;
-  const float* bias = nullptr;  // n
+  const float* bias = nullptr;  // n biases, or null
   DType inputs = DType::kF32;
   DType output = DType::kF32;
   bool accumulate = false;

@@ -17,8 +17,7 @@ void raise(std::atomic<std::uint32_t>& most, std::uint32_t value) {
 template <Float8 kFormat>
 void round_all(const Tensor& to, const Tensor& from, float largest) {
   const float scale = float8_scale<kFormat>(largest), inverse = 1 / scale;
-  visit_real(to.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(to.dtype(), [&]<class T>(T) {
     T* const out = to.data<T>();
     const T* const in = from.data<T>();
     parallel_for(to.elements(), [=](std::int64_t begin, std::int64_t end) {
@@ -34,8 +33,8 @@ void round_all(const Tensor& to, const Tensor& from, float largest) {
 /// Compares the bits of magnitudes as integers; a NaN exceeds all numbers.
 void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x, const Stream&) {
   std::atomic<std::uint32_t> found = 0;
-  visit_real(x.dtype(), [&](auto real) {
-    const auto* const in = x.data<decltype(real)>();
+  visit_real(x.dtype(), [&]<class T>(T) {
+    const auto* const in = x.data<T>();
     parallel_for(x.elements(), [in, &found](std::int64_t begin, std::int64_t end) {
       std::uint32_t of_part = 0;
 #pragma omp simd reduction(max : of_part)
@@ -61,8 +60,7 @@ void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const 
 }
 
 void round_to_half(const Tensor& to, const Tensor& from, const Stream&) {
-  visit_real(to.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(to.dtype(), [&]<class T>(T) {
     T* const out = to.data<T>();
     const T* const in = from.data<T>();
     parallel_for(to.elements(), [=](std::int64_t begin, std::int64_t end) {

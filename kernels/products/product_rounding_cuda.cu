@@ -81,22 +81,18 @@ void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& 
   const std::int64_t blocks =
       std::max<std::int64_t>(1, (x.elements() + kMagnitudesPerBlock - 1) / kMagnitudesPerBlock);
   const Tensor of_blocks = empty_workspace(blocks, DType::kF32, stream);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    launch(stream, "block_magnitudes", block_magnitudes_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(blocks)}, of_blocks.data<float>(), x.data<T>(),
-           x.elements());
+  visit_real(x.dtype(), [&]<class T>(T) {
+    launch(stream, "block_magnitudes", block_magnitudes_kernel<T>, Grid{.x = blocks},
+           of_blocks.data<float>(), x.data<T>(), x.elements());
   });
   launch(stream, "largest_magnitude", largest_magnitude_kernel, Grid{.threads = 1024},
-         largest.data<float>(), most ? most.data<float>() : nullptr, of_blocks.data<float>(),
-         blocks);
+         largest.data<float>(), optional_data<float>(most), of_blocks.data<float>(), blocks);
 }
 
 void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
                      const Tensor& largest, const Stream& stream) {
   if (to.elements() == 0) return;
-  visit_real(to.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(to.dtype(), [&]<class T>(T) {
     if (format == Float8::kE4M3)
       return round_all<T, Float8::kE4M3>(to, from, expected, largest, stream);
     round_all<T, Float8::kE5M2>(to, from, expected, largest, stream);
@@ -105,8 +101,7 @@ void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const 
 
 void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream) {
   if (to.elements() == 0) return;
-  visit_real(to.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(to.dtype(), [&]<class T>(T) {
     const RoundToHalf<T> body{to.data<T>(), from.data<T>()};
     for_packs<kPackSize<T>>(stream, "round_to_half", to.elements(), body, body.to, body.from);
   });

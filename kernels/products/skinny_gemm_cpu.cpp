@@ -124,7 +124,7 @@ struct FewRows {
         outputs(of.w.size(0)),
         weight(of.w.data<In>()),
         to(of.y.data<Out>()),
-        shift(of.bias ? of.bias.data<float>() : nullptr),
+        shift(optional_data<float>(of.bias)),
         added(of.residual     ? of.residual.data<Out>()
               : of.accumulate ? to
                               : nullptr) {}

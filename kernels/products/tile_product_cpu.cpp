@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kDepth = 1024;        // maximum k of a block's panels
-constexpr std::int64_t kBlockColumns = 128;  // of C, per block
+constexpr std::int64_t kBlockColumns = 128;  // columns of C per block
 constexpr std::int64_t kMaxBlockRows = 256;  // so that a block's rows of A fit in the L2 cache
 constexpr std::int64_t kPackedPanels = 8;    // packed together
 /// Maximum size of a packed operand, so that it stays in the outer cache.
@@ -106,7 +106,7 @@ class TileProduct {
   bool streams_;
   Tensor packed_a_, packed_b_;
   Tensor scratch_;
-  Tensor sums_;  // of all of C, if k is split
+  Tensor sums_;  // sums of all of C, if k is split
 };
 
 #pragma GCC push_options

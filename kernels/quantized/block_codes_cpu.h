@@ -51,7 +51,7 @@ struct RoundedRow {
   const std::int8_t* codes;     // 64 per chunk
   const std::int32_t* offsets;  // 16 per chunk; they subtract the codes' offset
   const float* scales;       // four per pair of blocks: scale, sum, scale, sum; one per superblock
-  const std::int16_t* sums;  // sums of each 32 codes of a superblock
+  const std::int16_t* sums;  // sum of every 32 codes of a superblock
 };
 
 template <class T>

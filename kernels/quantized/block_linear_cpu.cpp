@@ -28,7 +28,7 @@ float to_nearest(float value) {
   return (value + kShift) - kShift;
 }
 
-/// Returns the largest magnitude; NaN if a number is NaN or infinite.
+/// Returns the largest magnitude, or NaN if a number is NaN or infinite.
 float largest_of(const float* x, std::int64_t count) {
   constexpr std::int32_t kInfinity = 0x7F800000;
   std::int32_t largest = 0;  // bits; a NaN's exceed every number's
@@ -134,24 +134,21 @@ RoundedInputs::RoundedInputs(BlockFormat format, const Tensor& x, const Stream& 
                      reinterpret_cast<std::int16_t*>(at + layout.sums)};
   };
   auto* const plain = reinterpret_cast<float*>(memory + rows * layout.end);
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const T* const from = x.data<T>();
-    parallel_rows(rows, inputs, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const RowWriter writer = writer_of(row);
-        float* const own = plain + row * numbers;
-        for (std::int64_t i = 0; i < inputs; ++i) own[i] = load(from + row * inputs + i);
-        std::fill(own + inputs, own + numbers, 0.0f);
-        if (is_super(format)) {
-          for (std::int64_t block = 0; block < inputs / kSuperBlock; ++block)
-            writer.round_super(own + block * kSuperBlock, block);
-        } else {
-          for (std::int64_t pair = 0; pair < layout.chunks; ++pair)
-            writer.round_pair(own + pair * kChunk, pair);
-        }
-        if (offset_of(format) != 0) writer.write_offsets(layout.chunks * kLanesOfChunk);
+    for_each_row(rows, inputs, [=](std::int64_t row) {
+      const RowWriter writer = writer_of(row);
+      float* const own = plain + row * numbers;
+      for (std::int64_t i = 0; i < inputs; ++i) own[i] = load(from + row * inputs + i);
+      std::fill(own + inputs, own + numbers, 0.0f);
+      if (is_super(format)) {
+        for (std::int64_t block = 0; block < inputs / kSuperBlock; ++block)
+          writer.round_super(own + block * kSuperBlock, block);
+      } else {
+        for (std::int64_t pair = 0; pair < layout.chunks; ++pair)
+          writer.round_pair(own + pair * kChunk, pair);
       }
+      if (offset_of(format) != 0) writer.write_offsets(layout.chunks * kLanesOfChunk);
     });
   });
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -388,10 +385,9 @@ void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w
     first += part.count;
   }
   if (simulated(stream)) return;
-  const float* const added = bias ? bias.data<float>() : nullptr;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const T* const more = residual ? residual.data<T>() : nullptr;
+  const float* const added = optional_data<float>(bias);
+  visit_real(x.dtype(), [&]<class T>(T) {
+    const T* const more = optional_data<T>(residual);
     T* const to = y.data<T>();
     const auto write = [=](std::int64_t n, std::int64_t o, float sum) {
       const std::int64_t at = n * outputs + o;

@@ -28,7 +28,7 @@ inline void find_places(std::uint8_t* places, const float* x, int n, float scale
   }
 }
 
-constexpr int kCodesOfWord = 8;  // of 32 bits
+constexpr int kCodesOfWord = 8;  // codes in a 32-bit word
 
 /// Number of codes in a register of words: one or two blocks, or half a block.
 template <int kLanes>
@@ -173,27 +173,23 @@ inline void multiply_rows(const FourBitProduct& of, std::int64_t begin, std::int
 
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream&) {
   const std::uint8_t* const codes = from.codes.data<std::uint8_t>();
-  const std::uint8_t* const levels =
-      from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr;
+  const std::uint8_t* const levels = optional_data<std::uint8_t>(from.levels);
   const float* const of_codes = four_bit_values(from.type).data();
   const float *const scales = from.scales.data<float>(), offset = from.offset;
   const std::int64_t count = values.elements();
-  visit_real(values.dtype(), [&](auto real) {
-    auto* const to = values.data<decltype(real)>();
+  visit_real(values.dtype(), [&]<class T>(T) {
+    auto* const to = values.data<T>();
     const std::int64_t blocks = (count + kFourBitBlock - 1) / kFourBitBlock;
-    parallel_rows(blocks, kFourBitBlock, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t block = begin; block < end; ++block) {
-        const float size = levels == nullptr
-                               ? scales[block]
-                               : magnitude(kFourBitLevels[levels[block]],
-                                           scales[block / kFourBitLevelBlock], offset);
-        float value[16];
-        for (std::size_t code = 0; code < 16; ++code) value[code] = of_codes[code] * size;
-        const std::int64_t first = block * kFourBitBlock,
-                           last = std::min(count, first + kFourBitBlock);
-        for (std::int64_t i = first; i < last; ++i)
-          store(to + i, value[codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15]);
-      }
+    for_each_row(blocks, kFourBitBlock, [=](std::int64_t block) {
+      const float size = levels == nullptr ? scales[block]
+                                           : magnitude(kFourBitLevels[levels[block]],
+                                                       scales[block / kFourBitLevelBlock], offset);
+      float value[16];
+      for (std::size_t code = 0; code < 16; ++code) value[code] = of_codes[code] * size;
+      const std::int64_t first = block * kFourBitBlock,
+                         last = std::min(count, first + kFourBitBlock);
+      for (std::int64_t i = first; i < last; ++i)
+        store(to + i, value[codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15]);
     });
   });
 }
@@ -204,17 +200,15 @@ void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Str
   const float* const x = values.data<float>();
   const std::int64_t count = values.elements();
   const std::int64_t blocks = (count + kFourBitBlock - 1) / kFourBitBlock;
-  parallel_rows(blocks, kFourBitBlock, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t first = block * kFourBitBlock;
-      const int n = static_cast<int>(std::min(kFourBitBlock, count - first));
-      const float scale = scales[block] = scale_of(x + first, n);
-      std::uint8_t places[kFourBitBlock];
-      std::fill_n(places, kFourBitBlock, std::uint8_t{kFourBitZero});
-      if (scale > 0) find_places(places, x + first, n, scale);
-      for (int i = 0; i < n; i += 2)
-        codes[(first + i) / 2] = static_cast<std::uint8_t>(places[i] << 4 | places[i + 1]);
-    }
+  for_each_row(blocks, kFourBitBlock, [=](std::int64_t block) {
+    const std::int64_t first = block * kFourBitBlock;
+    const int n = static_cast<int>(std::min(kFourBitBlock, count - first));
+    const float scale = scales[block] = scale_of(x + first, n);
+    std::uint8_t places[kFourBitBlock];
+    std::fill_n(places, kFourBitBlock, std::uint8_t{kFourBitZero});
+    if (scale > 0) find_places(places, x + first, n, scale);
+    for (int i = 0; i < n; i += 2)
+      codes[(first + i) / 2] = static_cast<std::uint8_t>(places[i] << 4 | places[i + 1]);
   });
 }
 
@@ -225,7 +219,7 @@ void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, con
   if (simulated(stream)) return;
   const FourBitTensors& from = w.tensors;
   FourBitProduct of{.codes = from.codes.data<std::uint8_t>(),
-                    .levels = from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr,
+                    .levels = optional_data<std::uint8_t>(from.levels),
                     .scales = from.scales.data<float>(),
                     .of_codes = four_bit_values(from.type).data(),
                     .offset = from.offset,
@@ -234,8 +228,7 @@ void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, con
                     .inputs = inputs,
                     .stride = inputs};
   const float* const added = bias ? bias.data<float>() + w.first : nullptr;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(x.dtype(), [&]<class T>(T) {
     const T* const more = residual ? residual.data<T>() + w.first : nullptr;
     T* const to = y.data<T>() + w.first;
     const auto write = [=](std::int64_t n, std::int64_t o, float sum) {

@@ -33,14 +33,13 @@ struct FourBitBlocks {
 };
 
 FourBitBlocks blocks_of(const FourBitTensors& from) {
-  return {from.codes.data<std::uint8_t>(),
-          from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr,
+  return {from.codes.data<std::uint8_t>(), optional_data<std::uint8_t>(from.levels),
           from.scales.data<float>(), from.offset, from.type};
 }
 
 __device__ const std::array<float, 15> kMiddles = kFourBitMiddles;
 
-constexpr int kCodes = 8;  // per thread, read together
+constexpr int kCodes = 8;  // codes per thread, read together
 
 template <class T>
 struct DequantizeFourBit {
@@ -64,7 +63,8 @@ struct QuantizeFourBit {
   float* scales;
   const float* x;
   std::int64_t count;
-  /// Returns the largest magnitude; 0 for a subnormal one, NaN for infinities or NaN.
+  /// Returns the largest magnitude, 0 if this magnitude is subnormal, or NaN if a value is infinite
+  /// or NaN.
   __device__ float largest(std::int64_t first, std::int64_t last) const {
     unsigned int largest = 0;  // bits; a NaN's exceed every number's
     for (std::int64_t i = first; i < last; ++i) {
@@ -99,8 +99,7 @@ void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Str
 }
 
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream) {
-  visit_real(values.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(values.dtype(), [&]<class T>(T) {
     const DequantizeFourBit<T> body{values.data<T>(), blocks_of(from)};
     for_packs<kCodes>(stream, "dequantize_four_bit", values.elements(), body, values.raw(),
                       from.codes.raw());
@@ -113,7 +112,7 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kOutputs = 4;      // rows of w per block, for which x is read once
 constexpr int kCodesAtOnce = 8;  // 4 bytes per operand, read together by a thread
-constexpr int kMaxRows = 8;      // of x
+constexpr int kMaxRows = 8;      // maximum rows of x
 
 template <class T>
 struct FourBitProduct {
@@ -123,7 +122,7 @@ struct FourBitProduct {
   const float* bias;  // may be null, like the residual
   const T* residual;
   std::int64_t rows, inputs, outputs;
-  std::int64_t columns;  // of y
+  std::int64_t columns;  // columns of y
 };
 
 /// Values of kOutputs rows of w from `first` on, at inputs from i on. Rows past the last repeat it.
@@ -178,9 +177,8 @@ __global__ void __launch_bounds__(kThreads) four_bit_linear_kernel(FourBitProduc
   __syncthreads();
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kOutputs;
   float sum[kRows][kOutputs] = {};
-  for (std::int64_t i = thread * kCodesAtOnce; i < of.inputs; i += kThreads * kCodesAtOnce) {
+  for (std::int64_t i = thread * kCodesAtOnce; i < of.inputs; i += kThreads * kCodesAtOnce)
     add_products(sum, of, FourBitWeights(of, table, first, i), i);
-  }
 #pragma unroll
   for (int n = 0; n < kRows; ++n) {
 #pragma unroll
@@ -218,8 +216,7 @@ void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, con
   require(packs_aligned(x.raw(), w.tensors.codes.raw()),
           "four_bit_linear: x and the codes must be aligned to 16 bytes");
   const std::int64_t columns = y.size(1), inputs = x.size(1);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     for (std::int64_t row = 0; row < x.size(0); row += kMaxRows) {
       const std::int64_t at = row * columns + w.first;
       start(FourBitProduct<T>{.y = y.data<T>() + at,

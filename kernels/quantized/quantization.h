@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer::kernels {
 
-// Numbers quantized to one byte each. Each block of 256 has one f32 scale, its largest magnitude.
-// Source: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
+// Values quantized to one byte each, in blocks of 256. A block has one f32 scale, its largest
+// magnitude. Source: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 
 constexpr std::int64_t kQuantizationBlock = 256;
 
@@ -18,9 +18,10 @@ constexpr std::int64_t quantization_blocks(std::int64_t elements) {
 }
 
 /// A map from bytes to values in [-1, 1], multiplied by the block's scale: a dynamic tree of seven
-/// decades, each with twice as many values as the next lower one. Byte 0 is 0.
+/// decades, each with twice as many values as the decade below. Byte 0 is 0.
 enum class QuantizationMap {
-  /// Map for first moments. Errors are at most 0.71 % of the scale, 0.15 % below a tenth of it.
+  /// Map for first moments. Errors are at most 0.71 % of the scale, or 0.15 % for values below a
+  /// tenth of the scale.
   kSigned,
   kUnsigned  // for second moments, which are not negative: half the errors of kSigned
 };
@@ -28,8 +29,9 @@ enum class QuantizationMap {
 /// codes = the bytes of the map's intervals that contain x / scale. Each decade has equal intervals
 /// with values at their centers; at the ends, the nearer value is used. A bound maps to the smaller
 /// value. codes: u8 of x's shape; scales: (quantization_blocks(N)) f32; x: N elements, f32. The
-/// unsigned map treats a negative x as 0, and maps no positive number to 0, because its root is a
-/// divisor. A block with a NaN or an infinity becomes NaN. Bit-identical on every device.
+/// unsigned map treats a negative x as 0, and maps no positive number to 0, because optimizers
+/// divide by its square root. A block with a NaN or an infinity becomes NaN. Bit-identical on every
+/// device.
 void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
               const Stream& stream);
 /// x = value of the code · scale of the code's block. The shapes and dtypes are as in quantize.
@@ -126,7 +128,7 @@ struct FourBitTensors {
 /// the scale if there are no levels. Products and sums are rounded to f32. values: f32 or bf16, of
 /// any shape. Bit-identical on every device.
 void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream& stream);
-/// Quantizes number / scale to the nearest value; a tie goes to the smaller value. The scale of a
+/// Quantizes value / scale to the nearest code value; ties go to the smaller one. The scale of a
 /// block is its largest magnitude. `to` must be kNormal without levels. values: f32, of any shape.
 /// A block with a NaN or an infinity gets the scale NaN, so that the whole block dequantizes to
 /// NaN. A block whose largest magnitude is subnormal becomes 0. Bit-identical on every device.
@@ -138,10 +140,10 @@ struct FourBitRows {
   std::int64_t first, count;
 };
 
-/// Columns [w.first, w.first + w.count) of y = x·wᵀ + bias + residual, for few rows of x, without
-/// storing the dequantized w. x: (N, inputs), y, residual: (N, outputs), of one dtype, f32 or bf16;
-/// bias: (outputs) f32; residual (may be y) and bias may be undefined. Sums are f32. The bits of a
-/// row of y do not depend on other rows. Throws ShapeMismatch.
+/// Computes columns [w.first, w.first + w.count) of y = x·wᵀ + bias + residual, for few rows of x,
+/// without storing the dequantized w. x: (N, inputs), y, residual: (N, outputs), of one dtype, f32
+/// or bf16; bias: (outputs) f32; residual (may be y) and bias may be undefined. Sums are f32. The
+/// bits of a row of y do not depend on other rows. Throws ShapeMismatch.
 void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, const Tensor& bias,
                      const Tensor& residual, const Stream& stream);
 

@@ -50,13 +50,11 @@ void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, con
   const std::int64_t columns = values.size(1);
   const std::int8_t* const codes = from.codes.data<std::int8_t>();
   const float* const magnitudes = from.magnitudes.data<float>();
-  visit_real(values.dtype(), [&](auto real) {
-    auto* const to = values.data<decltype(real)>();
-    parallel_rows(values.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        for (std::int64_t i = row * columns; i < (row + 1) * columns; ++i)
-          store(to + i, static_cast<float>(codes[i]) * magnitudes[row] * (1.0f / 127));
-      }
+  visit_real(values.dtype(), [&]<class T>(T) {
+    auto* const to = values.data<T>();
+    for_each_row(values.size(0), columns, [=](std::int64_t row) {
+      for (std::int64_t i = row * columns; i < (row + 1) * columns; ++i)
+        store(to + i, static_cast<float>(codes[i]) * magnitudes[row] * (1.0f / 127));
     });
   });
 }
@@ -66,22 +64,20 @@ void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& f
   const std::uint8_t *const codes = from.codes.data<std::uint8_t>(), *const exponents =
                                                                          from.exponents
                                                                              .data<std::uint8_t>();
-  visit_real(values.dtype(), [&](auto real) {
-    auto* const to = values.data<decltype(real)>();
-    parallel_rows(values.elements() / kMicroScalingBlock, kMicroScalingBlock,
-                  [=](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t block = begin; block < end; ++block) {
-                      const float factor = micro_scaling_factor(exponents[block]);
-                      float value[16];
-                      for (std::size_t code = 0; code < 16; ++code)
-                        value[code] = kMicroScalingValues[code] * factor;
-                      const std::int64_t first = block * kMicroScalingBlock;
-                      for (std::int64_t i = first; i < first + kMicroScalingBlock; i += 2) {
-                        store(to + i, value[codes[i / 2] & 15]);
-                        store(to + i + 1, value[codes[i / 2] >> 4]);
-                      }
-                    }
-                  });
+  visit_real(values.dtype(), [&]<class T>(T) {
+    auto* const to = values.data<T>();
+    for_each_row(values.elements() / kMicroScalingBlock, kMicroScalingBlock,
+                 [=](std::int64_t block) {
+                   const float factor = micro_scaling_factor(exponents[block]);
+                   float value[16];
+                   for (std::size_t code = 0; code < 16; ++code)
+                     value[code] = kMicroScalingValues[code] * factor;
+                   const std::int64_t first = block * kMicroScalingBlock;
+                   for (std::int64_t i = first; i < first + kMicroScalingBlock; i += 2) {
+                     store(to + i, value[codes[i / 2] & 15]);
+                     store(to + i + 1, value[codes[i / 2] >> 4]);
+                   }
+                 });
   });
 }
 

@@ -94,8 +94,7 @@ struct DequantizeEightBit {
 }  // namespace
 
 void dequantize_eight_bit(const Tensor& values, const EightBitTensors& from, const Stream& stream) {
-  visit_real(values.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(values.dtype(), [&]<class T>(T) {
     const DequantizeEightBit<T> body{values.data<T>(), from.codes.data<std::int8_t>(),
                                      from.magnitudes.data<float>(), values.size(1)};
     for_packs<1>(stream, "dequantize_eight_bit", values.elements(), body);
@@ -106,7 +105,7 @@ namespace {
 
 __device__ const std::array<float, 16> kDeviceValues = kMicroScalingValues;
 
-constexpr int kCodes = 8;  // per thread, read together
+constexpr int kCodes = 8;  // codes per thread, read together
 
 template <class T>
 struct DequantizeMicroScaling {
@@ -129,8 +128,7 @@ struct DequantizeMicroScaling {
 
 void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& from,
                               const Stream& stream) {
-  visit_real(values.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(values.dtype(), [&]<class T>(T) {
     const DequantizeMicroScaling<T> body{values.data<T>(), from.codes.data<std::uint8_t>(),
                                          from.exponents.data<std::uint8_t>()};
     for_packs<kCodes>(stream, "dequantize_micro_scaling", values.elements(), body, body.values,

@@ -72,7 +72,7 @@ constexpr float value_of(const DecadeLines& lines, float along) {
 
 /// Values of a map's codes, and the bounds between them.
 struct QuantizationTable {
-  float values[kCodes] = {};      // by code
+  float values[kCodes] = {};      // indexed by code
   float bounds[kCodes + 1] = {};  // place p covers (bounds[p], bounds[p + 1]]
 };
 

@@ -153,8 +153,7 @@ void for_quantized_blocks(const Stream& stream, const char* name, std::int64_t e
                           const Body& body, Pointers... begins) {
   const std::int64_t wanted =
       (quantization_blocks(elements) + kQuantizingWarps - 1) / kQuantizingWarps;
-  const Grid grid{.x = static_cast<unsigned int>(std::min(wanted, kMaxQuantizingBlocks)),
-                  .threads = kQuantizingThreads};
+  const Grid grid{.x = std::min(wanted, kMaxQuantizingBlocks), .threads = kQuantizingThreads};
   launch(stream, name, quantized_blocks_kernel<Body>, grid, body, elements,
          packs_aligned(begins...));
 }

@@ -129,25 +129,22 @@ inline constexpr QuantizationTable kTable = make_quantization_table(kMap);
 
 template <class Body>
 void for_quantized_blocks(std::int64_t elements, const Body& body) {
-  parallel_rows(quantization_blocks(elements), kQuantizationBlock,
-                [=](std::int64_t begin, std::int64_t end) {
-                  for (std::int64_t block = begin; block < end; ++block) {
-                    const std::int64_t at = block * kQuantizationBlock;
-                    const std::int64_t size = std::min(kQuantizationBlock, elements - at);
-                    body(block, at, static_cast<int>(size));
-                  }
-                });
+  for_each_row(quantization_blocks(elements), kQuantizationBlock, [=](std::int64_t block) {
+    const std::int64_t at = block * kQuantizationBlock;
+    const std::int64_t size = std::min(kQuantizationBlock, elements - at);
+    body(block, at, static_cast<int>(size));
+  });
 }
 
-/// Returns the largest magnitude; 0 if it is subnormal, NaN if one is infinite or NaN.
+/// Returns the largest magnitude, 0 if this magnitude is subnormal, or NaN if a value is infinite
+/// or NaN.
 inline float scale_of(const float* x, int n) {
   constexpr float kMin = std::numeric_limits<float>::min();
   constexpr auto kInfinity = std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
   std::int32_t largest = 0;  // compared as bits; a NaN has greater bits than any number
 #pragma omp simd reduction(max : largest)
-  for (int i = 0; i < n; ++i) {
+  for (int i = 0; i < n; ++i)
     largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
-  }
   if (largest >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
   const float scale = std::bit_cast<float>(largest);
   return scale < kMin ? 0.0f : scale;
@@ -191,9 +188,8 @@ template <QuantizationMap kMap>
 void decode_block(float* x, const std::uint8_t* codes, int n, float scale, InstructionSet set) {
   const float* const values = kTable<kMap>.values;
   int i = 0;
-  if (set != InstructionSet::kBaseline) {
+  if (set != InstructionSet::kBaseline)
     for (; i + kEight <= n; i += kEight) decode_eight<kMap>(x + i, codes + i, scale);
-  }
 #pragma omp simd
   for (int k = i; k < n; ++k) x[k] = values[codes[k]] * scale;
 }

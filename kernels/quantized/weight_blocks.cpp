@@ -19,10 +19,9 @@ constexpr std::int64_t bytes_of_row(BlockFormat format, std::int64_t columns) {
 void check_blocks(const KernelCall& call, const BlockTensors& tensors, std::int64_t rows,
                   std::int64_t columns) {
   const std::int64_t numbers = block_size(tensors.format).numbers;
-  if (columns == 0 || columns % numbers != 0) {
-    throw ShapeMismatch(concat(call.kernel, ": got ", columns, " columns, want a multiple of ",
-                               numbers, ", the block size"));
-  }
+  if (columns == 0 || columns % numbers != 0)
+    throw_mismatch(call, "got ", columns, " columns, want a multiple of ", numbers,
+                   ", the block size");
   check_shape(call, {"bytes", tensors.bytes}, {rows * bytes_of_row(tensors.format, columns)},
               DType::kU8);
 }
@@ -164,28 +163,28 @@ BlockTensors BlockTensors::empty(std::int64_t rows, std::int64_t columns, BlockF
 }
 
 void dequantize_blocks(const Tensor& values, const BlockTensors& from, const Stream& stream) {
-  const KernelCall call{"dequantize_blocks", stream};
+  const KernelCall call{"dequantize_blocks", stream, Work::kElementwise};
   check_real(call, {"values", values}, 2);
   check_blocks(call, from, values.size(0), values.size(1));
-  dispatch<cpu::dequantize_blocks, cuda::dequantize_blocks>(call, Work::kElementwise, values, from);
+  dispatch<cpu::dequantize_blocks, cuda::dequantize_blocks>(call, values, from);
 }
 
 void gather_block_rows(const Tensor& y, const Tensor& indices, const BlockTensors& from,
                        const Stream& stream) {
-  const KernelCall call{"gather_block_rows", stream};
+  const KernelCall call{"gather_block_rows", stream, Work::kElementwise};
   check_real(call, {"y", y}, 2);
   check_shape(call, {"indices", indices}, {y.size(0)}, DType::kI32);
   const std::int64_t row = bytes_of_row(from.format, y.size(1));
   check_blocks(call, from, row == 0 ? 0 : from.bytes.elements() / row, y.size(1));
   check_processor(call);
   count_progress();
-  const KernelTimer timer(stream, Work::kElementwise);
+  const KernelTimer timer(stream, call.work);
   if (!simulated(stream)) cpu::gather_block_rows(y, indices, from, stream);
 }
 
 void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w,
                   const Tensor& bias, const Tensor& residual, const Stream& stream) {
-  const KernelCall call{"block_linear", stream};
+  const KernelCall call{"block_linear", stream, Work::kProduct};
   check_real(call, {"x", x}, 2);
   std::int64_t outputs = 0;
   for (const BlockRows& part : w) {
@@ -193,13 +192,11 @@ void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w
     outputs += part.count;
   }
   check_shape(call, {"y", y}, {x.size(0), outputs}, x.dtype());
-  check_optional_shape(call, {"bias", bias}, {outputs});
-  if (bias) check_dtype(call, {"bias", bias}, DType::kF32);
-  check_optional_shape(call, {"residual", residual}, y.shape());
-  if (residual) check_dtype(call, {"residual", residual}, x.dtype());
+  check_optional_shape(call, {"bias", bias}, {outputs}, DType::kF32);
+  check_optional_shape(call, {"residual", residual}, y.shape(), x.dtype());
   check_processor(call);
   count_progress();
-  const KernelTimer timer(stream, Work::kProduct);
+  const KernelTimer timer(stream, call.work);
   cpu::block_linear(y, x, w, bias, residual, stream);
 }
 

@@ -31,11 +31,10 @@ void decode_rows(const Tensor& values, const BlockTensors& from, const RowOf& ro
   const std::int64_t bytes = columns / size.numbers * size.bytes;
   const auto* const blocks = static_cast<const std::byte*>(from.bytes.raw());
   const BlockFormat format = from.format;
-  visit_real(values.dtype(), [&](auto real) {
-    auto* const to = values.data<decltype(real)>();
-    parallel_rows(values.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t n = begin; n < end; ++n)
-        decode_row(to + n * columns, blocks + row_of(n) * bytes, columns, format);
+  visit_real(values.dtype(), [&]<class T>(T) {
+    auto* const to = values.data<T>();
+    for_each_row(values.size(0), columns, [=](std::int64_t n) {
+      decode_row(to + n * columns, blocks + row_of(n) * bytes, columns, format);
     });
   });
 }

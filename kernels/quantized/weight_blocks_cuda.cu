@@ -39,7 +39,7 @@ __device__ float number_of_block(BlockFormat format, const std::uint8_t* block, 
   return static_cast<float>(code < 8 ? size : -size) * micro_scale(block[0]);
 }
 
-/// Returns number i of a superblock of Q4_K, or of Q5_K, which has fifth bits. Each product is
+/// Returns value i of a superblock of Q4_K, or of Q5_K, which has fifth bits. Each product is
 /// exact, so that only the final subtraction rounds.
 __device__ float number_of_fives(bool has_fifth, const std::uint8_t* block, int i) {
   const int part = i / 32, place = i % 32, four = part % 4;
@@ -91,8 +91,7 @@ struct DequantizeBlocks {
 }  // namespace
 
 void dequantize_blocks(const Tensor& values, const BlockTensors& from, const Stream& stream) {
-  visit_real(values.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(values.dtype(), [&]<class T>(T) {
     const DequantizeBlocks<T> body{values.data<T>(), from.bytes.data<std::uint8_t>(), from.format,
                                    block_size(from.format)};
     for_packs<1>(stream, "dequantize_blocks", values.elements(), body, body.values);

@@ -9,10 +9,10 @@ void check_delta_rule_spec(const KernelCall& call, const DeltaRuleSpec& spec) {
   if (spec.key_heads >= 1 && spec.value_heads >= 1 && spec.value_heads % spec.key_heads == 0 &&
       spec.key_size >= 1 && spec.value_size >= 1)
     return;
-  throw ShapeMismatch(
-      concat(call.kernel, ": got ", spec.key_heads, " key heads of size ", spec.key_size, " and ",
-             spec.value_heads, " value heads of size ", spec.value_size,
-             "; want sizes of at least 1, and value heads that are a multiple of the key heads"));
+  throw_mismatch(
+      call, "got ", spec.key_heads, " key heads of size ", spec.key_size, " and ", spec.value_heads,
+      " value heads of size ", spec.value_size,
+      "; want sizes of at least 1, and value heads that are a multiple of the key heads");
 }
 
 void check_delta_rule_gates(const KernelCall& call, const NamedTensor& gates, const Tensor& qkv,
@@ -21,8 +21,8 @@ void check_delta_rule_gates(const KernelCall& call, const NamedTensor& gates, co
   check_rank(call, gates, last + 1);
   const std::int64_t columns = gates.tensor.size(last);
   if (columns < 2 * spec.value_heads)
-    throw ShapeMismatch(concat(call.kernel, ": ", gates.name, " is ", gates.tensor.shape().text(),
-                               ", want a last dimension of ", 2 * spec.value_heads, " or more"));
+    throw_mismatch(call, gates.name, " is ", gates.tensor.shape().text(),
+                   ", want a last dimension of ", 2 * spec.value_heads, " or more");
   const Shape wanted =
       last == 1 ? Shape{qkv.size(0), columns} : Shape{qkv.size(0), qkv.size(1), columns};
   check_shape(call, gates, wanted, qkv.dtype());
@@ -66,18 +66,18 @@ void check_delta_rule_output(const KernelCall& call, const NamedTensor& y, const
 
 void delta_rule_scan_forward(const Tensor& y, const Tensor& last_state, const DeltaRuleInput& input,
                              const DeltaRuleSpec& spec, const Stream& stream) {
-  const KernelCall call{"delta_rule_scan_forward", stream};
+  const KernelCall call{"delta_rule_scan_forward", stream, Work::kAttention};
   check_delta_rule_input(call, input, spec);
   check_delta_rule_output(call, {"y", y}, input.qkv, spec);
   check_delta_rule_state(call, {"last_state", last_state}, input.qkv.size(0), spec);
   dispatch_with_workspace<cpu::delta_rule_scan_forward, cuda::delta_rule_scan_forward>(
-      call, Work::kAttention, y, last_state, input, spec);
+      call, y, last_state, input, spec);
 }
 
 void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor& dy,
                               const Tensor& dlast_state, const DeltaRuleInput& input,
                               const DeltaRuleSpec& spec, const Stream& stream) {
-  const KernelCall call{"delta_rule_scan_backward", stream};
+  const KernelCall call{"delta_rule_scan_backward", stream, Work::kAttention};
   check_delta_rule_input(call, input, spec);
   check_delta_rule_output(call, {"dy", dy}, input.qkv, spec);
   check_delta_rule_state(call, {"dlast_state", dlast_state}, input.qkv.size(0), spec);
@@ -91,20 +91,20 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
     if (one.tensor) check_shape(call, one, {spec.value_heads}, DType::kF32);
   }
   dispatch_with_workspace<cpu::delta_rule_scan_backward, cuda::delta_rule_scan_backward>(
-      call, Work::kAttention, gradients, dy, dlast_state, input, spec);
+      call, gradients, dy, dlast_state, input, spec);
 }
 
 void delta_rule_scan_step(const Tensor& y, const Tensor& state, const Tensor& qkv,
                           const Tensor& gates, const Tensor& log_rate, const Tensor& step_bias,
                           const Tensor& texts, const DeltaRuleSpec& spec, const Stream& stream) {
-  const KernelCall call{"delta_rule_scan_step", stream};
+  const KernelCall call{"delta_rule_scan_step", stream, Work::kAttention};
   check_delta_rule_tokens(call, qkv, 2, gates, log_rate, step_bias, spec);
   check_shape(call, {"y", y}, {qkv.size(0), spec.values()}, qkv.dtype());
   check_rank(call, {"state", state}, 4);
   check_delta_rule_state(call, {"state", state}, state.size(0), spec);
   check_shape(call, {"texts", texts}, {qkv.size(0)}, DType::kI32);
   dispatch_with_workspace<cpu::delta_rule_scan_step, cuda::delta_rule_scan_step>(
-      call, Work::kAttention, y, state, qkv, gates, log_rate, step_bias, texts, spec);
+      call, y, state, qkv, gates, log_rate, step_bias, texts, spec);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -56,8 +56,8 @@ struct DeltaTensors {
         gates(input.gates.data<T>()),
         log_rate(input.log_rate.data<float>()),
         step_bias(input.step_bias.data<float>()),
-        positions(input.positions ? input.positions.data<std::int32_t>() : nullptr),
-        factors(of_factors ? of_factors.data<float>() : nullptr) {}
+        positions(optional_data<std::int32_t>(input.positions)),
+        factors(optional_data<float>(of_factors)) {}
   const T* qkv;
   const T* gates;
   const float* log_rate;
@@ -190,8 +190,8 @@ struct PassGrid {
       throw Error(ExitCode::kConfig, concat("model.state_space.state_size: got ", sizes.key_size,
                                             ", but a delta-rule state of this size does not fit "
                                             "this device's shared memory; want a smaller one"));
-    grid = {.x = static_cast<unsigned int>(heads),
-            .y = static_cast<unsigned int>((sizes.value_size + width - 1) / width),
+    grid = {.x = heads,
+            .y = (sizes.value_size + width - 1) / width,
             .threads = kProductThreads,
             .shared_bytes = bytes_of(width)};
   }

@@ -24,7 +24,7 @@ struct DeltaRuleBackwardScratch {
   }
   ScratchArena cutter;
   DeltaRuleScratch chunk;
-  float* states;                  // before the chunk
+  float* states;                  // states before the chunk
   float* inverses;                // M⁻¹
   float* deltas;                  // δ
   float* dstates;                 // (group, key_size, value_size): of the state after the chunk
@@ -262,9 +262,8 @@ class DeltaRuleBackward {
   void add_scores_to_keys() const {
     const std::int64_t rows = chunk_.rows(), size = sizes_.key_size;
     float* const of_keys = scratch_.score_sums;
-    for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < i; ++j) of_keys[j * rows + i] = of_keys[i * rows + j];
-    }
     multiply(scratch_.dkeys, of_keys, scratch_.chunk.keys, {2 * rows, size, rows, true});
     multiply_transposed(scratch_.dkeys, of_keys + rows * rows, chunk_.queries(),
                         {rows, size, rows, true});
@@ -297,7 +296,7 @@ class DeltaRuleBackward {
   const DeltaRuleBackwardScratch& scratch_;
   DeltaRuleChunk<T> chunk_;
   std::int64_t item_;
-  double dlogs_[kDeltaChunk] = {};  // of c, the sums of logarithms
+  double dlogs_[kDeltaChunk] = {};  // gradients of c, the sums of logarithms
 };
 
 /// target[h] = or += the sum of column `column` of vectors (B, V, 2) over the sequences.
@@ -324,16 +323,14 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
   const Tensor vectors = empty_workspace(sizes.batch * sizes.value_heads * 2, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const base = scratch.data<float>();
-  visit_real(input.qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(input.qkv.dtype(), [&]<class T>(T) {
     const DeltaRuleArrays<T> arrays(input);
-    const DeltaRuleTargets<T> targets{
-        gradients.qkv ? gradients.qkv.data<T>() : nullptr,
-        gradients.gates ? gradients.gates.data<T>() : nullptr,
-        gradients.first_state ? gradients.first_state.data<float>() : nullptr,
-        vectors.data<float>(),
-        dy.data<T>(),
-        dlast_state ? dlast_state.data<float>() : nullptr};
+    const DeltaRuleTargets<T> targets{optional_data<T>(gradients.qkv),
+                                      optional_data<T>(gradients.gates),
+                                      optional_data<float>(gradients.first_state),
+                                      vectors.data<float>(),
+                                      dy.data<T>(),
+                                      optional_data<float>(dlast_state)};
     parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {
       const DeltaRuleBackwardScratch arrays_of_worker(base + worker * floats, sizes);
       DeltaRuleBackward<T>(sizes, arrays, targets, arrays_of_worker, item).run();

@@ -186,8 +186,7 @@ void compute_key_gradients(const Tensor& dqkv, const DeltaBackward& passed, cons
                            const DeltaSizes& sizes, const Stream& stream) {
   const Tensor dscores = empty_workspace(2 * sizes.key_items() * kChunkScores, DType::kF32, stream);
   const Tensor dkeys = empty_workspace(sizes.rows() * 2 * sizes.keys(), DType::kF32, stream);
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     const DeltaTensors<T> at(input, chunks.factors);
     const KeyGradientTensors<T> to{dy.data<T>(),
                                    passed.states.data<float>(),
@@ -196,7 +195,7 @@ void compute_key_gradients(const Tensor& dqkv, const DeltaBackward& passed, cons
                                    passed.dright.data<float>(),
                                    dscores.data<float>(),
                                    dkeys.data<float>()};
-    Grid grid{.x = static_cast<unsigned int>(sizes.key_items()),
+    Grid grid{.x = sizes.key_items(),
               .y = 2,
               .threads = kProductThreads,
               .shared_bytes = BlockProduct<T>::kBytes};
@@ -431,9 +430,8 @@ class DeltaGateGradients {
                        static_cast<std::int64_t>(item_.head) * sizes_.value_size + first;
     for (int at = static_cast<int>(threadIdx.x); at < kChunkScores; at += kProductThreads) {
       const int i = at / kProductSide, v = at % kProductSide;
-      if (i < tokens_.tokens && first + v < sizes_.value_size) {
+      if (i < tokens_.tokens && first + v < sizes_.value_size)
         store(dvalues + tokens_.row(i) * sizes_.columns + v, decay_.beta[i] * dright(i, first + v));
-      }
     }
   }
   /// Computes the terms of the contributions of token j to token i, through the output and δ of i.
@@ -505,13 +503,11 @@ void launch_delta_gradients(const DeltaGradientTensors<T>& to, const DeltaTensor
          pass.narrow ? delta_return_kernel<T, kNarrow> : delta_return_kernel<T, kProductSide>,
          pass.grid, to, at, sizes);
   launch(stream, "delta_gate_gradients", delta_gate_gradients_kernel<T>,
-         Grid{.x = static_cast<unsigned int>(sizes.items()),
+         Grid{.x = sizes.items(),
               .threads = kProductThreads,
               .shared_bytes = BlockProduct<T>::kBytes + sizeof(GateParts)},
          to, at, sizes);
 }
-
-const float* optional(const Tensor& tensor) { return tensor ? tensor.data<float>() : nullptr; }
 
 }  // namespace
 
@@ -529,15 +525,13 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
   const Tensor lines = space(2 * sizes.items());
   prepare_delta_chunks(chunks, input, sizes, stream);
   pass_delta_chunks({{}, {}, passed.states, passed.deltas}, chunks, input, sizes, stream);
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     launch_delta_gradients<T>(
-        {dy.data<T>(), optional(dlast_state),
-         gradients.first_state ? gradients.first_state.data<float>() : nullptr,
-         gradients.qkv ? gradients.qkv.data<T>() : nullptr,
-         gradients.gates ? gradients.gates.data<T>() : nullptr, lines.data<float>(),
-         chunks.scores.data<float>(), chunks.inverses.data<float>(), passed.states.data<float>(),
-         passed.deltas.data<float>(), passed.dstates.data<float>(), passed.dright.data<float>()},
+        {dy.data<T>(), optional_data<float>(dlast_state),
+         optional_data<float>(gradients.first_state), optional_data<T>(gradients.qkv),
+         optional_data<T>(gradients.gates), lines.data<float>(), chunks.scores.data<float>(),
+         chunks.inverses.data<float>(), passed.states.data<float>(), passed.deltas.data<float>(),
+         passed.dstates.data<float>(), passed.dright.data<float>()},
         DeltaTensors<T>(input, chunks.factors), sizes, stream);
   });
   const bool adds = gradients.mode == GradientMode::kAccumulate;

@@ -15,7 +15,7 @@ struct DeltaRuleForwardScratch {
   DeltaRuleScratch chunk;
   float* inverse;
   float* deltas;
-  float* states;  // by member
+  float* states;  // indexed by member
 };
 
 template <class T>
@@ -137,9 +137,8 @@ void delta_rule_scan_forward(const Tensor& y, const Tensor& last_state, const De
   const Tensor scratch = empty_workspace(threads() * floats, DType::kF32, stream);
   if (simulated(stream)) return;
   float* const base = scratch.data<float>();
-  visit_real(input.qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const DeltaRuleOutput<T> output{y.data<T>(), last_state ? last_state.data<float>() : nullptr};
+  visit_real(input.qkv.dtype(), [&]<class T>(T) {
+    const DeltaRuleOutput<T> output{y.data<T>(), optional_data<float>(last_state)};
     const DeltaRuleArrays<T> arrays(input);
     parallel_items(sizes.items(), [=](std::int64_t worker, std::int64_t item) {
       scan_delta_rule_item(output, arrays, sizes, item, base + worker * floats);
@@ -155,8 +154,7 @@ void delta_rule_scan_step(const Tensor& y, const Tensor& state, const Tensor& qk
   if (simulated(stream)) return;
   float* const base = scratch.data<float>();
   const std::int32_t* const text = texts.data<std::int32_t>();
-  visit_real(qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(qkv.dtype(), [&]<class T>(T) {
     const DeltaRuleStep<T> step{y.data<T>(),
                                 state.data<float>(),
                                 qkv.data<T>(),

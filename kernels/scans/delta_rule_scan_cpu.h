@@ -150,8 +150,8 @@ struct DeltaRuleArrays {
         gates(input.gates.data<T>()),
         log_rate(input.log_rate.data<float>()),
         step_bias(input.step_bias.data<float>()),
-        first_state(input.first_state ? input.first_state.data<float>() : nullptr),
-        positions(input.positions ? input.positions.data<std::int32_t>() : nullptr) {}
+        first_state(optional_data<float>(input.first_state)),
+        positions(optional_data<std::int32_t>(input.positions)) {}
   const T *qkv, *gates;
   const float *log_rate, *step_bias, *first_state;
   const std::int32_t* positions;

@@ -142,8 +142,7 @@ DeltaChunks::DeltaChunks(const DeltaSizes& sizes, const Stream& stream)
 
 void compute_delta_factors(const Tensor& factors, const DeltaRuleInput& input,
                            const DeltaSizes& sizes, const Stream& stream) {
-  visit_real(input.qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(input.qkv.dtype(), [&]<class T>(T) {
     launch(stream, "delta_factors", delta_factors_kernel<T>,
            grid_for(sizes.rows() * 2 * sizes.key_heads * kWarp, kFactorThreads),
            factors.data<float>(), DeltaTensors<T>(input), sizes);
@@ -153,19 +152,16 @@ void compute_delta_factors(const Tensor& factors, const DeltaRuleInput& input,
 void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
                           const DeltaSizes& sizes, const Stream& stream) {
   compute_delta_factors(to.factors, input, sizes, stream);
-  visit_real(input.qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(input.qkv.dtype(), [&]<class T>(T) {
     const DeltaTensors<T> at(input, to.factors);
     launch(stream, "delta_scores", delta_scores_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(sizes.key_items()),
+           Grid{.x = sizes.key_items(),
                 .y = 2,
                 .threads = kProductThreads,
                 .shared_bytes = BlockProduct<T>::kBytes},
            to.scores.data<float>(), at, sizes);
     launch(stream, "invert_chunk", invert_chunk_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(sizes.items()),
-                .threads = kProductThreads,
-                .shared_bytes = sizeof(SolveSpace)},
+           Grid{.x = sizes.items(), .threads = kProductThreads, .shared_bytes = sizeof(SolveSpace)},
            to.inverses.data<float>(), to.scores.data<float>(), at, sizes);
   });
 }
@@ -325,7 +321,7 @@ __global__ void __launch_bounds__(kProductThreads, 2)
   DeltaPass<T, kWidth>(to, from, at, sizes, decay).run();
 }
 
-constexpr int kStepColumns = 32;  // per block, one lane each
+constexpr int kStepColumns = 32;  // columns per block, one lane each
 constexpr int kStepWarps = 8;     // share the rows of the state
 
 template <class T>
@@ -388,21 +384,18 @@ __global__ void delta_step_kernel(DeltaStep<T> step, DeltaTensors<T> at, DeltaSi
           sum);
 }
 
-float* optional(const Tensor& tensor) { return tensor ? tensor.data<float>() : nullptr; }
-
 }  // namespace
 
 void pass_delta_chunks(const DeltaPassed& to, const DeltaChunks& chunks,
                        const DeltaRuleInput& input, const DeltaSizes& sizes, const Stream& stream) {
-  visit_real(input.qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(input.qkv.dtype(), [&]<class T>(T) {
     const PassGrid pass(sizes, BlockProduct<T>::kBytes, stream);
     launch(stream, "delta_pass",
            pass.narrow ? delta_pass_kernel<T, kNarrow> : delta_pass_kernel<T, kProductSide>,
            pass.grid,
-           DeltaOutputs<T>{to.y ? to.y.data<T>() : nullptr, optional(to.last_state),
-                           optional(to.states), optional(to.deltas)},
-           DeltaStarts{optional(input.first_state), chunks.scores.data<float>(),
+           DeltaOutputs<T>{optional_data<T>(to.y), optional_data<float>(to.last_state),
+                           optional_data<float>(to.states), optional_data<float>(to.deltas)},
+           DeltaStarts{optional_data<float>(input.first_state), chunks.scores.data<float>(),
                        chunks.inverses.data<float>()},
            DeltaTensors<T>(input, chunks.factors), sizes);
   });
@@ -429,13 +422,10 @@ void delta_rule_scan_step(const Tensor& y, const Tensor& state, const Tensor& qk
   const DeltaSizes sizes(input.qkv, input.gates, spec);
   const Tensor factors = empty_workspace(rows * 2 * spec.key_heads, DType::kF32, stream);
   compute_delta_factors(factors, input, sizes, stream);
-  visit_real(qkv.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const auto tiles =
-        static_cast<unsigned int>((spec.value_size + kStepColumns - 1) / kStepColumns);
+  visit_real(qkv.dtype(), [&]<class T>(T) {
     launch(stream, "delta_step", delta_step_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(rows * spec.value_heads),
-                .y = tiles,
+           Grid{.x = rows * spec.value_heads,
+                .y = (spec.value_size + kStepColumns - 1) / kStepColumns,
                 .threads = kStepWarps * kWarp},
            DeltaStep<T>{y.data<T>(), state.data<float>(), texts.data<std::int32_t>()},
            DeltaTensors<T>(input, factors), sizes);

@@ -48,11 +48,11 @@ template <class T>
 struct ScanTensors {
   explicit ScanTensors(const StateSpaceInput& input, const StateSpaceDecay& decay)
       : values(input.values.data<T>()),
-        steps(input.steps ? input.steps.data<T>() : nullptr),
-        log_rate(decay.log_rate ? decay.log_rate.data<float>() : nullptr),
-        step_bias(decay.step_bias ? decay.step_bias.data<float>() : nullptr),
-        skip(input.skip ? input.skip.data<float>() : nullptr),
-        positions(input.positions ? input.positions.data<std::int32_t>() : nullptr) {}
+        steps(optional_data<T>(input.steps)),
+        log_rate(optional_data<float>(decay.log_rate)),
+        step_bias(optional_data<float>(decay.step_bias)),
+        skip(optional_data<float>(input.skip)),
+        positions(optional_data<std::int32_t>(input.positions)) {}
   const T* values;
   const T* steps;  // null if there is no decay
   const float* log_rate;
@@ -141,7 +141,8 @@ __device__ TokenRows<T> queries_of(const T* values, const ScanSizes& sizes, cons
 }
 
 /// Forward results for backward, f32: scores (B·G·chunks, 64, 64) of C and B; states (B·H·chunks,
-/// P, N) before each chunk; and totals (B·H·chunks), the share of this state that remains after it.
+/// P, N) before each chunk; and totals (B·H·chunks), the share of this state that remains after the
+/// chunk.
 struct ScanStates {
   ScanStates(const ScanSizes& sizes, const Stream& stream);
   Tensor scores, states, totals;

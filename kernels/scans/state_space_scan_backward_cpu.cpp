@@ -27,7 +27,7 @@ struct BackwardScanScratch {
         products(decay + kPairs),
         weights(products + kPairs),
         flows(weights + kPairs) {}
-  float *states, *dstates;              // before each chunk; after the chunk
+  float *states, *dstates;              // states before each chunk; gradient after the chunk
   float *keys, *queries;                // of a chunk: (kChunk, depth)
   float *keys_across, *queries_across;  // (depth, kChunk)
   float *values, *dy;                   // of a head: panels (kChunk, kPanelColumns)
@@ -47,7 +47,7 @@ struct KeyGradients {
         queries(keys + sizes.key_elements()),
         scores(queries + sizes.key_elements()) {}
   float *keys, *queries;  // (depth, kChunk), without the terms through the scores
-  float* scores;          // of C·Bᵀ
+  float* scores;          // gradient of C·Bᵀ
 };
 
 /// Gradient terms of a chunk's tokens for one head. A flow is ⟨dy_i, contribution of x_j to y_i⟩.
@@ -113,7 +113,7 @@ struct StatePassage {
   const float* state;                       // (depth, kPanelColumns)
   const float* panel_across;                // (kPanelColumns, kChunk)
   const float* keys_across;                 // (depth, kChunk)
-  const float *key_factors, *flow_factors;  // by token
+  const float *key_factors, *flow_factors;  // indexed by token
 };
 
 /// dkeys (depth, kChunk) += key_factors ∘ (state·panel_across), and flows += flow_factors ∘ Σ over

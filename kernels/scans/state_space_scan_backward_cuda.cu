@@ -18,7 +18,7 @@ struct ScanBackward {
   const float* scores;
   float* dscores;
   const float* states;
-  const float* dstates;  // after each chunk
+  const float* dstates;  // gradients of the states after each chunk
   const float* totals;
 };
 
@@ -260,8 +260,7 @@ __global__ void __launch_bounds__(kProductThreads, 2)
 template <class T>
 void launch_gradients(const ScanBackward<T>& to, const ScanTensors<T>& at, const ScanSizes& sizes,
                       const Stream& stream) {
-  const auto groups = static_cast<unsigned int>(sizes.batch * sizes.groups * sizes.chunks);
-  Grid grid{.x = static_cast<unsigned int>(sizes.items()),
+  Grid grid{.x = sizes.items(),
             .threads = kProductThreads,
             .shared_bytes = BlockProduct<T>::kBytes + sizeof(HeadParts)};
   launch(stream, "scan_head_gradients",
@@ -269,7 +268,7 @@ void launch_gradients(const ScanBackward<T>& to, const ScanTensors<T>& at, const
                                     : scan_head_gradients_kernel<T, kProductSide>,
          grid, to, at, sizes);
   if (to.dvalues == nullptr) return;
-  grid.x = groups;
+  grid.x = sizes.batch * sizes.groups * sizes.chunks;
   grid.shared_bytes = BlockProduct<T>::kBytes;
   launch(stream, "score_gradients", score_gradients_kernel<T>, grid, to, at, sizes);
   grid.y = 2 * product_tiles(sizes.state_size);
@@ -302,10 +301,9 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
   compute_scan_states(states, {}, input, decay, sizes, stream);
   compute_state_gradients(dstates, gradients.first_state, dy, dlast_state, states.totals, input,
                           decay, sizes, stream);
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
-    launch_gradients<T>({.dvalues = gradients.values ? gradients.values.data<T>() : nullptr,
-                         .dsteps = gradients.steps ? gradients.steps.data<T>() : nullptr,
+  visit_real(dy.dtype(), [&]<class T>(T) {
+    launch_gradients<T>({.dvalues = optional_data<T>(gradients.values),
+                         .dsteps = optional_data<T>(gradients.steps),
                          .lines = lines.data<float>(),
                          .dy = dy.data<T>(),
                          .scores = states.scores.data<float>(),

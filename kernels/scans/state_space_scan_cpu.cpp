@@ -149,39 +149,36 @@ void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
 void state_space_scan_step(const Tensor& y, const Tensor& state, const Tensor& values,
                            const Tensor& steps, const Tensor& skip, const StateSpaceDecay& decay,
                            const Tensor& texts, const StateSpaceSpec& spec, const Stream&) {
-  const float *const rate = decay.log_rate ? decay.log_rate.data<float>() : nullptr,
-                     *const bias = decay.step_bias ? decay.step_bias.data<float>() : nullptr,
-                     *const skips = skip ? skip.data<float>() : nullptr;
+  const float *const rate = optional_data<float>(decay.log_rate),
+                     *const bias = optional_data<float>(decay.step_bias),
+                     *const skips = optional_data<float>(skip);
   const std::int64_t of_head = spec.head_size * spec.state_size, width = spec.columns();
   const std::int64_t step_width = steps ? steps.size(1) : 0;
-  visit_real(values.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(values.dtype(), [&]<class T>(T) {
     const T* const in = values.data<T>();
     const T* const raw = steps ? steps.data<T>() + step_width - spec.heads : nullptr;
     T* const out = y.data<T>();
     float* const states = state.data<float>();
     const std::int32_t* const text = texts.data<std::int32_t>();
-    parallel_rows(values.size(0) * spec.heads, of_head, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) {
-        const std::int64_t row = item / spec.heads, h = item % spec.heads;
-        const T* const key =
-            in + row * width + spec.values() + h / (spec.heads / spec.groups) * spec.state_size;
-        StepHead head{1, 1, skips ? skips[h] : 0, spec.head_size, spec.state_size};
-        if (raw != nullptr) {
-          const Step step = step_of(load(raw + row * step_width + h) + bias[h], spec);
-          head.step = step.size;
-          head.decay = decay_of(log_decay_of(-std::exp(rate[h]), step.size));
-        }
-        T* const to = out + row * spec.values() + h * spec.head_size;
-        float* const head_state = states + (text[row] * spec.heads + h) * of_head;
-        const T *const x = in + row * width + h * spec.head_size, *const query =
-                                                                      key +
-                                                                      spec.groups * spec.state_size;
-        if (spec.shifted) {
-          step_head<true>(to, head_state, x, key, query, head);
-        } else {
-          step_head<false>(to, head_state, x, key, query, head);
-        }
+    for_each_row(values.size(0) * spec.heads, of_head, [=](std::int64_t item) {
+      const std::int64_t row = item / spec.heads, h = item % spec.heads;
+      const T* const key =
+          in + row * width + spec.values() + h / (spec.heads / spec.groups) * spec.state_size;
+      StepHead head{1, 1, skips ? skips[h] : 0, spec.head_size, spec.state_size};
+      if (raw != nullptr) {
+        const Step step = step_of(load(raw + row * step_width + h) + bias[h], spec);
+        head.step = step.size;
+        head.decay = decay_of(log_decay_of(-std::exp(rate[h]), step.size));
+      }
+      T* const to = out + row * spec.values() + h * spec.head_size;
+      float* const head_state = states + (text[row] * spec.heads + h) * of_head;
+      const T *const x = in + row * width + h * spec.head_size, *const query =
+                                                                    key +
+                                                                    spec.groups * spec.state_size;
+      if (spec.shifted) {
+        step_head<true>(to, head_state, x, key, query, head);
+      } else {
+        step_head<false>(to, head_state, x, key, query, head);
       }
     });
   });

@@ -163,7 +163,8 @@ inline std::int64_t rounded_to(std::int64_t count, std::int64_t unit) {
 /// Returns e^log for log <= 0, or 0 if the result is subnormal.
 inline float decay_of(float log) { return log < -87.0f ? 0.0f : exponential(log); }
 
-/// log(1 + e^x) with a relative error of 3e-7: max(x, 0) + 2·artanh(z/(2 + z)) with z = e^−|x|.
+/// Returns log(1 + e^x) with a relative error of 3e-7: max(x, 0) + 2·artanh(z/(2 + z)) with z =
+/// e^−|x|.
 inline float softplus(float x) {
   const float z = exponential(-std::fabs(x)), s = z / (2.0f + z), square = s * s;
   float series = 1.0f / 15;
@@ -290,8 +291,8 @@ class ChunkReader {
   /// Reads columns [first, first + count) of a chunk as f32 rows of `stride`, padded with zeros.
   void read(float* to, std::int64_t stride, const Tensor& rows, std::int64_t sequence,
             std::int64_t chunk, std::int64_t first, std::int64_t count) const {
-    visit_real(rows.dtype(), [&](auto real) {
-      const auto* const data = rows.data<decltype(real)>() + first;
+    visit_real(rows.dtype(), [&]<class T>(T) {
+      const auto* const data = rows.data<T>() + first;
       const std::int64_t width = rows.size(2), valid = tokens(chunk);
       for (std::int64_t i = 0; i < valid; ++i) {
         const auto* const from = data + row(sequence, chunk, i) * width;
@@ -334,8 +335,8 @@ class ChunkReader {
   /// Writes `count` columns of a chunk, starting with `first`; see read.
   void write(const Tensor& rows, const float* from, std::int64_t stride, std::int64_t sequence,
              std::int64_t chunk, std::int64_t first, std::int64_t count) const {
-    visit_real(rows.dtype(), [&](auto real) {
-      auto* const data = rows.data<decltype(real)>() + first;
+    visit_real(rows.dtype(), [&]<class T>(T) {
+      auto* const data = rows.data<T>() + first;
       const std::int64_t width = rows.size(2), valid = tokens(chunk);
       for (std::int64_t i = 0; i < valid; ++i) {
         auto* const to = data + row(sequence, chunk, i) * width;
@@ -399,9 +400,8 @@ class ChunkReader {
     const std::int64_t valid = tokens(chunk), width = input_.steps.size(2);
     const float bias = decay_.step_bias.data<float>()[head], per_step = rate(head);
     float raw[kChunk];
-    visit_real(input_.steps.dtype(), [&](auto real) {
-      const auto* const data =
-          input_.steps.data<decltype(real)>() + width - sizes.spec.heads + head;
+    visit_real(input_.steps.dtype(), [&]<class T>(T) {
+      const auto* const data = input_.steps.data<T>() + width - sizes.spec.heads + head;
       for (std::int64_t i = 0; i < valid; ++i)
         raw[i] = load(data + row(sequence, chunk, i) * width) + bias;
     });

@@ -90,8 +90,6 @@ __global__ void pass_states_kernel(float* states, const float* totals, const flo
   if (end != nullptr) store_pack(end + head * sizes.state_elements() + element, state);
 }
 
-float* optional(const Tensor& tensor) { return tensor ? tensor.data<float>() : nullptr; }
-
 void pass_states(const Tensor& states, const Tensor& totals, const Tensor& begin, const Tensor& end,
                  const ScanSizes& sizes, bool forward, const Stream& stream) {
   const bool packed =
@@ -99,11 +97,11 @@ void pass_states(const Tensor& states, const Tensor& totals, const Tensor& begin
   const std::int64_t elements = sizes.batch * sizes.heads * sizes.state_elements();
   launch(stream, "pass_states", packed ? pass_states_kernel<4> : pass_states_kernel<1>,
          grid_for(elements / (packed ? 4 : 1)), states.data<float>(), totals.data<float>(),
-         optional(begin), optional(end), sizes, forward);
+         optional_data<float>(begin), optional_data<float>(end), sizes, forward);
 }
 
 Grid grid_of_states(const ScanSizes& sizes, std::size_t shared_bytes) {
-  return {.x = static_cast<unsigned int>(sizes.items()),
+  return {.x = sizes.items(),
           .y = product_tiles(sizes.head_size) * product_tiles(sizes.state_size),
           .threads = kProductThreads,
           .shared_bytes = shared_bytes};
@@ -120,14 +118,11 @@ ScanStates::ScanStates(const ScanSizes& sizes, const Stream& stream)
 void compute_scan_states(const ScanStates& to, const Tensor& last_state,
                          const StateSpaceInput& input, const StateSpaceDecay& decay,
                          const ScanSizes& sizes, const Stream& stream) {
-  visit_real(input.values.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(input.values.dtype(), [&]<class T>(T) {
     const ScanTensors<T> at(input, decay);
     const std::int64_t groups = sizes.batch * sizes.groups * sizes.chunks;
     launch(stream, "scan_scores", scan_scores_kernel<T>,
-           Grid{.x = static_cast<unsigned int>(groups),
-                .threads = kProductThreads,
-                .shared_bytes = BlockProduct<T>::kBytes},
+           Grid{.x = groups, .threads = kProductThreads, .shared_bytes = BlockProduct<T>::kBytes},
            to.scores.data<float>(), at, sizes);
     launch(stream, "chunk_states", chunk_states_kernel<false, T>,
            grid_of_states(sizes, BlockProduct<T>::kBytes), to.states.data<float>(),
@@ -140,8 +135,7 @@ void compute_state_gradients(const Tensor& states, const Tensor& first, const Te
                              const Tensor& dlast_state, const Tensor& totals,
                              const StateSpaceInput& input, const StateSpaceDecay& decay,
                              const ScanSizes& sizes, const Stream& stream) {
-  visit_real(input.values.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(input.values.dtype(), [&]<class T>(T) {
     launch(stream, "chunk_state_gradients", chunk_states_kernel<true, T>,
            grid_of_states(sizes, BlockProduct<T>::kBytes), states.data<float>(), nullptr,
            dy.data<T>(), ScanTensors<T>(input, decay), sizes);
@@ -234,12 +228,11 @@ void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
   const ScanSizes sizes(input.values, input.steps, spec);
   const ScanStates states(sizes, stream);
   compute_scan_states(states, last_state, input, decay, sizes, stream);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const bool narrow = sizes.head_size <= kNarrow;
     launch(stream, "scan_output",
            narrow ? scan_output_kernel<T, kNarrow> : scan_output_kernel<T, kProductSide>,
-           Grid{.x = static_cast<unsigned int>(sizes.items()),
+           Grid{.x = sizes.items(),
                 .y = product_tiles(sizes.head_size),
                 .threads = kProductThreads,
                 .shared_bytes = BlockProduct<T>::kBytes},
@@ -256,8 +249,7 @@ void state_space_scan_step(const Tensor& y, const Tensor& state, const Tensor& v
   const Tensor of_steps = steps ? steps.view({rows, 1, steps.size(1)}) : none;
   const StateSpaceInput input{tokens, of_steps, skip, none, none};
   const ScanSizes sizes(input.values, input.steps, spec);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const ScanStep<T> step{y.data<T>(), state.data<float>(), texts.data<std::int32_t>(), rows};
     launch(stream, "scan_step", scan_step_kernel<T>,
            grid_for(rows * sizes.values() * kWarp, kStepThreads), step,

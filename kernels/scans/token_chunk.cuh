@@ -165,8 +165,8 @@ struct ChunkDecay {
   }
 };
 
-/// Terms of the gradient of a token's exponent, in shared memory. Each is for the contribution of a
-/// token or state to a later one.
+/// Terms of the gradient of a token's exponent, in shared memory. Each term is for the contribution
+/// of a token or state to a later token or state.
 struct ExponentParts {
   float in[kChunkTokens];                         // from the state before the chunk to token i
   float out[kChunkTokens];                        // from token j to the state after the chunk

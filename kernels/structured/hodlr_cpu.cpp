@@ -268,8 +268,9 @@ Hodlr Hodlr::gradients(std::span<const double> dy, std::span<const double> x) co
   return result;
 }
 
-/// Factors of a node with halves 1 and 2. Computes [A₁₁ u₁·v₁ᵀ; u₂·v₂ᵀ A₂₂]⁻¹ from the inverses of
-/// the halves, y₁ = A₁₁⁻¹·u₁ and y₂ = A₂₂⁻¹·u₂, and from the small matrix [1 v₁ᵀ·y₂; v₂ᵀ·y₁ 1].
+/// Factors of a node with children 1 and 2. Computes [A₁₁ u₁·v₁ᵀ; u₂·v₂ᵀ A₂₂]⁻¹ from the inverses
+/// of the children, y₁ = A₁₁⁻¹·u₁ and y₂ = A₂₂⁻¹·u₂, and from the small matrix [1 v₁ᵀ·y₂; v₂ᵀ·y₁
+/// 1].
 struct HodlrSolver::Factors {
   struct Node {
     HodlrMatrix y1, y2, v1, v2;

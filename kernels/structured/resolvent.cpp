@@ -29,9 +29,8 @@ DType check_resolvent(const KernelCall& call, const NamedTensor& result,
   check_rank(call, result, 3);
   check_shape(call, result, {values.size(0), values.size(1), g.size(2) / 2 * 2}, values.dtype());
   if (input.first < 0 || input.first + g.size(2) / 2 > values.size(2))
-    throw ShapeMismatch(concat(call.kernel, ": v has the columns [", input.first, ", ",
-                               input.first + g.size(2) / 2, "), but the number of columns is ",
-                               values.size(2)));
+    throw_mismatch(call, "v has the columns [", input.first, ", ", input.first + g.size(2) / 2,
+                   "), but the number of columns is ", values.size(2));
   const DType real = values.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
   check_off_diagonals(call, {"above", input.above}, {"below", input.below}, g, real);
   if (input.positions)
@@ -49,23 +48,22 @@ DType check_resolvent(const KernelCall& call, const NamedTensor& result,
 
 void resolvent_forward(const Tensor& g, const ResolventInput& input, const ResolventSpec& spec,
                        const Stream& stream) {
-  const KernelCall call{"resolvent_forward", stream};
+  const KernelCall call{"resolvent_forward", stream, Work::kElementwise};
   check_resolvent(call, {"g", g}, input, spec);
-  dispatch_with_workspace<cpu::resolvent_forward, cuda::resolvent_forward>(call, Work::kElementwise,
-                                                                           g, input, spec);
+  dispatch_with_workspace<cpu::resolvent_forward, cuda::resolvent_forward>(call, g, input, spec);
 }
 
 void resolvent_backward(const ResolventGradients& gradients, const Tensor& dg,
                         const ResolventInput& input, const ResolventSpec& spec,
                         const Stream& stream) {
-  const KernelCall call{"resolvent_backward", stream};
+  const KernelCall call{"resolvent_backward", stream, Work::kElementwise};
   const DType real = check_resolvent(call, {"dg", dg}, input, spec);
   check_off_diagonals(call, {"dabove", gradients.above}, {"dbelow", gradients.below}, dg, real);
   if (gradients.values)
     check_matching(call, {{"values", input.values}, {"dvalues", gradients.values}});
   if (gradients.z) check_shape(call, {"dz", gradients.z}, {2}, real);
-  dispatch_with_workspace<cpu::resolvent_backward, cuda::resolvent_backward>(
-      call, Work::kElementwise, gradients, dg, input, spec);
+  dispatch_with_workspace<cpu::resolvent_backward, cuda::resolvent_backward>(call, gradients, dg,
+                                                                             input, spec);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -45,7 +45,7 @@ struct ResolventTask {
   using Lanes = ComplexLanes<Real, kLanes>;
   std::int64_t tokens, matrices, first, lanes, columns;
   const T* values;  // of the sequence from the first lane on; rows of `columns`
-  const T* dg;      // at the sequence, or null
+  const T* dg;      // gradient of g at the sequence, or null
   T* to;            // g of the sequence, or dvalues laid out like values, or null
   const Real *above, *below;
   const std::int32_t* positions;
@@ -191,7 +191,7 @@ struct ResolventTask {
     }
     std::copy_n(shared, lanes, out);
   }
-  /// (A + q)/δ.
+  /// Computes (A + q)/δ.
   void divide(Lanes& lower, const Lanes& earlier, const Lanes& q, const Lanes& delta) const {
 #pragma omp simd
     for (std::int64_t m = 0; m < kLanes; ++m) {
@@ -239,8 +239,8 @@ void run_lanes(const Tensor& to, const Tensor& dg, const ResolventInput& input,
   const std::int64_t blocks = lane_blocks(matrices), room = tokens * 4 * kLanes;
   const Tensor scratch = empty_workspace(threads() * room, DTypeOf<Real>::value, stream);
   if (simulated(stream) || tokens * matrices * input.values.size(0) == 0) return;
-  const auto at = [](const Tensor& tensor, auto real, std::int64_t offset) {
-    return tensor ? tensor.data<decltype(real)>() + offset : nullptr;
+  const auto at = [](const Tensor& tensor, auto element, std::int64_t offset) {
+    return tensor ? tensor.data<decltype(element)>() + offset : nullptr;
   };
   parallel_items(input.values.size(0) * blocks, [&](std::int64_t worker, std::int64_t item) {
     const std::int64_t sequence = item / blocks, first = item % blocks * kLanes;
@@ -282,9 +282,8 @@ void run_resolvent(const Tensor& to, const Tensor& dg, const ResolventInput& inp
                    const ResolventSpec& spec, const ResolventSums& sums, const Stream& stream) {
   if (input.values.dtype() == DType::kF64)
     return run_resolvent<double, double>(to, dg, input, spec, sums, stream);
-  visit_real(input.values.dtype(), [&](auto real) {
-    run_resolvent<float, decltype(real)>(to, dg, input, spec, sums, stream);
-  });
+  visit_real(input.values.dtype(),
+             [&]<class T>(T) { run_resolvent<float, T>(to, dg, input, spec, sums, stream); });
 }
 
 /// to = or += factor · the sum of the rows of all sequences.
@@ -293,7 +292,7 @@ void add_off_diagonal(const Tensor& to, const Tensor& factor, const Tensor& all,
   const std::int64_t elements = to.elements(),
                      sequences = elements == 0 ? 0 : all.elements() / elements;
   const Real* const from = all.data<Real>();
-  const Real* const by = factor ? factor.data<Real>() : nullptr;
+  const Real* const by = optional_data<Real>(factor);
   Real* const out = to.data<Real>();
   parallel_for(elements, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {

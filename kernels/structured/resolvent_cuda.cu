@@ -47,7 +47,7 @@ __device__ void put_real(T* to, Real value) {
   }
 }
 
-/// A batch of chains; element (b, i, m) is number (b·tokens + i)·matrices + m.
+/// A batch of chains; element (b, i, m) has index (b·tokens + i)·matrices + m.
 template <class Real, class T>
 struct Chains {
   std::int64_t batch, tokens, matrices, columns, first;  // of a row; first column of v
@@ -55,7 +55,7 @@ struct Chains {
   const Real *above, *below;
   const std::int32_t* positions;
   Real z_re, z_im, shift, limit;
-  Complex<Real>* pivots;  // of all elements from the left, then of all from the right
+  Complex<Real>* pivots;  // pivots from the left, then from the right
   Complex<Real>* sums;    // Σ over earlier tokens, then over later ones
 
   __device__ std::int64_t elements() const { return batch * tokens * matrices; }
@@ -307,35 +307,28 @@ __global__ void point_kernel(Chains<Real, T> chains, Real* dz, bool accumulates)
 template <class Run>
 void with_chains(std::int64_t matrices, const Tensor& dg, const ResolventInput& input,
                  const ResolventSpec& spec, const Stream& stream, const Run& run) {
-  const auto of_types = [&](auto real, auto element) {
-    using Real = decltype(real);
-    using T = decltype(element);
+  const auto of_types = [&]<class Real, class T>(Real, T) {
     const std::int64_t batch = input.values.size(0), tokens = input.values.size(1),
                        elements = batch * tokens * matrices, passes = dg ? 2 : 1;
     const Tensor room = empty_workspace(passes * 4 * elements, DTypeOf<Real>::value, stream);
-    const auto at = [](const Tensor& tensor, auto type) {
-      return tensor ? tensor.data<decltype(type)>() : nullptr;
-    };
     auto* const numbers = static_cast<Complex<Real>*>(room.raw());
     const Chains<Real, T> chains{batch,
                                  tokens,
                                  matrices,
                                  input.values.size(2),
                                  input.first,
-                                 at(input.values, T{}),
-                                 at(dg, T{}),
-                                 at(input.above, Real{}),
-                                 at(input.below, Real{}),
-                                 at(input.positions, std::int32_t{}),
+                                 optional_data<T>(input.values),
+                                 optional_data<T>(dg),
+                                 optional_data<Real>(input.above),
+                                 optional_data<Real>(input.below),
+                                 optional_data<std::int32_t>(input.positions),
                                  static_cast<Real>(spec.z.real()),
                                  static_cast<Real>(spec.z.imag()),
                                  static_cast<Real>(spec.shift),
                                  static_cast<Real>(spec.limit),
                                  numbers,
                                  dg ? numbers + 2 * elements : nullptr};
-    const Grid grid{.x = static_cast<unsigned int>(chains.batch * chains.matrices),
-                    .y = 2,
-                    .threads = kScanThreads};
+    const Grid grid{.x = chains.batch * chains.matrices, .y = 2, .threads = kScanThreads};
     if (elements == 0) return;
     launch(stream, "resolvent_pivots", pivots_kernel<Real, T>, grid, chains);
     if (dg) launch(stream, "resolvent_sums", sums_kernel<Real, T>, grid, chains);

@@ -20,13 +20,9 @@ void check_factor(const KernelCall& call, const NamedTensor& factor, const Named
 
 void check_tridiagonal(const KernelCall& call, const NamedTensor& diagonal,
                        const NamedTensor& above, const NamedTensor& below, std::int64_t size) {
-  const auto check = [&](const NamedTensor& part, std::int64_t count) {
-    check_optional_shape(call, part, {count});
-    if (part.tensor) check_dtype(call, part, DType::kF32);
-  };
-  check(diagonal, size);
-  check(above, size - 1);
-  check(below, size - 1);
+  check_optional_shape(call, diagonal, {size}, DType::kF32);
+  check_optional_shape(call, above, {size - 1}, DType::kF32);
+  check_optional_shape(call, below, {size - 1}, DType::kF32);
 }
 
 void check_semiseparable(const KernelCall& call, const NamedTensor& result, const Tensor& x,
@@ -47,25 +43,23 @@ void check_semiseparable(const KernelCall& call, const NamedTensor& result, cons
 
 void semiseparable_forward(const Tensor& y, const Tensor& x, const Semiseparable& h,
                            Transpose transpose, const Stream& stream) {
-  const KernelCall call{"semiseparable_forward", stream};
+  const KernelCall call{"semiseparable_forward", stream, Work::kProduct};
   check_semiseparable(call, {"y", y}, x, h);
-  dispatch_with_workspace<cpu::semiseparable_forward, cuda::semiseparable_forward>(
-      call, Work::kProduct, y, x, h, transpose);
+  dispatch_with_workspace<cpu::semiseparable_forward, cuda::semiseparable_forward>(call, y, x, h,
+                                                                                   transpose);
 }
 
 void semiseparable_backward(const SemiseparableGradients& gradients, const Tensor& dy,
                             const Tensor& x, const Semiseparable& h, const Stream& stream) {
-  const KernelCall call{"semiseparable_backward", stream};
+  const KernelCall call{"semiseparable_backward", stream, Work::kProduct};
   check_semiseparable(call, {"dy", dy}, x, h);
   if (gradients.x) check_matching(call, {{"x", x}, {"dx", gradients.x}});
   check_tridiagonal(call, {"ddiagonal", gradients.diagonal}, {"dabove", gradients.above},
                     {"dbelow", gradients.below}, h.size());
-  for (const auto& [name, part] : {std::pair{"du", &gradients.u}, std::pair{"dv", &gradients.v}}) {
-    check_optional_shape(call, {name, *part}, h.u.shape());
-    if (*part) check_dtype(call, {name, *part}, DType::kF32);
-  }
+  for (const auto& [name, part] : {std::pair{"du", &gradients.u}, std::pair{"dv", &gradients.v}})
+    check_optional_shape(call, {name, *part}, h.u.shape(), DType::kF32);
   dispatch_with_workspace<cpu::semiseparable_backward, cuda::semiseparable_backward>(
-      call, Work::kProduct, gradients, dy, x, h);
+      call, gradients, dy, x, h);
 }
 
 }  // namespace hybrid_trainer::kernels

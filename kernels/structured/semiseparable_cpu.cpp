@@ -32,7 +32,8 @@ struct PackedSemiseparable {
   std::int64_t floats() const { return vectors() * (in_step() + out_step()); }
 };
 
-/// Converts row k of a factor to f32, as vector k of each step.
+/// Converts row k of a factor to f32 and stores it as vector k of each block of kColumnLanes
+/// columns. `step`: floats per block.
 template <class T>
 void pack_row(float* packed, std::int64_t step, std::int64_t k, const T* row, std::int64_t size,
               float scale) {
@@ -57,7 +58,7 @@ void pack_factor(float* packed, std::int64_t step, const Tensor& factor, const T
   };
   if (factor.dtype() == DType::kU16) return pack(factor.data<std::uint16_t>());
   if (factor.dtype() == DType::kI8) return pack(factor.data<std::int8_t>());
-  visit_real(factor.dtype(), [&](auto real) { pack(factor.data<decltype(real)>()); });
+  visit_real(factor.dtype(), [&]<class T>(T) { pack(factor.data<T>()); });
 }
 
 /// Copies kRows rows of x to f32 rows that have zeros before and after.
@@ -224,9 +225,8 @@ void multiply_semiseparable(const Tensor& y, const Tensor& sums, const Tensor& x
   packed.out = packed.in + packed.vectors() * packed.in_step();
   pack(packed, h, transpose == Transpose::kYes);
   float *const sum = sums.data<float>(), *const pads = scratch.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    T* const to = y ? y.data<T>() : nullptr;
+  visit_real(x.dtype(), [&]<class T>(T) {
+    T* const to = optional_data<T>(y);
     const T* const from = x.data<T>();
     parallel_shares(
         tiles, min_rows_per_thread(kRowsAtOnce * h.size()),
@@ -249,12 +249,12 @@ Tensor plain_rows(const Tensor& x, const Stream& stream) {
 /// over the rows in order. Skips undefined gradients.
 void add_tridiagonal(const SemiseparableGradients& to, const Tensor& g, const Tensor& x) {
   const std::int64_t size = g.size(1), batch = g.size(0);
-  const auto data = [](const Tensor& part) { return part ? part.data<float>() : nullptr; };
+  const auto data = [](const Tensor& part) { return optional_data<float>(part); };
   float *const da = data(to.diagonal), *const db = data(to.above), *const dc = data(to.below);
   const float *const gs = g.data<float>(), *const xs = x.data<float>();
   const bool overwrites = to.mode == GradientMode::kOverwrite;
   parallel_parts(size, min_rows_per_thread(batch), 64, [=](std::int64_t begin, std::int64_t end) {
-    const std::int64_t last = std::min(end, size - 1);  // of b and c
+    const std::int64_t last = std::min(end, size - 1);  // end of b and c
     if (overwrites && da != nullptr) std::fill(da + begin, da + end, 0.0f);
     for (float* const edge : {db, dc})
       if (overwrites && edge != nullptr && begin < last) std::fill(edge + begin, edge + last, 0.0f);

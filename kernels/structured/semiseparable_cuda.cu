@@ -78,7 +78,7 @@ Tensor plain_rows(const Tensor& x, const Stream& stream) {
   return plain;
 }
 
-/// (B, r): x·inᵀ.
+/// Returns x·inᵀ, (B, r).
 Tensor projected(const Tensor& x, const Tensor& in, const Stream& stream) {
   const Tensor sums =
       empty_workspace(x.size(0) * in.size(0), DType::kF32, stream).view({x.size(0), in.size(0)});

@@ -10,15 +10,13 @@ void check_tap_columns(const KernelCall& call, const char* name, const Columns& 
   check_rank(call, {name, columns.rows}, 2);
   check_shape(call, {name, columns.rows}, {rows, columns.rows.size(1)}, dtype);
   if (columns.first >= 0 && columns.first + count <= columns.rows.size(1)) return;
-  throw ShapeMismatch(concat(call.kernel, ": ", name, " has the columns [", columns.first, ", ",
-                             columns.first + count, "), but the number of columns is ",
-                             columns.rows.size(1)));
+  throw_mismatch(call, name, " has the columns [", columns.first, ", ", columns.first + count,
+                 "), but the number of columns is ", columns.rows.size(1));
 }
 
 void check_heads(const KernelCall& call, std::int64_t channels, const TokenTapsSpec& spec) {
   if (spec.heads >= 1 && channels % spec.heads == 0) return;
-  throw ShapeMismatch(concat(call.kernel, ": ", channels, " channels are not a multiple of ",
-                             spec.heads, " heads"));
+  throw_mismatch(call, channels, " channels are not a multiple of ", spec.heads, " heads");
 }
 
 void check_taps(const KernelCall& call, const NamedTensor& result, const TokenTapsInput& input,
@@ -37,20 +35,19 @@ void check_taps(const KernelCall& call, const NamedTensor& result, const TokenTa
 
 void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const TokenTapsSpec& spec,
                         const Stream& stream) {
-  const KernelCall call{"token_taps_forward", stream};
+  const KernelCall call{"token_taps_forward", stream, Work::kElementwise};
   check_taps(call, {"y", y}, input, spec);
   check_matching(call, {{"y", y}, {"low", input.low}});
   if (input.more) check_matching(call, {{"y", y}, {"more", input.more}});
   if (input.before)
     check_shape(call, {"before", input.before}, {y.size(0), 1, y.size(2)}, y.dtype());
-  dispatch_with_workspace<cpu::token_taps_forward, cuda::token_taps_forward>(
-      call, Work::kElementwise, y, input, spec);
+  dispatch_with_workspace<cpu::token_taps_forward, cuda::token_taps_forward>(call, y, input, spec);
 }
 
 void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& dtaps,
                          const Tensor& dy, const TokenTapsInput& input, const TokenTapsSpec& spec,
                          const Stream& stream) {
-  const KernelCall call{"token_taps_backward", stream};
+  const KernelCall call{"token_taps_backward", stream, Work::kElementwise};
   check_taps(call, {"dy", dy}, input, spec);
   if (input.before)
     throw Error(ExitCode::kInternal,
@@ -62,13 +59,13 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
     check_tap_columns(call, "dtaps", dtaps, rows, spec.heads * spec.taps(), dy.dtype());
   }
   dispatch_with_workspace<cpu::token_taps_backward, cuda::token_taps_backward>(
-      call, Work::kElementwise, dlow, dx, dtaps, dy, input, spec);
+      call, dlow, dx, dtaps, dy, input, spec);
 }
 
 void token_taps_step(const Tensor& y, const Tensor& low, const Tensor& state, const Columns& x,
                      const Columns& taps, const Tensor& positions, const Tensor& texts,
                      const TokenTapsSpec& spec, const Stream& stream) {
-  const KernelCall call{"token_taps_step", stream};
+  const KernelCall call{"token_taps_step", stream, Work::kElementwise};
   check_real(call, {"y", y}, 2);
   check_matching(call, {{"y", y}, {"low", low}});
   check_heads(call, y.size(1), spec);
@@ -82,8 +79,8 @@ void token_taps_step(const Tensor& y, const Tensor& low, const Tensor& state, co
   check_tap_columns(call, "taps", taps, y.size(0), spec.heads * spec.taps(), y.dtype());
   check_shape(call, {"positions", positions}, {y.size(0)}, DType::kI32);
   check_shape(call, {"texts", texts}, {y.size(0)}, DType::kI32);
-  dispatch<cpu::token_taps_step, cuda::token_taps_step>(call, Work::kElementwise, y, low, state, x,
-                                                        taps, positions, texts, spec);
+  dispatch<cpu::token_taps_step, cuda::token_taps_step>(call, y, low, state, x, taps, positions,
+                                                        texts, spec);
 }
 
 }  // namespace hybrid_trainer::kernels

@@ -54,8 +54,7 @@ struct TapRowsWithRoom {
 TapRowsWithRoom tap_rows(const Tensor& y, const TokenTapsInput& input, const TokenTapsSpec& spec,
                          const Stream& stream) {
   const Tensor room = empty_workspace(y.size(0) * y.size(1), DType::kF32, stream);
-  TapRows rows{y.size(0), y.size(1),
-               input.positions ? input.positions.data<std::int32_t>() : nullptr, spec.ahead,
+  TapRows rows{y.size(0), y.size(1), optional_data<std::int32_t>(input.positions), spec.ahead,
                room.data<float>()};
   if (!simulated(stream)) rows.fill_shares();
   return {room, rows};
@@ -103,13 +102,11 @@ struct TapSums {
 /// Sets to = from · 1/n, row by row.
 template <class T>
 void divide_rows(T* to, const T* from, std::int64_t width, const TapRows& rows) {
-  parallel_rows(rows.batch * rows.time, width, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t at = begin; at < end; ++at) {
-      const float share = rows.shares[at];
+  for_each_row(rows.batch * rows.time, width, [=](std::int64_t at) {
+    const float share = rows.shares[at];
 #pragma omp simd
-      for (std::int64_t i = at * width; i < (at + 1) * width; ++i)
-        store(to + i, share * load(from + i));
-    }
+    for (std::int64_t i = at * width; i < (at + 1) * width; ++i)
+      store(to + i, share * load(from + i));
   });
 }
 
@@ -153,9 +150,7 @@ void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const Toke
                         const Stream& stream) {
   const auto [room, rows] = tap_rows(y, input, spec, stream);
   if (simulated(stream)) return;
-  visit_real(y.dtype(), [&, rows = rows](auto real) {
-    using T = decltype(real);
-    const auto data = [](const Tensor& tensor) { return tensor ? tensor.data<T>() : nullptr; };
+  visit_real(y.dtype(), [&, rows = rows]<class T>(T) {
     const TapSums<T> sums{.width = y.size(2),
                           .heads = spec.heads,
                           .count = spec.taps(),
@@ -163,13 +158,11 @@ void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const Toke
                           .x = tap_columns<T>(input.x),
                           .taps = tap_columns<T>(input.taps),
                           .y = y.data<T>(),
-                          .low = data(input.low),
-                          .more = data(input.more),
-                          .before = data(input.before)};
-    parallel_rows(rows.batch * rows.time, 4 * y.size(2),
-                  [sums](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t at = begin; at < end; ++at) sums.write(at);
-                  });
+                          .low = optional_data<T>(input.low),
+                          .more = optional_data<T>(input.more),
+                          .before = optional_data<T>(input.before)};
+    for_each_row(rows.batch * rows.time, 4 * y.size(2),
+                 [sums](std::int64_t at) { sums.write(at); });
   });
 }
 
@@ -178,8 +171,7 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
                          const Stream& stream) {
   const auto [room, rows] = tap_rows(dy, input, spec, stream);
   if (simulated(stream)) return;
-  visit_real(dy.dtype(), [&, rows = rows](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&, rows = rows]<class T>(T) {
     if (dlow) divide_rows(dlow.data<T>(), dy.data<T>(), dy.size(2), rows);
     if (!dx.rows) return;
     const TapGradients<T> gradients{.width = dy.size(2),
@@ -191,10 +183,8 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
                                     .dx = tap_columns<T>(dx),
                                     .dtaps = tap_columns<T>(dtaps),
                                     .dy = dy.data<T>()};
-    parallel_rows(rows.batch * rows.time, 4 * dy.size(2),
-                  [gradients](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t at = begin; at < end; ++at) gradients.write(at);
-                  });
+    for_each_row(rows.batch * rows.time, 4 * dy.size(2),
+                 [gradients](std::int64_t at) { gradients.write(at); });
   });
 }
 
@@ -202,29 +192,26 @@ void token_taps_step(const Tensor& y, const Tensor& low, const Tensor& state, co
                      const Columns& taps, const Tensor& positions, const Tensor& texts,
                      const TokenTapsSpec& spec, const Stream&) {
   const std::int64_t width = y.size(1), channels = width / spec.heads, heads = spec.heads;
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const auto from = tap_columns<T>(x), tap = tap_columns<T>(taps);
     T *const to = y.data<T>(), *const kept = state.data<T>();
     const T* const sums = low.data<T>();
     const std::int32_t *const position = positions.data<std::int32_t>(),
                               *const text = texts.data<std::int32_t>();
-    parallel_rows(y.size(0), 4 * width, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t at = begin; at < end; ++at) {
-        const float share = 1.0f / static_cast<float>(position[at] + 1);
-        T* const last = kept + text[at] * width;
-        for (std::int64_t h = 0; h < heads; ++h) {
-          const float first = position[at] != 0 ? load(tap.row(at) + 2 * h) : 0.0f,
-                      own = load(tap.row(at) + 2 * h + 1);
+    for_each_row(y.size(0), 4 * width, [=](std::int64_t at) {
+      const float share = 1.0f / static_cast<float>(position[at] + 1);
+      T* const last = kept + text[at] * width;
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const float first = position[at] != 0 ? load(tap.row(at) + 2 * h) : 0.0f,
+                    own = load(tap.row(at) + 2 * h + 1);
 #pragma omp simd
-          for (std::int64_t i = h * channels; i < (h + 1) * channels; ++i) {
-            const float value = load(from.row(at) + i), before = load(last + i);
-            store(to + at * width + i,
-                  share * load(sums + at * width + i) + own * value + first * before);
-          }
+        for (std::int64_t i = h * channels; i < (h + 1) * channels; ++i) {
+          const float value = load(from.row(at) + i), before = load(last + i);
+          store(to + at * width + i,
+                share * load(sums + at * width + i) + own * value + first * before);
         }
-        std::copy_n(from.row(at), width, last);
       }
+      std::copy_n(from.row(at), width, last);
     });
   });
 }

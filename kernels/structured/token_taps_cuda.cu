@@ -50,7 +50,7 @@ Taps<T> taps_of(const Tensor& y, const TokenTapsInput& input, const TokenTapsSpe
           spec.taps(),
           tap_columns<T>(input.x),
           tap_columns<T>(input.taps),
-          input.positions ? input.positions.data<std::int32_t>() : nullptr};
+          optional_data<std::int32_t>(input.positions)};
 }
 
 template <class T>
@@ -147,20 +147,17 @@ struct TapsStep {
 
 void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const TokenTapsSpec& spec,
                         const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     for_packs<1>(stream, "token_taps_forward", y.elements(),
                  TapsForward<T>{taps_of<T>(y, input, spec), y.data<T>(), input.low.data<T>(),
-                                input.more ? input.more.data<T>() : nullptr,
-                                input.before ? input.before.data<T>() : nullptr});
+                                optional_data<T>(input.more), optional_data<T>(input.before)});
   });
 }
 
 void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& dtaps,
                          const Tensor& dy, const TokenTapsInput& input, const TokenTapsSpec& spec,
                          const Stream& stream) {
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dy.dtype(), [&]<class T>(T) {
     const Taps<T> of = taps_of<T>(dy, input, spec);
     if (dlow)
       for_packs<1>(stream, "token_taps_divide", dy.elements(),
@@ -176,8 +173,7 @@ void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& d
 void token_taps_step(const Tensor& y, const Tensor& low, const Tensor& state, const Columns& x,
                      const Columns& taps, const Tensor& positions, const Tensor& texts,
                      const TokenTapsSpec& spec, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(y.dtype(), [&]<class T>(T) {
     const Taps<T> of{y.size(0),
                      1,
                      y.size(1),

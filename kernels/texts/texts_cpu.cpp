@@ -49,20 +49,18 @@ void label_loss(const Tensor& losses, const Tensor& x, const Tensor& labels, con
   const std::int64_t columns = x.size(1);
   float *const loss = losses.data<float>(), *const values = x.data<float>();
   const float* const wanted = labels.data<float>();
-  parallel_rows(of.slots, columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      const bool joins = of.has(n, 0);
-      double sum = 0;
-      for (std::int64_t i = n * columns; i < (n + 1) * columns; ++i) {
-        const LabelTerm at =
-            joins ? term(static_cast<double>(values[i]), static_cast<double>(wanted[i]))
-                  : LabelTerm{};
-        sum += at.loss;
-        if (gradient_scale != 0.0f)
-          values[i] = static_cast<float>(at.slope / static_cast<double>(columns)) * gradient_scale;
-      }
-      loss[n] = static_cast<float>(sum / static_cast<double>(columns));
+  for_each_row(of.slots, columns, [=](std::int64_t n) {
+    const bool joins = of.has(n, 0);
+    double sum = 0;
+    for (std::int64_t i = n * columns; i < (n + 1) * columns; ++i) {
+      const LabelTerm at =
+          joins ? term(static_cast<double>(values[i]), static_cast<double>(wanted[i]))
+                : LabelTerm{};
+      sum += at.loss;
+      if (gradient_scale != 0.0f)
+        values[i] = static_cast<float>(at.slope / static_cast<double>(columns)) * gradient_scale;
     }
+    loss[n] = static_cast<float>(sum / static_cast<double>(columns));
   });
 }
 
@@ -74,25 +72,22 @@ void pool_texts(const Tensor& pooled, const Tensor& hidden, const Tensor& ends, 
                      slots = ends.size(1);
   check_ends("pool_texts", ends, length);
   float* const out = pooled.data<float>();
-  visit_real(hidden.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(hidden.dtype(), [&]<class T>(T) {
     const T* const in = hidden.data<T>();
-    parallel_rows(ends.elements(), columns * length / std::max<std::int64_t>(slots, 1),
-                  [=, &ends](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t n = begin; n < end; ++n) {
-                      const std::int64_t sequence = n / slots;
-                      const PooledTokens of =
-                          ends_of(ends, sequence, length).pooled(n % slots, pooling);
-                      float* const sums = out + n * columns;
-                      std::fill_n(sums, columns, 0.0f);
-                      for (std::int64_t t = of.begin; t < of.end; ++t) {
-                        const T* const row = in + (sequence * length + t) * columns;
+    for_each_row(ends.elements(), columns * length / std::max<std::int64_t>(slots, 1),
+                 [=, &ends](std::int64_t n) {
+                   const std::int64_t sequence = n / slots;
+                   const PooledTokens of =
+                       ends_of(ends, sequence, length).pooled(n % slots, pooling);
+                   float* const sums = out + n * columns;
+                   std::fill_n(sums, columns, 0.0f);
+                   for (std::int64_t t = of.begin; t < of.end; ++t) {
+                     const T* const row = in + (sequence * length + t) * columns;
 #pragma omp simd
-                        for (std::int64_t i = 0; i < columns; ++i) sums[i] += load(row + i);
-                      }
-                      for (std::int64_t i = 0; i < columns; ++i) sums[i] *= of.share;
-                    }
-                  });
+                     for (std::int64_t i = 0; i < columns; ++i) sums[i] += load(row + i);
+                   }
+                   for (std::int64_t i = 0; i < columns; ++i) sums[i] *= of.share;
+                 });
   });
 }
 
@@ -102,24 +97,21 @@ void pool_texts_backward(const Tensor& dhidden, const Tensor& dpooled, const Ten
                      slots = ends.size(1);
   check_ends("pool_texts_backward", ends, length);
   const float* const in = dpooled.data<float>();
-  visit_real(dhidden.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dhidden.dtype(), [&]<class T>(T) {
     T* const out = dhidden.data<T>();
-    parallel_rows(dhidden.size(0), columns, [=, &ends](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t n = begin; n < end; ++n) {
-        const std::int64_t sequence = n / length, token = n % length;
-        const TextEnds of = ends_of(ends, sequence, length);
-        const std::int64_t slot = of.slot_of(token);
-        const float share = of.share_of(token, slot, pooling);
-        T* const row = out + n * columns;
-        if (share == 0.0f) {
-          std::fill_n(row, columns, T{});
-          continue;
-        }
-        const float* const from = in + (sequence * slots + slot) * columns;
-#pragma omp simd
-        for (std::int64_t i = 0; i < columns; ++i) store(row + i, share * from[i]);
+    for_each_row(dhidden.size(0), columns, [=, &ends](std::int64_t n) {
+      const std::int64_t sequence = n / length, token = n % length;
+      const TextEnds of = ends_of(ends, sequence, length);
+      const std::int64_t slot = of.slot_of(token);
+      const float share = of.share_of(token, slot, pooling);
+      T* const row = out + n * columns;
+      if (share == 0.0f) {
+        std::fill_n(row, columns, T{});
+        return;
       }
+      const float* const from = in + (sequence * slots + slot) * columns;
+#pragma omp simd
+      for (std::int64_t i = 0; i < columns; ++i) store(row + i, share * from[i]);
     });
   });
 }
@@ -129,17 +121,15 @@ void normalize_rows(const Tensor& y, const Tensor& norms, const Tensor& x, std::
   const std::int64_t columns = x.size(1);
   const float* const in = x.data<float>();
   float *const out = y.data<float>(), *const norm = norms.data<float>();
-  parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      const float* const from = in + n * columns;
-      float* const to = out + n * columns;
-      double squares = 0;
-      for (std::int64_t i = 0; i < dimensions; ++i)
-        squares += static_cast<double>(from[i]) * static_cast<double>(from[i]);
-      norm[n] = std::max(static_cast<float>(std::sqrt(squares)), kMinNorm);
-      for (std::int64_t i = 0; i < dimensions; ++i) to[i] = from[i] / norm[n];
-      std::fill_n(to + dimensions, columns - dimensions, 0.0f);
-    }
+  for_each_row(x.size(0), columns, [=](std::int64_t n) {
+    const float* const from = in + n * columns;
+    float* const to = out + n * columns;
+    double squares = 0;
+    for (std::int64_t i = 0; i < dimensions; ++i)
+      squares += static_cast<double>(from[i]) * static_cast<double>(from[i]);
+    norm[n] = std::max(static_cast<float>(std::sqrt(squares)), kMinNorm);
+    for (std::int64_t i = 0; i < dimensions; ++i) to[i] = from[i] / norm[n];
+    std::fill_n(to + dimensions, columns - dimensions, 0.0f);
   });
 }
 
@@ -150,18 +140,16 @@ void normalize_rows_backward(const Tensor& dx, GradientMode mode, const Tensor& 
                      *const norm = norms.data<float>();
   float* const out = dx.data<float>();
   const bool adds = mode == GradientMode::kAccumulate;
-  parallel_rows(y.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      const std::int64_t at = n * columns;
-      double dot = 0;
-      for (std::int64_t i = at; i < at + dimensions; ++i)
-        dot += static_cast<double>(gradient[i]) * static_cast<double>(unit[i]);
-      const float along = norm[n] > kMinNorm ? static_cast<float>(dot) : 0.0f;
-      for (std::int64_t i = 0; i < columns; ++i) {
-        const float value =
-            i < dimensions ? (gradient[at + i] - along * unit[at + i]) / norm[n] : 0.0f;
-        out[at + i] = adds ? out[at + i] + value : value;
-      }
+  for_each_row(y.size(0), columns, [=](std::int64_t n) {
+    const std::int64_t at = n * columns;
+    double dot = 0;
+    for (std::int64_t i = at; i < at + dimensions; ++i)
+      dot += static_cast<double>(gradient[i]) * static_cast<double>(unit[i]);
+    const float along = norm[n] > kMinNorm ? static_cast<float>(dot) : 0.0f;
+    for (std::int64_t i = 0; i < columns; ++i) {
+      const float value =
+          i < dimensions ? (gradient[at + i] - along * unit[at + i]) / norm[n] : 0.0f;
+      out[at + i] = adds ? out[at + i] + value : value;
     }
   });
 }
@@ -174,24 +162,22 @@ void contrastive_loss(const Tensor& losses, const Tensor& similarities, const Te
     if (of.is_row(i) && !of.has_target(i))
       report_partner("contrastive_loss", slots, i, of.target(i));
   float *const loss = losses.data<float>(), *const matrix = similarities.data<float>();
-  parallel_rows(slots.slots, slots.slots, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      float* const row = matrix + i * slots.slots;
-      loss[i] = 0;
-      if (!of.is_row(i)) {
-        if (gradient_scale != 0.0f) std::fill_n(row, slots.slots, 0.0f);
-        continue;
-      }
-      const double of_target = static_cast<double>(row[of.target(i)]);
-      double sum = 0;
-      for (std::int64_t j = 0; j < slots.slots; ++j)
-        sum += j == of.target(i) ? 0 : of.ratio(j, static_cast<double>(row[j]), of_target);
-      loss[i] = static_cast<float>(std::log1p(sum));
-      if (gradient_scale == 0.0f) continue;
-      for (std::int64_t j = 0; j < slots.slots; ++j)
-        row[j] = static_cast<float>(of.slope(i, j, static_cast<double>(row[j]), of_target, sum)) *
-                 gradient_scale;
+  for_each_row(slots.slots, slots.slots, [=](std::int64_t i) {
+    float* const row = matrix + i * slots.slots;
+    loss[i] = 0;
+    if (!of.is_row(i)) {
+      if (gradient_scale != 0.0f) std::fill_n(row, slots.slots, 0.0f);
+      return;
     }
+    const double of_target = static_cast<double>(row[of.target(i)]);
+    double sum = 0;
+    for (std::int64_t j = 0; j < slots.slots; ++j)
+      sum += j == of.target(i) ? 0 : of.ratio(j, static_cast<double>(row[j]), of_target);
+    loss[i] = static_cast<float>(std::log1p(sum));
+    if (gradient_scale == 0.0f) return;
+    for (std::int64_t j = 0; j < slots.slots; ++j)
+      row[j] = static_cast<float>(of.slope(i, j, static_cast<double>(row[j]), of_target, sum)) *
+               gradient_scale;
   });
 }
 
@@ -201,14 +187,12 @@ void pair_cosines(const Tensor& cosines, const Tensor& y, const Tensor& roles, c
   const std::int64_t columns = y.size(1);
   const float* const in = y.data<float>();
   float* const out = cosines.data<float>();
-  parallel_rows(of.slots, columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      double sum = 0;
-      if (of.is_pair(n))
-        for (std::int64_t i = n * columns; i < (n + 1) * columns; ++i)
-          sum += static_cast<double>(in[i]) * static_cast<double>(in[i + columns]);
-      out[n] = static_cast<float>(sum);
-    }
+  for_each_row(of.slots, columns, [=](std::int64_t n) {
+    double sum = 0;
+    if (of.is_pair(n))
+      for (std::int64_t i = n * columns; i < (n + 1) * columns; ++i)
+        sum += static_cast<double>(in[i]) * static_cast<double>(in[i + columns]);
+    out[n] = static_cast<float>(sum);
   });
 }
 
@@ -219,13 +203,11 @@ void pair_cosines_backward(const Tensor& dy, const Tensor& dcosines, const Tenso
   const std::int64_t columns = y.size(1);
   const float *const in = y.data<float>(), *const gradient = dcosines.data<float>();
   float* const out = dy.data<float>();
-  parallel_rows(of.slots, columns, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      const PairPartner partner = of.partner(n);
-      for (std::int64_t i = n * columns; i < (n + 1) * columns; ++i)
-        out[i] =
-            partner.row < 0 ? 0.0f : gradient[partner.pair] * in[i + (partner.row - n) * columns];
-    }
+  for_each_row(of.slots, columns, [=](std::int64_t n) {
+    const PairPartner partner = of.partner(n);
+    for (std::int64_t i = n * columns; i < (n + 1) * columns; ++i)
+      out[i] =
+          partner.row < 0 ? 0.0f : gradient[partner.pair] * in[i + (partner.row - n) * columns];
   });
 }
 
@@ -237,14 +219,12 @@ void cosent_loss(const Tensor& losses, const Tensor& cosines, const Tensor& labe
   float *const loss = losses.data<float>(), *const values = cosines.data<float>();
   double *const sums = space.data<double>(), *const slopes = sums + slots.slots;
   const RankedCosines of{values, labels.data<float>(), slots, scale};
-  parallel_rows(slots.slots, slots.slots, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      sums[i] = slopes[i] = 0;
-      for (std::int64_t j = 0; j < slots.slots; ++j) {
-        const double term = of.term(i, j);
-        sums[i] += term;
-        slopes[i] += of.term(j, i) - term;
-      }
+  for_each_row(slots.slots, slots.slots, [=](std::int64_t i) {
+    sums[i] = slopes[i] = 0;
+    for (std::int64_t j = 0; j < slots.slots; ++j) {
+      const double term = of.term(i, j);
+      sums[i] += term;
+      slopes[i] += of.term(j, i) - term;
     }
   });
   double total = 0;
@@ -261,7 +241,7 @@ void reward_loss(const Tensor& losses, const Tensor& scores, const Tensor& roles
   const TextRoles of = roles_of(roles);
   check_pairs("reward_loss", of);
   float *const loss = losses.data<float>(), *const score = scores.data<float>();
-  double* const sums = measures ? measures.data<double>() : nullptr;
+  double* const sums = optional_data<double>(measures);
   for (std::int64_t i = 0; i < of.slots; ++i) {
     loss[i] = 0;
     if (!of.is_pair(i)) {

@@ -253,7 +253,7 @@ struct LabelLoss {
   }
 };
 
-/// One block. The thread of a pair's chosen text also writes the gradient of the rejected one.
+/// One block. The thread of a pair's chosen text also writes the rejected text's gradient.
 __global__ void __launch_bounds__(kRowThreads)
     reward_loss_kernel(float* losses, float* scores, TextRoles of, double* measures,
                        float gradient_scale) {
@@ -300,8 +300,7 @@ void label_loss(const char* name, const Tensor& losses, const Tensor& x, const T
 
 void pool_texts(const Tensor& pooled, const Tensor& hidden, const Tensor& ends, Pooling pooling,
                 const Stream& stream) {
-  visit_real(hidden.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(hidden.dtype(), [&]<class T>(T) {
     const PoolTexts<T> body{pooled.data<float>(), hidden.data<T>(), PackedTexts(ends, hidden),
                             pooling};
     for_packs<1>(stream, "pool_texts", pooled.elements(), body);
@@ -310,14 +309,11 @@ void pool_texts(const Tensor& pooled, const Tensor& hidden, const Tensor& ends, 
 
 void pool_texts_backward(const Tensor& dhidden, const Tensor& dpooled, const Tensor& ends,
                          Pooling pooling, const Stream& stream) {
-  visit_real(dhidden.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(dhidden.dtype(), [&]<class T>(T) {
     const PoolTextsBackward<T> body{dhidden.data<T>(), dpooled.data<float>(),
                                     PackedTexts(ends, dhidden), pooling};
-    if (body.of.columns % kPackSize<T> == 0)
-      return for_packs<kPackSize<T>>(stream, "pool_texts_backward", dhidden.elements(), body,
-                                     body.dhidden);
-    for_packs<1>(stream, "pool_texts_backward", dhidden.elements(), body);
+    for_packs_if<kPackSize<T>>(body.of.columns % kPackSize<T> == 0, stream, "pool_texts_backward",
+                               dhidden.elements(), body, body.dhidden);
   });
 }
 
@@ -392,7 +388,7 @@ void reward_loss(const Tensor& losses, const Tensor& scores, const Tensor& roles
                  const Tensor& measures, float gradient_scale, const Stream& stream) {
   launch(stream, "reward_loss", reward_loss_kernel, Grid{.threads = kRowThreads},
          losses.data<float>(), scores.data<float>(), roles_of(roles),
-         measures ? measures.data<double>() : nullptr, gradient_scale);
+         optional_data<double>(measures), gradient_scale);
 }
 
 void binary_cross_entropy(const Tensor& losses, const Tensor& logits, const Tensor& labels,

@@ -73,8 +73,7 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
   const std::uint32_t key = settings.rounding_key;
   const std::int64_t before = settings.first_element;
   const float* const gradient = g.data<float>();
-  visit_real(m.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(m.dtype(), [&]<class T>(T) {
     T* const first = m.data<T>();
     T* const second = v.data<T>();
     update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
@@ -92,8 +91,7 @@ void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream&) {
   const AdamFactors factors(settings);
   float* const out = direction.data<float>();
-  visit_real(m.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(m.dtype(), [&]<class T>(T) {
     const T* const first = m.data<T>();
     const T* const second = v.data<T>();
     parallel_for(direction.elements(), [=](std::int64_t begin, std::int64_t end) {
@@ -127,8 +125,7 @@ void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor
                  const LionSettings& settings, const Stream&) {
   const LionStep step(settings);
   const float* const gradient = g.data<float>();
-  visit_real(m.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(m.dtype(), [&]<class T>(T) {
     T* const momentum = m.data<T>();
     update_weights(w, compute_copy, [=](float weight, std::int64_t i) {
       float now = load(momentum + i);
@@ -151,7 +148,7 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
     });
   };
   if (m.dtype() == DType::kU8) return write(m.data<std::uint8_t>());
-  visit_real(m.dtype(), [&](auto real) { write(m.data<decltype(real)>()); });
+  visit_real(m.dtype(), [&]<class T>(T) { write(m.data<T>()); });
 }
 
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
@@ -185,7 +182,7 @@ void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const T
   const Moments state(moments);
   float* const weights = w.data<float>();
   const float* const gradients = g.data<float>();
-  BFloat16* const copies = compute_copy ? compute_copy.data<BFloat16>() : nullptr;
+  BFloat16* const copies = optional_data<BFloat16>(compute_copy);
   for_quantized_blocks(w.elements(), [=](std::int64_t block, std::int64_t at, int n) {
     MomentBlock now;
     float* const weight = weights + at;
@@ -224,7 +221,7 @@ void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_sc
   std::uint8_t* const codes = m_codes.data<std::uint8_t>();
   float* const scales = m_scales.data<float>();
   const float* const gradients = g.data<float>();
-  BFloat16* const copies = compute_copy ? compute_copy.data<BFloat16>() : nullptr;
+  BFloat16* const copies = optional_data<BFloat16>(compute_copy);
   for_quantized_blocks(w.elements(), [=](std::int64_t block, std::int64_t at, int n) {
     alignas(64) float m[kQuantizationBlock];
     float* const weight = weights + at;

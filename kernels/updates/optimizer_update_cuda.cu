@@ -29,8 +29,7 @@ struct UpdateWeights {
 template <class Next, class... Pointers>
 void update_weights(const Stream& stream, const char* name, const Tensor& w,
                     const Tensor& compute_copy, const Next& next, Pointers... begins) {
-  const UpdateWeights<Next> body{w.data<float>(),
-                                 compute_copy ? compute_copy.data<BFloat16>() : nullptr, next};
+  const UpdateWeights<Next> body{w.data<float>(), optional_data<BFloat16>(compute_copy), next};
   for_packs<kPack>(stream, name, w.elements(), body, body.w, body.compute_copy, begins...);
 }
 
@@ -76,7 +75,7 @@ struct AdamWRow {
   AdamWRow() = default;
   AdamWRow(const AdamWUpdate& u, unsigned int first)
       : w(u.w.data<float>()),
-        compute_copy(u.compute_copy ? u.compute_copy.data<BFloat16>() : nullptr),
+        compute_copy(optional_data<BFloat16>(u.compute_copy)),
         m(u.m.raw()),
         v(u.v.raw()),
         g(u.g.data<float>()),
@@ -275,8 +274,7 @@ struct DecayedStep {
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream) {
-  visit_real(m.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(m.dtype(), [&]<class T>(T) {
     const AdamW<T> next{m.data<T>(),         v.data<T>(),           g.data<float>(),
                         AdamWStep(settings), settings.rounding_key, settings.first_element};
     update_weights(stream, "adamw_update", w, compute_copy, next, next.m, next.v, next.g);
@@ -301,8 +299,7 @@ void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream
 
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream& stream) {
-  visit_real(m.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(m.dtype(), [&]<class T>(T) {
     const AdamWDirection<T> body{direction.data<float>(), m.data<T>(), v.data<T>(),
                                  AdamFactors(settings)};
     for_packs<kPack>(stream, "adamw_direction", direction.elements(), body, body.direction, body.m,
@@ -324,8 +321,7 @@ void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor&
 
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream& stream) {
-  visit_real(m.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(m.dtype(), [&]<class T>(T) {
     const Lion<T> next{m.data<T>(), g.data<float>(), LionStep(settings)};
     update_weights(stream, "lion_update", w, compute_copy, next, next.m, next.g);
   });
@@ -339,7 +335,7 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
     for_packs<kPack>(stream, "lion_direction", direction.elements(), body, body.direction, body.m);
   };
   if (m.dtype() == DType::kU8) return write(m.data<std::uint8_t>());
-  visit_real(m.dtype(), [&](auto real) { write(m.data<decltype(real)>()); });
+  visit_real(m.dtype(), [&]<class T>(T) { write(m.data<T>()); });
 }
 
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
@@ -441,8 +437,8 @@ struct LionUpdate {
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
                        const Tensor& compute_copy, const AdamWSettings& settings,
                        const Stream& stream) {
-  const Update body{w.data<float>(), compute_copy ? compute_copy.data<BFloat16>() : nullptr,
-                    g.data<float>(), Moments(moments), AdamWStep(settings)};
+  const Update body{w.data<float>(), optional_data<BFloat16>(compute_copy), g.data<float>(),
+                    Moments(moments), AdamWStep(settings)};
   for_quantized_blocks(stream, "adamw_update_8bit", w.elements(), body, body.w, body.compute_copy,
                        body.g, body.moments.m_codes, body.moments.v_codes);
 }
@@ -457,10 +453,9 @@ void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& momen
 void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_scales,
                       const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
                       const Stream& stream) {
-  const LionUpdate body{
-      w.data<float>(),        compute_copy ? compute_copy.data<BFloat16>() : nullptr,
-      g.data<float>(),        m_codes.data<std::uint8_t>(),
-      m_scales.data<float>(), LionStep(settings)};
+  const LionUpdate body{w.data<float>(),        optional_data<BFloat16>(compute_copy),
+                        g.data<float>(),        m_codes.data<std::uint8_t>(),
+                        m_scales.data<float>(), LionStep(settings)};
   for_quantized_blocks(stream, "lion_update_8bit", w.elements(), body, body.w, body.compute_copy,
                        body.g, body.codes);
 }

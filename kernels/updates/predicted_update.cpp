@@ -32,10 +32,9 @@ void check_momentum(const KernelCall& call, const StartingMomentum& m, const Sha
 
 void check_gradients(const KernelCall& call, std::span<const GradientInFlight> gradients,
                      const Shape& wanted) {
-  if (gradients.size() > kMaxInFlight) {
+  if (gradients.size() > kMaxInFlight)
     throw Error(ExitCode::kInternal, concat(call.kernel, ": got ", gradients.size(),
                                             " gradients in flight, want at most ", kMaxInFlight));
-  }
   for (const GradientInFlight& one : gradients) check_f32(call, {"gradient", one.gradient}, wanted);
 }
 
@@ -51,18 +50,18 @@ void check_prediction(const KernelCall& call, const Tensor& w, const Tensor& bas
 
 void row_and_column_means(const Tensor& rows, const Tensor& columns, const Tensor& x, float scale,
                           bool squares, const Stream& stream) {
-  const KernelCall call{"row_and_column_means", stream};
+  const KernelCall call{"row_and_column_means", stream, Work::kOptimizer};
   check_dtype(call, {"x", x}, DType::kF32);
   check_factors(call, {"rows", rows}, {"columns", columns}, x);
   dispatch_with_workspace<cpu::row_and_column_means, cuda::row_and_column_means>(
-      call, Work::kOptimizer, rows, columns, x, scale, squares);
+      call, rows, columns, x, scale, squares);
 }
 
 void predicted_adamw(const Tensor& w, const Tensor& base, const StartingMomentum& m,
                      const Tensor& v_rows, const Tensor& v_columns,
                      std::span<const GradientInFlight> gradients, bool decays_base,
                      const AdamWSettings& settings, const Stream& stream) {
-  const KernelCall call{"predicted_adamw", stream};
+  const KernelCall call{"predicted_adamw", stream, Work::kOptimizer};
   check_prediction(call, w, base, gradients);
   check_momentum(call, m, base.shape());
   require(settings.step >= 0, "predicted_adamw: step must be at least 0");
@@ -71,42 +70,41 @@ void predicted_adamw(const Tensor& w, const Tensor& base, const StartingMomentum
     if (one.rows || one.columns)
       check_factors(call, {"rows", one.rows}, {"columns", one.columns}, base);
   }
-  dispatch<cpu::predicted_adamw, cuda::predicted_adamw>(
-      call, Work::kOptimizer, w, base, m, v_rows, v_columns, gradients, decays_base, settings);
+  dispatch<cpu::predicted_adamw, cuda::predicted_adamw>(call, w, base, m, v_rows, v_columns,
+                                                        gradients, decays_base, settings);
 }
 
 void predicted_lion(const Tensor& w, const Tensor& base, const StartingMomentum& m,
                     std::span<const GradientInFlight> gradients, bool decays_base,
                     const LionSettings& settings, const Stream& stream) {
-  const KernelCall call{"predicted_lion", stream};
+  const KernelCall call{"predicted_lion", stream, Work::kOptimizer};
   check_prediction(call, w, base, gradients);
   check_momentum(call, m, base.shape());
-  dispatch<cpu::predicted_lion, cuda::predicted_lion>(call, Work::kOptimizer, w, base, m, gradients,
-                                                      decays_base, settings);
+  dispatch<cpu::predicted_lion, cuda::predicted_lion>(call, w, base, m, gradients, decays_base,
+                                                      settings);
 }
 
 void in_flight_squares(const Tensor& squares, std::span<const GradientInFlight> gradients,
                        float momentum, const Stream& stream) {
-  const KernelCall call{"in_flight_squares", stream};
+  const KernelCall call{"in_flight_squares", stream, Work::kOptimizer};
   if (gradients.empty()) return;
   check_gradients(call, gradients, gradients.front().gradient.shape());
   check_f64(call, {"squares", squares}, static_cast<std::int64_t>(gradients.size()));
-  dispatch_with_workspace<cpu::in_flight_squares, cuda::in_flight_squares>(
-      call, Work::kOptimizer, squares, gradients, momentum);
+  dispatch_with_workspace<cpu::in_flight_squares, cuda::in_flight_squares>(call, squares, gradients,
+                                                                           momentum);
 }
 
 void predicted_muon(const Tensor& w, const Tensor& base, const Tensor& momentum_squares,
                     const Tensor& squares, std::span<const GradientInFlight> gradients,
                     float momentum, float update_scale, float weight_decay, const Stream& stream) {
-  const KernelCall call{"predicted_muon", stream};
+  const KernelCall call{"predicted_muon", stream, Work::kOptimizer};
   check_rank(call, {"base", base}, 2);
   check_prediction(call, w, base, gradients);
   check_f64(call, {"momentum_squares", momentum_squares}, 1);
   if (!gradients.empty())
     check_f64(call, {"squares", squares}, static_cast<std::int64_t>(gradients.size()));
-  dispatch<cpu::predicted_muon, cuda::predicted_muon>(call, Work::kOptimizer, w, base,
-                                                      momentum_squares, squares, gradients,
-                                                      momentum, update_scale, weight_decay);
+  dispatch<cpu::predicted_muon, cuda::predicted_muon>(
+      call, w, base, momentum_squares, squares, gradients, momentum, update_scale, weight_decay);
 }
 
 }  // namespace hybrid_trainer::kernels

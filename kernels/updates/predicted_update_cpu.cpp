@@ -48,8 +48,8 @@ void write_prediction(const Tensor& w, const Tensor& base, float base_kept,
   const std::int64_t columns = base.as_rows().size(1);
   const float* const from = base.data<float>();
   with_indices(predict.flight.count, [&](auto indices) {
-    visit_real(w.dtype(), [&](auto real) {
-      auto* const to = w.data<decltype(real)>();
+    visit_real(w.dtype(), [&]<class T>(T) {
+      auto* const to = w.data<T>();
       for_pieces(w.elements(), columns, [=](const Piece& piece) {
         PieceValues space;
         const auto change = predict(indices, piece, space.at);

@@ -142,8 +142,7 @@ struct WritePrediction {
 template <class Add, class... Pointers>
 void write_prediction(const Stream& stream, const char* name, const Tensor& w, const Tensor& base,
                       float base_kept, const InFlight& flight, const Add& add, Pointers... begins) {
-  visit_real(w.dtype(), [&](auto real) {
-    using T = decltype(real);
+  visit_real(w.dtype(), [&]<class T>(T) {
     const WritePrediction<T, Add> body{w.data<T>(), base.data<float>(), base_kept, add};
     const auto& g = flight.gradient;
     static_assert(kMaxInFlight == 8);
@@ -235,9 +234,8 @@ void in_flight_squares(const Tensor& squares, std::span<const GradientInFlight> 
   const std::int64_t chunks = (elements + kSquaresChunk - 1) / kSquaresChunk;
   const InFlight flight(gradients);
   const Tensor sums = empty_workspace(flight.count * chunks, DType::kF64, stream);
-  launch(stream, "in_flight_squares", in_flight_squares_kernel,
-         Grid{.x = static_cast<unsigned int>(chunks)}, flight, InFlightMomentum{momentum}, elements,
-         sums.data<double>());
+  launch(stream, "in_flight_squares", in_flight_squares_kernel, Grid{.x = chunks}, flight,
+         InFlightMomentum{momentum}, elements, sums.data<double>());
   for_rows(stream, "chunk_sums", ChunkSums{squares.data<double>(), sums.data<double>()},
            flight.count, chunks);
 }

@@ -17,10 +17,6 @@ void write_weights(float* weights, BFloat16* copies, std::int64_t n, const Next&
   for (std::int64_t i = 0; i < n; ++i) store(copies + i, weights[i]);
 }
 
-BFloat16* copies_of(const Tensor& compute_copy) {
-  return compute_copy ? compute_copy.data<BFloat16>() : nullptr;
-}
-
 double sum_of_squares_of(const float* x, std::int64_t n) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -71,18 +67,16 @@ void adam_mini_update(const Tensor& w, const Tensor& m, const Tensor& v, const T
   float* const means = m.data<float>();
   float* const squares = v.data<float>();
   const float* const gradients = g.data<float>();
-  BFloat16* const copies = copies_of(compute_copy);
-  parallel_rows(blocks, length, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t at = block * length;
-      const float* const gradient = gradients + at;
-      float* const mean = means + at;
-      squares[block] = step.square(squares[block], sum_of_squares_of(gradient, length));
-      const float rate = step.rate(squares[block]);
-      write_weights(
-          weights + at, copies == nullptr ? nullptr : copies + at, length,
-          [=](float weight, std::int64_t i) { return step(weight, gradient[i], mean[i], rate); });
-    }
+  BFloat16* const copies = optional_data<BFloat16>(compute_copy);
+  for_each_row(blocks, length, [=](std::int64_t block) {
+    const std::int64_t at = block * length;
+    const float* const gradient = gradients + at;
+    float* const mean = means + at;
+    squares[block] = step.square(squares[block], sum_of_squares_of(gradient, length));
+    const float rate = step.rate(squares[block]);
+    write_weights(
+        weights + at, copies == nullptr ? nullptr : copies + at, length,
+        [=](float weight, std::int64_t i) { return step(weight, gradient[i], mean[i], rate); });
   });
 }
 
@@ -93,12 +87,10 @@ void adam_mini_direction(const Tensor& direction, const Tensor& m, const Tensor&
   float* const out = direction.data<float>();
   const float* const mean = m.data<float>();
   const float* const squares = v.data<float>();
-  parallel_rows(blocks, length, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const float rate = step.rate(squares[block]);
+  for_each_row(blocks, length, [=](std::int64_t block) {
+    const float rate = step.rate(squares[block]);
 #pragma omp simd
-      for (std::int64_t i = block * length; i < (block + 1) * length; ++i) out[i] = rate * mean[i];
-    }
+    for (std::int64_t i = block * length; i < (block + 1) * length; ++i) out[i] = rate * mean[i];
   });
 }
 
@@ -139,17 +131,15 @@ void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns
       settings.gradient_scale;
   const float kept = 1.0f - settings.learning_rate * settings.weight_decay;
   float* const weights = w.data<float>();
-  BFloat16* const copies = copies_of(compute_copy);
-  parallel_rows(height, width, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t at = row * width;
-      const float* const gradient = matrix.gradients + at;
-      const float rate = step_size * std::sqrt(mean_row / matrix.rows[row]);
-      write_weights(weights + at, copies == nullptr ? nullptr : copies + at, width,
-                    [=](float weight, std::int64_t i) {
-                      return weight * kept - rate * (gradient[i] * roots[i]);
-                    });
-    }
+  BFloat16* const copies = optional_data<BFloat16>(compute_copy);
+  for_each_row(height, width, [=](std::int64_t row) {
+    const std::int64_t at = row * width;
+    const float* const gradient = matrix.gradients + at;
+    const float rate = step_size * std::sqrt(mean_row / matrix.rows[row]);
+    write_weights(weights + at, copies == nullptr ? nullptr : copies + at, width,
+                  [=](float weight, std::int64_t i) {
+                    return weight * kept - rate * (gradient[i] * roots[i]);
+                  });
   });
 }
 

@@ -148,10 +148,6 @@ struct FactoredUpdate {
   }
 };
 
-BFloat16* copies_of(const Tensor& compute_copy) {
-  return compute_copy ? compute_copy.data<BFloat16>() : nullptr;
-}
-
 }  // namespace
 
 void adam_mini_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
@@ -162,7 +158,7 @@ void adam_mini_update(const Tensor& w, const Tensor& m, const Tensor& v, const T
   for_rows(stream, "adam_mini_moment", BlockMoment{v.data<float>(), g.data<float>(), step}, blocks,
            length);
   const MiniUpdate body{w.data<float>(),
-                        copies_of(compute_copy),
+                        optional_data<BFloat16>(compute_copy),
                         m.data<float>(),
                         v.data<float>(),
                         g.data<float>(),
@@ -202,7 +198,7 @@ void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns
   for_rows(stream, "adafactor_row_updates",
            RowUpdate{squares, gradient, row, roots, means, scale, width}, height, width);
   for_rows(stream, "adafactor_mean", MeanOf{means + 1, squares, height}, 1, height);
-  const FactoredUpdate body{w.data<float>(), copies_of(compute_copy),
+  const FactoredUpdate body{w.data<float>(), optional_data<BFloat16>(compute_copy),
                             gradient,        row,
                             roots,           means,
                             width,           settings.learning_rate,

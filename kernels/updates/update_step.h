@@ -18,8 +18,8 @@ constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
 }
 
 /// Rounds x to bf16, up with a probability proportional to its distance from the lower number, so
-/// that sums of many small changes are right on average. Preserves infinities and NaNs. `random`
-/// has 16 random bits. Source: Zamirai et al. 2020, "Revisiting BFloat16 training".
+/// that sums of many small changes are unbiased. Preserves infinities and NaNs. `random` has 16
+/// random bits. Source: Zamirai et al. 2020, "Revisiting BFloat16 training".
 constexpr BFloat16 round_stochastically(float x, std::uint32_t random) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t special = x != x ? bits | 0x00400000u : bits;
@@ -36,7 +36,7 @@ constexpr void store_moment(BFloat16* to, float x, std::uint32_t random) {
 
 // Parts of Adafactor used by every backend; constexpr functions also compile as device code.
 
-/// g² + ε1, which keeps second moments positive.
+/// Returns g² + ε1, which keeps second moments positive.
 constexpr float squared(float gradient) { return gradient * gradient + 1e-30f; }
 
 /// Returns the learning rate, reduced so that the root mean square of the update is at most 1.
@@ -116,7 +116,8 @@ struct AdamMiniStep {
       : step(s),
         mean_factor(static_cast<double>(s.gradient_scale) * s.gradient_scale /
                     static_cast<double>(length)) {}
-  /// Returns the block's next v. `square_sum` is the sum of squares of the unscaled gradients.
+  /// Returns the block's next v. `square_sum` is the sum of squares of the gradients before
+  /// multiplication by gradient_scale.
   constexpr float square(float v, double square_sum) const {
     return multiply_add(step.beta2, v,
                         (1.0f - step.beta2) * static_cast<float>(square_sum * mean_factor));

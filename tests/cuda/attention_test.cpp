@@ -57,8 +57,9 @@ constexpr AttentionCase kTensorCoreCases[] = {
     {{1, 130, 4, 64, 2}, {}}, {{2, 70, 3, 128, 1}, {}}, {{2, 17, 1, 256}, {}},
     {{1, 130, 1, 256}, {}},   {{1, 70, 4, 256, 2}, {}}};
 constexpr AttentionCase kGeneralCases[] = {
-    {{2, 1, 3, 1}, {}},   {{2, 17, 3, 5}, {}},  {{1, 64, 1, 16}, {}},  {{1, 65, 1, 33}, {}},
-    {{1, 130, 1, 5}, {}}, {{1, 65, 1, 80}, {}}, {{1, 40, 1, 200}, {}}, {{2, 70, 6, 5, 2}, {}}};
+    {{2, 1, 3, 1}, {}},       {{2, 17, 3, 5}, {}},  {{1, 64, 1, 16}, {}},  {{1, 65, 1, 33}, {}},
+    {{1, 130, 1, 5}, {}},     {{1, 65, 1, 80}, {}}, {{1, 40, 1, 200}, {}}, {{2, 70, 6, 5, 2}, {}},
+    {{1, 33, 2, 512, 1}, {}}, {{1, 17, 1, 301}, {}}};
 constexpr AttentionCase kMaskedCases[] = {
     {{1, 70, 2, 8, 1}, {.scale = 0.3f, .cap = 1.5f}},
     {{1, 130, 1, 64, 1}, {.window = 1}},
@@ -68,7 +69,8 @@ constexpr AttentionCase kMaskedCases[] = {
     {{2, 200, 4, 64, 2}, {.scale = 0.25f, .cap = 2, .window = 90, .document = 80}},
     {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13}},
     {{1, 100, 2, 256, 1}, {.scale = 0.125f, .cap = 2, .window = 33}},
-    {{2, 70, 1, 256, 1}, {.document = 37}}};
+    {{2, 70, 1, 256, 1}, {.document = 37}},
+    {{1, 40, 2, 512, 1}, {.scale = 0.125f, .cap = 2, .window = 19, .document = 30}}};
 constexpr AttentionCase kTwoWayCases[] = {
     {{2, 1, 3, 1, 1}, {.bidirectional = true}},
     {{1, 100, 2, 64, 1}, {.bidirectional = true}},
@@ -78,7 +80,8 @@ constexpr AttentionCase kTwoWayCases[] = {
     {{2, 90, 1, 64, 1}, {.document = 37, .bidirectional = true}},
     {{1, 140, 2, 8, 1},
      {.scale = 0.25f, .cap = 2, .window = 60, .document = 50, .bidirectional = true}},
-    {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13, .bidirectional = true}}};
+    {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13, .bidirectional = true}},
+    {{1, 20, 1, 400, 1}, {.document = 13, .bidirectional = true}}};
 /// Enough key heads for the kernel with one block per head on the emulated device. Lengths are
 /// around its blocks of 128 keys and tiles of 64 queries; covers grouped heads and excess heads.
 constexpr AttentionCase kJointCases[] = {
@@ -287,7 +290,7 @@ TEST(CudaAttention, DecodeWithPerTextPositionsMatchesCpu) {
   AttentionSpec window(2);
   window.window = 9;
   for (const DType dtype : kRealTypes) {
-    for (const std::int64_t head_size : {5, 64, 80, 256}) {
+    for (const std::int64_t head_size : {5, 64, 80, 256, 512}) {
       for (const double position : {0, 1, 31, 70}) {
         const std::int64_t channels = 2 * head_size;
         const Tensor keys = random_tensor({3, 75, channels}, dtype, 2, host);
@@ -319,7 +322,7 @@ TEST(CudaAttention, SplitKeyDecodeMatchesCpu) {
   blocks.pattern = {60, 1, 0, 1};
   const Tensor sinks = tensor_of({0.7, 9}, {2}, DType::kF32, host);
   for (const DType dtype : kRealTypes) {
-    for (const std::int64_t head_size : {5, 64}) {
+    for (const std::int64_t head_size : {5, 64, 301, 512}) {
       const Tensor keys = random_tensor({3, 400, head_size}, dtype, 2, host);
       for (const AttentionSpec& spec : {grouped, window, capped, blocks, biased}) {
         const Tensors tensors{random_tensor({3, 2 * head_size}, dtype, 1, host),
@@ -380,8 +383,8 @@ TEST(CudaAttention, StoreKeysAndValuesMatchesCpu) {
 
 TEST(CudaAttention, RefusesLargeHeads) {
   const Stream stream = cuda_stream();
-  const Tensor qkv = Tensor::empty({1, 2, 3 * 257}, DType::kF32, MemoryKind::kActivations, stream);
-  const Tensor y = Tensor::empty({1, 2, 257}, DType::kF32, MemoryKind::kActivations, stream);
+  const Tensor qkv = Tensor::empty({1, 2, 3 * 513}, DType::kF32, MemoryKind::kActivations, stream);
+  const Tensor y = Tensor::empty({1, 2, 513}, DType::kF32, MemoryKind::kActivations, stream);
   EXPECT_THROW(attention_forward(y, Tensor(), qkv, Tensor(), 1, stream), Error);
 }
 

@@ -45,7 +45,14 @@ const CrossCase kCrossCases[] = {
      .kv_heads = 1,
      .head_size = 200,
      .lengths = {17, 70},
-     .cap = 2}};
+     .cap = 2},
+    {.batch = 2,
+     .queries = 3,
+     .keys = 20,
+     .heads = 2,
+     .kv_heads = 1,
+     .head_size = 400,
+     .lengths = {17, 0}}};
 
 /// Outputs y and log_sum_exp, then q, kv and lengths.
 Tensors cross_tensors(const CrossCase& c, DType dtype) {
@@ -107,6 +114,13 @@ TEST(CudaCrossAttention, DecodeWithSharedSourcesMatchesCpu) {
               .batch = 3, .queries = 1, .keys = 70, .heads = 2, .kv_heads = 2, .head_size = 80},
           CrossCase{.batch = 3,
           .queries = 1,
+          .keys = 140,
+          .heads = 2,
+          .kv_heads = 1,
+          .head_size = 512,
+          .lengths = {140, 0, 7}},
+          CrossCase{.batch = 3,
+          .queries = 1,
           .keys = 260,
           .heads = 1,
           .kv_heads = 1,
@@ -131,7 +145,7 @@ TEST(CudaCrossAttention, RefusesLargeHeads) {
     return Tensor::empty({1, 2, width}, DType::kF32, MemoryKind::kActivations, stream);
   };
   EXPECT_THROW(
-      cross_attention_forward(rows(257), Tensor(), rows(257), rows(514), Tensor(), 1, stream),
+      cross_attention_forward(rows(513), Tensor(), rows(513), rows(1026), Tensor(), 1, stream),
       Error);
 }
 

@@ -152,16 +152,23 @@ bool all(Waits what) {
   });
 }
 
+uint3 blocks_of(const kernels::cuda::Grid& grid) {
+  const auto size = [](std::int64_t n) { return static_cast<unsigned int>(n); };
+  return {size(grid.x), size(grid.y), size(grid.z)};
+}
+
 void run_block(const char* name, const kernels::cuda::Grid& grid, uint3 at,
                const std::function<void()>& body) {
   Block self;
   block = &self;
-  self.threads = std::vector<Thread>(grid.threads);
-  self.warps.resize((grid.threads + kLanes - 1) / kLanes);
+  const uint3 blocks = blocks_of(grid);
+  const auto threads = static_cast<unsigned int>(grid.threads);
+  self.threads = std::vector<Thread>(threads);
+  self.warps.resize((threads + kLanes - 1) / kLanes);
   self.shared.resize((grid.shared_bytes + 127) / 128 + 1);
   std::memset(self.shared.data(), 0xFF, self.shared.size() * 128);  // NaN in every float type
-  for (unsigned int i = 0; i < grid.threads; ++i) {
-    self.threads[i].place = {{i, 0, 0}, at, {grid.threads, 1, 1}, {grid.x, grid.y, grid.z}};
+  for (unsigned int i = 0; i < threads; ++i) {
+    self.threads[i].place = {{i, 0, 0}, at, {threads, 1, 1}, {blocks.x, blocks.y, blocks.z}};
     self.threads[i].code = start(i, body);
   }
   const auto warps = turns(static_cast<unsigned int>(self.warps.size()));
@@ -215,10 +222,11 @@ void run_grid(const char* name, const kernels::cuda::Grid& grid,
       grid.y > 65535 || grid.z > 65535) {
     throw Error(ExitCode::kInternal, concat(name, ": no device takes a grid of this size"));
   }
-  thread_counts.add(name, static_cast<std::int64_t>(grid.x) * grid.y * grid.z * grid.threads);
+  thread_counts.add(name, grid.x * grid.y * grid.z * grid.threads);
   const KernelAtWork at_work(name);
-  for (unsigned int index : turns(grid.x * grid.y * grid.z)) {
-    const uint3 at{index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y};
+  const uint3 blocks = blocks_of(grid);
+  for (unsigned int index : turns(blocks.x * blocks.y * blocks.z)) {
+    const uint3 at{index % blocks.x, index / blocks.x % blocks.y, index / blocks.x / blocks.y};
     run_block(name, grid, at, body);
   }
 }

@@ -23,7 +23,7 @@ class EmulatedNorm : public ::testing::Test {
     return Tensor::zeros(shape, dtype, MemoryKind::kActivations, stream_);
   }
   std::int64_t threads_of(const std::string& kernel) const {
-    return std::int64_t{grids_.at(kernel).x} * grids_.at(kernel).threads;
+    return grids_.at(kernel).x * grids_.at(kernel).threads;
   }
 
   Stream stream_ = cuda_stream();

@@ -43,7 +43,8 @@ struct BlockPattern {
   }
 
  private:
-  /// Returns the block selected from part `part` of the blocks between global and local ones.
+  /// Returns the block selected from part `part` of the blocks between the global and the local
+  /// blocks.
   constexpr std::int32_t drawn_of(std::int32_t head, std::int32_t i, std::int32_t part,
                                   std::int32_t others) const {
     const std::int32_t begin = (part * others + random - 1) / random,
@@ -184,8 +185,8 @@ void cross_attention_backward(const Tensor& dq, const Tensor& dkv, const Tensor&
 
 /// Decoding step of cross attention for one new token of each of N texts. q, y: (N, H·head_size).
 /// kv: (sources, S, 2·K·head_size). texts: (N) i32; text n reads source n / texts_per_source.
-/// lengths: (sources) i32 or undefined. The bits of a row do not depend on other rows. Checks texts
-/// and lengths as above.
+/// lengths: (sources) i32 or undefined. The bits of a row do not depend on other rows. Throws
+/// ShapeMismatch for invalid texts or lengths (unchecked on CUDA).
 void cross_attention_decode(const Tensor& y, const Tensor& q, const Tensor& kv, const Tensor& texts,
                             std::int64_t texts_per_source, const Tensor& lengths,
                             AttentionSpec spec, const Stream& stream);

@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// One number per spatial dimension, of which there are at most three. Extra entries are ignored.
+/// Sizes along up to three spatial dimensions. Extra entries are ignored.
 using SpatialSizes = std::array<std::int64_t, 3>;
 
 /// Sliding windows over the positions of x (B, D1..Dn, C), n from 1 to 3.
@@ -92,27 +92,29 @@ struct ConvolutionSpec {
 };
 inline constexpr std::int64_t kMaxTaps = 16;
 
-/// Depthwise convolution along tokens: y[t, c] = silu(bias[c] + Σ_τ weight[c, τ]· x[t − K + 1 +
-/// ahead + τ, first + c]). x: (B, T, any); y: (B, T, C); f32 or bf16, of one dtype. weight: (C, K)
-/// f32, K at most kMaxTaps; bias: (C) f32 or undefined. before: (B, K − 1 − ahead, C), the rows
-/// before the first; undefined: zeros. positions: (B, T) i32; undefined: one document per sequence.
-/// Taps read only their document, which extends into `before` unless its first position is 0.
-/// Accumulates in f32.
+/// Computes a depthwise convolution along tokens: y[t, c] = silu(bias[c] + Σ_τ weight[c, τ]· x[t −
+/// K + 1 + ahead + τ, first + c]). x: (B, T, any); y: (B, T, C); f32 or bf16, of one dtype. weight:
+/// (C, K) f32, K at most kMaxTaps; bias: (C) f32 or undefined. before: (B, K − 1 − ahead, C), the
+/// rows before the first; undefined: zeros. positions: (B, T) i32; undefined: one document per
+/// sequence. Taps read only their document, which extends into `before` unless its first position
+/// is 0. Accumulates in f32.
 void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t first,
                                 const Tensor& weight, const Tensor& bias, const Tensor& before,
                                 const Tensor& positions, ConvolutionSpec spec,
                                 const Stream& stream);
 
 /// Writes the gradient of x to columns [first, first + C) of dx. dweight, dbias (+)= f32 gradients,
-/// in a fixed order; dbefore = the gradient of `before`; each may be undefined.
+/// summed in a fixed order. dbefore = the gradient of `before`. dweight, dbias and dbefore may be
+/// undefined.
 void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                                  GradientMode mode, const Tensor& dbefore, const Tensor& dy,
                                  const Tensor& x, std::int64_t first, const Tensor& weight,
                                  const Tensor& bias, const Tensor& before, const Tensor& positions,
                                  ConvolutionSpec spec, const Stream& stream);
 
-/// Causal decoding step for one token of each of N texts. x: (N, any), y: (N, C), state: (texts, K
-/// − 1, C), the last rows of each text, updated. texts: (N) i32, each at most once (unchecked).
+/// Computes the causal convolution of one new token of each of N texts. x: (N, any), y: (N, C),
+/// state: (texts, K − 1, C), the last rows of each text, updated. texts: (N) i32, each at most once
+/// (unchecked).
 void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor& x,
                              std::int64_t first, const Tensor& weight, const Tensor& bias,
                              const Tensor& texts, ConvolutionSpec spec, const Stream& stream);

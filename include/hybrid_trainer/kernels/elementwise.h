@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels {
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
 /// y = a·x. May alias. f32 or bf16.
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
-/// y = a·x for a number on the device: a: (1) f32. May alias. f32 or bf16.
+/// y = a·x with a scalar in device memory, a: (1) f32. May alias. f32 or bf16.
 void scale_by(const Tensor& y, const Tensor& x, const Tensor& a, const Stream& stream);
 /// y = x/(√squares + floor). f32, may alias. `squares`: (1) f64 on the device, read by the kernel.
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
@@ -20,8 +20,8 @@ void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
 /// Converts between f32 and bf16, or copies if the dtypes are equal.
 void cast(const Tensor& y, const Tensor& x, const Stream& stream);
 
-/// GELU, tanh approximation: y = x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))). x, y: same shape,
-/// f32 or bf16. Source: Hendrycks & Gimpel 2016, section 2.
+/// Computes GELU, tanh approximation: y = x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))). x, y: same
+/// shape, f32 or bf16. Source: Hendrycks & Gimpel 2016, section 2.
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream);
 /// dx = dy · gelu'(x); dx may alias dy.
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream);
@@ -64,9 +64,10 @@ struct DropoutNumbers {
   std::int64_t run = 0, stride = 0;
 };
 
-/// Dropout: sets each element to 0 with probability p, and scales the others by 1/(1 − p). Element
-/// i uses random number first + i. The same elements are therefore dropped in recomputation, in
-/// slices of a tensor, and in backward, which is the same call on the gradient. May alias.
+/// Applies dropout: sets each element to 0 with probability p, and scales the other elements by
+/// 1/(1 − p). Element i uses random number first + i. The same elements are therefore dropped in
+/// recomputation, in slices of a tensor, and in backward, which is the same call on the gradient.
+/// May alias.
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream);
 

@@ -105,7 +105,8 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
 void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate,
                          const Stream& stream);
 
-/// Adds the number of pairs that are not in `before` to sums[0], and of all pairs to sums[1], f64.
+/// Adds the number of pairs that are not in `before` to sums[0], and the number of all pairs to
+/// sums[1], f64.
 void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
                    const Stream& stream);
 

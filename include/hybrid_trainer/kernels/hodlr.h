@@ -31,7 +31,7 @@ struct DiagonalBlock {
 
 /// Hierarchically off-diagonal low-rank (N, N) matrix: off-diagonal blocks have low rank at each
 /// level of a recursive bisection. Stores O(N·log N) f64 numbers. Runs on the host with all
-/// threads, with the same results for any number. Source: Ambikasaran and Darve 2013.
+/// threads. Results do not depend on the number of threads. Source: Ambikasaran and Darve 2013.
 class Hodlr {
  public:
   /// Compresses a matrix by adaptive cross approximation, reading O(N·r·log N) entries. Truncates
@@ -41,8 +41,8 @@ class Hodlr {
 
   std::int64_t size() const { return size_; }
   std::int64_t largest_rank() const;
-  std::size_t bytes() const;        // bytes of all numbers
-  std::size_t dense_bytes() const;  // of N² f64
+  std::size_t bytes() const;        // bytes of all stored numbers
+  std::size_t dense_bytes() const;  // bytes of a dense (N, N) f64 matrix
 
   /// Writes A·x or Aᵀ·x to y, one or more vectors of N elements. Throws ShapeMismatch.
   void multiply(std::span<double> y, std::span<const double> x, Transpose transpose) const;
@@ -67,7 +67,7 @@ class HodlrSolver {
  public:
   explicit HodlrSolver(const Hodlr& matrix);
   ~HodlrSolver();
-  /// Replaces each x by A⁻¹·x, not finite if A is singular. Throws ShapeMismatch.
+  /// Replaces each x by A⁻¹·x. The result is not finite if A is singular. Throws ShapeMismatch.
   void solve(std::span<double> x) const;
 
  private:

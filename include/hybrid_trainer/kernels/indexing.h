@@ -28,8 +28,9 @@ void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,
 void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor& dy,
                            const Tensor& x, const Columns& gate, const Stream& stream);
 
-/// y[b, t] = token_table[tokens[b, t]] + position_table[first_position + t], or without the latter.
-/// tokens: (B, T) i32; y: (B, T, C), of one dtype. Throws DataError naming an invalid token.
+/// y[b, t] = token_table[tokens[b, t]] + position_table[first_position + t]; an undefined
+/// position_table adds nothing. tokens: (B, T) i32; y: (B, T, C), of one dtype. Throws DataError
+/// naming an invalid token.
 void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
                        const Tensor& position_table, std::int64_t first_position,
                        const Stream& stream);

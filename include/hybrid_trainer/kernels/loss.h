@@ -26,7 +26,8 @@ void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Te
                             const Stream& stream);
 
 /// Returns the fastest size of a chunk of logits, in bytes: 52 MiB on the CPU (512 rows of GPT-2 in
-/// bf16) and 790 MiB on CUDA (8192 rows), as each chunk there reads and writes the embedding's gradient.
+/// bf16) and 790 MiB on CUDA (8192 rows), where each chunk also reads and writes the embedding's
+/// gradient.
 std::int64_t logits_chunk_bytes(const Stream& stream);
 
 enum class Distance {
@@ -47,17 +48,19 @@ struct GridLossSpec {
   float beta = 1;  // beta of the smooth L1 loss of boxes, above 0
 };
 
-/// Detection loss of each grid cell, with an object of class classes[n] at boxes[n] or kNoTarget.
-/// x: (N, 5 + classes) f32: objectness logit, four box coordinates, class logits. losses[n], f32,
-/// is the binary cross entropy of the objectness (PyTorch's, with pos_weight); cells with an object
-/// add box_weight times the sum over coordinates of d²/(2·beta) if |d| < beta, else |d| − beta/2,
-/// and class_weight times the cross entropy of the class. If `gradient_scale` is not 0, replaces x
-/// by its gradient. classes: (N) i32; invalid ones throw DataError on the CPU and give NaN on CUDA.
+/// Computes the detection loss of each grid cell. Cell n has an object of class classes[n] at
+/// boxes[n], or none if classes[n] is kNoTarget. x: (N, 5 + classes) f32: objectness logit, four
+/// box coordinates, class logits. losses[n], f32, is the binary cross entropy of the objectness
+/// (PyTorch's, with pos_weight); cells with an object add box_weight times the sum over coordinates
+/// of d²/(2·beta) if |d| < beta, else |d| − beta/2, and class_weight times the cross entropy of the
+/// class. If `gradient_scale` is not 0, replaces x by its gradient. classes: (N) i32; invalid ones
+/// throw DataError on the CPU and give NaN on CUDA.
 void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, const Tensor& boxes,
                const GridLossSpec& spec, float gradient_scale, const Stream& stream);
 
 /// Preference loss of a chosen text c and a rejected text r. log p is the log-probability of a
-/// text's target tokens, ref the same under the reference model, and σ the logistic function:
+/// text's target tokens, ref its log-probability under the reference model, and σ the logistic
+/// function:
 ///   kDpo   −log σ(β·[(log p_c − ref_c) − (log p_r − ref_r)])
 ///   kOrpo  −m_c − β·log σ(o_c − o_r), with m = log p / tokens and o = m − log(1 − e^m)
 struct PreferenceForm {
@@ -66,16 +69,18 @@ struct PreferenceForm {
   float beta = 0.1f;
 };
 
-/// Size of preference_loss's `measures`: summed rewards β·(log p − ref), or β·m for kOrpo, of
-/// chosen and of rejected texts, pairs whose chosen text has the larger reward, and all pairs.
+/// Size of preference_loss's `measures`: the sum of the chosen texts' rewards, the sum of the
+/// rejected texts' rewards, the number of pairs whose chosen text has the larger reward, and the
+/// number of pairs. A reward is β·(log p − ref), or β·m for kOrpo.
 inline constexpr std::int64_t kPreferenceMeasures = 4;
 
 /// Tensors of preference_loss for B sequences of length T. `halves` (B, T) i32 assigns targets to
 /// texts: 2·i to the chosen text of pair i, 2·i + 1 to its rejected text, −1 to none. `losses` (B,
-/// T) f32: −log p of the targets. `references` (B, T) f32: the reference log p of half h at index
+/// T) f32: −log p of the targets. `references` (B, T) f32: the reference log p of text h at index
 /// h. Outputs: `pair_losses` (B, T) f32, the loss of pair i at index i; `weights` (B, T) f32, the
-/// derivative of the summed pair losses by each target's loss; `sums` (B, T) f64, log p of half h
-/// at index h; others are 0. Adds to `measures`, f64 or undefined. Sums in f64, in a fixed order.
+/// derivative of the summed pair losses by each target's loss; `sums` (B, T) f64, log p of text h
+/// at index h; other elements are 0. Adds to `measures`, f64 or undefined. Sums in f64, in a fixed
+/// order.
 struct PreferenceTensors {
   Tensor losses, halves, references;            // read
   Tensor pair_losses, weights, sums, measures;  // written

@@ -32,7 +32,7 @@ Tensor empty_result(const Stream& stream);
 /// Returns the number in a (1) f64 tensor. Blocks until the stream has computed it.
 double wait_for_value(const Tensor& result, const Stream& stream);
 
-/// Blocking versions of dot and sum_of_squares, which return the sum.
+/// Compute dot and sum_of_squares, block, and return the sum.
 double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream);
 double wait_for_sum_of_squares(const Tensor& x, const Stream& stream);
 

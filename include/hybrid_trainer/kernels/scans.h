@@ -18,7 +18,7 @@ struct StateSpaceSpec {
   float most_step = std::numeric_limits<float>::infinity();
   bool reversed = false;  // scans from the last token to the first
   bool shifted = false;   // y of a token excludes the token itself
-  std::int64_t values() const { return heads * head_size; }                    // per token
+  std::int64_t values() const { return heads * head_size; }                    // values per token
   std::int64_t columns() const { return values() + 2 * groups * state_size; }  // x, B and C
 };
 
@@ -49,7 +49,7 @@ void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
                               const StateSpaceInput& input, const StateSpaceDecay& decay,
                               const StateSpaceSpec& spec, const Stream& stream);
 
-/// Gradients of a scan; each may be undefined if it is not wanted.
+/// Gradients of a scan. Unwanted gradients may be undefined.
 struct StateSpaceGradients {
   Tensor values{};       // see StateSpaceInput::values; overwritten
   Tensor steps{};        // see StateSpaceInput::steps; only the last H columns are overwritten
@@ -66,9 +66,9 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
                                const StateSpaceDecay& decay, const StateSpaceSpec& spec,
                                const Stream& stream);
 
-/// Decoding step for one token of each of N texts. values: (N, columns()), steps: (N, any) or
-/// undefined, y: (N, H·P). state: (texts, H, P, N) f32, updated by the token. texts: (N) i32, each
-/// text at most once (unchecked). The bits of a row do not depend on other rows.
+/// Computes the scan of one new token of each of N texts. values: (N, columns()), steps: (N, any)
+/// or undefined, y: (N, H·P). state: (texts, H, P, N) f32, updated by the token. texts: (N) i32,
+/// each text at most once (unchecked). The bits of a row do not depend on other rows.
 void state_space_scan_step(const Tensor& y, const Tensor& state, const Tensor& values,
                            const Tensor& steps, const Tensor& skip, const StateSpaceDecay& decay,
                            const Tensor& texts, const StateSpaceSpec& spec, const Stream& stream);
@@ -105,7 +105,7 @@ struct DeltaRuleInput {
 void delta_rule_scan_forward(const Tensor& y, const Tensor& last_state, const DeltaRuleInput& input,
                              const DeltaRuleSpec& spec, const Stream& stream);
 
-/// Gradients of a scan; each may be undefined if it is not wanted.
+/// Gradients of a scan. Unwanted gradients may be undefined.
 struct DeltaRuleGradients {
   Tensor qkv{};  // see DeltaRuleInput::qkv; overwritten
   /// See DeltaRuleInput::gates; only the last 2·V columns are overwritten.
@@ -121,8 +121,9 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
                               const Tensor& dlast_state, const DeltaRuleInput& input,
                               const DeltaRuleSpec& spec, const Stream& stream);
 
-/// Decoding step for one token of each of N texts. qkv: (N, columns()), gates: (N, any), y: (N,
-/// V·D_v). state: (texts, V, D_k, D_v) f32, updated. texts: (N) i32, each at most once (unchecked).
+/// Computes the scan of one new token of each of N texts. qkv: (N, columns()), gates: (N, any), y:
+/// (N, V·D_v). state: (texts, V, D_k, D_v) f32, updated. texts: (N) i32, each at most once
+/// (unchecked).
 void delta_rule_scan_step(const Tensor& y, const Tensor& state, const Tensor& qkv,
                           const Tensor& gates, const Tensor& log_rate, const Tensor& step_bias,
                           const Tensor& texts, const DeltaRuleSpec& spec, const Stream& stream);

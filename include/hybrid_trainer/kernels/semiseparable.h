@@ -26,7 +26,8 @@ struct Semiseparable {
 void semiseparable_forward(const Tensor& y, const Tensor& x, const Semiseparable& h,
                            Transpose transpose, const Stream& stream);
 
-/// Gradients of y = H·x; each may be undefined. U and V have f32 gradients for any factor dtype.
+/// Gradients of y = H·x. Unwanted gradients may be undefined. U and V have f32 gradients for any
+/// factor dtype.
 struct SemiseparableGradients {
   Tensor x{};                                     // (B, N); overwritten
   Tensor diagonal{}, above{}, below{}, u{}, v{};  // f32, (+)= according to `mode`
@@ -47,7 +48,7 @@ std::vector<std::int64_t> level_ranks(std::int64_t size);
 
 /// Storage type of the factors; T is f32.
 enum class FactorType { kF32, kBF16, kF16, kI8 };  // i8 with an f32 scale for each column
-/// Returns the bytes of T + U·Vᵀ: 4·(3·size − 2) for T, 2·size·rank numbers, and scales.
+/// Returns the bytes of T + U·Vᵀ: 4·(3·size − 2) for T, 2·size·rank factor elements, and scales.
 std::size_t semiseparable_bytes(std::int64_t size, std::int64_t rank, FactorType type);
 std::size_t semiseparable_bytes(const Semiseparable& h);
 

@@ -20,7 +20,7 @@ struct ResolventSpec {
 struct ResolventInput {
   Tensor values{};  // (B, N, any) f32, bf16 or f64: v is columns [first, first + M)
   Tensor above{};   // b, (N − 1, M): T[i, i + 1], f32, or f64 if v is f64; undefined: ones
-  Tensor below{};   // c: T[i + 1, i], otherwise like `above`; both are defined or neither
+  Tensor below{};   // c: T[i + 1, i]; like `above`, and defined if and only if that is
   /// (B, N) i32 or undefined. Position 0 begins a document: b and c before it count as 0.
   Tensor positions{};
   std::int64_t first = 0;
@@ -32,7 +32,7 @@ struct ResolventInput {
 void resolvent_forward(const Tensor& g, const ResolventInput& input, const ResolventSpec& spec,
                        const Stream& stream);
 
-/// Gradients of a resolvent; each may be undefined if it is not wanted.
+/// Gradients of a resolvent. Unwanted gradients may be undefined.
 struct ResolventGradients {
   Tensor values{};  // like the input; overwrites the columns of v, with 0 for clamped elements
   Tensor above{};   // like b; overwritten or added to, according to `mode`, as are `below` and `z`
@@ -72,14 +72,15 @@ void token_taps_forward(const Tensor& y, const TokenTapsInput& input, const Toke
                         const Stream& stream);
 
 /// Writes dy/n, the gradient of `low` and `more`, to dlow, which must not be dy, and the gradient
-/// of the taps to dtaps. Adds to dx. dlow may be undefined, and so may dx and dtaps together.
+/// of the taps to dtaps. Adds to dx. dlow may be undefined; dx and dtaps may both be undefined.
 void token_taps_backward(const Tensor& dlow, const Columns& dx, const Columns& dtaps,
                          const Tensor& dy, const TokenTapsInput& input, const TokenTapsSpec& spec,
                          const Stream& stream);
 
-/// Decoding step for one token of each of N texts; does not support `ahead`. y, low: (N, H·P).
-/// state: (texts, 1, H·P), the last x of each text, updated by the call. positions, texts: (N) i32,
-/// each text at most once (unchecked). The bits of a row do not depend on other rows.
+/// Computes token_taps_forward for one new token of each of N texts. Does not support `ahead`. y,
+/// low: (N, H·P). state: (texts, 1, H·P), the last x of each text, updated by the call. positions,
+/// texts: (N) i32, each text at most once (unchecked). The bits of a row do not depend on other
+/// rows.
 void token_taps_step(const Tensor& y, const Tensor& low, const Tensor& state, const Columns& x,
                      const Columns& taps, const Tensor& positions, const Tensor& texts,
                      const TokenTapsSpec& spec, const Stream& stream);

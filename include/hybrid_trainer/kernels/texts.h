@@ -55,16 +55,19 @@ void pair_cosines(const Tensor& cosines, const Tensor& y, const Tensor& roles,
 void pair_cosines_backward(const Tensor& dy, const Tensor& dcosines, const Tensor& y,
                            const Tensor& roles, const Stream& stream);
 
-/// Sentence-transformers' CoSENTLoss over role 0: log(1 + Σ e^(scale·(cosine_j − cosine_i))) over
-/// all label_i > label_j. losses[0] is the loss. Replaces cosines by their gradient.
+/// Computes sentence-transformers' CoSENTLoss over role 0: log(1 + Σ e^(scale·(cosine_j −
+/// cosine_i))) over all label_i > label_j. losses[0] is the loss. Replaces cosines by their
+/// gradient.
 void cosent_loss(const Tensor& losses, const Tensor& cosines, const Tensor& labels,
                  const Tensor& roles, float scale, float gradient_scale, const Stream& stream);
 
-/// Size of reward_loss's `measures`: correct pairs, summed score differences, number of pairs.
+/// Size of reward_loss's `measures`: number of correct pairs, sum of score differences, number of
+/// pairs.
 inline constexpr std::int64_t kRewardMeasures = 3;
 
-/// Bradley-Terry loss of pairs of a chosen text, role 0, and a rejected one in the next slot, role
-/// 1: losses[i] = −log σ(scores[i] − scores[i + 1]). Replaces scores by their gradient.
+/// Computes the Bradley-Terry loss of pairs of a chosen text, role 0, and a rejected text in the
+/// next slot, role 1: losses[i] = −log σ(scores[i] − scores[i + 1]). Replaces scores by their
+/// gradient.
 void reward_loss(const Tensor& losses, const Tensor& scores, const Tensor& roles,
                  const Tensor& measures, float gradient_scale, const Stream& stream);
 
