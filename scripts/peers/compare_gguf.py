@@ -107,12 +107,65 @@ def config_of(case, vocabulary):
                                  short_factor=[1.0, 1.1, 1.5, 2.0], long_factor=[1.5, 2.0, 6.5, 9.0])),
         "exaone4": lambda: transformers.Exaone4Config(**common, sliding_window=None, layer_types=["full_attention"] * 3,
                                                       rope_theta=10000.0, rope_scaling=scaling),
+        "mixtral": lambda: transformers.MixtralConfig(**common, num_local_experts=6, num_experts_per_tok=2,
+                                                      sliding_window=None),
+        "qwen2_moe": lambda: transformers.Qwen2MoeConfig(
+            **common, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48),
+        "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+            **common, head_dim=32, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=True),
+        "olmoe": lambda: transformers.OlmoeConfig(**{**common, "num_key_value_heads": 4}, num_experts=6,
+                                                  num_experts_per_tok=2),
+        "granitemoe": lambda: transformers.GraniteMoeConfig(
+            **common, num_local_experts=6, num_experts_per_tok=2, embedding_multiplier=1.5, residual_multiplier=0.9,
+            attention_multiplier=0.125, logits_scaling=2.0, tie_word_embeddings=True),
+        "gpt_oss": lambda: transformers.GptOssConfig(
+            **common, head_dim=32, num_local_experts=6, num_experts_per_tok=2, sliding_window=8,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            rope_parameters=dict(rope_type="default", rope_theta=150000.0)),
+        "lfm2_moe": lambda: transformers.Lfm2MoeConfig(
+            **{**common, "num_hidden_layers": 4}, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+            num_dense_layers=1, layer_types=["conv", "full_attention", "conv", "full_attention"]),
+        "olmo3": lambda: transformers.Olmo3Config(
+            **{**common, "num_hidden_layers": 5}, sliding_window=8,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+            rope_parameters=dict(
+                sliding_attention=dict(rope_type="default", rope_theta=500000.0),
+                full_attention=dict(rope_type="yarn", rope_theta=500000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                                    attention_factor=1.1386294361119891, original_max_position_embeddings=64))),
+        "exaone4_32b": lambda: transformers.Exaone4Config(  # llama.cpp has windows in models of 64 layers
+            **{**common, "num_hidden_layers": 64, "hidden_size": 32, "initializer_range": 0.1}, sliding_window=8,
+            sliding_window_pattern=4, rope_theta=10000.0, rope_scaling=scaling),
+        "gemma4": lambda: transformers.Gemma4TextConfig(
+            **{**common, "num_hidden_layers": 8, "initializer_range": 0.02}, head_dim=16, global_head_dim=32,
+            sliding_window=8, final_logit_softcapping=30.0, hidden_size_per_layer_input=16,
+            vocab_size_per_layer_input=vocabulary, num_kv_shared_layers=4,
+            use_double_wide_mlp=True, hidden_activation="gelu_pytorch_tanh", enable_moe_block=False,
+            layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 2),
+        "gemma4_31b": lambda: transformers.Gemma4TextConfig(
+            **{**common, "num_hidden_layers": 4, "initializer_range": 0.02}, head_dim=16, global_head_dim=32,
+            sliding_window=8, attention_k_eq_v=True, num_global_key_value_heads=1, hidden_size_per_layer_input=0,
+            num_kv_shared_layers=0, enable_moe_block=False, hidden_activation="gelu_pytorch_tanh", layer_types=["sliding_attention"] * 3 + ["full_attention"]),
+        "qwen3_next": lambda: transformers.Qwen3NextConfig(
+            **{**common, "num_hidden_layers": 4}, head_dim=32, linear_key_head_dim=32, linear_value_head_dim=32,
+            linear_num_key_heads=2, linear_num_value_heads=4, num_experts=6, num_experts_per_tok=2,
+            moe_intermediate_size=32, shared_expert_intermediate_size=48),
+        "qwen3_5": lambda: transformers.Qwen3_5TextConfig(
+            **{**common, "num_hidden_layers": 4}, head_dim=32, linear_key_head_dim=32, linear_value_head_dim=32,
+            linear_num_key_heads=2, linear_num_value_heads=6),
+        "qwen3_5_moe": lambda: transformers.Qwen3_5MoeTextConfig(
+            **{key: value for key, value in common.items() if key not in ("num_hidden_layers", "intermediate_size")},
+            num_hidden_layers=4, head_dim=32, linear_key_head_dim=32, linear_value_head_dim=32, linear_num_key_heads=2,
+            linear_num_value_heads=4, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+            shared_expert_intermediate_size=48),
     }[case]()
 
 
 TOKENIZERS = {"gpt2": "gpt2", "llama": "llama2", "llama_tied": "smollm", "llama31": "llama3", "mistral": "mistral",
               "qwen2": "qwen2", "qwen3": "smaug", "gemma2": "gemma", "gemma3": "gemma",
-              "granite": "gpt2", "olmo2": "llama3", "glm4": "smaug", "smollm3": "llama3", "longrope": "llama2", "exaone4": "qwen2"}
+              "granite": "gpt2", "olmo2": "llama3", "glm4": "smaug", "smollm3": "llama3", "longrope": "llama2", "exaone4": "qwen2",
+              "mixtral": "mistral", "qwen2_moe": "qwen2", "qwen3_moe": "qwen2", "olmoe": "gpt2", "granitemoe": "gpt2",
+              "gpt_oss": "llama3", "lfm2_moe": "llama3", "olmo3": "llama3", "exaone4_32b": "qwen2",
+              "gemma4": "gemma", "gemma4_31b": "gemma", "qwen3_next": "qwen2", "qwen3_5": "qwen2", "qwen3_5_moe": "qwen2"}
 
 
 class HalfGelu(torch.nn.Module):

@@ -324,6 +324,13 @@ std::size_t GgufTensor::bytes() const {
   return static_cast<std::size_t>(shape.elements() / block.elements) * block.bytes;
 }
 
+GgufTensor GgufTensor::element(std::int64_t index) const {
+  GgufTensor found{.name = name, .type = type};
+  for (int i = 1; i < shape.rank(); ++i) found.shape.append(shape[i]);
+  found.offset = offset + static_cast<std::size_t>(index) * found.bytes();
+  return found;
+}
+
 bool GgufFile::is_one(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;

@@ -75,6 +75,8 @@ struct GgufTensor {
   GgufType type = GgufType::kF32;
   std::size_t offset = 0;  // offset in the file
   std::size_t bytes() const;
+  /// Returns the element `index` along the first dimension.
+  GgufTensor element(std::int64_t index) const;
 };
 
 /// A model file of llama.cpp: named values and tensors.

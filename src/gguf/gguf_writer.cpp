@@ -96,6 +96,19 @@ GgufPair gguf_bytes(std::string key, std::string_view values) {
   return {std::move(key), {GgufKind::kU8, std::move(bytes)}};
 }
 
+void for_each_stacked(const GgufPlan& plan,
+                      const std::function<void(const GgufTensor&, std::size_t)>& visit) {
+  for (std::size_t first = 0, end = 0; first < plan.size(); first = end) {
+    while (end < plan.size() && plan[end].name == plan[first].name) ++end;
+    GgufTensor tensor = plan[first];
+    if (end - first > 1) {
+      tensor.shape = {static_cast<std::int64_t>(end - first)};
+      for (int i = 0; i < plan[first].shape.rank(); ++i) tensor.shape.append(plan[first].shape[i]);
+    }
+    visit(tensor, end - first);
+  }
+}
+
 void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& values,
                 const GgufPlan& tensors, const std::function<Tensor(std::size_t i)>& value_of) {
   std::error_code error;
@@ -110,25 +123,31 @@ void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& 
   HeaderWriter header;
   for (const char letter : {'G', 'G', 'U', 'F'}) header.number(letter);
   header.number<std::uint32_t>(3);
-  header.number<std::uint64_t>(tensors.size());
+  std::uint64_t stacked = 0;
+  for_each_stacked(tensors, [&](const GgufTensor&, std::size_t) { ++stacked; });
+  header.number(stacked);
   header.number<std::uint64_t>(values.size());
   for (const GgufPair& pair : values) header.pair(pair);
   std::size_t offset = 0;
-  for (const GgufTensor& tensor : tensors) {
+  for_each_stacked(tensors, [&](const GgufTensor& tensor, std::size_t) {
     header.tensor(tensor, offset);
     offset += aligned(tensor.bytes());
-  }
+  });
   header.align();
   create_file(path, [&](OutputFile& file) {
     file.write(header.text());
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const Tensor value = value_of(i);
-      std::vector<std::byte> bytes(aligned(tensors[i].bytes()));
-      encode_blocks(tensors[i].type,
-                    {value.data<float>(), static_cast<std::size_t>(value.elements())},
-                    bytes.data());
-      file.write(bytes.data(), bytes.size());
-    }
+    std::size_t i = 0;
+    for_each_stacked(tensors, [&](const GgufTensor& tensor, std::size_t count) {
+      for (const std::size_t end = i + count; i < end; ++i) {
+        const Tensor value = value_of(i);
+        std::vector<std::byte> bytes(tensors[i].bytes());
+        encode_blocks(tensor.type,
+                      {value.data<float>(), static_cast<std::size_t>(value.elements())},
+                      bytes.data());
+        file.write(bytes.data(), bytes.size());
+      }
+      file.write(std::string(aligned(tensor.bytes()) - tensor.bytes(), '\0'));
+    });
   });
 }
 

@@ -34,12 +34,13 @@ struct HuggingFaceLayout {
   std::string architecture;  // "GPT2LMHeadModel"
   std::string prefix;        // prefix of tensor names, which files may omit
   std::function<void(ConfigKeys& keys, ModelConfig& model)> keys{};
-  /// Tensor that must equal "lm_head.weight" if files have both; empty if untied.
+  /// Tensor that must equal "lm_head.weight" if a folder contains both; empty if the head is
+  /// untied.
   std::string tied_head;
   std::vector<std::string> copies_of_table{};  // further copies of `tied_head` in files
   std::vector<std::string> ignored{};          // suffixes of ignored tensors in files
   bool has_window_key = false;                 // config.json has a key for ModelConfig::window
-  bool has_mixers = false;                     // the mixers' vectors may be f32 in a folder in bf16
+  bool has_mixers = false;                     // a bf16 folder may store the mixers' vectors in f32
   bool experts_are_parameters = false;         // PEFT 0.21 supports only target_parameters
   /// Describes values in the written config.json that other programs misread; "" or null: none.
   std::string (*misread)(const ModelConfig& config) = nullptr;
@@ -49,20 +50,20 @@ struct HuggingFaceLayout {
     /// Module of the text model and its head in older folders: "language_model."
     std::string older{};
     std::vector<std::string> inert{};  // keys that do not affect texts
-    bool file_tied_head = false;       // if tie_word_embeddings is missing
+    bool file_tied_head = false;       // tied_head if tie_word_embeddings is missing
   } outer{};
-  std::string head_prefix{};  // of names without `prefix`: Outer::older in such folders
+  std::string head_prefix{};  // if not FileTensor::prefixed: Outer::older in older folders
   std::vector<std::string> unadaptable{};  // modules that PEFT cannot adapt
   /// Prefixes of the names of unsupported tensors, which export copies from the original folder. A
   /// module's name, such as "bert.", may precede the prefix.
   std::vector<std::string> carried{};
-  /// Returns more such prefixes: tensors that the model does not use. Null: none.
+  /// Returns the prefixes of further carried tensors, which the model does not use. Null: none.
   std::vector<std::string> (*unused)(const ModelConfig& config) = nullptr;
   /// Prefix of an image classifier's head tensors. If a folder has other classes or no head,
   /// the head starts with zeros. The config.json has image_size, patch_size and labels, no tokens.
   std::string classifier{};
-  /// First parts of the names of an encoder's language-head tensors, which do not have `prefix`. A
-  /// folder without such tensors has no language head (ModelConfig::language_head).
+  /// Name prefixes of an encoder's language-head tensors, in place of `prefix`. A folder without
+  /// such tensors has no language head (ModelConfig::language_head).
   std::vector<std::string> head{};
   std::vector<CopyInFiles> head_copies{};
 
@@ -71,9 +72,9 @@ struct HuggingFaceLayout {
   }
   /// Returns the prefixes of a folder of the model alone, and of one of its outer model.
   std::vector<std::string> prefixes() const { return {prefix, outer.prefix, outer.older + prefix}; }
-  /// Returns the layout with the model's unused tensors among the carried ones.
+  /// Returns the layout with the model's unused tensors added to the carried tensors.
   HuggingFaceLayout with_unused(const ModelConfig& config) const;
-  /// Returns the layout of a folder whose names have one of these prefixes.
+  /// Returns the layout of a folder whose tensor names have the prefix `found`.
   HuggingFaceLayout with_prefix(const std::string& found) const;
   /// Returns the name, without a module such as "bert.", of a tensor that export copies; else "".
   std::string carried_name(const std::string& name) const;
@@ -83,28 +84,49 @@ struct HuggingFaceLayout {
 struct GgufLayout {
   std::string architecture{};    // "llama"; empty: llama.cpp has no equivalent architecture
   bool pairs_rows = false;       // rows j and j + D/2 of a head's queries and keys are adjacent
-  bool may_have_biases = false;  // in attention, in addition to the biases of the class
-  bool has_output_bias = true;   // if attention has biases
+  bool may_have_biases = false;  // attention may have biases that its class lacks
+  bool has_output_bias = true;   // output bias, if attention has biases
   bool rotates_share = false;    // may rotate a share of each head's channels
-  bool refuses_window = false;   // its windows in llama.cpp are unsupported here
+  bool refuses_window = false;   // llama.cpp's windows for it are unsupported here
   /// Modules of a layer whose names do not follow from Llama's, by their names in a folder.
   std::map<std::string, std::string> names{};
-  /// Returns how llama.cpp would compute differently; "" or null: it would not.
+  /// Describes how llama.cpp's computation would differ; "" or null: it would not differ.
   std::string (*difference)(const ModelConfig& config) = nullptr;
   bool scales_queries = false;  // keys for RotaryScaling's query_growth and mscale_all_dim
   /// Norm gains are stored plus 1. Files omit values that follow from the number of layers.
   struct Gemma {
     /// Number of layers of the 27B model, which has another attention scale.
     std::int64_t layers_of_27b = 0;
-    /// Period of the window pattern in layers; the last layer of each period has no window.
-    std::int64_t window_period = 0;
     bool always_caps = false;
   };
   std::optional<Gemma> gemma{};
+  /// Period of the window pattern in layers if a file does not have the pattern; the last layer of
+  /// each period has no window. 0: files have no windows.
+  std::int64_t window_period = 0;
+  std::int64_t window_depth = 0;   // number of layers of models with windows; 0: any
+  bool keeps_yarn_bounds = false;  // its models have rope_scaling.truncate=false
+  /// Mixtures of experts: the rule of llama.cpp's architecture, and keys of config.json.
+  struct Experts {
+    std::string rule = kSoftmaxOfChosenRule;
+    /// Whether expert_feed_forward_length is the inner width; otherwise feed_forward_length is.
+    bool has_own_size = false;
+    std::string count_key = "num_local_experts", size_key = "intermediate_size";
+    std::string rule_key{};            // whether the chosen experts' weights sum to 1; "": none
+    std::string shared_size_key{};     // inner width of the shared expert; "": there is none
+    std::string dense_layers_key{};    // number of first layers without experts; "": none
+    std::int64_t gating_function = 0;  // value of expert_gating_func; 0: no key
+  };
+  std::optional<Experts> experts{};
   bool has_short_convolutions = false;  // layers without keys have a convolution (LFM2)
+  /// Gated DeltaNet layers. Norm gains are stored plus 1, except those of the mixers.
+  struct DeltaRule {
+    /// Value heads are sorted by their place among those of a key head, then by key head.
+    bool tiles_heads = false;
+  };
+  std::optional<DeltaRule> delta_rule{};
 };
 
-/// Description of a model family, which all other code uses to support it.
+/// Description of a model family. All other code supports families only through these fields.
 struct ModelFamily {
   std::string name;   // value of model.family
   std::string title;  // display name: "GPT-2"
@@ -141,7 +163,8 @@ struct ModelFamily {
   /// Returns the config with stacks of `depth` blocks. Plans measure two depths to separate the
   /// time of the blocks from other time. Null for families of language models.
   std::function<ModelConfig(const ModelConfig& config, std::int64_t depth)> with_depth{};
-  /// Returns the config with shorter inputs, to measure speed faster. Null if they are short.
+  /// Returns the config with shorter inputs, to measure speed faster. Null if inputs are short
+  /// already.
   std::function<ModelConfig(const ModelConfig& config)> shortened{};
 
   /// Returns whether the family supports a key of the `model` group, such as "rope_scaling".

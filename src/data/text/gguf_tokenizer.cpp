@@ -130,7 +130,7 @@ class ScoredMerges {
 
  private:
   static void check(std::size_t id, const std::string& token, double score) {
-    constexpr std::size_t kLongest = 512;  // because all ways to split it are tried
+    constexpr std::size_t kLongest = 512;  // longest token to split, because all splits are tried
     if (token.size() > kLongest)
       throw DataError(concat(kPrefix, "tokens: token ", id, " has ", token.size(),
                              " bytes; want at most ", kLongest));
@@ -149,7 +149,7 @@ class ScoredMerges {
   }
   const std::vector<std::string>& tokens_;
   std::unordered_map<std::string_view, std::size_t> ids_;
-  std::vector<std::size_t> order_;  // by descending score, then ascending id
+  std::vector<std::size_t> order_;  // sorted by descending score, then ascending id
 };
 
 class GgufTokenizer {
@@ -164,19 +164,21 @@ class GgufTokenizer {
       throw MissingInput(concat(path(), ": has no tokenizer (tokenizer.ggml.tokens)"));
     if (uses_.empty()) uses_.assign(tokens_.size(), TokenType::kNormal);
     check_length(uses_.size(), "token_type");
-    constexpr std::array kKinds{"gpt2", "llama", "bert", "t5"};
+    constexpr std::array kKinds{"gpt2", "llama", "gemma4", "bert", "t5"};
     if (std::ranges::count(kKinds, kind_) == 0)
-      throw DataError(concat(path(), ": its tokenizer has the kind \"", kind_,
-                             "\" (tokenizer.ggml.model); only gpt2, llama, bert and t5 are ",
-                             "supported; use the model's Hugging Face folder instead"));
+      throw DataError(
+          concat(path(), ": its tokenizer has the kind \"", kind_,
+                 "\" (tokenizer.ggml.model); only gpt2, llama, gemma4, bert and t5 are ",
+                 "supported; use the model's Hugging Face folder instead"));
     if (kind_ == "bert") spell_pieces();
   }
 
   std::unique_ptr<Tokenizer> tokenizer() const {
-    const json::value root = kind_ == "gpt2"    ? by_merges()
-                             : kind_ == "llama" ? by_scores()
-                             : kind_ == "bert"  ? by_pieces()
-                                                : by_unigrams();
+    const json::value root = kind_ == "gpt2"     ? by_merges()
+                             : kind_ == "llama"  ? of_whole_texts(scored_merges())
+                             : kind_ == "gemma4" ? of_whole_texts(listed_merges())
+                             : kind_ == "bert"   ? by_pieces()
+                                                 : by_unigrams();
     TokenizerFiles files{{"tokenizer.json", json::serialize(root) + "\n"},
                          {"tokenizer_config.json", json::serialize(settings()) + "\n"},
                          {"generation_config.json", json::serialize(generation()) + "\n"}};
@@ -276,8 +278,7 @@ class GgufTokenizer {
             {"merges", std::move(merges)}};
   }
 
-  json::object by_merges() const {
-    const NamedWords& words = words_of(file_);
+  json::array listed_merges() const {
     if (file_.find(concat(kPrefix, "merges")) == nullptr)
       throw DataError(
           concat(path(), ": ", kPrefix,
@@ -285,20 +286,23 @@ class GgufTokenizer {
     json::array merges;
     for (const std::string& merge : file_.texts(concat(kPrefix, "merges")))
       merges.emplace_back(merge);
+    return merges;
+  }
+
+  json::object by_merges() const {
+    const NamedWords& words = words_of(file_);
     return TokenizerJson{
         .added_tokens = added_tokens(),
         .normalizer = words.composes ? json::value(json::object{{"type", "NFC"}}) : json::value(),
         .pre_tokenizer = pre_tokenizer_of(words),
         .post_processor = template_of(words.adds_bos),
         .decoder = byte_level(false, true),
-        .model = model(std::move(merges), true, words.ignores_merges)}
+        .model = model(listed_merges(), true, words.ignores_merges)}
         .root();
   }
 
-  json::object by_scores() const {
-    const std::vector<double> scores = file_.numbers(concat(kPrefix, "scores"));
-    check_length(scores.size(), "scores");
-    json::object scored = model(scored_merges(scores), false, false);
+  /// Describes merges in texts that are not split into words. Spaces are "▁".
+  json::object of_whole_texts(json::array merges) const {
     const bool adds_space = flag("add_space_prefix", true);
     json::value normalizer = replace(" ", kPieceStart);
     json::array decoders{replace(kPieceStart, " "), json::object{{"type", "ByteFallback"}},
@@ -314,7 +318,7 @@ class GgufTokenizer {
                          .normalizer = std::move(normalizer),
                          .post_processor = template_of(true),
                          .decoder = sequence("decoders", std::move(decoders)),
-                         .model = std::move(scored)}
+                         .model = model(std::move(merges), false, false)}
         .root();
   }
 
@@ -335,7 +339,8 @@ class GgufTokenizer {
     replace_role("eos", "sep");
     special_.ends.clear();
   }
-  /// Gives the token of one role another one, unless a token has that.
+  /// Renames the role `role` to `by`. Drops the token of `role` if another token already has the
+  /// role `by`.
   void replace_role(const std::string& role, const std::string& by) {
     const bool is_taken = special_.find(by) != nullptr;
     if (is_taken) std::erase_if(special_.tokens, [&](auto& token) { return token.role == role; });
@@ -357,7 +362,7 @@ class GgufTokenizer {
       if (uses_[id] == TokenType::kNormal &&
           std::ranges::any_of(tokens_[id], [](char c) { return c >= 'A' && c <= 'Z'; }))
         ++cased;
-    constexpr std::size_t kFew = 100;  // at most one token in so many
+    constexpr std::size_t kFew = 100;  // fewer than one token in kFew
     if (kFew * cased < tokens_.size()) return true;
     warn(path(), concat(kKey, " is missing, but ", cased,
                         " tokens have upper case, so text keeps its case; llama.cpp lowers it"));
@@ -421,7 +426,9 @@ class GgufTokenizer {
     return json::object{{"type", "Precompiled"}, {"precompiled_charsmap", base64_of(bytes)}};
   }
 
-  json::array scored_merges(const std::vector<double>& scores) const {
+  json::array scored_merges() const {
+    const std::vector<double> scores = file_.numbers(concat(kPrefix, "scores"));
+    check_length(scores.size(), "scores");
     try {
       return ScoredMerges(tokens_, uses_, scores).all();
     } catch (const DataError& error) {

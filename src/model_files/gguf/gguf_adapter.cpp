@@ -53,9 +53,14 @@ Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const std:
     std::string module = tensor.substr(kPrefix.size(), tensor.size() - kPrefix.size() - end.size());
     const std::string& prefix = find_family(model.family).hugging_face.prefix;
     if (module.starts_with(prefix)) module.erase(0, prefix.size());
-    Matrix matrix{tensor, gguf_name(model, {.name = module + ".weight", .shape = {}}), is_b};
+    constexpr std::int64_t kManyRows = 1 << 30;  // the module's outputs are not known here
+    const std::vector<GgufPart> parts =
+        gguf_parts(model, {.name = module + ".weight", .shape = {kManyRows, 1}});
+    if (parts.size() > 1 || parts.front().in_file.parts > 1) break;
+    Matrix matrix{tensor, parts.front().name, is_b};
     matrix.name.name += is_b ? ".lora_b" : ".lora_a";
     if (!is_b) matrix.name.change = GgufChange::kNone;
+    if (matrix.name.tiles && matrix.name.tiles->are_columns == is_b) matrix.name.tiles.reset();
     return matrix;
   }
   throw DataError(

@@ -1,11 +1,9 @@
-#include <charconv>
 #include <cmath>
-#include <type_traits>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "src/files/foreign_files.h"
 #include "src/gguf/gguf_special_tokens.h"
+#include "src/model_files/gguf/gguf_keys.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/gguf/gguf_names.h"
 #include "src/models/hugging_face/config_reader.h"
@@ -18,41 +16,19 @@ namespace json = boost::json;
 
 constexpr const char* kTokenTypes = "token_types.weight";
 
-/// Returns the intended decimal number: files store f32, which cannot represent 1e-6.
-double as_written(double value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof(text), static_cast<float>(value));
-  double meant = value;
-  std::from_chars(text, end.ptr, meant);
-  return static_cast<float>(meant) == static_cast<float>(value) ? meant : value;
-}
-
-json::value json_of_value(const GgufValue& value) {
-  return std::visit(
-      [&](const auto& held) {
-        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(held)>>) {
-          return json::value(held);
-        } else if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::string>) {
-          return json::value(held);
-        } else {
-          json::array list;
-          for (std::size_t i = 0; i < held.size(); ++i) list.emplace_back(held[i]);
-          return json::value(std::move(list));
-        }
-      },
-      value.content);
-}
-
 /// Converts an architecture's values to the keys of transformers' classes.
-class ConfigOfFile {
+class ConfigOfFile : GgufKeys {
  public:
-  ConfigOfFile(const GgufFile& file, const ModelFamily& family) : file_(file), family_(family) {}
+  ConfigOfFile(const GgufFile& file, const ModelFamily& family, const std::string& architecture)
+      : GgufKeys(file, architecture), file_(file), family_(family) {}
 
   json::object read() {
     config_["model_type"] = family_.hugging_face.model_type;
     check_length();
-    if (is_gguf_encoder(family_.gguf.architecture)) {
-      family_.gguf.architecture == kModernBert ? read_modern_bert() : read_bert();
+    if (is_gguf_encoder(architecture())) {
+      architecture() == kModernBert ? read_modern_bert() : read_bert();
+    } else if (family_.has("gemma4")) {
+      for (auto& [key, value] : gemma4_config(*this)) config_[key] = std::move(value);
     } else if (family_.has("rope_theta")) {
       read_rotary();
     } else {
@@ -64,53 +40,14 @@ class ConfigOfFile {
   }
 
  private:
-  /// Returns the full key, and marks it as read.
-  std::string key(const char* name) const {
-    read_.insert(name);
-    return concat(family_.gguf.architecture, ".", name);
-  }
-  /// Throws DataError if an unread key would change results; warns of unknown keys.
-  void check_unread() const {
-    const std::string prefix = concat(family_.gguf.architecture, ".");
-    json::object values;
-    for (const auto& [name, value] : file_.values())
-      if (name.starts_with(prefix)) values[name.substr(prefix.size())] = json_of_value(value);
-    const UnreadKeys unread = sort_unread_keys(values, ForeignFile::kGguf, read_);
-    if (!unread.problems.empty())
-      refuse(concat(prefix, join(unread.problems, ("; " + prefix).c_str())));
-    std::vector<std::string> unknown;
-    for (const std::string& name : unread.unknown) unknown.push_back(prefix + name);
-    warn_of_unknown_keys(file_.path().string(), unknown);
-  }
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError(
-        concat(file_.path().string(), ": ", what, "; use the model's Hugging Face folder instead"));
-  }
-  [[noreturn]] void refuse_missing(const char* name) const {
-    throw DataError(concat(file_.path().string(), ": ", key(name), " is missing; copy the file ",
-                           "again, or convert the model again"));
-  }
-  std::int64_t count(const char* name) const {
-    const auto found = file_.count(key(name));
-    if (!found) refuse_missing(name);
-    return *found;
-  }
-  double number(const char* name) const {
-    const auto found = file_.number(key(name));
-    if (!found) refuse_missing(name);
-    return as_written(*found);
-  }
-  std::int64_t count(const char* name, std::int64_t missing) const {
-    return file_.count(key(name)).value_or(missing);
-  }
-  double number(const char* name, double missing) const {
-    return as_written(file_.number(key(name)).value_or(missing));
-  }
-
   void check_length() const {
-    if (const auto experts = file_.count(key("expert_count")); experts && *experts > 0)
-      refuse(
-          concat("is a mixture of ", *experts, " experts, which is not supported in GGUF files"));
+    const std::int64_t experts = count("expert_count", 0);
+    if (experts > 0 && !family_.gguf.experts)
+      refuse(concat("is a mixture of ", experts,
+                    " experts, which is not supported in files of the ", "architecture ",
+                    architecture()));
+    if (const std::int64_t groups = count("expert_group_count", 0); groups > 1)
+      refuse(concat("chooses among ", groups, " groups of experts (expert_group_count)"));
   }
   std::int64_t vocabulary() const { return file_.tensor("token_embd.weight").shape[0]; }
 
@@ -140,10 +77,8 @@ class ConfigOfFile {
   // Source: llama.cpp, src/models/modern-bert.cpp. The window counts both sides.
   void read_modern_bert() {
     const std::int64_t heads = read_heads_of_encoder(), width = count("embedding_length");
-    const std::int64_t layers = count("block_count"), window = count("attention.sliding_window", 0);
+    const std::int64_t window = count("attention.sliding_window", 0);
     if (heads < 1) refuse(concat(key("attention.head_count"), " is ", heads));
-    if (layers < 1 || layers > kMaxLayers)
-      refuse(concat(key("block_count"), " is ", layers, ", want 1 to ", kMaxLayers));
     read_head_size(width / heads);
     config_.erase("head_dim");
     if (!read_scaling().empty()) refuse("scales its rotary angles");
@@ -151,7 +86,7 @@ class ConfigOfFile {
     if (activation != "gelu")
       refuse(concat(key("hidden_activation"), " is ", activation, ", want gelu"));
     config_["vocab_size"] = vocabulary();
-    config_["num_hidden_layers"] = layers;
+    config_["num_hidden_layers"] = layers();
     config_["num_attention_heads"] = heads;
     config_["hidden_size"] = width;
     config_["intermediate_size"] = count("feed_forward_length");
@@ -162,10 +97,9 @@ class ConfigOfFile {
     config_["global_rope_theta"] = number("rope.freq_base", 1e4);
     config_["local_rope_theta"] = number("rope.freq_base_swa", number("rope.freq_base", 1e4));
     if (window > 0) config_["local_attention"] = window;
-    json::array types;
-    for (const bool has_window : windows(layers, 3, /*full_is_last=*/false))
-      types.emplace_back(has_window && window > 0 ? "sliding_attention" : "full_attention");
-    config_["layer_types"] = std::move(types);
+    std::vector<bool> has_window = windows(layers(), 3, /*full_is_last=*/false);
+    if (window == 0) has_window.assign(has_window.size(), false);
+    config_["layer_types"] = layer_types_of(has_window);
     key("classifier.pooling_type");  // of the class head
     if (file_.find_tensor("cls.output.weight") != nullptr)
       refuse("classifies texts, which is supported only for BERT and RoBERTa");
@@ -222,7 +156,10 @@ class ConfigOfFile {
     config_["num_hidden_layers"] = count("block_count");
     config_["max_position_embeddings"] = count("context_length");
     config_["hidden_size"] = width;
-    config_["intermediate_size"] = count("feed_forward_length");
+    if (!family_.gguf.experts || !family_.gguf.experts->has_own_size)
+      config_["intermediate_size"] = count("feed_forward_length");
+    else if (const std::int64_t size = count("feed_forward_length", 0); size > 0)
+      config_["intermediate_size"] = size;
     config_["num_attention_heads"] = heads;
     if (family_.gguf.has_short_convolutions) {
       read_short_convolutions();
@@ -235,16 +172,67 @@ class ConfigOfFile {
     read_rotation();
     if (family_.has("residual_scale")) read_scales();
     if (family_.gguf.gemma) read_gemma(*family_.gguf.gemma);
-    if (family_.gguf.refuses_window) refuse_window();
+    if (family_.gguf.experts) read_experts(*family_.gguf.experts);
+    if (family_.gguf.delta_rule) read_delta_rule(*family_.gguf.delta_rule);
+    if (has_gguf_windows(family_.gguf, layers())) {
+      read_windows();
+    } else if (family_.gguf.refuses_window) {
+      refuse_window();
+    }
+  }
+
+  // Source: llama.cpp, src/llama-graph.cpp, build_moe_ffn. Keys of weights are in few architectures.
+  void read_experts(const GgufLayout::Experts& layout) {
+    config_[layout.count_key] = count("expert_count");
+    config_["num_experts_per_tok"] = count("expert_used_count");
+    config_[layout.size_key] =
+        count(layout.has_own_size ? "expert_feed_forward_length" : "feed_forward_length");
+    if (!layout.rule_key.empty())
+      config_[layout.rule_key] = layout.rule == kSoftmaxOfChosenRule || layout.rule == kSigmoidRule;
+    const std::int64_t shared = count("expert_shared_feed_forward_length", 0);
+    if (!layout.shared_size_key.empty()) {
+      config_[layout.shared_size_key] = shared > 0 ? shared : count("feed_forward_length");
+    } else if (shared > 0) {
+      refuse(
+          concat("has a shared expert of width ", shared, " (expert_shared_feed_forward_length)"));
+    }
+    if (layout.gating_function > 0 && count("expert_gating_func") != layout.gating_function)
+      refuse(concat(key("expert_gating_func"), " is ", count("expert_gating_func"), ", want ",
+                    layout.gating_function));
+    if (!layout.dense_layers_key.empty())
+      config_[layout.dense_layers_key] = count("leading_dense_block_count", 0);
+  }
+
+  // Source: llama.cpp, src/models/qwen3next.cpp and qwen35moe.cpp.
+  void read_delta_rule(const GgufLayout::DeltaRule& layout) {
+    const std::int64_t heads = count("ssm.time_step_rank"), channels = count("ssm.inner_size");
+    if (heads < 1 || channels % heads != 0)
+      refuse(concat(key("ssm.inner_size"), " is ", channels, ", want a multiple of ", heads,
+                    ", the value of ssm.time_step_rank"));
+    config_["linear_conv_kernel_dim"] = count("ssm.conv_kernel");
+    config_["linear_key_head_dim"] = count("ssm.state_size");
+    config_["linear_num_key_heads"] = count("ssm.group_count");
+    config_["linear_num_value_heads"] = heads;
+    config_["linear_value_head_dim"] = channels / heads;
+    const std::int64_t interval = count("full_attention_interval", 4);
+    if (interval < 1) refuse(concat(key("full_attention_interval"), " is ", interval));
+    const std::string name = key("attention.recurrent_layers");
+    const std::vector<bool> listed = file_.flags(name);
+    if (!listed.empty() && std::ssize(listed) != layers())
+      refuse(concat(name, " has ", listed.size(), " elements for ", layers(), " layers"));
+    json::array types;
+    for (std::int64_t i = 0; i < layers(); ++i) {
+      const bool is_recurrent =
+          listed.empty() ? (i + 1) % interval != 0 : bool(listed[static_cast<std::size_t>(i)]);
+      types.emplace_back(is_recurrent ? "linear_attention" : "full_attention");
+    }
+    config_["layer_types"] = std::move(types);
+    if (layout.tiles_heads) key("rope.dimension_sections");  // of image positions
   }
 
   /// Reads the layers from the number of key heads of each. Source: llama.cpp, LFM2.
   void read_short_convolutions() {
-    const std::int64_t layers = checked_layers();
-    const std::vector<std::int64_t> keys = file_.counts(key("attention.head_count_kv"));
-    if (std::ssize(keys) != layers)
-      refuse(concat(key("attention.head_count_kv"), " has ", keys.size(), " elements for ", layers,
-                    " layers"));
+    const std::vector<std::int64_t> keys = counts_of_layers("attention.head_count_kv");
     const std::int64_t most = *std::ranges::max_element(keys);
     json::array types;
     for (const std::int64_t heads : keys) {
@@ -254,16 +242,9 @@ class ConfigOfFile {
     config_["layer_types"] = std::move(types);
     config_["num_key_value_heads"] = std::max<std::int64_t>(most, 1);
     config_["conv_L_cache"] = count("shortconv.l_cache");
-    config_["block_auto_adjust_ff_dim"] = false;
+    if (!family_.gguf.experts) config_["block_auto_adjust_ff_dim"] = false;
     config_["norm_eps"] = config_["rms_norm_eps"];
     config_.erase("rms_norm_eps");
-  }
-
-  std::int64_t checked_layers() const {
-    const std::int64_t layers = count("block_count");
-    if (layers < 1 || layers > kMaxLayers)
-      refuse(concat(key("block_count"), " is ", layers, ", want 1 to ", kMaxLayers));
-    return layers;
   }
 
   void read_head_size(std::int64_t usual) {
@@ -305,8 +286,23 @@ class ConfigOfFile {
       if (!scaling.empty()) refuse("scales its rotary angles twice, by a factor and by rope_freqs");
       return read_divisors(*divisors, theta);
     }
-    if (scaling.empty() && family_.gguf.scales_queries) scaling["rope_type"] = "default";
+    const bool needs_scaling = family_.gguf.scales_queries || family_.gguf.keeps_yarn_bounds;
+    if (scaling.empty() && needs_scaling) scaling["rope_type"] = "default";
+    if (family_.has("window_rope_theta") && !family_.gguf.gemma)
+      return read_angles_by_layers(theta, std::move(scaling));
     if (!scaling.empty()) config_["rope_scaling"] = std::move(scaling);
+  }
+
+  // Source: llama.cpp, src/models/olmo2.cpp: layers with windows have the same base and no scaling.
+  void read_angles_by_layers(double theta, json::object full) {
+    if (const double of_windows = number("rope.freq_base_swa", theta); of_windows != theta)
+      refuse(concat(key("rope.freq_base_swa"), " is ", of_windows, ", want ", theta,
+                    ", the value of rope.freq_base"));
+    if (full.empty()) full["rope_type"] = "default";
+    full["rope_theta"] = theta;
+    config_["rope_parameters"] = json::object{
+        {"full_attention", std::move(full)},
+        {"sliding_attention", json::object{{"rope_type", "default"}, {"rope_theta", theta}}}};
   }
 
   json::array factors(const char* name) const {
@@ -338,10 +334,22 @@ class ConfigOfFile {
     const bool is_plain = factor == 0 || factor == 1;
     if (type == "none" || (type == "linear" && is_plain)) return {};
     json::object scaling{{"rope_type", type}, {"factor", is_plain ? 1 : factor}};
-    if (type == "yarn")
+    if (type == "yarn") {
       scaling["original_max_position_embeddings"] = original == 0 ? context : original;
+      check_amplitude(scaling["factor"].to_number<double>());
+    }
     if (type == "yarn" && family_.gguf.scales_queries) read_query_scales(scaling);
+    if (type == "yarn" && family_.gguf.keeps_yarn_bounds) scaling["truncate"] = false;
     return scaling;
+  }
+
+  /// llama.cpp computes the amplitude of YaRN itself, and ignores the file's.
+  void check_amplitude(double factor) const {
+    const double usual = 0.1 * std::log(factor) + 1;
+    const double amplitude = number("rope.scaling.yarn_attn_factor", 1);
+    if (amplitude != 1 && std::abs(amplitude - usual) > 1e-6)
+      refuse(
+          concat(key("rope.scaling.yarn_attn_factor"), " is ", amplitude, ", want 1 or ", usual));
   }
 
   // Source: llama.cpp, conversion/mistral.py and src/models/mistral3.cpp.
@@ -379,8 +387,7 @@ class ConfigOfFile {
     config_["embedding_multiplier"] = factor("embedding_scale", 1);
     config_["residual_multiplier"] = factor("residual_scale", 1);
     config_["logits_scaling"] = factor("logit_scale", 1);
-    if (const GgufValue* rotates = file_.find(key("rope.scaling.finetuned"));
-        rotates != nullptr && json_of_value(*rotates) == json::value(false))
+    if (!file_.flag(key("rope.scaling.finetuned")).value_or(true))
       refuse("does not rotate queries and keys (rope.scaling.finetuned is false)");
   }
 
@@ -392,8 +399,7 @@ class ConfigOfFile {
 
   // Source: llama.cpp, src/llama-model.cpp, gemma2 and gemma3.
   void read_gemma(const GgufLayout::Gemma& gemma) {
-    const std::int64_t layers = checked_layers();
-    const bool is_27b = layers == gemma.layers_of_27b;
+    const bool is_27b = layers() == gemma.layers_of_27b;
     config_["query_pre_attn_scalar"] =
         is_27b ? count("embedding_length") / count("attention.head_count") : head_size_;
     if (gemma.always_caps) {
@@ -404,36 +410,19 @@ class ConfigOfFile {
         config_["final_logit_softcapping"] = cap;
       config_["rope_local_base_freq"] = number("rope.freq_base_swa", 1e4);
     }
-    config_["sliding_window"] = count("attention.sliding_window", gemma.always_caps ? 4096 : 0);
-    json::array types;
-    for (const bool has_window : windows(layers, gemma.window_period))
-      types.emplace_back(has_window ? "sliding_attention" : "full_attention");
-    config_["layer_types"] = std::move(types);
+    if (architecture() == kGemmaEmbedding) {
+      config_["use_bidirectional_attention"] = true;
+      for (const char* size :  // the tensors have them
+           {"dense_2_feat_in", "dense_2_feat_out", "dense_3_feat_in", "dense_3_feat_out"})
+        key(size);
+    }
   }
 
-  /// Returns whether each layer has a window. The pattern in the file is a list, or the period at
-  /// which layers with full attention repeat. Without a list, that layer is the last or the
-  /// first of a period.
-  std::vector<bool> windows(std::int64_t layers, std::int64_t usual,
-                            bool full_is_last = true) const {
-    const std::string name = key("attention.sliding_window_pattern");
-    const GgufValue* value = file_.find(name);
-    if (value != nullptr && value->is_array()) {
-      std::vector<bool> found =
-          value->kind == GgufKind::kBool ? file_.flags(name) : std::vector<bool>();
-      if (value->kind != GgufKind::kBool)
-        for (const std::int64_t one : file_.counts(name)) found.push_back(one != 0);
-      if (static_cast<std::int64_t>(found.size()) < layers)
-        refuse(concat(name, " has ", found.size(), " elements for ", layers, " layers"));
-      found.resize(static_cast<std::size_t>(layers));
-      return found;
-    }
-    const std::int64_t period = count("attention.sliding_window_pattern", usual);
-    if (period < 1) refuse(concat(name, " is ", period));
-    std::vector<bool> found;
-    for (std::int64_t i = 0; i < layers; ++i)
-      found.push_back(full_is_last ? i % period < period - 1 : i % period > 0);
-    return found;
+  void read_windows() {
+    const GgufLayout& layout = family_.gguf;
+    const bool is_gemma3 = layout.gemma && !layout.gemma->always_caps;
+    config_["sliding_window"] = count("attention.sliding_window", is_gemma3 ? 0 : 4096);
+    config_["layer_types"] = layer_types_of(windows(layers(), layout.window_period));
   }
 
   void add_token_ids() {
@@ -448,7 +437,6 @@ class ConfigOfFile {
 
   const GgufFile& file_;
   const ModelFamily& family_;
-  mutable std::set<std::string> read_;  // keys without the prefix of the architecture
   json::object config_;
   std::int64_t head_size_ = 0;
 };
@@ -461,6 +449,19 @@ const ModelFamily& encoder_family(const GgufFile& file) {
                      : kind == "gpt2"                         ? "roberta"
                      : kind == "t5"                           ? "xlm-roberta"
                                                               : "bert");
+}
+
+/// Rates how well a family of the file's architecture fits: having experts counts more than having
+/// windows.
+int fit_of(const GgufFile& file, const ModelFamily& family) {
+  const auto has = [&](const char* key) {
+    const std::string name = concat(family.gguf.architecture, ".", key);
+    const GgufValue* value = file.find(name);
+    return value != nullptr && !value->is_array() && file.count(name).value_or(0) > 0;
+  };
+  const bool experts_fit = has("expert_count") == family.gguf.experts.has_value();
+  const bool windows_fit = has("attention.sliding_window") == (family.gguf.window_period > 0);
+  return (experts_fit ? 2 : 0) + (windows_fit ? 1 : 0);
 }
 
 bool are_equal(const GgufFile& file, const GgufTensor& a, const GgufTensor& b) {
@@ -496,6 +497,16 @@ const GgufTensor* own_head(const GgufFile& file) {
                                                                                      : head;
 }
 
+std::vector<DenseLayer> gguf_dense(const GgufFile& file) {
+  std::vector<DenseLayer> layers;
+  for (std::int64_t i = 0; i < kMaxGgufDense; ++i) {
+    const GgufTensor* const weight = file.find_tensor(gguf_dense_name(i) + ".weight");
+    if (weight == nullptr || weight->shape.rank() != 2) break;
+    layers.push_back({.outputs = weight->shape[0]});
+  }
+  return layers;
+}
+
 std::string gguf_pooling(const GgufFile& file) {
   const std::string key = concat(file.text("general.architecture").value_or(""), ".pooling_type");
   const std::int64_t number = file.count(key).value_or(0);
@@ -510,14 +521,19 @@ std::string gguf_pooling(const GgufFile& file) {
 json::object gguf_config(const GgufFile& file) {
   check_whole(file);
   const std::string name = file.text("general.architecture").value_or("");
+  const ModelFamily* found = nullptr;
   std::vector<std::string> known;
   for (const ModelFamily& family : model_families()) {
     const std::string& architecture = family.gguf.architecture;
-    if (architecture.empty() || std::ranges::count(known, architecture) > 0) continue;
-    if (architecture == name)
-      return ConfigOfFile(file, name == "bert" ? encoder_family(file) : family).read();
-    known.push_back(architecture);
+    if (architecture.empty()) continue;
+    const std::string both_ways = gguf_architecture_both_ways(family);
+    for (const std::string& one : {architecture, both_ways})
+      if (!one.empty() && std::ranges::count(known, one) == 0) known.push_back(one);
+    if (name.empty() || (architecture != name && both_ways != name)) continue;
+    if (found == nullptr || fit_of(file, family) > fit_of(file, *found)) found = &family;
   }
+  if (found != nullptr)
+    return ConfigOfFile(file, name == "bert" ? encoder_family(file) : *found, name).read();
   throw DataError(concat(file.path().string(), ": has the architecture \"", name,
                          "\", but only these are supported in GGUF files: ", join(known),
                          "; use the model's Hugging Face folder instead"));

@@ -32,9 +32,10 @@ const OutputType& written_type(const std::string& name) {
 }
 
 GgufType type_of(const GgufTensor& tensor, Role role, GgufType requested) {
-  const bool is_f32 = tensor.shape.rank() == 1 || tensor.name == "position_embd.weight" ||
-                      tensor.name == "token_types.weight" || tensor.name.ends_with("norm.weight") ||
-                      tensor.name.ends_with("shortconv.conv.weight");
+  const bool is_f32 =
+      tensor.shape.rank() == 1 || role == Role::kRouter || tensor.name == "position_embd.weight" ||
+      tensor.name == "token_types.weight" || tensor.name.ends_with("norm.weight") ||
+      tensor.name.ends_with("shortconv.conv.weight") || tensor.name.ends_with("ssm_conv1d.weight");
   if (is_f32 || requested == GgufType::kF32) return GgufType::kF32;
   const bool is_table = role == Role::kEmbedding || role == Role::kHead;
   const GgufType wanted = requested == GgufType::kQ4_0 && is_table ? GgufType::kQ8_0 : requested;
@@ -53,29 +54,36 @@ const OutputType& mostly(const GgufTypes& types, const OutputType& requested) {
 
 struct Part {
   Parameter* parameter;
-  FileTensor in_folder;
+  GgufPart part;
   std::int64_t row = 0;  // first row in the parameter
-  GgufName name;
 };
 
+/// Returns the parts of the model's weights. Those of one tensor of experts are adjacent.
 std::vector<Part> parts_of(LanguageModel& model) {
-  std::vector<Part> parts;
+  std::vector<std::vector<Part>> tensors;
+  std::map<std::string, std::size_t> index;  // in `tensors`, by name
   model.visit_parameters([&](Parameter& parameter) {
     if (belongs_to_adapter(parameter)) return;
     std::int64_t row = 0;
-    for (const FileTensor& given : parameter.in_files()) {
-      const FileTensor tensor = in_gguf(given);
-      parts.push_back({&parameter, tensor, row, gguf_name(model.config(), tensor)});
-      row += tensor.rows();
+    for (const FileTensor& tensor : parameter.in_files()) {
+      for (const GgufPart& part : gguf_parts(model.config(), tensor)) {
+        const auto [found, is_new] = index.try_emplace(part.name.name, tensors.size());
+        if (is_new) tensors.emplace_back();
+        tensors[found->second].push_back({&parameter, part, row});
+        row += part.in_file.rows();
+      }
     }
   });
-  return parts;
+  std::vector<Part> all;
+  for (std::vector<Part>& parts : tensors) std::ranges::move(parts, std::back_inserter(all));
+  return all;
 }
 
 Tensor values_of(const Part& part, const Stream& stream) {
   const Tensor value = wait_for_host(part.parameter->acquire_master(stream), stream);
-  const Tensor rows = value.rows(part.row, part.row + part.in_folder.rows());
-  return to_gguf(in_file_layout(rows, part.in_folder), part.name);
+  const FileTensor& tensor = part.part.in_file;
+  const Tensor rows = value.rows(part.row, part.row + tensor.rows());
+  return to_gguf(in_file_layout(rows, tensor), part.part.name);
 }
 
 Tensor vector_of(const std::vector<float>& values) {
@@ -101,12 +109,13 @@ GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::s
   const std::vector<Part> parts = parts_of(model);
   GgufPlan plan;
   GgufTypes types;
-  for (const Part& part : parts) {
-    GgufTensor tensor{.name = part.name.name, .shape = part.name.shape(part.in_folder.shape)};
-    tensor.type = type_of(tensor, part.parameter->role(), requested.type);
-    ++types[name_of(tensor.type)];
+  for (const auto& [parameter, part, row] : parts) {
+    GgufTensor tensor{.name = part.name.name, .shape = part.name.shape(part.in_file.shape)};
+    tensor.type = type_of(tensor, parameter->role(), requested.type);
     plan.push_back(tensor);
   }
+  for_each_stacked(plan,
+                   [&](const GgufTensor& tensor, std::size_t) { ++types[name_of(tensor.type)]; });
   std::vector<GgufPair> values{gguf_text("general.architecture", gguf_architecture(model.config())),
                                gguf_text("general.type", "model"),
                                gguf_text("general.name", path.stem().string()),

@@ -15,6 +15,9 @@ boost::json::object gguf_config(const GgufFile& file);
 /// Returns the file's pooling as a value of model.pooling, or "". Throws DataError for other ones.
 std::string gguf_pooling(const GgufFile& file);
 
+/// Returns the linear layers after pooling that the file has (dense_2, dense_3).
+std::vector<DenseLayer> gguf_dense(const GgufFile& file);
+
 /// Returns the file's head if it has one that differs from the token table; else null.
 const GgufTensor* own_head(const GgufFile& file);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -9,6 +10,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/file_layout.h"
+#include "src/model_files/hugging_face/module_weights.h"
 
 namespace hybrid_trainer {
 
@@ -18,7 +20,8 @@ struct Renamed {
   std::string_view in_folder, in_file;
 };
 
-constexpr std::string_view kPositions = "position_embd";
+constexpr std::string_view kPositions = "position_embd", kGatesAndUps = "ffn_gate_up_exps",
+                           kRates = "ssm_a", kQueriesToGates = "attn_qkvz";
 
 constexpr std::array kTopNames{Renamed{"embed_tokens", "token_embd"},
                                Renamed{"norm", "output_norm"},
@@ -27,6 +30,9 @@ constexpr std::array kTopNames{Renamed{"embed_tokens", "token_embd"},
                                Renamed{"wpe", kPositions},
                                Renamed{"ln_f", "output_norm"},
                                Renamed{"embedding_norm", "token_embd_norm"},
+                               Renamed{"embed_tokens_per_layer", "per_layer_token_embd"},
+                               Renamed{"per_layer_model_projection", "per_layer_model_proj"},
+                               Renamed{"per_layer_projection_norm", "per_layer_proj_norm"},
                                Renamed{"embeddings.word_embeddings", "token_embd"},
                                Renamed{"embeddings.position_embeddings", kPositions},
                                Renamed{"embeddings.token_type_embeddings", "token_types"},
@@ -94,7 +100,42 @@ constexpr std::array kLayerNames{Renamed{"input_layernorm", "attn_norm"},
                                  Renamed{"sa_layer_norm", "attn_output_norm"},
                                  Renamed{"ffn.lin1", "ffn_up"},
                                  Renamed{"ffn.lin2", "ffn_down"},
-                                 Renamed{"output_layer_norm", "layer_output_norm"}};
+                                 Renamed{"output_layer_norm", "layer_output_norm"},
+                                 Renamed{"layer_scalar", "layer_output_scale"},
+                                 Renamed{"per_layer_input_gate", "inp_gate"},
+                                 Renamed{"per_layer_projection", "proj"},
+                                 Renamed{"post_per_layer_input_norm", "post_norm"},
+                                 Renamed{"linear_attn.in_proj_qkvz", kQueriesToGates},
+                                 Renamed{"linear_attn.in_proj_ba", "ssm_ba"},
+                                 Renamed{"linear_attn.in_proj_qkv", "attn_qkv"},
+                                 Renamed{"linear_attn.in_proj_z", "attn_gate"},
+                                 Renamed{"linear_attn.in_proj_b", "ssm_beta"},
+                                 Renamed{"linear_attn.in_proj_a", "ssm_alpha"},
+                                 Renamed{"linear_attn.conv1d", "ssm_conv1d"},
+                                 Renamed{"linear_attn.dt", "ssm_dt"},
+                                 Renamed{"linear_attn.A_log", kRates},
+                                 Renamed{"linear_attn.norm", "ssm_norm"},
+                                 Renamed{"linear_attn.out_proj", "ssm_out"},
+                                 Renamed{"self_attn.sinks", "attn_sinks"},
+                                 Renamed{"block_sparse_moe.gate", "ffn_gate_inp"},
+                                 Renamed{"block_sparse_moe.router.layer", "ffn_gate_inp"},
+                                 Renamed{"mlp.gate", "ffn_gate_inp"},
+                                 Renamed{"mlp.router", "ffn_gate_inp"},
+                                 Renamed{"feed_forward.gate", "ffn_gate_inp"},
+                                 Renamed{"feed_forward.expert", "exp_probs_b"},
+                                 Renamed{"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+                                 Renamed{"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                 Renamed{"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+                                 Renamed{"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+                                 Renamed{"block_sparse_moe.input_linear", kGatesAndUps},
+                                 Renamed{"block_sparse_moe.output_linear", "ffn_down_exps"}};
+
+/// Modules of a mixture, after the name of the mixture and without an expert's index.
+constexpr std::array kExpertNames{
+    Renamed{"w1", "ffn_gate_exps"},       Renamed{"w3", "ffn_up_exps"},
+    Renamed{"w2", "ffn_down_exps"},       Renamed{"gate_proj", "ffn_gate_exps"},
+    Renamed{"up_proj", "ffn_up_exps"},    Renamed{"down_proj", "ffn_down_exps"},
+    Renamed{"gate_up_proj", kGatesAndUps}};
 
 /// Values of model.pooling in the order of llama.cpp's numbers. Source: llama.cpp, include/llama.h.
 constexpr std::array<std::string_view, 4> kGgufPoolings{"", "mean", "cls", "last"};
@@ -102,6 +143,86 @@ constexpr std::array<std::string_view, 4> kGgufPoolings{"", "mean", "cls", "last
 std::string_view renamed(std::span<const Renamed> names, std::string_view module) {
   const auto found = std::ranges::find(names, module, &Renamed::in_folder);
   return found == names.end() ? "" : found->in_file;
+}
+
+/// Splits a tensor's name into module and ending. Plain tensors of experts have no ending.
+std::pair<std::string_view, std::string_view> split_name(std::string_view name) {
+  for (const std::string_view ending : {".weight", ".bias"})
+    if (name.ends_with(ending)) return {name.substr(0, name.size() - ending.size()), ending};
+  constexpr std::string_view kBias = "_bias";
+  if (name.ends_with(kBias)) return {name.substr(0, name.size() - kBias.size()), ".bias"};
+  return {name, ".weight"};
+}
+
+constexpr std::string_view kExpertsModule = "experts.";
+
+/// Returns an expert's index in a tensor's name, or nullopt.
+std::optional<std::int64_t> index_of_expert(std::string_view name) {
+  const std::size_t at = name.find(kExpertsModule);
+  if (at == name.npos) return {};
+  std::int64_t index = 0;
+  const char* const begin = name.data() + at + kExpertsModule.size();
+  const auto read = std::from_chars(begin, name.data() + name.size(), index);
+  return read.ec == std::errc() ? std::optional(index) : std::nullopt;
+}
+
+/// Returns the module after "experts." and an index; "" for other modules.
+std::string_view module_of_expert(std::string_view module) {
+  const std::size_t at = module.find(kExpertsModule);
+  if (at == module.npos) return "";
+  const std::size_t begin = at + kExpertsModule.size();
+  const std::size_t letter = module.find_first_not_of("0123456789.", begin);
+  return letter == module.npos ? "" : module.substr(letter);
+}
+
+/// Returns the rows of queries, keys and values in a DeltaNet layer.
+std::int64_t delta_rule_rows(const ModelConfig& model) {
+  const StateSpaceConfig& sizes = model.state_space;
+  return 2 * sizes.groups * sizes.state_size + sizes.heads * sizes.head_size;
+}
+
+/// Returns the order of value heads in a DeltaNet layer's tensor, if it has any.
+std::optional<HeadTiles> tiles_of(const ModelConfig& model, std::string_view found) {
+  const StateSpaceConfig& sizes = model.state_space;
+  const std::int64_t keys = sizes.groups, shared = sizes.heads / keys;
+  const auto tiles = [&](std::int64_t first, std::int64_t size, bool are_columns = false) {
+    return HeadTiles{first, keys, shared, size, are_columns};
+  };
+  if (shared == 1) return {};
+  if (found == "attn_qkv" || found == "ssm_conv1d")
+    return tiles(2 * keys * sizes.state_size, sizes.head_size);
+  if (found == "attn_gate") return tiles(0, sizes.head_size);
+  if (found == "ssm_out") return tiles(0, sizes.head_size, true);
+  if (found == "ssm_beta" || found == "ssm_alpha" || found == "ssm_dt" || found == kRates)
+    return tiles(0, 1);
+  return {};
+}
+
+Tensor with_tiles(const Tensor& values, const HeadTiles& tiles, bool tile) {
+  const Tensor changed = host_tensor(values.shape());
+  std::copy_n(values.data<float>(), values.elements(), changed.data<float>());
+  const std::int64_t runs = tiles.are_columns ? values.size(0) : 1;
+  const std::int64_t length = values.elements() / runs;
+  const std::int64_t unit = tiles.are_columns ? 1 : values.elements() / values.size(0);
+  for (std::int64_t run = 0; run < runs; ++run) {
+    for (std::int64_t i = 0; i < tiles.keys * tiles.shared; ++i) {
+      const std::int64_t there = i % tiles.shared * tiles.keys + i / tiles.shared;
+      const auto at = [&](std::int64_t head) {
+        return run * length + (tiles.first + head * tiles.size) * unit;
+      };
+      std::copy_n(values.data<float>() + at(tile ? i : there), tiles.size * unit,
+                  changed.data<float>() + at(tile ? there : i));
+    }
+  }
+  return changed;
+}
+
+template <class Change>
+Tensor with_each(const Tensor& values, const Change& change) {
+  const Tensor changed = host_tensor(values.shape());
+  std::transform(values.data<float>(), values.data<float>() + values.elements(),
+                 changed.data<float>(), change);
+  return changed;
 }
 
 Tensor with_paired_rows(const Tensor& values, std::int64_t heads, bool pair) {
@@ -126,13 +247,6 @@ Tensor after_zeros(const Tensor& values, std::int64_t rows) {
   return changed;
 }
 
-Tensor plus(const Tensor& values, float added) {
-  const Tensor changed = host_tensor(values.shape());
-  std::transform(values.data<float>(), values.data<float>() + values.elements(),
-                 changed.data<float>(), [=](float value) { return value + added; });
-  return changed;
-}
-
 }  // namespace
 
 std::int64_t paired_row(std::int64_t row, std::int64_t rows, std::int64_t heads) {
@@ -141,12 +255,20 @@ std::int64_t paired_row(std::int64_t row, std::int64_t rows, std::int64_t heads)
   return head * 2 * half + 2 * (within % half) + within / half;
 }
 
+std::string gguf_architecture_both_ways(const ModelFamily& family) {
+  return family.gguf.gemma && family.has("bidirectional") ? kGemmaEmbedding : "";
+}
+
+std::string gguf_dense_name(std::int64_t index) { return concat("dense_", index + 2); }
+
 GgufName gguf_name(const ModelConfig& model, const FileTensor& in_folder) {
+  if (is_of_module(in_folder.name)) {  // "2_Dense/linear.weight"
+    const std::size_t number = in_folder.name.find('_'), end = in_folder.name.rfind('.');
+    return {.name = concat("dense_", in_folder.name.substr(0, number), in_folder.name.substr(end))};
+  }
   const GgufLayout& layout = find_family(model.family).gguf;
-  std::string_view rest = in_folder.name;
-  const std::size_t end = rest.rfind('.');
-  const std::string ending(rest.substr(end));
-  std::string_view module = rest.substr(0, end), found;
+  const auto [whole, ending] = split_name(in_folder.name);
+  std::string_view module = whole, found;
   std::string prefix;
   for (const std::string_view layers : {"layers.", "h.", "encoder.layer.", "transformer.layer."}) {
     if (!module.starts_with(layers)) continue;
@@ -161,13 +283,18 @@ GgufName gguf_name(const ModelConfig& model, const FileTensor& in_folder) {
     found = own->second;
   } else if (module == "post_attention_layernorm") {
     found = layout.gemma ? "post_attention_norm" : "ffn_norm";
+  } else if (const std::string_view of_experts = module_of_expert(module); !of_experts.empty()) {
+    found = renamed(kExpertNames, of_experts);
   } else {
     found = renamed(kLayerNames, module);
   }
   if (found.empty())
     throw DataError(concat("the tensor ", in_folder.name, " cannot be stored in a GGUF file"));
-  GgufName name{.name = concat(prefix, found, ending)};
-  if (layout.gemma && found.ends_with("norm")) name.change = GgufChange::kOnePlus;
+  GgufName name{.name = concat(prefix, found, found == kRates ? "" : ending)};
+  const bool adds_one = layout.gemma || (layout.delta_rule && found != "ssm_norm");
+  if (adds_one && found.ends_with("norm")) name.change = GgufChange::kOnePlus;
+  if (found == kRates) name.change = GgufChange::kNegativeExp;
+  if (layout.delta_rule && layout.delta_rule->tiles_heads) name.tiles = tiles_of(model, found);
   if (layout.pairs_rows && (found == "attn_q" || found == "attn_k")) {
     name.change = GgufChange::kPairedRows;
     name.heads = found == "attn_q" || model.kv_heads == 0 ? model.heads : model.kv_heads;
@@ -179,11 +306,44 @@ GgufName gguf_name(const ModelConfig& model, const FileTensor& in_folder) {
   return name;
 }
 
-FileTensor in_gguf(const FileTensor& in_folder) {
-  FileTensor tensor = outputs_first(in_folder);
+namespace {
+
+/// Returns the first `rows` rows of a part, and the others.
+std::vector<GgufPart> split_part(const GgufPart& part, std::int64_t rows,
+                                 std::array<std::string_view, 3> whole_and_names) {
+  std::vector<GgufPart> parts{part, part};
+  const std::int64_t all = part.in_file.shape[0];
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    FileTensor& tensor = parts[i].in_file;
+    tensor.order = {};  // in memory, all rows of the first part precede the others
+    const std::int64_t count = i == 0 ? rows : all - rows;
+    tensor.shape =
+        part.in_file.shape.rank() == 1 ? Shape{count} : Shape{count, part.in_file.shape[1]};
+    std::string& name = parts[i].name.name;
+    name.replace(name.find(whole_and_names[0]), whole_and_names[0].size(), whole_and_names[i + 1]);
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::vector<GgufPart> gguf_parts(const ModelConfig& model, const FileTensor& in_folder) {
+  GgufPart part{outputs_first(in_folder), gguf_name(model, in_folder)};
+  FileTensor& tensor = part.in_file;
   if (tensor.shape.rank() == 3 && tensor.shape[1] == 1)
     tensor.shape = {tensor.shape[0], tensor.shape[2]};
-  return tensor;
+  if (const auto expert = index_of_expert(in_folder.name)) {
+    tensor.part = *expert;
+    tensor.parts = model.experts.count;
+  }
+  const auto is = [&](std::string_view whole) {
+    return part.name.name.find(whole) != std::string::npos;
+  };
+  if (is(kGatesAndUps))
+    return split_part(part, tensor.shape[0] / 2, {kGatesAndUps, "ffn_gate_exps", "ffn_up_exps"});
+  if (is(kQueriesToGates))
+    return split_part(part, delta_rule_rows(model), {kQueriesToGates, "attn_qkv", "attn_gate"});
+  return {part};
 }
 
 Shape GgufName::shape(const Shape& in_folder) const {
@@ -193,6 +353,10 @@ Shape GgufName::shape(const Shape& in_folder) const {
 
 bool is_gguf_encoder(const std::string& architecture) {
   return architecture == "bert" || architecture == kModernBert;
+}
+
+bool has_gguf_windows(const GgufLayout& layout, std::int64_t layers) {
+  return layout.window_period > 0 && (layout.window_depth == 0 || layout.window_depth == layers);
 }
 
 std::int64_t pooling_number(const std::string& pooling) {
@@ -205,21 +369,29 @@ std::optional<std::string> pooling_of_number(std::int64_t number) {
 }
 
 Tensor to_gguf(const Tensor& values, const GgufName& name) {
-  switch (name.change) {
-    case GgufChange::kNone: break;
-    case GgufChange::kOnePlus: return plus(values, 1);
-    case GgufChange::kPairedRows: return with_paired_rows(values, name.heads, true);
-    case GgufChange::kLaterRows: return values.rows(name.first_row, values.size(0));
-  }
-  return values;
+  const auto changed = [&] {
+    switch (name.change) {
+      case GgufChange::kNone: break;
+      case GgufChange::kOnePlus: return with_each(values, [](float value) { return value + 1; });
+      case GgufChange::kPairedRows: return with_paired_rows(values, name.heads, true);
+      case GgufChange::kLaterRows: return values.rows(name.first_row, values.size(0));
+      case GgufChange::kNegativeExp:
+        return with_each(values, [](float value) { return -std::exp(value); });
+    }
+    return values;
+  };
+  return name.tiles ? with_tiles(changed(), *name.tiles, true) : changed();
 }
 
-Tensor from_gguf(const Tensor& values, const GgufName& name) {
+Tensor from_gguf(const Tensor& in_file, const GgufName& name) {
+  const Tensor values = name.tiles ? with_tiles(in_file, *name.tiles, false) : in_file;
   switch (name.change) {
     case GgufChange::kNone: break;
-    case GgufChange::kOnePlus: return plus(values, -1);
+    case GgufChange::kOnePlus: return with_each(values, [](float value) { return value - 1; });
     case GgufChange::kPairedRows: return with_paired_rows(values, name.heads, false);
     case GgufChange::kLaterRows: return after_zeros(values, name.first_row);
+    case GgufChange::kNegativeExp:
+      return with_each(values, [](float value) { return std::log(-value); });
   }
   return values;
 }

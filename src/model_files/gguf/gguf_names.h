@@ -6,22 +6,34 @@
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/models/model_config.h"
+#include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {
 
 /// Difference between values in a GGUF file and in a Hugging Face folder.
 enum class GgufChange {
   kNone,
-  kPairedRows,  // in each head, rows j and j + D/2 are adjacent
-  kOnePlus,     // stores w + 1 for norm gains that multiply by 1 + w
-  kLaterRows,   // omits rows of the position table that no token uses
+  kPairedRows,   // in each head, rows j and j + D/2 are adjacent
+  kOnePlus,      // stores w + 1 for norm gains that multiply by 1 + w
+  kLaterRows,    // omits rows of the position table that no token uses
+  kNegativeExp,  // stores −exp(w) for logarithms of decay rates
+};
+
+/// Order of value heads: in a folder, the `shared` heads of a key head are adjacent; in a file, the
+/// heads of the same place in all `keys` key heads are.
+struct HeadTiles {
+  std::int64_t first = 0;  // row or column of the first head
+  std::int64_t keys = 1, shared = 1;
+  std::int64_t size = 1;  // rows or columns of a head
+  bool are_columns = false;
 };
 
 struct GgufName {
   std::string name;
   GgufChange change = GgufChange::kNone;
-  std::int64_t heads = 1;      // for kPairedRows
-  std::int64_t first_row = 0;  // of the folder's rows in the file, for kLaterRows
+  std::optional<HeadTiles> tiles{};  // in addition to `change`
+  std::int64_t heads = 1;            // for kPairedRows
+  std::int64_t first_row = 0;        // of the folder's rows in the file, for kLaterRows
 
   Shape shape(const Shape& in_folder) const;
 };
@@ -29,8 +41,19 @@ struct GgufName {
 /// Returns the GGUF name of a folder's tensor without prefix. Throws DataError without one.
 GgufName gguf_name(const ModelConfig& model, const FileTensor& in_folder);
 
-inline constexpr const char* kModernBert = "modern-bert";
+inline constexpr const char *kModernBert = "modern-bert", *kGemmaEmbedding = "gemma-embedding";
+/// Returns the name of an architecture whose tokens attend to all others, of a family that also has
+/// decoders; "" if llama.cpp has none.
+std::string gguf_architecture_both_ways(const ModelFamily& family);
+/// Returns whether an architecture is BERT's or ModernBERT's.
 bool is_gguf_encoder(const std::string& architecture);
+
+/// The most linear layers after pooling, which have the names dense_2 and dense_3.
+inline constexpr std::int64_t kMaxGgufDense = 2;
+/// Returns the name of layer `index`, "dense_2" for the first one.
+std::string gguf_dense_name(std::int64_t index);
+/// Returns whether files of this many layers have windows.
+bool has_gguf_windows(const GgufLayout& layout, std::int64_t layers);
 
 /// Pooling of classifiers. Source: llama.cpp, include/llama.h, llama_pooling_type.
 inline constexpr std::int64_t kRankPooling = 4;
@@ -41,8 +64,17 @@ std::optional<std::string> pooling_of_number(std::int64_t number);
 /// Epsilon of norms in DistilBERT, whose config.json has no key for it.
 inline constexpr double kDistilBertEpsilon = 1e-12;
 
-/// Describes a folder's tensor in GGUF: outputs first, a convolution of channels (channels, taps).
-FileTensor in_gguf(const FileTensor& in_folder);
+/// A folder's tensor, or consecutive rows of it, in a GGUF file.
+struct GgufPart {
+  /// Layout in the file before name.change: outputs first, a convolution of channels (channels,
+  /// taps). `part` is the index in a tensor of all experts.
+  FileTensor in_file;
+  GgufName name;
+};
+
+/// Returns the parts of a folder's tensor in the order of the weight's rows: gates and ups of
+/// experts have separate tensors. Throws DataError if GGUF has no name for the tensor.
+std::vector<GgufPart> gguf_parts(const ModelConfig& model, const FileTensor& in_folder);
 
 /// Convert f32 host values to or from GGUF's format. Return a copy, or the same tensor if equal.
 Tensor to_gguf(const Tensor& values, const GgufName& name);

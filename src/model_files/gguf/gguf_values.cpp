@@ -7,6 +7,7 @@
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/core/messages.h"
+#include "src/model_files/gguf/gguf_keys.h"
 
 namespace hybrid_trainer {
 
@@ -37,6 +38,9 @@ void check_scaling(const RotaryScaling& scaling, const GgufLayout& layout) {
   // Source: llama.cpp, conversion/mistral.py. Its multiplier is mscale_all_dim of an mscale of 1.
   const bool has_multiplier =
       layout.scales_queries && scaling.mscale == 1 && scaling.mscale_all_dim == 1;
+  RotaryScaling usual = scaling;
+  usual.attention_factor = 0;
+  const bool has_own_amplitude = std::abs(scaling.amplitude() - usual.amplitude()) > 1e-6;
   const bool has_mscale = scaling.mscale != 0 || scaling.mscale_all_dim != 0;
   if (scaling.type == "dynamic")
     refuse("rope_scaling.type", "dynamic", "llama.cpp does not adapt rotary angles to the length");
@@ -45,11 +49,38 @@ void check_scaling(const RotaryScaling& scaling, const GgufLayout& layout) {
   if (scaling.query_growth > 0 && (!layout.scales_queries || scaling.type != "yarn"))
     refuse("rope_scaling.query_growth", concat(scaling.query_growth),
            "llama.cpp scales queries only in its architecture mistral3, with YaRN");
-  if (scaling.type == "yarn" &&
-      (scaling.attention_factor != 0 || (has_mscale && !has_multiplier) || !scaling.truncate ||
-       scaling.beta_fast != 32 || scaling.beta_slow != 1))
+  if (scaling.type == "yarn" && (has_own_amplitude || (has_mscale && !has_multiplier) ||
+                                 scaling.truncate == layout.keeps_yarn_bounds ||
+                                 scaling.beta_fast != 32 || scaling.beta_slow != 1))
     refuse("rope_scaling", "yarn with its own attention_factor, mscale, beta or truncate",
            "llama.cpp computes these itself");
+}
+
+std::int64_t leading_dense_layers(const ModelConfig& model) {
+  std::int64_t layers = 0;
+  while (layers < model.layers && !has_experts(model.experts, layers)) ++layers;
+  return layers;
+}
+
+/// Checks a mixture against llama.cpp's graph of the architecture, whose rule is not a key.
+void check_mixture(const ModelConfig& model, const GgufLayout::Experts& layout,
+                   const std::string& title) {
+  const ExpertConfig& experts = model.experts;
+  if (experts.rule != layout.rule)
+    refuse("experts.rule", experts.rule, concat("llama.cpp's ", title, " uses ", layout.rule));
+  const bool may_begin_dense = !layout.dense_layers_key.empty();
+  for (std::int64_t i = may_begin_dense ? leading_dense_layers(model) : 0; i < model.layers; ++i)
+    if (!has_experts(experts, i))
+      refuse("experts.layers", experts.layers,
+             concat("llama.cpp's ", title, " has experts in all layers",
+                    may_begin_dense ? " after the first ones" : ""));
+  if (experts.shared_width == 0 && !layout.shared_size_key.empty())
+    refuse("experts.shared_width", "0", concat("llama.cpp's ", title, " needs a shared expert"));
+  if (experts.scale != 1)
+    refuse("experts.scale", concat(experts.scale), concat("llama.cpp's ", title, " has no scale"));
+  if (experts.bias_rate > 0)
+    refuse("experts.bias_rate", concat(experts.bias_rate),
+           concat("llama.cpp's ", title, " chooses experts without a bias"));
 }
 
 void check_gemma(const ModelConfig& model, const GgufLayout::Gemma& gemma) {
@@ -121,11 +152,55 @@ void add_window_values(const ModelConfig& model, const std::string& name,
       gguf_flags(name + ".attention.sliding_window_pattern", layers_with_window(model)));
 }
 
-void add_gemma_values(const ModelConfig& model, const std::string& name,
-                      std::vector<GgufPair>& values) {
-  values.push_back(gguf_count(name + ".attention.sliding_window", model.window));
+void add_expert_values(const ModelConfig& model, const GgufLayout::Experts& layout,
+                       const std::string& name, std::vector<GgufPair>& values) {
+  const ExpertConfig& experts = model.experts;
+  values.push_back(gguf_count(name + ".expert_count", experts.count));
+  values.push_back(gguf_count(name + ".expert_used_count", experts.chosen));
+  if (layout.has_own_size)
+    values.push_back(gguf_count(name + ".expert_feed_forward_length", experts.intermediate_size));
+  if (experts.shared_width > 0)
+    values.push_back(gguf_count(name + ".expert_shared_feed_forward_length", experts.shared_width));
+  if (layout.gating_function > 0)
+    values.push_back(gguf_count(name + ".expert_gating_func", layout.gating_function));
+  if (!layout.dense_layers_key.empty())
+    values.push_back(gguf_count(name + ".leading_dense_block_count", leading_dense_layers(model)));
+}
+
+/// Adds the values of Gated DeltaNet layers. Source: llama.cpp, conversion/qwen.py.
+void add_delta_rule_values(const ModelConfig& model, const GgufLayout::DeltaRule& layout,
+                           const std::string& name, std::vector<GgufPair>& values) {
+  const StateSpaceConfig& sizes = model.state_space;
+  std::vector<bool> is_recurrent;
+  for (std::int64_t i = 0; i < model.layers; ++i)
+    is_recurrent.push_back(kind_of_layer(model.mixers, i) == 'd');
+  values.push_back(gguf_count(name + ".ssm.conv_kernel", sizes.taps));
+  values.push_back(gguf_count(name + ".ssm.state_size", sizes.state_size));
+  values.push_back(gguf_count(name + ".ssm.group_count", sizes.groups));
+  values.push_back(gguf_count(name + ".ssm.time_step_rank", sizes.heads));
+  values.push_back(gguf_count(name + ".ssm.inner_size", sizes.heads * sizes.head_size));
+  values.push_back(gguf_flags(name + ".attention.recurrent_layers", is_recurrent));
+  if (layout.tiles_heads)  // Qwen 3.5's sections of image positions, which texts do not use
+    values.push_back(gguf_integers(name + ".rope.dimension_sections", {11, 11, 10, 0}));
+}
+
+/// Returns feed_forward_length.
+std::int64_t feed_forward_size(const ModelConfig& model, const GgufLayout& layout) {
+  const bool is_of_experts =
+      layout.experts && (!layout.experts->has_own_size || model.intermediate_size == 0);
+  if (is_of_experts) return model.experts.intermediate_size;
+  return model.intermediate_size > 0 ? model.intermediate_size : 4 * model.width;
+}
+
+void add_pattern_of_windows(const ModelConfig& model, const std::string& name,
+                            std::vector<GgufPair>& values) {
+  const std::int64_t window = model.bidirectional ? 2 * (model.window - 1) : model.window;
+  values.push_back(gguf_count(name + ".attention.sliding_window", window));
   values.push_back(
       gguf_flags(name + ".attention.sliding_window_pattern", layers_with_window(model)));
+}
+
+void add_caps(const ModelConfig& model, const std::string& name, std::vector<GgufPair>& values) {
   if (model.attention_cap > 0)
     values.push_back(gguf_number(name + ".attn_logit_softcapping", model.attention_cap));
   if (model.logit_cap > 0)
@@ -134,6 +209,9 @@ void add_gemma_values(const ModelConfig& model, const std::string& name,
 
 /// Checks an encoder's outputs, of which files have none for tokens.
 void check_encoder(const ModelConfig& model) {
+  if (!model.dense.empty())
+    refuse("dense", model.dense,
+           "for this architecture, llama.cpp has no linear layers after pooling");
   if (model.pooling.empty())
     refuse("pooling", "\"\"", "llama.cpp computes embeddings and classes of texts, not of tokens");
   if (model.labels.empty()) return;
@@ -141,6 +219,43 @@ void check_encoder(const ModelConfig& model) {
     refuse("family", model.family, "only class heads of BERT and RoBERTa are supported");
   if (model.pooling != "cls")
     refuse("pooling", model.pooling, "llama.cpp's classifiers take the first token");
+}
+
+/// Checks the outputs of a decoder, or of a model of a decoder's family that attends both ways.
+void check_texts(const ModelConfig& model, const GgufLayout& layout) {
+  if (!model.labels.empty())
+    refuse("labels", concat(model.labels.size(), " classes"),
+           "only class heads of BERT and RoBERTa are supported");
+  if (model.bidirectional && model.pooling.empty())
+    refuse("pooling", "\"\"", "llama.cpp computes embeddings of texts, not of tokens");
+  const std::vector<DenseLayer> dense = model.dense_layers();
+  if (dense.empty()) return;
+  // Source: llama.cpp, src/models/gemma-embedding.cpp.
+  const bool are_plain = std::ranges::all_of(dense, [](const DenseLayer& layer) {
+    return !layer.has_bias && layer.activation == "identity";
+  });
+  if (!model.bidirectional || !layout.gemma)
+    refuse("dense", model.dense,
+           "for this architecture, llama.cpp has no linear layers after pooling");
+  if (std::ssize(dense) != kMaxGgufDense || !are_plain || dense.back().outputs != model.width)
+    refuse("dense", model.dense,
+           concat("llama.cpp has two linear layers after pooling, without biases and activations, "
+                  "the second with ",
+                  model.width, " outputs"));
+}
+
+/// Adds the values of pooling and of linear layers after it. Source: llama.cpp, conversion/gemma.py.
+void add_text_values(const ModelConfig& model, const std::string& name,
+                     std::vector<GgufPair>& values) {
+  if (model.pooling.empty()) return;
+  values.push_back(gguf_count(name + ".pooling_type", pooling_number(model.pooling)));
+  std::int64_t inputs = model.width, index = 0;
+  for (const DenseLayer& layer : model.dense_layers()) {
+    const std::string dense = concat(name, ".", gguf_dense_name(index++));
+    values.push_back(gguf_count(dense + "_feat_in", inputs));
+    values.push_back(gguf_count(dense + "_feat_out", layer.outputs));
+    inputs = layer.outputs;
+  }
 }
 
 /// Adds the values of an encoder's outputs. Source: llama.cpp, gguf-py/gguf/constants.py.
@@ -187,31 +302,36 @@ std::string gguf_architecture(const ModelConfig& model) {
   if (model.mlp_bias && !layout.may_have_biases)
     refuse("mlp_bias", "true", concat("llama.cpp's ", family.title, " has no biases"));
   check_scaling(model.rope_scaling, layout);
+  const std::string both_ways = gguf_architecture_both_ways(family);
   if (is_gguf_encoder(layout.architecture)) {
     check_encoder(model);
-  } else if (model.bidirectional) {
+  } else if (model.bidirectional && both_ways.empty()) {
     refuse("bidirectional", "true", concat("llama.cpp's ", family.title, " hides later tokens"));
+  } else {
+    check_texts(model, layout);
   }
-  if (!model.dense.empty())
-    refuse("dense", model.dense,
-           "for this architecture, llama.cpp has no linear layers after pooling");
   if (const std::string text = layout.difference ? layout.difference(model) : ""; !text.empty())
     throw DataError(concat("this model cannot be stored in a GGUF file: ", text,
                            "; export a Hugging Face folder instead"));
   if (layout.gemma) check_gemma(model, *layout.gemma);
-  return layout.architecture;
+  if (layout.experts) check_mixture(model, *layout.experts, family.title);
+  return model.bidirectional && !both_ways.empty() ? both_ways : layout.architecture;
 }
 
 std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::string& file) {
   const std::string name = gguf_architecture(model);
   const ModelFamily& family = find_family(model.family);
+  if (family.has("gemma4")) {
+    std::vector<GgufPair> values;
+    add_gemma4_values(model, name, values);
+    return values;
+  }
   const bool rotates = family.has("rope_theta"), is_modern = name == kModernBert;
   std::vector<GgufPair> values{
       gguf_count(name + ".block_count", model.layers),
       gguf_count(name + ".context_length", model.context),
       gguf_count(name + ".embedding_length", model.width),
-      gguf_count(name + ".feed_forward_length",
-                 model.intermediate_size > 0 ? model.intermediate_size : 4 * model.width),
+      gguf_count(name + ".feed_forward_length", feed_forward_size(model, family.gguf)),
       gguf_count(name + ".attention.head_count", model.heads),
       family.gguf.has_short_convolutions
           ? gguf_integers(name + ".attention.head_count_kv", kv_heads_of_layers(model))
@@ -220,7 +340,10 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
                                                 : ".attention.layer_norm_epsilon"),
                   model.family == "distilbert" ? kDistilBertEpsilon : model.norm_epsilon),
       gguf_count(name + ".vocab_size", model.vocabulary)};
-  if (is_gguf_encoder(name)) add_encoder_values(model, name, file, values);
+  if (is_gguf_encoder(name))
+    add_encoder_values(model, name, file, values);
+  else
+    add_text_values(model, name, values);
   if (!rotates) return values;
   values.push_back(gguf_count(name + ".attention.key_length", head_size(model)));
   values.push_back(gguf_count(name + ".attention.value_length", head_size(model)));
@@ -228,18 +351,27 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
   if (family.has("residual_scale")) add_scale_values(model, name, values);
   if (family.gguf.has_short_convolutions)
     values.push_back(gguf_count(name + ".shortconv.l_cache", model.state_space.taps));
-  if (family.gguf.gemma) {
-    add_gemma_values(model, name, values);
+  if (family.gguf.experts) add_expert_values(model, *family.gguf.experts, name, values);
+  if (family.gguf.delta_rule) add_delta_rule_values(model, *family.gguf.delta_rule, name, values);
+  if (family.gguf.gemma) add_caps(model, name, values);
+  if (has_gguf_windows(family.gguf, model.layers)) {
+    add_pattern_of_windows(model, name, values);
   } else if (is_modern) {
     add_window_values(model, name, values);
   } else if (model.window > 0 && model.window < model.context) {
     warn(file, concat("llama.cpp does not support a window for this architecture (model.window is ",
                       model.window, "), so attention is not limited to the window there"));
   }
+  if (family.gguf.keeps_yarn_bounds && model.rope_scaling.type == "yarn")
+    warn(file,
+         "llama.cpp rounds the bounds of YaRN (model.rope_scaling.truncate is false), so its "
+         "logits differ slightly");
   return values;
 }
 
 std::vector<RotaryDivisors> rotary_divisors(const ModelConfig& model) {
+  if (find_family(model.family).has("gemma4"))
+    return {{"rope_freqs.weight", gemma4_divisors(model)}};
   const RotaryScaling scaling = model.rope_scaling.resolved(model.context);
   const auto floats = [](const std::vector<double>& values) {
     return std::vector<float>(values.begin(), values.end());

@@ -110,9 +110,11 @@ class WrittenSpecialTokens {
         generation_(object_of(file_of(tokenizer, "generation_config.json"))),
         ids_(object_of(token_ids)) {}
 
-  std::vector<GgufPair> values() {
-    add(ids_of("bos"), "bos_token_id");
-    add_end_tokens();
+  /// `before`, `after`: tokens around each text, which precede the named ones.
+  std::vector<GgufPair> values(const std::vector<std::int32_t>& before = {},
+                               const std::vector<std::int32_t>& after = {}) {
+    add(before.empty() ? ids_of("bos") : std::vector<std::int64_t>{before.front()}, "bos_token_id");
+    add_end_tokens(after);
     add(ids_of("unk"), "unknown_token_id");
     add(ids_of("pad"), "padding_token_id");
     return std::move(values_);
@@ -151,8 +153,10 @@ class WrittenSpecialTokens {
     if (!ids.empty()) values_.push_back(gguf_count(concat(kKeys, key), ids.front()));
   }
   /// Adds the end tokens. llama.cpp has three keys, and finds others by text; Ollama reads a list.
-  void add_end_tokens() {
-    std::vector<std::int64_t> ends = ids_of("eos"), unknown;
+  void add_end_tokens(const std::vector<std::int32_t>& after) {
+    std::vector<std::int64_t> ends(after.begin(), after.end()), unknown;
+    for (const std::int64_t id : ids_of("eos"))
+      if (std::ranges::count(ends, id) == 0) ends.push_back(id);
     for (const std::int64_t id : ids_under(generation_, "eos_token_id"))
       if (is_token(id) && std::ranges::count(ends, id) == 0) ends.push_back(id);
     add(ends, "eos_token_id");
@@ -266,6 +270,19 @@ void add_encoder_values(const Tokenizer& tokenizer, WrittenSpecialTokens& of_mod
   values.push_back(gguf_flag("tokenizer.ggml.add_sep_token", ends > 2));
 }
 
+/// Returns the special tokens of a decoder that embeds texts. Throws DataError for more than one
+/// token before a text or after it.
+std::vector<GgufPair> values_around(const Tokenizer& tokenizer, WrittenSpecialTokens& of_model) {
+  const auto start = tokenizer.template_start(), end = tokenizer.template_end();
+  if (start.size() > 1 || end.size() > 1)
+    throw DataError(
+        concat("llama.cpp puts at most one token before a text and one after it, but the "
+               "tokenizer puts ",
+               start.size(), " before it and ", end.size(),
+               " after it; export a Hugging Face folder instead"));
+  return of_model.values(start, end);
+}
+
 GgufVocabulary bpe_vocabulary(const Tokenizer& tokenizer, const std::string& token_ids,
                               const ModelConfig& model, bool is_encoder) {
   BpeDescription bpe = describe_bpe(tokenizer);
@@ -301,7 +318,9 @@ GgufVocabulary bpe_vocabulary(const Tokenizer& tokenizer, const std::string& tok
   if (is_encoder) {
     add_encoder_values(tokenizer, of_model, {}, model, values);
   } else {
-    std::ranges::move(of_model.values(), std::back_inserter(values));
+    std::ranges::move(
+        model.pooling.empty() ? of_model.values() : values_around(tokenizer, of_model),
+        std::back_inserter(values));
     add_flags_of_template(tokenizer, values);
   }
   if (!of_model.warning().empty()) vocabulary.warnings.push_back(of_model.warning());

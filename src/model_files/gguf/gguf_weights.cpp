@@ -18,13 +18,8 @@ namespace {
 
 /// Returns whether a tensor is a quantized matrix. Quantized vectors are read as f32.
 bool is_in_blocks(const GgufTensor& tensor) {
-  return tensor.shape.rank() == 2 && block_format_of(tensor.type).has_value();
+  return tensor.shape.rank() >= 2 && block_format_of(tensor.type).has_value();
 }
-
-struct GgufPart {
-  FileTensor in_folder;
-  GgufName name;
-};
 
 class WeightInGguf final : public FolderWeight {
  public:
@@ -34,8 +29,8 @@ class WeightInGguf final : public FolderWeight {
   void read(const Tensor& values) const override {
     std::int64_t row = 0;
     for (const GgufPart& part : parts_) {
-      read_part(values.rows(row, row + part.in_folder.rows()), part);
-      row += part.in_folder.rows();
+      read_part(values.rows(row, row + part.in_file.rows()), part);
+      row += part.in_file.rows();
     }
     fill_zero(values.rows(row, values.size(0)), host_stream());
   }
@@ -46,7 +41,7 @@ class WeightInGguf final : public FolderWeight {
   }
   bool is_quantized() const override {
     return std::ranges::all_of(parts_, [&](const GgufPart& part) {
-      return part.name.change != GgufChange::kLaterRows &&
+      return part.name.change != GgufChange::kLaterRows && !part.name.tiles &&
              is_in_blocks(file_.tensor(part.name.name));
     });
   }
@@ -54,7 +49,7 @@ class WeightInGguf final : public FolderWeight {
     std::vector<QuantizedRows> all;
     std::int64_t row = 0;
     for (const GgufPart& part : parts_) {
-      row += part.in_folder.rows();
+      row += part.in_file.rows();
       const std::int64_t padding = &part == &parts_.back() ? shape_[0] - row : 0;
       all.push_back(blocks_of(part, padding, home));
     }
@@ -62,13 +57,19 @@ class WeightInGguf final : public FolderWeight {
   }
 
  private:
-  const GgufTensor& tensor_of(const GgufPart& part) const {
+  /// Returns the tensor of a part, or its expert's element of the tensor of all experts.
+  GgufTensor tensor_of(const GgufPart& part) const {
     const GgufTensor& tensor = file_.tensor(part.name.name);
-    const Shape wanted = part.name.shape(part.in_folder.shape);
-    if (tensor.shape != wanted)
+    FileTensor in_file = part.in_file;
+    in_file.shape = part.name.shape(in_file.shape);
+    const Shape wanted = in_file.whole_shape();
+    // Older files store the gate of a shared expert, a matrix of one row, as a vector.
+    const bool is_one_row =
+        wanted.rank() == 2 && wanted[0] == 1 && tensor.shape == Shape{wanted[1]};
+    if (tensor.shape != wanted && !is_one_row)
       throw DataError(concat(file_.path().string(), ": the tensor ", tensor.name, " has shape ",
                              tensor.shape.text(), ", want ", wanted.text()));
-    return tensor;
+    return in_file.parts > 1 ? tensor.element(in_file.part) : tensor;
   }
   void check_finite(const GgufTensor& tensor, const Tensor& values) const {
     const float* const begin = values.data<float>();
@@ -80,10 +81,10 @@ class WeightInGguf final : public FolderWeight {
                              " are NaN or infinite; copy the file again"));
   }
   void read_part(const Tensor& values, const GgufPart& part) const {
-    const GgufTensor& tensor = tensor_of(part);
+    const GgufTensor tensor = tensor_of(part);
     const Tensor found = file_.values_of(tensor);
     check_finite(tensor, found);
-    take_from_file(values, from_gguf(found, part.name), part.in_folder);
+    take_from_file(values, from_gguf(found, part.name), part.in_file);
   }
   /// Throws DataError for non-finite dequantized values. Checks few rows at a time, to save memory.
   void check_blocks(const GgufTensor& tensor, const kernels::BlockTensors& blocks) const {
@@ -102,7 +103,7 @@ class WeightInGguf final : public FolderWeight {
     }
   }
   QuantizedRows blocks_of(const GgufPart& part, std::int64_t padding, const Stream& home) const {
-    const GgufTensor& tensor = tensor_of(part);
+    const GgufTensor tensor = tensor_of(part);
     const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
     const auto format = block_format_of(tensor.type).value();
     QuantizedRows held{rows + padding,
@@ -121,7 +122,7 @@ class WeightInGguf final : public FolderWeight {
   }
   /// Copies rows of `bytes` bytes in the model's order.
   static void take_rows(void* to, const void* from, const GgufPart& part, std::size_t bytes) {
-    const std::int64_t rows = part.in_folder.rows();
+    const std::int64_t rows = part.in_file.rows();
     std::vector<std::byte> unpaired;
     if (part.name.change == GgufChange::kPairedRows) {
       unpaired.resize(static_cast<std::size_t>(rows) * bytes);
@@ -132,10 +133,10 @@ class WeightInGguf final : public FolderWeight {
       }
       from = unpaired.data();
     }
-    if (part.in_folder.order.are_alike()) {
+    if (part.in_file.order.are_alike()) {
       std::memcpy(to, from, static_cast<std::size_t>(rows) * bytes);
     } else {
-      copy_rows(to, from, part.in_folder.order, bytes, TargetOrder::kHere);
+      copy_rows(to, from, part.in_file.order, bytes, TargetOrder::kHere);
     }
   }
   const GgufFile& file_;
@@ -165,12 +166,14 @@ void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfi
   TextHead* const head = network.text_head();
   std::set<std::string> wanted;
   if (head != nullptr)
-    wanted = {"cls.weight", "cls.bias", "cls.norm.weight", "cls.output.weight", "cls.output.bias"};
-  const auto part_of = [&](const FileTensor& tensor) {
-    GgufPart part{in_gguf(tensor), gguf_name(config, tensor)};
-    if (part.name.name == "output.weight" && shares_head) part.name.name = "token_embd.weight";
-    wanted.insert(part.name.name);
-    return part;
+    wanted = {"cls.weight",        "cls.bias",        "cls.norm.weight",
+              "cls.output.weight", "cls.output.bias", "output.weight"};
+  const auto add_parts = [&](std::vector<GgufPart>& parts, const FileTensor& tensor) {
+    for (GgufPart& part : gguf_parts(config, tensor)) {
+      if (part.name.name == "output.weight" && shares_head) part.name.name = "token_embd.weight";
+      wanted.insert(part.name.name);
+      parts.push_back(std::move(part));
+    }
   };
   const auto is_new = [&](const Parameter& parameter) {
     if (head == nullptr || !head->owns(parameter)) return false;
@@ -183,9 +186,13 @@ void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfi
   network.visit_parameters([&](Parameter& parameter) {
     if (belongs_to_adapter(parameter) || is_new(parameter)) return;
     std::vector<GgufPart> parts;
-    for (const FileTensor& tensor : parameter.in_files()) parts.push_back(part_of(tensor));
+    for (const FileTensor& tensor : parameter.in_files()) add_parts(parts, tensor);
     weights.emplace_back(&parameter, std::move(parts));
   });
+  if (const auto unused = find_family(config.family).hugging_face.unused)
+    for (const std::string& prefix : unused(config))
+      if (prefix.starts_with("layers."))
+        wanted.insert(gguf_name(config, {.name = prefix + "weight", .shape = {}}).name);
   check_all_wanted(file, wanted);
   for (auto& [parameter, parts] : weights)
     visit(*parameter, WeightInGguf(file, std::move(parts), parameter->shape()));
@@ -195,7 +202,7 @@ bool is_mostly_quantized(const GgufFile& file) {
   constexpr double kMostly = 0.9;
   double all = 0, in_blocks = 0;
   for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.shape.rank() != 2) continue;
+    if (tensor.shape.rank() < 2) continue;
     const auto elements = static_cast<double>(tensor.shape.elements());
     all += elements;
     in_blocks += is_in_blocks(tensor) ? elements : 0;
@@ -205,7 +212,9 @@ bool is_mostly_quantized(const GgufFile& file) {
 
 bool is_all_bf16(const GgufFile& file) {
   return std::ranges::all_of(file.tensors(), [](const GgufTensor& tensor) {
-    return tensor.shape.rank() < 2 || tensor.type == GgufType::kBF16;
+    const bool is_always_f32 = tensor.shape.rank() < 2 || tensor.name.ends_with(".bias") ||
+                               tensor.name.ends_with("ffn_gate_inp.weight");
+    return is_always_f32 || tensor.type == GgufType::kBF16;
   });
 }
 

@@ -144,6 +144,35 @@ void qwen3_next_keys(ConfigKeys& keys, ModelConfig& model) {
   written_of_attention(keys, model);
 }
 
+// Source: llama.cpp, src/models/qwen3next.cpp, qwen35.cpp and qwen35moe.cpp.
+std::string delta_rule_difference(const ModelConfig& model) {
+  const StateSpaceConfig& sizes = model.state_space;
+  if (sizes.head_size == sizes.state_size) return "";
+  return concat("llama.cpp's keys and values have equal sizes in DeltaNet layers, but ",
+                "model.state_space.state_size is ", sizes.state_size, " and head_size ",
+                sizes.head_size);
+}
+
+std::string qwen3_next_difference(const ModelConfig& model) {
+  return model.experts.count > 0 ? delta_rule_difference(model)
+                                 : "llama.cpp's Qwen3-Next has experts (model.experts.count)";
+}
+
+GgufLayout delta_rule_layout(const char* architecture) {
+  return {.architecture = architecture,
+          .rotates_share = true,
+          .names = {{"post_attention_layernorm", "post_attention_norm"}},
+          .difference = delta_rule_difference,
+          .delta_rule = GgufLayout::DeltaRule{.tiles_heads = true}};
+}
+
+GgufLayout::Experts gguf_experts_of_qwen() {
+  return {.has_own_size = true,
+          .count_key = "num_experts",
+          .size_key = "moe_intermediate_size",
+          .shared_size_key = "shared_expert_intermediate_size"};
+}
+
 }  // namespace
 
 ModelFamily qwen3_next_family() {
@@ -155,6 +184,11 @@ ModelFamily qwen3_next_family() {
   /// PEFT mistakes these of dense layers and shared experts for experts.
   kind.layout.unadaptable = {"gate_proj", "up_proj", "down_proj"};
   kind.layout.carried = {"mtp."};
+  kind.gguf = delta_rule_layout("qwen3next");
+  kind.gguf.difference = qwen3_next_difference;
+  kind.gguf.experts = gguf_experts_of_qwen();
+  kind.gguf.experts->rule_key = "norm_topk_prob";
+  kind.gguf.delta_rule->tiles_heads = false;
   return hybrid_decoder_family(kind);
 }
 
@@ -164,6 +198,7 @@ ModelFamily qwen3_5_family() {
   kind.layout.outer = {.model_type = "qwen3_5", .prefix = "model.language_model."};
   kind.layout.carried = {"mtp.", "model.visual."};
   kind.presets = qwen3_5_presets();
+  kind.gguf = delta_rule_layout("qwen35");
   return hybrid_decoder_family(kind);
 }
 
@@ -177,6 +212,8 @@ ModelFamily qwen3_5_moe_family() {
       .first = {"experts.gate_up_proj"}, .last = "experts.down_proj", .ending = ""};
   kind.layout = with_attention("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", qwen3_5_moe_keys);
   kind.layout.outer = {.model_type = "qwen3_5_moe", .prefix = "model.language_model."};
+  kind.gguf = delta_rule_layout("qwen35moe");
+  kind.gguf.experts = gguf_experts_of_qwen();
   kind.layout.carried = {"mtp.", "model.visual."};
   return hybrid_decoder_family(kind);
 }

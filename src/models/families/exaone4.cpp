@@ -55,13 +55,20 @@ void exaone4_keys(ConfigKeys& keys, ModelConfig& model) {
 }
 
 // Source: llama.cpp, src/models/exaone4.cpp: only the 32B model, of 64 layers, has windows.
+constexpr std::int64_t kGgufHybridDepth = 64;
+
 std::string exaone4_difference(const ModelConfig& model) {
-  bool is_hybrid = model.window > 0 || model.layers == 64;
+  if (model.heads * model.head_size != model.width)
+    return "llama.cpp's EXAONE 4 has heads of width / heads channels (model.head_size)";
+  const bool is_hybrid = model.layers == kGgufHybridDepth;
+  if (is_hybrid != (model.window > 0))
+    return "llama.cpp's EXAONE 4 has windows if and only if it has 64 layers (model.window, "
+           "model.layers)";
   for (std::int64_t i = 0; i < model.layers; ++i)
-    is_hybrid = is_hybrid || kind_of_layer(model.window_layers, i) == 'n';
-  if (!is_hybrid) return "";
-  return "only EXAONE 4 models without windows (model.window_layers=a) and of other than 64 layers "
-         "are supported";
+    if ((kind_of_layer(model.window_layers, i) == 'a') == is_hybrid)
+      return "llama.cpp's EXAONE 4 rotates the layers with a window, or all layers if none has one "
+             "(model.window_layers)";
+  return "";
 }
 
 }  // namespace
@@ -86,7 +93,9 @@ ModelFamily exaone4_family() {
        .gguf = {.architecture = "exaone4",
                 .refuses_window = true,
                 .names = {{"post_attention_layernorm", "post_attention_norm"}},
-                .difference = exaone4_difference}});
+                .difference = exaone4_difference,
+                .window_period = 4,
+                .window_depth = kGgufHybridDepth}});
 }
 
 }  // namespace hybrid_trainer

@@ -375,6 +375,24 @@ std::vector<std::string> unused_tensors(const ModelConfig& config) {
   return names;
 }
 
+// Source: llama.cpp, src/models/gemma4.cpp, and src/llama-model.cpp for the shared layers.
+std::string gemma4_gguf_difference(const ModelConfig& model) {
+  const std::string letters = gemma4_letters(model);
+  const std::int64_t first = layers_with_keys(model);
+  if (model.window == 0) return "llama.cpp's Gemma 4 has windows (model.window)";
+  if (model.gemma4.input_width > 0 && model.gemma4.input_rows != model.vocabulary)
+    return concat("llama.cpp's Gemma 4 has inputs of layers for all tokens, but ",
+                  "model.gemma4.input_rows is ", model.gemma4.input_rows, " and model.vocabulary ",
+                  model.vocabulary);
+  if (model.gemma4.shared_layers == 0) return "";
+  const bool shares_windows = letters.find('w', static_cast<std::size_t>(first)) != letters.npos;
+  const bool fits = first >= 2 && letters[static_cast<std::size_t>(first) - 1] == 'a' &&
+                    (!shares_windows || letters[static_cast<std::size_t>(first) - 2] == 'w');
+  return fits ? ""
+              : "llama.cpp's Gemma 4 shares the keys of two layers, one with a window and then one "
+                "without (model.gemma4.shared_layers, model.window_layers)";
+}
+
 }  // namespace
 
 ModelFamily gemma4_family() {
@@ -391,20 +409,24 @@ ModelFamily gemma4_family() {
                     config, gemma4_spec(resolved_gemma4(config), stream), seed, stream);
               },
           .presets = {},
-          .hugging_face = {
-              .model_type = "gemma4_text",
-              .architecture = "Gemma4ForCausalLM",
-              .prefix = "model.",
-              .keys = gemma4_keys,
-              .tied_head = "embed_tokens.weight",
-              .ignored = {".rotary_emb.inv_freq"},
-              .has_window_key = true,
-              .outer = {.model_type = "gemma4",
-                        .prefix = "model.language_model.",
-                        .inert = {"audio_config", "boa_token_id", "eoa_token_index"},
-                        .file_tied_head = true},
-              .carried = {"vision_tower.", "audio_tower.", "embed_vision.", "embed_audio."},
-              .unused = unused_tensors}};
+          .hugging_face = {.model_type = "gemma4_text",
+                           .architecture = "Gemma4ForCausalLM",
+                           .prefix = "model.",
+                           .keys = gemma4_keys,
+                           .tied_head = "embed_tokens.weight",
+                           .ignored = {".rotary_emb.inv_freq"},
+                           .has_window_key = true,
+                           .outer = {.model_type = "gemma4",
+                                     .prefix = "model.language_model.",
+                                     .inert = {"audio_config", "boa_token_id", "eoa_token_index"},
+                                     .file_tied_head = true},
+                           .carried = {"vision_tower.", "audio_tower.", "embed_vision.",
+                                       "embed_audio."},
+                           .unused = unused_tensors},
+          .gguf = {.architecture = "gemma4",
+                   .rotates_share = true,
+                   .names = {{"post_attention_layernorm", "post_attention_norm"}},
+                   .difference = gemma4_gguf_difference}};
 }
 
 }  // namespace hybrid_trainer

@@ -145,7 +145,7 @@ class Gemma4LayerEnd final : public ResidualBranch {
     std::shared_ptr<Gemma4Inputs> inputs{};
   };
   Gemma4LayerEnd(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Throws Error if `residual` is undefined: dropout is not supported.
+  /// Throws Error if `residual` is undefined, as it is with dropout, which is not supported.
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;

@@ -205,6 +205,13 @@ void lfm2_moe_keys(ConfigKeys& keys, ModelConfig& model) {
   lfm2_last_keys(keys, model);
 }
 
+// Source: llama.cpp, src/models/lfm2moe.cpp.
+std::string lfm2_moe_difference(const ModelConfig& model) {
+  return model.experts.selection_bias
+             ? ""
+             : "llama.cpp's LFM2 MoE has a bias for the choice of experts (use_expert_bias)";
+}
+
 }  // namespace
 
 ModelFamily lfm2_family() {
@@ -223,6 +230,16 @@ ModelFamily lfm2_moe_family() {
   kind.expert_epsilon = 1e-6f;
   kind.layout = with_attention("lfm2_moe", "Lfm2MoeForCausalLM", lfm2_moe_keys);
   kind.layout.experts_are_parameters = true;
+  kind.gguf = {.architecture = "lfm2moe",
+               .difference = lfm2_moe_difference,
+               .experts = GgufLayout::Experts{.rule = kSigmoidRule,
+                                              .has_own_size = true,
+                                              .count_key = "num_experts",
+                                              .size_key = "moe_intermediate_size",
+                                              .rule_key = "norm_topk_prob",
+                                              .dense_layers_key = kDenseLayers,
+                                              .gating_function = 2},
+               .has_short_convolutions = true};
   return hybrid_decoder_family(kind);
 }
 

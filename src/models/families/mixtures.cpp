@@ -46,6 +46,33 @@ std::vector<ModelPreset> granite_mixture_presets() {
           {"granite-moe-1b", billion, 4, 1024, "adamw", 3e-4, 49155}};
 }
 
+// Source: llama.cpp, src/models/qwen2moe.cpp and olmoe.cpp: shapes of heads.
+std::string difference_of_plain_heads(const ModelConfig& model) {
+  if (model.tied_head) return "llama.cpp needs a separate head (model.tied_head=false)";
+  if (model.heads * model.head_size != model.width)
+    return "llama.cpp has heads of width / heads channels (model.head_size)";
+  return "";
+}
+
+std::string olmoe_difference(const ModelConfig& model) {
+  if (model.query_key_value_limit > 0)
+    return "llama.cpp's OLMoE does not clamp queries, keys and values "
+           "(model.query_key_value_limit=0)";
+  if (model.kv_heads != model.heads)
+    return "llama.cpp's OLMoE has as many key heads as query heads (model.kv_heads)";
+  return difference_of_plain_heads(model);
+}
+
+// Source: llama.cpp, src/models/openai-moe.cpp and src/llama-graph.cpp.
+std::string gpt_oss_difference(const ModelConfig& model) {
+  if (model.tied_head) return "llama.cpp's gpt-oss needs a separate head (model.tied_head=false)";
+  if (!model.attention_bias)
+    return "llama.cpp's gpt-oss has biases in attention (model.attention_bias=true)";
+  if (model.experts.gate_limit != 7)
+    return "llama.cpp's gpt-oss clamps gates at 7 (model.experts.gate_limit)";
+  return model.window > 0 ? "" : "llama.cpp's gpt-oss has windows (model.window)";
+}
+
 }  // namespace
 
 ModelFamily mixtral_family() {
@@ -65,7 +92,11 @@ ModelFamily mixtral_family() {
        .file_context = 131072,
        .file_theta = 1e6,
        .file_epsilon = 1e-5,
-       .window_keys = WindowKeys::kAll});
+       .window_keys = WindowKeys::kAll,
+       .gguf = {.architecture = "llama",
+                .pairs_rows = true,
+                .refuses_window = true,
+                .experts = GgufLayout::Experts{}}});
 }
 
 ModelFamily qwen2_moe_family() {
@@ -88,7 +119,15 @@ ModelFamily qwen2_moe_family() {
        .file_kv_heads = 16,
        .file_context = 32768,
        .window_keys = WindowKeys::kUntilLayer,
-       .experts_are_parameters = true});
+       .experts_are_parameters = true,
+       .gguf = {
+           .architecture = "qwen2moe",
+           .difference = difference_of_plain_heads,
+           .experts = GgufLayout::Experts{.rule = kSoftmaxRule,
+                                          .has_own_size = true,
+                                          .size_key = "moe_intermediate_size",
+                                          .rule_key = "norm_topk_prob",
+                                          .shared_size_key = "shared_expert_intermediate_size"}}});
 }
 
 ModelFamily qwen3_moe_family() {
@@ -108,7 +147,11 @@ ModelFamily qwen3_moe_family() {
        .attention_bias = true,
        .file_kv_heads = 4,
        .file_context = 32768,
-       .window_keys = WindowKeys::kAllIfEnabled});
+       .window_keys = WindowKeys::kAllIfEnabled,
+       .gguf = {.architecture = "qwen3moe",
+                .experts = GgufLayout::Experts{.has_own_size = true,
+                                               .size_key = "moe_intermediate_size",
+                                               .rule_key = "norm_topk_prob"}}});
 }
 
 ModelFamily olmoe_family() {
@@ -129,7 +172,11 @@ ModelFamily olmoe_family() {
                                          .missing_balance = 0.01}},
        .attention_bias = true,
        .file_context = 4096,
-       .file_epsilon = 1e-5});
+       .file_epsilon = 1e-5,
+       .gguf = {
+           .architecture = "olmoe",
+           .difference = olmoe_difference,
+           .experts = GgufLayout::Experts{.rule = kSoftmaxRule, .rule_key = "norm_topk_prob"}}});
 }
 
 ModelFamily granite_moe_family() {
@@ -147,7 +194,11 @@ ModelFamily granite_moe_family() {
                                          .missing_intermediate_size = 11008}},
        .attention_bias = true,
        .file_context = 2048,
-       .presets = granite_mixture_presets()});
+       .presets = granite_mixture_presets(),
+       .gguf = {.architecture = "granitemoe",
+                .pairs_rows = true,
+                .may_have_biases = true,
+                .experts = GgufLayout::Experts{}}});
 }
 
 ModelFamily gpt_oss_family() {
@@ -175,7 +226,14 @@ ModelFamily gpt_oss_family() {
        .file_epsilon = 1e-5,
        .file_attention_bias = true,
        .file_requires_scaling = true,
-       .window_keys = WindowKeys::kLayerTypes});
+       .window_keys = WindowKeys::kLayerTypes,
+       .gguf = {.architecture = "gpt-oss",
+                .may_have_biases = true,
+                .names = {{"post_attention_layernorm", "post_attention_norm"}},
+                .difference = gpt_oss_difference,
+                .window_period = 2,
+                .keeps_yarn_bounds = true,
+                .experts = GgufLayout::Experts{.has_own_size = true}}});
 }
 
 }  // namespace hybrid_trainer

@@ -43,6 +43,14 @@ std::string olmo2_difference(const ModelConfig& model) {
   return "";
 }
 
+std::string olmo3_difference(const ModelConfig& model) {
+  if (model.window == 0) return "llama.cpp's OLMo 3 has windows (model.window)";
+  if (model.window_rope_theta != model.rope_theta)
+    return concat("llama.cpp's OLMo 3 has one base of angles, but model.window_rope_theta is ",
+                  model.window_rope_theta, " and model.rope_theta ", model.rope_theta);
+  return olmo2_difference(model);
+}
+
 }  // namespace
 
 ModelFamily olmo2_family() {
@@ -63,6 +71,10 @@ ModelFamily olmo3_family() {
   kind.file_theta = 5e5;
   kind.window_keys = WindowKeys::kLayerTypes;
   kind.window_theta_key = nullptr;
+  kind.gguf = {.architecture = "olmo2",
+               .names = {{"post_attention_layernorm", "post_attention_norm"}},
+               .difference = olmo3_difference,
+               .window_period = 4};
   return rotary_decoder_family(kind);
 }
 

@@ -117,7 +117,8 @@ ModelFamily gemma2_family() {
   kind.file_context = 8192;
   kind.file_attention_cap = 50;
   kind.file_logit_cap = 30;
-  kind.gguf.gemma = {.layers_of_27b = 46, .window_period = 2, .always_caps = true};
+  kind.gguf.gemma = {.layers_of_27b = 46, .always_caps = true};
+  kind.gguf.window_period = 2;
   return rotary_decoder_family(kind);
 }
 
@@ -131,7 +132,8 @@ ModelFamily gemma3_family() {
   kind.window_keys = WindowKeys::kPeriod;
   kind.file_context = 131072;
   kind.file_theta = 1e6;
-  kind.gguf.gemma = {.layers_of_27b = 62, .window_period = 6};
+  kind.gguf.gemma = {.layers_of_27b = 62};
+  kind.gguf.window_period = 6;
   return rotary_decoder_family(kind);
 }
 

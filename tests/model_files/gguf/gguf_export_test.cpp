@@ -14,6 +14,7 @@
 #include "src/files/config_fields.h"
 #include "src/gguf/gguf_special_tokens.h"
 #include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/gguf/gguf_values.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
@@ -30,7 +31,7 @@ ModelConfig small(const std::string& family) {
   model.kv_heads = 2;
   model.head_size = 12;
   model.intermediate_size = 40;
-  if (family.starts_with("gemma")) {
+  if (family == "gemma2" || family == "gemma3") {
     model.tied_head = true;
     model.window = 8;
     model.window_layers = "wa";
@@ -52,8 +53,39 @@ ModelConfig small(const std::string& family) {
                           .short_factors = {1, 1.5},
                           .long_factors = {2, 3}};
   }
-  if (family == "olmo2" || family == "phi3") model.head_size = 8;
+  if (family == "olmo2" || family == "olmo3" || family == "phi3" || family == "exaone4" ||
+      family == "qwen2_moe" || family == "olmoe")
+    model.head_size = 8;
   if (family == "exaone4") model.window_layers = "a";
+  if (family == "olmo3") model.window = 8, model.window_layers = "wa", model.rope_theta = 5e5;
+  if (family == "olmoe") model.kv_heads = 4;
+  if (const GgufLayout& layout = find_family(family).gguf; layout.experts) {
+    model.experts = {.count = 3, .chosen = 2, .intermediate_size = 16};
+    if (!find_family(family).has("intermediate_size")) model.intermediate_size = 0;
+    if (!layout.experts->shared_size_key.empty()) model.experts.shared_width = 24;
+    model.experts.rule = layout.experts->rule;
+  }
+  if (family == "granitemoe") model.query_scalar = 16, model.logit_scale = 0.25;
+  if (family == "gpt_oss") {
+    model.attention_bias = true;
+    model.window = 8, model.window_layers = "wa";
+  }
+  if (family == "lfm2_moe") {
+    model.layers = 4, model.mixers = "sa", model.state_space.taps = 3;
+    model.experts.layers = "feee", model.experts.selection_bias = true;
+  }
+  if (find_family(family).gguf.delta_rule) {
+    model.head_size = 16;
+    model.rotary_share = 0.25;
+    model.mixers = "da";
+    model.state_space = {.heads = 4, .head_size = 8, .groups = 2, .state_size = 8, .taps = 4};
+  }
+  if (family == "gemma4") {
+    model.tied_head = true;
+    model.window = 8, model.window_layers = "wa";
+    model.rotary_share = 0.5;
+    model.gemma4 = {.head_size = 16, .kv_heads = 1, .keys_are_values = true, .input_width = 4};
+  }
   return resolved_model_config(model);
 }
 
@@ -117,7 +149,9 @@ TEST_P(GgufFamily, ExportsWeightsInEachType) {
     const GgufFile file(folder_ / concat(type, ".gguf"));
     const GgufTensor& table = file.tensor("token_embd.weight");
     EXPECT_EQ(std::string(name_of(table.type)), std::string(type) == "q4_0" ? "q8_0" : type);
-    EXPECT_EQ(file.tensor("output_norm.weight").type, GgufType::kF32);
+    const bool is_lfm = std::string(GetParam()) == "lfm2_moe";
+    EXPECT_EQ(file.tensor(is_lfm ? "token_embd_norm.weight" : "output_norm.weight").type,
+              GgufType::kF32);
     const std::size_t bytes = std::filesystem::file_size(folder_ / concat(type, ".gguf"));
     EXPECT_LT(bytes, last);
     last = bytes;
@@ -127,7 +161,10 @@ TEST_P(GgufFamily, ExportsWeightsInEachType) {
 INSTANTIATE_TEST_SUITE_P(Families, GgufFamily,
                          ::testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2",
                                            "gemma3", "granite", "olmo2", "glm4", "smollm3", "phi3",
-                                           "exaone4", "ministral3"),
+                                           "exaone4", "ministral3", "mixtral", "qwen2_moe",
+                                           "qwen3_moe", "olmoe", "granitemoe", "gpt_oss",
+                                           "lfm2_moe", "olmo3", "gemma4", "qwen3_next", "qwen3_5",
+                                           "qwen3_5_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 class GgufConfig : public GgufModel, public ::testing::WithParamInterface<const char*> {};
@@ -142,8 +179,10 @@ TEST_P(GgufConfig, SurvivesRoundTrip) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GgufConfig,
-                         ::testing::Values("granite", "olmo2", "glm4", "smollm3", "phi3",
-                                           "exaone4"),
+                         ::testing::Values("granite", "olmo2", "glm4", "smollm3", "phi3", "exaone4",
+                                           "mixtral", "qwen2_moe", "qwen3_moe", "olmoe",
+                                           "granitemoe", "gpt_oss", "lfm2_moe", "olmo3", "gemma4",
+                                           "qwen3_next", "qwen3_5", "qwen3_5_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(GgufModel, InterleavesLlamaQueryRows) {
@@ -169,6 +208,62 @@ TEST_F(GgufModel, InterleavesLlamaQueryRows) {
         const float* const here = queries.data<float>() + (head * 12 + half * 6 + j) * 32;
         EXPECT_EQ(row(head * 12 + 2 * j + half), std::vector<float>(here, here + 32)) << j;
       }
+}
+
+TEST_F(GgufModel, StacksExperts) {
+  for (const char* family : {"qwen2_moe", "gpt_oss"}) {
+    const auto model = made(small(family), 1);
+    write(*model, "q8_0", concat(family, ".gguf"));
+    const GgufFile file(folder_ / concat(family, ".gguf"));
+    EXPECT_EQ(file.tensor("blk.0.ffn_gate_exps.weight").shape, (Shape{3, 16, 32})) << family;
+    EXPECT_EQ(file.tensor("blk.0.ffn_down_exps.weight").shape, (Shape{3, 32, 16})) << family;
+    EXPECT_EQ(file.tensor("blk.1.ffn_up_exps.weight").type, GgufType::kQ8_0) << family;
+    EXPECT_EQ(file.tensor("blk.0.ffn_gate_inp.weight").type, GgufType::kF32) << family;
+    const Tensor gates = file.values_of(file.tensor("blk.0.ffn_gate_exps.weight").element(2));
+    model->visit_parameters([&](Parameter& parameter) {
+      if (parameter.name() != "h.0.mlp.experts.2.c_fc.weight") return;
+      const Tensor wanted = parameter.master_in_place().rows(0, 16);
+      EXPECT_LT(relative_error(values_of(gates), values_of(wanted)), 0.01);
+    });
+  }
+  const GgufFile file(folder_ / "gpt_oss.gguf");
+  EXPECT_EQ(file.tensor("blk.0.ffn_up_exps.bias").shape, (Shape{3, 16}));
+  EXPECT_EQ(file.tensor("blk.0.ffn_up_exps.bias").type, GgufType::kF32);
+}
+
+TEST_F(GgufModel, RejectsMixturesUnsupportedByLlamaCpp) {
+  ModelConfig rule = small("qwen3_moe");
+  rule.experts.rule = kSoftmaxRule;
+  EXPECT_TRUE(contains(refusal(rule), "model.experts.rule=softmax"));
+  ModelConfig layers = small("qwen2_moe");
+  layers.experts.layers = "fe";
+  EXPECT_TRUE(contains(refusal(layers), "has experts in all layers"));
+  ModelConfig dense = small("lfm2_moe");
+  dense.experts.layers = "fefe";
+  EXPECT_TRUE(contains(refusal(dense), "has experts in all layers after the first"));
+  ModelConfig limit = small("gpt_oss");
+  limit.experts.gate_limit = 5;
+  EXPECT_TRUE(contains(refusal(limit), "model.experts.gate_limit"));
+  ModelConfig clamped = small("olmoe");
+  clamped.query_key_value_limit = 4;
+  EXPECT_TRUE(contains(refusal(clamped), "model.query_key_value_limit"));
+}
+
+TEST_F(GgufModel, SortsValueHeadsByPlace) {
+  const auto model = made(small("qwen3_5"), 1);
+  write(*model, "f32", "model.gguf");
+  const GgufFile file(folder_ / "model.gguf");
+  const Tensor gates = file.values_of(file.tensor("blk.0.attn_gate.weight"));
+  const Tensor rates = file.values_of(file.tensor("blk.0.ssm_a"));
+  model->visit_parameters([&](Parameter& parameter) {
+    const Tensor values = parameter.master_in_place();
+    if (parameter.name() == "h.0.mix.A_log") {
+      for (std::int64_t i = 0; i < 4; ++i)  // 2 heads of each of 2 key heads
+        EXPECT_FLOAT_EQ(rates.data<float>()[i % 2 * 2 + i / 2], -std::exp(values.data<float>()[i]));
+    } else if (parameter.name() == "h.0.mix.c_in.weight") {
+      EXPECT_EQ(values_of(gates.rows(8, 16)), values_of(values.rows(64 + 16, 64 + 24)));
+    }
+  });
 }
 
 TEST_F(GgufModel, TokenizerHasTokenForEachRow) {
@@ -256,8 +351,12 @@ TEST_F(GgufModel, RejectsSettingsUnsupportedByLlamaCpp) {
   EXPECT_TRUE(contains(refusal(layers), "rotates all but every fourth layer"));
   ModelConfig hybrid = small("exaone4");
   hybrid.window = 8, hybrid.window_layers = "wn";
-  EXPECT_TRUE(contains(refusal(hybrid), "without windows"));
-  EXPECT_TRUE(contains(refusal(small("olmo3")), "cannot be written as GGUF"));
+  EXPECT_TRUE(contains(refusal(hybrid), "if and only if it has 64 layers"));
+  ModelConfig base = small("olmo3");
+  base.window_rope_theta = 1e4;
+  EXPECT_TRUE(contains(refusal(base), "model.window_rope_theta is 10000"));
+  EXPECT_TRUE(contains(message_of<DataError>([] { gguf_architecture({.family = "bamba"}); }),
+                       "cannot be written as GGUF"));
   ModelConfig short_table = small("llama");
   short_table.vocabulary = 30;
   EXPECT_TRUE(contains(refusal(short_table), "model's token table has 30 rows"));

@@ -250,9 +250,27 @@ TEST_F(GgufReading, RejectsUnsupportedOrIncompleteFiles) {
   some.push_back(gguf_count("llama.attention.head_count", 2));
   some.push_back(gguf_count("llama.embedding_length", 8));
   EXPECT_TRUE(contains(refusal(some), "llama.attention.layer_norm_rms_epsilon is missing"));
-  std::vector<GgufPair> mixture = with("llama");
-  mixture.push_back(gguf_count("llama.expert_count", 8));
+  std::vector<GgufPair> mixture = with("qwen2");
+  mixture.push_back(gguf_count("qwen2.expert_count", 8));
   EXPECT_TRUE(contains(refusal(mixture), "a mixture of 8 experts"));
+}
+
+TEST_F(GgufReading, ReadsOrRejectsKeysOfMixtures) {
+  const std::vector<GgufPair> experts{gguf_count("llama.expert_count", 8),
+                                      gguf_count("llama.expert_used_count", 2)};
+  const ModelConfig model = model_with(experts);
+  EXPECT_EQ(model.family, "mixtral");
+  EXPECT_EQ(model.experts.count, 8);
+  EXPECT_EQ(model.experts.chosen, 2);
+  EXPECT_EQ(model.experts.intermediate_size, 16);
+  for (const GgufPair& pair : {gguf_count("llama.expert_group_count", 4),
+                               gguf_count("llama.expert_shared_feed_forward_length", 8),
+                               gguf_count("llama.attention.sliding_window", 4)}) {
+    std::vector<GgufPair> values = experts;
+    values.push_back(pair);
+    const std::string key = pair.first.substr(std::string("llama.").size());
+    EXPECT_TRUE(contains(refusal(llama_with(values)), key)) << key;
+  }
 }
 
 TEST_F(GgufReading, HonorsOrRejectsKeysThatAffectResults) {
