@@ -7,9 +7,9 @@ import sys
 import make_hybrid_golden as hybrid
 
 SMALL = dict(
-    hidden_size=16,
-    intermediate_size=12,
-    vocab_size=31,
+    hidden_size=12,
+    intermediate_size=8,
+    vocab_size=19,
     num_attention_heads=4,
     num_key_value_heads=2,
     max_position_embeddings=64,
@@ -44,10 +44,22 @@ MODELS = {  # class, differences from SMALL, batch, time, tokens of a row's firs
         17,
         7,
     ),
-    "granite_plain": ("Granite", dict(num_key_value_heads=1, logits_scaling=0.5), 1, 17, 0),
+    "granite_plain": (
+        "Granite",
+        dict(hidden_size=16, intermediate_size=12, vocab_size=31, num_key_value_heads=1, logits_scaling=0.5),
+        1,
+        17,
+        0,
+    ),
     "olmo2_a": ("Olmo2", dict(head_dim=6, attention_bias=True, num_key_value_heads=4), 2, 17, 7),
-    "olmo2_tied": ("Olmo2", dict(num_key_value_heads=1, tie_word_embeddings=True, num_hidden_layers=1), 1, 17, 0),
-    "glm4_a": ("Glm4", dict(head_dim=12), 2, 17, 7),
+    "olmo2_tied": (
+        "Olmo2",
+        dict(num_attention_heads=3, num_key_value_heads=1, tie_word_embeddings=True, num_hidden_layers=1),
+        1,
+        17,
+        0,
+    ),
+    "glm4_a": ("Glm4", dict(num_attention_heads=2, num_key_value_heads=1, head_dim=12), 2, 17, 7),
     "glm4_tied": (
         "Glm4",
         dict(
@@ -65,6 +77,8 @@ MODELS = {  # class, differences from SMALL, batch, time, tokens of a row's firs
         "SmolLM3",
         dict(
             num_hidden_layers=4,
+            num_attention_heads=3,
+            num_key_value_heads=1,
             attention_bias=True,
             mlp_bias=True,
             tie_word_embeddings=False,
@@ -77,7 +91,7 @@ MODELS = {  # class, differences from SMALL, batch, time, tokens of a row's firs
         17,
         0,
     ),
-    "phi3_a": ("Phi3", dict(sliding_window=5), 2, 17, 7),
+    "phi3_a": ("Phi3", dict(hidden_size=16, sliding_window=5), 2, 17, 7),
     "phi3_longrope": (
         "Phi3",
         dict(
@@ -97,6 +111,8 @@ MODELS = {  # class, differences from SMALL, batch, time, tokens of a row's firs
         "Olmo3",
         dict(
             num_hidden_layers=4,
+            num_attention_heads=3,
+            num_key_value_heads=1,
             sliding_window=5,
             rope_parameters={FULL: dict(YARN, rope_theta=5e5), SLIDING: dict(DEFAULT, rope_theta=5e5)},
         ),
@@ -118,12 +134,18 @@ MODELS = {  # class, differences from SMALL, batch, time, tokens of a row's firs
         17,
         0,
     ),
-    "exaone4_a": ("Exaone4", dict(num_hidden_layers=4, sliding_window=5, head_dim=6), 1, 17, 7),
+    "exaone4_a": (
+        "Exaone4",
+        dict(num_hidden_layers=4, sliding_window=5, num_attention_heads=2, num_key_value_heads=1, head_dim=6),
+        1,
+        17,
+        7,
+    ),
     "exaone4_full": (
         "Exaone4",
-        dict(sliding_window=None, layer_types=[FULL, FULL], rope_parameters=LLAMA3, tie_word_embeddings=True),
+        dict(hidden_size=16, sliding_window=None, layer_types=[FULL, FULL], rope_parameters=LLAMA3, tie_word_embeddings=True),
         2,
-        33,
+        17,
         0,
     ),
 }

@@ -26,10 +26,14 @@ APART = 4e-6  # relative error of F32 logits against F64
 NO_TOKENS = dict(pad_token_id=None, bos_token_id=None, eos_token_id=None)  # otherwise padding's row gets no gradient
 QWEN = dict(ATTENTION, moe_intermediate_size=9)
 MULTIPLIERS = {key: value for key, value in hybrid.GRANITE.items() if "multiplier" in key or key == "logits_scaling"}
+NARROW = dict(hybrid.NARROW, intermediate_size=10, moe_intermediate_size=5)
 DELTA_EXPERTS = dict(
-    hybrid.DELTA, moe_intermediate_size=9, shared_expert_intermediate_size=13, rope_parameters=hybrid.QUARTER
+    {**hybrid.DELTA, **NARROW},
+    head_dim=8,
+    shared_expert_intermediate_size=7,
+    rope_parameters=hybrid.QUARTER,
 )
-LFM2_EXPERTS = dict(ATTENTION, moe_intermediate_size=9, num_hidden_layers=3, layer_types=["conv", "conv", FULL])
+LFM2_EXPERTS = dict({**ATTENTION, **NARROW}, num_hidden_layers=3, layer_types=["conv", "conv", FULL])
 GPT_OSS = dict(
     ATTENTION, head_dim=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size=10, sliding_window=8
 )
@@ -197,7 +201,7 @@ MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's fir
         "Qwen3Next",
         dict(
             DELTA_EXPERTS,
-            num_experts=6,
+            num_experts=5,
             num_experts_per_tok=3,
             norm_topk_prob=False,
             mlp_only_layers=[0],
@@ -214,7 +218,7 @@ MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's fir
             DELTA_EXPERTS,
             num_experts=4,
             num_experts_per_tok=2,
-            shared_expert_intermediate_size=7,
+            shared_expert_intermediate_size=3,
             layer_types=[FULL, LINEAR],
             tie_word_embeddings=True,
         ),
@@ -224,7 +228,7 @@ MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's fir
     ),
     "lfm2_moe_a": (
         "Lfm2Moe",
-        dict(LFM2_EXPERTS, num_experts=6, num_experts_per_tok=3, routed_scaling_factor=1.5, num_dense_layers=1),
+        dict(LFM2_EXPERTS, num_experts=5, num_experts_per_tok=3, routed_scaling_factor=1.5, num_dense_layers=1),
         2,
         33,
         13,

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Writes a folder for each small model of SIZES next to this script: config.json and model.safetensors of transformers'
 save_pretrained, in shards if specified, and expected.safetensors with transformers' results; README.md says more.
-F32, eager attention, on the CPU. Weights, gains and biases are random."""
+F32, eager attention, on the CPU. Weights, gains and biases are random. With names as arguments, writes only those
+folders."""
 
 import pathlib
 import shutil
+import sys
 
 import torch
 import transformers
@@ -142,5 +144,7 @@ def make(name, family, changes, batch, time, shard):
     print(name, float(loss))
 
 
-for name, arguments in SIZES.items():
-    make(name, *arguments)
+if __name__ == "__main__":
+    for name, arguments in SIZES.items():
+        if not sys.argv[1:] or name in sys.argv[1:]:
+            make(name, *arguments)

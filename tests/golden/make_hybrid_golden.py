@@ -38,6 +38,7 @@ DELTA = dict(
     linear_key_head_dim=6,
     linear_value_head_dim=5,
 )
+NARROW = dict(hidden_size=16, vocab_size=19)
 QUARTER = dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25)
 VISION = dict(
     depth=1, hidden_size=16, intermediate_size=20, num_heads=2, out_hidden_size=24, num_position_embeddings=16, patch_size=2
@@ -115,7 +116,14 @@ MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's fir
     ),
     "lfm2_a": (
         "Lfm2",
-        dict(ATTENTION, intermediate_size=40, block_multiple_of=8, layer_types=["conv", "conv", FULL], num_hidden_layers=3),
+        dict(
+            ATTENTION,
+            **NARROW,
+            intermediate_size=20,
+            block_multiple_of=8,
+            layer_types=["conv", "conv", FULL],
+            num_hidden_layers=3,
+        ),
         2,
         33,
         13,
@@ -124,6 +132,8 @@ MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's fir
         "Lfm2",
         dict(
             ATTENTION,
+            **NARROW,
+            intermediate_size=10,
             block_auto_adjust_ff_dim=False,
             conv_bias=True,
             conv_L_cache=4,

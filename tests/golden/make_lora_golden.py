@@ -57,6 +57,9 @@ LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: several ranks, patt
     "gated": ("qwen3_next_a", dict(r=3, lora_alpha=6, use_dora=True, target_modules=["q_proj", "v_proj", "in_proj_qkvz", "in_proj_ba", "out_proj"]), "auto"),
     "images": ("qwen3_5_images", dict(r=3, lora_alpha=6, target_modules=r".*\.language_model\..*\.(q_proj|in_proj_qkv|down_proj)",
                                       rank_pattern={r"language_model\.layers\.1\.mlp\.down_proj": 2}), "auto"),
+    "images_mistral": ("ministral3_images", dict(r=2, lora_alpha=6, target_modules=["q_proj", "o_proj", "down_proj"],
+                                                 exclude_modules=r".*vision_tower.*"), "auto"),
+    "images_gemma": ("gemma4_images", dict(r=2, lora_alpha=6, target_modules=r".*\.language_model\..*(q_proj|up_proj|per_layer_input_gate|_projection)"), "auto"),
     "inputs": ("gemma4_a", dict(r=2, lora_alpha=6, target_modules="all-linear"), "auto"),
     "embedding_layers": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
     "grown": ("llama_a", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["lm_head", "embed_tokens"]), "auto"),
@@ -150,7 +153,7 @@ def make_logits(name, base, settings, embedding_layers):
     torch.manual_seed(sum(map(ord, name)))
     folder = HERE / ("peft_" + name)
     shutil.rmtree(folder, ignore_errors=True)
-    kind = transformers.Qwen3_5ForConditionalGeneration if name == "images" else transformers.AutoModelForCausalLM
+    kind = transformers.AutoModelForImageTextToText if name.startswith("images") else transformers.AutoModelForCausalLM
 
     def load():
         model = kind.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)

@@ -233,7 +233,7 @@ TEST(Families, StepFlopsCountVisibleKeys) {
     config.layers = layers;
     config.window = window;
     const Stream stream = test_stream();
-    return make_model(config, 1, stream)->flops_of({2, 16});
+    return make_model(config, 1, stream)->flops_of({2, 16}, 32);
   };
   const double weights = 6 * (7680 + 1280), all = 12 * 8 * 32, few = 12 * 3.5 * 32;
   EXPECT_DOUBLE_EQ(flops("llama", 1, 0), 32 * (weights + all));
@@ -242,6 +242,28 @@ TEST(Families, StepFlopsCountVisibleKeys) {
   EXPECT_DOUBLE_EQ(flops("mistral", 1, 4), 32 * (weights + few))
       << "4 keys, fewer for the first tokens";
   EXPECT_DOUBLE_EQ(flops("gemma2", 2, 4), 32 * (weights + 6 * 7680 + few + all));
+}
+
+/// 40 tokens; of the head, 1,280 weights in the table and 1,024 in its dense layer; 12,288 in a
+/// layer's matrices; 12·16·32 for attention to all tokens.
+TEST(Families, StepFlopsCountHeadOfMaskedTokens) {
+  const ModelConfig config{.family = "bert",
+                           .layers = 1,
+                           .heads = 2,
+                           .width = 32,
+                           .context = 20,
+                           .vocabulary = 40,
+                           .bidirectional = true};
+  const Stream stream = test_stream();
+  const auto model = make_model(resolved_model_config(config), 1, stream);
+  const auto flops = [&](const BatchForm& form) {
+    return model->step_flops(model->empty_batch(form, stream));
+  };
+  const double layer = 6 * 12288 + 12 * 20 * 32, head = 6 * (1280 + 1024);
+  BatchForm form{.examples = 2, .sequence_length = 20};
+  EXPECT_DOUBLE_EQ(flops(form), 40 * (layer + head)) << "a target for each token";
+  form.texts = {.numbers = 3};
+  EXPECT_DOUBLE_EQ(flops(form), 40 * layer + 2 * 3 * head) << "three masked tokens per sequence";
 }
 
 TEST(Families, PadVocabulariesToWholeTiles) {

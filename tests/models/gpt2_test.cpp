@@ -241,7 +241,7 @@ TEST(Gpt2StepFlops, CountsProductsAndCausalAttention) {
       .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257, .dropout = 0};
   const double per_token = 6.0 * (12 * 12 * 768.0 * 768 + 50257.0 * 768) + 12 * 6 * 256.0 * 768;
   const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
-  EXPECT_DOUBLE_EQ(make_model(config, 1, nowhere)->flops_of({4, 256}), 4 * 256 * per_token);
+  EXPECT_DOUBLE_EQ(make_model(config, 1, nowhere)->flops_of({4, 256}, 1024), 4 * 256 * per_token);
 }
 
 TEST(Gpt2, RejectsInvalidConfig) {

@@ -165,7 +165,7 @@ TEST_F(NewBranch, KeepsDeclaredActivations) {
 TEST_F(NewBranch, IsCountedInStepFlops) {
   const auto model = make_summing();
   const double two = 2 * 16 * 24, attention = 4 * 16 * 16, feed_forward = 2 * 3 * 16 * 16;
-  EXPECT_DOUBLE_EQ(model->flops_of({4, 12}),
+  EXPECT_DOUBLE_EQ(model->flops_of({4, 12}, 48),
                    48 * (6 * (50 * 16 + 2 * two + attention + 3 * feed_forward) + 12 * 6 * 16));
   EXPECT_DOUBLE_EQ(model->recomputed_flops_of({4, 12}, 1),
                    48 * (2 * (2 * two + attention + 3 * feed_forward) + 4 * 6 * 16));

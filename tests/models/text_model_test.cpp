@@ -7,7 +7,7 @@
 #include "tests/support/gradient_check.h"
 #include "tests/support/texts_batch.h"
 
-// Models of whole texts (model.pooling).
+// Text-level models (model.pooling).
 namespace hybrid_trainer::testing {
 namespace {
 

@@ -29,7 +29,7 @@ class ModulePattern {
   std::shared_ptr<const Compiled> compiled_;
 };
 
-/// Returns the number at the beginning of a text, limited to 32 bits; 0 if there is none.
+/// Returns the number at the beginning of a text, limited to 32 bits, or 0 if there is none.
 std::int64_t leading_number(std::string_view text);
 
 inline constexpr std::size_t kMaxPatterns = 100;
@@ -84,7 +84,7 @@ struct AdapterConfig {
   bool uses_outer_names = false;
   bool uses_vit_5_names = false;  // whether the base was a ViT of transformers 5, see vit_name_of_5
 
-  /// Converts the name of a module in the folder's model to its name in such a base.
+  /// Converts a module name of the text model to the module's name in the base.
   std::string name_there(const std::string& module) const;
   /// The following functions take names in the text model.
   bool is_target(const std::string& module) const;

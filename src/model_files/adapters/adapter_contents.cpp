@@ -1,9 +1,11 @@
 #include "src/model_files/adapters/adapter_contents.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/lora.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/hugging_face/file_layout.h"
 
@@ -70,6 +72,14 @@ bool is_head(const std::string& module) {
 
 bool is_token_table(const std::string& module) {
   return module.ends_with("embed_tokens") || module.ends_with("wte");
+}
+
+/// Returns whether a tensor's name is of a part for images or audio in some family's outer model.
+bool is_outside_text(const std::string& name) {
+  return std::ranges::any_of(model_families(), [&](const ModelFamily& family) {
+    const HuggingFaceLayout& layout = family.hugging_face;
+    return !layout.outer.model_type.empty() && !layout.carried_name(name).empty();
+  });
 }
 
 /// Removes the wrappers that PEFT adds around a module from a weight's name.
@@ -196,6 +206,14 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
   constexpr std::size_t kLongestName = 1000;
   if (!entry.name.starts_with(kAdapterPrefix) || entry.name.size() > kLongestName) refuse_tensor();
   const std::string name = entry.name.substr(std::string_view(kAdapterPrefix).size());
+  if (config_.task == kEmbeddingTask && name.starts_with("pooler.")) {
+    extra_weights_.insert(entry.name);  // embeddings do not depend on BERT's pooler
+    return;
+  }
+  if (is_outside_text(name))
+    throw DataError(concat(file_.path(), ": the tensor ", entry.name.substr(0, 200),
+                           " is outside the text model; only adapters of text models are "
+                           "supported, so train without these modules (exclude_modules)"));
   if (const std::string module = module_before(name, ".lora_embedding_A"); !module.empty()) {
     if (!config_.is_target(module)) refuse_tensor();
     add_extra_weight(embeddings_, module, ".lora_embedding_A", ".lora_embedding_B");

@@ -48,11 +48,11 @@ class AdapterContents {
 
   double scale_of_fused(const std::string& module) const;
 
-  /// Returns the weights that the folder replaces, and the embeddings and heads with a product.
+  /// Returns the weights that the folder replaces, and the embeddings and heads with a product B·A.
   std::set<std::string> extra_weights() const;
   std::map<std::string, std::int64_t> extra_weight_rows() const;
   bool is_extra_weight(const std::string& tensor) const { return extra_weights_.contains(tensor); }
-  /// Returns the rows of the token table if the folder replaces it; else 0.
+  /// Returns the number of rows of the token table if the folder replaces it; else 0.
   std::int64_t vocabulary() const;
   /// Returns whether head and token table become separate weights although the base ties them.
   bool unties_head() const;
@@ -76,7 +76,7 @@ class AdapterContents {
   SafetensorsFile file_;
   std::map<std::string, std::int64_t> ranks_, fused_;
   std::map<std::string, std::string> whole_;  // tensor in the file, by weight
-  std::set<std::string> embeddings_, heads_;  // modules with a product
+  std::set<std::string> embeddings_, heads_;  // modules with a product B·A
   std::string table_;                         // the token table's module, among the embeddings
   std::set<std::string> extra_weights_;       // tensors of the file
 };

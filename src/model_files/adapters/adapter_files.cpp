@@ -4,13 +4,16 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/files/input_file.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
 #include "src/files/output_file.h"
 #include "src/files/safetensors.h"
 #include "src/model_files/adapters/adapter_config.h"
 #include "src/model_files/adapters/adapter_contents.h"
+#include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/file_layout.h"
+#include "src/model_files/hugging_face/module_weights.h"
 
 namespace hybrid_trainer {
 
@@ -44,7 +47,7 @@ std::string last_part(const std::string& module) { return module.substr(module.r
 struct AdaptedModules {
   std::set<std::string> modules{}, parameters{};
   std::set<std::string> of_experts{};  // last parts of names, for experts with separate modules
-  std::set<std::string> of_layers{};   // the same for modules outside of experts
+  std::set<std::string> of_layers{};   // last parts of names, for modules outside of experts
   std::int64_t rank_of_experts = 0;
   bool names_experts = false;  // `parameters` names the experts, although each expert has modules
 
@@ -179,11 +182,22 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
               "lora.targets without them"));
 }
 
+/// Returns the weights of modules after pooling, trained or not: their folders are complete.
+std::vector<NamedTensor> module_tensors(Network& network, const Stream& stream) {
+  std::vector<NamedTensor> tensors;
+  network.visit_parameters([&](Parameter& parameter) {
+    if (is_of_module(parameter))
+      tensors.push_back({parameter.in_files().front().name,
+                         wait_for_host(parameter.acquire_master(stream), stream)});
+  });
+  return tensors;
+}
+
 std::vector<NamedTensor> fully_trained_tensors(Network& network, const HuggingFaceLayout& layout,
                                                const Stream& stream) {
   std::vector<NamedTensor> tensors;
   network.visit_parameters([&](Parameter& parameter) {
-    if (belongs_to_adapter(parameter) || !parameter.trainable()) return;
+    if (belongs_to_adapter(parameter) || !parameter.trainable() || is_of_module(parameter)) return;
     const Tensor values = wait_for_host(parameter.acquire_master(stream), stream);
     std::int64_t row = 0;
     for (const FileTensor& part : parameter.in_files()) {
@@ -205,10 +219,36 @@ json::value modules_to_save(const std::vector<NamedTensor>& tensors) {
   return modules.empty() ? json::value() : json::value(array_of(modules));
 }
 
+/// Returns whether the base is a folder of the layout's outer model, which PEFT then adapts.
+bool is_outer_model(const std::string& base, const HuggingFaceLayout& layout) {
+  constexpr std::size_t kMaxConfigBytes = 1 << 20;
+  const fs::path file = fs::path(base) / "config.json";
+  std::error_code error;
+  if (layout.outer.model_type.empty() || base.empty() || !fs::exists(file, error)) return false;
+  const json::object config = parse_python_object(read_file(file, kMaxConfigBytes), file.string());
+  const json::value* const type = config.if_contains("model_type");
+  return type != nullptr && *type == json::value(layout.outer.model_type);
+}
+
+/// Converts the name of a module or tensor to its name in the outer model.
+std::string name_in_outer(const std::string& name) {
+  const std::string_view prefix = name.starts_with(kAdapterPrefix) ? kAdapterPrefix : "";
+  const std::string in_base = name.substr(prefix.size());
+  if (!in_base.starts_with(kAlone)) return name;
+  return concat(prefix, kInsideOuter, in_base.substr(kAlone.size()));
+}
+
+/// Pattern of all modules outside the text model. PEFT would also adapt those whose names end in a
+/// target, or refuse them.
+constexpr const char* kOutsideText = "(?!model\\.language_model\\.).*";
+
 std::string config_text(Network& model, std::int64_t experts, const LoraConfig& config,
-                        const std::string& base, const HuggingFaceLayout& layout,
+                        const std::string& base, const HuggingFaceLayout& layout, bool is_outer,
                         const json::value& task, const json::value& whole) {
   const AdaptedModules adapted(model, experts, layout);
+  std::set<std::string> targets;
+  for (const std::string& module : adapted.modules)
+    targets.insert(is_outer ? name_in_outer(module) : module);
   const bool has_roots = has_root_scale(config.variant) && !stores_plain_alpha(adapted, config);
   return pretty_json(json::object{
       {"peft_type", "LORA"},
@@ -219,7 +259,8 @@ std::string config_text(Network& model, std::int64_t experts, const LoraConfig& 
       {"r", config.rank},
       {"lora_alpha", stored_alpha(adapted, config, config.rank)},
       {"lora_dropout", config.dropout},
-      {"target_modules", array_of(adapted.modules)},
+      {"target_modules", array_of(targets)},
+      {"exclude_modules", is_outer ? json::value(kOutsideText) : json::value()},
       {"target_parameters",
        adapted.parameters.empty() ? json::value() : json::value(array_of(adapted.parameters))},
       {"bias", "none"},
@@ -269,19 +310,24 @@ std::string task_of(const ModelConfig& model, const ModelFamily& family) {
 
 void write_adapter(Network& network, const ModelConfig& given, const LoraConfig& config,
                    const std::string& base, const fs::path& folder, const Stream& stream,
-                   const ModelRegistry& registry) {
+                   const ModelRegistry& registry,
+                   const std::function<void(const fs::path&)>& finish) {
   const ModelFamily& family = find_family(given.family, registry);
   const ModelConfig model = resolved_model_config(given, registry);
   const HuggingFaceLayout layout = layout_of(model, registry);
   const std::int64_t experts = model.experts.count;
   warn_of_modules(network, experts, layout, folder);
   std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
-  const std::vector<NamedTensor> whole = fully_trained_tensors(network, layout, stream);
+  std::vector<NamedTensor> whole = fully_trained_tensors(network, layout, stream);
+  const bool is_outer = is_outer_model(base, layout);
+  if (is_outer)
+    for (std::vector<NamedTensor>* const all : {&tensors, &whole})
+      for (NamedTensor& tensor : *all) tensor.name = name_in_outer(tensor.name);
   for (const auto& [name, tensor] : whole) tensors.push_back({kAdapterPrefix + name, tensor});
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
   replace_file(to + "/" + kAdapterConfig,
-               config_text(network, experts, config, base, layout,
+               config_text(network, experts, config, base, layout, is_outer,
                            json_or_null(task_of(model, family)), modules_to_save(whole)));
   if ((!layout.classifier.empty() || !model.pooling.empty()) && !model.labels.empty() &&
       !whole.empty()) {
@@ -292,6 +338,8 @@ void write_adapter(Network& network, const ModelConfig& given, const LoraConfig&
     replace_file(to + "/" + kAdapterLabels, pretty_json(names));
   }
   write_safetensors(to + "/" + kAdapterTensors, std::move(tensors));
+  write_module_weights(module_tensors(network, stream), to);
+  if (finish) finish(to);
   output.commit();
 }
 

@@ -20,11 +20,13 @@ inline constexpr const char* kAdapterLabels = "id2label.json";
 inline constexpr const char* kProblemType = "problem_type";
 
 /// Writes a folder atomically that PEFT opens with `base`, a Hugging Face folder or name. Fully
-/// trained weights become modules_to_save. Prints a warning about modules that PEFT does not
-/// support. Throws CannotCreate, IoError.
+/// trained weights become modules_to_save; linear layers after pooling keep their own folders, as
+/// in sentence-transformers. Prints a warning about modules that PEFT does not support. `finish` may
+/// write further files to the folder before it appears at its path. Throws CannotCreate, IoError.
 void write_adapter(Network& network, const ModelConfig& model, const LoraConfig& config,
                    const std::string& base, const std::filesystem::path& folder,
-                   const Stream& stream, const ModelRegistry& registry = model_families());
+                   const Stream& stream, const ModelRegistry& registry = model_families(),
+                   const std::function<void(const std::filesystem::path&)>& finish = {});
 inline void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
                           const std::filesystem::path& folder, const Stream& stream,
                           const ModelRegistry& registry = model_families()) {
@@ -33,7 +35,8 @@ inline void write_adapter(LanguageModel& model, const LoraConfig& config, const 
 
 bool holds_adapter(const std::filesystem::path& folder);
 
-/// Returns "; these folders in it hold adapters: …" if it has named adapters of PEFT, or "".
+/// Returns "; these subfolders contain adapters: …" if the folder has named adapters of PEFT, or
+/// "".
 std::string adapters_hint(const std::filesystem::path& folder);
 
 struct AdapterFolder {
@@ -46,7 +49,7 @@ struct AdapterFolder {
   std::vector<std::string> extra_weights{};
   bool unties_head = false;     // the base's tied head becomes a separate weight
   std::int64_t vocabulary = 0;  // rows of a replaced token table; 0 if it is not replaced
-  /// Returns the rows of the replaced classifier whose name has this prefix; 0 if there is none.
+  /// Returns the rows of the replaced classifier whose name has this prefix, or 0 if there is none.
   std::int64_t classes_of(const std::string& classifier) const;
   std::map<std::string, std::int64_t> extra_weight_rows{};  // rows of replaced weights
   std::vector<ClassLabel> labels{};  // from kAdapterLabels; empty without the file
@@ -63,8 +66,8 @@ using ValuesCallback = std::function<void(Parameter& parameter, const Tensor& va
 
 /// Reads the values of the model's adapters, which were added with the folder's config. Pads
 /// adapters of a smaller rank with zeros, which training does not change. Rescales B if an
-/// adapter's scale differs from the config's. `take` receives each weight of extra_weights. Throws
-/// MissingInput. Throws DataError if a tensor is missing, has another shape or belongs to no
+/// adapter's scale differs from the config's. `take` receives each weight of extra_weights and each
+/// linear layer after pooling; null writes the layers to their masters. Throws MissingInput. Throws DataError if a tensor is missing, has another shape or belongs to no
 /// adapter, or if `take` is null and there are extra weights.
 void read_adapter_weights(const std::filesystem::path& folder, Network& network,
                           const ModelConfig& model, const Stream& stream,

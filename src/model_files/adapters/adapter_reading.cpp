@@ -8,6 +8,7 @@
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/file_layout.h"
+#include "src/model_files/hugging_face/module_weights.h"
 
 namespace hybrid_trainer {
 
@@ -162,8 +163,8 @@ void check_experts(Network& network, const ModelConfig& model, const AdapterCont
                          " in each layer; the adapter belongs to another base"));
 }
 
-/// Removes the adapters of linear maps that the folder replaces (modules_to_save), because PEFT
-/// does not add adapters to them.
+/// Removes the adapters of linear maps that the folder replaces (modules_to_save) and of modules
+/// after pooling, because PEFT does not add adapters to them.
 void drop_replaced(Network& model, const AdapterContents& contents) {
   const std::set<std::string> replaced = contents.extra_weights();
   model.visit_linears([&](Linear& linear) {
@@ -171,7 +172,7 @@ void drop_replaced(Network& model, const AdapterContents& contents) {
     const bool has_none = std::ranges::all_of(linear.adapter()->parts(), [&](const auto& part) {
       return replaced.contains(part.name + ".weight") && !contents.ranks().contains(part.name);
     });
-    if (has_none) linear.drop_adapter();
+    if (has_none || is_of_module(linear.weight())) linear.drop_adapter();
   });
 }
 
@@ -184,7 +185,8 @@ void require_all_tensors(Network& model, const AdapterContents& contents,
     // all-linear includes such maps only in some versions of PEFT and transformers.
     const bool may_lack = contents.config().all_linear && role != Role::kMatrix;
     const bool is_expert = role == Role::kExpert;
-    if (may_lack || (is_expert && !contents.fused().empty())) return;
+    if (may_lack || is_of_module(linear.weight())) return;
+    if (is_expert && !contents.fused().empty()) return;
     for (const AdapterPart& part : modules_of(linear, layout)) {
       if (is_expert && part.experts > 1) continue;  // PEFT does not support such modules
       const bool is_dense_counterpart =             // PEFT loses adapters of dense layers
@@ -271,6 +273,18 @@ std::int64_t AdapterFolder::classes_of(const std::string& classifier) const {
   return classifier.empty() || rows == extra_weight_rows.end() ? 0 : rows->second;
 }
 
+/// Reads the linear layers after pooling that the folder has.
+static void read_modules(const fs::path& folder, Network& network, const Stream& stream,
+                         const ValuesCallback& take) {
+  network.visit_parameters([&](Parameter& parameter) {
+    if (!is_of_module(parameter) || !holds_module(folder, parameter)) return;
+    read_module_weight(folder, parameter, [&](const FolderWeight& weight) {
+      if (take) return take(parameter, weight.values());
+      wait_for_copy(parameter.master_in_place(), weight.values(), stream);
+    });
+  });
+}
+
 void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& given,
                           const Stream& stream, const ModelRegistry& registry,
                           const ValuesCallback& take) {
@@ -289,6 +303,7 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
                shell_path(folder), " --merge --output MERGED"));
   }
   if (!beside.empty()) read_extra_weights(contents, network, model, layout, stream, take);
+  read_modules(folder, network, stream, take);
   std::set<std::string> wanted;
   for (const AdapterTensor& tensor : tensors_of_adapters(network, model.experts.count)) {
     wanted.insert(name_there(tensor, contents));

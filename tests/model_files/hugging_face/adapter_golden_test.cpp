@@ -182,8 +182,9 @@ INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                                            "whole", "head", "table", "whole_head", "whole_table",
                                            "whole_tied", "inputs", "embedding_layers", "tied",
                                            "tied_head", "tied_dora", "dora_head", "dora_table",
-                                           "positions", "hybrid", "gated", "images", "grown",
-                                           "grown_tied", "shrunk"),
+                                           "positions", "hybrid", "gated", "images",
+                                           "images_mistral", "images_gemma", "grown", "grown_tied",
+                                           "shrunk"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// PEFT's fused adapters of all experts of a layer.
@@ -395,6 +396,55 @@ TEST(AdapterFolders, HeadStaysTiedUnlessAdaptersDiffer) {
   EXPECT_TRUE(read_adapter_config(golden("peft_tied_dora")).unties_head)
       << "its magnitudes are separate";
   EXPECT_TRUE(read_adapter_config(golden("peft_table")).unties_head);
+}
+
+/// PEFT opens such folders as the model of texts and images.
+TEST(AdapterFolders, NamesOverOuterModelAreInItsTextModel) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  for (const char* base : {"qwen3_5_images", "ministral3_images", "gemma4_images"}) {
+    const ModelConfig config = read_hugging_face_model_config(golden(base), 0);
+    const auto model = make_model(config, 1, stream);
+    read_hugging_face_weights(golden(base), *model, stream);
+    model->visit_parameters([](Parameter& parameter) { parameter.freeze(); });
+    const LoraConfig lora{.rank = 2, .targets = "layers.0.mlp.up_proj,down_proj"};
+    add_adapters(*model, lora, 1, stream);
+    model->visit_parameters([&](Parameter& parameter) {
+      if (belongs_to_adapter(parameter)) initialize_normal(parameter, 0.2, 3, stream);
+    });
+    const fs::path folder = scratch / base;
+    write_adapter(*model, lora, golden(base), folder, stream);
+    const SafetensorsFile file(folder / kAdapterTensors);
+    for (const SafetensorsEntry& entry : file.entries())
+      EXPECT_TRUE(entry.name.starts_with("base_model.model.model.language_model.layers."))
+          << entry.name;
+    const std::string text = read_text((folder / kAdapterConfig).string());
+    for (const char* part : {R"(["down_proj", "model.language_model.layers.0.mlp.up_proj"])",
+                             R"("exclude_modules": "(?!model\\.language_model\\.).*")"})
+      EXPECT_TRUE(contains(text, part)) << text;
+    const SafetensorsFile expected(golden(base) + "/expected.safetensors");
+    EXPECT_EQ(logits_of(*adapted(folder, golden(base), stream), expected, stream),
+              logits_of(*model, expected, stream))
+        << base;
+  }
+}
+
+TEST(AdapterFolders, AdaptersOfImagesAreRejectedByName) {
+  const Stream stream = test_stream();
+  const TemporaryFolder scratch;
+  const fs::path folder = scratch / "adapter";
+  fs::create_directory(folder);
+  fs::copy(golden("lora_llama") + "/adapter_config.json", folder);
+  for (const char* module :
+       {"model.vision_tower.transformer.layers.0.attention.q_proj",
+        "model.visual.blocks.0.attn.qkv", "model.audio_tower.layers.0.self_attn.q_proj",
+        "model.multi_modal_projector.linear_1"}) {
+    const std::string tensor = concat("base_model.model.", module, ".lora_A.weight");
+    write_safetensors((folder / kAdapterTensors).string(),
+                      {{tensor, Tensor::zeros({4, 1}, DType::kF32, MemoryKind::kData, stream)}});
+    const std::string said = message_of<DataError>([&] { read_adapter_config(folder); });
+    EXPECT_TRUE(contains(said, tensor + " is outside the text model")) << said;
+  }
 }
 
 /// Error of the "llama" folder after replacing one text by another.

@@ -215,6 +215,26 @@ TEST_F(FamilyKeys, AcceptsHarmlessPublishedKeys) {
   EXPECT_EQ(said_.str(), "");
 }
 
+/// Programs differ in whether they follow architectures or model_type.
+TEST_F(FamilyKeys, RefusesClassOfOtherFamily) {
+  for (const char* type :
+       {"phi3", "smollm3", "olmo2", "olmo3", "granite", "ministral3", "mistral", "glm4", "exaone4",
+        "lfm2", "lfm2_moe", "gemma4_text", "qwen3_next", "qwen3_5_moe_text"})
+    expect_refused(type, R"("architectures": ["LlamaForCausalLM"])",
+                   R"(architectures: got ["LlamaForCausalLM"], want )");
+  expect_refused("llama", R"("architectures": ["LlamaModel", "MistralModel"])",
+                 R"(want ["LlamaForCausalLM"], which fits model_type)");
+  for (const char* name : {"LlamaModel", "LlamaForSequenceClassification", "LLaMAForCausalLM"})
+    read("llama", concat(R"("architectures": [")", name, R"("])"));
+}
+
+TEST_F(FamilyKeys, RefusesModelsWithoutText) {
+  for (const char* type : {"mistral3", "gemma4", "qwen3_5", "qwen3_5_moe"})
+    expect_refused(type, R"("vision_config": {"hidden_size": 8})", "text_config: is missing");
+  for (const char* type : {"gemma4_vision", "pixtral", "qwen3_5_moe_vision"})
+    expect_refused(type, "", concat("unsupported model: model_type: got \"", type, "\""));
+}
+
 /// Dumps of each family's configuration class with its defaults, from two versions of transformers.
 TEST_F(FamilyKeys, AcceptsConfigClassDumpsWithoutWarning) {
   const std::string file = concat(HT_TEST_DATA_DIR, "/config_classes.json");

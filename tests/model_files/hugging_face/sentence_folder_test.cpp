@@ -236,6 +236,17 @@ TEST(CrossEncoderFolder, ActivationIsReadFromEachVersion) {
   expect_words(message_of<DataError>([&] { activation("{}"); }), {"modules.json", "2 modules"});
 }
 
+TEST(CrossEncoderFolder, AdapterHasOwnActivationAndNoPipeline) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(cross_encoder_activation(folder.path()), "");
+  for (const char* activation : {"sigmoid", "identity"}) {
+    write_cross_encoder_adapter(activation, folder.path());
+    EXPECT_EQ(cross_encoder_activation(folder.path()), activation);
+  }
+  EXPECT_TRUE(contains(read_text(folder / "modules.json"), "Transformer"));
+  EXPECT_FALSE(has_sentence_pipeline(folder.path()));
+}
+
 TEST(CrossEncoderFolder, WrittenActivationReplacesBases) {
   const TemporaryFolder folder;
   folder.write("config.json",
