@@ -24,13 +24,21 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Displays progress: a line for the current run with the estimated time left, then one per run.
+/// Displays progress: a line for the current run with the estimated time left, then a line per
+/// finished run.
 class ComparisonProgress {
  public:
   /// `out` must outlive the object. `steps` is the total of all runs.
   ComparisonProgress(std::ostream& out, std::int64_t runs, std::int64_t steps, ConsoleStyle style)
       : out_(out), runs_(runs), steps_left_(steps), style_(style) {}
-  void begin(const std::string& variant, const RunPoint& point);
+  void begin(const std::string& variant, const RunPoint& point) {
+    point_ = point;
+    first_step_ = 0;
+    run_start_ = Clock::now();
+    label_ = concat("run ", ended_ + 1, "/", runs_, "  ", variant, "  ",
+                    units::grouped(point.steps), " steps  seed ", point.seed);
+    if (point.value) label_ += "  at " + brief(*point.value);
+  }
   void step(std::int64_t step, double loss);
   /// Ends the current run. `ran` is false if the run was already finished.
   void end(const RunOutcome& outcome, bool ran);
@@ -48,13 +56,20 @@ class ComparisonProgress {
     if (shown_ > 0) print_trusted(out_, concat("\r", std::string(shown_, ' '), "\r"));
     shown_ = 0;
   }
-  std::string left(std::int64_t steps) const;
+  std::string left(std::int64_t done) const {
+    const std::int64_t here = first_step_ > 0 ? done - first_step_ + 1 : 0;
+    const std::int64_t steps = steps_done_ + here;
+    const double seconds = seconds_ + (here > 0 ? seconds_since(run_start_) : 0);
+    if (steps == 0) return "";
+    const double each = seconds / static_cast<double>(steps);
+    return concat("  ", units::duration(each * static_cast<double>(steps_left_ - done)), " left");
+  }
   std::ostream& out_;
   std::int64_t runs_, steps_left_;
   ConsoleStyle style_;
   Clock::time_point began_ = Clock::now(), last_shown_ = began_;
   std::int64_t ended_ = 0, steps_done_ = 0;
-  double seconds_ = 0;  // of finished runs
+  double seconds_ = 0;  // seconds of finished runs
   Clock::time_point run_start_ = began_;
   std::int64_t first_step_ = 0;  // first step of the current run in this process; 0 before that
   RunPoint point_;
@@ -63,24 +78,6 @@ class ComparisonProgress {
 };
 
 constexpr double kPollSeconds = 0.2, kSecondsBetweenNewLines = 10;
-
-std::string ComparisonProgress::left(std::int64_t done) const {
-  const std::int64_t here = first_step_ > 0 ? done - first_step_ + 1 : 0;
-  const std::int64_t steps = steps_done_ + here;
-  const double seconds = seconds_ + (here > 0 ? seconds_since(run_start_) : 0);
-  if (steps == 0) return "";
-  const double each = seconds / static_cast<double>(steps);
-  return concat("  ", units::duration(each * static_cast<double>(steps_left_ - done)), " left");
-}
-
-void ComparisonProgress::begin(const std::string& variant, const RunPoint& point) {
-  point_ = point;
-  first_step_ = 0;
-  run_start_ = Clock::now();
-  label_ = concat("run ", ended_ + 1, "/", runs_, "  ", variant, "  ", units::grouped(point.steps),
-                  " steps  seed ", point.seed);
-  if (point.value) label_ += "  at " + brief(*point.value);
-}
 
 void ComparisonProgress::step(std::int64_t step, double loss) {
   if (first_step_ == 0) first_step_ = step;
@@ -128,18 +125,16 @@ bool is_empty_or_absent(const fs::path& folder) {
 class ComparisonFolder {
  public:
   ComparisonFolder(const fs::path& path, bool resume, const std::string& spec) : path_(path) {
-    if (!resume && !is_empty_or_absent(path_)) {
+    if (!resume && !is_empty_or_absent(path_))
       throw CannotCreate(concat(path_.string(),
                                 ": is not empty; continue an existing comparison with --resume, or "
                                 "choose another folder for --output"));
-    }
     const fs::path file = path_ / "spec.json";
     std::error_code problem;
-    if (!is_empty_or_absent(path_) && !fs::exists(file, problem)) {
+    if (!is_empty_or_absent(path_) && !fs::exists(file, problem))
       throw CannotCreate(
           path_.string() +
           ": does not contain a comparison (no spec.json); choose another folder for --output");
-    }
     make();
     lock();
     if (fs::exists(file)) check_same_comparison(read_file(file, kMaxSpecBytes), spec);
@@ -157,9 +152,8 @@ class ComparisonFolder {
     const fs::path file = path_ / ".lock";
     lock_ = FileDescriptor(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (lock_.number() < 0) throw CannotCreate(system_problem(file, "cannot create the lock"));
-    if (::flock(lock_.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (::flock(lock_.number(), LOCK_EX | LOCK_NB) != 0)
       throw InUse(path_.string() + ": in use by another process; wait until it ends, or stop it");
-    }
   }
   fs::path path_;
   FileDescriptor lock_;
@@ -201,8 +195,25 @@ class Comparison {
  private:
   bool run_sweeps();
   bool run_measured();
-  bool run_timing();
-  bool run_at_best(std::size_t variant, RunPoint point, std::vector<RunOutcome>& outcomes);
+  bool run_timing() {
+    for (std::int64_t round = 1; spec_.pace && round <= spec_.pace->rounds; ++round) {
+      for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
+        const RunPoint point{spec_.pace->steps, spec_.sweep_seed(), {}, round};
+        if (!run_at_best(i, point, runs_[i].pace)) return false;
+      }
+    }
+    return true;
+  }
+  /// Starts a run with the best value of the variant's sweep. Skips the run if no trial finished.
+  bool run_at_best(std::size_t variant, RunPoint point, std::vector<RunOutcome>& outcomes) {
+    const RunOutcome* best = best_trial(runs_[variant].trials);
+    if (best == nullptr && !runs_[variant].trials.empty()) {
+      progress_.skip(1, point.steps);
+      return true;
+    }
+    if (best != nullptr) point.value = best->point.value;
+    return run(variant, point, outcomes);
+  }
   bool run(std::size_t variant, const RunPoint& point, std::vector<RunOutcome>& outcomes);
   TrainingRunSettings settings_of(const ComparisonVariant& variant, const RunPoint& point,
                                   const fs::path& folder);
@@ -243,28 +254,6 @@ bool Comparison::run_measured() {
     }
   }
   return true;
-}
-
-bool Comparison::run_timing() {
-  for (std::int64_t round = 1; spec_.pace && round <= spec_.pace->rounds; ++round) {
-    for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
-      const RunPoint point{spec_.pace->steps, spec_.sweep_seed(), {}, round};
-      if (!run_at_best(i, point, runs_[i].pace)) return false;
-    }
-  }
-  return true;
-}
-
-/// Starts a run with the best value of the variant's sweep. Skips the run if no trial finished.
-bool Comparison::run_at_best(std::size_t variant, RunPoint point,
-                             std::vector<RunOutcome>& outcomes) {
-  const RunOutcome* best = best_trial(runs_[variant].trials);
-  if (best == nullptr && !runs_[variant].trials.empty()) {
-    progress_.skip(1, point.steps);
-    return true;
-  }
-  if (best != nullptr) point.value = best->point.value;
-  return run(variant, point, outcomes);
 }
 
 TrainingRunSettings Comparison::settings_of(const ComparisonVariant& variant, const RunPoint& point,

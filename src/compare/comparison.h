@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns the variants as a Markdown table with intervals, and each variant's claim below it.
+/// Returns the variants as a Markdown table with intervals, followed by each variant's claim.
 std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result);
 
 /// Writes report.html, one file with the runs' curves, to the comparison's folder. Throws IoError.

@@ -246,12 +246,11 @@ std::string budgets_table(const ComparisonSpec& spec, const ComparisonResult& re
   std::string out = head_of(
       {"Variant", "Steps", "Final validation loss", "Training time", units_of(spec), "FLOPs"});
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
-    for (const BudgetResult& budget : result.variants[i].budgets) {
+    for (const BudgetResult& budget : result.variants[i].budgets)
       out += concat("<tr><th scope=\"row\">", key_of(i, result.variants[i].name), "</th>",
                     text_cell(units::grouped(budget.steps)), cell_of(&budget.loss, in_four),
                     cell_of(&budget.seconds, in_seconds), cell_of(&budget.tokens, units::count),
                     cell_of(&budget.flops, scientific), "</tr>\n");
-    }
   }
   return out + "</tbody></table>\n";
 }

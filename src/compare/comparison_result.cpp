@@ -107,10 +107,9 @@ void add_claim(std::vector<VariantResult>& variants, std::size_t index,
     against.push_back(of_time ? concat("the time may equal that of ", first.name)
                               : concat("the difference from ", first.name, " may be 0"));
     const Interval alone = student_interval(values, kConfidence);
-    if (alone.low > 0 || alone.high < 0) {
+    if (alone.low > 0 || alone.high < 0)
       against.back() += concat(" after dividing the ", brief(100 * (1 - kConfidence)), " % among ",
                                variants.size() - 1, " differences");
-    }
   }
   variant.why_no_claim = join(against, "; ");
 }
@@ -248,10 +247,9 @@ std::vector<std::string> warnings_of(const ComparisonSpec& spec, const VariantRe
   if (!from.sweep.empty() && lacks(from, "{learning_rate}"))
     found.push_back(concat("the command of ", variant.name,
                            " has no {learning_rate}: all trials of its sweep are the same run"));
-  if (spec.target_loss && !variant.to_target) {
+  if (spec.target_loss && !variant.to_target)
     found.push_back(concat(variant.name, " reaches the target of ", brief(*spec.target_loss),
                            " with ", variant.seeds_at_target, " of ", spec.seeds.size(), " seeds"));
-  }
   return found;
 }
 

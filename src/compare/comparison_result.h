@@ -24,14 +24,14 @@ struct RunOutcome {
 
 struct VariantRuns {
   std::vector<RunOutcome> trials;  // trials of the sweep, in the order of its values
-  std::vector<RunOutcome> runs;    // measured: for every budget every seed
-  std::vector<RunOutcome> pace;    // each round
+  std::vector<RunOutcome> runs;    // measured runs: every seed for every budget
+  std::vector<RunOutcome> pace;    // timing run of each round
 };
 
-/// A quantity over the seeds, in the spec's order.
+/// Values of a quantity by seed, in the spec's order.
 struct Measured {
   std::vector<std::optional<double>> values;
-  std::optional<Interval> interval;  // if each seed has a value
+  std::optional<Interval> interval;  // set if each seed has a value
 };
 
 struct BudgetResult {
@@ -48,22 +48,22 @@ struct StepTime {
 struct PredictionUse {
   PredictionCounts counts;
   double predicted_share = 0;  // share of steps that were predicted
-  double cost_overhead = 0;    // charged Full steps per step, minus 1; negative if it saves
+  double cost_overhead = 0;    // charged Full steps per step, minus 1; negative if prediction saves
 };
 
 struct VariantResult {
   std::string name;
   VariantRuns runs;
-  /// Swept value; not set if there is no sweep or no finished trial.
+  /// Best value of the sweep; not set if there is no sweep or no finished trial.
   std::optional<double> chosen;
   std::optional<double> learning_rate;  // learning rate of the measured runs
   bool edge_of_sweep = false;           // the best value is the lowest or highest
   std::optional<StepTime> pace;         // if measured and no round failed
   std::vector<BudgetResult> budgets;
   std::int64_t seeds_at_target = 0;
-  /// Smallest budget of each seed; not set unless all seeds reach the target.
+  /// Smallest budget with which each seed reaches the target; not set unless all seeds do.
   std::optional<BudgetResult> to_target;
-  std::optional<Measured> difference;  // of final losses from the first variant, by seed;
+  std::optional<Measured> difference;  // final losses minus the first variant's, by seed;
                                        // none if budgets differ
   std::optional<Measured> time_ratio;  // seconds to the target, divided by the first variant's
   std::optional<PredictionUse> predictions;
@@ -77,8 +77,8 @@ struct ComparisonResult {
   std::vector<std::string> warnings;
 };
 
-/// Returns "muon ended 0.0123 lower than adamw (2 seeds)", whether or not it supports a claim; ""
-/// if a run has no loss or the largest budgets differ.
+/// Returns "muon ended with a validation loss 0.0123 lower than adamw (2 seeds)", whether or not it
+/// supports a claim; "" if a run has no loss or the largest budgets differ.
 std::string difference_text(const VariantResult& variant, const VariantResult& first);
 
 const RunOutcome* best_trial(const std::vector<RunOutcome>& trials);

@@ -26,12 +26,22 @@ class SpecProblems {
   /// `lines` are the line numbers of keys outside of lists.
   SpecProblems(std::string file, std::map<std::string, std::size_t> lines)
       : file_(std::move(file)), lines_(std::move(lines)) {}
-  void note(const std::string& path, const std::string& problem);
+  void note(const std::string& path, const std::string& problem) {
+    const auto line = lines_.find(path);
+    problems_.push_back(line == lines_.end()
+                            ? concat(file_, ": ", path, ": ", problem)
+                            : concat(file_, ":", line->second, ": ", path, ": ", problem));
+  }
   std::vector<std::string>& all() { return problems_; }
 
   // Read the value of a key and record its problems.
-  void check_keys(const boost::json::object& object, const std::string& path,
-                  const std::vector<std::string>& known);
+  void check_keys(const json::object& object, const std::string& path,
+                  const std::vector<std::string>& known) {
+    for (const auto& [key, value] : object) {
+      if (std::find(known.begin(), known.end(), key) == known.end())
+        note(path + std::string(key), "unknown key" + name_hint(std::string(key), known));
+    }
+  }
   std::string text(const boost::json::object& object, const char* key, const std::string& path);
   std::vector<std::int64_t> whole_numbers(const boost::json::object& object, const char* key,
                                           const std::string& path, std::int64_t lowest);
@@ -45,21 +55,6 @@ class SpecProblems {
 std::string in_brief(const json::value& value) {
   const std::string text = json_line(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
-}
-
-void SpecProblems::note(const std::string& path, const std::string& problem) {
-  const auto line = lines_.find(path);
-  problems_.push_back(line == lines_.end()
-                          ? concat(file_, ": ", path, ": ", problem)
-                          : concat(file_, ":", line->second, ": ", path, ": ", problem));
-}
-
-void SpecProblems::check_keys(const json::object& object, const std::string& path,
-                              const std::vector<std::string>& known) {
-  for (const auto& [key, value] : object) {
-    if (std::find(known.begin(), known.end(), key) == known.end())
-      note(path + std::string(key), "unknown key" + name_hint(std::string(key), known));
-  }
 }
 
 std::string SpecProblems::text(const json::object& object, const char* key,
@@ -175,19 +170,61 @@ class SpecReader {
  private:
   using Object = boost::json::object;
   using Value = boost::json::value;
-  std::vector<std::int64_t> budgets(const Object& object, const std::string& path);
-  void read_preset(const std::string& name);
-  void read_model(const Object& root);
-  bool is_model_key(const std::string& key) const;
+  std::vector<std::int64_t> budgets(const Object& object, const std::string& path) {
+    const std::vector<std::int64_t> budgets = problems_.whole_numbers(object, "budgets", path, 1);
+    for (std::size_t i = 1; i < budgets.size(); ++i) {
+      if (budgets[i] <= budgets[i - 1])
+        problems_.note(path + "budgets", concat("got ", budgets[i], " after ", budgets[i - 1],
+                                                ", want increasing numbers of steps"));
+    }
+    return budgets;
+  }
+  void read_preset(const std::string& name) {
+    if (name.empty()) return;
+    try {
+      base_ = preset_config(name);
+    } catch (const ConfigError&) {
+      problems_.note("preset",
+                     concat("there is no preset \"", name, "\"", name_hint(name, preset_names())));
+    }
+  }
+  /// Reads the initial model of each run. Uses the defaults of `hybrid finetune`.
+  void read_model(const Object& root) {
+    spec_.model = problems_.text(root, "model", "");
+    if (spec_.model.empty()) return;
+    if (root.contains("preset"))
+      problems_.note("preset", "is given together with \"model\"; give one");
+    spec_.model = (spec_.folder / spec_.model).lexically_normal();
+    base_ = fine_tuning_config(spec_.model, "full");
+  }
+  bool is_model_key(const std::string& key) const {
+    return !spec_.model.empty() && key.starts_with("model.") && key != "model.dropout";
+  }
   void read_base(const Value& base);
   std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key);
   void read_variants(const Object& root);
   void read_variant(const Object& object, const std::string& path);
   void read_settings(const Value& settings, const std::string& path, ComparisonVariant& variant);
   void read_command(const Value& command, const std::string& path, ComparisonVariant& variant);
-  void read_target(const Value& target);
+  void read_target(const Value& target) {
+    if (target.is_null()) return;
+    if (target.is_number() && target.to_number<double>() > 0) {
+      spec_.target_loss = target.to_number<double>();
+    } else {
+      problems_.note("target_validation_loss",
+                     concat("got ", in_brief(target), ", want a loss above 0"));
+    }
+  }
   void read_timing(const Value& pace);
-  void read_ranks(const Value& ranks);
+  void read_ranks(const Value& ranks) {
+    constexpr std::int64_t kMax = 64;
+    if (ranks.is_int64() && ranks.get_int64() >= 1 && ranks.get_int64() <= kMax) {
+      spec_.ranks = static_cast<int>(ranks.get_int64());
+    } else {
+      problems_.note("ranks",
+                     concat("got ", in_brief(ranks), ", want a whole number from 1 to ", kMax));
+    }
+  }
 
   SpecProblems& problems_;
   HybridTrainerConfig base_;
@@ -208,44 +245,12 @@ bool is_folder_name(const std::string& name) {
 }
 
 constexpr const char* kOfTheFolder = "is determined by the folder \"model\"; leave it out";
+constexpr const char* kSetByComparison =
+    " is set by the comparison; use \"budgets\" and \"seeds\" instead";
 
 /// Returns whether the comparison sets the key for each run.
 bool is_run_key(const std::string& key) {
   return key == "training.seed" || key == "training.steps";
-}
-
-std::vector<std::int64_t> SpecReader::budgets(const Object& object, const std::string& path) {
-  const std::vector<std::int64_t> budgets = problems_.whole_numbers(object, "budgets", path, 1);
-  for (std::size_t i = 1; i < budgets.size(); ++i) {
-    if (budgets[i] <= budgets[i - 1])
-      problems_.note(path + "budgets", concat("got ", budgets[i], " after ", budgets[i - 1],
-                                              ", want increasing numbers of steps"));
-  }
-  return budgets;
-}
-
-void SpecReader::read_preset(const std::string& name) {
-  if (name.empty()) return;
-  try {
-    base_ = preset_config(name);
-  } catch (const ConfigError&) {
-    problems_.note("preset",
-                   concat("there is no preset \"", name, "\"", name_hint(name, preset_names())));
-  }
-}
-
-/// Reads the initial model of each run. Uses the defaults of `hybrid finetune`.
-void SpecReader::read_model(const Object& root) {
-  spec_.model = problems_.text(root, "model", "");
-  if (spec_.model.empty()) return;
-  if (root.contains("preset"))
-    problems_.note("preset", "is given together with \"model\"; give one");
-  spec_.model = (spec_.folder / spec_.model).lexically_normal();
-  base_ = fine_tuning_config(spec_.model, "full");
-}
-
-bool SpecReader::is_model_key(const std::string& key) const {
-  return !spec_.model.empty() && key.starts_with("model.") && key != "model.dropout";
 }
 
 void SpecReader::read_base(const Value& base) {
@@ -282,7 +287,7 @@ std::vector<double> SpecReader::read_sweep(const Value& sweep, const std::string
   const auto& [name, list] = *sweep.get_object().begin();
   key = std::string(name);
   if (is_run_key(key)) {
-    problems_.note(path, key + " is set by the comparison: give budgets and seeds");
+    problems_.note(path, key + kSetByComparison);
     return {};
   }
   if (is_model_key(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
@@ -315,7 +320,7 @@ void SpecReader::read_settings(const Value& settings, const std::string& path,
     if (is_run_key(key) || key == spec_.sweep_key) {
       problems_.note(
           path,
-          concat(key, is_run_key(key) ? " is set by the comparison: give budgets and seeds"
+          concat(key, is_run_key(key) ? kSetByComparison
                                       : " is swept: give the variant its own \"sweep\" instead"));
       continue;
     }
@@ -419,26 +424,6 @@ void SpecReader::read_timing(const Value& pace) {
     return 1;
   };
   spec_.pace = ComparisonTiming{number("steps"), number("rounds")};
-}
-
-void SpecReader::read_ranks(const Value& ranks) {
-  constexpr std::int64_t kMax = 64;
-  if (ranks.is_int64() && ranks.get_int64() >= 1 && ranks.get_int64() <= kMax) {
-    spec_.ranks = static_cast<int>(ranks.get_int64());
-  } else {
-    problems_.note("ranks",
-                   concat("got ", in_brief(ranks), ", want a whole number from 1 to ", kMax));
-  }
-}
-
-void SpecReader::read_target(const Value& target) {
-  if (target.is_null()) return;
-  if (target.is_number() && target.to_number<double>() > 0) {
-    spec_.target_loss = target.to_number<double>();
-  } else {
-    problems_.note("target_validation_loss",
-                   concat("got ", in_brief(target), ", want a loss above 0"));
-  }
 }
 
 ComparisonSpec SpecReader::read(const Object& root) {
@@ -562,12 +547,11 @@ ComparisonSpec read_comparison_spec(const fs::path& file) {
       SpecReader(problems, fs::absolute(file).lexically_normal().parent_path()).read(root);
   if (!problems.all().empty()) throw ConfigError(std::move(problems.all()));
   if (!spec.data.empty()) spec.data = (spec.folder / spec.data).lexically_normal();
-  if (!spec.data.empty() && !fs::exists(spec.data)) {
+  if (!spec.data.empty() && !fs::exists(spec.data))
     throw MissingInput(concat(file.string(), ": data: ", spec.data.string(),
                               ": does not exist; create it with hybrid prepare (a relative path is "
                               "relative to the spec's "
                               "folder)"));
-  }
   if (!spec.data.empty()) root["data"] = spec.data.string();
   if (!spec.model.empty()) root["model"] = spec.model.string();
   spec.text = pretty_json(root) + "\n";

@@ -11,7 +11,7 @@ struct ComparisonVariant {
   std::string name;  // also the name of its folder
   /// Base configuration with the variant's settings, without a run's steps, seed and swept value.
   HybridTrainerConfig config;
-  std::vector<std::string> command;   // of a program; empty for this program
+  std::vector<std::string> command;   // command of a program; empty for this program
   std::vector<double> sweep;          // ascending; empty without a sweep
   std::vector<std::int64_t> budgets;  // steps, ascending; by default the spec's
   bool is_program() const { return !command.empty(); }
@@ -25,17 +25,18 @@ struct RunPoint {
   std::string name() const;
 };
 
-/// Timing runs, one of each variant in each round, after all other runs. Only these time steps.
+/// Timing runs, one of each variant in each round, after all other runs. The time per step is
+/// measured only in these runs.
 struct ComparisonTiming {
   std::int64_t steps = 0, rounds = 0;
 };
 
 struct ComparisonSpec {
-  std::filesystem::path folder;  // of the spec; programs run in it
+  std::filesystem::path folder;  // folder of the spec, in which programs run
   std::filesystem::path data;    // absolute; empty: the networks generate their examples
   std::filesystem::path model;   // absolute: initial model of each run; or empty
   std::vector<ComparisonVariant> variants;
-  std::vector<std::int64_t> budgets;  // of variants that set none
+  std::vector<std::int64_t> budgets;  // budgets of variants that set none
   std::vector<std::int64_t> seeds;
   std::string sweep_key;  // "optimizer.learning_rate"; "" without a sweep
   std::optional<double> target_loss;

@@ -9,7 +9,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// If there is no interval, mean, low and high are null, because a mean must not hide failed runs.
+/// Returns JSON. Without an interval, mean, low and high are null, because a mean must not hide
+/// failed runs.
 json::object as_json(const Measured& measured) {
   json::object object{{"mean", nullptr}, {"low", nullptr}, {"high", nullptr}};
   if (measured.interval) {

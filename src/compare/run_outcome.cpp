@@ -26,6 +26,7 @@
 #include "src/observability/jsonl_sink.h"
 #include "src/run/run_files.h"
 #include "src/run/run_memory.h"
+#include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
 
@@ -159,12 +160,13 @@ std::optional<double> charged_cost(const json::value& summary) {
 double charged_flops(const HybridTrainerConfig& config, const std::string& metrics) {
   const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
   const auto model = make_network(config.model, 0, nowhere);
+  HybridTrainerConfig of_step = config;
   double flops = 0;
   for_each_record(metrics, [&](const StepRecord& record) {
     const std::int64_t examples = record.effective_batch;
-    const BatchForm form{.examples = examples,
-                         .sequence_length = record.tokens / std::max<std::int64_t>(1, examples)};
-    flops += record.cost * model->step_flops(model->empty_batch(form, nowhere));
+    of_step.data.sequence_length = record.tokens / std::max<std::int64_t>(1, examples);
+    const Batch batch = model->empty_batch(batch_form(of_step, examples), nowhere);
+    flops += record.cost * model->step_flops(batch);
   });
   return flops;
 }
@@ -223,7 +225,7 @@ std::string run_program(const ProgramCall& call, const Interruption& interruptio
 }
 
 ProgramOutput parse_program_output(const std::string& text) {
-  // Spellings of Python, C and JavaScript.
+  // NaN and infinity as Python, C and JavaScript print them.
   static const std::regex not_finite(R"(:\s*[-+]?(nan|inf|infinity)\b)", std::regex::icase);
   ProgramOutput found;
   std::istringstream in(text);
@@ -317,11 +319,10 @@ bool is_finished(const TrainingRunSettings& run) {
   const HybridTrainerConfig before = config_of_run(paths);
   HybridTrainerConfig now = run.task(run)->completed(run.config.with_parts());
   if (now.memory.plan == "auto") now = with_memory_of(before, std::move(now));
-  if (config_json(now) != config_json(before)) {
+  if (config_json(now) != config_json(before))
     throw ConfigError({concat(paths.root,
                               ": contains a run with another configuration than the spec's; remove "
                               "that folder, or choose another one for --output")});
-  }
   return end_of_run(paths) == "finished";
 }
 

@@ -45,11 +45,11 @@ std::vector<LossPoint> loss_curve(const std::filesystem::path& run, std::size_t 
 /// Reads the results from the run's summary.json and config.json. Throws DataError.
 RunOutcome read_outcome(const std::filesystem::path& run, const RunPoint& point);
 
-/// Returns whether this run is finished in its folder. Throws ConfigError if the folder holds a run
+/// Returns whether the run's folder contains a finished run. Throws ConfigError if it contains a run
 /// with a different configuration.
 bool is_finished(const TrainingRunSettings& run);
 
-/// Returns whether a program's run is finished; an unfinished one is repeated.
+/// Returns whether a program's run is finished. An unfinished run is repeated.
 bool is_finished(const std::filesystem::path& run, const std::vector<std::string>& command);
 
 /// Runs a program of the spec and writes stdout.txt, stderr.txt and summary.json to `run`. Returns

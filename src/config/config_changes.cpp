@@ -20,7 +20,7 @@ void compare_values(const std::string& path, const std::string& was, const std::
   if (was == is) return;
   if (resume == OnResume::kStays) {
     changes.accepted.push_back(
-        concat(path, ": keeps the run's value \"", was, "\"; got \"", is, "\""));
+        concat(path, ": the run keeps its value \"", was, "\"; got \"", is, "\""));
   } else if (resume == OnResume::kMayChange) {
     changes.accepted.push_back(concat(path, ": ", was, " until now, ", is, " from now on"));
   } else if (resume == OnResume::kMayBecome0 && is == "0") {
@@ -43,10 +43,9 @@ void compare_groups(const std::string& path, const FieldNode& was, const FieldNo
       compare_groups(at, before, after, resume, method, changes);
     } else if (after.is_list && !after.is_named &&
                before.elements.size() == after.elements.size()) {
-      for (std::size_t k = 0; k < after.elements.size(); ++k) {
+      for (std::size_t k = 0; k < after.elements.size(); ++k)
         compare_groups(concat(at, "[", k, "]"), before.elements[k], after.elements[k], resume,
                        method, changes);
-      }
     } else {
       compare_values(at, text_of(before), text_of(after), resume, changes);
     }

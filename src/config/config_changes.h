@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 struct State;
 
-/// Differences between a resumed run's configuration and the saved one.
+/// Differences between a resumed run's configuration and its saved configuration.
 struct ConfigChanges {
   std::vector<std::string> accepted;  // allowed changes and their effects
   std::vector<std::string> refused;   // changes that would alter the meaning of the saved state

@@ -124,10 +124,9 @@ void collect_number_problems(const HybridTrainerConfig& config, Problems& found)
     found.push_back(concat("memory.gradient_bits: got ", bits, ", want 32 or 16"));
   if (const auto bits = config.memory.activation_bits; bits != 32 && bits != 16 && bits != 8)
     found.push_back(concat("memory.activation_bits: got ", bits, ", want 32, 16 or 8"));
-  if (const std::int64_t bytes = config.distributed.bucket_bytes; bytes > 0 && bytes < 4096) {
+  if (const std::int64_t bytes = config.distributed.bucket_bytes; bytes > 0 && bytes < 4096)
     found.push_back(concat("distributed.bucket_bytes: got ", bytes,
                            ", want at least 4096, or 0 for an automatic size"));
-  }
 }
 
 void collect_loss_scale_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -169,14 +168,12 @@ void collect_text_loss_problems(const HybridTrainerConfig& config, Problems& fou
   if (!dense.empty() && config.objective != "embed" && config.pools())
     found.push_back(concat("model.dense: got ", config.model.dense,
                            ", but only embeddings pass these layers; want objective embed"));
-  if (!dense.empty() && config.has_adapters())
-    found.push_back(concat("model.dense: got ", config.model.dense,
-                           ", which adapters do not store; want --method full"));
 }
 
 void collect_objective_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.masks() && config.data.is_rows()) {
-    found.push_back(concat("objective: got masked, but data.layout is ", config.data.layout,
+    found.push_back(concat("objective: got ", config.objective, ", but data.layout is ",
+                           config.data.layout,
                            ", and files of examples are trained on their answers; want next_token, "
                            "or a data folder (windows)"));
   }
@@ -221,9 +218,9 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
   if (config.pools() || config.masks() == config.model.bidirectional) return;
   found.push_back(
       config.masks()
-          ? "objective: got masked, but the model attends only to earlier tokens "
-            "(model.bidirectional is false); want next_token, or an encoder, such as --preset "
-            "bk-tiny"
+          ? "objective: got " + config.objective +
+                ", but the model attends only to earlier tokens (model.bidirectional is false); "
+                "want next_token, or an encoder, such as --preset bk-tiny"
           : "objective: got " + config.objective +
                 ", but the model is an encoder (model.bidirectional), which would attend to the "
                 "tokens that it predicts; want masked, or model.bidirectional=false");

@@ -16,8 +16,8 @@ void collect_refusals(const std::vector<Refusal>& rows, const HybridTrainerConfi
                       const std::string& context, std::vector<std::string>& found,
                       const std::map<std::string, std::string>& known = {});
 
-/// Returns why a key has no effect, from the needs of the key and its groups; "" if it has one.
-/// Ignores keys of list elements. `known`: see above.
+/// Returns the reason why a key has no effect, from the needs of the key and its groups, or "" if
+/// the key has an effect. Ignores keys of list elements. `known`: see above.
 std::string why_inert(const std::string& key, const HybridTrainerConfig& config,
                       const std::map<std::string, std::string>& known);
 

@@ -27,6 +27,18 @@ const std::vector<std::string>& part_base_names() {
 
 namespace {
 
+/// Returns which tokens continue a word. Throws ConfigError if none begins one.
+std::vector<bool> continuations_of(const Tokenizer* tokenizer) {
+  std::vector<bool> continues;
+  if (tokenizer != nullptr) continues = word_continuations(*tokenizer);
+  if (std::ranges::count(continues, false) > 0) return continues;
+  throw ConfigError(
+      {concat("objective: got masked_words, but ",
+              tokenizer == nullptr ? "the data has no tokenizer"
+                                   : "no token of the data's tokenizer begins a word",
+              "; want masked, or a data folder of a tokenizer with spaces, ▁ or ##")});
+}
+
 /// Returns the entries of memory.device_map for the parts.
 std::string places_of(const std::vector<PartConfig>& parts) {
   std::string text;
@@ -149,6 +161,18 @@ bool HybridTrainerConfig::freezes() const {
 }
 
 HybridTrainerConfig HybridTrainerConfig::with_parts() const { return with_applied_parts(*this); }
+
+std::optional<MaskSettings> HybridTrainerConfig::masking(std::optional<std::int64_t> words,
+                                                         const Tokenizer* tokenizer) const {
+  if (!masks()) return {};
+  const std::int64_t known = std::min(words.value_or(data_vocabulary()), data_vocabulary());
+  MaskSettings masking{mask_share,
+                       static_cast<std::int32_t>(adds_mask() ? data_vocabulary() : mask_token),
+                       static_cast<std::int32_t>(known)};
+  if (tokenizer != nullptr) masking.special = special_token_ids_of(*tokenizer).ids;
+  if (objective == "masked_words") masking.continues = continuations_of(tokenizer);
+  return masking;
+}
 
 std::string HybridTrainerConfig::optimizer_state_home() const {
   if (phases.traits().delays_updates) return phases.asynchronous_optimizer.exact_state;

@@ -33,9 +33,8 @@ const char* precision_name(const Precision& precision) {
 
 Precision precision_named(const std::string& name, Device device) {
   if (name == "fp16") return {DType::kF32, ProductForm::kFp16};
-  if (name == "fp8") {
+  if (name == "fp8")
     return {device.type == DeviceType::kCpu ? DType::kF32 : DType::kBF16, ProductForm::kFp8};
-  }
   return {name == "bf16" ? DType::kBF16 : DType::kF32};
 }
 
@@ -58,10 +57,9 @@ void PhasePrecision::save(State& state) const {
 
 void PhasePrecision::load(const State& state) {
   const auto chosen = all_;
-  for (Phase phase : kAllPhases) {
+  for (Phase phase : kAllPhases)
     all_[static_cast<std::size_t>(phase)] =
         precision_named(state.text(concat("precision.", name_of(phase))), device_);
-  }
   if (all_ != chosen && !reason_.empty()) reason_ = "chosen at the start of the run";
 }
 

@@ -11,8 +11,8 @@ namespace hybrid_trainer {
 /// Location of one kind of tensors between computations.
 struct Placement {
   std::string what;               // "weights"
-  std::string place;              // of placement_names()
-  std::int64_t bits;              // per element
+  std::string place;              // one of placement_names()
+  std::int64_t bits;              // bits per element
   std::vector<MemoryKind> kinds;  // kinds under which the tensors are counted
 };
 

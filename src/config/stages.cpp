@@ -74,10 +74,9 @@ void collect_stage_problems(const HybridTrainerConfig& config, std::vector<std::
                              ": a schedule stage has at most the configured tokens per step, ",
                              whole.batch_size, " sequences of ", whole.sequence_length));
     }
-    if (stage.until <= before) {
+    if (stage.until <= before)
       found.push_back(concat(path, "until: got ", stage.until,
                              ", want more than in the previous stage, ", before));
-    }
     before = stage.until;
   }
 }

@@ -39,7 +39,7 @@ class BatchLoader::Prefetch {
     Batch batch;                  // the used part of `memory`
     std::int64_t wanted = kNone;  // index of the requested batch
     std::int64_t filled = kNone;  // index of the completed batch
-    std::exception_ptr failure;   // while filling it
+    std::exception_ptr failure;   // error while filling the batch
   };
 
   Slot& slot_of(std::int64_t index) {

@@ -37,9 +37,9 @@ class BeamSearch {
   BeamSearch(const BeamSearch&) = delete;
   BeamSearch& operator=(const BeamSearch&) = delete;
 
-  /// Returns the tokens after `prefix`, which must not be empty; the last one may be an end token.
-  /// `rule` receives logits if there is one beam, otherwise log-likelihoods. Throws Error if the
-  /// model's state cannot branch.
+  /// Returns the tokens after `prefix`, which must not be empty. The last token may be an end
+  /// token. `rule` receives logits if there is one beam, otherwise log-likelihoods. Throws Error if
+  /// the model's state cannot branch.
   std::vector<std::int32_t> write(std::span<const std::int32_t> prefix,
                                   const BeamSettings& settings, const ScoreRule& rule);
   /// Returns the logits after `prefix`, for uses other than text generation.

@@ -7,16 +7,47 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/models/language_model.h"
+#include "hybrid_trainer/nn/text_head.h"
 
 namespace hybrid_trainer {
 
 namespace {
 
+/// Returns the head of a model whose loss compares the texts of a batch, else null.
+const TextHead* comparing_head(LossModel& model) {
+  const TextHead* const head = model.text_head();
+  return head != nullptr && head->text_loss().compares_examples() ? head : nullptr;
+}
+
+/// Returns the loss of a batch from the outputs of all its texts, which `parts` passes compute.
+Tensor compared_loss(LossModel& model, const TextHead& head, const Batch& batch, const Pass& pass,
+                     std::int64_t parts, const Stream& stream) {
+  const std::int64_t count = batch.size(), size = (count + parts - 1) / parts;
+  const std::int64_t slots = batch.at("ends").size(1);
+  const Tensor outputs =
+      Tensor::empty({count * slots, head.outputs()}, DType::kF32, MemoryKind::kWorkspace, stream);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    // Ranks make equally many passes, although the last batch may have fewer sequences.
+    const std::int64_t begin = std::min(part * size, count - 1);
+    const std::int64_t end = std::min(begin + size, count);
+    copy(outputs.rows(begin * slots, end * slots),
+         dynamic_cast<LanguageModel&>(model).text_outputs(batch.examples(begin, end), pass, stream),
+         stream);
+  }
+  return head.text_loss().compute(outputs, batch, 0, stream);
+}
+
 /// Returns the sum of a batch's losses. Doubles `parts` if memory is short and `may_split` is true.
 double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pass,
                             std::int64_t& parts, bool may_split, const Stream& stream) {
+  const TextHead* const head = comparing_head(model);
   for (;;) {
     try {
+      if (head != nullptr) {
+        const Tensor loss = compared_loss(model, *head, batch, pass, parts, stream);
+        return kernels::wait_for_value(loss, stream) * batch.loss_divisor();
+      }
       double sum = 0;
       const std::int64_t size = batch.size() / parts;
       for (std::int64_t part = 0; part < parts; ++part) {
@@ -27,7 +58,8 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pa
       }
       return sum;
     } catch (const OutOfMemory&) {
-      if (!may_split || batch.size() % (2 * parts) != 0) throw;
+      if (!may_split || parts >= batch.size()) throw;
+      if (head == nullptr && batch.size() % (2 * parts) != 0) throw;
       if (PreferenceLoss* const preference = model.preference()) preference->clear(stream);
       parts *= 2;
       stream.synchronize();
@@ -65,16 +97,17 @@ std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t 
 
 EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType dtype,
                           const Stream& stream, const EvaluationShare& share,
-                          std::int64_t segment_length) {
+                          std::int64_t segment_length, std::int64_t parts) {
   const std::int64_t count = batches.batches();
+  const bool compares = comparing_head(model) != nullptr;
   std::vector<BatchLoss> own;
-  std::int64_t parts = 1;
   BatchUpload upload;
   for (std::int64_t round = 0; round * share.count < count; ++round) {
     const std::int64_t mine = round * share.count + share.index;
     if (mine >= count && !share.in_step) break;
     const Batch batch = upload.to_device(batches.batch(std::min(mine, count - 1)), stream);
-    if (batch.size() % parts != 0) parts = batch.size();  // the last batch may be smaller
+    // The last batch may be smaller.
+    if (!compares && batch.size() % parts != 0) parts = batch.size();
     const Pass pass{.training = false,
                     .dtype = dtype,
                     .segment = model.segment_for(segment_length, batch.tokens_per_example())};
@@ -100,10 +133,9 @@ EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType
   result.tokens = std::llround(tokens);
   result.loss = sum / tokens;
   result.perplexity = std::exp(result.loss);
-  if (!std::isfinite(result.loss)) {
+  if (!std::isfinite(result.loss))
     throw Diverged(concat("the loss over the validation split is ", result.loss,
                           ": the model's weights are damaged, or its training diverged"));
-  }
   return result;
 }
 

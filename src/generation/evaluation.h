@@ -27,17 +27,19 @@ struct EvaluationShare {
   int index = 0, count = 1;
   /// Gathers a text from each rank, in the order of ranks. Collective; called once.
   std::function<std::vector<std::string>(std::string_view)> gather{};
-  /// True if passes are collective: all ranks then make the same number, on whole batches.
+  /// True if passes are collective: all ranks then run the same number of passes, on whole batches.
   bool in_step = false;
 };
 
 /// Computes the loss over all targets of the batches, without dropout. Does not change weights,
-/// moments or counters. `dtype` is the type of activations and products. If memory is short, splits
-/// batches into parts, and long sequences into segments (LossModel::segment_for). Throws
-/// OutOfMemory if a single window does not fit, and Diverged if the loss is not finite.
+/// moments or counters. `dtype` is the type of activations and products. A pass computes one of
+/// `parts` parts of a batch. If memory is short, splits batches into more parts, and long sequences
+/// into segments (LossModel::segment_for). A loss that compares texts (TextLoss) compares all texts
+/// of a batch, however many parts there are. Throws OutOfMemory if a single window does not fit,
+/// and Diverged if the loss is not finite.
 EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType dtype,
                           const Stream& stream, const EvaluationShare& share = {},
-                          std::int64_t segment_length = 0);
+                          std::int64_t segment_length = 0, std::int64_t parts = 1);
 
 /// Scores continuations of a common prompt by their likelihood.
 class ContinuationScores {

@@ -123,14 +123,12 @@ void check(const SamplingSettings& settings) {
   const auto add = [&](const std::string& problem) {
     problems += (problems.empty() ? "" : "\n") + problem;
   };
-  if (!(settings.temperature >= 0 && std::isfinite(settings.temperature))) {
+  if (!(settings.temperature >= 0 && std::isfinite(settings.temperature)))
     add(concat("temperature: got ", settings.temperature, ", want 0 (greedy) or more"));
-  }
   if (settings.top_k < 0)
     add(concat("top-k: got ", settings.top_k, ", want 0 (all tokens) or more"));
-  if (!(settings.top_p > 0 && settings.top_p <= 1)) {
+  if (!(settings.top_p > 0 && settings.top_p <= 1))
     add(concat("top-p: got ", settings.top_p, ", want (0, 1]; 1 keeps all tokens"));
-  }
   if (!(settings.min_p >= 0 && settings.min_p <= 1))
     add(concat("min-p: got ", settings.min_p, ", want [0, 1]; 0 keeps all tokens"));
   if (!(settings.repetition_penalty > 0 && std::isfinite(settings.repetition_penalty))) {

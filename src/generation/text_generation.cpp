@@ -134,11 +134,10 @@ void DraftModel::update(std::int64_t drafted, std::int64_t taken, double seconds
 
 void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
                 std::span<const std::int32_t> text) {
-  if (tokenizer.min_table_rows() > vocabulary) {
+  if (tokenizer.min_table_rows() > vocabulary)
     throw DataError(concat("the tokenizer has ", tokenizer.vocabulary_size(),
                            " tokens, but the model has ", vocabulary,
                            "; give the tokenizer that the model was trained with"));
-  }
   for (const std::int32_t token : text) {
     if (token >= vocabulary)
       throw DataError(concat("the text contains the token ", tokenizer.token_bytes(token),

@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Hashes the addresses of the weights and `last`; 0 if a weight has no fixed address.
+/// Hashes the addresses of the weights and `last`; 0 if a weight's address may change.
 std::size_t dependencies_of(LossModel& model, std::int64_t last) {
   constexpr std::size_t kFactor = 0x9E3779B97F4A7C15u;  // 2^64 over the golden ratio: Knuth's hash
   std::size_t all = static_cast<std::size_t>(last);

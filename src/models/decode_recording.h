@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 
 /// Decodes one token for each of several texts as a CUDA graph, with one launch for all kernels.
 /// Enqueues the kernels instead if they cannot be recorded: on the CPU, during profiling, if a
-/// weight has no fixed address, and after a failed recording.
+/// weight's address may change, and after a failed recording.
 class DecodeRecording {
  public:
   using Enqueue = BatchRecording<Tensor>::Enqueue;

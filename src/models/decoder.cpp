@@ -273,7 +273,7 @@ void Decoder::initialize(const InitialDeviations& deviations, std::uint64_t seed
   }
 }
 
-double Decoder::flops_of(const Shape& targets) {
+double Decoder::flops_of(const Shape& tokens, std::int64_t targets) {
   double head = (head_table().trainable() ? 6.0 : 4.0) *
                 static_cast<double>(config_.vocabulary * config_.width);
   if (!config_.language_head) head = 0;
@@ -281,21 +281,21 @@ double Decoder::flops_of(const Shape& targets) {
     const TokenFlops dense = head_transform_->dense().flops();
     head += dense.forward + dense.backward;
   }
-  TokenFlops blocks = blocks_.flops(targets[1]);
+  TokenFlops blocks = blocks_.flops(tokens[1]);
   if (layer_inputs_) blocks = blocks + layer_inputs_->flops();
-  const double texts =
-      (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
+  const double texts = head * static_cast<double>(targets) +
+                       (blocks.forward + blocks.backward) * static_cast<double>(tokens.elements());
   if (!encoder_) return texts;
   const TokenFlops source = encoder_->flops();
   const double backward = encoder_->trains() ? source.backward : 0;
-  return texts + (source.forward + backward) * static_cast<double>(targets[0]);
+  return texts + (source.forward + backward) * static_cast<double>(tokens[0]);
 }
 
-double Decoder::recomputed_flops_of(const Shape& targets, double share) {
+double Decoder::recomputed_flops_of(const Shape& tokens, double share) {
   const double texts =
-      blocks_.recomputed_flops(targets[1], share) * static_cast<double>(targets.elements());
+      blocks_.recomputed_flops(tokens[1], share) * static_cast<double>(tokens.elements());
   if (!encoder_ || !encoder_->trains()) return texts;
-  return texts + encoder_->recomputed_flops(share) * static_cast<double>(targets[0]);
+  return texts + encoder_->recomputed_flops(share) * static_cast<double>(tokens[0]);
 }
 
 std::vector<std::string> Decoder::parts() const {

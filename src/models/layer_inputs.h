@@ -5,11 +5,11 @@
 namespace hybrid_trainer {
 
 /// Tensors that a decoder's layers read in addition to the residual stream. The decoder calls
-/// forward before its layers run, and backward after they have run backward.
+/// forward before the forward of its layers, and backward after their backward.
 class LayerInputs {
  public:
   virtual ~LayerInputs() = default;
-  /// Computes them from tokens (B, T) i32 and their embedding x (B, T, C).
+  /// Computes the tensors from tokens (B, T) i32 and their embedding x (B, T, C).
   virtual void forward(const Tensor& tokens, const Tensor& x, ActivationTape& tape,
                        const Stream& stream) = 0;
   /// Adds the gradient of the embedding to dx, and frees all tensors.

@@ -50,7 +50,7 @@ void take_positions(ModelConfig& model, const ModelConfig& requested,
         {concat(is_set(kContext) ? kContext : kScaling, ": the positions of a ", model.family,
                 " model are not rotary, so its context stays ", model.context, "; leave it out")});
   if (is_set(kScaling)) {
-    const double query_growth = model.rope_scaling.query_growth;  // which has no key
+    const double query_growth = model.rope_scaling.query_growth;  // config.json has no key for it
     model.rope_scaling = requested.rope_scaling;
     model.rope_scaling.query_growth = query_growth;
   }

@@ -28,7 +28,7 @@ class SourceEncoder {
   Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream);
   /// Runs backward for the last forward of this batch on this tape. May overwrite dy.
   void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape, const Stream& stream);
-  /// Returns the tokens per source that the decoder attends to, (B) i32; undefined: all.
+  /// Returns the number of tokens per source that the decoder attends to, (B) i32; undefined: all.
   virtual Tensor lengths(const Batch& /*batch*/) const { return {}; }
   /// Returns whether any weight of the encoder is trained.
   virtual bool trains() {

@@ -67,8 +67,7 @@ class Pretraining final : public LanguageTask {
   std::optional<MaskSettings> masking(const HybridTrainerConfig& config,
                                       const TokenDataset& tokens) const {
     const auto tokenizer = config.masks() ? tokenizer_for(config.data_vocabulary()) : nullptr;
-    return config.masking(tokens.vocabulary_size(), tokenizer ? special_token_ids_of(*tokenizer).ids
-                                                              : std::vector<std::int32_t>());
+    return config.masking(tokens.vocabulary_size(), tokenizer.get());
   }
   void check_data(const HybridTrainerConfig& config) const override {
     if (resolved_model_config(config.model, *simulated_by()).encoder.layers == 0) return;

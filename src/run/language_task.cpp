@@ -47,7 +47,7 @@ std::string blocks_text(LossModel& model) {
                 " % of the weights in f32, because the file has no blocks for them");
 }
 
-/// Returns "lora of rank 8, …: 0.30 M weights are trained beside frozen ones in nf4".
+/// Returns "lora of rank 8, …: 0.30 M trained weights, frozen weights in nf4".
 std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& model) {
   if (!lora.is_on()) return has_parts ? "per part, see below" : "none";
   std::int64_t trained = 0;
@@ -75,7 +75,9 @@ std::string objective_line(const HybridTrainerConfig& config) {
     return concat(config.objective, ": loss over pairs of answers, beta ",
                   brief(config.preference_beta));
   const std::int64_t length = config.data.sequence_length;
-  return concat("masked: loss over ", masked_tokens(config.mask_share, length), " of the ", length,
+  return concat(config.objective, ": loss over ",
+                config.objective == "masked_words" ? "whole words, at most " : "",
+                masked_tokens(config.mask_share, length), " of the ", length,
                 " tokens of a sequence, predicted from both sides");
 }
 
@@ -91,6 +93,10 @@ std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
       {"batch", batch_line(config)}};
   if (config.masks() || config.prefers())
     settings.emplace_back("objective", objective_line(config));
+  if (config.pools())
+    settings.emplace_back("pooling", config.model.pooling == "mean"  ? "mean of all tokens"
+                                     : config.model.pooling == "cls" ? "first token (cls)"
+                                                                     : "last token");
   return settings;
 }
 
@@ -166,7 +172,7 @@ static bool changes_tokenizer(const std::optional<ModelFolder>& init_from,
   }
 }
 
-/// Generates text without a prompt. Returns "" for an encoder or a model of whole texts, if there
+/// Generates text without a prompt. Returns "" for an encoder or a text-level model, if there
 /// is no tokenizer, or if there is not enough memory.
 static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
                                const Stream& stream, DType dtype) {

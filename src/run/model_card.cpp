@@ -111,9 +111,14 @@ std::string hub_name_of(const fs::path& model) {
   return is_hub_name(name) && !fs::exists(name) ? name : "";
 }
 
-/// Returns the purpose of a run's family; without a run, the purpose of a language model.
+/// Returns the purpose of a run's task or family; without a run, that of a language model.
 ModelFamily::Purpose purpose_of(const RunPaths& run) {
   const json::object config = run.contains_run() ? object_in_file(run.config()) : json::object();
+  const std::string objective = text_in(config, "objective");
+  if (objective == "classify") return {"text-classification", "A classifier of texts"};
+  if (objective == "embed") return {"sentence-similarity", "An embedding model"};
+  if (objective == "rank") return {"text-ranking", "A cross-encoder"};
+  if (objective == "reward") return {"text-classification", "A reward model"};
   const json::value* model = config.if_contains("model");
   const std::string name =
       model != nullptr && model->is_object() ? text_in(model->get_object(), "family") : "";
@@ -121,10 +126,17 @@ ModelFamily::Purpose purpose_of(const RunPaths& run) {
   return family == model_families().end() ? ModelFamily::Purpose{} : family->purpose;
 }
 
+/// Returns whether models with this pipeline_tag open in sentence-transformers.
+bool is_of_sentence_transformers(const std::string& tag) {
+  return tag == "sentence-similarity" || tag == "text-ranking";
+}
+
 std::string front_matter(const fs::path& base, CardKind kind, const std::string& tag) {
   const bool is_adapter = kind == CardKind::kAdapter;
-  std::string text = concat("---\nlibrary_name: ", is_adapter ? "peft" : "transformers",
-                            "\npipeline_tag: ", tag, "\n");
+  const char* const library = is_adapter                         ? "peft"
+                              : is_of_sentence_transformers(tag) ? "sentence-transformers"
+                                                                 : "transformers";
+  std::string text = concat("---\nlibrary_name: ", library, "\npipeline_tag: ", tag, "\n");
   if (const std::string name = base.empty() ? "" : hub_name_of(base); !name.empty())
     text += concat("base_model: ", name,
                    "\nbase_model_relation: ", is_adapter ? "adapter" : "finetune", "\n");
@@ -222,7 +234,9 @@ std::string model_card(const fs::path& source, CardKind kind) {
       front_matter(base, kind, purpose.tag) + concat("\n# ", markdown_of(name), "\n\n");
   switch (kind) {
     case CardKind::kModel:
-      text += concat(purpose.title, " as a folder for Hugging Face transformers.\n");
+      text += concat(
+          purpose.title, " as a folder for Hugging Face transformers",
+          is_of_sentence_transformers(purpose.tag) ? " and sentence-transformers.\n" : ".\n");
       break;
     case CardKind::kMergedModel:
       text += concat(purpose.title, " with adapters merged into its weights.\n");

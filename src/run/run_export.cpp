@@ -17,6 +17,7 @@
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/generation_config.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/model_files/hugging_face/module_weights.h"
 #include "src/model_files/hugging_face/sentence_folder.h"
 #include "src/run/model_card.h"
 #include "src/run/text_data.h"
@@ -38,6 +39,13 @@ void require_adapters(const TrainedRun& run) {
 /// that a PEFT folder cannot store; it can store a classification head.
 LoraConfig exported_adapters(const TrainedRun& run) {
   require_adapters(run);
+  run.network->visit_linears([&](Linear& linear) {
+    if (linear.adapter() != nullptr && is_of_module(linear.weight()))
+      throw ConfigError({concat("parts: ", linear.weight().name(),
+                                " has an adapter, which sentence-transformers cannot load; merge "
+                                "the adapters into the model: hybrid export RUN --merge --output "
+                                "MERGED")});
+  });
   LoraConfig config = run.config.lora;
   if (config.is_on()) return config;
   const std::string& classifier = find_family(run.config.model.family).hugging_face.classifier;
@@ -74,7 +82,7 @@ std::vector<std::int32_t> random_tokens(std::int64_t length, std::int64_t vocabu
   return tokens;
 }
 
-/// Computes the outputs of a model of whole texts for one of random tokens.
+/// Computes the outputs of a text-level model for one of random tokens.
 std::vector<float> probe_outputs(const TrainedRun& run, const Stream& stream) {
   PackedTexts::Settings packing = text_packing(run.config, *run.tokenizer);
   packing.has_classes = false;
@@ -182,15 +190,22 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file)
 /// Returns the steps to an embedding. These are the steps of the initial model. If it has none,
 /// they are the run's pooling or mean pooling, followed by normalization.
 SentencePipeline pipeline_of(const TrainedRun& run) {
-  const bool is_known = !run.origin.empty() && has_sentence_pipeline(run.origin);
+  const ModelFolder& folder = run.sentence_folder;
+  const bool is_known = !folder.empty() && has_sentence_pipeline(folder);
   SentencePipeline pipeline =
-      is_known ? read_sentence_pipeline(run.origin) : SentencePipeline{.normalizes = true};
+      is_known ? read_sentence_pipeline(folder) : SentencePipeline{.normalizes = true};
   pipeline.transformer.clear();
   pipeline.width = run.config.model.width;
   pipeline.pooling = run.config.model.pooling;
   pipeline.dense = run.config.model.dense_layers();
-  pipeline.max_length = text_length(run.config);
+  pipeline.max_length = text_limit(run.config);
   return pipeline;
+}
+
+/// Returns the activation of a cross-encoder's scores, or "" for another task.
+std::string score_activation(const HybridTrainerConfig& config) {
+  if (config.objective != "rank") return "";
+  return config.texts.labels == "several" ? "sigmoid" : "identity";
 }
 
 std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder& base) {
@@ -234,18 +249,17 @@ std::string LogitChange::text() const {
 DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                    std::optional<DType> dtype, const Stream& stream) {
   const DType rounded = dtype.value_or(export_dtype(run));
+  const auto finish = [&](const std::filesystem::path& folder) {
+    if (!run.end_tokens.empty()) {
+      const std::filesystem::path file = folder / "generation_config.json";
+      replace_file(file, with_end_tokens(read_file(file, kMaxGenerationBytes), run.end_tokens));
+    }
+    if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), folder);
+    if (run.config.pools()) write_cross_encoder(score_activation(run.config), folder);
+  };
   export_hugging_face(*run.network, run.config.model, run.tokenizer.get(), output, stream,
-                      model_families(), rounded, run.token_ids, run.origin, run.base_config);
-  if (!run.end_tokens.empty()) {
-    const std::filesystem::path file = output / "generation_config.json";
-    replace_file(file, with_end_tokens(read_file(file, kMaxGenerationBytes), run.end_tokens));
-  }
-  if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), output);
-  if (run.config.pools())
-    write_cross_encoder(run.config.objective != "rank"         ? ""
-                        : run.config.texts.labels == "several" ? "sigmoid"
-                                                               : "identity",
-                        output);
+                      model_families(), rounded, run.token_ids, run.origin, run.base_config,
+                      finish);
   return rounded;
 }
 
@@ -267,13 +281,21 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream) {
   const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
-  write_adapter(*run.network, run.config.model, adapters, run.base.string(), output, stream);
-  if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), output);
-  if (run.tokenizer == nullptr) return;
-  const auto file = run.tokenizer->files().find("generation_config.json");
-  const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
-  if (file != run.tokenizer->files().end() && !std::ranges::includes(of_base, ends))
-    replace_file((output / file->first).string(), file->second);
+  const auto finish = [&](const std::filesystem::path& folder) {
+    // sentence-transformers does not read the base's tokenizer.
+    if (run.config.pools() && run.tokenizer != nullptr && is_hugging_face(run.tokenizer->kind()))
+      run.tokenizer->save(folder);
+    if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), folder);
+    if (const std::string activation = score_activation(run.config); !activation.empty())
+      write_cross_encoder_adapter(activation, folder);
+    if (run.tokenizer == nullptr) return;
+    const auto file = run.tokenizer->files().find("generation_config.json");
+    const auto ends = end_token_ids_in(run.tokenizer_folder), of_base = end_token_ids_in(run.base);
+    if (file != run.tokenizer->files().end() && !std::ranges::includes(of_base, ends))
+      replace_file((folder / file->first).string(), file->second);
+  };
+  write_adapter(*run.network, run.config.model, adapters, run.base.string(), output, stream,
+                model_families(), finish);
 }
 
 MergedExport export_merged(const std::filesystem::path& folder, const std::filesystem::path& output,
@@ -300,17 +322,17 @@ MergedExport export_merged_adapter(const std::filesystem::path& folder,
 }
 
 static void check_gguf_task(const TrainedRun& run) {
-  const bool encodes = run.config.model.bidirectional, pools = run.config.pools();
-  if (encodes == pools) return;
-  if (encodes)
+  const bool encodes = run.config.model.bidirectional,
+             classifies = !run.config.model.labels.empty();
+  if (encodes && !run.config.pools())
     throw DataError(
         "export: GGUF files of encoders contain models that embed or classify texts, but this one "
         "has no pooling; train it with hybrid finetune --task embed, or export a Hugging Face "
         "folder: leave out --format gguf");
-  throw DataError(concat("export: GGUF files of decoders that ",
-                         run.config.model.labels.empty() ? "embed" : "classify",
-                         " texts are not supported, only those of encoders; export a Hugging Face "
-                         "folder: leave out --format gguf"));
+  if (!encodes && classifies)
+    throw DataError(
+        "export: GGUF files of decoders that classify texts are not supported, only those of "
+        "encoders; export a Hugging Face folder: leave out --format gguf");
 }
 
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
@@ -320,11 +342,15 @@ void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path
     throw DataError(
         "export: adapter files of llama.cpp cannot store a class head; merge the adapters into the "
         "model (--merge), or export them for PEFT: leave out --format gguf");
+  if (!run.config.model.dense.empty())
+    throw DataError(
+        "export: adapter files of llama.cpp cannot store the linear layers after pooling; merge "
+        "the adapters into the model (--merge), or export them for PEFT: leave out --format gguf");
   const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
   OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
   const std::filesystem::path folder = passing.create() / "adapter";
-  write_adapter(*run.network, run.config.model, adapters, run.base.string(), folder, stream);
+  write_adapter(*run.network, run.config.model, adapters, "", folder, stream);
   export_gguf_adapter(folder, resolved_model_config(run.config.model), output);
 }
 

@@ -20,7 +20,7 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
 /// text; 0 if neither is compared.
 struct LogitChange {
   double largest_logit = 0, largest_change = 0;
-  std::int64_t places = 0, same_choices = 0;  // positions of tokens; those with the same top one
+  std::int64_t places = 0, same_choices = 0;  // token positions; those with equal best tokens
 
   std::string text() const;
 };

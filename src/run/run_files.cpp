@@ -94,7 +94,7 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   config.lora.replaces_tables = true;
 }
 
-/// Returns the rows of the class head that the adapter replaces; 0 if it replaces none.
+/// Returns the rows of the class head that the adapter replaces, or 0 if it replaces none.
 std::int64_t classes_of(const AdapterFolder& adapter, const ModelFamily& family) {
   if (!family.is_language_model) return adapter.classes_of(family.hugging_face.classifier);
   for (const char* head : {"classifier.out_proj.", "classifier.", "score."})
@@ -111,7 +111,7 @@ void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelF
   if (classes > 0 && family.is_language_model) {
     model.language_head = false;
     if (model.pooling.empty()) model.pooling = class_pooling(base.files(), model);
-    if (!adapter.problem_type.empty()) model.problem_type = adapter.problem_type;
+    if (!adapter.labels.empty()) model.problem_type = adapter.problem_type;
   }
   if (classes > 0 && classes == std::ssize(adapter.labels)) model.labels = adapter.labels;
   if (classes < 1 || classes == std::ssize(model.labels)) return;
@@ -143,16 +143,16 @@ void require_class_head(Network& network, const ModelFolder& base, const std::st
   });
 }
 
-/// Sets an embedding adapter's pooling, from its folder or its base's, or else the usual one.
+/// Sets an embedding adapter's pooling, from `folder` or else the usual one.
 void take_embedding(HybridTrainerConfig& config, const AdapterFolder& adapter,
-                    const ModelFolder& folder, const ModelFolder& base) {
+                    const ModelFolder& folder) {
   ModelConfig& model = config.model;
   if (adapter.task != kEmbeddingTask || model.encoder.context > 0) return;
   model.labels.clear();
   model.pooling.clear();
   model.dense.clear();
   model.language_head = false;
-  take_pipeline(has_sentence_pipeline(folder) ? folder : base, config);
+  take_pipeline(folder, config);
   if (model.pooling.empty()) model.pooling = model.bidirectional ? "mean" : "last";
 }
 
@@ -413,6 +413,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   // A run with its own preprocessor file needs no other folder.
   run.origin = fs::exists(root / "preprocessor_config.json") ? ModelFolder(root) : data.base;
   if (run.origin.path() == run.base.path()) run.origin = run.base;
+  run.sentence_folder = sentence_folder_of(data.adapter, run.origin);
   run.base_config = base_config_file(paths);
   run.network = make_run_model(run.config, base, stream, registry);
   const Stream host(MemoryPool::create("host"));
@@ -463,7 +464,7 @@ TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string
   if (form == kFileBase) opened.network->round_inputs(true);
   open_tokenizer(opened, folder);
   opened.token_ids = token_ids_in(folder);
-  opened.origin = folder;
+  opened.origin = opened.sentence_folder = folder;
   opened.base_config = folder.path() / "config.json";
   return opened;
 }
@@ -491,7 +492,9 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   if (adapter.unties_head) untie_head(run.config.model, folder, adapter, registry);
   take_vocabulary(run.config, folder, adapter, registry);
   take_classes(run.config.model, adapter, run.base, registry);
-  take_embedding(run.config, adapter, ModelFolder(folder), run.base);
+  const ModelFolder own(folder);
+  run.sentence_folder = sentence_folder_of(own, run.base);
+  take_embedding(run.config, adapter, run.sentence_folder);
   try {
     run.network = adapter.config.is_on()
                       ? make_run_model(run.config, run.base, stream, registry)
@@ -506,9 +509,8 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
                        });
   require_class_head(*run.network, run.base, folder.string(), adapter.extra_weights,
                      run.config.model, registry);
-  if (run.config.pools()) take_text_task(run.base, run.config);
+  if (run.config.pools()) take_text_task(run.base, run.config, own);
   if (form == kFileBase) run.network->round_inputs(true);
-  const ModelFolder own(folder);
   open_tokenizer(run, adapter_tokenizer(own, run.base));
   run.token_ids = token_ids_in(run.base);
   const std::vector<std::int32_t> ends = end_token_ids_in(own),
@@ -520,6 +522,10 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
 
 ModelFolder adapter_tokenizer(const ModelFolder& adapter, const ModelFolder& base) {
   return contains_tokenizer(adapter.path()) ? adapter : base;
+}
+
+ModelFolder sentence_folder_of(const ModelFolder& adapter, const ModelFolder& base) {
+  return !adapter.empty() && has_sentence_pipeline(adapter) ? adapter : base;
 }
 
 GenerationKeys generation_keys_of(const TrainedRun& run) {

@@ -82,6 +82,7 @@ struct TrainedRun {
   std::vector<std::int32_t> end_tokens;  // end tokens of an adapter that its base does not have
   ModelFolder base;                      // folder of the frozen weights under adapters, or empty
   ModelFolder origin;                    // Hugging Face folder of the initial model, or empty
+  ModelFolder sentence_folder;           // `origin`, or the adapter that has its own modules.json
   std::filesystem::path base_config;     // config.json of the initial model, or empty
   std::vector<std::string> warnings;     // warnings about damaged checkpoints that were skipped
   /// Throws UsageError if the network is not a language model. See as_language_model for `what`.
@@ -92,6 +93,9 @@ struct TrainedRun {
 
 /// Returns the folder with tokenizer and chat template: the adapter, or the base if it has none.
 ModelFolder adapter_tokenizer(const ModelFolder& adapter, const ModelFolder& base);
+
+/// Returns the folder with the pipeline of embeddings: the adapter, or the base if it has none.
+ModelFolder sentence_folder_of(const ModelFolder& adapter, const ModelFolder& base);
 
 /// Returns the generation settings of run or adapter, or else of the base. Throws DataError.
 GenerationKeys generation_keys_of(const TrainedRun& run);

@@ -225,9 +225,9 @@ static std::optional<std::string> budget_problem(const MemoryBudgets& budgets,
                                                  const MemoryNeed& need) {
   if (fits(need, budgets)) return {};
   const bool on_device = need.device_bytes > budgets.device.value_or(SIZE_MAX);
-  return concat("no predictions from now on: with them, ", on_device ? "device" : "host",
-                " memory would need ",
-                units::bytes(on_device ? need.device_bytes : need.host_bytes), ", the budget is ",
+  return concat("no predictions from now on: with them, the run would need more ",
+                on_device ? "device" : "host", " memory than its budget: ",
+                units::bytes(on_device ? need.device_bytes : need.host_bytes), " instead of ",
                 units::bytes(on_device ? *budgets.device : *budgets.host), "; raise memory.",
                 on_device ? "device" : "host", "_budget");
 }

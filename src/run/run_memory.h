@@ -38,7 +38,7 @@ struct RunPosition {
   std::int64_t step = 0;
 };
 
-/// Writes the error's MemoryShortage, if it has one, to oom.json, adds the path of this file to the
+/// Writes the error's MemoryShortage, if any, to oom.json, adds the path of this file to the
 /// message, and rethrows the error.
 [[noreturn]] void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths,
                                       const RunPosition& moment);

@@ -144,7 +144,8 @@ EvaluationResult RunRanks::evaluate(LossModel& model, const OrderedBatches& batc
              .in_step = config.distributed.zero == 3};
   }
   return hybrid_trainer::evaluate(model, batches, DType::kF32, stream, share,
-                                  config.memory.segment_length);
+                                  config.memory.segment_length,
+                                  config.evaluation_batch() / config.data.batch_size);
 }
 
 /// Opens the folder. First waits for ranks of a previous job that outlived their launcher.

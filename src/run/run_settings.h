@@ -26,8 +26,8 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
 
 bool resumes(const TrainingRunSettings& settings);
 
-/// Completes the settings of a resumed run, whose weights come from its checkpoint or, without one,
-/// from its initial folders. Returns the settings of a new run unchanged.
+/// Completes the settings of a resumed run. Its weights come from its checkpoint or, if it has no
+/// checkpoint, from its initial folders. Returns the settings of a new run unchanged.
 TrainingRunSettings with_base(TrainingRunSettings settings);
 
 /// Returns batches of data.batch_size · gradient_accumulation.micro_batches examples.

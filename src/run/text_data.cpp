@@ -84,13 +84,12 @@ class TextReader {
 
 }  // namespace
 
-std::int64_t TextData::longest_row() const {
+std::int64_t longest_row(std::span<const TextRow> rows) {
   std::int64_t longest = 1;
-  for (const auto* rows_of : {&train, &validation})
-    for (const TextRow& row : *rows_of) {
-      longest = std::max(longest, std::ssize(row.tokens));
-      while (text_slots(longest) < std::ssize(row.ends)) ++longest;
-    }
+  for (const TextRow& row : rows) {
+    longest = std::max(longest, std::ssize(row.tokens));
+    while (text_slots(longest) < std::ssize(row.ends)) ++longest;
+  }
   return longest;
 }
 
@@ -121,7 +120,9 @@ std::optional<TextTask> text_task_of(const std::string& objective) {
 void take_pipeline(const ModelFolder& folder, HybridTrainerConfig& config) {
   if (folder.is_gguf()) {
     config.model.pooling = gguf_pooling(folder.gguf());
-    if (!config.model.pooling.empty()) config.model.language_head = false;
+    if (config.model.pooling.empty()) return;
+    config.model.dense = text_of(gguf_dense(folder.gguf()));
+    config.model.language_head = false;
     return;
   }
   if (!has_sentence_pipeline(folder)) return;
@@ -138,28 +139,53 @@ void take_pipeline(const ModelFolder& folder, HybridTrainerConfig& config) {
     config.texts.dimensions = std::to_string(pipeline.dimensions);
 }
 
-void take_text_task(const ModelFolder& folder, HybridTrainerConfig& config) {
+/// Sets the task of a class head with one output (see take_text_task).
+static void take_task_of_number(const ModelFolder& folder, const ModelFolder& adapter,
+                                HybridTrainerConfig& config) {
+  const ModelConfig& model = config.model;
+  const bool is_named = model.labels[0].name == kRewardLabel || !model.problem_type.empty();
+  std::string scores = adapter.empty() ? "" : cross_encoder_activation(adapter);
+  if (scores.empty() && (adapter.empty() || !is_named)) scores = cross_encoder_activation(folder);
+  if (scores.empty() && !is_named && model.bidirectional)
+    scores = folder.is_gguf() ? "identity" : "sigmoid";  // as llama.cpp and sentence-transformers
+  if (!scores.empty())
+    config.objective = "rank";
+  else if (model.problem_type.empty())
+    config.objective = "reward";
+  if (config.objective != "classify")
+    config.texts.labels = scores == "sigmoid" ? "several" : "regression";
+}
+
+void take_text_task(const ModelFolder& folder, HybridTrainerConfig& config,
+                    const ModelFolder& adapter) {
   if (config.model.pooling.empty()) take_pipeline(folder, config);
   if (!config.pools()) return;
   const std::string& type = config.model.problem_type;
-  const bool is_number = type == "regression" || (type.empty() && config.model.labels.size() == 1);
   config.objective = config.model.labels.empty() ? "embed" : "classify";
-  config.texts.labels = is_number                              ? "regression"
+  config.texts.labels = type == "regression"                   ? "regression"
                         : type == "multi_label_classification" ? "several"
                                                                : "single";
-  if (const std::string scores =
-          config.model.labels.size() == 1 ? cross_encoder_activation(folder) : "";
-      !scores.empty()) {
-    config.objective = "rank";
-    config.texts.labels = scores == "sigmoid" ? "several" : "regression";
-  }
+  const bool is_number = config.model.labels.size() == 1 && config.texts.labels != "several";
+  if (is_number) take_task_of_number(folder, adapter, config);
+  if (!config.model.labels.empty()) config.texts.max_length = max_class_text(folder);
   config.data.layout = "packed";
   config.data.sequence_length = std::min(config.data.sequence_length, config.model.context);
 }
 
-std::int64_t text_length(const HybridTrainerConfig& config) {
-  const std::int64_t most = std::min(config.model.context, config.data.sequence_length);
+std::string objective_of_folder(const ModelFolder& folder, const ModelConfig& model) {
+  HybridTrainerConfig config;
+  config.model = model;
+  take_text_task(folder, config);
+  return config.objective;
+}
+
+std::int64_t text_limit(const HybridTrainerConfig& config) {
+  const std::int64_t most = config.model.context;
   return config.texts.max_length == 0 ? most : std::min(most, config.texts.max_length);
+}
+
+std::int64_t text_length(const HybridTrainerConfig& config) {
+  return std::min(text_limit(config), config.data.sequence_length);
 }
 
 /// Gives each example the weight of its class as its label: n / (classes · examples of the class),
@@ -236,6 +262,10 @@ PackedTexts::Settings text_packing(const HybridTrainerConfig& config, const Toke
           .labels = config.texts.numbers(config.objective, config.model)};
 }
 
+std::int64_t fitted_length(std::span<const TextRow> rows, std::int64_t usual) {
+  return std::max(usual, longest_row(rows));
+}
+
 void set_text_labels(HybridTrainerConfig& config, const TextData& data) {
   if (config.objective == "embed") return set_embedding_loss(config, data);
   std::vector<std::string> names = data.class_names;
@@ -252,10 +282,12 @@ void set_text_labels(HybridTrainerConfig& config, const TextData& data) {
     });
     config.texts.labels = are_shares ? "several" : "regression";
   }
-  if (config.objective == "classify") config.model.problem_type = problem();
-  if (names.empty()) names = {"LABEL_0"};
+  config.model.problem_type = config.objective == "classify" ? problem() : "";
+  const bool rewards = config.objective == "reward";
+  if (names.empty()) names = {rewards ? kRewardLabel : "LABEL_0"};
   if (config.objective != "classify" || data.label_kind == LabelKind::kRegression) {
-    if (config.model.labels.size() == 1) return;  // of the folder's head
+    const auto& own = config.model.labels;  // of the folder's head
+    if (own.size() == 1 && (own[0].name == kRewardLabel) == rewards) return;
   }
   config.model.labels.clear();
   for (const std::string& name : names) config.model.labels.push_back({name});

@@ -56,8 +56,8 @@ TextOutputs text_outputs(LanguageModel& model, const PackedTexts& texts, std::in
 }
 
 EmbeddingSteps embedding_steps_of(const TrainedRun& run) {
-  if (run.origin.empty() || !has_sentence_pipeline(run.origin)) return {};
-  const SentencePipeline pipeline = read_sentence_pipeline(run.origin);
+  if (run.sentence_folder.empty() || !has_sentence_pipeline(run.sentence_folder)) return {};
+  const SentencePipeline pipeline = read_sentence_pipeline(run.sentence_folder);
   return {pipeline.normalizes, pipeline.dimensions};
 }
 

@@ -9,6 +9,17 @@ namespace hybrid_trainer {
 
 namespace {
 
+/// Returns "2 classes (x, y)" or "one output".
+std::string class_list(const ModelConfig& model) {
+  constexpr std::size_t kShown = 5;
+  std::vector<std::string> names;
+  for (const ClassLabel& label : model.labels)
+    if (names.size() < kShown) names.push_back(label.name);
+  if (names.size() == 1) return "one output";
+  const bool is_cut = names.size() < model.labels.size();
+  return concat(model.labels.size(), " classes (", join(names), is_cut ? ", …)" : ")");
+}
+
 class TextTraining final : public LanguageTask {
  public:
   TextTraining(const TrainingRunSettings& settings, const ReadInputs& read)
@@ -19,6 +30,10 @@ class TextTraining final : public LanguageTask {
         tokenizer_(data_->files.tokenizer.tokenizer()),
         config_(settings.config) {
     set_text_labels(config_, *data_);
+    const ModelConfig &before = settings.config.model, &now = config_.model;
+    if (!before.labels.empty() && !now.labels.empty() && before.labels != now.labels)
+      replaced_head_ = concat("the folder's class head is replaced by a new one, because it has ",
+                              class_list(before), ", but this run has ", class_list(now));
   }
 
   DatasetPart training(const HybridTrainerConfig& config) const override {
@@ -49,7 +64,8 @@ class TextTraining final : public LanguageTask {
       problems.emplace_back(
           "training.cuda_graphs: got true, want false: each step has another number of texts");
     if (!config.stages.empty())
-      problems.emplace_back("stages: not supported for examples of whole texts; leave them out");
+      problems.emplace_back(
+          "stages: not supported for examples of text-level tasks; leave them out");
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
   std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const override {
@@ -58,12 +74,14 @@ class TextTraining final : public LanguageTask {
   std::vector<std::string> notes_of_data() const override {
     std::vector<std::string> notes = first_lines(data_->refused);
     notes.insert(notes.begin(),
-                 concat("the data has ", data_->rows(), " rows: ", data_->train.size(),
+                 concat("the data has ", data_->rows(),
+                        data_->rows() == 1 ? " row: " : " rows: ", data_->train.size(),
                         " for training, ", data_->validation.size(), " for validation",
                         data_->validates_on_training_rows
                             ? "; both are the same rows, so the validation loss is a training loss"
                             : ""));
     notes.insert(notes.end(), data_->notes.begin(), data_->notes.end());
+    if (!replaced_head_.empty()) notes.push_back(replaced_head_);
     if (config_.compares_examples() && compared_examples() < 2)
       notes.push_back(
           concat("texts.loss ", config_.texts.loss,
@@ -90,6 +108,7 @@ class TextTraining final : public LanguageTask {
   std::shared_ptr<const TextData> data_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   HybridTrainerConfig config_;  // as begun, with the labels of the data
+  std::string replaced_head_;   // the reason why a folder's head is not used; else empty
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// Makes the task of objectives of whole texts. Throws as language_task and read_text_data.
+/// Makes the task of text-level objectives. Throws as language_task and read_text_data.
 std::unique_ptr<Task> text_training(const TrainingRunSettings& settings, const ReadInputs& read);
 
 }  // namespace hybrid_trainer

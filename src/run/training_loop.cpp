@@ -71,8 +71,8 @@ bool RunSaving::save(HybridTrainer& trainer, RunRecords& records, CheckpointUse 
   }
   problem_.clear();
   if (failed_before)
-    records.report(
-        concat("saved at step ", trainer.steps_done(), ", after earlier attempts failed"));
+    records.report(concat("saved a checkpoint at step ", trainer.steps_done(),
+                          ", after earlier attempts failed"));
   return true;
 }
 

@@ -73,8 +73,8 @@ class TrainingLoop {
     RunPosition& now;
   };
   explicit TrainingLoop(const Run& run);
-  /// Steps until config.training.steps are done, patience is exhausted or a stop is requested, then
-  /// saves. `saves_first` is whether to save the initial state for rollbacks. Throws like
+  /// Runs steps until config.training.steps are done, patience is exhausted or a stop is requested,
+  /// then saves. `saves_first` is whether to save the initial state for rollbacks. Throws like
   /// run_training.
   RunEnd step_to_end(bool saves_first);
 

@@ -150,7 +150,7 @@ class TrainingRun {
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
         loader_(shuffled_batches(task_->training(config_), config_), config_.data.prefetch_depth,
                 batches_stream()),
-        evaluation_(task_->validation(config_), config_.data.batch_size, batches_stream()),
+        evaluation_(task_->validation(config_), config_.evaluation_batch(), batches_stream()),
         directory_(ranks_.open(settings, config_, *task_)),
         run_{settings.run.string()},
         saving_(run_.checkpoints(), settings),
@@ -188,15 +188,15 @@ class TrainingRun {
   Stream host_;  // host memory
   BatchLoader loader_;
   OrderedBatches evaluation_;
-  RunDirectory directory_;  // of this rank
-  RunPaths run_;            // of the whole run
+  RunDirectory directory_;  // folder of this rank
+  RunPaths run_;            // paths of the whole run
   RunSaving saving_;
   std::ostream& console_;
   bool resumes_;
-  std::optional<HybridTrainerConfig> config_before_;  // of the resumed run
+  std::optional<HybridTrainerConfig> config_before_;  // configuration of the resumed run
   std::shared_ptr<MemoryPlaces> places_;
   RunPosition now_;
-  std::string lost_rank_;  // error that ended the run
+  std::string lost_rank_;  // message of the RankLost that ended the run
 };
 
 void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records) {
@@ -329,7 +329,8 @@ TrainingRunResult TrainingRun::train_or_resume() {
     }
   }
   if (resumes_ && !resumed)
-    early.push_back(concat("there is no checkpoint in ", run_.checkpoints(), ": starts at step 1"));
+    early.push_back(
+        concat("there is no checkpoint in ", run_.checkpoints(), ", so the run starts at step 1"));
   check_steps_left(config_, trainer);
   const bool is_at_end = trainer.steps_done() == config_.training.steps ||
                          trainer.progress().judge.is_patience_exhausted();
@@ -353,7 +354,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   if (config_.observability.tensorboard && ranks_.lead())
     records.write_tensorboard(config_json(config_));
   describe(model, trainer, records);
-  if (resumed) records.report(concat("resumes after step ", trainer.steps_done()));
+  if (resumed) records.report(concat("the run resumes after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);
   return {end, records.summary(), to_json(records.summary())};
 }

@@ -58,7 +58,7 @@ std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer)
 }
 
 struct ShownRow {
-  std::vector<RowPart> row;  // the chosen one of a pair
+  std::vector<RowPart> row;  // the row, or the chosen answer of a pair
   std::optional<std::vector<RowPart>> rejected;
 };
 
@@ -256,7 +256,7 @@ Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig& 
     return shown_row(row_of_line(examples, *requested.shown, *tokenizer), *requested.shown);
   const std::string problem = examples.mostly_rejected_warning();
   if (examples.rows.empty() && examples.pairs.empty()) throw DataError(concat(name, ": ", problem));
-  if (!problem.empty()) requested.report("finetune would refuse it: " + problem);
+  if (!problem.empty()) requested.report("hybrid finetune would reject this data: " + problem);
   const RowCounts counts = counts_of(examples.rows);
   const Packing packing = packed(examples.rows, requested.longest);
   return {text_of(examples, counts, packing, requested.longest),

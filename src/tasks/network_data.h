@@ -31,7 +31,7 @@ class NetworkData {
   virtual HybridTrainerConfig completed(HybridTrainerConfig config) const { return config; }
   /// Returns a checksum of the files, for a resumed run; empty for data drawn from the seed.
   virtual std::string checksum() const { return ""; }
-  /// Returns the examples per epoch; 0 for data drawn from the seed.
+  /// Returns the examples per epoch, or 0 for data drawn from the seed.
   virtual std::int64_t examples() const { return 0; }
   /// Describes how the data was interpreted. `config` must come from completed().
   virtual DataFacts contents(const HybridTrainerConfig& /*config*/) const { return {}; }
@@ -83,7 +83,7 @@ bool is_folder_of_classes(const std::filesystem::path& path);
 
 /// Valid range of a tensor's values, both ends included.
 struct IntegerRange {
-  std::string name;  // of the tensor
+  std::string name;  // name of the tensor
   std::int64_t low = 0, high = 0;
 };
 

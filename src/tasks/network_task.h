@@ -27,8 +27,8 @@ struct NetworkScore {
   /// Sums over all examples; for a regression also r_squared, the explained share of the variance.
   std::vector<Measure> measures{};
 
-  /// Returns "loss 0.52 over 256 examples, the best that can be reached is 0.5; events.accuracy
-  /// 0.91", with `between` before each measure.
+  /// Returns "loss 0.52 over 256 examples, the lowest possible loss is 0.5; events.accuracy 0.91",
+  /// with `between` before each measure.
   std::string text(const std::string& between = "; ") const;
   boost::json::object json() const;
 };

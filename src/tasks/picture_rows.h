@@ -24,7 +24,7 @@ struct PictureRow {
 /// Contents of image row files. Each line is in one of the lists, in order.
 struct PictureRows : ReadRows {
   std::vector<PictureRow> rows{};
-  std::string checksum{};  // of the files, or of the names in a folder of classes
+  std::string checksum{};  // of the files, or of the names in a class folder
 
   /// Returns "line 3 of FILE is refused: why".
   std::string text_of(const Refusal& one) const {
@@ -38,8 +38,9 @@ struct PictureRows : ReadRows {
 /// "bytes", as in Hugging Face data sets, and plain bytes in a Parquet table. Instead of "image",
 /// accepts "file_name". A label is a name or a number from 0 on. In a folder of classes, each image
 /// is a row, sorted by name. A row is refused if `check` throws DataError or MissingInput, or if a
-/// key is missing; without `needs_labels`, not for its label. Warns once about unused keys. Throws
-/// MissingInput, IoError, and DataError if a file has no rows or its first 1,000 are all refused.
+/// key is missing. If `needs_labels` is false, row files are read without labels. Warns once about
+/// unused keys. Throws MissingInput, IoError, and DataError if a file has no rows or its first 1,000
+/// are all refused.
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
                               const std::function<void(const FilePart&)>& check,
                               bool needs_labels = true);

@@ -93,7 +93,8 @@ class SeriesData final : public NetworkData {
                                " to ", number, ", to predict ", table_.columns.back()));
     return facts;
   }
-  /// A prediction is the row that a window ends with, and the target that the network predicts.
+  /// Returns a maker whose predictions contain the number of a window's last row and the predicted
+  /// target.
   PredictionMaker prediction_maker(const HybridTrainerConfig& config) const override {
     return [this, first = windows(config).validation, scale = scale(config).columns.back(),
             length = config.data.sequence_length](std::int64_t number,

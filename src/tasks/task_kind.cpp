@@ -107,7 +107,9 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
                               shell_path(folder), " --data DATA"));
   if (run.config.masks() && may_be_examples(data))
     throw DataError(concat(data.string(), " contains examples, but ", folder,
-                           " predicts masked tokens in windows of text (objective masked); give a "
+                           " predicts masked tokens in windows of text (objective ",
+                           run.config.objective,
+                           "); give a "
                            "folder made by hybrid prepare"));
   if (may_be_examples(data)) return rows_of(run, data, on, host, stream);
   if (!given.empty() && read_data_info(data))
@@ -115,9 +117,7 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
   const auto windows = TokenWindows::for_evaluation(
       *shards, on.length == 0 ? run.config.data.sequence_length : on.length,
-      run.config.masking(shards->vocabulary_size(), run.tokenizer
-                                                        ? special_token_ids_of(*run.tokenizer).ids
-                                                        : std::vector<std::int32_t>()));
+      run.config.masking(shards->vocabulary_size(), run.tokenizer.get()));
   return {OrderedBatches(windows, run.config.data.batch_size, host)};
 }
 
@@ -173,7 +173,7 @@ void take_loss_of_scores(HybridTrainerConfig& config, const std::vector<TextRow>
     loss = has_scores ? "cosent" : "contrastive";
 }
 
-/// Scores a model of whole texts on a file of examples.
+/// Scores a text-level model on a file of examples.
 Findings texts_score(const TrainedRun& run, const std::filesystem::path& data, const Measuring& on,
                      DType dtype, const Stream& stream) {
   HybridTrainerConfig config = run.config;
@@ -181,7 +181,8 @@ Findings texts_score(const TrainedRun& run, const std::filesystem::path& data, c
   const RunData own =
       is_own ? data_of_run(RunPaths{on.folder}) : RunData{.now = std::time(nullptr)};
   if (!is_own) config.data.validation_fraction = 0;
-  if (on.length > 0) config.data.sequence_length = on.length;
+  if (on.length > 0 || !is_own)
+    config.data.sequence_length = on.length > 0 ? on.length : config.model.context;
   if (config.texts.loss == "balanced" && !is_own) config.texts.loss = "auto";
   const TextData read = read_text_data({.examples = data,
                                         .validation = own.validation,
@@ -197,11 +198,14 @@ Findings texts_score(const TrainedRun& run, const std::filesystem::path& data, c
     for (const std::string& note : read.notes) on.report(note);
   if (!is_own && config.objective == "embed") take_loss_of_scores(config, read.validation);
   set_text_loss(config, *run.network);
+  if (on.length == 0 && !is_own)
+    config.data.sequence_length = fitted_length(read.validation, run.config.data.sequence_length);
   const auto texts =
       std::make_shared<PackedTexts>(read.validation, text_packing(config, *run.tokenizer));
   const Stream host(make_host_pool(stream.device()));
   const EvaluationResult result =
-      evaluate(run.model(), OrderedBatches(texts, config.data.batch_size, host), dtype, stream);
+      evaluate(run.model(), OrderedBatches(texts, config.evaluation_batch(), host), dtype, stream,
+               {}, 0, config.evaluation_batch() / config.data.batch_size);
   const TextScore score =
       text_score(text_outputs(run.model(), *texts, config.data.batch_size, dtype, stream),
                  texts->rows(), config);

@@ -14,15 +14,15 @@ struct Findings {
   boost::json::object json;  // for programs
 };
 
-/// Prints a line in addition to the findings.
+/// Function that prints a line in addition to the findings.
 using MessageHandler = std::function<void(const std::string&)>;
 
 struct Measuring {
-  std::string folder{};          // of the run or model
+  std::string folder{};          // folder of the run or model
   std::filesystem::path data{};  // empty: the run's held-out data
   std::string called{};          // name of `data` in messages; empty: its path
   std::string control_tokens{};  // data.control_tokens; empty: the run's
-  std::int64_t length = 0;       // of a window, and the maximum of a row; 0: the default
+  std::int64_t length = 0;       // length of a window, maximum length of a row; 0: default
   MessageHandler report = [](const std::string&) {};
 };
 
@@ -30,18 +30,18 @@ struct Measuring {
 struct RowsRequest {
   static constexpr std::int64_t kDefaultLength = 1024;
   std::string data{}, called{};  // a path, and its name in messages if that differs
-  ModelFolder model{};           // of a model or a run; empty: the configuration's
-  bool is_configured = false;    // by a preset, a file or settings
+  ModelFolder model{};           // model or run; empty: the configured model
+  bool is_configured = false;    // configured by a preset, a file or settings
   std::string columns{}, control_tokens = "tokens", objective = "next_token";
   std::int64_t longest = kDefaultLength;
-  std::optional<std::int64_t> shown{};  // a line, row or example, from 1
+  std::optional<std::int64_t> shown{};  // number of the line, row or example to show, from 1
   MessageHandler report = [](const std::string&) {};
   bool is_of_run() const { return !model.empty() && RunPaths{model.string()}.contains_run(); }
 };
 
 /// Arguments of `hybrid predict`.
 struct PredictionRequest {
-  std::string folder{};          // of the run or model
+  std::string folder{};          // folder of the run or model
   std::filesystem::path data{};  // rows as for training; they need no labels
   std::string called{};          // name of `data` in messages; empty: its path
   MessageHandler report = [](const std::string&) {};
@@ -69,10 +69,10 @@ struct TaskKind {
 const TaskKind& task_kind(const ModelConfig& model,
                           const ModelRegistry& registry = model_families());
 
-/// Reports the first rejected rows, with the number of others.
+/// Reports the first rejected rows, and the number of further rejected rows.
 void report_rejected_rows(const ReadRows& rows, const MessageHandler& report);
 
-/// Describes the examples of an objective of whole texts.
+/// Describes the examples of a text-level objective.
 Findings whole_text_rows(const RowsRequest& requested, const HybridTrainerConfig& config);
 
 /// Implements TaskKind::predict for models that pool texts: one output per text or pair of texts.
@@ -91,7 +91,7 @@ struct RetrievalRequest {
 Findings retrieval_findings(const TrainedRun& run, const RetrievalRequest& requested, DType dtype,
                             const Stream& stream);
 
-/// Implements TaskKind::rows for a language model. Shows the rows as its tokenizer encodes them.
+/// Implements TaskKind::rows for a language model. Shows the tokens of each row.
 Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

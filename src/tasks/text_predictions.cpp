@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/model_files/hugging_face/sentence_folder.h"
+#include "src/run/fine_tuning_method.h"
 #include "src/run/text_data.h"
 #include "src/run/text_outputs.h"
 #include "src/tasks/task_kind.h"
@@ -42,8 +43,9 @@ LabelKind label_kind_of(const HybridTrainerConfig& config) {
 /// without it.
 std::vector<std::string> prompts_of(const TrainedRun& run) {
   const bool is_run = RunPaths{run.folder.string()}.contains_run();
-  if (is_run || run.origin.empty() || !has_sentence_pipeline(run.origin)) return {};
-  const SentencePipeline pipeline = read_sentence_pipeline(run.origin);
+  if (is_run || run.sentence_folder.empty() || !has_sentence_pipeline(run.sentence_folder))
+    return {};
+  const SentencePipeline pipeline = read_sentence_pipeline(run.sentence_folder);
   if (pipeline.default_prompt.empty()) return {};
   return {pipeline.prompts.at(pipeline.default_prompt)};
 }
@@ -55,8 +57,8 @@ std::vector<TextRow> rows_of(const TrainedRun& run, const PredictionRequest& req
   const TextTask task = task_of(config);
   const TextFormat format{.task = task,
                           .tokenizer = *run.tokenizer,
-                          .sequence_length = config.data.sequence_length,
-                          .longest = text_length(config),
+                          .sequence_length = config.model.context,
+                          .longest = text_limit(config),
                           .vocabulary = config.model.vocabulary,
                           .needs_labels = false,
                           .label_kind = label_kind_of(config),
@@ -113,7 +115,9 @@ void predict_texts(const TrainedRun& run, const PredictionRequest& requested, DT
   const bool embeds = task_of(run.config) == TextTask::kEmbed;
   const EmbeddingSteps steps = embeds ? embedding_steps_of(run) : EmbeddingSteps();
   const auto prompts = embeds ? prompts_of(run) : std::vector<std::string>();
-  const PackedTexts texts(rows_of(run, requested, prompts), packing);
+  std::vector<TextRow> rows = rows_of(run, requested, prompts);
+  packing.sequence_length = fitted_length(rows, usual_row_length(run.config.model));
+  const PackedTexts texts(std::move(rows), packing);
   const TextOutputs outputs =
       text_outputs(run.model(), texts, run.config.data.batch_size, dtype, stream);
   for (std::int64_t text = 0; text < outputs.values.size(0); ++text)

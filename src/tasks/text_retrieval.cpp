@@ -4,6 +4,7 @@
 #include "hybrid_trainer/core/memory_pool.h"
 #include "src/core/threads.h"
 #include "src/model_files/hugging_face/sentence_folder.h"
+#include "src/run/fine_tuning_method.h"
 #include "src/run/retrieval.h"
 #include "src/run/text_data.h"
 #include "src/run/text_outputs.h"
@@ -38,11 +39,11 @@ std::string prompt_of(const SentencePipeline& pipeline, const std::vector<std::s
 RetrievalSteps steps_of(const TrainedRun& run) {
   const bool is_run = RunPaths{run.folder.string()}.contains_run();
   const EmbeddingSteps embedding = embedding_steps_of(run);
-  if (is_run || run.origin.empty() || !has_sentence_pipeline(run.origin))
+  if (is_run || run.sentence_folder.empty() || !has_sentence_pipeline(run.sentence_folder))
     return {.embedding = embedding};
-  const SentencePipeline pipeline = read_sentence_pipeline(run.origin);
+  const SentencePipeline pipeline = read_sentence_pipeline(run.sentence_folder);
   if (pipeline.similarity != "cosine" && pipeline.similarity != "dot")
-    throw DataError(concat(run.origin.string(), ": its similarity function is ",
+    throw DataError(concat(run.sentence_folder.string(), ": its similarity function is ",
                            pipeline.similarity, "; retrieval wants cosine or dot"));
   return {.query_prompt = prompt_of(pipeline, {"query"}),
           .document_prompt = prompt_of(pipeline, {"document", "passage", "corpus"}),
@@ -73,7 +74,9 @@ class Embedder {
         const std::size_t index = begin + static_cast<std::size_t>(i);
         rows[static_cast<std::size_t>(i)] = row_of(prompt + text_at(index), name, index);
       });
-      const PackedTexts texts(std::move(rows), packing_);
+      PackedTexts::Settings packing = packing_;
+      packing.sequence_length = fitted_length(rows, usual_row_length(run_.config.model));
+      const PackedTexts texts(std::move(rows), packing);
       const TextOutputs outputs =
           text_outputs(run_.model(), texts, run_.config.data.batch_size, dtype_, stream_);
       for (std::int64_t text = 0; text < outputs.values.size(0); ++text) {
@@ -94,7 +97,7 @@ class Embedder {
   static constexpr std::size_t kTextsAtOnce = 4096;
 
   TextRow row_of(const std::string& text, const char* what, std::size_t index) const {
-    ModelInput input = run_.tokenizer->encode_texts(text, {}, {.ids = text_length(run_.config)},
+    ModelInput input = run_.tokenizer->encode_texts(text, {}, {.ids = text_limit(run_.config)},
                                                     ControlText::kAsTokens);
     if (input.ids.empty()) throw DataError(concat(what, " ", index + 1, " has no tokens"));
     const std::int32_t largest = std::ranges::max(input.ids);

@@ -6,8 +6,9 @@
 
 namespace hybrid_trainer {
 
-/// Sub-commands of `hybrid`. Each takes its arguments and returns the exit code or throws. Results
-/// are written to standard output (one JSON object with --json), other text to standard error.
+/// Run the sub-commands of `hybrid`. Each function takes the command's arguments and returns the
+/// exit code or throws. Results are written to standard output (one JSON object with --json), other
+/// text to standard error.
 int bench_command(const std::vector<std::string>& arguments);
 int chat_command(const std::vector<std::string>& arguments);
 int compare_command(const std::vector<std::string>& arguments);

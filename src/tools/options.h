@@ -37,7 +37,7 @@ void add_overflow_option(po::options_description& options, std::string& name);
 /// Throws UsageError if the name is not "error" or "truncate".
 ContextOverflow overflow_of_option(const std::string& name);
 
-/// Returns a truncation warning: "the prompt has 891 tokens and the model's context 128: …".
+/// Returns a truncation warning: "the prompt has 891 tokens and the model's context is 128: …".
 std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWindow& window);
 /// Returns the message that the model no longer attends to the beginning of its text.
 std::string dropped_tokens_warning(std::int64_t dropped_tokens, const ContextWindow& window);

@@ -202,7 +202,7 @@ void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& 
 /// Warns about leaks, and about a memory status of at least kWarning that is worse than before.
 void StepRecorder::watch_memory(StepRecord& record) {
   const std::vector<Stage>& all = trainable_.stages().all();
-  const std::int64_t examples =  // of the config's length
+  const std::int64_t examples =  // examples of the config's length
       all.size() == 1 ? record.effective_batch : record.tokens / all.back().batch.sequence_length;
   const MemoryReading reading =
       monitor_.observe(record.phase, record.device_memory,
@@ -265,10 +265,6 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
 }
 
 HybridTrainer::~HybridTrainer() = default;
-
-BatchShape HybridTrainer::batch_shape() const {
-  return trainable_->stages().at(steps_done()).batch;
-}
 
 const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }
 

@@ -148,7 +148,8 @@ void ModelTrainable::go_to_step() {
   if (chosen_ && wanted_precision() != *chosen_) compute(true);
 }
 
-/// In Warmup and Full, a stage may have its own precision.
+/// Returns the precision of the current step. In Warmup and Full, a stage may have its own
+/// precision.
 Precision ModelTrainable::wanted_precision() const {
   const bool is_staged = phase_ == Phase::kWarmup || phase_ == Phase::kFull;
   const std::optional<std::string>& own = stages_.at(steps_done_ - rewound_).precision;

@@ -34,7 +34,7 @@ class PredictOffload {
   /// Restores the master weights. Call it when a phase other than Predict begins.
   void end_predict();
 
-  void begin_restore() { strategy_->begin_restore(); }  // into host memory
+  void begin_restore() { strategy_->begin_restore(); }  // reads the state into host memory
   /// Frees the memory of finished copies and, except in Predict, starts to restore the state.
   void begin_return(Phase phase);
   void wait_until_restored();
@@ -56,7 +56,7 @@ class PredictOffload {
   ModelTrainable& model_;
   MemoryPlaces& places_;
   const MessageCallback report_;
-  std::unique_ptr<OffloadStrategy> strategy_;  // of the optimizer state
+  std::unique_ptr<OffloadStrategy> strategy_;  // offloads the optimizer state
   const bool empties_device_;
   Location before_save_ = Location::kResident;
   bool is_rounded_ = false;  // whether the offload of this Predict has rounded the state
@@ -109,7 +109,7 @@ class ModelRollback final : public Rollback {
   Batch fetch_batch(const Batch& kept) override;
   void rewind(std::int64_t steps) override;
 
-  /// Save and load the snapshot, if there is one. Saved tensors are views. load throws DataError.
+  /// Save and load the snapshot, if any. Saved tensors are views. load throws DataError.
   void save(State& state) const;
   void load(const State& state);
 
@@ -257,7 +257,7 @@ class ModelTrainable final : public Trainable, public Engine {
 
   // Current phase and step, which determine schedule, dropout and precision.
   PhasePrecision precision_;
-  std::optional<Precision> chosen_{};  // of the step; set once a phase was entered
+  std::optional<Precision> chosen_{};  // precision of the step; set once a phase was entered
   Phase phase_ = Phase::kWarmup;
   std::int64_t steps_done_ = 0, rewound_ = 0;
 

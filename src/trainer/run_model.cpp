@@ -42,14 +42,14 @@ void store_as_in_file(Parameter& parameter, const FolderWeight& weight, const St
 /// Formats and adapters of a model's weights. They are set by `lora`, and `parts` takes precedence.
 class PartWeights {
  public:
-  /// With lora.rank, training for whole texts trains the class head in full, unless `parts` has
+  /// With lora.rank, training for a text-level task trains the class head in full, unless `parts` has
   /// settings for it. Opened folders, which are not trained, have the default objective.
   PartWeights(const HybridTrainerConfig& config, Network& network)
       : lora_(config.lora),
         parts_(config.parts),
         full_head_(config.objective == "next_token" ? nullptr : network.text_head()) {}
 
-  /// Returns the frozen format of a weight, named as in lora.base; nullopt if it is trained.
+  /// Returns the frozen format of a weight, named as in lora.base, or nullopt if it is trained.
   std::optional<std::string> form_of(const Parameter& weight) const;
   std::optional<std::int64_t> rank_of(const Parameter& weight) const;
   std::vector<std::string> forms() const;
@@ -359,7 +359,7 @@ void set_text_loss(const HybridTrainerConfig& config, Network& model) {
   if (model.text_head() == nullptr)
     throw ConfigError(
         {concat("model.pooling: got ", config.model.pooling, ", but models of family ",
-                config.model.family, " do not support tasks of whole texts")});
+                config.model.family, " do not support text-level tasks")});
   model.text_head()->set_loss(text_loss_of(config));
 }
 

@@ -342,10 +342,9 @@ void TrainerCheckpoints::roll_back(const std::string& folder, const StepRecord& 
     throw Diverged(
         concat("training diverged in step ", failed.step, ": ", failed.event, "; ", why));
   };
-  if (done.count >= config.max_roll_backs) {
+  if (done.count >= config.max_roll_backs)
     give_up(concat("the run has rolled back ", done.count, done.count == 1 ? " time" : " times",
                    " already (divergence.max_roll_backs = ", config.max_roll_backs, ")"));
-  }
   const auto target = target_of(folder, failed.step);
   if (!target) give_up("there is no checkpoint to roll back to");
   ++done.count;

@@ -20,7 +20,8 @@ CheckpointRanks checkpoint_ranks(Communicator* ranks);
 /// equal share of the replicated state. `parts`: shards, or null if all state is replicated.
 CheckpointShare own_share(State state, const WeightParts* parts, const CheckpointRanks& ranks);
 
-/// Returns a function that selects this rank's elements of a saved tensor. `parts` must outlive it.
+/// Returns a function that selects this rank's elements of a saved tensor. `parts` must outlive the
+/// function.
 std::function<WantedElements(const std::string&, const StoredTensor&)> own_elements(
     const WeightParts& parts);
 

@@ -169,7 +169,7 @@ TEST_F(ComparisonSpecTest, ReportsEachSweepProblem) {
   expect(problems(sweep(R"({"optimizer.learning_rate":[-1]})")), {"optimizer.learning_rate", "-1"});
   expect(problems(sweep(R"({"optimizer.learning_rate":[1],"optimizer.momentum":[0.9]})")),
          {"sweeps one key"});
-  expect(problems(sweep(R"({"training.steps":[5]})")), {"budgets and seeds"});
+  expect(problems(sweep(R"({"training.steps":[5]})")), {"\"budgets\" and \"seeds\""});
   expect(
       problems(
           sweep(R"({"optimizer.learning_rate":[1e-3,2e-3]})"),

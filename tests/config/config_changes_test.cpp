@@ -76,7 +76,7 @@ TEST(ConfigChanges, ReportsGroupRateAndDecayChanges) {
 TEST(ConfigChanges, PrecisionChangeKeepsSavedChoice) {
   const ConfigChanges changes = config_changes(tiny_config(), with("mixed_precision.full", "bf16"));
   ASSERT_EQ(changes.accepted.size(), 1u);
-  EXPECT_NE(changes.accepted.front().find("keeps the run's value"), std::string::npos);
+  EXPECT_NE(changes.accepted.front().find("the run keeps its value"), std::string::npos);
 }
 
 TEST(ConfigChanges, RejectsIncompatibleChangesByName) {

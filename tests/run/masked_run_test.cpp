@@ -57,10 +57,43 @@ TEST_F(MaskedRun, MaskOfTheTokenizerIsPartOfTheVocabulary) {
   of.model.vocabulary = 40;
   of.mask_token = 4;
   EXPECT_EQ(of.data_vocabulary(), 40);
-  const MaskSettings masks = *of.masking(40, {0, 4});
+  const TemporaryFolder folder;
+  folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nplay\n##ing\n");
+  const auto tokenizer = load_tokenizer(folder.path());
+  const MaskSettings masks = *of.masking(40, tokenizer.get());
   EXPECT_EQ(masks.mask_token, 4);
   EXPECT_EQ(masks.words, 40);
-  EXPECT_EQ(masks.special, (std::vector<std::int32_t>{0, 4}));
+  EXPECT_EQ(masks.special, (std::vector<std::int32_t>{0, 1, 2, 3, 4}));
+  EXPECT_TRUE(masks.continues.empty());
+  of.objective = "masked_words";
+  EXPECT_EQ(of.masking(40, tokenizer.get())->continues,
+            (std::vector<bool>{false, false, false, false, false, false, true}));
+}
+
+TEST_F(MaskedRun, WholeWordsRequireTokensThatBeginThem) {
+  HybridTrainerConfig of = encoder();
+  of.model.vocabulary = 40;
+  of.objective = "masked_words";
+  const auto tokenizer = make_character_tokenizer("abc");
+  for (const Tokenizer* const none :
+       {static_cast<const Tokenizer*>(nullptr), static_cast<const Tokenizer*>(tokenizer.get())})
+    expect_words(message_of<ConfigError>([&] { of.masking(40, none); }),
+                 {"objective: got masked_words", none == nullptr ? "no tokenizer" : "no token of",
+                  "want masked"});
+}
+
+TEST_F(MaskedRun, OfWholeWordsOverRanksAndResumedMatchesOneRank) {
+  HybridTrainerConfig of = encoder();
+  of.objective = "masked_words";
+  train(of, scratch_ / "one", 1);
+  const std::string wanted = newest_checkpoint_digest(scratch_ / "one");
+  train(encoder(), scratch_ / "tokens", 1);
+  EXPECT_NE(newest_checkpoint_digest(scratch_ / "tokens"), wanted);
+  train(of, scratch_ / "two", 2);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "two"), wanted);
+  ASSERT_GT(fs::remove_all(scratch_ / "two/checkpoints/step-0000000040"), 0u);
+  train(of, scratch_ / "two", 1, true);
+  EXPECT_EQ(newest_checkpoint_digest(scratch_ / "two"), wanted) << "resumed";
 }
 
 TEST_F(MaskedRun, AddsMaskTokenAndReportsMaskedLoss) {

@@ -99,6 +99,21 @@ TEST_F(ModelCard, OmitsUnknownBaseAndLicense) {
   EXPECT_FALSE(contains(model_card(folder_ / "run", CardKind::kModel), "base_model"));
 }
 
+TEST_F(ModelCard, TaskSetsLibraryAndTag) {
+  write_run("");
+  const char* const cases[][3] = {{"classify", "transformers", "text-classification"},
+                                  {"embed", "sentence-transformers", "sentence-similarity"},
+                                  {"rank", "sentence-transformers", "text-ranking"},
+                                  {"reward", "transformers", "text-classification"}};
+  for (const auto& [objective, library, tag] : cases) {
+    write("run/config.json",
+          concat(R"({"model": {"family": "bert"}, "objective": ")", objective, "\"}"));
+    EXPECT_TRUE(model_card(folder_ / "run", CardKind::kModel)
+                    .starts_with(concat("---\nlibrary_name: ", library, "\npipeline_tag: ", tag)))
+        << objective;
+  }
+}
+
 TEST_F(ModelCard, FolderCardOmitsTraining) {
   write("base/config.json", R"({"_name_or_path": "owner/model"})");
   const std::string card = model_card(folder_ / "base", CardKind::kMergedModel);

@@ -96,7 +96,7 @@ TEST_F(RunOverRanks, RetriesCheckpointWhenOneRankCannotSave) {
       const std::string log = read_text(run / rank / "log.txt");
       for (const char* const told :
            {"no checkpoint at step 10: cannot write the checkpoint of step 10 (rank 1: ",
-            "saved at step 11, after earlier attempts failed"})
+            "saved a checkpoint at step 11, after earlier attempts failed"})
         EXPECT_NE(log.find(told), log.npos) << log;
     }
     EXPECT_FALSE(fs::exists(run / "checkpoints/step-0000000010"));

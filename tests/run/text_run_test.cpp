@@ -14,7 +14,7 @@
 #include "tests/run/run_contracts.h"
 #include "tests/support/test_tensors.h"
 
-// Runs on whole texts.
+// Runs of text-level tasks.
 namespace hybrid_trainer {
 namespace {
 
@@ -262,6 +262,7 @@ TEST_F(TextRun, StepComparesTextsOfAllMicroBatchesAndRanks) {
       config.texts.symmetric = symmetric && task.objective == "embed";
       config.data.batch_size = 4;
       config.training.steps = 3;
+      config.training.evaluate_every_steps = 3;
       config.phases.max_predict_steps = 0;
       const std::string name = concat(task.name, symmetric ? "-symmetric" : "");
       train(config, name);
@@ -278,6 +279,9 @@ TEST_F(TextRun, StepComparesTextsOfAllMicroBatchesAndRanks) {
                       2e-4 * *whole[i].gradient_norm)
               << name << run;
         }
+        EXPECT_NEAR(*records.back().validation_loss, *whole.back().validation_loss,
+                    2e-5 * *whole.back().validation_loss)
+            << name << run;
       }
     }
   }
@@ -313,6 +317,29 @@ TEST_F(TextRun, HalvedMicroBatchesKeepContrastiveLoss) {
     EXPECT_NEAR(halved[i].loss, whole[i].loss, 2e-5 * whole[i].loss);
 }
 
+TEST_F(TextRun, ReportsPoolingAndReplacedClassHead) {
+  const Stream stream(MemoryPool::create("test"));
+  HybridTrainerConfig config = TextRun::config(tasks()[0]);
+  config.training.steps = 1;
+  train(config, "two");
+  export_model(load_trained_run(scratch_ / "two", stream), scratch_ / "out", {}, stream);
+  write_text(scratch_ / "out/tokenizer.json", R"({"type":"bytes"})");
+  EXPECT_TRUE(contains(console_.str(), "pooling    last token")) << console_.str();
+  EXPECT_FALSE(contains(console_.str(), "class head is replaced"));
+  for (const char* const file : {"three.jsonl", "three-held_out.jsonl"})
+    write_text(scratch_ / file, R"({"text": "x", "label": "a"}
+{"text": "y", "label": "b"}
+{"text": "z", "label": "c"})");
+  config.model.labels =
+      load_hugging_face_folder(scratch_ / "out", "fp32", stream).config.model.labels;
+  task_ = "three";
+  model_ = "out";
+  train(config, "three");
+  EXPECT_TRUE(
+      contains(console_.str(), "has 2 classes (high, low), but this run has 3 classes (a, b, c)"))
+      << console_.str();
+}
+
 TEST_F(TextRun, ExportKeepsOutputs) {
   const Stream stream(MemoryPool::create("test"));
   HybridTrainerConfig config = TextRun::config(tasks()[0]);
@@ -334,50 +361,88 @@ TEST_F(TextRun, ExportKeepsOutputs) {
     for (std::size_t c = 0; c < 2; ++c) EXPECT_NEAR(found.of(i)[c], wanted.of(i)[c], 1e-6);
 }
 
-/// Linear layers after pooling (2_Dense, 3_Dense) train like the model's other weights.
-TEST_F(TextRun, DenseLayersTrainAndExport) {
-  const Stream stream(MemoryPool::create("test"));
-  HybridTrainerConfig config = TextRun::config(tasks()[1]);
-  const std::int64_t width = config.model.width;
-  config.model.dense = "12 bias tanh,6";
-  model_ = "dense";
-  std::filesystem::copy(scratch_ / "model", scratch_ / "dense");
-  write_sentence_pipeline({.width = width, .pooling = "last", .dense = config.model.dense_layers()},
-                          scratch_ / "dense");
-  using testing::normal_tensor;
-  write_safetensors(scratch_ / "dense/2_Dense/model.safetensors",
-                    {{"linear.weight", normal_tensor({12, width}, 1, stream)},
-                     {"linear.bias", normal_tensor({12}, 2, stream)}});
-  write_safetensors(scratch_ / "dense/3_Dense/model.safetensors",
-                    {{"linear.weight", normal_tensor({6, 12}, 3, stream)}});
-  config.training.steps = 24;
-  config.optimizer.learning_rate = 1e-2;
-  expect_resumes(config, "run", {11});
-  const auto records = records_of(scratch_ / "run");
-  EXPECT_LT(*records.back().validation_loss, 0.9 * records.front().loss);
-
-  export_model(load_trained_run(scratch_ / "run", stream), scratch_ / "out", {}, stream);
-  const TrainedRun run = load_trained_run(scratch_ / "run", stream),
-                   out = load_hugging_face_folder(scratch_ / "out", "fp32", stream);
-  EXPECT_EQ(out.config.model.dense, config.model.dense);
-  const TextData data = read_text_data({.examples = scratch_ / "contrastive.jsonl",
-                                        .tokenizer = run.tokenizer_folder,
-                                        .vocabulary = 256},
-                                       run.config);
-  const PackedTexts texts(data.train, text_packing(run.config, *run.tokenizer));
-  const TextOutputs wanted = text_outputs(run.model(), texts, 2, DType::kF32, stream),
-                    found = text_outputs(out.model(), texts, 2, DType::kF32, stream);
-  EXPECT_EQ(found.width(), 6);
-  EXPECT_LT(testing::relative_error(found.values, wanted.values), 1e-6);
-  const auto dense_of = [&](const std::string& folder) {
+/// Runs with linear layers after pooling (2_Dense, 3_Dense).
+class DenseRun : public TextRun {
+ protected:
+  DenseRun() {
+    config_.model.dense = "12 bias tanh,6";
+    config_.training.steps = 24;
+    config_.optimizer.learning_rate = 1e-2;
+  }
+  /// Makes the folder "dense", whose layers have random weights.
+  void make_base() {
+    const std::int64_t width = config_.model.width;
+    model_ = "dense";
+    std::filesystem::copy(scratch_ / "model", scratch_ / "dense");
+    write_sentence_pipeline(
+        {.width = width, .pooling = "last", .dense = config_.model.dense_layers()},
+        scratch_ / "dense");
+    using testing::normal_tensor;
+    write_safetensors(scratch_ / "dense/2_Dense/model.safetensors",
+                      {{"linear.weight", normal_tensor({12, width}, 1, stream_)},
+                       {"linear.bias", normal_tensor({12}, 2, stream_)}});
+    write_safetensors(scratch_ / "dense/3_Dense/model.safetensors",
+                      {{"linear.weight", normal_tensor({6, 12}, 3, stream_)}});
+  }
+  Tensor outputs(const TrainedRun& run) {
+    const TextData data = read_text_data({.examples = scratch_ / "contrastive.jsonl",
+                                          .tokenizer = ModelFolder(scratch_ / "model"),
+                                          .vocabulary = 256},
+                                         config_);
+    const PackedTexts texts(data.train, text_packing(config_, *data.files.tokenizer.tokenizer()));
+    return text_outputs(run.model(), texts, 2, DType::kF32, stream_).values;
+  }
+  std::vector<double> first_layer(const std::string& folder) {
     return testing::values_of(
         SafetensorsFile((scratch_ / folder / "2_Dense/model.safetensors").string())
-            .load("linear.weight", MemoryKind::kData, stream));
-  };
-  EXPECT_GT(testing::relative_error(dense_of("out"), dense_of("dense")), 1e-3);
+            .load("linear.weight", MemoryKind::kData, stream_));
+  }
 
-  config.lora.rank = 4;
-  EXPECT_TRUE(contains(refusal(config), "which adapters do not store")) << refusal(config);
+  const Stream stream_{MemoryPool::create("test")};
+  HybridTrainerConfig config_ = TextRun::config(tasks()[1]);
+};
+
+TEST_F(DenseRun, LayersTrainAndExport) {
+  make_base();
+  expect_resumes(config_, "run", {11});
+  const auto records = records_of(scratch_ / "run");
+  EXPECT_LT(*records.back().validation_loss, 0.9 * records.front().loss);
+  export_model(load_trained_run(scratch_ / "run", stream_), scratch_ / "out", {}, stream_);
+  const TrainedRun out = load_hugging_face_folder(scratch_ / "out", "fp32", stream_);
+  EXPECT_EQ(out.config.model.dense, config_.model.dense);
+  const Tensor found = outputs(out);
+  EXPECT_EQ(found.size(1), 6);
+  EXPECT_LT(testing::relative_error(found, outputs(load_trained_run(scratch_ / "run", stream_))),
+            1e-6);
+  EXPECT_GT(testing::relative_error(first_layer("out"), first_layer("dense")), 1e-3);
+}
+
+/// Adapters train the layers in full and store them in the adapter's folder, even over a base
+/// without such layers.
+TEST_F(DenseRun, AdaptersKeepLayersInTheirFolder) {
+  for (const bool has_base : {true, false}) {
+    model_ = "model";
+    if (has_base) make_base();
+    config_.lora.rank = 4;
+    config_.lora.alpha = 16;
+    const std::string name = has_base ? "over" : "new", run = name + "-run", out = name + "-out";
+    expect_resumes(config_, run, {11});
+    const TrainedRun trained = load_trained_run(scratch_ / run, stream_);
+    export_adapter(trained, scratch_ / out, stream_);
+    if (has_base) {
+      EXPECT_GT(testing::relative_error(first_layer(out), first_layer("dense")), 1e-3);
+    }
+    const TrainedRun adapter = load_adapter_folder(scratch_ / out, "fp32", stream_);
+    EXPECT_EQ(adapter.config.objective, "embed");
+    EXPECT_EQ(adapter.config.model.dense, config_.model.dense);
+    const Tensor wanted = outputs(trained);
+    EXPECT_EQ(testing::values_of(outputs(adapter)), testing::values_of(wanted)) << name;
+    export_merged_adapter(scratch_ / out, {}, scratch_ / (name + "-merged"), DType::kF32);
+    const TrainedRun merged =
+        load_hugging_face_folder(scratch_ / (name + "-merged"), "fp32", stream_);
+    EXPECT_LT(testing::relative_error(outputs(merged), wanted), 1e-5) << name;
+    EXPECT_THROW(export_gguf_adapter_file(trained, scratch_ / "adapter.gguf", stream_), DataError);
+  }
 }
 
 }  // namespace

@@ -263,7 +263,8 @@ TEST_F(TrainingRunEnd, FailedCheckpointIsRetriedAtNextStep) {
                 .init_from = {},
                 .command = "test"},
                console);
-  EXPECT_NE(buffer.str().find("saved at step 11, after earlier attempts failed"), std::string::npos)
+  EXPECT_NE(buffer.str().find("saved a checkpoint at step 11, after earlier attempts failed"),
+            std::string::npos)
       << buffer.str();
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-0000000011"));
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-0000000020"));

@@ -39,7 +39,7 @@ struct PartConfig {
   /// Returns whether the part's own weights are frozen.
   bool freezes() const { return is_adapted() || base.has_value(); }
   bool has_optimizer() const { return optimizer || learning_rate || weight_decay || state_bits; }
-  /// Returns whether the part has settings of its computation (see PartSettings).
+  /// Returns whether the part overrides recompute or precision (see PartSettings).
   bool computes() const { return recompute || precision; }
 
   template <class Self, class Visitor>
@@ -75,7 +75,7 @@ struct PartConfig {
 
 class HybridTrainerConfigBuilder;
 
-/// Losses of whole texts. JSON group `texts`.
+/// Losses of text-level tasks. JSON group `texts`.
 struct TextTaskConfig {
   std::string labels = "auto";
   std::string loss = "auto";
@@ -84,14 +84,14 @@ struct TextTaskConfig {
   std::string dimensions{};
   std::int64_t max_length = 0;
 
-  /// Returns the numbers listed in `dimensions`, with 0 for an entry that is not a number.
+  /// Parses the list `dimensions`. An entry that is not a number becomes 0.
   std::vector<std::int64_t> dimension_list() const;
-  /// Returns whether an example has one class.
+  /// Returns whether each example has exactly one class.
   bool has_class(const std::string& objective) const {
     return objective == "classify" && labels == "single";
   }
-  /// Returns the numbers in the labels of an example: 0 if it has a class, or no label, and 1 for
-  /// the weight of its class (loss "balanced").
+  /// Returns the number of label values per example: 0 if examples have one class or no label, and
+  /// 1 for the class weight of loss "balanced".
   std::int64_t numbers(const std::string& objective, const ModelConfig& model) const {
     if (objective == "embed") return loss == "contrastive" ? 0 : 1;
     if (has_class(objective)) return loss == "balanced" ? 1 : 0;
@@ -221,18 +221,20 @@ struct HybridTrainerConfig {
                 self.objective,
                 "Training objective. next_token: predict each token from the tokens before it. "
                 "masked: predict masked tokens from the tokens on both sides; requires an encoder "
-                "(model.bidirectional) and a mask token. dpo and orpo: prefer the better of two "
-                "answers (`hybrid finetune`); dpo compares the model with its initial weights, "
-                "orpo needs no reference. classify, embed, rank and reward: tasks of whole texts "
+                "(model.bidirectional) and a mask token. masked_words: masked, but all tokens of a "
+                "word are masked together. dpo and orpo: prefer the better of two answers "
+                "(`hybrid finetune`); dpo compares the model with its initial weights, orpo needs "
+                "no reference. classify, embed, rank and reward: text-level tasks "
                 "(`hybrid finetune --task`).",
                 Range{},
-                {"next_token", "masked", "dpo", "orpo", "classify", "embed", "rank", "reward"}});
+                {"next_token", "masked", "masked_words", "dpo", "orpo", "classify", "embed", "rank",
+                 "reward"}});
     visit(Field{
         "mask_share", self.mask_share,
         "Share of the tokens of each sequence that objective masked predicts, at least one token. "
         "80 % of these become the mask token, 10 % a random token, and 10 % stay unchanged.",
         Range{0, 1, true, true}}
-              .needs("objective", {"masked"}));
+              .needs("objective", {"masked", "masked_words"}));
     visit(constant("mask_token", self.mask_token, Range::between(-1, 1 << 24)));
     visit(Field{"preference_beta", self.preference_beta,
                 "Strength of the preference term of the objectives dpo and orpo. In dpo, a larger "
@@ -261,28 +263,28 @@ struct HybridTrainerConfig {
   /// memory.device_map and optimizer.groups. Idempotent.
   HybridTrainerConfig with_parts() const;
   /// Returns whether the loss covers masked tokens instead of next tokens.
-  bool masks() const { return objective == "masked"; }
+  bool masks() const { return objective == "masked" || objective == "masked_words"; }
   /// Returns whether the loss compares pairs of answers.
   bool prefers() const { return objective == "dpo" || objective == "orpo"; }
   /// Returns whether the model pools each text: objectives classify, embed, rank and reward.
   bool pools() const { return !model.pooling.empty(); }
-  /// Returns whether the loss of an example depends on the others of its step.
+  /// Returns whether the loss of an example depends on the other examples of its step.
   bool compares_examples() const { return objective == "embed" && texts.loss != "cosine"; }
-  /// Returns whether the mask is an additional token, the last one of the model's vocabulary.
+  /// Returns the number of sequences in a batch of an evaluation: a step's if the loss compares
+  /// examples, so that their number does not depend on micro-batches, else a micro-batch's.
+  std::int64_t evaluation_batch() const {
+    return compares_examples() ? effective_batch() : data.batch_size;
+  }
+  /// Returns whether the mask token is added to the data's vocabulary, as the model's last token.
   bool adds_mask() const { return masks() && mask_token < 0; }
   /// Returns the number of token ids for data, which excludes an additional mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (adds_mask() ? 1 : 0); }
-  /// Returns the mask settings of the objective `masked`, else none. `words` is the data's
-  /// vocabulary size, if known. Random replacements are below both this size and the model's
-  /// vocabulary size. `special`: tokens that are never masked, in ascending order.
+  /// Returns the mask settings of the objectives `masked` and `masked_words`, else none. `words` is
+  /// the data's vocabulary size, if known. Random replacements are below both this size and the
+  /// model's vocabulary size. The data's tokenizer, or null, has the tokens that are never masked.
+  /// Throws ConfigError if `masked_words` has no tokenizer whose tokens mark the beginning of words.
   std::optional<MaskSettings> masking(std::optional<std::int64_t> words,
-                                      std::vector<std::int32_t> special = {}) const {
-    if (!masks()) return {};
-    const std::int64_t known = std::min(words.value_or(data_vocabulary()), data_vocabulary());
-    const std::int64_t mask = adds_mask() ? data_vocabulary() : mask_token;
-    return MaskSettings{mask_share, static_cast<std::int32_t>(mask),
-                        static_cast<std::int32_t>(known), std::move(special)};
-  }
+                                      const Tokenizer* tokenizer = nullptr) const;
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
   /// Returns the optimizer state's placement between updates, considering optimizer.paged.
   std::string optimizer_state_home() const;
@@ -291,8 +293,8 @@ struct HybridTrainerConfig {
   /// Returns whether backward updates each weight as soon as its gradient is complete:
   /// memory.gradients=consume without clipping, skipped updates (as in fp16) and predictions.
   bool updates_at_once() const;
-  /// Returns whether checkpoint.every_minutes applies. It does not if results depend on which steps
-  /// are saved.
+  /// Returns whether checkpoint.every_minutes applies. Returns false if results depend on which
+  /// steps are saved.
   bool saves_by_time() const;
 
   /// Returns every problem of every field as "path: got X, want Y"; empty if the config is valid.

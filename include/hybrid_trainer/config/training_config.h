@@ -106,7 +106,7 @@ struct ExportConfig {
   bool operator==(const ExportConfig&) const = default;
 };
 
-/// Requires a phase or stage in fp16.
+/// Returns the condition that a phase or stage computes in fp16.
 inline KeyNeed any_phase_in_fp16() {
   return KeyNeed::of({"mixed_precision.warmup", "mixed_precision.full", "mixed_precision.predict",
                       "mixed_precision.correct", "stages[].precision"},

@@ -11,18 +11,20 @@ inline const std::vector<std::string>& data_layout_names() {
   return names;
 }
 
-/// Masking for the objective `masked`. 80 % of the chosen tokens become the mask token, 10 % a
+/// Masking for the objectives `masked` and `masked_words`. 80 % of the chosen tokens become the mask token, 10 % a
 /// random token of the data, and 10 % stay unchanged (Devlin et al. 2019, "BERT").
 struct MaskSettings {
   double share = 0.15;  // share of chosen tokens in a sequence, rounded to at least one token
   std::int32_t mask_token = 0;
   std::int32_t words = 0;               // size of the data's vocabulary
   std::vector<std::int32_t> special{};  // tokens that are never chosen, in ascending order
+  /// By token: whether it continues the word of the token before. If not empty, chooses words.
+  std::vector<bool> continues{};
 };
 
 /// Returns the number of chosen tokens in a sequence of `length` tokens. It is constant, so that
-/// all parts of a batch have the same weight. A sequence with fewer ordinary tokens has fewer
-/// chosen tokens.
+/// all parts of a batch have the same weight. A sequence with fewer ordinary tokens, or without
+/// words that fill the rest of this number, has fewer chosen tokens.
 std::int64_t masked_tokens(double share, std::int64_t length);
 
 /// Settings that determine how training examples are made from the data. JSON group `data`.

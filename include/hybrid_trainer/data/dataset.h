@@ -20,7 +20,7 @@ struct BatchStage {
   bool operator==(const BatchStage&) const = default;
 };
 
-/// Destination of one example: its part of each tensor of a batch.
+/// Destination of one example: its row of each tensor of a batch.
 class ExampleMemory {
  public:
   struct Draw {
@@ -28,7 +28,8 @@ class ExampleMemory {
     std::int64_t batch;
     std::int64_t piece;  // index of the piece, if batches contain pieces of one sequence
   };
-  /// `draw` is empty in an evaluation, which does not augment examples.
+  /// Selects row `row` of `batch`. `draw` is empty in an evaluation, which does not augment
+  /// examples.
   ExampleMemory(Batch& batch, std::int64_t row, const std::optional<Draw>& draw = {})
       : batch_(&batch), row_(row), draw_(draw) {}
   std::int64_t row() const { return row_; }
@@ -39,8 +40,8 @@ class ExampleMemory {
   /// Return an empty span if the batch has no tensor of this name.
   std::span<float> floats(std::string_view name) const { return part<float>(name); }
   std::span<std::int32_t> labels(std::string_view name) const { return part<std::int32_t>(name); }
-  /// Adds to the number of targets that divides the batch's loss, or to the sum of their weights.
-  /// Without a call, all tokens count.
+  /// Adds `count` targets, or the sum of their weights, to the divisor of the batch's loss. Without
+  /// a call, all tokens count.
   void add_targets(double count) const { batch_->set_targets(batch_->targets() + count); }
 
  private:
@@ -56,12 +57,12 @@ class ExampleMemory {
   std::optional<Draw> draw_;
 };
 
-/// Numbered examples of the same form. Contents depend only on the number and the draw.
+/// Numbered examples with equal tensor shapes. An example depends only on its number and the draw.
 class Dataset {
  public:
   static constexpr std::int64_t kPadding = -1;  // marks a row of padding in place of an example
   virtual ~Dataset() = default;
-  /// Returns the number of examples per epoch; 0 if the dataset is endless.
+  /// Returns the number of examples per epoch, or 0 if the dataset is endless.
   virtual std::int64_t size() const = 0;
   /// Allocates a batch from the stream's pool. Throws OutOfMemory.
   virtual Batch empty_batch(std::int64_t examples, const Stream& stream) const = 0;
@@ -77,7 +78,7 @@ class Dataset {
   /// this sequence. Its number is size().
   virtual std::int64_t rest() const { return 0; }
 
-  /// Fills `memory` with the examples from number `first` on.
+  /// Fills `memory` with consecutive examples, beginning with number `first`.
   Batch read(std::int64_t first, const Batch& memory) const;
 };
 
@@ -144,7 +145,8 @@ class OrderedBatches {
   /// Allocates one batch from the stream's pool.
   OrderedBatches(DatasetPart part, std::int64_t batch_size, const Stream& stream);
   std::int64_t batches() const;
-  /// Returns batch `index`, at most as large as the first; valid until the next call.
+  /// Returns batch `index`, which is at most as large as the first batch and valid until the next
+  /// call.
   Batch batch(std::int64_t index) const;
 
  private:
@@ -154,7 +156,8 @@ class OrderedBatches {
 };
 
 /// Loads an endless sequence of training batches. The loader's position is the number of batches
-/// taken from it. A background thread fills the next prefetch_depth batches while one is in use.
+/// taken from it. A background thread fills the next prefetch_depth batches while the caller uses
+/// one batch.
 class BatchLoader {
  public:
   /// Allocates prefetch_depth + 1 empty batches from the stream's pool, and nothing later.

@@ -40,7 +40,7 @@ class ShardWriter {
 /// An open token file.
 class TokenShard {
  public:
-  /// Throws MissingInput, or DataError if magic, version or length are wrong.
+  /// Opens the file. Throws MissingInput, or DataError if magic, version or length are wrong.
   explicit TokenShard(const std::filesystem::path& path);
 
   std::int64_t tokens() const { return tokens_; }
@@ -73,7 +73,8 @@ struct DataInfo {
 };
 /// Writes data.json. Throws IoError.
 void write_data_info(const DataInfo& info, const std::filesystem::path& folder);
-/// Reads data.json, if any. Throws MissingInput without a folder, DataError if it is invalid.
+/// Reads data.json, if any. Throws MissingInput if the folder does not exist, DataError if
+/// data.json is invalid.
 std::optional<DataInfo> read_data_info(const std::filesystem::path& folder);
 
 /// Tokens of one split of a data folder, in all its shards sorted by name. If the folder has no
@@ -106,15 +107,15 @@ class TokenDataset {
 };
 
 /// Windows of T tokens of a split, with the next tokens as targets. With masks, each chosen token
-/// is its own target, and others have none. An epoch divides the split into windows that do not
-/// overlap. Masks depend on seed, batch and row; in an evaluation only on the window's tokens. The
-/// split must outlive this object.
+/// is its own target, and the other tokens have no target. An epoch divides the split into windows
+/// that do not overlap. Training masks depend on seed, batch and row, evaluation masks only on the
+/// window's tokens. The split must outlive this object.
 class TokenWindows final : public Dataset {
  public:
   struct Settings {
     std::int64_t sequence_length = 0;  // T
     bool shifts = false;               // starts epochs at a random token in [0, T)
-    std::uint64_t seed = 0;            // for shifts and masks
+    std::uint64_t seed = 0;            // seeds shifts and masks
     std::optional<MaskSettings> masks{};
   };
   /// Divides N tokens into floor((N - 1) / T) windows. With shifts, uses max(1, floor((N - T) / T))

@@ -93,7 +93,8 @@ class Tokenizer {
   std::int64_t vocabulary_size() const { return static_cast<std::int64_t>(tokens_.size()); }
   /// Returns the minimum number of rows of a model's embedding table.
   virtual std::int64_t min_table_rows() const { return vocabulary_size(); }
-  /// Returns the id of the token that separates documents, if any. Only BPE tokenizers have one.
+  /// Returns the id of the token that separates documents, if any. Only BPE tokenizers have this
+  /// token.
   std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
   /// Returns whether encoding adds a space to the start of documents, like add_prefix_space.
   virtual bool adds_prefix_space() const { return false; }
@@ -103,8 +104,8 @@ class Tokenizer {
   /// unknown.
   std::string_view token_bytes(std::int32_t id) const;
 
-  /// Returns the template for one text or a pair from a tokenizer.json's post-processor. Without
-  /// one, it contains only the texts. Empty if pairs are not supported.
+  /// Returns the template for one text or a pair from a tokenizer.json's post-processor. Without a
+  /// post-processor, the template contains only the texts. Empty if pairs are not supported.
   virtual std::vector<TemplatePiece> input_template(bool is_pair) const;
   /// Return the tokens that the template places before and after a document.
   std::vector<std::int32_t> template_start() const;
@@ -128,12 +129,14 @@ class Tokenizer {
   virtual std::string decode(std::span<const std::int32_t> ids) const;
 
   /// Returns the last position, not before `first`, at which the text can be split into a document
-  /// and a continuation without changing its tokens, for any text that follows; 0 if there is none.
+  /// and a continuation without changing its tokens, for any text that follows, or 0 if there is
+  /// none.
   virtual std::size_t last_split_point(std::string_view text, std::size_t first) const = 0;
 
   /// Writes the tokenizer's files to an existing folder. Loaded tokenizers write the original
   /// files, byte for byte. A trained bpe tokenizer writes `tokenizer.json`, `vocab.json` and
-  /// `merges.txt` in Hugging Face's format for GPT-2. Others write this project's `tokenizer.json`:
+  /// `merges.txt` in Hugging Face's format for GPT-2; a trained wordpiece tokenizer, BERT's
+  /// `tokenizer.json` and `vocab.txt`. Others write this project's `tokenizer.json`:
   ///   {"type":"bytes"}
   ///   {"type":"characters","code_points":[10,32,…],"bytes":[255,…]}   (ids in this order)
   /// Throws IoError.
@@ -159,6 +162,10 @@ struct SpecialTokenIds {
 };
 /// Returns the special tokens that the tokenizer's files list.
 SpecialTokenIds special_token_ids_of(const Tokenizer& tokenizer);
+
+/// Returns by token whether it continues the word of the token before it: in WordPiece a token with
+/// the prefix ##, else a token whose text does not begin with a blank (▁ or Ġ).
+std::vector<bool> word_continuations(const Tokenizer& tokenizer);
 
 /// Makes a characters tokenizer for the code points of `corpus`.
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view corpus);

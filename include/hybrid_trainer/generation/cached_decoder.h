@@ -53,7 +53,8 @@ void check_overflow(std::int64_t tokens, const ContextWindow& window, ContextOve
 /// outgrows the model's context is shortened by a ContextWindow.
 class CachedDecoder {
  public:
-  /// `dtype`: of activations, products and caches. `model` and `stream` must outlive this object.
+  /// `dtype`: dtype of activations, products and caches. `model` and `stream` must outlive this
+  /// object.
   CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream);
 
   /// Preallocates memory for texts of `tokens` tokens, at most the context. Throws OutOfMemory.
@@ -74,7 +75,7 @@ class CachedDecoder {
   std::span<const float> logits(std::int64_t i = 0) const;
 
   /// Returns the number of tokens that can be drafted after a text of `tokens` tokens without
-  /// outgrowing the context; 0 if the model cannot restore its state after rejected drafts.
+  /// outgrowing the context, or 0 if the model cannot restore its state after rejected drafts.
   std::int64_t draft_capacity(std::int64_t tokens, std::int64_t pinned) const {
     if (state_ && !state_->can_keep()) return 0;
     return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
@@ -109,12 +110,14 @@ class BatchDecoder {
   BatchDecoder(LanguageModel& model, DecodeCapacity room, DType dtype, const Stream& stream);
 
   std::int64_t rows() const { return std::ssize(rows_); }
-  /// Replaces the row's text with a nonempty one. Its first `pinned` tokens are never dropped.
+  /// Replaces the row's text with `text`, which must not be empty. Its first `pinned` tokens are
+  /// never dropped.
   void begin(std::int64_t row, std::span<const std::int32_t> text, std::int64_t pinned = 0);
   /// Adds a token to each given row's text. On the CPU, logits are bit-identical to separate
   /// decoding. Throws Error, without adding, if a row is invalid, has no text or occurs twice.
   void add(std::span<const Next> tokens);
-  /// Continues each row i from row parents[i], all of equal length. Throws Error if unsupported.
+  /// Replaces the text of each row i by the text of row parents[i]. The texts must have equal
+  /// lengths. Throws Error if unsupported.
   void branch(std::span<const std::int64_t> parents);
   /// Returns the logits of the row's next token, valid until the row changes.
   std::span<const float> logits(std::int64_t row) const {

@@ -10,12 +10,12 @@ namespace hybrid_trainer {
 /// Settings for drawing the next token from a model's logits.
 struct SamplingSettings {
   double temperature = 1.0;  // divides the logits; 0: the most likely token
-  std::int64_t top_k = 0;    // only the k most likely tokens; 0: all
+  std::int64_t top_k = 0;    // keeps only the k most likely tokens; 0: all
   /// Keeps the smallest set of the most likely top_k tokens with this total probability.
   double top_p = 1.0;
-  double min_p = 0;  // of the remaining tokens, those with this share of the highest probability
-  /// Divides positive logits of tokens that occur in the text, and multiplies negative ones; 1:
-  /// off. Source: Keskar et al. 2019, "CTRL: a conditional transformer language model".
+  double min_p = 0;  // keeps tokens with at least this share of the highest probability
+  /// Divides the positive logits, and multiplies the negative logits, of tokens that occur in the
+  /// text; 1: off. Source: Keskar et al. 2019, "CTRL: a conditional transformer language model".
   double repetition_penalty = 1;
   std::uint64_t seed = 0;
 };
@@ -32,12 +32,12 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
 
 /// Constraints on the tokens of a text, as in transformers' generate.
 struct TokenConstraints {
-  /// Second token of a text, if its beginning has only one token.
+  /// Forced second token of a text that begins with a single token.
   std::optional<std::int32_t> first{};
   std::optional<std::int32_t> last{};  // forced last token of a text of length `longest`
   std::vector<std::int32_t> end_tokens{};
   std::vector<std::int32_t> suppressed{};        // tokens that are never generated
-  std::vector<std::int32_t> suppressed_first{};  // tokens that are not generated first
+  std::vector<std::int32_t> suppressed_first{};  // tokens that are never generated first
   double repetition_penalty = 1;     // penalty of tokens in the text, see SamplingSettings
   std::int64_t begun = 1;            // number of tokens that the text began with
   std::int64_t least = 0;            // minimum length of a text, including its beginning

@@ -87,7 +87,7 @@ struct GenerationSettings {
   ContextOverflow overflow = ContextOverflow::kTruncate;
 };
 
-/// Throws UsageError that names every setting out of range, if there is any.
+/// Throws UsageError if any setting is out of range; the message names all of them.
 void check(const GenerationSettings& settings);
 
 struct GenerationResult {
@@ -95,7 +95,7 @@ struct GenerationResult {
   std::int64_t left_out = 0;            // dropped tokens of a prompt longer than the context
   std::int64_t dropped_tokens = 0;      // processed tokens dropped before the end
   std::int64_t tokens = 0;              // generated tokens; fewer than requested if the text ended
-  std::int64_t drafted = 0, taken = 0;  // tokens that the draft model made, and accepted ones
+  std::int64_t drafted = 0, taken = 0;  // numbers of drafted and of accepted tokens
   double prompt_seconds = 0;
   double seconds = 0;  // time to generate all tokens after the first
   /// Returns the generation speed, excluding the first token. Returns nullopt if only one token was
@@ -118,9 +118,9 @@ void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
 
 /// Continues a prompt and passes each piece of new text, in whole characters, to `write`. The
 /// end-of-text token and the stop strings end the text and are not written. Tokens that the
-/// template places before a text are pinned. `dtype`: of the computation. Deterministic. Throws
-/// UsageError if a setting is invalid, DataError if the tokenizer does not fit the prompt or model,
-/// or if the text outgrows the context and settings.overflow is kError.
+/// template places before a text are pinned. `dtype`: dtype of activations, products and caches.
+/// Deterministic. Throws UsageError if a setting is invalid, DataError if the tokenizer does not
+/// fit the prompt or model, or if the text outgrows the context and settings.overflow is kError.
 GenerationResult generate_text(LanguageModel& model, const Tokenizer& tokenizer,
                                const std::string& prompt, const GenerationSettings& settings,
                                const std::function<void(std::string_view)>& write,

@@ -36,7 +36,8 @@ class ConfigKeys {
   /// Read or write a member x that files store as 1/x or 1/√x; 1 if the key is absent.
   void reciprocal(const std::string& key, double& value);
   void reciprocal_root(const std::string& key, double& value);
-  /// Reads or writes a member as a Boolean: √width for true, 1 for false; others throw DataError.
+  /// Reads or writes a member as a Boolean: √width for true, 1 for false. Other values throw
+  /// DataError.
   void root_of_width(const std::string& key, double& value, std::int64_t width);
   /// Rejects a file unless the key is absent or has one of `values`. Writes the first value, after
   /// all other keys.
@@ -52,7 +53,7 @@ class ConfigKeys {
   /// before you read keys with one value per layer.
   bool fit(const ModelConfig& model);
 
-  /// Returns the reader of the file; null if this object writes a file.
+  /// Returns the reader of the file, or null if this object writes a file.
   ConfigReader* reader() const { return reader_; }
   boost::json::object& written() const { return *written_; }
   /// Returns the keys to write last, with their values.

@@ -45,7 +45,7 @@ struct DecoderSpec {
   std::optional<HeadTransform::Spec> head_transform{};  // transform before the head, if any
   std::int64_t token_types = 0;                         // rows of the type table; 0: none
   InitialDeviations deviations;
-  /// Head of a model that pools texts; its transform applies only with classes.
+  /// Head of a model that pools texts. The head's transform applies only if the model has classes.
   TextHead::Spec text_head{};
   struct Files {
     std::string layers = "h", tokens = "wte", positions = "wpe", types = "wtype",
@@ -67,7 +67,7 @@ void collect_pattern_problems(const std::string& key, const std::string& pattern
                               const std::vector<LetterWord>& letters, std::int64_t layers,
                               std::vector<std::string>& problems);
 
-/// Copies the block pattern of the config, if it has one, to `attention`.
+/// Copies the config's block pattern, if any, to `attention`.
 void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 
 /// Appends the problems of a config's attention_pattern.
@@ -104,10 +104,10 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
   void visit_routings(const RoutingVisitor& visit) override { blocks_.visit_routings(visit); }
-  /// Counts 6 FLOPs per token and weight of matrix products, 4 for frozen ones, and the branches'
-  /// other operations, such as the causal half of attention.
-  double flops_of(const Shape& targets) override;
-  double recomputed_flops_of(const Shape& targets, double share) override;
+  /// Counts 6 FLOPs per token and weight of matrix products, or 4 if the weight is frozen, and the
+  /// branches' other operations, such as the causal half of attention.
+  double flops_of(const Shape& tokens, std::int64_t targets) override;
+  double recomputed_flops_of(const Shape& tokens, double share) override;
   std::vector<std::string> parts() const override;
   Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) override;
   Tensor text_outputs(const Batch& batch, const Pass& pass, const Stream& stream) override;
@@ -152,7 +152,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   Embedding embedding_;
   BlockStack blocks_;
   std::unique_ptr<Norm> embedding_norm_;           // or null
-  std::optional<Parameter> own_head_;              // if the head is untied
+  std::optional<Parameter> own_head_;              // set if the head is untied
   std::unique_ptr<HeadTransform> head_transform_;  // or null
   std::optional<Parameter> head_bias_;
   bool trains_head_bias_;

@@ -25,7 +25,7 @@ class DecodeState {
   void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
   /// Returns whether `rewind` supports every earlier position.
   virtual bool can_rewind() const = 0;
-  /// Returns whether `keep` is supported; otherwise a text can only return to its start.
+  /// Returns whether `keep` is supported. If not, a text can only return to its start.
   virtual bool can_keep() const { return can_rewind(); }
   /// Keeps a text's position and state for `rewind`, replacing the one before. Throws OutOfMemory.
   void keep(const Stream& stream, std::int64_t text = 0) {
@@ -46,7 +46,8 @@ class DecodeState {
     if (kept_[index(text)] > tokens) kept_[index(text)] = 0;
   }
   void restart(std::int64_t text = 0) { positions_[index(text)] = kept_[index(text)] = 0; }
-  /// Continues each text i from text parents[i] of equal position. Throws Error if unsupported.
+  /// Replaces the state of each text i by the state of text parents[i]. The texts must have equal
+  /// positions. Throws Error if unsupported.
   void branch(std::span<const std::int64_t> parents, const Stream& stream) {
     const std::int64_t tokens = parents.empty() ? 0 : position(parents.front());
     for (const std::int64_t parent : parents)
@@ -66,7 +67,7 @@ class DecodeState {
                              const Stream& stream) = 0;
   static std::size_t index(std::int64_t text) { return static_cast<std::size_t>(text); }
   DecodeCapacity room_;
-  std::vector<std::int64_t> positions_, kept_;  // by text; kept_ is 0 if nothing is kept
+  std::vector<std::int64_t> positions_, kept_;  // indexed by text; kept_ is 0 if nothing is kept
 };
 
 /// A model of token sequences, which can be trained, evaluated, exported and used for generation.
@@ -87,17 +88,21 @@ class LanguageModel : public Network {
   virtual std::unique_ptr<DecodeState> make_decode_state(DecodeCapacity room, DType dtype,
                                                          const Stream& stream) const = 0;
   /// Appends tokens (B, T) to `texts` (B) in `state`. Returns the logits after each of the last
-  /// `last` tokens, (B·last, at least vocabulary), valid until the state changes. Several texts,
-  /// which are not empty, take one token each. On the CPU, up to kernels::kFewRows rows of logits
-  /// are bit-identical to single tokens, unless the text was empty.
+  /// `last` tokens, (B·last, at least vocabulary), valid until the state changes. If there are
+  /// several texts, each must be nonempty and T must be 1. On the CPU, up to kernels::kFewRows rows
+  /// of logits are bit-identical to decoding single tokens, unless the text was empty.
   virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                              DecodeState& state, std::int64_t last, const Pass& pass,
                              const Stream& stream) = 0;
-  /// Returns the FLOPs of forward and backward for a batch with targets of this shape.
-  virtual double flops_of(const Shape& targets) = 0;
-  double step_flops(const Batch& batch) final { return flops_of(batch.at("tokens").shape()); }
-  /// Returns Network::recomputed_flops for a batch with targets of this shape.
-  virtual double recomputed_flops_of(const Shape& /*targets*/, double /*share*/) { return 0; }
+  /// Returns the FLOPs of forward and backward for tokens of this shape, of which `targets` have a
+  /// target, so that the language head computes as many rows.
+  virtual double flops_of(const Shape& tokens, std::int64_t targets) = 0;
+  double step_flops(const Batch& batch) final {
+    const Tensor* const targets = batch.find("targets");
+    return flops_of(batch.at("tokens").shape(), targets == nullptr ? 0 : targets->elements());
+  }
+  /// Returns Network::recomputed_flops for a batch with tokens of this shape.
+  virtual double recomputed_flops_of(const Shape& /*tokens*/, double /*share*/) { return 0; }
   double recomputed_flops(const Batch& batch, double share) final {
     return recomputed_flops_of(batch.at("tokens").shape(), share);
   }

@@ -16,9 +16,9 @@ const std::vector<std::string>& frozen_base_names();
 /// Returns whether the base is quantized to fewer than 16 bits.
 bool is_quantized_base(const std::string& name);
 
-/// Requires adapters on the model or on parts of it.
+/// Returns the condition that the model or one of its parts has adapters.
 KeyNeed adapters_required();
-/// Requires frozen weights.
+/// Returns the condition that some weights are frozen.
 KeyNeed frozen_weights_required();
 
 /// Low-rank adapters on frozen weights.
@@ -32,7 +32,7 @@ struct LoraConfig {
   std::string base = "fp32";
   /// Not a key: path of the GGUF file whose quantized blocks are kept if base is "file".
   std::string file{};
-  /// Not a key: a PEFT folder contains a table and head with another number of tokens.
+  /// Not a key: whether the PEFT folder contains a token table and head of another vocabulary size.
   bool replaces_tables = false;
 
   bool is_on() const { return rank > 0; }
@@ -86,7 +86,7 @@ struct LoraConfig {
   }
 };
 
-/// Returns whether a lora.variant scales B·A by alpha/√r, and whether it trains magnitudes.
+/// Return whether a lora.variant scales B·A by alpha/√r, and whether it trains magnitudes.
 bool has_root_scale(const std::string& variant);
 bool is_decomposed(const std::string& variant);
 
@@ -95,10 +95,10 @@ std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& lay
 
 using RankOfWeight = std::function<std::optional<std::int64_t>(const Parameter& weight)>;
 
-/// Adds an adapter to each linear map in config.targets, Hugging Face names of the family, which
-/// may be parts of our maps. A is uniform in ±1/√inputs, and B is zero, so the output does not
-/// change. `rank_of` overrides config.rank; 0 adds none. Throws ConfigError if a target matches
-/// nothing.
+/// Adds an adapter to each linear map in config.targets. A target is one of the family's Hugging
+/// Face module names, and may be part of a linear map. A is uniform in ±1/√inputs, and B is zero,
+/// so the output does not change. `rank_of` overrides config.rank; 0 adds none. Throws ConfigError
+/// if a target matches nothing.
 void add_adapters(Network& network, const ModelConfig& model, const LoraConfig& config,
                   std::uint64_t seed, const Stream& stream,
                   const ModelRegistry& registry = model_families(),

@@ -64,7 +64,7 @@ struct ExpertConfig {
                 "Limit of an expert's gates, clamped from above, and up-projections, clamped to "
                 "±limit (gpt_oss); 0 uses the family's limit.",
                 Range::at_least(0)});
-    visit(constant("scale", self.scale));                    // of the weights (lfm2_moe)
+    visit(constant("scale", self.scale));                    // factor of the weights (lfm2_moe)
     visit(constant("selection_bias", self.selection_bias));  // the folder has one (lfm2_moe)
     visit(Field{"balance_loss", self.balance_loss,
                 "Factor α of the load-balancing loss α·E·Σ f·P, averaged over the layers. f is the "
@@ -100,7 +100,7 @@ inline bool has_experts(const ExpertConfig& experts, std::int64_t layer) {
          (layers.empty() || layers[static_cast<std::size_t>(layer) % layers.size()] == 'e');
 }
 
-/// Requires that model.mixers contains one of the letters, or is empty.
+/// Returns the condition that model.mixers is empty or contains one of the letters.
 inline KeyNeed layers_mixed_by(const std::vector<std::string>& letters, const std::string& why) {
   return KeyNeed::of({"model.mixers"}, letters, why, KeyTest::Kind::kHasOneOf);
 }
@@ -208,7 +208,7 @@ struct SemiseparableConfig {
   }
 };
 
-/// Sizes of an encoder whose output a decoder reads by cross attention; its width is the decoder's.
+/// Sizes of an encoder whose output a decoder reads by cross attention. Both have the same width.
 struct EncoderConfig {
   std::int64_t layers = 0;
   std::int64_t heads = 0;
@@ -254,7 +254,7 @@ struct DenseLayer {
   std::string activation = "identity";  // or "tanh", "gelu" (with erf)
   friend bool operator==(const DenseLayer&, const DenseLayer&) = default;
 };
-/// Returns the layers as model.dense spells them.
+/// Formats the layers like model.dense.
 std::string text_of(const std::vector<DenseLayer>& layers);
 
 /// A model's family and shape. Families may not support all keys (see ModelFamily).
@@ -305,12 +305,12 @@ struct ModelConfig {
   std::vector<ClassLabel> labels{};
   std::string problem_type{};  // transformers' problem_type in config.json
 
-  /// Returns whether the model's family or only other families have a key. An unknown family has
-  /// all keys.
+  /// Returns whether a key belongs to the model's family, a related family or only other families.
+  /// An unknown family has all keys.
   KeyOwner owner_of(std::string_view key) const;
-  /// Returns the layers of `dense`; those that are misspelled have 0 outputs.
+  /// Parses `dense`. Invalid layers have 0 outputs.
   std::vector<DenseLayer> dense_layers() const;
-  /// Returns the channels of an embedding.
+  /// Returns the number of channels of a text's embedding.
   std::int64_t embedding_width() const;
 
   template <class Self, class Visitor>

@@ -96,15 +96,15 @@ struct SeriesConfig {
   }
 };
 
-/// Sizes of Gemma 4 beyond those of other decoders; a folder sets them.
+/// Additional sizes of Gemma 4, which a model folder sets.
 struct Gemma4Config {
-  std::int64_t head_size = 0;      // of layers without a window
-  std::int64_t kv_heads = 0;       // of these
-  bool keys_are_values = false;    // in these
-  std::int64_t shared_layers = 0;  // last layers, which read the keys and values of earlier ones
-  bool has_wide_shared_layers = false;  // these have perceptrons of twice the width
-  std::int64_t input_width = 0;         // channels of the inputs of each layer; 0: none
-  std::int64_t input_rows = 0;          // tokens in the table of these inputs; 0: the vocabulary
+  std::int64_t head_size = 0;      // head size of layers without a window
+  std::int64_t kv_heads = 0;       // key/value heads of layers without a window
+  bool keys_are_values = false;    // layers without a window use their keys as values
+  std::int64_t shared_layers = 0;  // number of last layers, which reuse earlier keys and values
+  bool has_wide_shared_layers = false;  // shared layers have perceptrons of twice the width
+  std::int64_t input_width = 0;         // channels of the per-layer inputs; 0: none
+  std::int64_t input_rows = 0;          // rows of the per-layer inputs' table; 0: vocabulary
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {

@@ -46,7 +46,8 @@ class Task {
   /// Returns the settings of data, model and batches to show before the first step.
   virtual std::vector<NamedText> settings(const HybridTrainerConfig& config,
                                           LossModel& model) const;
-  /// Returns notes before the first step. `begins`: from make_model, not a checkpoint.
+  /// Returns notes to show before the first step. `begins`: whether the weights are from
+  /// make_model, not from a checkpoint.
   virtual std::vector<std::string> notes(bool /*begins*/) const { return {}; }
   struct RunStart {
     const HybridTrainerConfig& config;
@@ -57,8 +58,8 @@ class Task {
     Communicator* ranks = nullptr;
     std::function<void(const std::string&)> report;
   };
-  /// Computes results of the initial model that batches contain. Called on all ranks, before
-  /// batches are read and the trainer allocates memory.
+  /// Computes results of the initial model for batches, such as reference log-probabilities. Called
+  /// on all ranks, before batches are read and the trainer allocates memory.
   virtual void prepare(const RunStart& /*start*/) {}
   /// Returns a sample of the model's output for the report, or "".
   virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
@@ -72,7 +73,7 @@ class Task {
                                            LossModel& /*model*/, const Stream& /*stream*/) const {
     return {};
   }
-  /// Registry used to simulate memory before allocation; null disables planning.
+  /// Returns the registry used to simulate memory before allocation; null disables planning.
   virtual const ModelRegistry* simulated_by() const { return nullptr; }
 };
 

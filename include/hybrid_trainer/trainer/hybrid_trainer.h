@@ -42,7 +42,8 @@ class LossJudge {
  public:
   explicit LossJudge(const HybridTrainerConfig& config);
   bool is_on() const { return keep_ > 0 || patience_ > 0; }
-  /// Returns whether to evaluate after a step, or later if it is `due` while weights are predicted.
+  /// Returns whether to evaluate after this step. Defers an evaluation that is `due` while weights
+  /// are predicted.
   bool evaluates(bool due, bool are_predicted);
   /// Records the validation loss after `step`. Returns whether to keep a checkpoint of it.
   bool judge(std::int64_t step, double loss);
@@ -65,7 +66,7 @@ class LossJudge {
   /// Returns the step of the last improvement, as defined for training.patience.
   std::int64_t improved_at() const { return improved_at_; }
   void save(State& state) const;
-  /// Loads the state; accepts one without validation losses.
+  /// Loads the state. Accepts a state without validation losses.
   void load(const State& state);
 
  private:
@@ -111,7 +112,7 @@ enum class CheckpointUse {
 ///   while (trainer.steps_done() < 500) trainer.step(next_batch());
 ///
 /// The caller makes the model and the batches, applies `model`, `data.shuffle` and
-/// `training.evaluate_every_steps`, and makes batches of batch_shape().
+/// `training.evaluate_every_steps`, and makes batches of the configured shape.
 class HybridTrainer {
  public:
   /// `model` and `stream` must outlive the trainer. Predict offloads to `host_pool`; null makes a
@@ -136,12 +137,11 @@ class HybridTrainer {
   /// finite in too many steps, or if an action ends the run. Blocks.
   StepRecord step(const Batch& batch);
   /// Sets whether to delay the publishing of sharded weights (DistributedConfig::zero 1 and 2), so
-  /// that other messages between two steps need not wait. While held, they are not sent until the
-  /// next step or a call with false, and either all ranks or none use the model. Collective.
+  /// that other messages between two steps need not wait. While held, weights are not sent until
+  /// the next step or a call with false. Until then, either all ranks or none may use the model.
+  /// Collective.
   void defer_publishing(bool holds);
   std::int64_t steps_done() const { return progress_.steps_done; }
-  /// Returns the shape of the next step's batch.
-  BatchShape batch_shape() const;
   /// Returns the phase machine, which has the phase of the next step and totals over all steps.
   PhaseMachine& machine() { return machine_; }
   const PhaseMachine& machine() const { return machine_; }
@@ -158,12 +158,14 @@ class HybridTrainer {
   /// Calls `callback` while the model has the mean of the weights (training.average_weights), if
   /// the run keeps one. Call it between two steps, when no prediction is undecided.
   void with_average(const std::function<void()>& callback);
-  /// Sets the listeners of phase changes, decisions and warnings, and only of warnings.
+  /// Sets the listeners: `on_event` for phase changes, decisions and warnings, `on_warning` only
+  /// for warnings.
   void listen(std::function<void(const std::string&)> on_event,
               std::function<void(const std::string&)> on_warning = {});
 
-  /// Sends the vote `requests_stop` with this rank's next message. Returns whether any rank's vote
-  /// to stop has arrived, equal on all ranks; none, without a vote, if no message is pending.
+  /// Sends the vote `requests_stop` with this rank's next message. Returns whether a vote to stop
+  /// has arrived from any rank; the result is equal on all ranks. If no message is pending, does
+  /// not vote and returns nullopt.
   std::optional<bool> vote_to_stop(bool requests_stop);
   /// Waits for pending messages in Predict, so that all ranks have the same state; `save` calls it.
   /// May set progress().rollback_pending or throw Diverged, with the weights of the last good
@@ -171,19 +173,21 @@ class HybridTrainer {
   void drain();
   /// Saves a checkpoint below `folder` (src/files/checkpoint.h) and returns its path. roll_back
   /// uses only kResumeAndRollBack checkpoints. If the run may roll back, keeps the newest
-  /// checkpoint.keep of these and of all. Each rank writes its shards and its share of the
-  /// replicated state. Throws IoError, on all ranks if one fails; training can continue.
+  /// checkpoint.keep checkpoints of this use and of any use. Each rank writes its shards and its
+  /// share of the replicated state. Throws IoError, on all ranks if one fails; training can
+  /// continue.
   std::string save(const std::string& folder,
                    CheckpointUse use = CheckpointUse::kResumeAndRollBack);
-  /// Resumes from the newest intact checkpoint below `folder`, bit for bit; false if there is none.
-  /// Reports damaged ones and changed settings. Throws ConfigError if the state depends on a
-  /// changed setting, DataError if all are damaged.
+  /// Resumes from the newest intact checkpoint below `folder`, bit for bit. Returns false if there
+  /// is none. Reports damaged ones and changed settings. Throws ConfigError if the state depends on
+  /// a changed setting, DataError if all are damaged.
   bool resume(const std::string& folder);
-  /// Rolls back after `failed` to the newest intact kResumeAndRollBack checkpoint below `folder`,
-  /// or to the one before if the run failed again without passing the previous failure. Multiplies
-  /// the learning rate by divergence.roll_back_rate. The caller must repeat the batches after the
-  /// checkpoint's step. The next record reports the rollback, and later checkpoints include it.
-  /// Throws Diverged if there is no checkpoint, or after max_roll_backs.
+  /// Rolls back after the step `failed` to the newest intact kResumeAndRollBack checkpoint below
+  /// `folder`. If the run failed again without passing the previous failure, rolls back to the
+  /// checkpoint before that one. Multiplies the learning rate by divergence.roll_back_rate. The
+  /// caller must repeat the batches after the checkpoint's step. The next record reports the
+  /// rollback, and later checkpoints include it. Throws Diverged if there is no checkpoint, or
+  /// after max_roll_backs.
   void roll_back(const std::string& folder, const StepRecord& failed);
 
  private:

@@ -28,7 +28,7 @@ struct PlannedOption {
 
 struct MemoryPlan {
   bool fits = false;
-  /// Memory need with `options`, or the smallest one if none fit.
+  /// Memory need with `options`, or the smallest need if no options fit.
   MemoryNeed need;
   std::vector<PlannedOption> options;  // empty if the config fits as given
   HybridTrainerConfig config;          // the given config with the options
@@ -48,7 +48,8 @@ struct MemoryBudgets {
 /// both budgets, or if it is unknown.
 std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device);
 
-/// Returns the bytes beyond the budgets: the sum of all excesses, or the joint one if larger.
+/// Returns the bytes beyond the budgets: the sum of all excesses, or the joint excess if it is
+/// larger.
 std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets);
 
 /// Returns the free space of memory.folder, or nullopt if the config names no folder.

@@ -247,7 +247,7 @@ class WavHeaderReader {
 
   const InputFile& file_;
   std::uint64_t riff_size_ = 0;
-  std::optional<std::uint64_t> size_of_data_;  // in the header of an RF64 file
+  std::optional<std::uint64_t> size_of_data_;  // data size in the header of an RF64 file
   bool has_format_ = false;
   std::optional<Data> data_;
   WavForm form_;

@@ -51,7 +51,8 @@ Characters without_brackets(const Characters& text, std::u32string_view opening,
   return left;
 }
 
-/// A mark after a letter does not separate words, because it may be a vowel.
+/// Returns whether the character separates words. A mark after a letter does not, because it may be
+/// a vowel.
 bool separates_words(char32_t character, bool is_in_word) {
   if (character <= U' ' || character == 0x85) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {

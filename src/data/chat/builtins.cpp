@@ -226,7 +226,7 @@ List pairs_of(const Dict& dict) {
   return items;
 }
 
-/// Implements startswith and endswith. `wanted` is a text, or a tuple of which any text suffices.
+/// Implements startswith and endswith. `wanted` is a text, or a tuple, any text of which suffices.
 template <class Holds>
 Value any_text(const Value& wanted, Holds&& holds) {
   const auto* tuple = wanted.if_is<Sequence>();

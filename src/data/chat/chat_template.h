@@ -40,7 +40,7 @@ class ChatTemplate {
 
   /// Renders the template with `variables`, such as messages, tools and add_generation_prompt.
   /// `now` is the local time for strftime_now. Throws DataError "name:line: …" if the template
-  /// raises an exception, or an operation would in Python.
+  /// raises an exception, or if an operation would raise one in Python.
   RenderedChat render(const boost::json::object& variables, std::time_t now) const;
 
   bool marks_generation() const;

@@ -168,7 +168,7 @@ class EvaluationDepth {
   int& depth_;
 };
 
-/// Evaluates expressions; base of the evaluation of statements.
+/// Evaluates expressions. Base class of the evaluation of statements.
 class ExpressionEvaluation {
  protected:
   ExpressionEvaluation(const NameIds& numbers, std::time_t now, int& line, Dict variables);
@@ -177,8 +177,8 @@ class ExpressionEvaluation {
   virtual Value call_macro(const Macro& macro, const Expression& node) = 0;
 
   Value value_of(const Expression& node);
-  /// Returns a reference to an existing value, or to `room` after storing the value in it. It is
-  /// valid until an expression that is not plain is evaluated.
+  /// Returns a reference to an existing value, or to `room` after storing the value in it. The
+  /// reference is valid until an expression that is not plain is evaluated.
   const Value& seen(const Expression& node, Value& room);
   bool is_true(const Expression& node);
   Arguments arguments(const Expression& node, const Signature& signature);

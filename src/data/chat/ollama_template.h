@@ -41,7 +41,7 @@ struct OllamaTemplate {
   std::string text;                  // value of TEMPLATE, in the language of Go's text/template
   std::string stop;                  // text that ends an answer; empty if it is only white space
   std::vector<std::string> remarks;  // limitations: "leaves out tools"
-  std::size_t compared = 0;          // conversations for which both templates give the same output
+  std::size_t compared = 0;          // number of conversations that both templates render equally
 };
 
 /// Derives a template from the folder's chat template. Renders conversations of marker words, and

@@ -32,7 +32,8 @@ std::string stripped(std::string_view text, Side side,
 /// not negative. Throws Problem if there are too many parts.
 std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
                                std::int64_t limit);
-/// Replaces at most `limit` times if not negative. Throws Problem if the result is too large.
+/// Replaces `from` by `to`, at most `limit` times if `limit` is not negative. Throws Problem if the
+/// result is too large.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to,
                      std::int64_t limit);
 

@@ -183,7 +183,7 @@ class AnswerFinder {
 
   /// Returns which messages have a call whose name is not written; empty if names are rejected.
   std::vector<bool> dropped_calls() const {
-    std::vector<std::pair<std::size_t, std::string>> marks;  // by message
+    std::vector<std::pair<std::size_t, std::string>> marks;  // message, mark
     json::array messages = row_.messages;
     for (std::size_t i = 0; i < count(); ++i) {
       json::value* const calls = messages[i].get_object().if_contains("tool_calls");

@@ -147,9 +147,11 @@ void ClassLabels::collect_names(std::span<const json::value> labels) {
       collect(label);
   }
   names_.assign(found.begin(), found.end());
-  if (are_numbers(names_))
-    std::ranges::stable_sort(names_, {},
-                             [](const std::string& name) { return *number_in_text(name); });
+  if (!are_numbers(names_)) return;
+  const auto number = [](const std::string& name) { return *number_in_text(name); };
+  std::ranges::stable_sort(names_, {}, number);
+  const auto repeated = std::ranges::unique(names_, {}, number);  // "1" and "1.0"
+  names_.erase(repeated.begin(), repeated.end());
 }
 
 std::string ClassLabels::name_in(const json::value& label) const {
@@ -173,6 +175,10 @@ std::int32_t ClassLabels::index_of(const std::string& name) const {
   const auto found = std::ranges::find(names_, name);
   if (found != names_.end()) return narrow<std::int32_t>(found - names_.begin());
   const std::optional<double> number = number_in_text(name);
+  if (names_are_numbers_ && number) {
+    const auto equal = std::ranges::find(names_, number, number_in_text);
+    if (equal != names_.end()) return narrow<std::int32_t>(equal - names_.begin());
+  }
   const auto count = static_cast<double>(names_.size());
   if (!names_are_numbers_ && number && is_integer(*number) && *number >= 0 && *number < count)
     return narrow<std::int32_t>(*number);

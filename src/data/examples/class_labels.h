@@ -20,7 +20,7 @@ struct ScoreRange {
   double highest = std::numeric_limits<double>::infinity();
 };
 
-/// Returns a number, also from a text as in CSV; nullopt for other values.
+/// Returns a number, also from a text as in CSV, or nullopt for other values.
 std::optional<double> number_in(const boost::json::value& value);
 /// Returns a score as f32. Throws DataError naming the key unless it is finite and in the range.
 float score_in(const boost::json::value& value, std::string_view name,

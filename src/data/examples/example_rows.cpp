@@ -89,7 +89,7 @@ std::string omitted_keys_note(const std::map<std::string, std::int64_t>& omitted
                 ", so the model is not trained on it");
 }
 
-/// Returns 'the role "x" is' or 'the roles "x", "y" are', followed by `rest`; "" without roles.
+/// Returns 'the role "x" is' or 'the roles "x", "y" are', followed by `rest`, or "" without roles.
 std::string roles_note(const std::set<std::string>& roles, const char* rest) {
   if (roles.empty()) return "";
   std::vector<std::string> names;

@@ -35,7 +35,8 @@ struct ExampleRow {
   /// Tokens of the encoder's input; empty for a decoder-only model.
   std::vector<std::int32_t> source{};
   std::int64_t source_left_out = 0;  // truncated tokens of the source
-  /// Returns the row's places in a sequence: all tokens except the last of each text.
+  /// Returns the number of sequence positions that the row fills: one per token except the last
+  /// token of each text.
   std::int64_t places() const {
     return static_cast<std::int64_t>(tokens.size()) - (rejected_at > 0 ? 2 : 1);
   }

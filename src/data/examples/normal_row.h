@@ -19,7 +19,7 @@ struct MessageForm {
   bool wraps_calls = false;
 };
 
-/// A message of a row in the form that templates read, with the row's settings for it.
+/// A message of a row in the form that templates read, with the message's training settings.
 struct NormalMessage {
   boost::json::object message;
   bool trains = true;           // set by "weight", "train", …
@@ -34,7 +34,7 @@ struct NormalMessage {
 NormalMessage normal_message(const boost::json::value& given, const MessageForm& form,
                              std::set<std::string>& unused);
 
-/// Returns the speaker as templates name it ("assistant", "user", …); "" for other values.
+/// Returns the speaker as templates name it ("assistant", "user", …), or "" for other values.
 std::string speaker_of(const boost::json::value& message);
 
 /// Returns whether a message key is always read, or is reported if a template omits it.

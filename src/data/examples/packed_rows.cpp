@@ -20,7 +20,8 @@ class SequenceOfTexts {
         halves_(memory.labels("halves")),
         references_(memory.floats("references")) {}
 
-  /// Adds the tokens [first, last) of a row. `half` is the index of the half of a pair, or -1.
+  /// Adds the tokens [first, last) of a row. `half` is 2·i for the chosen text of pair i, 2·i + 1
+  /// for its rejected text, or -1.
   void add(const ExampleRow& row, std::size_t first, std::size_t last, std::int32_t half) {
     for (std::size_t t = first; t + 1 < last; ++t, ++place_) {
       const bool is_target = row.is_target[t + 1];
@@ -113,27 +114,32 @@ std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::i
   return bins;
 }
 
+void PackedSequences::set_bins(std::vector<std::vector<std::size_t>> bins,
+                               std::span<const std::int64_t> lengths,
+                               std::int64_t sequence_length) {
+  bins_ = std::move(bins);
+  const auto places = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  fill_ = static_cast<double>(places) / static_cast<double>(size() * sequence_length);
+}
+
+const std::vector<std::size_t>& PackedSequences::rows_of(std::int64_t sequence) const {
+  static const std::vector<std::size_t> none;
+  return sequence == kPadding ? none : bins_[static_cast<std::size_t>(sequence)];
+}
+
 PackedRows::PackedRows(std::vector<ExampleRow> rows, const Settings& settings)
     : rows_(std::move(rows)), settings_(settings) {
   if (rows_.empty()) throw DataError("there are no rows of examples to train on");
   require(!has_sources() || (!settings.packs && settings.source_length > 0),
           "rows with sources cannot be packed, and need a source length");
-  for (std::size_t i = 0; i < rows_.size() && !settings.packs; ++i) bins_.push_back({i});
-  if (!settings.packs) return;
   std::vector<std::int64_t> lengths;
-  for (const ExampleRow& row : rows_) lengths.push_back(row.places());
-  bins_ = best_fit_decreasing(lengths, settings.sequence_length);
-}
-
-double PackedRows::fill() const {
-  std::int64_t places = 0;
-  for (const ExampleRow& row : rows_) places += row.places();
-  return static_cast<double>(places) / static_cast<double>(size() * settings_.sequence_length);
-}
-
-const std::vector<std::size_t>& PackedRows::rows_of(std::int64_t sequence) const {
-  static const std::vector<std::size_t> none;
-  return sequence == kPadding ? none : bins_[static_cast<std::size_t>(sequence)];
+  std::vector<std::vector<std::size_t>> single;
+  for (const ExampleRow& row : rows_) {
+    single.push_back({lengths.size()});
+    lengths.push_back(row.places());
+  }
+  set_bins(settings.packs ? best_fit_decreasing(lengths, settings.sequence_length) : single,
+           lengths, settings.sequence_length);
 }
 
 Batch PackedRows::empty_batch(std::int64_t sequences, const Stream& stream) const {

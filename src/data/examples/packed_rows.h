@@ -27,7 +27,27 @@ struct PairReference {
 };
 using PairReferences = std::vector<PairReference>;  // indexed by row
 
-class PackedRows final : public Dataset {
+/// Sequences of T tokens that contain several rows each.
+class PackedSequences : public Dataset {
+ public:
+  /// Returns the share of all places of the sequences that rows fill.
+  double fill() const { return fill_; }
+  /// Returns the sequence's rows, in order, as indices; empty for padding.
+  const std::vector<std::size_t>& rows_of(std::int64_t sequence) const;
+  std::int64_t size() const override { return std::ssize(bins_); }
+  bool pads() const override { return true; }
+
+ protected:
+  /// Sets the rows of each sequence. `lengths`: places of each row.
+  void set_bins(std::vector<std::vector<std::size_t>> bins, std::span<const std::int64_t> lengths,
+                std::int64_t sequence_length);
+
+ private:
+  std::vector<std::vector<std::size_t>> bins_;
+  double fill_ = 0;
+};
+
+class PackedRows final : public PackedSequences {
  public:
   struct Settings {
     std::int64_t sequence_length = 0;  // T; rows have at most T + 1 tokens
@@ -42,27 +62,19 @@ class PackedRows final : public Dataset {
   const std::vector<ExampleRow>& rows() const { return rows_; }
   bool has_pairs() const { return rows_.front().rejected_at > 0; }
   bool has_sources() const { return !rows_.front().source.empty(); }
-  /// Returns the share of all places of the sequences that rows fill.
-  double fill() const;
-  /// Returns the sequence's rows, in order, as indices of rows(); empty for padding.
-  const std::vector<std::size_t>& rows_of(std::int64_t sequence) const;
-
-  std::int64_t size() const override { return std::ssize(bins_); }
   /// If rows have sources, adds "source_tokens" (B, S), "source_positions" (B, S) and
   /// "source_lengths" (B), all i32. Source positions start at 0 again at the padding.
   Batch empty_batch(std::int64_t sequences, const Stream& stream) const override;
-  /// A row of n tokens takes n − 1 places, one for each token except the last. The target of a
-  /// token is the next token if that is trained on, otherwise kNoTarget. Positions start at 0 with
-  /// each text and at the padding. With pairs, the batch has "halves" and "references"
+  /// A row of n tokens fills n − 1 positions, one for each token except the last. The target of a
+  /// token is the next token if the row trains on it, otherwise kNoTarget. Positions start at 0
+  /// with each text and at the padding. With pairs, the batch has "halves" and "references"
   /// (kernels/loss.h) and counts one target per pair.
   void write(std::int64_t sequence, const ExampleMemory& memory) const override;
-  bool pads() const override { return true; }
   std::uint64_t order_key() const override { return 0x726F77730000u; }  // "rows"
 
  private:
   std::vector<ExampleRow> rows_;
   Settings settings_;
-  std::vector<std::vector<std::size_t>> bins_;
 };
 
 }  // namespace hybrid_trainer

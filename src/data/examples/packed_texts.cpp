@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "src/core/narrow.h"
-#include "src/data/examples/packed_rows.h"
 
 namespace hybrid_trainer {
 
@@ -76,24 +75,14 @@ PackedTexts::PackedTexts(std::vector<TextRow> rows, const Settings& settings)
     lengths.push_back(std::ssize(row.tokens));
     texts.push_back(std::ssize(row.ends));
   }
-  bins_ = best_fit_decreasing(lengths, settings.sequence_length,
-                              {texts, text_slots(settings.sequence_length)});
+  set_bins(best_fit_decreasing(lengths, settings.sequence_length,
+                               {texts, text_slots(settings.sequence_length)}),
+           lengths, settings.sequence_length);
 }
 
 double PackedTexts::weight_of(const TextRow& row) const {
   const bool has_weight = settings_.has_classes && settings_.labels == 1 && !row.labels.empty();
   return has_weight ? static_cast<double>(row.labels.front()) : 1;
-}
-
-double PackedTexts::fill() const {
-  std::int64_t tokens = 0;
-  for (const TextRow& row : rows_) tokens += std::ssize(row.tokens);
-  return static_cast<double>(tokens) / static_cast<double>(size() * settings_.sequence_length);
-}
-
-const std::vector<std::size_t>& PackedTexts::rows_of(std::int64_t sequence) const {
-  static const std::vector<std::size_t> none;
-  return sequence == kPadding ? none : bins_[static_cast<std::size_t>(sequence)];
 }
 
 Batch PackedTexts::empty_batch(std::int64_t sequences, const Stream& stream) const {

@@ -97,7 +97,7 @@ class PreferenceRow {
     if (prompt_) return;
     const std::string one(chosen_.get_string()), other(rejected_.get_string());
     std::size_t common = common_bytes(one, other);
-    if (common == std::min(one.size(), other.size()))  // otherwise one half would be empty
+    if (common == std::min(one.size(), other.size()))  // otherwise one answer would be empty
       if (const std::size_t shorter = without_last_word(one, common); shorter > 0) common = shorter;
     const auto is_split = [&](const std::string& text) {
       return !given_.is_token_prefix || given_.is_token_prefix(text.substr(0, common), text);

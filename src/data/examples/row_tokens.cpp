@@ -151,8 +151,8 @@ class RowTokens {
     if (found == row_.is_target.end()) throw DataError("it has no target tokens");
     const std::int64_t first = found - row_.is_target.begin();
     if (first >= format_.longest)
-      throw DataError(concat("its first target token is ", first + 1,
-                             ", which is beyond the maximum length of ", format_.longest));
+      throw DataError(concat("its first target token is at position ", first + 1,
+                             ", beyond the maximum length of ", format_.longest, " tokens"));
     row_.left_out = std::max<std::int64_t>(0, std::ssize(row_.tokens) - format_.longest);
     row_.tokens.resize(row_.tokens.size() - static_cast<std::size_t>(row_.left_out));
     row_.is_target.resize(row_.tokens.size());

@@ -78,7 +78,7 @@ struct FoundAnswers {
 FoundAnswers find_answers(const ExampleFormat& format, const NormalRow& row, RenderedChat chat);
 
 /// Renders chats and finds the assistant's messages in the text of the whole chat, in linear time.
-/// An answer is the template's output for its message, without the common beginning with the
+/// An answer is the template's output for its message, without the prefix that it shares with the
 /// generation prompt, or the contents of `generation` blocks. It is not trained on if the template
 /// does not write it or its tool calls, or writes it in several places.
 class ChatRows {
@@ -130,7 +130,7 @@ class RowMaker {
   ExampleFindings findings_;
   /// Results by word, for the templates of chats without and with tools.
   std::array<std::map<std::string, bool>, 2> named_in_template_;
-  std::array<std::map<std::string, bool>, 2> read_;  // by role and key of a message
+  std::array<std::map<std::string, bool>, 2> read_;  // keyed by role and key of a message
 };
 
 }  // namespace hybrid_trainer

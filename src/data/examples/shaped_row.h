@@ -43,14 +43,14 @@ const boost::json::value* held(const boost::json::object& row, const char* key);
 /// final answer are the prompt of a "completion" in the same row. Rows of Alpaca and Dolly become
 /// messages if there is a chat template. Otherwise they become a prompt with its parts on separate
 /// lines. Numbers and Booleans become JSON texts. `wide` has the wide integers of the row's line.
-/// Throws DataError if the example has no known shape or more than one, or if both halves of a
-/// preference are equal.
+/// Throws DataError if the example has no known shape or more than one, or if the chosen and the
+/// rejected answer of a preference are equal.
 ShapedRow shaped_row(boost::json::object example, const RowReading& reading,
                      const WideIntegers& wide = {});
 
 /// Two answers to the same prompt. Each answer is a text, a list of messages, or one message.
 struct Preference {
-  const boost::json::object& shared_members;  // members of both halves
+  const boost::json::object& shared_members;  // members that both answers share
   boost::json::value chosen, rejected;
   std::optional<boost::json::value> prompt{};
   bool is_instruction = false;     // whether the prompt consists of several members
@@ -59,9 +59,9 @@ struct Preference {
   IsTokenPrefix is_token_prefix{};
 };
 
-/// Makes "prompt" with "completion" for both halves. If there is no prompt, uses the common
-/// beginning of both answers. If the answers are chats that repeat the prompt, the prompt is kept
-/// only once. Throws DataError.
+/// Converts a preference to a prompt and a completion for each of its two answers. Without a prompt,
+/// the common beginning of the answers is the prompt. If the answers are chats that repeat the
+/// prompt, it is kept only once. Throws DataError.
 ShapedRow preference_row(const Preference& given);
 
 }  // namespace hybrid_trainer

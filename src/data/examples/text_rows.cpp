@@ -93,7 +93,9 @@ const char* label_key(const json::object& row) {
   const auto has = [&](const char* key) { return value_in_row(row, key) != nullptr; };
   std::string keys, fits;
   for (const auto& [key, value] : row)
-    if (keys.size() < 200) keys += concat(keys.empty() ? "\"" : ", \"", std::string_view(key), '"');
+    if (keys.size() < 200)
+      keys += concat(keys.empty() ? "\"" : ", \"", std::string_view(key),
+                     value.is_null() ? "\" (null)" : "\"");
   for (const TextShape& shape : kShapes)
     if (fits.empty() && (!shape.second.empty() || has("label")) && has_keys(row, shape))
       fits = concat("--task ", name_of(shape.task));
@@ -365,7 +367,7 @@ class TextRowsReader {
       throw DataError(
           concat(called, ": all rows have ",
                  count == 0 ? "no class" : "the class " + json_string(classes.names()[0]),
-                 "; want at least 2 classes"));
+                 "; want at least 2 classes", refusals()));
     filter([&](TextRow& row, std::size_t i) {
       if (labels_[i].is_null()) return;
       if (is_single)
@@ -375,6 +377,15 @@ class TextRowsReader {
     });
     read_.label_kind = classes.kind();
     read_.class_names = classes.names();
+  }
+
+  /// Returns "; refused 3 rows, the first one is row 2: it has no label", or "" for no refusal.
+  std::string refusals() const {
+    if (read_.refused.empty()) return "";
+    const auto& [line, reason, file] = read_.refused.front();
+    return concat("; refused ", read_.refused.size(),
+                  read_.refused.size() == 1 ? " row, " : " rows, the first one is ",
+                  read_.place(file, line, false), ": ", reason);
   }
 
   /// Rejects rows without a score if most rows have one, otherwise rows with a score.

@@ -35,7 +35,7 @@ struct TextFormat {
   bool needs_labels = true;                // false: a row may lack a label, or have only one text
   std::optional<LabelKind> label_kind{};   // for classify; nullopt: determined from the data
   std::vector<std::string> class_names{};  // for classify; empty: determined from the data
-  ScoreRange scores{};                     // for embed and rank
+  ScoreRange scores{};                     // range of scores, for embed and rank
   /// Beginning of each role's texts, for embed; the last one is also used for further roles.
   std::vector<std::string> prompts{};
   const ChatFiles* chat = nullptr;  // for reward: renders messages

@@ -39,7 +39,7 @@ class TiffBytes {
 };
 
 constexpr int kExifMarker = JPEG_APP0 + 1;
-constexpr long kMaxMemory = 512L << 20;  // in addition to the picture
+constexpr long kMaxMemory = 512L << 20;  // memory in addition to the picture
 constexpr std::string_view kExifStart = "Exif\0\0"sv;
 
 /// Decodes one JPEG file with libjpeg. libjpeg reports errors by longjmp: functions that call it

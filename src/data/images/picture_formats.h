@@ -13,7 +13,7 @@ void check_picture_size(std::int64_t height, std::int64_t width, const std::stri
 void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t bytes,
                            const std::string& path);
 
-/// Returns the orientation, 1 to 8 (see `upright`), from EXIF's TIFF block; 1 if it is unusable.
+/// Returns the orientation, 1 to 8 (see `upright`), from EXIF's TIFF block, or 1 if it is unusable.
 int exif_orientation(std::string_view tiff);
 
 /// Throws DataError for a file that is not a `wanted` ("picture"), with advice to convert it.

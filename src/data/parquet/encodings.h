@@ -20,7 +20,7 @@ std::string_view take_bytes(std::string_view& bytes, std::uint64_t count);
 std::uint32_t take_u32(std::string_view& bytes);
 std::uint64_t take_varint(std::string_view& bytes);
 
-/// Unpacks number i of packed numbers of `width` ≤ 64 bits. Missing bytes count as zeros.
+/// Returns element i of packed integers of `width` ≤ 64 bits each. Missing bytes count as zeros.
 std::uint64_t unpacked(std::string_view packed, std::uint64_t i, int width);
 
 /// Reads Parquet's RLE encoding: runs of one number, or of packed numbers in groups of eight.

@@ -13,9 +13,9 @@ namespace {
 /// An element of the schema. The file stores each node before its children.
 struct SchemaElement {
   std::string_view name;
-  int type = -1;       // of a leaf
+  int type = -1;       // physical type of a leaf
   int repetition = 0;  // 0 required, 1 optional, 2 repeated
-  int children = -1;   // of a group
+  int children = -1;   // number of children of a group
   int converted = -1,
       logical = 0;  // meanings: numbers of ConvertedType and of LogicalType's fields
   bool is_unsigned = false;
@@ -23,7 +23,7 @@ struct SchemaElement {
 
 struct SchemaTree {
   std::vector<ParquetNode> nodes;      // below the root
-  std::vector<ParquetColumn> columns;  // that are supported
+  std::vector<ParquetColumn> columns;  // supported columns
   std::size_t all_columns = 0;
 };
 
@@ -145,7 +145,7 @@ class TreeBuilder {
     return group;
   }
 
-  /// The repeated group in a list is not an element, except in older files.
+  /// Builds a list. Its repeated group is not an element, except in older files.
   ParquetNode list_of(const SchemaElement& element, Levels levels, const Above& here) {
     ParquetNode list{.name = std::string(element.name), .kind = ParquetNode::Kind::kList};
     return filled(std::move(list), levels, [&](ParquetNode& of, Levels inner) {

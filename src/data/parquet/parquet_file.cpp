@@ -18,12 +18,29 @@ namespace {
 class LeafReader final : public ParquetLeaf {
  public:
   /// `file` and `column` must outlive this object.
-  LeafReader(const InputFile& file, const ParquetColumn& column, const ColumnChunk& chunk);
+  LeafReader(const InputFile& file, const ParquetColumn& column, const ColumnChunk& chunk)
+      : file_(file), column_(column), chunk_(chunk), left_(chunk.values) {
+    check_codec(chunk.codec);
+  }
 
   bool at_end() override { return left_ == 0; }
-  int repetition() override;
-  int definition() override;
-  bool take(ParquetValue& value) override;
+  int repetition() override {
+    load();
+    return repetition_;
+  }
+  int definition() override {
+    load();
+    return definition_;
+  }
+  bool take(ParquetValue& value) override {
+    load();
+    has_place_ = false;
+    --left_;
+    --left_in_page_;
+    if (definition_ < column_.max_definition) return false;
+    value = values_->next();
+    return true;
+  }
 
  private:
   struct Page;
@@ -60,34 +77,9 @@ struct LeafReader::Page {
   std::optional<std::uint32_t> checksum;
   std::int64_t values = -1, encoding = -1;
   std::int64_t definition_encoding = 3, repetition_encoding = 3;  // RLE
-  std::int64_t definition_bytes = 0, repetition_bytes = 0;        // of a page of version 2
+  std::int64_t definition_bytes = 0, repetition_bytes = 0;        // level bytes of a version 2 page
   bool is_compressed = true;
 };
-
-LeafReader::LeafReader(const InputFile& file, const ParquetColumn& column, const ColumnChunk& chunk)
-    : file_(file), column_(column), chunk_(chunk), left_(chunk.values) {
-  check_codec(chunk.codec);
-}
-
-int LeafReader::repetition() {
-  load();
-  return repetition_;
-}
-
-int LeafReader::definition() {
-  load();
-  return definition_;
-}
-
-bool LeafReader::take(ParquetValue& value) {
-  load();
-  has_place_ = false;
-  --left_;
-  --left_in_page_;
-  if (definition_ < column_.max_definition) return false;
-  value = values_->next();
-  return true;
-}
 
 void LeafReader::load() {
   if (has_place_) return;
@@ -193,7 +185,7 @@ LeafReader::Page LeafReader::read_header() {
 void LeafReader::take_dictionary(const Page& page) {
   std::string bytes;
   decompress_page(chunk_.codec, compressed_, static_cast<std::size_t>(page.bytes), bytes);
-  values_.reset();  // may refer to the previous one
+  values_.reset();  // may refer to the previous page
   dictionary_ = std::make_unique<ValueDictionary>(std::move(bytes),
                                                   static_cast<std::uint64_t>(page.values), column_);
 }

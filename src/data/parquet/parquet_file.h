@@ -17,8 +17,8 @@ struct ParquetNode {
   Kind kind = Kind::kLeaf;
   Type type = Type::kText;  // type of a leaf
   /// Levels that determine which nodes are present at a place in the file. A value or struct is
-  /// present if the definition level is at least `present`, and a list has an element if it is at
-  /// least `has_element`. Another element follows if the repetition level is `repeated`.
+  /// present if the definition level is at least `present`, and a list has an element if this level
+  /// is at least `has_element`. Another element follows if the repetition level is `repeated`.
   int present = 0, has_element = 0, repeated = 0;
   std::size_t leaf = 0;  // index of the first supported leaf at or below this node
   std::size_t leaves = 1;

@@ -34,7 +34,8 @@ class ThriftReader {
   explicit ThriftReader(std::string_view bytes) : bytes_(bytes) {}
   std::size_t position() const { return at_; }
 
-  /// Calls f(id, type) for each field of a struct. f reads the value, or returns false to skip it.
+  /// Calls f(id, type) for each field of a struct. f reads the value, or returns false to skip the
+  /// field.
   template <class F>
   void read_struct(const F& f) {
     for (int id = 0;;) {

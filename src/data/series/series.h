@@ -22,7 +22,7 @@ struct SeriesColumns {
 
   SeriesColumns() = default;
   /// Parses "speed,height,target=fuel,series=flight,time=second"; "time=" disables the search for a
-  /// time. Throws ConfigError naming `key` for missing, repeated or conflicting columns.
+  /// time column. Throws ConfigError naming `key` for missing, repeated or conflicting columns.
   explicit SeriesColumns(const std::string& text, const std::string& key = "data.columns");
 };
 

@@ -41,7 +41,7 @@ std::int64_t noisy_label(std::int64_t label, std::int64_t labels, double noise, 
 /// ε·ln(ε/(K−1)) for noise ε and K labels. This is the minimum cross entropy.
 double noisy_label_entropy(std::int64_t labels, double noise);
 
-/// Name, shape and type of a tensor's part for one example.
+/// Name, shape and type of a batch's tensor; the shape leaves out the batch dimension.
 struct ExampleTensor {
   std::string name;
   std::vector<std::int64_t> sizes;

@@ -34,7 +34,7 @@ struct TridentShape {
   PlumeShape plumes{};  // shape of the infrared image; the visible image has the same size
   std::int64_t kinematic_steps = 32, kinematic_channels = 4;
   std::int64_t cooling_samples = 16;
-  std::int64_t geo_numbers = 4;  // at least 2
+  std::int64_t geo_numbers = 4;  // numbers of a place, at least 2
   std::int64_t events = 8;       // events per sequence
   double event_noise = 0.2;
   double cooling_deviation = 0.2;
@@ -65,7 +65,7 @@ class TridentSet final : public SyntheticSet {
   static constexpr std::int32_t kStart = 8;  // token before the first event
   static constexpr std::int64_t kVocabulary = 9;
 
-  /// Throws ConfigError if the shape cannot be drawn.
+  /// Throws ConfigError if a size of `shape` is too small or its sizes do not fit together.
   TridentSet(const TridentShape& shape, std::uint64_t seed);
   Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
   void write(std::int64_t number, const ExampleMemory& memory) const override;

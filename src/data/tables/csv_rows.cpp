@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLongestName = 4096;
 
-/// Returns the number of bytes of the line break at the start of a text; 0 if there is none.
+/// Returns the number of bytes of the line break at the start of a text, or 0 if there is none.
 std::size_t break_bytes(std::string_view text) {
   if (text.starts_with("\r\n")) return 2;
   return text.starts_with('\n') || text.starts_with('\r') ? 1 : 0;

@@ -18,7 +18,7 @@ std::vector<JsonRow> lines_of(std::string_view content) {
     const std::string_view text = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(text.size() + 1, rest.size()));
     ++line;
-    const bool is_marked = text.starts_with(kByteOrderMark);  // of concatenated files
+    const bool is_marked = text.starts_with(kByteOrderMark);  // in concatenated files
     const std::string_view said = text.substr(is_marked ? kByteOrderMark.size() : 0);
     if (!trimmed(said).empty()) rows.push_back({line, said});
   }

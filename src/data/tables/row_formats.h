@@ -52,7 +52,7 @@ struct JsonRows {
   std::string array_key{};
   std::vector<std::string> others{};  // other members of this object
   bool holds_objects() const;         // whether a row begins like an object
-  bool begins_with_object() const;    // whether the first row does
+  bool begins_with_object() const;    // whether the first row begins like an object
 };
 
 /// Returns the rows of a file: its non-empty lines, consecutive JSON objects over several lines, or
@@ -66,7 +66,7 @@ JsonRows json_rows(std::string_view content, const std::string& path,
 /// Returns the names of classes by column, from the metadata of Hugging Face's datasets.
 std::map<std::string, std::vector<std::string>> class_names_in(const ParquetFile& file);
 
-/// Returns "has the columns a, b, and none of text, …; …".
+/// Returns "has the columns a, b, but none of text, …; …".
 std::string no_wanted_column(const std::vector<std::string>& columns,
                              const std::vector<std::string>& wanted, const std::string& renaming);
 

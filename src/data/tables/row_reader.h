@@ -50,7 +50,7 @@ struct RowSchema {
   std::function<void(const GivenRow& row)> use;
 };
 
-/// Location of rows, and the names that they are read by.
+/// Location of rows, and the names of their columns.
 struct RowSource {
   const std::filesystem::path& path;  // a file, or a folder of files
   const ColumnNames& columns;
@@ -70,7 +70,7 @@ struct DividedRows {
 };
 
 /// Holds out a share of the rows, at least one, by a random selection that depends only on their
-/// number. For a single row, or a share of 0, both contain all rows.
+/// number. For a single row, or a share of 0, both lists contain all rows.
 template <class Row>
 DividedRows<Row> divided(std::vector<Row> rows, double share, std::uint64_t key) {
   const auto count = static_cast<std::uint64_t>(rows.size());

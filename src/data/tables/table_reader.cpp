@@ -191,11 +191,12 @@ class TableRows {
     std::vector<CsvRows::Cell> cells;
     for (std::int64_t number = 1; rows.next(cells); ++number) {
       count_progress();
-      if (cells.front().text.starts_with(kByteOrderMark))  // of concatenated files
+      if (cells.front().text.starts_with(kByteOrderMark))  // in concatenated files
         cells.front().text.erase(0, kByteOrderMark.size());
       const auto refuse = [&](const std::string& reason) { visitor_.refused(number, reason); };
       if (cells.size() != names.size()) {
-        refuse(concat("it has ", cells.size(), " cells, but the first line has ", names.size()));
+        refuse(concat("it has ", cells.size(), cells.size() == 1 ? " cell" : " cells",
+                      ", but the first line has ", names.size()));
         continue;
       }
       json::object row;

@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// A token that is matched as a whole, before the text is split further.
+/// A token that is matched before the text is split into words.
 struct AddedToken {
   std::string content;  // text of the token; normalized if the token is found after the normalizer
   std::int32_t id = 0;

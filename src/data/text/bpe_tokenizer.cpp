@@ -261,7 +261,7 @@ void WordEncoder::append_merged(std::string_view part, std::vector<std::int32_t>
 
 void WordEncoder::append_short(std::vector<std::int32_t>& ids) {
   std::array<std::int32_t, kShortWord> symbols;
-  std::array<MergeTable::Rule, kShortWord> rules;  // of symbols i and i + 1
+  std::array<MergeTable::Rule, kShortWord> rules;  // rules of symbols i and i + 1
   std::size_t count = initial_.size();
   std::ranges::copy(initial_, symbols.begin());
   for (std::size_t i = 0; i + 1 < count; ++i) rules[i] = merges_->find(symbols[i], symbols[i + 1]);

@@ -1,6 +1,8 @@
 #include "src/data/text/bpe_training.h"
 
+#include <map>
 #include <queue>
+#include <set>
 #include <unordered_set>
 
 #include "hybrid_trainer/core/error.h"
@@ -8,6 +10,7 @@
 #include "src/core/narrow.h"
 #include "src/core/threads.h"
 #include "src/data/text/bpe_tokenizer.h"
+#include "src/data/text/text_pipeline.h"
 #include "src/data/text/token_texts.h"
 #include "src/data/text/tokenizer_files.h"
 #include "src/data/text/word_splitter.h"
@@ -100,9 +103,8 @@ std::int64_t WordCounts::drop_rarest(std::size_t limit) {
 /// Counts of pairs of neighboring tokens within words. Updates the counts when a pair is joined.
 class PairCounts {
  public:
-  explicit PairCounts(const std::array<std::int32_t, 256>& byte_ids) : byte_ids_(byte_ids) {}
-  /// Adds a word that occurs `count` times. Must not be called after a join.
-  void add_word(std::string_view word, std::int64_t count);
+  /// Adds a word of these symbols that occurs `count` times. Must not be called after a join.
+  void add_word(std::span<const std::int32_t> symbols, std::int64_t count);
   struct Pair {
     std::int64_t count = 0;
     std::int32_t left = 0;
@@ -120,7 +122,7 @@ class PairCounts {
 
  private:
   struct Word {
-    std::size_t begin;  // in symbols_
+    std::size_t begin;  // offset in symbols_
     std::int32_t size;
     std::int64_t count;
   };
@@ -142,23 +144,21 @@ class PairCounts {
   void push_new_pairs();
   void join_in_word(std::int32_t index, const Pair& pair, std::int32_t joined);
 
-  std::array<std::int32_t, 256> byte_ids_;
   std::vector<std::int32_t> symbols_;
   std::vector<Word> words_;
   std::unordered_map<std::uint64_t, Entry> pairs_;
-  std::vector<std::uint64_t> new_pairs_;  // not yet in the queue
+  std::vector<std::uint64_t> new_pairs_;  // pairs not yet in the queue
   // Counts in the queue may be too high, because a pair's count can decrease after it was pushed.
   std::priority_queue<Pair, std::vector<Pair>, LessFrequent> queue_;
 };
 
-void PairCounts::add_word(std::string_view word, std::int64_t count) {
+void PairCounts::add_word(std::span<const std::int32_t> symbols, std::int64_t count) {
   const auto index = narrow<std::int32_t>(words_.size(), "the number of words");
   words_.push_back(
-      {symbols_.size(), narrow<std::int32_t>(word.size(), "the length of a word"), count});
-  for (const char byte : word) symbols_.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
-  const std::int32_t* symbol = symbols_.data() + words_.back().begin;
-  for (std::size_t i = 0; i + 1 < word.size(); ++i)
-    add_pair(symbol[i], symbol[i + 1], count, index);
+      {symbols_.size(), narrow<std::int32_t>(symbols.size(), "the length of a word"), count});
+  symbols_.insert(symbols_.end(), symbols.begin(), symbols.end());
+  for (std::size_t i = 0; i + 1 < symbols.size(); ++i)
+    add_pair(symbols[i], symbols[i + 1], count, index);
 }
 
 void PairCounts::add_pair(std::int32_t left, std::int32_t right, std::int64_t count,
@@ -248,14 +248,17 @@ BpeModel model_of_bytes() {
   return model;
 }
 
-std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wanted) {
+/// Appends a token per merge, at most `wanted`, and returns their number. The text of the right
+/// token of a pair begins with `prefix`, which the new token lacks.
+std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wanted,
+                          std::string_view prefix = "") {
   std::unordered_set<std::string> known(model.tokens.begin(), model.tokens.end());
   std::int64_t added = 0;
   while (added < wanted) {
     const PairCounts::Pair pair = pairs.take_most_frequent();
     if (pair.count < kSmallestCount) break;
     std::string bytes = model.tokens[static_cast<std::size_t>(pair.left)] +
-                        model.tokens[static_cast<std::size_t>(pair.right)];
+                        model.tokens[static_cast<std::size_t>(pair.right)].substr(prefix.size());
     if (!known.insert(bytes).second) continue;  // another pair already has this spelling
     const auto joined = narrow<std::int32_t>(model.tokens.size());
     model.tokens.push_back(std::move(bytes));
@@ -266,20 +269,64 @@ std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wante
   return added;
 }
 
+const std::string kContinues = "##";
+
+/// BERT's special tokens and the characters of words, as tokens of a WordPiece vocabulary.
+class PieceAlphabet {
+ public:
+  void add(std::string_view word) {
+    for (std::size_t at = 0; at < word.size();) {
+      const CodePoint character = decode_utf8(word, at);
+      all_.insert(character.value);
+      if (at > 0) later_.insert(character.value);
+      at += character.bytes;
+    }
+  }
+  std::vector<std::string> tokens() {
+    std::vector<std::string> tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    for (const bool is_later : {false, true})
+      for (const char32_t character : is_later ? later_ : all_) {
+        ids_[{is_later, character}] = narrow<std::int32_t>(tokens.size());
+        append_utf8(character, tokens.emplace_back(is_later ? kContinues : ""));
+      }
+    return tokens;
+  }
+  std::vector<std::int32_t> symbols(std::string_view word) const {
+    std::vector<std::int32_t> symbols;
+    for (std::size_t at = 0; at < word.size();) {
+      const CodePoint character = decode_utf8(word, at);
+      symbols.push_back(ids_.at({at > 0, character.value}));
+      at += character.bytes;
+    }
+    return symbols;
+  }
+
+ private:
+  std::set<char32_t> all_, later_;
+  std::map<std::pair<bool, char32_t>, std::int32_t> ids_;
+};
+
 }  // namespace
 
 struct BpeTrainer::Words {
   ShardedCounts counts;
+  template <class F>
+  void for_each(const F& f) {
+    for (std::size_t i = 0; i < ShardedCounts::kParts; ++i) counts.part(i).for_each(f);
+  }
 };
 
-BpeTrainer::BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes)
+BpeTrainer::BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes, TokenizerKind kind)
     : vocabulary_size_(vocabulary_size),
       word_bytes_(word_bytes),
+      pieces_(kind == TokenizerKind::kWordPiece
+                  ? std::make_unique<const TextPipeline>(word_piece_words())
+                  : nullptr),
       words_(std::make_unique<Words>()) {
   if (vocabulary_size < kSmallestVocabulary || vocabulary_size > kLargestVocabulary) {
-    throw UsageError(concat("vocabulary size (--vocab-size) is ", vocabulary_size, "; want ",
-                            kSmallestVocabulary, " (256 bytes and ", kEndOfText, ") to ",
-                            kLargestVocabulary));
+    throw UsageError(concat(
+        "vocabulary size (--vocab-size) is ", vocabulary_size, "; want ", kSmallestVocabulary,
+        pieces_ ? "" : concat(" (256 bytes and ", kEndOfText, ")"), " to ", kLargestVocabulary));
   }
 }
 
@@ -292,13 +339,17 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
   run_tasks(std::ssize(texts), [&](std::int64_t worker, std::int64_t i) {
     Words& counter = *counters_[static_cast<std::size_t>(worker)];
     const std::string_view text = texts[static_cast<std::size_t>(i)];
-    WordSplitter().for_each_word(text, [&](std::string_view word) {
+    const auto count = [&](std::string_view word) {
       while (!word.empty()) {
         const std::size_t bytes = whole_characters(word, kLongestPart);
         counter.counts.add(word.substr(0, bytes));
         word.remove_prefix(bytes);
       }
-    });
+    };
+    if (pieces_ == nullptr) return WordSplitter().for_each_word(text, count);
+    PiecePlace place;
+    const std::string normalized = pieces_->normalized(well_formed_utf8(text), place);
+    pieces_->for_each_word(normalized, place, count);
   });
   add_up();
 }
@@ -323,19 +374,51 @@ void BpeTrainer::add_up() {
 
 BpeTrainingResult BpeTrainer::train() {
   counters_.clear();
+  BpeTrainingResult result = pieces_ == nullptr ? train_bytes() : train_word_pieces();
+  result.dropped_words = dropped_words_;
+  return result;
+}
+
+BpeTrainingResult BpeTrainer::train_bytes() {
   BpeTrainingResult result;
   BpeModel model = model_of_bytes();
-  PairCounts pairs(model.byte_ids);
+  PairCounts pairs;
+  std::vector<std::int32_t> symbols;
   for (std::size_t i = 0; i < ShardedCounts::kParts; ++i) {
     const WordCounts words = std::move(words_->counts.part(i));
-    words.for_each([&](std::string_view word, std::int64_t count) { pairs.add_word(word, count); });
+    words.for_each([&](std::string_view word, std::int64_t count) {
+      symbols.clear();
+      for (const char byte : word)
+        symbols.push_back(model.byte_ids[static_cast<unsigned char>(byte)]);
+      pairs.add_word(symbols, count);
+    });
     result.distinct_words += words.words();
   }
   const std::int64_t wanted = vocabulary_size_ - kSmallestVocabulary;
   result.missing_merges = wanted - learn_merges(model, pairs, wanted);
-  result.dropped_words = dropped_words_;
   model.tokens.emplace_back(kEndOfText);
   result.tokenizer = make_bpe_tokenizer(model);
+  return result;
+}
+
+BpeTrainingResult BpeTrainer::train_word_pieces() {
+  BpeTrainingResult result;
+  PieceAlphabet alphabet;
+  words_->for_each([&](std::string_view word, std::int64_t) { alphabet.add(word); });
+  BpeModel model;
+  model.tokens = alphabet.tokens();
+  const std::int64_t wanted = vocabulary_size_ - std::ssize(model.tokens);
+  if (wanted < 0)
+    throw UsageError(concat("vocabulary size (--vocab-size) is ", vocabulary_size_,
+                            "; want at least ", model.tokens.size(),
+                            ", the special tokens and the characters of the text"));
+  PairCounts pairs;
+  words_->for_each([&](std::string_view word, std::int64_t count) {
+    pairs.add_word(alphabet.symbols(word), count);
+    ++result.distinct_words;
+  });
+  result.missing_merges = wanted - learn_merges(model, pairs, wanted, kContinues);
+  result.tokenizer = make_word_piece_tokenizer(model.tokens);
   return result;
 }
 

@@ -6,6 +6,8 @@
 
 namespace hybrid_trainer {
 
+class TextPipeline;
+
 /// Counts of words: an open-addressed hash table over the words' concatenated text.
 class WordCounts {
  public:
@@ -56,13 +58,16 @@ struct BpeTrainingResult {
   std::int64_t dropped_words = 0;
 };
 
-/// Learns a byte-level BPE vocabulary: 256 byte tokens in GPT-2's order, then one token per merge,
-/// then <|endoftext|> as the last id. Each merge joins the most frequent pair within the words of
-/// the corpus; on a tie, the pair of the smallest ids. The same texts give the same vocabulary in
-/// any order and on any number of threads. If a corpus has more than about a million distinct
-/// words, add drops the rarest words so far. Then the vocabulary depends on the order of the calls,
-/// but still not on the number of threads. Source: Sennrich et al. 2016, "Neural machine
-/// translation of rare words with subword units".
+/// Learns a vocabulary of byte-level BPE or WordPiece. Each merge joins the most frequent pair of
+/// tokens within the words of the corpus; on a tie, the pair of the smallest ids. Kinds:
+///   kBpe        256 byte tokens in GPT-2's order, then one token per merge, then <|endoftext|>
+///   kWordPiece  BERT's special tokens, the lower-case characters of the corpus, these characters
+///               with the prefix ## if they continue a word, then one token per merge
+/// The same texts give the same vocabulary in any order and on any number of threads. If a corpus
+/// has more than about a million distinct words, add drops the rarest words so far. Then the
+/// vocabulary depends on the order of the calls, but still not on the number of threads. Source:
+/// Sennrich et al. 2016, "Neural machine translation of rare words with subword units"; for
+/// WordPiece, tokenizers' WordPieceTrainer.
 class BpeTrainer {
  public:
   static constexpr std::int64_t kSmallestVocabulary = 257;
@@ -72,17 +77,22 @@ class BpeTrainer {
   static constexpr std::size_t kWordBytes = std::size_t{16} << 20;
 
   /// Throws UsageError if vocabulary_size is not in [kSmallestVocabulary, kLargestVocabulary].
-  explicit BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes = kWordBytes);
+  explicit BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes = kWordBytes,
+                      TokenizerKind kind = TokenizerKind::kBpe);
   ~BpeTrainer();
   void add(std::span<const std::string_view> texts);
-  /// Trains the tokenizer. Consumes the counts, so add must not be called afterwards.
+  /// Trains the tokenizer. Consumes the counts, so add must not be called afterwards. Throws
+  /// UsageError if the characters of a kWordPiece do not fit into the vocabulary.
   BpeTrainingResult train();
 
  private:
   struct Words;
   void add_up();
+  BpeTrainingResult train_bytes();
+  BpeTrainingResult train_word_pieces();
   std::int64_t vocabulary_size_;
   std::size_t word_bytes_;
+  std::unique_ptr<const TextPipeline> pieces_;    // BERT's words; null: GPT-2's words
   std::vector<std::unique_ptr<Words>> counters_;  // one per thread
   std::unique_ptr<Words> words_;                  // words of all calls of add
   std::int64_t dropped_words_ = 0;

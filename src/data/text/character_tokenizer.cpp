@@ -80,7 +80,7 @@ class CharacterTokenizer : public Tokenizer {
 
   std::vector<char32_t> code_points_;
   std::vector<unsigned char> bytes_;
-  std::vector<std::int32_t> id_of_;  // by code point
+  std::vector<std::int32_t> id_of_;  // indexed by code point
   std::array<std::int32_t, 256> byte_ids_;
 };
 

@@ -11,7 +11,8 @@ using Ids = std::vector<std::int32_t>;
 
 bool is_text(const TemplatePiece& piece) { return piece.id < 0; }
 
-/// Shortens the longer text first, then both to halves of `left`; the second gets the longer half.
+/// Shortens the longer text first, then both texts to half of `left` each. If `left` is odd, the
+/// second text gets one id more.
 void halve(std::int64_t& first, std::int64_t& second, std::int64_t left) {
   std::int64_t& shorter = first > second ? second : first;
   std::int64_t& longer = first > second ? first : second;

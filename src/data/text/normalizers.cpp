@@ -23,7 +23,7 @@ void for_each_character(std::string_view text, std::string& result, const F& f) 
   }
 }
 
-/// The blocks that BERT separates; U+2B820 to U+2B91F are not among them.
+/// Returns whether BERT separates the character. BERT does not separate U+2B820 to U+2B91F.
 bool is_ideograph(char32_t value) {
   constexpr std::pair<char32_t, char32_t> kBlocks[] = {
       {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
@@ -75,7 +75,7 @@ std::string without_traits(std::string_view text, int traits) {
 
 std::string stripped(std::string_view text, bool left, bool right) {
   std::string ignored;
-  std::size_t begin = text.size(), end = 0;  // of the text without white space
+  std::size_t begin = text.size(), end = 0;  // range of the text without white space
   for_each_character(text, ignored, [&](char32_t value, std::string_view bytes) {
     if (is_white_space(value)) return;
     const auto at = static_cast<std::size_t>(bytes.data() - text.data());

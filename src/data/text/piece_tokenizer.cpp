@@ -106,7 +106,7 @@ void UnigramModel::append_run(std::string_view run, std::vector<std::int32_t>& i
 void UnigramModel::append(std::string_view word, std::vector<std::int32_t>& ids) const {
   struct End {
     double score = 0;
-    std::size_t begin = std::string_view::npos;  // of the best last token; npos: none yet
+    std::size_t begin = std::string_view::npos;  // start of the best last token; npos: none yet
     std::int32_t id = 0;
   };
   std::vector<End> ends(word.size() + 1);
@@ -117,7 +117,7 @@ void UnigramModel::append(std::string_view word, std::vector<std::int32_t>& ids)
   };
   for (std::size_t begin = 0; begin < word.size();) {
     const std::size_t after = begin + character_bytes(word, begin);
-    bool has_token = false;  // for this character alone
+    bool has_token = false;  // a token equals this character
     const TokenTrie::Node* node = &tokens.root();
     for (std::size_t i = begin; i < word.size(); ++i) {
       node = tokens.next(*node, word[i]);
@@ -129,7 +129,7 @@ void UnigramModel::append(std::string_view word, std::vector<std::int32_t>& ids)
     if (!has_token) offer(begin, after, unknown, unknown_score);
     begin = after;
   }
-  std::vector<std::string_view> parts;  // from the last to the first; a run of unknown ones is one
+  std::vector<std::string_view> parts;  // pieces from last to first; a run of unknown ones is one
   bool follows_unknown = false;
   for (std::size_t end = word.size(); end > 0;) {
     const auto& [score, begin, id] = ends[end];

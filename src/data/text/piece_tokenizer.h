@@ -70,6 +70,7 @@ class PieceTokenizer : public PipelineTokenizer {
   void append_tokens(std::string_view text, std::vector<std::int32_t>& ids, TextStart start,
                      ControlText control) const override;
   std::size_t last_split_point(std::string_view, std::size_t) const override { return 0; }
+  const Model& model() const { return model_; }
 
  private:
   Model model_;

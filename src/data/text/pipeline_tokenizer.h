@@ -32,6 +32,10 @@ class PipelineTokenizer : public Tokenizer {
     return is_pair ? pipeline_.pair : pipeline_.single;
   }
   std::string decode(std::span<const std::int32_t> ids) const override;
+  /// Returns a token as tokenizer.json spells it, such as "##ing".
+  const std::string& spelling(std::int32_t id) const {
+    return pipeline_.spelling.at(static_cast<std::size_t>(id));
+  }
 
  protected:
   PipelineTokenizer(TokenizerPipeline pipeline, std::optional<std::int32_t> end_of_text,

@@ -5,7 +5,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMaxTemplateTokens = 64;  // that each text gets
+constexpr std::size_t kMaxTemplateTokens = 64;  // maximum of tokens added to a text
 
 class PostProcessorReader {
  public:
@@ -68,7 +68,7 @@ class PostProcessorReader {
     std::vector<TemplatePiece> pieces;
     const auto found = place.find(key);
     if (texts == 2 && (!found || found->array().empty())) return pieces;
-    std::array<std::size_t, 2> counts{};  // of each text
+    std::array<std::size_t, 2> counts{};  // occurrences of each text
     for (const JsonPlace& piece : place.at(key).items()) {
       piece.know({"SpecialToken", "Sequence"});
       if (const auto sequence = piece.find("Sequence")) {

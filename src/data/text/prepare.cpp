@@ -43,14 +43,13 @@ void check_settings(const PrepareSettings& settings) {
     throw UsageError(concat("validation share (--validation) is ", settings.validation,
                             "; want more than 0 and less than 1, such as 0.1"));
   }
-  const std::vector<std::string> names{"bpe", "bytes", "characters"};
+  const std::vector<std::string> names{"bpe", "wordpiece", "bytes", "characters"};
   const bool is_name = std::ranges::find(names, settings.tokenizer) != names.end();
   if (!is_name && !fs::exists(settings.tokenizer)) {
     const std::string nearest = nearest_name(settings.tokenizer, names);
-    throw UsageError(
-        concat("tokenizer \"", settings.tokenizer,
-               "\" is neither the path of a tokenizer nor one of bpe, bytes, characters",
-               nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+    throw UsageError(concat("tokenizer \"", settings.tokenizer,
+                            "\" is neither the path of a tokenizer nor one of ", join(names),
+                            nearest.empty() ? "" : "; did you mean " + nearest + "?"));
   }
 }
 
@@ -106,8 +105,10 @@ std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const
     });
     return characters.tokenizer();
   }
-  if (settings.tokenizer != "bpe") return load_tokenizer(settings.tokenizer);
-  BpeTrainer trainer(settings.vocabulary_size);
+  const bool are_pieces = settings.tokenizer == "wordpiece";
+  if (!are_pieces && settings.tokenizer != "bpe") return load_tokenizer(settings.tokenizer);
+  BpeTrainer trainer(settings.vocabulary_size, BpeTrainer::kWordBytes,
+                     are_pieces ? TokenizerKind::kWordPiece : TokenizerKind::kBpe);
   for_each_batch(corpus.documents, last_word_cut, report, progress, [&](const auto& segments) {
     std::vector<std::string_view> texts;
     for (const auto& segment : segments) texts.push_back(segment.text);
@@ -162,7 +163,7 @@ class SplitEncoder {
     return ids;
   }
   const Tokenizer& tokenizer_;
-  std::vector<std::int32_t> separator_;  // before each document
+  std::vector<std::int32_t> separator_;  // tokens before each document
   ControlText control_;
   std::int64_t divided_bytes_ = 0;
 };
@@ -239,7 +240,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   tables.remove();
   tokenizer->save(folder());
   write_data_info(info, folder());
-  check_output(output.path(), settings);  // it may have been created meanwhile
+  check_output(output.path(), settings);  // the output may have been created meanwhile
   output.commit();
   return result;
 }

@@ -129,8 +129,9 @@ class SegmentReader {
 struct PrepareSettings {
   std::vector<std::filesystem::path> inputs;  // files and folders
   std::filesystem::path output;               // the data folder; must not exist, or be empty
-  std::string tokenizer = "bpe";  // "bpe", "bytes", "characters", or the path of a tokenizer
-  /// Vocabulary size of a "bpe" to train, including <|endoftext|>.
+  /// "bpe", "wordpiece", "bytes", "characters", or the path of a tokenizer.
+  std::string tokenizer = "bpe";
+  /// Vocabulary size of a "bpe" or "wordpiece" to train, including special tokens.
   std::int64_t vocabulary_size = 4096;
   double validation = 0.1;  // share of the text for validation
   std::int64_t shard_tokens = kDefaultShardTokens;

@@ -4,6 +4,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/core/narrow.h"
+#include "src/data/text/piece_tokenizer.h"
+#include "src/data/text/tokenizer_files.h"
 #include "src/files/json.h"
 
 namespace hybrid_trainer {
@@ -38,7 +40,10 @@ void add_if_special(const json::value& token, const json::value& id, TokensByTex
 
 TokensByText listed_tokens(const TokenizerFiles& files) {
   TokensByText tokens;
-  const json::object root = object_in(files, "tokenizer.json"), config = object_in(files, kConfig);
+  const json::object config = object_in(files, kConfig);
+  json::object root = object_in(files, "tokenizer.json");
+  if (const auto lines = files.find("vocab.txt"); root.empty() && lines != files.end())
+    root = word_piece_json(lines->second, config, object_in(files, "special_tokens_map.json"), "");
   if (const json::value* added = root.if_contains("added_tokens"); added && added->is_array())
     for (const json::value& token : added->get_array())
       if (token.is_object() && token.get_object().contains("id"))
@@ -67,6 +72,20 @@ SpecialTokenIds special_token_ids_of(const Tokenizer& tokenizer) {
     if (!special.mask && found != tokens.end()) special.mask = found->second;
   }
   return special;
+}
+
+std::vector<bool> word_continuations(const Tokenizer& tokenizer) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto* const pieces = dynamic_cast<const PieceTokenizer<WordPieceModel>*>(&tokenizer);
+  std::vector<bool> continues;
+  for (std::int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    // The text of WordPiece's punctuation has no blank, although it is a separate word.
+    const std::string_view text = tokenizer.token_bytes(id);
+    continues.push_back(pieces != nullptr
+                            ? pieces->spelling(id).starts_with(pieces->model().prefix)
+                            : text.empty() || kBlanks.find(text.front()) == kBlanks.npos);
+  }
+  return continues;
 }
 
 }  // namespace hybrid_trainer

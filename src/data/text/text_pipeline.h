@@ -90,7 +90,7 @@ class TextPipeline {
     }
   }
 
-  /// True if the pipeline permits cutting a text between two neighboring characters.
+  /// Whether the pipeline permits cutting a text between two neighboring characters.
   enum class Cut { kYes, kNo, kAtModelSplits };
   Cut may_cut(char32_t before, char32_t after) const;
   /// Returns the character that replaces a blank, or a blank if blanks are not replaced.

@@ -27,20 +27,59 @@ struct SequenceKey {
   RandomKey of(std::uint64_t purpose) const { return {seed, step, (purpose << 32) + row}; }
 };
 
-/// Masks random tokens, whose ids become targets (empty_masked_batch), and returns their number.
+/// Returns up to `count` random positions of ordinary tokens.
+std::vector<std::uint64_t> chosen_tokens(std::span<const std::int32_t> tokens,
+                                         const MaskSettings& masks, std::int64_t count,
+                                         const SequenceKey& key) {
+  std::vector<std::uint64_t> chosen;
+  for (std::uint64_t i = 0; std::ssize(chosen) < count && i < tokens.size(); ++i) {
+    const std::uint64_t at = random_permuted(key.of(kPlaceKey), i, tokens.size());
+    if (!std::ranges::binary_search(masks.special, tokens[at])) chosen.push_back(at);
+  }
+  return chosen;
+}
+
+/// Returns up to `count` positions: all tokens of random words, without words that are too long for
+/// the rest of the count. Returns random positions if all words are longer than `count`.
+std::vector<std::uint64_t> chosen_words(std::span<const std::int32_t> tokens,
+                                        const MaskSettings& masks, std::int64_t count,
+                                        const SequenceKey& key) {
+  struct Word {
+    std::uint64_t begin, end;
+  };
+  std::vector<Word> words;
+  const auto continues = [&](std::int32_t token) {
+    const auto id = static_cast<std::size_t>(token);
+    return id < masks.continues.size() && masks.continues[id];
+  };
+  bool follows_word = false;
+  for (std::uint64_t i = 0; i < tokens.size(); ++i) {
+    const bool is_special = std::ranges::binary_search(masks.special, tokens[i]);
+    if (!is_special && !(follows_word && continues(tokens[i]))) words.push_back({i, i});
+    if (!is_special) words.back().end = i + 1;
+    follows_word = !is_special;
+  }
+  std::vector<std::uint64_t> chosen;
+  for (std::uint64_t i = 0; std::ssize(chosen) < count && i < words.size(); ++i) {
+    const Word word = words[random_permuted(key.of(kPlaceKey), i, words.size())];
+    if (chosen.size() + (word.end - word.begin) > static_cast<std::size_t>(count)) continue;
+    for (std::uint64_t at = word.begin; at < word.end; ++at) chosen.push_back(at);
+  }
+  return chosen.empty() ? chosen_tokens(tokens, masks, count, key) : chosen;
+}
+
+/// Masks random tokens or words, whose ids become targets (empty_masked_batch), and returns their number.
 std::int64_t mask_sequence(const ExampleMemory& memory, const MaskSettings& masks,
                            const SequenceKey& key) {
   const std::span<std::int32_t> tokens = memory.labels("tokens"), ends = memory.labels("ends"),
                                 targets = memory.labels("targets");
   std::ranges::fill(ends, 0);
   std::ranges::fill(targets, kNoTarget);
-  std::vector<std::uint64_t> chosen;
   const std::int64_t count =
       std::min(masked_tokens(masks.share, std::ssize(tokens)), std::ssize(ends));
-  for (std::uint64_t i = 0; std::ssize(chosen) < count && i < tokens.size(); ++i) {
-    const std::uint64_t at = random_permuted(key.of(kPlaceKey), i, tokens.size());
-    if (!std::ranges::binary_search(masks.special, tokens[at])) chosen.push_back(at);
-  }
+  std::vector<std::uint64_t> chosen = masks.continues.empty()
+                                          ? chosen_tokens(tokens, masks, count, key)
+                                          : chosen_words(tokens, masks, count, key);
   std::ranges::sort(chosen);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const std::uint64_t at = chosen[i];

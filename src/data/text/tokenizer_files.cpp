@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/data/text/character_tokenizer.h"
 #include "src/data/text/token_texts.h"
+#include "src/data/text/tokenizer_steps.h"
 #include "src/files/foreign_files.h"
 
 namespace hybrid_trainer {
@@ -232,6 +233,49 @@ void add_lowercase(json::object& root) {
   root["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
 }
 
+/// Returns BERT's normalizer with the settings of a tokenizer_config.json.
+json::object bert_normalizer(const JsonPlace& settings) {
+  const auto strips = settings.find("strip_accents");
+  return {{"type", "BertNormalizer"},
+          {"clean_text", true},
+          {"handle_chinese_chars", settings.flag("tokenize_chinese_chars", true)},
+          {"strip_accents", strips ? json::value(strips->flag()) : nullptr},
+          {"lowercase", settings.flag("do_lower_case", true)}};
+}
+
+/// Returns whether transformers opens the folder's tokenizer as BertTokenizer.
+bool is_of_bert(const FolderFiles& folder) {
+  const json::value settings = settings_in(folder, kConfigFile);
+  if (const auto name =
+          JsonPlace(settings, (folder.path() / kConfigFile).string()).find("tokenizer_class"))
+    return name->text().starts_with("BertTokenizer") ||
+           name->text().starts_with("DistilBertTokenizer");
+  if (!folder.contains("config.json")) return false;
+  const json::value config = read_json_object(folder, "config.json");
+  const json::value* const type = config.get_object().if_contains("model_type");
+  return type != nullptr && (*type == "bert" || *type == "distilbert");
+}
+
+/// Applies the settings of other files to the normalizer of tokenizer.json: BertTokenizer sets its
+/// options from tokenizer_config.json, and sentence-transformers may lower the case. Returns whether
+/// the normalizer changes.
+bool adapt_normalizer(const FolderFiles& folder, json::object& root) {
+  bool is_changed = false;
+  json::value* const normalizer = root.if_contains("normalizer");
+  json::object* const options = normalizer == nullptr ? nullptr : normalizer->if_object();
+  const json::value* const type = options == nullptr ? nullptr : options->if_contains("type");
+  if (type != nullptr && *type == "BertNormalizer" && is_of_bert(folder)) {
+    const json::value config = settings_in(folder, kConfigFile);
+    json::object taken = bert_normalizer({config, (folder.path() / kConfigFile).string()});
+    if (options->contains("clean_text")) taken["clean_text"] = options->at("clean_text");
+    is_changed = *options != taken;
+    *options = std::move(taken);
+  }
+  if (!lowers_case(folder)) return is_changed;
+  add_lowercase(root);
+  return true;
+}
+
 /// Loads GPT-2's files. A token "<|endoftext|>" is special.
 std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
   if (!folder.contains(kWordFile) || !folder.contains(kMergeFile))
@@ -302,12 +346,7 @@ json::object word_piece_json(const std::string& lines, const json::value& config
     if (const auto token = role_of(files, role, name); vocab.contains(token)) special.insert(token);
   for (const std::string& token : special)
     root.added_tokens.push_back(added_token(vocab.at(token).get_int64(), token, true));
-  const auto strips = place.find("strip_accents");
-  root.normalizer = {{"type", "BertNormalizer"},
-                     {"clean_text", true},
-                     {"handle_chinese_chars", place.flag("tokenize_chinese_chars", true)},
-                     {"strip_accents", strips ? json::value(strips->flag()) : nullptr},
-                     {"lowercase", place.flag("do_lower_case", true)}};
+  root.normalizer = bert_normalizer(place);
   root.pre_tokenizer = {{"type", "BertPreTokenizer"}};
   root.post_processor = {{"type", "BertProcessing"},
                          {"sep", {sep.first, sep.second}},
@@ -394,11 +433,9 @@ TokenizerFiles read_tokenizer_files(const FolderFiles& folder) {
     if (folder.contains(name)) files[name] = folder.bytes(name, kLargestFile);
   for (const std::string& name : additional_template_files(folder.path().string()))
     files[name] = folder.bytes(name, kLargestFile);
-  if (files.contains(kTokenizerFile) && lowers_case(folder)) {
-    json::value root = read_json_object(folder, kTokenizerFile);
-    add_lowercase(root.get_object());
-    files[kTokenizerFile] = file_text(root);
-  }
+  if (!files.contains(kTokenizerFile) || !(lowers_case(folder) || is_of_bert(folder))) return files;
+  json::value root = read_json_object(folder, kTokenizerFile);
+  if (adapt_normalizer(folder, root.get_object())) files[kTokenizerFile] = file_text(root);
   return files;
 }
 
@@ -425,6 +462,22 @@ std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model) {
   return tokenizer_of_json(root, "the trained tokenizer", {}, std::move(files));
 }
 
+std::unique_ptr<Tokenizer> make_word_piece_tokenizer(const std::vector<std::string>& tokens) {
+  std::string lines;
+  for (const std::string& token : tokens) lines += token + "\n";
+  const json::value root = word_piece_json(lines, json::object(), json::object(), "");
+  return tokenizer_of_json(root, "the trained tokenizer", {},
+                           {{kTokenizerFile, file_text(root)}, {kPieceFile, lines}});
+}
+
+TextPipeline word_piece_words() {
+  const json::value root =
+      word_piece_json("[UNK]\n[CLS]\n[SEP]\n", json::object(), json::object(), "");
+  const JsonPlace place(root, kTokenizerFile);
+  return {read_normalizer(place.find("normalizer")),
+          read_pre_tokenizer(place.find("pre_tokenizer"), {}).steps};
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& given) {
   const std::string name = !given.empty()                    ? given
                            : folder.contains(kTokenizerFile) ? kTokenizerFile
@@ -441,9 +494,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::
   const JsonPlace place(root, (folder.path() / name).string());
   if (!place.object().contains("type")) {
     TokenizerFiles files = read_tokenizer_files(folder);
-    if (lowers_case(folder))
-      add_lowercase(root.get_object());
-    else
+    if (!adapt_normalizer(folder, root.get_object()))
       files[kTokenizerFile] = folder.bytes(name, kLargestFile);
     return tokenizer_of_json(root, place.file(), read_tokenizer_settings(folder), std::move(files));
   }

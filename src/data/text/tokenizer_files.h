@@ -12,6 +12,8 @@
 
 namespace hybrid_trainer {
 
+class TextPipeline;
+
 /// An added token as a file lists it, with its id in that file.
 struct ListedToken {
   AddedToken token;  // its id is not set
@@ -25,8 +27,8 @@ struct TokenizerSettings {
   std::optional<std::string> end_of_text;  // replaces "<|endoftext|>"; must be a token
   std::string end_of_text_file;            // name of the file that contains end_of_text
   std::vector<ListedToken> added_tokens;   // tokens of added_tokens_decoder, sorted by id
-  /// Tokens to add if the tokenizer has none with their text: tokens of added_tokens.json by id,
-  /// then tokens with roles, tokens with other names such as image_token, and additional ones.
+  /// Tokens to add if the tokenizer has no token with the same text: tokens of added_tokens.json by
+  /// id, then tokens with roles, tokens with other names such as image_token, and additional ones.
   std::vector<ListedToken> named_tokens;
 };
 
@@ -73,11 +75,16 @@ boost::json::object word_piece_json(const std::string& lines, const boost::json:
 
 /// Makes the tokenizer of a trained BPE. Its save writes tokenizer.json, vocab.json and merges.txt.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model);
+/// Makes BERT's lower-case tokenizer of these pieces. Its save writes tokenizer.json and vocab.txt.
+std::unique_ptr<Tokenizer> make_word_piece_tokenizer(const std::vector<std::string>& tokens);
+/// Returns how this tokenizer normalizes a text and splits it into words.
+TextPipeline word_piece_words();
 
 /// Loads the tokenizer of a folder, from its file `name` if given, like load_tokenizer with a path.
 std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& name = "");
-/// Reads the files of a folder's tokenizer. If kSentenceFiles set do_lower_case, tokenizer.json
-/// begins with the normalizer Lowercase, as in sentence-transformers. Throws IoError, DataError.
+/// Reads the files of a folder's tokenizer. The normalizer in tokenizer.json has the options of
+/// tokenizer_config.json if transformers opens it as BertTokenizer. It begins with Lowercase if
+/// kSentenceFiles set do_lower_case, as in sentence-transformers. Throws IoError, DataError.
 TokenizerFiles read_tokenizer_files(const FolderFiles& folder);
 
 /// Loads a GGUF file's tokenizer, with the files of a Hugging Face folder. For SentencePiece,

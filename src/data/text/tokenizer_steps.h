@@ -24,7 +24,8 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
 /// decoder turns into text.
 std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes);
 
-/// Places of one text and of a pair among added tokens. `pair` is empty if it has no template.
+/// Places of one text and of a pair among added tokens. `pair` is empty if there is no template for
+/// pairs.
 struct InputTemplates {
   std::vector<TemplatePiece> single = {}, pair = {};
 };
@@ -75,7 +76,7 @@ WordPieceDescription describe_word_pieces(const Tokenizer& tokenizer);
 
 /// Description of SentencePiece's unigrams, as XLM-RoBERTa uses them.
 struct UnigramDescription : TokenList {
-  std::vector<double> scores{};           // by id
+  std::vector<double> scores{};           // indexed by id
   std::optional<std::int64_t> unknown{};  // id
   std::string character_map{};            // bytes of the table of replacements; empty: none
 };

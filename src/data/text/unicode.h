@@ -15,7 +15,7 @@ enum UnicodeClass : std::uint8_t {
   kWhiteSpace = 4,      // \s: the 25 white-space characters
   kDigit = 8,           // split by the pre-tokenizer Digits (Unicode 17)
   kWordCharacter = 16,  // \w, for tokens that match only whole words
-  kUnknownToNfc = 32,   // newer than the tokenizers' NFC (Unicode 9), which leaves it unchanged
+  kUnknownToNfc = 32,   // newer than the tokenizers' NFC (Unicode 9), so NFC does not change it
   kNewToPcre2 = 64,     // newer than PCRE2's Unicode 14, or in another class there
 };
 
@@ -30,7 +30,7 @@ enum CharacterTrait : std::uint8_t {
   kMark = 2,            // dropped by StripAccents (Unicode 9)
   kPunctuation = 4,     // split by Punctuation and BertPreTokenizer (Unicode 8)
   kControl = 8,         // dropped by BertNormalizer
-  /// Newer than the tokenizers' NFKC and NFKD (Unicode 9), which leave it unchanged.
+  /// Newer than the tokenizers' NFKC and NFKD (Unicode 9), so these do not change it.
   kUnknownToNfkc = 16,
 };
 
@@ -45,7 +45,7 @@ std::string_view known_to_pcre2(std::string_view text, std::string& copy);
 inline constexpr char32_t kFirstComposing = 0x300;
 
 /// Returns a text in a normalization form as Hugging Face's tokenizers computes it with Unicode 9:
-/// newer characters stay in place. Keeps bytes that are not UTF-8.
+/// newer characters do not change. Keeps bytes that are not UTF-8.
 std::string to_form(std::string_view text, UnicodeForm form);
 
 /// Returns the lower case of each character, regardless of its neighbors.

@@ -81,7 +81,7 @@ class WordSplitter {
     pass(text.size());
   }
 
-  /// Returns begin and end of each match of the expression, which must have been given.
+  /// Returns begin and end of each match. Requires that the constructor got an expression.
   std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const;
 
  private:

@@ -52,6 +52,31 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
                          join(std::vector(known.begin(), known.end()), " or ")));
 }
 
+/// Returns a class name of transformers without its task: "Llama" for "LlamaForCausalLM".
+std::string model_of_class(std::string_view name) {
+  for (const std::string_view end : {"LMHeadModel", "Model"})
+    if (name.ends_with(end)) return std::string(name.substr(0, name.size() - end.size()));
+  return std::string(name.substr(0, name.rfind("For")));
+}
+
+/// Refuses classes of another family, because programs differ in which of both keys they follow.
+void check_architectures(ConfigReader& reader, const ModelFamily& family,
+                         const ModelRegistry& registry) {
+  const json::value* const found = reader.find("architectures");
+  const json::array* const names = found == nullptr ? nullptr : found->if_array();
+  if (names == nullptr) return;
+  const std::string own = model_of_class(family.hugging_face.architecture);
+  for (const json::value& name : *names) {
+    const std::string model = name.is_string() ? model_of_class(name.get_string()) : own;
+    const bool is_other = model != own && std::ranges::any_of(registry, [&](const auto& other) {
+                            return model == model_of_class(other.hugging_face.architecture);
+                          });
+    if (is_other)
+      reader.refuse("architectures", *found,
+                    concat("[\"", family.hugging_face.architecture, "\"], which fits model_type"));
+  }
+}
+
 /// Reads the class head of a model "…ForSequenceClassification".
 void read_class_head(ConfigReader& reader, ModelConfig& model) {
   const json::value* architectures = reader.find("architectures");
@@ -173,11 +198,13 @@ ReadConfig read_hugging_face_config(const json::object& config, const std::strin
   ModelConfig model;
   model.family = family.name;
   const bool is_outer = config.at("model_type") == json::value(layout.outer.model_type);
-  const json::object* text_config = is_outer ? reader.find_object("text_config") : nullptr;
-  if (text_config != nullptr) {
-    read_outer_keys(reader, model, *text_config, layout);
-  } else {
+  check_architectures(reader, family, registry);
+  if (!is_outer) {
     read_keys(reader, model, layout);
+  } else if (reader.find("text_config") == nullptr) {
+    reader.problem("text_config: is missing; only models with a text model are supported");
+  } else if (const json::object* text_config = reader.find_object("text_config")) {
+    read_outer_keys(reader, model, *text_config, layout);
   }
   if (!reader.problems().empty())
     throw DataError(concat(name, ": unsupported ", family.title, " model:", reader.problems()));

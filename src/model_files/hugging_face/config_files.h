@@ -22,7 +22,8 @@ void add_token_ids(boost::json::object& config, std::optional<std::int32_t> end_
 /// Parses JSON as Python writes it (see with_named_floats). Throws DataError for other values.
 boost::json::object parse_python_object(const std::string& text, const std::string& name);
 
-/// Reads such a file, including the keys of its text_config. Returns {} if it does not exist.
+/// Reads a file like parse_python_object, including the keys of its text_config. Returns {} if the
+/// file does not exist.
 boost::json::object python_object_in(const FolderFiles& folder, const std::string& name);
 
 /// Returns the pooling of a class head on the folder's model, as in transformers: the first token

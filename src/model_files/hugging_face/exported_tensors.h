@@ -19,7 +19,8 @@ class OriginFolder {
   /// layout would copy parts of it. Throws MissingInput, DataError.
   OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& layout);
 
-  /// Returns the layout, with the prefix of the outer model if the original folder has one.
+  /// Returns the layout, with the outer model's prefix if the original folder contains an outer
+  /// model.
   const HuggingFaceLayout& layout() const { return layout_; }
   bool is_part() const { return outer_.has_value(); }
   /// Returns the whole config.json: the original with `text_config` in it, or `text_config` alone.
@@ -29,7 +30,8 @@ class OriginFolder {
   /// Returns whether the original folder has a vector of this name for which is_mixer_vector_in_f32
   /// is true. Export then keeps it in f32.
   bool holds_in_f32(const std::string& name) const;
-  /// Returns a tensor of a layer with this number of experts as the original folder stores it.
+  /// Returns the tensors with which the original folder stores `tensor`. `experts`: number of
+  /// experts of its layer.
   std::vector<FileTensor> as_stored(const FileTensor& tensor, std::int64_t experts) const;
   /// Copies the files that configure the conversion of images and audio.
   void copy_processors(const std::filesystem::path& to) const;
@@ -49,7 +51,7 @@ std::string quantization_of(Network& model);
 /// computes in a single dtype.
 DType unquantized_dtype(Network& model, const Stream& stream);
 /// Returns the tensors for model.safetensors, rounded to `dtype` or quantized, without adapters.
-/// `experts`: number per layer. Experts are stored as in the original folder.
+/// `experts`: number of experts per layer. Experts are stored as in the original folder.
 std::vector<NamedTensor> exported_tensors(Network& model, std::int64_t experts,
                                           const OriginFolder& origin, DType dtype,
                                           const Stream& stream);

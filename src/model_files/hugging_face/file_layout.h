@@ -29,7 +29,7 @@ enum class TargetOrder { kFile, kHere };
 Stream host_stream();
 Tensor host_tensor(const Shape& shape, DType dtype = DType::kF32);
 
-/// Copies rows of `bytes` bytes from one order to the other.
+/// Copies rows of `bytes` bytes between the model's and the file's row order.
 void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes,
                TargetOrder side);
 /// Returns a new tensor on the host with reordered rows, or `rows` if the order is unchanged.

@@ -18,6 +18,7 @@
 #include "src/model_files/hugging_face/exported_tensors.h"
 #include "src/model_files/hugging_face/file_layout.h"
 #include "src/model_files/hugging_face/generation_config.h"
+#include "src/model_files/hugging_face/module_weights.h"
 
 namespace hybrid_trainer {
 
@@ -27,21 +28,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr const char* kHead = "lm_head.weight";
-
-/// Writes tensors of sentence-transformers modules, as "2_Dense/linear.weight", to their folders.
-void write_modules(const std::vector<NamedTensor>& tensors, const fs::path& folder) {
-  std::map<fs::path, std::vector<NamedTensor>> modules;
-  for (const auto& [name, values] : tensors) {
-    const fs::path path = folder / name;
-    modules[path.parent_path()].push_back({path.filename().string(), values});
-  }
-  for (auto& [path, own] : modules) {
-    make_folders(path);
-    write_safetensors(path / "model.safetensors", std::move(own), {{"format", "pt"}});
-  }
-}
-
-bool is_of_module(const std::string& name) { return name.find('/') != name.npos; }
 
 void write_files(Network& network, const ModelConfig& model, const OriginFolder& origin,
                  const Tokenizer* tokenizer, DType dtype, const std::string& token_ids,
@@ -65,7 +51,7 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
       exported_tensors(network, model.experts.count, origin, dtype, stream);
   const auto modules = std::ranges::stable_partition(
       tensors, [](const NamedTensor& tensor) { return !is_of_module(tensor.name); });
-  write_modules({modules.begin(), modules.end()}, folder);
+  write_module_weights({modules.begin(), modules.end()}, folder);
   tensors.erase(modules.begin(), modules.end());
   write_safetensors(folder + "/model.safetensors", std::move(tensors), {{"format", "pt"}},
                     origin.carried());
@@ -86,7 +72,7 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return true;
 }
 
-/// Returns the nearest name; "" if only numbers differ: a layer or an expert is then missing.
+/// Returns the nearest name, or "" if only numbers differ: a layer or an expert is then missing.
 std::string misspelt(const std::string& name, const std::vector<std::string>& known) {
   const auto without_numbers = [](std::string text) {
     std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
@@ -137,16 +123,6 @@ class NewWeight final : public FolderWeight {
   Shape shape_;
   bool is_random_;
 };
-
-/// Reads the weight of a sentence-transformers module, as "2_Dense/linear.weight".
-void take_from_module(const ModelFolder& folder, Parameter& parameter, const WeightCallback& take) {
-  std::vector<FileTensor> parts = parameter.in_files();
-  const fs::path path = folder.path() / parts.front().name;
-  parts.front().name = path.filename().string();
-  const HuggingFaceWeights weights(path.parent_path());
-  const OpenFolder module{weights, "", "", ""};
-  take(parameter, WeightInFiles(module, parts, parameter.shape()));
-}
 
 /// Names of tensors with the names of the tensors that they must equal.
 using Copies = std::map<std::string, std::string>;
@@ -369,7 +345,8 @@ void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& re
 void export_hugging_face(Network& network, const ModelConfig& given, const Tokenizer* tokenizer,
                          const fs::path& folder, const Stream& stream,
                          const ModelRegistry& registry, DType dtype, const std::string& token_ids,
-                         const ModelFolder& origin, const fs::path& base_config) {
+                         const ModelFolder& origin, const fs::path& base_config,
+                         const std::function<void(const fs::path&)>& finish) {
   const ModelConfig model = resolved_model_config(given, registry);
   check_tokenizer_fits(tokenizer, model);
   check_hugging_face_export(model, registry);
@@ -384,8 +361,10 @@ void export_hugging_face(Network& network, const ModelConfig& given, const Token
   if (const std::string misread = layout.misread ? layout.misread(model) : ""; !misread.empty())
     warn(folder.string(), misread);
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
-  write_files(network, model, taken_over, tokenizer, dtype, token_ids, output.create().string(),
-              stream, base_config, registry);
+  const fs::path& made = output.create();
+  write_files(network, model, taken_over, tokenizer, dtype, token_ids, made.string(), stream,
+              base_config, registry);
+  if (finish) finish(made);
   output.commit();
 }
 
@@ -442,11 +421,8 @@ void read_hugging_face_weights(const ModelFolder& opened, Network& network,
   }
   OpenFolder folder{opened.weights(), "", "", quantization_of_hugging_face(opened)};
   std::map<Parameter*, std::vector<FileTensor>> in_files;
-  const auto is_in_module = [](const Parameter& parameter) {
-    return is_of_module(parameter.in_files().front().name);
-  };
   network.visit_parameters([&](Parameter& parameter) {
-    if (is_in_module(parameter)) return;
+    if (is_of_module(parameter)) return;
     const auto [entry, added] = in_files.emplace(&parameter, parameter.in_files());
     for (FileTensor& in_file : entry->second) {
       for (const std::string& prefix : layout.prefixes())
@@ -501,7 +477,11 @@ void read_hugging_face_weights(const ModelFolder& opened, Network& network,
     copies[copy.name] = copy.of.empty() ? table : copy.of;
   check_names(folder.weights, wanted, copies, layout, model);
   network.visit_parameters([&](Parameter& parameter) {
-    if (is_in_module(parameter)) return take_from_module(opened, parameter, take);
+    if (is_of_module(parameter)) {
+      if (!holds_module(opened.path(), parameter)) return take_new(parameter);
+      return read_module_weight(opened.path(), parameter,
+                                [&](const FolderWeight& weight) { take(parameter, weight); });
+    }
     const std::string& name = parameter.in_files().front().name;
     const bool is_replaced =
         tables == TokenTables::kReplaced && (name == kHead || name == layout.tied_head);

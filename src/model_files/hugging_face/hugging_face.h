@@ -15,15 +15,16 @@ namespace hybrid_trainer {
 /// of such a model are bf16 if this does not round any vector, otherwise f32. Special tokens have
 /// the ids in `token_ids` or, if it has none, the id of the end-of-text token. Copies from
 /// `origin`, the model's original folder, the parts that this program's model does not have, and
-/// from `base_config` all values that the model does not change. The folder is created atomically.
-/// Throws CannotCreate if `folder` is not empty or cannot be created, DataError if the tokenizer
+/// from `base_config` all values that the model does not change. The folder is created atomically;
+/// `finish` may write further files to it before it appears at its path. Throws CannotCreate if `folder` is not empty or cannot be created, DataError if the tokenizer
 /// does not fit the model, and IoError.
 void export_hugging_face(Network& network, const ModelConfig& model, const Tokenizer* tokenizer,
                          const std::filesystem::path& folder, const Stream& stream,
                          const ModelRegistry& registry = model_families(),
                          DType dtype = DType::kF32, const std::string& token_ids = "",
                          const ModelFolder& origin = {},
-                         const std::filesystem::path& base_config = {});
+                         const std::filesystem::path& base_config = {},
+                         const std::function<void(const std::filesystem::path&)>& finish = {});
 inline void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
                                 const std::filesystem::path& folder, const Stream& stream,
                                 const ModelRegistry& registry = model_families(),

@@ -46,7 +46,7 @@ constexpr std::array kPoolingFlags{NamePair{"cls", "pooling_mode_cls_token"},
 
 struct ModuleEntry {
   std::string kind;  // "Pooling"
-  std::string path;  // of its folder
+  std::string path;  // path of its folder
   std::string file(const std::string& name) const {
     return path.empty() ? name : path + "/" + name;
   }
@@ -168,6 +168,15 @@ void read_transformer(ConfigReader& reader, SentencePipeline& pipeline) {
     reader.refuse("modality_config.message", *messages, "no such key");
 }
 
+/// Returns the maximum tokens of a text according to a tokenizer_config.json; 0 if it has none.
+std::int64_t tokenizer_limit(const FolderFiles& files, const std::string& name) {
+  const json::object tokenizer = python_object_in(files, name);
+  const json::value* const longest = tokenizer.if_contains("model_max_length");  // 1e30: none
+  const bool is_limit =
+      longest != nullptr && longest->is_int64() && longest->get_int64() <= INT32_MAX;
+  return is_limit ? std::max<std::int64_t>(0, longest->get_int64()) : 0;
+}
+
 /// Reads the first of the files that versions of sentence-transformers have used.
 void read_transformer_file(const FolderFiles& files, const ModuleEntry& module,
                            SentencePipeline& pipeline) {
@@ -177,11 +186,8 @@ void read_transformer_file(const FolderFiles& files, const ModuleEntry& module,
     read_keys(files, name, [&](ConfigReader& reader) { read_transformer(reader, pipeline); });
     break;
   }
-  if (pipeline.max_length > 0) return;
-  const json::object tokenizer = python_object_in(files, module.file("tokenizer_config.json"));
-  const json::value* const longest = tokenizer.if_contains("model_max_length");  // 1e30: none
-  if (longest != nullptr && longest->is_int64() && longest->get_int64() <= INT32_MAX)
-    pipeline.max_length = std::max<std::int64_t>(0, longest->get_int64());
+  if (pipeline.max_length == 0)
+    pipeline.max_length = tokenizer_limit(files, module.file("tokenizer_config.json"));
 }
 
 void read_settings(ConfigReader& reader, SentencePipeline& pipeline) {
@@ -217,8 +223,9 @@ void check_order(const std::vector<ModuleEntry>& modules, const std::string& pat
   }
   if (kinds.size() > wanted.size()) wanted.emplace_back("Normalize");
   if (kinds == wanted) return;
-  throw DataError(concat(path, ": got the modules ", join(kinds).substr(0, 300),
-                         "; want Transformer, Pooling, then at most Dense and Normalize"));
+  throw DataError(
+      concat(path, ": got the modules ", join(kinds).substr(0, 300),
+             "; want Transformer, Pooling, any number of Dense, then at most one Normalize"));
 }
 
 void write_json(const fs::path& file, const json::value& value) {
@@ -243,7 +250,10 @@ const char* their_name(const Names& names, const std::string& ours) {
 }  // namespace
 
 bool has_sentence_pipeline(const ModelFolder& folder) {
-  return folder.files().contains(kModuleList);
+  if (!folder.files().contains(kModuleList)) return false;
+  const json::object settings = python_object_in(folder.files(), kSettings);
+  const json::value* const type = settings.if_contains("model_type");
+  return type == nullptr || *type != "CrossEncoder";
 }
 
 SentencePipeline read_sentence_pipeline(const ModelFolder& folder) {
@@ -276,6 +286,10 @@ SentencePipeline read_sentence_pipeline(const ModelFolder& folder) {
     }
   }
   return pipeline;
+}
+
+std::int64_t max_class_text(const ModelFolder& folder) {
+  return folder.is_gguf() ? 0 : tokenizer_limit(folder.files(), "tokenizer_config.json");
 }
 
 std::string cross_encoder_activation(const ModelFolder& folder) {
@@ -323,6 +337,16 @@ void write_cross_encoder(const std::string& activation, const fs::path& folder) 
     config[kCrossEncoder] =
         json::object{{"version", "4.0.0"}, {"activation_fn", their_name(kScores, activation)}};
   if (config != before) replace_file(file, typed_pretty_json(config));
+}
+
+void write_cross_encoder_adapter(const std::string& activation, const fs::path& folder) {
+  write_json(folder / kSentenceFiles[0],
+             json::object{{"transformer_task", "sequence-classification"}});
+  write_json(folder / kModuleList, json::array{module_entry(0, "Transformer", "")});
+  write_json(folder / kSettings, json::object{{"model_type", "CrossEncoder"},
+                                              {"activation_fn", their_name(kScores, activation)},
+                                              {"prompts", json::object{}},
+                                              {"default_prompt_name", nullptr}});
 }
 
 void write_sentence_pipeline(const SentencePipeline& pipeline, const fs::path& folder) {

@@ -28,19 +28,28 @@ struct SentencePipeline {
   friend bool operator==(const SentencePipeline&, const SentencePipeline&) = default;
 };
 
-/// Returns whether the folder has a pipeline (modules.json).
+/// Returns whether the folder has a pipeline (modules.json) that is not a CrossEncoder's.
 bool has_sentence_pipeline(const ModelFolder& folder);
 
 /// Reads modules.json and its modules' files, of sentence-transformers 2 to 6. Throws MissingInput,
 /// and DataError naming the file and the unsupported key or module.
 SentencePipeline read_sentence_pipeline(const ModelFolder& folder);
 
+/// Returns the maximum tokens of a text that the folder's class head reads: model_max_length, as in
+/// transformers and sentence-transformers; 0 if the tokenizer has none.
+std::int64_t max_class_text(const ModelFolder& folder);
+
 /// Returns the activation of a CrossEncoder with one output, "sigmoid" or "identity"; "" for other
 /// folders. Throws DataError for other activations, and for modules after the transformer.
 std::string cross_encoder_activation(const ModelFolder& folder);
 
-/// Writes a CrossEncoder's activation to config.json; "" removes its base's. Throws IoError.
+/// Writes a CrossEncoder's activation to config.json; "" removes the base's activation. Throws
+/// IoError.
 void write_cross_encoder(const std::string& activation, const std::filesystem::path& folder);
+/// Writes the files of a CrossEncoder with an adapter, whose config.json is its base's. Versions of
+/// sentence-transformers before 5.4 use the base's activation. Throws IoError.
+void write_cross_encoder_adapter(const std::string& activation,
+                                 const std::filesystem::path& folder);
 
 /// Writes the pipeline's files, except weights, to an exported model's folder, for
 /// sentence-transformers 2.3 and later. The transformer is in the folder itself. Throws IoError.

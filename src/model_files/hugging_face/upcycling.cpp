@@ -109,7 +109,8 @@ std::vector<bool> reinitialized_columns(const ExpertMatrix& which, const Upcycli
   return drawn;
 }
 
-/// Drop-upcycling (Nakamura et al. 2025): redraws columns, normally distributed like the matrix.
+/// Redraws columns, normally distributed like the matrix. Source: Nakamura et al. 2025,
+/// "Drop-Upcycling".
 void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& requested) {
   const bool by_rows = which.part != ExpertPart::kDown;
   const std::int64_t columns = matrix.size(1);

@@ -10,7 +10,7 @@ struct Upcycling {
   std::int64_t experts = 8, chosen = 2;
   /// Number of experts into which each copy is split; must divide `experts` and `chosen`.
   std::int64_t shards = 1;
-  double redraw = 0;  // share of the inner columns of each expert that is drawn again at random
+  double redraw = 0;  // share of each expert's inner columns that is reinitialized at random
   /// Standard deviation of added noise, divided by the standard deviation of the matrix.
   double noise = 0;
   std::uint64_t seed = 1;

@@ -145,7 +145,7 @@ constexpr const char* kBalance = "router_aux_loss_coef";
 constexpr const char* kWantsBalance = "output_router_logits";
 constexpr const char* kPlainLayers = "mlp_only_layers";
 constexpr const char* kSparseStep = "decoder_sparse_step";
-constexpr double kSharpness = 1.702;  // of kernels::ClampedGate
+constexpr double kSharpness = 1.702;  // sharpness of kernels::ClampedGate
 constexpr const char* kNoise = "router_jitter_noise";
 
 bool is_zero(const json::value& value) {

@@ -8,10 +8,10 @@ namespace hybrid_trainer {
 
 /// Rotary embedding. Writes the keys of transformers 4, and also reads the ones of transformers 5.
 struct RotaryKeys {
-  double theta = 1e4;  // if rope_theta is missing
+  double theta = 1e4;  // default of rope_theta
   /// True if windows have a separate theta (Gemma 3), given by layer type in transformers 5.
   bool windows_have_own = false;
-  std::optional<double> share{};        // if partial_rotary_factor is missing; none: no such key
+  std::optional<double> share{};        // default of partial_rotary_factor; none: no such key
   bool share_is_in_parameters = false;  // whether the key is ignored outside rope_parameters
   /// Set to reject a file without rope_scaling, since transformers would scale its angles.
   bool wants_scaling = false;
@@ -19,7 +19,7 @@ struct RotaryKeys {
   const char* theta_key = "rope_theta";
   /// Null: version 4 has no such key, and version 5 has rope_parameters by layer type (OLMo 3).
   const char* window_theta_key = "rope_local_base_freq";
-  std::int64_t original_context = 0;  // if rope_scaling has none (Phi-3)
+  std::int64_t original_context = 0;  // default if rope_scaling has none (Phi-3)
 };
 void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary);
 
@@ -68,7 +68,7 @@ struct ExpertKeys {
   /// Values of ExpertConfig::rule with and without normalization.
   const char *rule_of_sum = kSoftmaxOfChosenRule, *plain_rule = kSoftmaxRule;
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
-  double missing_balance = 0.001;  // if router_aux_loss_coef is missing
+  double missing_balance = 0.001;  // default of router_aux_loss_coef
   std::string gate_limit{};        // 7 if the key is missing
 };
 void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& experts);

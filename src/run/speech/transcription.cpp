@@ -125,7 +125,7 @@ class WindowSegments {
 
   struct Part {
     std::size_t begin, end;  // token range
-    std::int64_t from, to;   // in timestamp steps
+    std::int64_t from, to;   // range in timestamp steps
   };
   const std::vector<Part>& parts() const { return parts_; }
   std::int64_t next() const { return next_; }  // offset of the next window from this one, in frames

@@ -94,9 +94,10 @@ void print(const BenchmarkResult& result, const char* unit) {
       1e3 * result.backward_seconds, 1e3 * result.optimizer_seconds);
   std::printf("forward only, as a Predict step: %.1f ms, %.2f of a step\n",
               1e3 * result.forward_only_seconds, result.forward_only_seconds / result.step_seconds);
-  std::printf("%.1f GFLOP/s in the model, %.1f in the fastest matrix product: %.1f %%\n",
-              1e-9 * result.model_flops_per_second, 1e-9 * result.product_flops_per_second,
-              100 * result.share_of_product_rate);
+  std::printf(
+      "model: %.1f GFLOP/s, %.1f %% of the fastest measured matrix product (%.1f GFLOP/s)\n",
+      1e-9 * result.model_flops_per_second, 100 * result.share_of_product_rate,
+      1e-9 * result.product_flops_per_second);
   if (result.mfu)
     std::printf("%.1f %% MFU, relative to the device's published rate\n", 100 * *result.mfu);
   std::printf("allocated after the first step: %zu bytes; peaks:",

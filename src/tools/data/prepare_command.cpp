@@ -91,7 +91,7 @@ int prepare_command(const std::vector<std::string>& arguments) {
   bool control_tokens = false;
   CommandSyntax syntax{
       .name = "prepare",
-      .usage = "INPUT... --output DATA [--tokenizer bpe|bytes|characters|PATH] [options]",
+      .usage = "INPUT... --output DATA [--tokenizer bpe|wordpiece|bytes|characters|PATH] [options]",
       .description =
           "Creates a data folder with a tokenizer and token shards for training and validation.\n"
           "The inputs are text files, .jsonl, .json, .csv and .parquet files, folders that\n"
@@ -102,11 +102,13 @@ int prepare_command(const std::vector<std::string>& arguments) {
   add("column", optional_value(settings.column, "NAME"),
       "Text column of files with rows (default: text); each row is a document. Without this "
       "option, a .json or .csv file that has no such column is read as plain text.");
-  add("tokenizer", po::value(&settings.tokenizer)->value_name("bpe|bytes|characters|PATH"),
-      "Tokenizer: bpe, trained on the text (default), bytes, characters, or the folder or file of "
-      "an existing tokenizer.");
+  add("tokenizer",
+      po::value(&settings.tokenizer)->value_name("bpe|wordpiece|bytes|characters|PATH"),
+      "Tokenizer: bpe, trained on the text (default), wordpiece, BERT's tokenizer of lower-case "
+      "text, trained on the text, bytes, characters, or the folder or file of an existing "
+      "tokenizer.");
   add("vocab-size", po::value(&settings.vocabulary_size)->value_name("N"),
-      "Vocabulary size of a trained BPE tokenizer (default: 4096).");
+      "Vocabulary size of a trained tokenizer (default: 4096).");
   add("control-tokens", po::bool_switch(&control_tokens),
       "Encode text that spells a special token, such as <|endoftext|>, as this token; without it, "
       "such text stays plain text.");

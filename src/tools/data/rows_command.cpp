@@ -5,6 +5,7 @@
 #include "src/core/messages.h"
 #include "src/files/json.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/text_data.h"
 #include "src/tasks/task_kind.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
@@ -21,8 +22,9 @@ HybridTrainerConfig config_of(const RowsRequest& requested, const ConfigArgument
   HybridTrainerConfig config;
   if (requested.is_of_run()) {
     config = config_of_run(RunPaths{requested.model.string()});
-  } else if (std::filesystem::exists(requested.model.path() / "config.json")) {
+  } else if (requested.model.files().contains("config.json")) {
     config.model = read_hugging_face_model_config(requested.model, 0);
+    config.objective = objective_of_folder(requested.model, config.model);
   }
   if (requested.is_configured) config = build_config(source, config);
   if (!requested.columns.empty()) config.data.columns = requested.columns;
@@ -34,7 +36,7 @@ HybridTrainerConfig config_of(const RowsRequest& requested, const ConfigArgument
 int rows_command(const std::vector<std::string>& arguments) {
   RowsRequest requested{.report = [](const std::string& line) { std::cerr << line << "\n"; }};
   ConfigArguments source;
-  std::string model, task;
+  std::string model, task, objective;
   bool json = false;
   CommandSyntax syntax{
       .name = "rows",
@@ -55,11 +57,12 @@ int rows_command(const std::vector<std::string>& arguments) {
   add("show", optional_value(requested.shown, "LINE"),
       "Print the row at this line, with its target tokens between ⟦ and ⟧.");
   add_columns_option(syntax.options, requested.columns);
-  add("objective", po::value(&requested.objective)->value_name("OBJECTIVE"),
+  add("objective", po::value(&objective)->value_name("OBJECTIVE"),
       "Objective of the planned run: next_token (default), or dpo or orpo, whose rows are pairs of "
       "answers.");
   add("task", po::value(&task)->value_name("TASK"),
-      "Task of the planned run, if it is one of whole texts: classify, embed, rank or reward.");
+      "Task of the planned run, if it is text-level: classify, embed, rank or reward. "
+      "Default: the task of the model's folder.");
   add_control_tokens_option(syntax.options, requested.control_tokens);
   add("json", po::bool_switch(&json), "Print the result as one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
@@ -72,9 +75,8 @@ int rows_command(const std::vector<std::string>& arguments) {
       tasks{"classify", "embed", "rank", "reward"};
   if (!task.empty() && std::ranges::count(tasks, task) == 0)
     throw UsageError(choice_problem("hybrid rows: --task", task, tasks));
-  if (std::ranges::count(objectives, requested.objective) == 0)
-    throw UsageError(choice_problem("hybrid rows: --objective", requested.objective, objectives));
-  if (!task.empty()) requested.objective = task;
+  if (!objective.empty() && std::ranges::count(objectives, objective) == 0)
+    throw UsageError(choice_problem("hybrid rows: --objective", objective, objectives));
   if (requested.shown && *requested.shown < 1)
     throw UsageError(
         concat("hybrid rows: --show: got ", *requested.shown, ", want a line, 1 or more"));
@@ -91,6 +93,10 @@ int rows_command(const std::vector<std::string>& arguments) {
   }
   requested.is_configured = source.names_a_source() || !source.settings.empty();
   const HybridTrainerConfig config = config_of(requested, source);
+  if (!task.empty() || !objective.empty())
+    requested.objective = task.empty() ? objective : task;
+  else if (task_kind(config.model).in_sequences)
+    requested.objective = config.objective;
   const Findings found = task_kind(config.model).rows(requested, config);
   std::cout << (json ? json_line(found.json) : found.text) << "\n";
   return 0;

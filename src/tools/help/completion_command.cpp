@@ -14,7 +14,7 @@ namespace {
 
 struct ConfigKey {
   std::string path;                  // "phases.method"
-  std::vector<std::string> choices;  // for its value; empty: any value
+  std::vector<std::string> choices;  // values to complete; empty: any value
 };
 
 void add_keys(const FieldNode& group, const std::string& before, std::vector<ConfigKey>& keys) {

@@ -181,7 +181,7 @@ struct Diagnosis {
   ProcessorInfo processor = processor_info();
   std::optional<double> quota = processor_quota();
   MachineMemory memory = machine_memory();
-  std::size_t disk_free_bytes = 0;  // in the current folder
+  std::size_t disk_free_bytes = 0;  // disk space of the current folder
   double fp32_flops_per_second = 0;
   double bf16_flops_per_second = 0;
   double copy_bytes_per_second = 0;

@@ -43,7 +43,7 @@ struct Answers {
 /// Answers of one model, and its chance level.
 struct ModelAnswers {
   std::string folder;
-  std::int64_t step = 0;  // of a run
+  std::int64_t step = 0;  // step of a run
   Answers answers;
   double chance = 0;  // expected share by guessing
   std::size_t fewest = 0, most = 0;
@@ -81,9 +81,9 @@ ChoiceQuestions questions_for(const WritingModel& model, const std::string& file
                                    .vocabulary = model.run.config.model.vocabulary,
                                    .now = std::time(nullptr)});
   if (read.joined_words > 0)
-    std::cerr
-        << "warning: in " << read.joined_words << " of " << read.questions.size()
-        << " questions, there is no space between the prompt and its choices, and none is added\n";
+    std::cerr << "warning: in " << read.joined_words << " of " << read.questions.size()
+              << " questions, no space separates the prompt from its choices, and the evaluation "
+                 "adds none\n";
   return read;
 }
 

@@ -352,9 +352,9 @@ int export_command(const std::vector<std::string>& arguments) {
                        requested.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
   if (dynamic_cast<LanguageModel*>(run.network.get()) == nullptr) return 0;  // does not read text
   if (!run.tokenizer) {
-    std::cerr << "without tokenizer files: " << requested.folder << " has none\n";
+    std::cerr << "exported without tokenizer files: " << requested.folder << " has none\n";
   } else if (!is_hugging_face(run.tokenizer->kind())) {
-    std::cerr << "without tokenizer files: transformers cannot read a tokenizer of "
+    std::cerr << "exported without tokenizer files: transformers cannot read a tokenizer of "
               << name_of(run.tokenizer->kind()) << "\n";
   }
   return 0;

@@ -355,7 +355,7 @@ json::array checkpoints_in(const fs::path& folder) {
   return checkpoints;
 }
 
-/// Returns the run's best checkpoint according to checkpoints/best; null if it has none.
+/// Returns the run's best checkpoint according to checkpoints/best, or null if it has none.
 json::value best_checkpoint_in(const fs::path& folder) {
   const fs::path file = folder / "best";
   if (!fs::is_regular_file(file)) return nullptr;

@@ -318,8 +318,10 @@ std::string why_no_predict_column(const PlanAnswer& answer, Device device) {
   unlimited.memory.host_budget = {};
   const MemoryNeed need = simulate_memory(unlimited, device);
   if (need.phase(Phase::kPredict).peak_bytes == 0)
-    return "no columns predict and correct: the run is too short to reach these phases";
-  return concat("no columns predict and correct: predictions need ", units::bytes(need.host_bytes),
+    return "the table has no columns predict and correct: the run is too short to reach these "
+           "phases";
+  return concat("the table has no columns predict and correct: predictions need ",
+                units::bytes(need.host_bytes),
                 " of host memory, which exceeds the host budget, so the run would not predict");
 }
 

@@ -143,10 +143,14 @@ void check_objective_of_run(const FineTuning& requested, const HybridTrainerConf
                             "; leave --beta out to continue the run"));
 }
 
-/// Sets the objective of --task. Also sets the pooling of a model of whole texts to the pooling of
-/// its folder or, if the folder has none, to the default of its family.
+/// Sets the objective of --task, by default the folder's own task. Also sets the pooling of a model
+/// with text-level tasks to the pooling of its folder or, if the folder has none, to the default of its
+/// family.
 void set_task(const FineTuning& requested, const ModelFolder& model, HybridTrainerConfig& config) {
   if (!requested.task.empty()) config.objective = objective_of(requested);
+  const ModelFolder sentence_folder = sentence_folder_of(requested.adapter, model);
+  if (requested.task.empty() && requested.objective.empty())
+    config.objective = objective_of_folder(sentence_folder, config.model);
   if (!text_task_of(config.objective)) {
     if (config.model.language_head) return;
     throw UsageError(concat("hybrid finetune: --model ", model.string(),
@@ -159,7 +163,7 @@ void set_task(const FineTuning& requested, const ModelFolder& model, HybridTrain
     config.model.labels.clear();
     config.model.pooling.clear();
     config.model.dense.clear();
-    take_pipeline(model, config);
+    take_pipeline(sentence_folder, config);
   }
   if (!config.model.pooling.empty()) return;
   const bool takes_mean = config.objective == "embed" && config.model.bidirectional;
@@ -184,7 +188,7 @@ void set_objective(const FineTuning& requested, HybridTrainerConfig& config) {
   if (requested.beta) config.preference_beta = *requested.beta;
   if (text_task_of(requested.objective))
     throw UsageError(concat("hybrid finetune: --objective: got ", requested.objective,
-                            ", which is a task of whole texts; want --task ", requested.objective));
+                            ", which is a text-level task; want --task ", requested.objective));
   const std::vector<std::string> objectives{"next_token", "dpo", "orpo"};
   if (requested.task.empty() && !objective.empty() &&
       std::ranges::count(objectives, requested.objective) == 0)
@@ -366,7 +370,7 @@ void set_rate_of_new_head(const FineTuning& requested, const TextData& data,
 /// texts.
 constexpr std::int64_t kRowsOfSequence = 8;
 
-/// Reads the whole texts of a run into `read`. For a new run, packs few texts into short sequences.
+/// Reads the examples of a text-level run into `read`. For a new run, packs few texts into short sequences.
 EpochLength texts_of_epoch(const FineTuning& requested, TrainingRunSettings& settings,
                            ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
@@ -381,8 +385,9 @@ EpochLength texts_of_epoch(const FineTuning& requested, TrainingRunSettings& set
   std::int64_t count = sequences();
   const bool is_small = count * kMaxEpochs < kMinSteps * config.effective_batch();
   if (is_small && !resumes_a_run(requested) && !requested.source.sets("data.sequence_length")) {
+    const std::int64_t longest = std::max(longest_row(data->train), longest_row(data->validation));
     config.data.sequence_length =
-        LongestRow::fitted(kRowsOfSequence * data->longest_row(), config.data.sequence_length);
+        LongestRow::fitted(kRowsOfSequence * longest, config.data.sequence_length);
     count = sequences();
   }
   return {std::ssize(data->train), count};
@@ -449,9 +454,9 @@ CommandSyntax finetune_syntax(FineTuning& requested) {
       "4 bits (nf4). Change these settings with --set lora.rank=…, lora.alpha, lora.targets, "
       "lora.base.");
   add("task", po::value(&requested.task)->value_name("TASK"),
-      "Task of whole texts, in place of writing text: classify ({\"text\", \"label\"}), embed "
+      "Text-level task, in place of writing text: classify ({\"text\", \"label\"}), embed "
       "({\"anchor\", \"positive\"}), rank ({\"query\", \"passage\", \"label\"}) or reward "
-      "({\"prompt\", \"chosen\", \"rejected\"}).");
+      "({\"prompt\", \"chosen\", \"rejected\"}). Default: the task of the model's folder.");
   add("objective", po::value(&requested.objective)->value_name("OBJECTIVE"),
       "next_token (default); or, for pairs of a better and a worse answer ({\"prompt\", "
       "\"chosen\", \"rejected\"}), dpo, which compares with the initial model, or orpo, which "

@@ -88,7 +88,8 @@ Dimension recomputed_share(const MemoryConfig& given) {
   return dimension;
 }
 
-/// A plan may replace the given number by one of `fewer`, which changes the results of the run.
+/// Numbers of bits: a plan may replace the given number by one of `fewer`, which changes the
+/// results of the run.
 Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> fewer,
                      std::int64_t& (*key)(HybridTrainerConfig& config)) {
   Dimension dimension{{std::to_string(given)},
@@ -101,7 +102,8 @@ Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> few
   return dimension;
 }
 
-/// Location of master weights and state with delayed updates, in place of the usual settings.
+/// Returns the locations of master weights and state with delayed updates, which replace the usual
+/// settings.
 Dimension exact_state(const HybridTrainerConfig& given) {
   return {exact_state_names(),
           [](HybridTrainerConfig& changed, const std::string& value) {

@@ -171,10 +171,10 @@ class SimulatedRun {
     Batch batch;
     for (std::int64_t i = 0; i <= config_.data.prefetch_depth; ++i)
       batch = add(loaded, on_host ? host_ : stream_);
-    windows_ = add(config_.data.batch_size, on_host ? host_ : stream_);
+    windows_ = add(config_.evaluation_batch(), on_host ? host_ : stream_);
     if (on_host) {
       batch = add(loaded, stream_);
-      windows_ = add(config_.data.batch_size, stream_);
+      windows_ = add(config_.evaluation_batch(), stream_);
     }
     whole_ = batch;
     whole_.set_continues(config_.data.carry_state);
@@ -286,7 +286,7 @@ class SimulatedRun {
   PhaseMemory reference_;
   ModelTrainable trainable_;
   MemoryNeed need_;
-  StepTransfer transferred_;  // so far
+  StepTransfer transferred_;  // bytes transferred so far
   SimulatedTrainable scripted_;
   std::vector<Batch> data_;
   Batch windows_;

@@ -43,7 +43,7 @@ class SimulatedTrainable::Kept final : public Rollback {
  private:
   Rollback& real_;
   std::int64_t predicted_ = 1, simulated_ = 1, kept_ = 0;
-  std::vector<Batch> others_;  // of steps that are not simulated
+  std::vector<Batch> others_;  // batches of steps that are not simulated
 };
 
 /// Delayed updates that arrive without a prediction error.

@@ -9,10 +9,11 @@ namespace hybrid_trainer {
 /// Trainable for a simulated device, with scripted losses to make phases predict and decide.
 class SimulatedTrainable final : public Trainable {
  public:
-  /// `model` must outlive it, on a simulated device.
+  /// `model` must be on a simulated device and outlive this object.
   explicit SimulatedTrainable(ModelTrainable& model);
   ~SimulatedTrainable() override;
-  /// Limits the computed micro-batches; for the remaining ones, only allocates the losses.
+  /// Computes only the first `micro_batches` micro-batches of `size` examples. Allocates only the
+  /// losses of the remaining micro-batches.
   void compute_with(std::int64_t micro_batches, std::int64_t size) {
     micro_batch_ = size;
     examples_ = micro_batches * size;

@@ -61,15 +61,16 @@ class StepCost {
 };
 
 struct RankStepTime {
-  double computing = 0;  // forward and backward of its micro-batches, and the update
-  double sending = 0;    // time in which its transfers occupy the link
+  double computing = 0;  // forward and backward of the rank's micro-batches, and the update
+  double sending = 0;    // time in which the rank's transfers occupy the link
   double exposed = 0;    // part of `sending` that does not overlap with computation
   double seconds() const { return computing + exposed; }
 };
 
 /// Estimates the seconds of a step for ranks as fast as this machine, with links of this bandwidth.
-/// Without distributed.overlap, all transfers are exposed. With it, distributed.zero decides which
-/// computation they overlap with; the first group that forward reads is always exposed:
+/// Without distributed.overlap, all transfers are exposed. With distributed.overlap,
+/// distributed.zero determines with which computation transfers overlap. The transfer of the first
+/// group that forward reads is always exposed:
 ///   0 and 1: gradients with the last backward pass
 ///   2: gradients with all passes after the first forward pass
 ///   1 and 2: weights with the next forward pass

@@ -51,7 +51,7 @@ double measure_gradient(Network& network, const HybridTrainerConfig& config, con
 namespace {
 
 constexpr std::int64_t kWidestBlock = 512;  // wider ones are hardly faster
-constexpr double kMeasuredFlops = 3e9;      // per step, if an example has fewer
+constexpr double kMeasuredFlops = 3e9;      // minimum FLOPs of a measured step
 
 struct TimedWork {
   double flops = 0, seconds = 0;
@@ -201,7 +201,7 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
   const Shape shape{sample.data.batch_size, sample.data.sequence_length};
   const Tensor tokens = different_tokens(shape, sample.model.vocabulary, stream);
   const Batch batch = model->with_sources(token_batch(tokens, tokens), stream);
-  return model->flops_of(shape) / measure_gradient(*model, sample, batch, stream);
+  return model->step_flops(batch) / measure_gradient(*model, sample, batch, stream);
 }
 
 void measure_files(StepRates& rates, const std::string& folder) {

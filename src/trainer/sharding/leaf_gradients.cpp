@@ -25,10 +25,9 @@ double LeafGradients::wait_for_mean_of(const std::vector<Tensor>& losses, std::i
     require(theirs.size() == own.size() * sizeof(double) + 1,
             "ranks must gather the same number of losses");
     retry = std::max(retry, static_cast<StepRetry>(theirs.back()));
-    for (std::size_t i = 0; i < own.size(); ++i) {
+    for (std::size_t i = 0; i < own.size(); ++i)
       std::memcpy(&by_leaf[static_cast<std::size_t>(own[i])], theirs.data() + i * sizeof(double),
                   sizeof(double));
-    }
   }
   double sum = 0;
   for (const double loss : by_leaf) sum += loss;
@@ -108,7 +107,7 @@ void LocalGradients::add(const Parameter& parameter) {
   copy_or_wait(partials.back(), gradient, stream_);
 }
 
-/// Missing gradients of a micro-batch count as 0, unless no micro-batch has one.
+/// Ends a micro-batch. Its missing gradients count as 0, unless no micro-batch has the gradient.
 void LocalGradients::end_leaf() {
   add_complete_gradients();
   for (const Parameter* parameter : parameters_) {

@@ -33,7 +33,7 @@ class LeafGradients : public GradientSink {
     return static_cast<double>(own) / static_cast<double>(leaves);
   }
   /// Returns the number of micro-batches that each rank computes. If ranks wait for each other in
-  /// each round, some ranks compute additional ones, which are ignored.
+  /// each round, some ranks compute additional micro-batches, which are ignored.
   virtual std::int64_t rounds(std::int64_t leaves) const = 0;
   /// Begins micro-batch number `leaf` of `leaves`. If `leaf` is empty, its gradient is ignored. If
   /// called again before end_leaf, the whole sum is invalid until free(); messages that were sent
@@ -95,12 +95,12 @@ class LocalGradients final : public LeafGradients {
   /// Weights with complete gradients. Their gradients are added to the sums when the next gradient
   /// begins, not in `ready`, which a destructor calls and which must not throw.
   std::vector<const Parameter*> complete_;
-  std::unordered_set<const Parameter*> written_;  // by any micro-batch
+  std::unordered_set<const Parameter*> written_;  // parameters with a gradient from any micro-batch
 };
 
-/// Gradients that ranks sum in buckets. Each rank sums contiguous micro-batches. During its last
+/// Gradients that ranks sum in buckets. Each rank sums contiguous micro-batches. During the last
 /// backward, ranks sum each bucket whose gradients are complete. The gradient of a micro-batch is
-/// one f32 tensor of all parameters; the total overwrites the first one.
+/// one f32 tensor of all parameters. The total overwrites the first micro-batch's gradient.
 class OrderedGradients final : public LeafGradients, public GradientSums {
  public:
   /// If `parts` is not null, a rank keeps only the sums of its shards, and buckets are the groups
@@ -135,7 +135,7 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
  private:
   struct Bucket {
     Shard elements;
-    std::vector<Shard> shards;                // of `elements`, by rank
+    std::vector<Shard> shards;                // shards of `elements`, by rank
     std::int64_t own_first;                   // offset of this rank's shard in its values
     std::size_t parameters = 0, missing = 0;  // missing: without a complete gradient
   };
@@ -149,8 +149,8 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   const WeightParts* parts_;
   const Stream& stream_;
   std::unordered_map<const Parameter*, std::int64_t> first_;  // offset of each parameter
-  std::int64_t elements_ = 0, own_elements_ = 0;  // of all parameters, and of this rank's shards
-  std::vector<Bucket> buckets_;                   // in the order of backward
+  std::int64_t elements_ = 0, own_elements_ = 0;  // of all parameters, of this rank's shards
+  std::vector<Bucket> buckets_;                   // buckets in the order of backward
   std::unordered_map<const Parameter*, std::size_t> bucket_of_;
   OrderedSum sum_;
   std::int64_t leaf_ = 0, leaves_ = 1;  // current micro-batch, and number of micro-batches
@@ -193,7 +193,7 @@ class ScatteredGradients final : public LeafGradients {
   /// A pending bucket: data for this rank's parts from each rank.
   struct Arrival {
     std::size_t bucket;
-    std::int64_t first_leaf;  // of rank 0
+    std::int64_t first_leaf;  // first leaf of rank 0
     Tensor sent, received;
     std::vector<std::int64_t> counts;
     CollectiveTicket job;
@@ -214,14 +214,14 @@ class ScatteredGradients final : public LeafGradients {
   std::unordered_map<const Parameter*, std::size_t> index_;  // of whole weights
   std::unordered_map<const Parameter*, Tensor> held_;        // of whole weights, not sent yet
   std::vector<std::size_t> bucket_;                          // indices of complete gradients
-  std::size_t bytes_ = 0;                                    // of the bucket
+  std::size_t bytes_ = 0;                                    // bytes of the bucket
   std::deque<Arrival> arrivals_;
   std::size_t buckets_ = 0, sent_ = 0;  // of this micro-batch; sent: number already sent
   std::int64_t leaves_ = 0, round_ = -1;
   bool is_in_leaf_ = false, counts_ = true;  // see begin_leaf
-  std::vector<OrderedSum> sums_;             // of own parts, by bucket
+  std::vector<OrderedSum> sums_;             // sums of this rank's parts, by bucket
   std::vector<Tensor> totals_;
-  std::unordered_map<const Parameter*, Place> places_;  // of parts
+  std::unordered_map<const Parameter*, Place> places_;  // place of each part
 };
 
 }  // namespace hybrid_trainer

@@ -101,7 +101,7 @@ void OrderedGradients::ready(const Parameter& parameter, const Stream&) {
   if (is_last_) --buckets_[bucket].missing;
 }
 
-/// On a single rank, missing gradients of a micro-batch count as 0.
+/// Ends a micro-batch. On a single rank, its missing gradients count as 0.
 void OrderedGradients::end_leaf() {
   if (ranks().size() > 1) check_all_have_gradients(parameters_);
   for (const Parameter* parameter : parameters_) {

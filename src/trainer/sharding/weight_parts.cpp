@@ -34,7 +34,7 @@ class GroupCutter {
     position_ += element;
     return element == elements ? WeightCut{weight_ + 1, 0} : WeightCut{weight_, element};
   }
-  std::int64_t position() const { return position_; }  // of the last cut
+  std::int64_t position() const { return position_; }  // position of the last cut
 
  private:
   const std::vector<Parameter*>& weights_;
@@ -175,7 +175,7 @@ Shape shape_of_part(const Parameter& weight, const Shard& part) {
 std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, std::int64_t bytes) {
   const std::int64_t enough = bytes / static_cast<std::int64_t>(size_of(DType::kF32));
   std::vector<WeightGroup> groups;
-  std::int64_t elements = enough;  // of the current group
+  std::int64_t elements = enough;  // elements of the current group
   for (std::size_t i = weights.size(); i-- > 0;) {
     if (elements >= enough) {
       groups.push_back({i, i + 1});

@@ -13,7 +13,8 @@
 
 namespace hybrid_trainer {
 
-/// Start of a rank's part of the weights: the index of a weight and of an element in it.
+/// Start of a rank's part of the weights: the index of a weight, and the index of an element in
+/// this weight.
 struct WeightCut {
   std::size_t weight = 0;
   std::int64_t element = 0;
@@ -36,7 +37,7 @@ std::int64_t bucket_bytes_for(const std::vector<Parameter*>& weights,
 
 /// Splits groups among ranks at multiples of `units` elements (see cut_units), so that the ranks'
 /// totals are as equal as possible. A group that cannot be split about equally is merged with the
-/// next one; otherwise a single rank's link would carry all of it.
+/// next group. Otherwise, a single rank's link would carry the whole group.
 std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
                                     const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units, int ranks);
@@ -45,10 +46,11 @@ std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
 /// order of the last pass. A gather is collective, so it cannot be skipped if memory is short.
 class WeightGathers {
  public:
-  /// `bytes_ahead`: bytes of weights to gather before their use; 0 disables it.
+  /// `bytes_ahead`: bytes of weights to gather before their use; 0: none.
   WeightGathers(Communicator& ranks, std::size_t bytes_ahead)
       : ranks_(ranks), bytes_ahead_(bytes_ahead) {}
-  /// Adds a weight and returns its index. `parts`: all ranks' shards. `mine` must outlive it.
+  /// Adds a weight and returns its index. `parts`: all ranks' shards. `mine` must outlive this
+  /// object.
   std::size_t add(const Shape& shape, const Parameter& mine, std::vector<Shard> parts);
 
   /// Returns the whole weight for one use. Collective; blocks on a CPU.
@@ -117,7 +119,8 @@ class WeightArrivals {
   /// Waits until a whole weight is up to date, after sending it if necessary. Blocks on a CPU.
   void wait_for(std::size_t weight);
   WeightStorage& storage(std::size_t weight) const;
-  /// Waits until this rank's shard is no longer being sent. Returns the storage to change it.
+  /// Waits until this rank's shard is no longer being sent. Returns the shard's storage, which the
+  /// caller may change.
   WeightStorage& own_storage(std::size_t weight);
 
  private:
@@ -127,7 +130,7 @@ class WeightArrivals {
   };
   struct Round {
     Tensor all;
-    std::vector<std::int64_t> counts;  // of elements, by rank
+    std::vector<std::int64_t> counts;  // numbers of elements, by rank
     std::vector<Piece> out, in;
   };
   void begin(std::size_t group);
@@ -144,10 +147,10 @@ class WeightArrivals {
   const Stream& stream_;
   const int exceptions_ = std::uncaught_exceptions();
   std::vector<ArrivingWeight*> arriving_;  // owned by their parameters; empty if send waits
-  std::vector<std::optional<CollectiveTicket>> in_flight_;  // by group
+  std::vector<std::optional<CollectiveTicket>> in_flight_;  // indexed by group
   std::vector<bool> is_copied_;  // whether a weight's compute copy matches its masters
   bool has_changed_ = false;
-  Tensor bucket_;  // while any group is pending
+  Tensor bucket_;  // allocated while any group is pending
 };
 
 struct WeightSharing {
@@ -179,7 +182,7 @@ class WeightParts {
   /// Call after master weights have changed on all ranks. Refreshes compute copies of sharded
   /// weights.
   void masters_changed(const Stream& stream);
-  /// Starts to send the changes, unless the use of a weight has already done so. Collective.
+  /// Starts to send the changes, unless the use of a weight has already started it. Collective.
   void send_changes();
   void begin_pass(bool has_next_pass) { gathers_.begin_pass(has_next_pass); }
   void begin_forward(const Stream& stream) { gathers_.end_pass(stream); }
@@ -197,7 +200,7 @@ class WeightParts {
   Communicator& ranks_;
   bool shards_;
   std::vector<WeightGroup> groups_;
-  std::vector<std::size_t> group_of_;       // by weight
+  std::vector<std::size_t> group_of_;       // indexed by weight
   WeightGathers gathers_;                   // used for sharded weights
   std::optional<WeightArrivals> arrivals_;  // used for replicated weights
   std::vector<std::unique_ptr<Parameter>> own_;

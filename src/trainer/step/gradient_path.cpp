@@ -109,7 +109,8 @@ void GradientPath::measure(PendingGradient& pending, const Stream& stream) const
                [](const Parameter* parameter) { return parameter->gradient().defined(); });
 }
 
-/// A single CPU process sums like several ranks, unless gradients are rounded.
+/// Makes the path. A single CPU process sums gradients like several ranks, unless gradients are
+/// rounded.
 std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& config,
                                                  const GradientParts& parts) {
   const std::int64_t bucket_bytes = bucket_bytes_for(parts.weights, config.distributed);

@@ -21,7 +21,7 @@ struct PendingGradient {
 /// Recording of a step's passes. Drop it before weights or gradients move.
 using GradientRecording = BatchRecording<PendingGradient>;
 
-/// Common inputs of gradient paths, which must outlive them.
+/// Common inputs of gradient paths. They must outlive the paths.
 struct GradientParts {
   const std::vector<Parameter*>& weights;
   const MicroBatches& micro_batches;
@@ -56,7 +56,7 @@ class GradientPath {
   virtual double wait_for_norm(const PendingGradient& pending) = 0;  // blocks
   virtual void free() = 0;
 
-  /// Returns the sums over micro-batches; null if all micro-batches are added to one gradient.
+  /// Returns the sums over micro-batches, or null if all micro-batches are added to one gradient.
   virtual LeafGradients* leaves() { return nullptr; }
   bool involves_peers() { return leaves() != nullptr && leaves()->involve_peers(); }
   /// Measures this rank's own gradient, which is whole even if weights are sharded.

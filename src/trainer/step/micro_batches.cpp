@@ -82,7 +82,9 @@ void MicroBatches::load(const State& state, const std::function<void(const std::
                                        [&](std::int64_t count) { return count != configured_; });
   if (were_halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {
     counts_.fill(configured_);
-    report("the memory budget is larger than before: trying the configured micro-batch size again");
+    report(
+        "the memory budget is larger than before, so the run tries the configured micro-batch size "
+        "again");
   }
   own_factor_ = 1;
 }

@@ -54,9 +54,9 @@ class MicroBatches {
 
   const std::vector<Stage>& stages_;
   const std::int64_t configured_;
-  const std::size_t budget_bytes_;  // of the device; 0: none
+  const std::size_t budget_bytes_;  // device budget; 0: none
   Phase phase_ = Phase::kWarmup;
-  std::array<std::int64_t, kPhases> counts_{};  // by phase
+  std::array<std::int64_t, kPhases> counts_{};  // indexed by phase
   std::int64_t own_factor_ = 1;  // additional factor of this rank, without effect on other ranks
 };
 
@@ -158,11 +158,11 @@ class MicroBatchPass {
                  ImmediateUpdates* updates = nullptr) const;
   /// Returns the number of times that backward of a micro-batch adds to each gradient.
   std::int64_t contributions(const Batch& part) const;
-  /// Makes the final states of the last batch the initial states of the next one.
+  /// Makes the final states of the last batch the initial states of the next batch.
   void commit_states() {
     if (states_) states_->commit();
   }
-  /// Returns the initial states of sequences; null without data.carry_state.
+  /// Returns the initial states of sequences, or null without data.carry_state.
   RowStates* states() const { return states_.get(); }
   /// Enqueues only forward, without dropout. Returns the loss, (1) f64.
   Tensor enqueue_forward(const Batch& part) const;
@@ -172,7 +172,8 @@ class MicroBatchPass {
   /// dropout, or without dropout if there is no index.
   Tensor enqueue_outputs(const Batch& part, std::optional<std::int64_t> index = {}) const;
   float loss_scale() const { return static_cast<float>(scales_.loss_scale()); }
-  /// Returns the mean over examples; the last loss has `last_share` times as many examples. Blocks.
+  /// Returns the mean loss over examples. The last micro-batch has `last_share` times as many
+  /// examples as the others. Blocks.
   double wait_for_mean_of(const std::vector<Tensor>& losses, double last_share = 1) const;
 
  private:
@@ -189,7 +190,7 @@ class MicroBatchPass {
   DType dtype_ = DType::kF32;
   bool may_record_ = false;
   const std::unique_ptr<RowStates> states_;
-  Tensor step_words_, host_step_words_;  // for Pass, if passes are recorded
+  Tensor step_words_, host_step_words_;  // Pass::step_words, if passes are recorded
 };
 
 }  // namespace hybrid_trainer

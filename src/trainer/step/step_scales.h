@@ -74,7 +74,7 @@ class StepScales {
   const ProductRounding* rounding() const {
     return rounding_.form() == ProductForm::kAsStored ? nullptr : &rounding_;
   }
-  /// Returns the factor of the loss and of the gradients; 1 except in fp16.
+  /// Returns the factor of the loss and of the gradients, which is 1 except in fp16.
   double loss_scale() const { return is_fp16() ? loss_scale_.value() : 1; }
   /// Call before each attempt to compute the gradient of a step.
   void begin_gradient() const;
@@ -85,7 +85,7 @@ class StepScales {
   float clip_scale() const;
   /// Returns the factor of the stored gradient in an update: clip_scale() over the loss scale.
   float update_scale() const { return clip_scale() / static_cast<float>(gradient_loss_scale_); }
-  /// Returns the loss scale of the last gradient, by which slopes along it must be divided.
+  /// Returns the loss scale of the last gradient. Slopes along this gradient must be divided by it.
   double gradient_loss_scale() const { return gradient_loss_scale_; }
   /// Adjusts scales after an update. Returns whether the loss scale has changed. Collective in fp8.
   bool wait_for_update();
@@ -102,7 +102,7 @@ class StepScales {
   ProductRounding rounding_;
   LossScale loss_scale_;
   const double clip_norm_;
-  double gradient_norm_ = 0, gradient_loss_scale_ = 1;  // of the last gradient
+  double gradient_norm_ = 0, gradient_loss_scale_ = 1;  // norm and scale of the last gradient
   bool has_fp16_;                                       // whether any phase uses fp16
   bool has_fp8_ = false;                                // whether any phase has used fp8
 };

@@ -51,6 +51,7 @@ TEST(ClassLabels, DeterminesKindAndSortedNames) {
       {R"([true, false])", LabelKind::kSingle, {"false", "true"}},
       {R"(["1", "nan"])", LabelKind::kSingle, {"1", "nan"}},
       {R"(["1", "a"])", LabelKind::kSingle, {"1", "a"}},
+      {R"(["1.0", "0", "1", "0.0"])", LabelKind::kSingle, {"0", "1"}},
       {R"([["b"], [], ["a", "b"]])", LabelKind::kSeveral, {"a", "b"}},
       {R"([[0, 1, 1], [0, 0, 0]])", LabelKind::kSeveral, {"LABEL_0", "LABEL_1", "LABEL_2"}},
       {R"([1, 2.5])", LabelKind::kRegression, {}},
@@ -65,6 +66,7 @@ TEST(ClassLabels, DeterminesKindAndSortedNames) {
 TEST(ClassLabels, ReadsEachKind) {
   EXPECT_EQ(read(labels_of(R"(["spam", "ham"])"), R"("spam")"), std::vector<float>{1});
   EXPECT_EQ(read(labels_of("[10, 9, 2]"), "9"), std::vector<float>{1});
+  EXPECT_EQ(read(labels_of(R"(["0", "1"])"), R"("1.0")"), std::vector<float>{1});
   EXPECT_EQ(read(labels_of(R"([["b"], ["a", "c"]])"), R"(["c", "a"])"),
             (std::vector<float>{1, 0, 1}));
   EXPECT_EQ(read(labels_of("[[0, 1, 1]]"), "[true, 0, 1]"), (std::vector<float>{1, 0, 1}));

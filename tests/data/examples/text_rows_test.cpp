@@ -97,6 +97,24 @@ TEST_F(TextRowsTest, ClassifyReadsJsonAndCsvWithRenamedColumns) {
   EXPECT_EQ(several.labels(), 2);
 }
 
+/// As pandas reads them.
+TEST_F(TextRowsTest, ReadsTablesWrittenOnWindows) {
+  const Texts wanted{"one, \"two\"\nthree", "four\tfive"};
+  for (const auto& [name, separator] : {std::pair("rows.csv", ","), {"rows.tsv", "\t"}}) {
+    const TextRows rows =
+        read(concat("\xEF\xBB\xBF\"text\"", separator, "label\r\n\"one, \"\"two\"\"\nthree\"",
+                    separator, "1\r\n\"four\tfive\"", separator, "0.0\r\n\r\n"),
+             format(TextTask::kClassify), name);
+    EXPECT_EQ(all_texts(rows), wanted) << name;
+    EXPECT_EQ(rows.class_names, (Texts{"0.0", "1"})) << name;
+  }
+  const TextRows lines = read(
+      "\xEF\xBB\xBF{\"text\": \"one\", \"label\": \"a\"}\r\n{\"text\": \"two\\r\\nthree\", "
+      "\"label\": \"b\"}\r\n",
+      format(TextTask::kClassify));
+  EXPECT_EQ(all_texts(lines), (Texts{"one", "two\r\nthree"}));
+}
+
 TEST_F(TextRowsTest, ClassifyRejectsInvalidLabelsByLine) {
   const TextRows rows = read(TextTask::kClassify, R"({"text": "one", "label": "b"}
 {"text": "two", "label": 3}
@@ -130,6 +148,9 @@ TEST_F(TextRowsTest, ClassifyRejectsFileOfOneClass) {
   } catch (const DataError& error) {
     expect_words(error.what(), {"rows.jsonl", "the class \"7\"", "at least 2 classes"});
   }
+  const auto message = message_of<DataError>(
+      [&] { read("text,label\na,x\ncaf\xE9,y\nb,x\n", format(TextTask::kClassify), "rows.csv"); });
+  expect_words(message, {"the class \"x\"", "refused 1 row", "row 2", "not UTF-8"});
 }
 
 TEST_F(TextRowsTest, PredictionAcceptsRowsWithoutLabels) {
@@ -272,6 +293,7 @@ TEST_F(TextRowsTest, ReportsReasonForRejectedRow) {
   expect_words(of(R"({"anchor": "a", "positive": "b"})"), {"fit --task embed"});
   expect_words(of(R"({"messages": [{"role": "user", "content": "a"}]})"),
                {"fit a language model, without --task"});
+  expect_words(of(R"({"text": null, "label": "a"})"), {"the keys \"text\" (null), \"label\";"});
   expect_words(of(R"({"review": "a"})"), {"the keys \"review\"; want {\"text\""});
   expect_words(reason(TextTask::kReward, R"({"text": "a", "label": 1})"), {"fit --task classify"});
   expect_words(reason(TextTask::kEmbed, R"({"a": "a", "b": "b", "negative": "c", "score": 1})"),

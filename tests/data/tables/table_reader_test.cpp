@@ -139,7 +139,7 @@ TEST_F(TableReader, DistinguishesRowFromWrapperObject) {
 
 TEST_F(TableReader, RejectsInvalidRowsByNumber) {
   EXPECT_EQ(read("a.csv", "a,b\n1,2\n3\n4,5\n"), R"(1{"a":"1","b":"2"} 2! 3{"a":"4","b":"5"} )");
-  expect_words(reason_, {"1 cells", "2"});
+  expect_words(reason_, {"1 cell,", "2"});
   EXPECT_EQ(read("a.csv", "a\n\xFF\nx\n"), R"(1! 2{"a":"x"} )");
   expect_words(reason_, {"UTF-8"});
 }

@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <map>
+#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "src/core/machine.h"
 #include "src/data/text/token_texts.h"
+#include "src/files/json.h"
+#include "src/files/text.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
@@ -139,6 +143,52 @@ TEST(BpeTraining, SmallestVocabularyHasNoMerges) {
   EXPECT_EQ(result.tokenizer->vocabulary_size(), 257);
   EXPECT_EQ(result.missing_merges, 0);
   EXPECT_NO_THROW(BpeTrainer(1'000'000));
+}
+
+TEST(WordPieceTraining, MatchesHuggingFace) {
+  const auto golden_of =
+      parse_json_text(read_text(HT_TEST_DATA_DIR "/word_piece_training.json"), "golden");
+  std::vector<std::string> texts;
+  for (const auto& word : golden_of.at("words").as_array())
+    for (std::int64_t i = 0; i < word.at(1).as_int64(); ++i)
+      texts.emplace_back(word.at(0).as_string());
+  BpeTrainer trainer(golden_of.at("size").as_int64(), BpeTrainer::kWordBytes,
+                     TokenizerKind::kWordPiece);
+  trainer.add(std::vector<std::string_view>(texts.begin(), texts.end()));
+  const BpeTrainingResult result = trainer.train();
+  EXPECT_EQ(result.missing_merges, 0);
+  const TemporaryFolder folder;
+  result.tokenizer->save(folder.path());
+  std::set<std::string> tokens;
+  const auto saved = parse_json_text(read_text(folder / "tokenizer.json"), "tokenizer.json");
+  for (const auto& [token, id] : saved.at("model").at("vocab").as_object()) tokens.emplace(token);
+  std::set<std::string> wanted;
+  for (const auto& token : golden_of.at("vocabulary").as_array()) wanted.emplace(token.as_string());
+  EXPECT_EQ(tokens, wanted);
+}
+
+TEST(WordPieceTraining, NumbersSpecialTokensCharactersAndMergesInOrder) {
+  BpeTrainer trainer(257, BpeTrainer::kWordBytes, TokenizerKind::kWordPiece);
+  trainer.add(std::vector<std::string_view>{"Ba ba, bab"});
+  const BpeTrainingResult result = trainer.train();
+  const TemporaryFolder folder;
+  result.tokenizer->save(folder.path());
+  EXPECT_EQ(read_text(folder / "vocab.txt"),
+            "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n,\na\nb\n##a\n##b\nba\n");
+  EXPECT_EQ(result.missing_merges, 257 - 11);
+  const auto loaded = load_tokenizer(folder.path());
+  EXPECT_EQ(loaded->kind(), TokenizerKind::kWordPiece);
+  EXPECT_EQ(loaded->encode("BAB, bä"), (std::vector<std::int32_t>{10, 9, 5, 10}));
+}
+
+TEST(WordPieceTraining, RejectsVocabularyWithoutRoomForCharacters) {
+  std::string text;
+  for (char32_t character = 0x4E00; character < 0x4E00 + 300; ++character)
+    append_utf8(character, text);
+  BpeTrainer trainer(300, BpeTrainer::kWordBytes, TokenizerKind::kWordPiece);
+  trainer.add(std::vector<std::string_view>{text});
+  expect_words(message_of<UsageError>([&] { trainer.train(); }),
+               {"--vocab-size", "300", "want at least 305"});
 }
 
 TEST(BpeTraining, RejectsInvalidVocabularySize) {

@@ -85,6 +85,30 @@ TEST_P(EncoderTokenizers, SavedFileEqualsOriginal) {
   EXPECT_EQ(read_text(saved / "tokenizer.json"), read_text(folder_ / "tokenizer.json"));
 }
 
+TEST_P(EncoderTokenizers, WordsContinueWithPrefixOrWithoutBlank) {
+  const std::vector<bool> continues = word_continuations(*load());
+  const json::value& model = answers().at("json").at("model");
+  std::size_t tokens = 0, starts = 0;
+  const auto expect = [&](std::string_view token, std::size_t id, bool wanted) {
+    if (token.starts_with('<') || token.starts_with('[')) return;  // added tokens and bytes
+    EXPECT_EQ(continues.at(id), wanted) << token;
+    ++tokens;
+    starts += wanted ? 0 : 1;
+  };
+  if (model.at("type").as_string() == "WordPiece") {
+    for (const auto& [token, id] : model.at("vocab").as_object())
+      expect(token, static_cast<std::size_t>(id.as_int64()), token.starts_with("##"));
+  } else {
+    std::size_t id = 0;
+    for (const json::value& piece : model.at("vocab").as_array()) {
+      const std::string token(piece.at(0).as_string());
+      expect(token, id++, !token.starts_with("\u2581"));
+    }
+  }
+  EXPECT_GE(starts, 3u);
+  EXPECT_GT(tokens, starts);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EncoderTokenizers,
                          ::testing::Values("bert", "bert_cased", "whitespace", "punctuation",
                                            "xlm_roberta", "t5", "bytes", "whole"));

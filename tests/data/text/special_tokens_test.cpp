@@ -23,5 +23,15 @@ TEST(SpecialTokens, ComeFromTheFiles) {
   EXPECT_FALSE(special_token_ids_of(*make_byte_tokenizer()).mask.has_value());
 }
 
+TEST(WordContinuations, FollowFromLeadingBlanks) {
+  const auto letters = make_character_tokenizer("a b\nc");
+  EXPECT_EQ(word_continuations(*letters), (std::vector<bool>{false, false, true, true, true}));
+  const auto bytes = load_tokenizer(golden("bpe_small/tokenizer.json"));
+  const auto ids = bytes->encode(" the");
+  ASSERT_EQ(ids.size(), 1u);
+  EXPECT_FALSE(word_continuations(*bytes)[static_cast<std::size_t>(ids[0])]);
+  EXPECT_TRUE(word_continuations(*bytes)[static_cast<std::size_t>(bytes->encode("a")[0])]);
+}
+
 }  // namespace
 }  // namespace hybrid_trainer::testing

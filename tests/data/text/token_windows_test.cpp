@@ -215,6 +215,52 @@ TEST_F(TokenWindowsTest, MasksExactShareOfEachSequence) {
   }
 }
 
+/// Words of one to three tokens, all odd except the first, with special tokens 100 between them.
+TEST_F(TokenWindowsTest, MasksWholeWords) {
+  constexpr std::int64_t kRows = 6, kLength = 50, kWords = 102;
+  MaskSettings masks{0.2, kWords, kWords, {100}};
+  for (std::int64_t id = 0; id < kWords; ++id) masks.continues.push_back(id % 2 == 1);
+  Tokens all;
+  for (std::int32_t i = 0; std::ssize(all) < 2001; ++i) {
+    if (i % 7 == 0) all.push_back(100);
+    all.push_back(i * 2 % 100);
+    for (std::int32_t more = 0; more < i % 3; ++more) all.push_back((i + more) * 2 % 100 + 1);
+  }
+  const TokenDataset tokens = split_of(all);
+  std::set<std::size_t> masked_words;  // by number of tokens
+  for (std::int64_t batch = 0; batch < 20; ++batch) {
+    const Masked one = contents(read(batches_of(tokens, {kRows, kLength}, 3, masks), batch));
+    const Tokens plain = values(read(batches_of(tokens, {kRows, kLength}), batch).at("tokens"));
+    for (std::size_t row = 0; row < kRows; ++row) {
+      std::size_t in_word = 0, in_row = 0;
+      for (std::size_t i = row * kLength; i < (row + 1) * kLength; ++i) {
+        const bool is_masked = one.targets[i] != -1, continues = plain[i] % 2 == 1;
+        const bool is_within = continues && i > row * kLength && plain[i - 1] != 100;
+        in_row += is_masked ? 1 : 0;
+        EXPECT_FALSE(is_masked && plain[i] == 100);
+        if (is_within) {
+          EXPECT_EQ(is_masked, one.targets[i - 1] != -1) << "all tokens of a word, or none";
+        } else {
+          if (in_word > 0) masked_words.insert(in_word);
+          in_word = 0;
+        }
+        in_word += is_masked ? 1 : 0;
+      }
+      EXPECT_EQ(in_row, 10u) << "0.2 · 50";
+    }
+    EXPECT_EQ(one.count, 10 * kRows);
+  }
+  EXPECT_EQ(masked_words, (std::set<std::size_t>{1, 2, 3}));
+}
+
+TEST_F(TokenWindowsTest, WordsLongerThanTheShareAreMaskedInPart) {
+  const TokenDataset tokens = split_of(words(1001));
+  MaskSettings masks{0.2, kMask, kMask};
+  const Masked of_tokens = contents(read(batches_of(tokens, {4, 30}, 3, masks), 2));
+  masks.continues.assign(static_cast<std::size_t>(kMask), true);
+  EXPECT_EQ(contents(read(batches_of(tokens, {4, 30}, 3, masks), 2)), of_tokens);
+}
+
 TEST_F(TokenWindowsTest, NeverMasksSpecialTokens) {
   Tokens all = words(1001);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i % 2 == 1 ? 10 : i % 4 == 0 ? 3 : 7;

@@ -87,6 +87,33 @@ TEST(TokenizerFiles, SentenceSettingsLowerTheCase) {
                {"do_lower_case", "needs a tokenizer.json"});
 }
 
+/// As transformers does: BertTokenizer's settings precede those of tokenizer.json.
+TEST(TokenizerFiles, BertSettingsSetTheNormalizer) {
+  const TemporaryFolder folder, copy;
+  folder.write("tokenizer.json", R"({"model": {"type": "WordPiece", "unk_token": "[UNK]",
+      "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+      "vocab": {"[UNK]": 0, "Cat": 1, "cat": 2}}, "added_tokens": [], "post_processor": null,
+      "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                     "strip_accents": null, "lowercase": false},
+      "pre_tokenizer": {"type": "BertPreTokenizer"},
+      "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true}})");
+  const auto id = [&](const std::string& settings, const std::string& config) {
+    folder.write("tokenizer_config.json", settings);
+    folder.write("config.json", config);
+    return load_tokenizer(folder.path())->encode("Cat").at(0);
+  };
+  EXPECT_EQ(id("{}", "{}"), 1);
+  EXPECT_EQ(id("{}", R"({"model_type": "bert"})"), 2);
+  EXPECT_EQ(id(R"({"do_lower_case": false})", R"({"model_type": "bert"})"), 1);
+  EXPECT_EQ(id(R"({"do_lower_case": true, "tokenizer_class": "PreTrainedTokenizerFast"})",
+               R"({"model_type": "bert"})"),
+            1);
+  EXPECT_EQ(id(R"({"tokenizer_class": "BertTokenizerFast"})", "{}"), 2);
+  load_tokenizer(folder.path())->save(copy.path());
+  std::filesystem::remove(copy / "tokenizer_config.json");
+  EXPECT_EQ(load_tokenizer(copy.path())->encode("Cat").at(0), 2);
+}
+
 TEST(TokenizerFiles, AddsPrefixSpaceOncePerDocument) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
