@@ -24,7 +24,8 @@ struct MemoryReading {
 /// Monitors device memory over steps. Readings depend only on observations, not on time.
 class MemoryMonitor {
  public:
-  /// Without a budget, every status is normal; leaks are still detected.
+  /// Monitors without a budget if `budget_bytes` is nullopt: every status is then normal, but leaks
+  /// are detected.
   explicit MemoryMonitor(std::optional<std::size_t> budget_bytes) : budget_bytes_(budget_bytes) {}
   MemoryReading observe(Phase phase, const MemoryUse& use, std::int64_t micro_batch);
 

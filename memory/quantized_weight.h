@@ -20,7 +20,7 @@ class FrozenWeight : public WeightStorage {
   void refresh_compute_copy(const Stream&) final {}
 
  protected:
-  /// Returns the address for fixed_place; null if the tensor is on the host.
+  /// Returns the address for fixed_place, or null if the tensor is on the host.
   static const void* place_on_device(const Tensor& tensor) {
     return tensor.device().type == DeviceType::kCuda ? tensor.raw() : nullptr;
   }

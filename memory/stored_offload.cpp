@@ -159,9 +159,8 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
   require(now_ == Location::kResident, "move_out: the slots of the last call are still offloaded");
   std::vector<Tensor> tensors;
   for (const OffloadSlot& slot : slots) {
-    if (!slot.tensor->defined()) {
+    if (!slot.tensor->defined())
       throw Error(ExitCode::kInternal, concat("move_out: ", slot.name, " is already offloaded"));
-    }
     tensors.push_back(*slot.tensor);
   }
   if (store_is_full_) moved_in_.synchronize();

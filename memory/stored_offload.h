@@ -30,7 +30,7 @@ class ContentStore {
   virtual Restored restored() const { return Restored::kBits; }
 };
 
-/// True if the system may swap host memory pages to disk.
+/// Whether the system may swap host memory pages to disk.
 enum class Pages { kSwappable, kLocked };
 
 /// Stores copies in another pool, of host memory or a file. Pinned memory is always locked. `keep`
@@ -97,7 +97,7 @@ class CompressedStore final : public ContentStore {
 
 /// Offloads tensors to a ContentStore and restores them. If the store blocks and `async` is set, a
 /// background thread waits for it; otherwise copies run on a separate stream. Unlike a Prefetcher,
-/// it moves all tensors together, for a whole phase.
+/// moves all tensors together, for a whole phase.
 class StoredOffload final : public OffloadStrategy {
  public:
   StoredOffload(std::unique_ptr<ContentStore> store, bool async)

@@ -39,9 +39,18 @@ class StoredTape final : public PlainTape {
  private:
   Tensor pack(const Activation& activation, const Stream& stream) override;
   Tensor unpack(const Tensor& kept, const Activation& activation, const Stream& stream) override;
-  void ahead(const Tensor& kept, const Stream& stream) override;
+  /// Reads the next tensor from the file while backward computes with the current one.
+  void ahead(const Tensor& kept, const Stream& stream) override {
+    if (is_offloaded_) copies_.expect(kept, stream);
+  }
   Tensor quantized(const Tensor& x, const Stream& stream);
-  Tensor sent(const Tensor& tensor, const Stream& stream);
+  Tensor sent(const Tensor& tensor, const Stream& stream) {
+    if (!is_offloaded_) return tensor;
+    copies_.finish_writes();
+    const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, storage_.home);
+    copies_.write(there, tensor, stream);
+    return there;
+  }
   Tensor fetched(const Tensor& kept, const Stream& stream) {
     if (!is_offloaded_) return kept;
     copies_.finish_writes();
@@ -53,19 +62,6 @@ class StoredTape final : public PlainTape {
   Prefetcher copies_;                               // performs the last write and the next read
   std::unordered_map<const void*, Tensor> scales_;  // by the address of the kept codes
 };
-
-Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
-  if (!is_offloaded_) return tensor;
-  copies_.finish_writes();
-  const Tensor there = Tensor::empty_like(tensor, MemoryKind::kActivations, storage_.home);
-  copies_.write(there, tensor, stream);
-  return there;
-}
-
-/// Reads the next tensor from the file while backward computes with the current one.
-void StoredTape::ahead(const Tensor& kept, const Stream& stream) {
-  if (is_offloaded_) copies_.expect(kept, stream);
-}
 
 Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {
   const Tensor codes = Tensor::empty(x.shape(), DType::kU8, MemoryKind::kActivations, stream);

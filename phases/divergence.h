@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// Problem of a measurement. Any of them ends or prevents Predict; kNotFinite forbids the update.
+/// Problem of a measurement. Any problem ends or prevents Predict; kNotFinite forbids the update.
 enum class Signal { kNone, kNotFinite, kLoss, kExplosion, kVanishing, kOscillation };
 
 struct Verdict {
@@ -31,7 +31,7 @@ class DivergenceMonitor {
   /// consists of later losses; otherwise, the same losses would be reported forever.
   void mark_oscillation_handled() { handled_losses_ = static_cast<std::int64_t>(losses_.size()); }
 
-  /// Returns the mean loss of the updates in the window; NaN before the first update.
+  /// Returns the mean loss of the updates in the window, or NaN before the first update.
   double mean_loss() const;
 
   void save(State& state) const;
@@ -54,7 +54,7 @@ struct RecoveryAction {
   Severity severity = Severity::kNone;
   std::string reason;      // reason of the verdict
   double amount = 1;       // horizon_factor, threshold_raise or roll_back_rate
-  std::int64_t steps = 0;  // duration; 0 if the action takes effect once
+  std::int64_t steps = 0;  // duration in steps; 0 if the action takes effect once
 
   bool concerns_predictions() const {
     return kind > Recovery::kContinue && kind < Recovery::kSkipBatch;

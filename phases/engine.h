@@ -20,13 +20,15 @@ class GradientSums {
   virtual Communicator& ranks() const = 0;
   /// Sets whether the sum stays on this rank from the next micro-batch on.
   virtual void keep_local(bool keeps) = 0;
-  /// take moves the sum out of this object. show makes another tensor the gradient of the weights.
+  /// `take` moves the sum out of this object. `show` makes another tensor the gradient of the
+  /// weights.
   virtual Tensor take() = 0;
   virtual void show(Tensor values) = 0;
   virtual void free() = 0;
-  virtual std::int64_t elements() const = 0;  // of a sum
+  virtual std::int64_t elements() const = 0;  // number of elements of a sum
   virtual std::int64_t first_element(const Parameter& weight) const = 0;
-  /// Returns the elements of a sum that belong to a weight; undefined if the sum has none.
+  /// Returns the elements of a sum that belong to a weight, or an undefined tensor if the sum has
+  /// none.
   virtual Tensor part_of(const Tensor& sum, const Parameter& weight) const = 0;
   /// Returns this rank's shards of a whole sum, in the layout of part_of.
   virtual Tensor own_parts_of(const Tensor& whole) const = 0;
@@ -48,7 +50,7 @@ class Engine {
   virtual void send_weights() = 0;
   virtual Optimizer& optimizer() = 0;
   virtual double learning_rate() const = 0;
-  /// Returns the rates of the steps of the delay, beginning `first` steps after the next step.
+  /// Returns one learning rate per step of the delay, beginning `first` steps after the next step.
   virtual std::vector<float> rates_from(std::int64_t first) const = 0;
   /// Runs forward and backward of this rank's micro-batches and sums their gradients in sums().
   /// Returns their mean loss and the norm of their contribution to the gradient of all ranks. If
@@ -78,8 +80,9 @@ class PendingWork {
   virtual void drop() {}
   /// Calls `use` while the model has exact instead of predicted weights. Call it between two steps.
   virtual void with_exact(const std::function<void()>& use) { use(); }
-  /// Sends the vote `asks` with this rank's next message. Returns whether any rank's vote to stop
-  /// has arrived, which is equal on all ranks; none, without a vote, if no message is pending.
+  /// Sends the vote `asks` with this rank's next message. Returns whether a vote to stop has
+  /// arrived from any rank; the result is equal on all ranks. If no message is pending, does not
+  /// vote and returns nullopt.
   virtual std::optional<bool> vote_to_stop(bool /*asks*/) { return {}; }
   /// Returns statistics of an asynchronous optimizer since the program began, if there is one.
   virtual std::optional<SpeculationUse> use() const { return {}; }

@@ -97,10 +97,9 @@ void judge_update(PhaseParts& parts, const ArrivedUpdate& arrived,
   const PhaseConfig& config = parts.config();
   const std::int64_t delay = config.traits().delay;
   outcome.lag = arrived.lag;
-  if (arrived.is_delayed && parts.steps_in_phase == 0) {
+  if (arrived.is_delayed && parts.steps_in_phase == 0)
     add_event(outcome, concat("updates arrive ", delay, delay == 1 ? " step" : " steps",
                               " late, for at most ", config.max_predict_steps, " steps"));
-  }
   outcome.prediction_error = arrived.prediction_error;
   const bool is_limited = limit.share > 0 && limit.forecasts;
   if (!is_limited || arrived.prediction_error.value_or(0) <= limit.share) return;

@@ -39,7 +39,7 @@ struct PhaseParts {
   bool may_leave_full() const { return config().max_predict_steps > 0 && !is_out_of_memory; }
   std::int64_t remaining_steps() const;
   void enter_model(Phase wanted);
-  /// True if weights may be undecided or updates pending.
+  /// Returns whether weights may be undecided or updates pending.
   bool is_in_predict() const { return has_entered && entered == Phase::kPredict; }
   void begin(Phase next) {
     phase = next;
@@ -48,7 +48,7 @@ struct PhaseParts {
   /// Continues the step in another phase. Keeps the cost and events of the step so far.
   void switch_to(Phase other, PhaseOutcome& outcome);
   void disable_prediction();
-  /// Disables predictions because of `error`; with several ranks, throws it.
+  /// Disables predictions because of `error`. With several ranks, throws `error` instead.
   void disable_prediction(const OutOfMemory& error, PhaseOutcome& outcome);
   /// Returns the configured action for a verdict on an update or, if `in_predict` is set, on a loss
   /// during a prediction. Actions that restrict predictions take effect here; they become kContinue
@@ -72,7 +72,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
 void add_event(PhaseOutcome& outcome, const std::string& text);
 
 struct PredictionErrorLimit {
-  double share = 0;        // relative to the exact updates; 0: no limit
+  double share = 0;        // largest error relative to the exact updates; 0: no limit
   bool forecasts = false;  // whether updates are predicted; if not, there is no limit
 };
 

@@ -7,9 +7,8 @@ namespace hybrid_trainer {
 
 void save_tensors(State& state, const std::string& name, const std::vector<Tensor>& tensors) {
   state.integers[name + ".count"] = static_cast<std::int64_t>(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
+  for (std::size_t i = 0; i < tensors.size(); ++i)
     state.tensors[name + "." + std::to_string(i)] = tensors[i];
-  }
 }
 
 std::vector<Tensor> load_tensors(const State& state, const std::string& name, MemoryKind kind,

@@ -36,8 +36,12 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   /// The engine's optimizer updates all weights, or this rank's shards of them. Throws OutOfMemory.
   explicit AsynchronousGradients(const PendingSetup& setup);
 
-  /// A gradient with a non-finite norm is not used for prediction. Throws OutOfMemory.
-  double wait_for_own_gradient(const Batch& batch) override;
+  /// Predictions ignore a gradient with a non-finite norm. Throws OutOfMemory.
+  double wait_for_own_gradient(const Batch& batch) override {
+    const GradientMeasurement own = engine_.wait_for_own_gradient(batch);
+    send(own.loss * engine_.own_share(batch), own.norm);
+    return own.loss;
+  }
   std::optional<GradientMeasurement> wait_for_gradient(bool all) override;
   ArrivedUpdate apply(bool finite) override;
   void predict_weights() override;
@@ -49,16 +53,24 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   /// Collective if weights are sharded. In that case, the predicted weights are restored after
   /// Diverged, which all ranks throw, but not after other errors, which may occur on one rank only.
   void with_exact(const std::function<void()>& use) override;
-  std::optional<bool> vote_to_stop(bool requests_stop) override;
-  void save(State& state) const override;
-  void load(const State& state) override;
+  std::optional<bool> vote_to_stop(bool requests_stop) override {
+    if (pending_steps_.empty()) return {};
+    requests_stop_ = requests_stop;
+    return stop_requested_;
+  }
+  void save(State& state) const override {
+    state.reals[kClipScale] = static_cast<double>(clip_scale_);
+  }
+  void load(const State& state) override {
+    if (state.reals.contains(kClipScale)) clip_scale_ = static_cast<float>(state.real(kClipScale));
+  }
 
  private:
   /// Contents of a rank's message about a step.
   enum MessageField { kLoss, kStops, kMissed, kMoved };
   struct PendingStep {
     Tensor own;   // this rank's gradient; only its shards if sharded
-    Tensor sent;  // to be summed, until the sum begins
+    Tensor sent;  // values to sum, until the sum begins
     std::vector<double> scalars{};
     DelayedSum sum{};
     bool is_finite = true;
@@ -66,9 +78,22 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
     Tensor before{}, predicted{};  // slices of the weights without and with its update
   };
   void send(double loss, double norm);
-  void begin_sums();
+  void begin_sums() {
+    for (PendingStep& pending_step : pending_steps_) {
+      if (!pending_step.sent) continue;
+      const Tensor sent = std::exchange(pending_step.sent, {});
+      Communicator& ranks = sums_.ranks();
+      pending_step.sum = !has_parts_ ? DelayedSum(sent, pending_step.scalars, ranks, stream_)
+                                     : DelayedSum(sent, sums_.shared_elements(),
+                                                  pending_step.scalars, ranks, stream_);
+    }
+  }
   void measure_prediction(const PendingStep& arrived);
-  void exchange_whole_weights();
+  void exchange_whole_weights() {
+    weights_.exchange_values();
+    engine_.publish_weights();
+    engine_.send_weights();
+  }
 
   const std::int64_t delay_;
   const double clip_norm_;
@@ -81,10 +106,10 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   std::deque<PendingStep> pending_steps_;  // oldest first
   std::optional<PendingStep> arrived_;
   double arrived_norm_ = 0;
-  float clip_scale_ = 1;           // of the last update
+  float clip_scale_ = 1;           // clipping factor of the last update
   double missed_ = 0, moved_ = 0;  // squared error and change of the last update on this rank
   std::optional<double> error_{};  // relative error over all ranks
-  std::string worst_weight_{};     // on this rank
+  std::string worst_weight_{};     // weight with the largest error on this rank
   bool requests_stop_ = false, stop_requested_ = false;
 };
 
@@ -101,12 +126,6 @@ AsynchronousGradients::AsynchronousGradients(const PendingSetup& setup)
                 .share = engine_.own_share(),
                 .in_same_memory = has_parts_},
                stream_) {}
-
-double AsynchronousGradients::wait_for_own_gradient(const Batch& batch) {
-  const GradientMeasurement own = engine_.wait_for_own_gradient(batch);
-  send(own.loss * engine_.own_share(batch), own.norm);
-  return own.loss;
-}
 
 /// Starts to sum this rank's gradient over all ranks, for sharded weights after the weights are
 /// predicted. `loss` is this rank's contribution to the mean over all ranks.
@@ -128,17 +147,6 @@ void AsynchronousGradients::send(double loss, double norm) {
   pending_step.learning_rate = engine_.learning_rate();
   pending_steps_.push_back(std::move(pending_step));
   if (!has_parts_) begin_sums();
-}
-
-void AsynchronousGradients::begin_sums() {
-  for (PendingStep& pending_step : pending_steps_) {
-    if (!pending_step.sent) continue;
-    const Tensor sent = std::exchange(pending_step.sent, {});
-    Communicator& ranks = sums_.ranks();
-    pending_step.sum = !has_parts_ ? DelayedSum(sent, pending_step.scalars, ranks, stream_)
-                                   : DelayedSum(sent, sums_.shared_elements(), pending_step.scalars,
-                                                ranks, stream_);
-  }
 }
 
 std::optional<GradientMeasurement> AsynchronousGradients::wait_for_gradient(bool all) {
@@ -214,12 +222,6 @@ void AsynchronousGradients::predict_weights() {
   begin_sums();
 }
 
-void AsynchronousGradients::exchange_whole_weights() {
-  weights_.exchange_values();
-  engine_.publish_weights();
-  engine_.send_weights();
-}
-
 void AsynchronousGradients::with_exact(const std::function<void()>& use) {
   if (!has_parts_ || !weights_.are_in_place()) return weights_.with_exact(use);
   exchange_whole_weights();
@@ -247,20 +249,6 @@ void AsynchronousGradients::wait_for_exact_weights() {
 void AsynchronousGradients::drop() {
   while (wait_for_gradient(true)) sums_.free();
   wait_for_exact_weights();
-}
-
-std::optional<bool> AsynchronousGradients::vote_to_stop(bool requests_stop) {
-  if (pending_steps_.empty()) return {};
-  requests_stop_ = requests_stop;
-  return stop_requested_;
-}
-
-void AsynchronousGradients::save(State& state) const {
-  state.reals[kClipScale] = static_cast<double>(clip_scale_);
-}
-
-void AsynchronousGradients::load(const State& state) {
-  if (state.reals.contains(kClipScale)) clip_scale_ = static_cast<float>(state.real(kClipScale));
 }
 
 /// Asynchronous gradients: a step of Predict uses only this rank's gradient. The gradient and loss
@@ -309,11 +297,10 @@ const std::vector<Refusal>& AsynchronousGradientsMethod::refusals() {
 
 void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   const AsynchronousGradientsConfig& group = parts_.config().asynchronous_gradients;
-  if (parts_.steps_in_phase == 0) {
+  if (parts_.steps_in_phase == 0)
     add_event(outcome, concat("other ranks' gradients arrive ", group.delay,
                               group.delay == 1 ? " step" : " steps", " late, for at most ",
                               parts_.config().max_predict_steps, " steps"));
-  }
   DelayedGradients& gradients = this->gradients();
   outcome.loss = gradients.wait_for_own_gradient(batch);
   outcome.cost += 1;

@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 class DelayedGradients {
  public:
   virtual ~DelayedGradients() = default;
-  /// Computes this rank's gradient and starts sending it. Returns its mean loss. Blocks.
+  /// Computes this rank's gradient and starts sending it. Returns this rank's mean loss. Blocks.
   virtual double wait_for_own_gradient(const Batch& batch) = 0;
   /// Returns the gradient of all ranks `lag` steps ago or, if `all` is set, of the oldest pending
   /// step; absent if there is none. Blocks only if it has not arrived.

@@ -15,28 +15,28 @@ class AsynchronousOptimizer final : public PendingWork, public DelayedOptimizer 
         optimizer_(dynamic_cast<SpeculativeOptimizer&>(engine_.optimizer())),
         report_(setup.report) {}
   ArrivedUpdate wait_for_update(bool finite) override;
-  void wait_for_exact_weights() override;
+  void wait_for_exact_weights() override { optimizer_.wait_for_exact_weights(engine_.stream()); }
 
   /// Updates stay synchronous if memory is too short for pending ones.
-  void enter_predict() override;
+  void enter_predict() override {
+    try {
+      optimizer_.begin_lag(engine_.rates_from(0), engine_.stream());
+    } catch (const OutOfMemory& error) {
+      report_(concat("updates are not delayed: ", error.what()));
+    }
+  }
   void drop() override { wait_for_exact_weights(); }
   std::optional<SpeculationUse> use() const override { return optimizer_.use(); }
-  void save(State& state) const override;
-  void load(const State& state) override;
+  void save(State& state) const override { optimizer_.save_delayed(state); }
+  void load(const State& state) override {
+    optimizer_.load_delayed(state, engine_.rates_from(0), engine_.stream());
+  }
 
  private:
   Engine& engine_;
   SpeculativeOptimizer& optimizer_;
   const std::function<void(const std::string&)> report_;
 };
-
-void AsynchronousOptimizer::enter_predict() {
-  try {
-    optimizer_.begin_lag(engine_.rates_from(0), engine_.stream());
-  } catch (const OutOfMemory& error) {
-    report_(concat("updates are not delayed: ", error.what()));
-  }
-}
 
 ArrivedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
   if (!optimizer_.is_delayed()) {
@@ -53,33 +53,47 @@ ArrivedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
       engine_.stream());
 }
 
-void AsynchronousOptimizer::wait_for_exact_weights() {
-  optimizer_.wait_for_exact_weights(engine_.stream());
-}
-
-void AsynchronousOptimizer::save(State& state) const { optimizer_.save_delayed(state); }
-
-void AsynchronousOptimizer::load(const State& state) {
-  optimizer_.load_delayed(state, engine_.rates_from(0), engine_.stream());
-}
-
 /// A step of Predict computes a gradient as in Full, but does not wait for its exact update.
 class AsynchronousOptimizerMethod final : public Method {
  public:
   using Method::Method;
   static const std::vector<Refusal>& refusals();
-  static std::string text(const PhaseConfig& config);
+  static std::string text(const PhaseConfig& config) {
+    const AsynchronousOptimizerConfig& group = config.asynchronous_optimizer;
+    return concat(" with an asynchronous optimizer, updates ", group.delay,
+                  group.delay == 1 ? " step" : " steps", " late, predicted by ", group.device_side,
+                  ", exact state in ", group.exact_state == "host" ? "host memory" : "a file");
+  }
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {
     return std::make_unique<AsynchronousOptimizer>(setup);
   }
-  static std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& setup);
+  static std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& setup) {
+    const AsynchronousOptimizerConfig& group = setup.phases.asynchronous_optimizer;
+    const SpeculationSettings settings{.lag = group.delay,
+                                       .device_side = group.device_side,
+                                       .worker_threads = static_cast<int>(group.worker_threads),
+                                       .gradient_bits = setup.gradient_bits};
+    return make_speculative_optimizer(setup.optimizer, setup.parameters, settings, setup.stream,
+                                      setup.host.pool(), setup.home);
+  }
   static MethodTraits traits(const PhaseConfig& config) {
     const std::int64_t delay = config.asynchronous_optimizer.delay;
     return {.delays_updates = true, .delay = delay, .steps_to_fill_memory = delay + 2};
   }
 
-  void predict(const Batch& batch, PhaseOutcome& outcome) override;
-  void enter_correct(PhaseOutcome& outcome) override;
+  void predict(const Batch& batch, PhaseOutcome& outcome) override {
+    const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
+    const AsynchronousOptimizerConfig& group = parts_.config().asynchronous_optimizer;
+    outcome.cost += 1;
+    update(parts_, measurement, outcome, [&](bool applies) {
+      judge_update(parts_, optimizer().wait_for_update(applies),
+                   {group.prediction_error_limit, group.forecasts_updates()}, outcome);
+    });
+  }
+  void enter_correct(PhaseOutcome&) override {
+    optimizer().wait_for_exact_weights();
+    parts_.enter_model(Phase::kCorrect);
+  }
 
  private:
   DelayedOptimizer& optimizer() const {
@@ -150,39 +164,6 @@ const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
        .wanted = "skip_backward, asynchronous_gradients or local_sgd"},
   };
   return rows;
-}
-
-std::string AsynchronousOptimizerMethod::text(const PhaseConfig& config) {
-  const AsynchronousOptimizerConfig& group = config.asynchronous_optimizer;
-  return concat(" with an asynchronous optimizer, updates ", group.delay,
-                group.delay == 1 ? " step" : " steps", " late, predicted by ", group.device_side,
-                ", exact state in ", group.exact_state == "host" ? "host memory" : "a file");
-}
-
-std::unique_ptr<Optimizer> AsynchronousOptimizerMethod::make_optimizer(
-    const OptimizerSetup& setup) {
-  const AsynchronousOptimizerConfig& group = setup.phases.asynchronous_optimizer;
-  const SpeculationSettings settings{.lag = group.delay,
-                                     .device_side = group.device_side,
-                                     .worker_threads = static_cast<int>(group.worker_threads),
-                                     .gradient_bits = setup.gradient_bits};
-  return make_speculative_optimizer(setup.optimizer, setup.parameters, settings, setup.stream,
-                                    setup.host.pool(), setup.home);
-}
-
-void AsynchronousOptimizerMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
-  const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
-  const AsynchronousOptimizerConfig& group = parts_.config().asynchronous_optimizer;
-  outcome.cost += 1;
-  update(parts_, measurement, outcome, [&](bool applies) {
-    judge_update(parts_, optimizer().wait_for_update(applies),
-                 {group.prediction_error_limit, group.forecasts_updates()}, outcome);
-  });
-}
-
-void AsynchronousOptimizerMethod::enter_correct(PhaseOutcome&) {
-  optimizer().wait_for_exact_weights();
-  parts_.enter_model(Phase::kCorrect);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ double divergence(const VectorXd& q, const VectorXd& p) {
 
 constexpr std::size_t kModels = 3;
 constexpr double kLearningRate = 3e-3, kStatisticsDecay = 0.98, kActionScale = 8, kPrior = 2;
-constexpr double kMinSpread = 1e-3;  // of a simulated drop, in standard deviations of the loss
+constexpr double kMinSpread = 1e-3;  // minimum spread of a drop, in loss deviations
 constexpr std::size_t kStride = 3;   // values per update in the history, and per residual
 
 double normal_probability(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
@@ -261,8 +261,8 @@ void ModelBasedPlanner::observe_update(const GradientMeasurement& measurement,
   observe_update(measurement.loss, measurement.norm, may_train);
 }
 
-/// The features are differences from running means; the loss difference is divided by the running
-/// standard deviation, so features have magnitudes near 1.
+/// Records an update. The features are differences from running means. The loss difference is
+/// divided by the running standard deviation, so features have magnitudes near 1.
 void ModelBasedPlanner::observe_update(double loss, double gradient_norm, bool may_train) {
   if (!std::isfinite(loss) || !std::isfinite(gradient_norm)) return;
   const double log_norm = std::log(std::max(gradient_norm, 1e-12));

@@ -134,9 +134,9 @@ class ModelBasedPlanner final : public ExtrapolationAdvisor {
   // Running mean and variance of the loss, and running mean of the log of the norm.
   double mean_ = 0, square_ = 0, norm_ = 0;
   double action_ = 0;                              // action since the last update
-  double drop_ = 0, raw_ = 0, position_ = 0;       // of the current plan
+  double drop_ = 0, raw_ = 0, position_ = 0;       // values of the current plan
   std::vector<double> history_;                    // actions and features of the last updates
-  std::vector<double> extrapolations_, accepted_;  // by tenth of the raw confidence
+  std::vector<double> extrapolations_, accepted_;  // indexed by tenth of the raw confidence
   std::vector<double> residuals_;  // drop, position and ratio of each recent prediction
 };
 

@@ -23,7 +23,9 @@ class FlatWeights {
               const Stream& stream)
       : weights_(weights), layout_(layout), stream_(stream) {}
   Shard all() const { return {0, layout_.elements()}; }
-  Tensor zeros(std::int64_t elements) const;
+  Tensor zeros(std::int64_t elements) const {
+    return Tensor::zeros({elements}, DType::kF32, MemoryKind::kPredictor, stream_);
+  }
   void read(const Tensor& values, const Shard& elements) const;
   void write(const Tensor& values, const Shard& elements) const;
 
@@ -34,10 +36,6 @@ class FlatWeights {
   const GradientSums& layout_;
   const Stream& stream_;
 };
-
-Tensor FlatWeights::zeros(std::int64_t elements) const {
-  return Tensor::zeros({elements}, DType::kF32, MemoryKind::kPredictor, stream_);
-}
 
 /// Calls call(weight, range in the weight, range in `elements`) for each weight in `elements`.
 template <class Call>
@@ -84,7 +82,15 @@ void FlatWeights::write(const Tensor& values, const Shard& elements) const {
 /// the largest step counter.
 class LocalSgd final : public PendingWork, public LocalTraining {
  public:
-  explicit LocalSgd(const PendingSetup& setup);
+  explicit LocalSgd(const PendingSetup& setup)
+      : config_(setup.phases.local_sgd),
+        clip_norm_(setup.optimizer.clip_norm),
+        engine_(setup.engine),
+        sums_(engine_.sums()),
+        stream_(engine_.stream()),
+        weights_(engine_.parameters(), sums_, stream_),
+        momentum_(weights_.zeros(sums_.elements())),
+        fragments_(make_fragments()) {}
 
   /// Runs a step, and begins and ends exchanges that are due. Throws OutOfMemory.
   LocalStep wait_for_step(const Batch& batch) override;
@@ -95,7 +101,11 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   void drop() override;
   /// Calls `use` with θ in place of the weights.
   void with_exact(const std::function<void()>& use) override;
-  std::optional<bool> vote_to_stop(bool requests_stop) override;
+  std::optional<bool> vote_to_stop(bool requests_stop) override {
+    if (!has_begun()) return {};
+    requests_stop_ = requests_stop;
+    return stop_requested_;
+  }
   void save(State& state) const override;
   void load(const State& state) override;
 
@@ -103,9 +113,9 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   enum MessageField { kSkipped, kSteps, kStops };
   /// A part of the weights that is exchanged separately.
   struct Fragment {
-    Shard elements;           // of all weights
+    Shard elements;           // range in all weights
     std::int64_t offset = 0;  // steps before its first exchange
-    std::int64_t steps = 0;   // since the last exchange began
+    std::int64_t steps = 0;   // steps since the last exchange began
     std::int64_t next = 0;    // steps after which the next exchange begins
     Tensor sent{};            // this rank's weights when the exchange began
     bool is_final = false;    // the final exchange, at the end of Predict
@@ -115,11 +125,34 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   bool has_begun() const { return anchor_.defined(); }
   std::vector<Fragment> make_fragments() const;
   void begin();
-  void update(const GradientMeasurement& own, double share);
+  /// Updates the weights by the gradient of the mean loss over this rank's micro-batches. Divides the
+  /// sum of their gradients by `share`, the share of these micro-batches in the mean over all ranks.
+  void update(const GradientMeasurement& own, double share) {
+    if (!own.finite()) {
+      ++skipped_;
+    } else {
+      const auto clipped = static_cast<double>(clip_scale(own.norm, clip_norm_));
+      engine_.optimizer().step(static_cast<float>(engine_.learning_rate()),
+                               static_cast<float>(clipped / share), stream_);
+    }
+    sums_.free();
+  }
   void begin_exchange(Fragment& fragment, bool is_final);
   void finish_exchange(Fragment& fragment, LocalStep& step);
-  std::vector<double> take_scalars(bool of_steps);
-  void receive(const DelayedSum& exchange, LocalStep& step);
+  /// Returns the scalars to send with an exchange. With `of_steps`, includes the statistics of the
+  /// steps and resets them; one exchange per round does so.
+  std::vector<double> take_scalars(bool of_steps) {
+    std::vector<double> scalars{0, 0, requests_stop_ ? 1.0 : 0.0};
+    if (!of_steps) return scalars;
+    scalars[kSkipped] = std::exchange(skipped_, 0);
+    scalars[kSteps] = static_cast<double>(std::exchange(steps_, 0));
+    return scalars;
+  }
+  void receive(const DelayedSum& exchange, LocalStep& step) {
+    stop_requested_ |= exchange.sum_of(kStops) > 0;
+    step.steps += static_cast<std::int64_t>(exchange.sum_of(kSteps));
+    step.skipped += static_cast<std::int64_t>(exchange.sum_of(kSkipped));
+  }
   void move_anchor(const Fragment& fragment, const Tensor& mean);
   void average_state();
 
@@ -133,7 +166,7 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   Tensor anchor_;    // θ
   Tensor momentum_;  // u; kept between Predict phases
   std::vector<Fragment> fragments_;
-  std::int64_t since_exchange_ = 0;  // since any exchange began
+  std::int64_t since_exchange_ = 0;  // steps since any exchange began
   // Numbers of steps and of skipped updates that are not reported to other ranks yet.
   std::int64_t steps_ = 0;
   double skipped_ = 0;
@@ -141,16 +174,6 @@ class LocalSgd final : public PendingWork, public LocalTraining {
 };
 
 constexpr const char* kMomentum = "outer_momentum.";
-
-LocalSgd::LocalSgd(const PendingSetup& setup)
-    : config_(setup.phases.local_sgd),
-      clip_norm_(setup.optimizer.clip_norm),
-      engine_(setup.engine),
-      sums_(engine_.sums()),
-      stream_(engine_.stream()),
-      weights_(engine_.parameters(), sums_, stream_),
-      momentum_(weights_.zeros(sums_.elements())),
-      fragments_(make_fragments()) {}
 
 /// Returns fragments of equal size, which may split weights: a token table may be most of a model.
 std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
@@ -199,28 +222,6 @@ LocalStep LocalSgd::wait_for_step(const Batch& batch) {
   return step;
 }
 
-/// Updates the weights by the gradient of the mean loss over this rank's micro-batches. Divides the
-/// sum of their gradients by `share`, the share of these micro-batches in the mean over all ranks.
-void LocalSgd::update(const GradientMeasurement& own, double share) {
-  if (!own.finite()) {
-    ++skipped_;
-  } else {
-    const auto clipped = static_cast<double>(clip_scale(own.norm, clip_norm_));
-    engine_.optimizer().step(static_cast<float>(engine_.learning_rate()),
-                             static_cast<float>(clipped / share), stream_);
-  }
-  sums_.free();
-}
-
-/// Returns the numbers to send with an exchange; `of_steps` adds statistics, once per round.
-std::vector<double> LocalSgd::take_scalars(bool of_steps) {
-  std::vector<double> scalars{0, 0, requests_stop_ ? 1.0 : 0.0};
-  if (!of_steps) return scalars;
-  scalars[kSkipped] = std::exchange(skipped_, 0);
-  scalars[kSteps] = static_cast<double>(std::exchange(steps_, 0));
-  return scalars;
-}
-
 void LocalSgd::begin_exchange(Fragment& fragment, bool is_final) {
   const QuantizationErrors& errors = fragment.errors;
   const std::int64_t elements = fragment.elements.elements();
@@ -244,12 +245,6 @@ void LocalSgd::begin_exchange(Fragment& fragment, bool is_final) {
   fragment.is_final = is_final;
   fragment.next = config_.steps;
   since_exchange_ = fragment.steps = 0;
-}
-
-void LocalSgd::receive(const DelayedSum& exchange, LocalStep& step) {
-  stop_requested_ |= exchange.sum_of(kStops) > 0;
-  step.steps += static_cast<std::int64_t>(exchange.sum_of(kSteps));
-  step.skipped += static_cast<std::int64_t>(exchange.sum_of(kSkipped));
 }
 
 void LocalSgd::finish_exchange(Fragment& fragment, LocalStep& step) {
@@ -339,12 +334,6 @@ void LocalSgd::with_exact(const std::function<void()>& use) {
   weights_.write(now, weights_.all());
 }
 
-std::optional<bool> LocalSgd::vote_to_stop(bool requests_stop) {
-  if (!has_begun()) return {};
-  requests_stop_ = requests_stop;
-  return stop_requested_;
-}
-
 void LocalSgd::save(State& state) const {
   for (const Parameter* weight : engine_.parameters())
     state.tensors[kMomentum + weight->name()] = sums_.part_of(momentum_, *weight);
@@ -367,7 +356,15 @@ class LocalSgdMethod final : public Method {
  public:
   using Method::Method;
   static const std::vector<Refusal>& refusals();
-  static std::string text(const PhaseConfig& config);
+  static std::string text(const PhaseConfig& config) {
+    const LocalSgdConfig& group = config.local_sgd;
+    std::string sent;
+    if (group.fragments > 1) sent += concat(" in ", group.fragments, " fragments");
+    if (group.exchange_bits < 32) sent += concat(" with ", group.exchange_bits, " bits per weight");
+    return concat(", each rank independently for ", group.steps, " steps (local SGD), exchanges ",
+                  group.delay, group.delay == 1 ? " step" : " steps", " late",
+                  sent.empty() ? "" : "; sent" + sent);
+  }
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {
     return std::make_unique<LocalSgd>(setup);
   }
@@ -378,7 +375,15 @@ class LocalSgdMethod final : public Method {
             .steps_to_fill_memory = group.delay + 2 + group.steps};
   }
 
-  void predict(const Batch& batch, PhaseOutcome& outcome) override;
+  void predict(const Batch& batch, PhaseOutcome& outcome) override {
+    const LocalStep step = local().wait_for_step(batch);
+    outcome.cost += 1;
+    outcome.loss = step.own.loss;
+    outcome.gradient_norm = step.own.norm;
+    outcome.lag = step.since_exchange;
+    outcome.updates = step.own.finite() ? 1 : 0;
+    report_skipped(step, outcome);
+  }
   void drain(PhaseOutcome& outcome) override {
     report_skipped(local().wait_for_exact_weights(), outcome);
   }
@@ -420,26 +425,6 @@ const std::vector<Refusal>& LocalSgdMethod::refusals() {
     return all;
   }();
   return rows;
-}
-
-std::string LocalSgdMethod::text(const PhaseConfig& config) {
-  const LocalSgdConfig& group = config.local_sgd;
-  std::string sent;
-  if (group.fragments > 1) sent += concat(" in ", group.fragments, " fragments");
-  if (group.exchange_bits < 32) sent += concat(" with ", group.exchange_bits, " bits per weight");
-  return concat(", each rank independently for ", group.steps, " steps (local SGD), exchanges ",
-                group.delay, group.delay == 1 ? " step" : " steps", " late",
-                sent.empty() ? "" : "; sent" + sent);
-}
-
-void LocalSgdMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
-  const LocalStep step = local().wait_for_step(batch);
-  outcome.cost += 1;
-  outcome.loss = step.own.loss;
-  outcome.gradient_norm = step.own.norm;
-  outcome.lag = step.since_exchange;
-  outcome.updates = step.own.finite() ? 1 : 0;
-  report_skipped(step, outcome);
 }
 
 /// Reports independent steps whose update was skipped. Throws Diverged if all updates were skipped.

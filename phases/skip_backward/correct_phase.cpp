@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Returns the position s of the minimum of the parabola f(s) = f(0) + start·s + bend·s² with f(1)
-/// − f(0) = rise > 0 and f'(1) = end_slope; 0 if the parabola rises from the start.
+/// − f(0) = rise > 0 and f'(1) = end_slope, or 0 if the parabola rises from the start.
 double parabola_minimum(double rise, double end_slope) {
   const double start = 2 * rise - end_slope;
   const double bend = end_slope - rise;
@@ -79,9 +79,8 @@ double SkipBackwardMethod::choose(const Comparison& losses, double& kept_loss,
     return 1;
   }
   double fraction = 0;
-  if (losses.alarm.empty()) {
+  if (losses.alarm.empty())
     fraction = parabola_minimum(losses.after - losses.before, losses.slope * losses.position);
-  }
   for (std::int64_t i = 0; i < prediction_.config().max_shrinks && fraction > 0;
        ++i, fraction /= 2) {
     prediction_.line.return_to(parts_.model, fraction * losses.position);
@@ -106,7 +105,8 @@ void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcom
   }
 }
 
-/// Compares the losses, decides, and leaves the weights at the kept point.
+/// Compares the losses before and after the prediction, then accepts, shrinks or reverts it. Leaves
+/// the weights at the chosen point.
 void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
   Extrapolation& extrapolation = prediction_.extrapolation;
   const Comparison losses = compare(measurement, outcome);

@@ -56,7 +56,7 @@ struct ExtrapolationPlan {
   double confidence = 0;
 };
 
-struct RunCosts {         // in Full steps
+struct RunCosts {         // costs in Full steps
   double full_flops = 0;  // operations of a Full step
   double steps = 0;       // number of steps, including the current one
   double extra = 0;       // cost beyond one Full step per step
@@ -69,7 +69,7 @@ struct RunCosts {         // in Full steps
 class ExtrapolationAdvisor {
  public:
   virtual ~ExtrapolationAdvisor() = default;
-  /// Returns predictor and length of the next prediction, if this advisor chooses them.
+  /// Returns the predictor and the length of the next prediction, if this advisor chooses both.
   virtual std::optional<ExtrapolationChoice> choice() const { return {}; }
   /// Returns the plan of the prediction that begins now, with at most the allowed steps.
   virtual ExtrapolationPlan plan(const ExtrapolationPlan& allowed) { return allowed; }

@@ -10,10 +10,9 @@ std::optional<LeastSquaresFit> fit_least_squares(const std::vector<std::vector<d
   const auto count = static_cast<Eigen::Index>(columns.size());
   if (rows <= count) return std::nullopt;
   Eigen::MatrixXd design(rows, count);
-  for (Eigen::Index j = 0; j < count; ++j) {
+  for (Eigen::Index j = 0; j < count; ++j)
     design.col(j) =
         Eigen::Map<const Eigen::VectorXd>(columns[static_cast<std::size_t>(j)].data(), rows);
-  }
   const Eigen::Map<const Eigen::VectorXd> values(y.data(), rows);
   const Eigen::MatrixXd covariance =
       (design.transpose() * design).ldlt().solve(Eigen::MatrixXd::Identity(count, count));

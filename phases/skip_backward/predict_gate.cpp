@@ -33,7 +33,7 @@ namespace {
 
 constexpr double kEvidenceDecay = 0.9;
 constexpr double kShortestStep = 1.0 / 16;  // relative to step_length
-constexpr std::size_t kMinLosses = 4;       // on each side of a prediction, to judge it
+constexpr std::size_t kMinLosses = 4;       // losses on each side that judge a prediction
 constexpr std::size_t kMaxLosses = 200;     // a trend is straight only for a while
 
 }  // namespace

@@ -90,9 +90,8 @@ void SkipBackwardMethod::predict_step(const Batch& batch, PhaseOutcome& outcome)
   outcome.confidence = extrapolation.confidence;
   outcome.predictor = prediction_.predictors.name();
   outcome.planned_steps = extrapolation.planned_steps;
-  if (extrapolation.steps == 0) {
+  if (extrapolation.steps == 0)
     add_event(outcome, start_text(extrapolation, prediction_.config().confidence_threshold));
-  }
   const std::int64_t remaining = extrapolation.planned_steps - extrapolation.steps;
   if (remaining <= parts_.setup.restore_lookahead) parts_.model.begin_restore();
   extrapolation.batches.push_back(parts_.model.rollback().keep_batch(batch));

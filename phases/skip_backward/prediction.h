@@ -15,15 +15,15 @@ namespace hybrid_trainer {
 /// g_t. d_t is fixed before g_t is measured, so that g_t's noise does not influence it.
 ///
 /// The slopes are samples of the loss change per predicted step. The confidence is Φ(−mean/error),
-/// the normal probability that their true mean is not positive. It costs one dot product per weight
-/// and step, and no pass over data.
+/// the normal probability that their true mean is not positive. Computing it costs one dot product
+/// per weight and step, and no pass over data.
 class DirectionTrust {
  public:
   explicit DirectionTrust(std::int64_t window) : window_(window) {}
   void add(double slope);
   void clear() { slopes_.clear(); }
   std::int64_t count() const { return static_cast<std::int64_t>(slopes_.size()); }
-  /// Returns the expected loss change of one predicted step; 0 before the first slope.
+  /// Returns the expected loss change of one predicted step, or 0 before the first slope.
   double mean_slope() const;
   /// Returns the confidence in [0, 1]: 1 for a zero direction, 0 before the second slope.
   double confidence() const;
@@ -36,7 +36,7 @@ class DirectionTrust {
   std::vector<double> slopes_;  // the last `window`, oldest first
 };
 
-/// Decides whether Predict may begin, and how long it is. Allows Predict while its measured
+/// Decides whether Predict may begin, and sets its length. Allows Predict while its measured
 /// progress per cost is at least as high as in Full. Otherwise, allows only probes.
 ///
 /// Right after a prediction, most of the loss drop is due to less noise in the weights and does not
@@ -70,8 +70,9 @@ class PredictGate {
   explicit PredictGate(const PhaseConfig& config);
   /// Returns the allowed length of a Predict phase that begins now.
   Allowance allowance() const;
-  /// Returns the decrease of the loss by predictions so far, minus that by Full steps of the same
-  /// cost; 0 if unknown. Does not estimate the final loss: later steps close most of the gap.
+  /// Returns the decrease of the loss by predictions so far, minus the decrease by Full steps of
+  /// the same cost, or 0 if unknown. Does not estimate the final loss: later steps close most of
+  /// the gap.
   double advantage() const;
   /// Returns whether enough losses are known to judge the last prediction.
   bool ready() const;
@@ -80,7 +81,8 @@ class PredictGate {
 
   void add_step() { ++steps_; }
   void add_full_loss(double loss);
-  /// Sets the length of the next Predict and of its first step. Called if an advisor chooses them.
+  /// Sets the length of the next Predict and of its first step. Called if an advisor chooses these
+  /// lengths.
   void plan(std::int64_t steps, double step_length) {
     length_ = std::min(steps, config_.max_predict_steps);
     step_length_ = step_length;
@@ -130,15 +132,16 @@ class PredictGate {
   Evidence past_;  // all predictions except the last
   Extrapolation last_;
   std::vector<double> before_;  // Full losses before the last prediction
-  std::vector<double> after_;   // first `window_` Full losses since
-  std::vector<double> recent_;  // last `window_` Full losses since
+  std::vector<double> after_;   // first `window_` Full losses after it
+  std::vector<double> recent_;  // last `window_` Full losses after it
 };
 
 /// The line w(x) = snapshot + x·direction of a prediction. The unit of the position x is the first
 /// predicted step. At position 0, weights are bit-identical to the snapshot.
 class PredictionLine {
  public:
-  /// Sets the direction to the predictor's current one. Returns false if it has none yet.
+  /// Sets the direction to the predictor's current one. Returns false if the predictor has none
+  /// yet.
   bool compute_direction(Trainable& model, Predictor& predictor);
   /// Returns whether the direction is finite and nonzero, or the predictor is zero. Blocks.
   bool wait_for_valid_direction(Trainable& model) const;

@@ -29,14 +29,22 @@ class LinearPredictor : public Predictor {
   void follow(Trainable&, const std::vector<Tensor>&, double) override {
     *this = LinearPredictor(interval_);
   }
-  void save(State& state) const override;
+  void save(State& state) const override {
+    state.integers["phases.linear.updates"] = updates_;
+    save_tensors(state, "phases.linear.weights", last_weights_);
+    for (std::size_t k = 0; k < kChanges; ++k) {
+      const bool written = updates_ > interval_ * static_cast<std::int64_t>(kChanges - k);
+      save_tensors(state, concat("phases.linear.change", k),
+                   written ? changes_[k] : std::vector<Tensor>());
+    }
+  }
   void load(const State& state, Trainable& model) override;
 
  private:
   static constexpr std::size_t kChanges = 3;
   std::int64_t interval_;
-  std::int64_t updates_ = 0;               // since the first observed one
-  std::vector<Tensor> last_weights_;       // at the last multiple of the interval
+  std::int64_t updates_ = 0;               // updates since the first observed one
+  std::vector<Tensor> last_weights_;       // weights at the last multiple of the interval
   std::vector<Tensor> changes_[kChanges];  // oldest first
 };
 
@@ -68,16 +76,6 @@ void LinearPredictor::write_directions(Trainable& model, const std::vector<Tenso
   }
 }
 
-void LinearPredictor::save(State& state) const {
-  state.integers["phases.linear.updates"] = updates_;
-  save_tensors(state, "phases.linear.weights", last_weights_);
-  for (std::size_t k = 0; k < kChanges; ++k) {
-    const bool written = updates_ > interval_ * static_cast<std::int64_t>(kChanges - k);
-    save_tensors(state, concat("phases.linear.change", k),
-                 written ? changes_[k] : std::vector<Tensor>());
-  }
-}
-
 void LinearPredictor::load(const State& state, Trainable& model) {
   const Stream& stream = model.stream();
   updates_ = state.integer("phases.linear.updates");
@@ -85,9 +83,8 @@ void LinearPredictor::load(const State& state, Trainable& model) {
   for (std::size_t k = 0; k < kChanges; ++k) {
     auto& change = changes_[k];
     change = load_tensors(state, concat("phases.linear.change", k), MemoryKind::kPredictor, stream);
-    for (std::size_t i = change.size(); i < last_weights_.size(); ++i) {
+    for (std::size_t i = change.size(); i < last_weights_.size(); ++i)
       change.push_back(Tensor::empty_like(last_weights_[i], MemoryKind::kPredictor, stream));
-    }
   }
 }
 
@@ -101,38 +98,50 @@ class MergedPredictor final : public Predictor {
   /// A window has `steps` updates, of which every `interval`th is sampled.
   MergedPredictor(std::int64_t steps, std::int64_t interval)
       : interval_(interval), samples_per_window_(std::max<std::int64_t>(1, steps / interval)) {}
-  void observe(Trainable& model) override;
+  void observe(Trainable& model) override {
+    if (updates_++ % interval_ != 0) return;
+    for (auto* kept : {&sum_, &mean_, &change_}) {
+      if (kept->empty()) *kept = model.weights().empty_directions();
+    }
+    const float share = 1.0f / static_cast<float>(samples_per_window_);
+    model.weights().add_weights(sum_, samples_ == 0 ? 0.0f : 1.0f, share);
+    if (++samples_ == samples_per_window_) end_window(model);
+  }
   Readiness readiness() const override {
     return windows_ >= 3 ? Readiness::kReady : Readiness::kNotReady;
   }
-  void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
+  void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
+    const auto updates = static_cast<double>(samples_per_window_ * interval_);
+    for (std::size_t i = 0; i < directions.size(); ++i)
+      model.weights().write_direction(directions[i], {change_[i]},
+                                      {static_cast<float>(kept_[i] / updates)});
+  }
   void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override;
   void save(State& state) const override;
-  void load(const State& state, Trainable& model) override;
+  void load(const State& state, Trainable& model) override {
+    updates_ = state.integer("phases.merged.updates");
+    samples_ = state.integer("phases.merged.looks");
+    windows_ = state.integer("phases.merged.stretches");
+    kept_ = state.reals_of("phases.merged.kept");
+    if (updates_ == 0) return;
+    sum_ = load_directions(state, "phases.merged.sum", model);
+    mean_ = load_directions(state, "phases.merged.mean", model);
+    change_ = load_directions(state, "phases.merged.change", model);
+  }
 
  private:
   void end_window(Trainable& model);
-  double sampled_share() const {  // of the current window
+  double sampled_share() const {  // sampled share of the current window
     return static_cast<double>(samples_) / static_cast<double>(samples_per_window_);
   }
 
   std::int64_t interval_, samples_per_window_;
   std::int64_t updates_ = 0, samples_ = 0, windows_ = 0;
-  std::vector<Tensor> sum_;     // of the current window, divided by the samples of a complete one
-  std::vector<Tensor> mean_;    // of the last complete window
-  std::vector<Tensor> change_;  // between the last two means
+  std::vector<Tensor> sum_;     // sum of the current window, divided by a complete one's samples
+  std::vector<Tensor> mean_;    // mean of the last complete window
+  std::vector<Tensor> change_;  // change between the last two means
   std::vector<double> kept_;    // share that remained of the change before, per tensor
 };
-
-void MergedPredictor::observe(Trainable& model) {
-  if (updates_++ % interval_ != 0) return;
-  for (auto* kept : {&sum_, &mean_, &change_}) {
-    if (kept->empty()) *kept = model.weights().empty_directions();
-  }
-  const float share = 1.0f / static_cast<float>(samples_per_window_);
-  model.weights().add_weights(sum_, samples_ == 0 ? 0.0f : 1.0f, share);
-  if (++samples_ == samples_per_window_) end_window(model);
-}
 
 void MergedPredictor::end_window(Trainable& model) {
   samples_ = 0;
@@ -149,13 +158,6 @@ void MergedPredictor::end_window(Trainable& model) {
     std::swap(mean_, change_);
   }
   std::swap(sum_, mean_);
-}
-
-void MergedPredictor::write_directions(Trainable& model, const std::vector<Tensor>& directions) {
-  const auto updates = static_cast<double>(samples_per_window_ * interval_);
-  for (std::size_t i = 0; i < directions.size(); ++i)
-    model.weights().write_direction(directions[i], {change_[i]},
-                                    {static_cast<float>(kept_[i] / updates)});
 }
 
 void MergedPredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
@@ -183,17 +185,6 @@ void MergedPredictor::save(State& state) const {
   save_if(windows_ > 1, "phases.merged.change", change_);
 }
 
-void MergedPredictor::load(const State& state, Trainable& model) {
-  updates_ = state.integer("phases.merged.updates");
-  samples_ = state.integer("phases.merged.looks");
-  windows_ = state.integer("phases.merged.stretches");
-  kept_ = state.reals_of("phases.merged.kept");
-  if (updates_ == 0) return;
-  sum_ = load_directions(state, "phases.merged.sum", model);
-  mean_ = load_directions(state, "phases.merged.mean", model);
-  change_ = load_directions(state, "phases.merged.change", model);
-}
-
 /// Momentum on two timescales: (1 − share) times the optimizer's next update from its moments, plus
 /// share times an exponential mean of past weight changes with a time constant of `steps` updates,
 /// which averages out noise and oscillations.
@@ -211,7 +202,12 @@ class TwoTimescalePredictor final : public Predictor {
     return updates_ > std::max(steps_, interval_) ? Readiness::kReady : Readiness::kNotReady;
   }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
-  void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override;
+  void follow(Trainable& model, const std::vector<Tensor>& directions, double length) override {
+    if (length == 0) return;  // 0 times a non-finite direction is not 0
+    for (std::size_t i = 0; i < mean_.size(); ++i)
+      model.weights().write_direction(mean_[i], {mean_[i], directions[i]},
+                                      {1, static_cast<float>(length)});
+  }
   void save(State& state) const override {
     state.integers["phases.two_timescale.updates"] = updates_;
     save_tensors(state, "phases.two_timescale.mean", mean_);
@@ -259,14 +255,6 @@ void TwoTimescalePredictor::write_directions(Trainable& model,
                                     {static_cast<float>(1 - share_), static_cast<float>(-slow)});
   }
   model.weights().add_weights(directions, 1, static_cast<float>(slow));
-}
-
-void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
-                                   double length) {
-  if (length == 0) return;  // 0 times a non-finite direction is not 0
-  for (std::size_t i = 0; i < mean_.size(); ++i)
-    model.weights().write_direction(mean_[i], {mean_[i], directions[i]},
-                                    {1, static_cast<float>(length)});
 }
 
 /// A control: each tensor's direction is random with the norm of the momentum's direction, to show

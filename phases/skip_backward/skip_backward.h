@@ -24,8 +24,8 @@ class SkipBackwardMethod final : public Method {
   /// begin. If memory becomes too short later, turns the step into a Correct step, which reverts
   /// the prediction. There are no further predictions after memory was too short.
   void enter_predict(PhaseOutcome& outcome) override;
-  /// Runs a forward pass, compares its loss with the first, and moves the weights along the line.
-  /// Every correction_interval steps, a gradient measures the remaining slope.
+  /// Runs a forward pass, compares its loss with the prediction's first loss, and moves the weights
+  /// along the line. Every correction_interval steps, a gradient measures the remaining slope.
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
   void enter_correct(PhaseOutcome& outcome) override;
   /// Decides on the prediction in the first step; other steps are updates. After a revert, first

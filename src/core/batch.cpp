@@ -52,9 +52,8 @@ Batch BatchUpload::to_device(const Batch& batch, const Stream& stream) {
 }
 
 void BatchUpload::copy_part(Tensor& uploaded, const Tensor& part, const Stream& stream) {
-  if (!uploaded || uploaded.shape() != part.shape() || uploaded.dtype() != part.dtype()) {
+  if (!uploaded || uploaded.shape() != part.shape() || uploaded.dtype() != part.dtype())
     uploaded = Tensor::empty_like(part, MemoryKind::kData, stream);
-  }
   if (part.pinned()) {
     copy(uploaded, part, stream);
   } else {

@@ -28,7 +28,7 @@ class BudgetedSource {
   std::size_t fresh_bytes_ = 0;  // total number of bytes ever allocated
 };
 
-/// Allocates blocks from a source and caches freed ones. Not thread-safe.
+/// Allocates blocks from a source and caches freed blocks. Not thread-safe.
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
@@ -59,7 +59,7 @@ class BlockCache final : public BlockStore {
   void release_oldest() noexcept;
 
   BudgetedSource& source_;
-  std::map<std::size_t, std::deque<Waiting>> free_;  // by size, oldest first
+  std::map<std::size_t, std::deque<Waiting>> free_;  // keyed by size, oldest first
   std::uint64_t releases_ = 0;
   std::size_t in_use_bytes_ = 0, max_in_use_bytes_ = 0;
 };

@@ -28,7 +28,8 @@ struct CudaProperties {
 class CudaRuntime {
  public:
   virtual ~CudaRuntime() = default;
-  /// Returns the current device of the calling thread, or -1 if it has not selected one.
+  /// Returns the current device of the calling thread, or -1 if the thread has not selected a
+  /// device.
   static int current_device() { return current_device_; }
   virtual int device_count() const = 0;
   virtual CudaProperties properties(int device) const = 0;

@@ -152,9 +152,8 @@ SharedLibrary SharedLibrary::try_open(const WantedLibrary& wanted) {
       std::error_code unreadable;
       if (!fs::exists(path, unreadable)) {
         const std::string place = "in " + folder;
-        if (std::find(failures.begin(), failures.end(), place) == failures.end()) {
+        if (std::find(failures.begin(), failures.end(), place) == failures.end())
           failures.push_back(place);
-        }
         continue;
       }
       if (opens(path)) return library;

@@ -13,7 +13,8 @@ struct WantedLibrary {
   std::string hint;                  // last part of messages: "install ... or set ..."
 };
 
-/// A loaded library, or the reason why it is not. The destructor unloads it; move-only.
+/// A loaded library, or the reason why loading failed. The destructor unloads the library.
+/// Move-only.
 class SharedLibrary {
  public:
   SharedLibrary() = default;

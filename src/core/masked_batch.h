@@ -4,9 +4,9 @@
 
 namespace hybrid_trainer {
 
-/// Makes an uninitialized batch of masked tokens: "tokens" (B, T), and M targets of each sequence as
-/// "ends" (B, M), one more than their positions in increasing order, and "targets" (B, M), all i32.
-/// Unused targets follow the others, with the end 0 and kNoTarget.
+/// Makes an uninitialized batch of masked tokens, all i32: "tokens" (B, T), and for M targets per
+/// sequence "ends" (B, M), each target's position + 1 in increasing order, and "targets" (B, M).
+/// Unused targets come last, with end 0 and target kNoTarget.
 inline Batch empty_masked_batch(const Shape& tokens, std::int64_t targets, const Stream& stream) {
   const auto tensor = [&](const Shape& shape) {
     return Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream);

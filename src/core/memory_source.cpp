@@ -91,11 +91,10 @@ bool in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
     const ssize_t moved = transfer(done, std::min(kMaxAtATime, bytes - done));
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == EINVAL) return false;
-    if (moved <= 0) {
+    if (moved <= 0)
       throw IoError(concat("cannot ", verb, " the scratch file: ",
                            moved == 0 ? "the file is too short" : std::strerror(errno),
                            "; see memory.folder"));
-    }
     done += static_cast<std::size_t>(moved);
   }
   return true;
@@ -235,7 +234,7 @@ class FileMemory final : public MemorySource {
   DirectFile direct_;
   std::mutex mutex_;  // guards the members below
   FileRanges ranges_;
-  std::map<const void*, Piece> pieces_;  // by the mapping's address
+  std::map<const void*, Piece> pieces_;  // keyed by the mapping's address
 };
 
 class PinnedMemory final : public MemorySource {

@@ -37,7 +37,8 @@ std::string shell_path(const std::filesystem::path& path);
 /// `what` once per process, because a run contains copies of the model's files.
 void warn(const std::string& where, const std::string& what);
 
-/// Redirects and forgets the printed warnings. Null discards them, as on ranks above 0.
+/// Redirects later warnings to `out`, and forgets which warnings were printed. Null discards
+/// warnings, as on ranks above 0.
 void send_warnings_to(std::ostream* out);
 
 }  // namespace hybrid_trainer

@@ -9,7 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// Returns whether an integer type can represent the number without its fraction; false for NaN.
+/// Returns whether an integer type can represent the number after truncation of its fraction; false
+/// for NaN.
 template <std::integral To, class From>
 constexpr bool holds_number(From value) {
   if constexpr (std::is_floating_point_v<From>) {

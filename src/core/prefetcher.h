@@ -18,7 +18,7 @@ enum class Copies {
 /// of their use. Tensors acquired together form a group. While a group is in use, one thread reads
 /// the group that followed it last time, and another writes back the modified previous group.
 /// Memory is allocated and freed in the caller's thread, so that its use does not depend on the
-/// disk. After a disk error, all calls except `release` and `forget` throw it.
+/// disk. After a disk error, all calls except `release` and `forget` rethrow the error.
 class Prefetcher {
  public:
   explicit Prefetcher(Copies copies = Copies::kInBackground)
@@ -79,7 +79,7 @@ class Prefetcher {
   std::int64_t group_ = 0;
   std::exception_ptr failure_;  // error of a release
   BackgroundWorker writer_;
-  BackgroundWorker reader_;  // may wait for the writer; both are destroyed first
+  BackgroundWorker reader_;  // its jobs may wait for writer_; both are destroyed first
 };
 
 }  // namespace hybrid_trainer

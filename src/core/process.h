@@ -26,7 +26,7 @@ class TemporaryPath {
   int place_ = -1;
 };
 
-/// Counts units of work (kernels, file chunks, lines), so that a watchdog can detect a stall.
+/// Counts one unit of work (a kernel, file chunk or line), so that a watchdog can detect a stall.
 void count_progress() noexcept;
 std::uint64_t progress_so_far() noexcept;
 

@@ -36,7 +36,8 @@ std::uint64_t recording_generation() noexcept;
 
 /// Records work on batches, whose Result contains tensors. The first batch of a shape runs
 /// unrecorded, which initializes kernels and libraries. The second batch is recorded, and the
-/// recording is replayed for it and all later ones. invalidate_recordings restarts this.
+/// recording is replayed for the second and all later batches. invalidate_recordings restarts this
+/// sequence.
 template <class Result>
 class BatchRecording {
  public:

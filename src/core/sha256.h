@@ -11,14 +11,14 @@ namespace hybrid_trainer {
 
 using Digest = std::array<std::uint8_t, 32>;
 
-/// SHA-256. Source: FIPS 180-4.
+/// Computes SHA-256. Source: FIPS 180-4.
 Digest sha256(std::string_view message);
 std::string hex_of(const Digest& digest);
 std::string base64_of(std::span<const std::uint8_t> bytes);
-/// Returns the bytes of a text in base64 with padding, or none if it is not one.
+/// Decodes padded base64. Returns nullopt if the text is not valid base64.
 std::optional<std::string> bytes_of_base64(std::string_view text);
 
-/// HMAC-SHA-256. Source: RFC 2104.
+/// Computes HMAC-SHA-256. Source: RFC 2104.
 Digest hmac_sha256(std::string_view key, std::string_view message);
 
 bool same_digest(const Digest& left, const Digest& right);

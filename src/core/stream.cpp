@@ -47,9 +47,8 @@ void Stream::synchronize() const {
 }
 
 void Stream::order_after(const Event& event) const {
-  if (native_ != nullptr && event.native() != nullptr) {
+  if (native_ != nullptr && event.native() != nullptr)
     cuda_runtime().order_after(native_, event.native());
-  }
 }
 
 Event::~Event() {

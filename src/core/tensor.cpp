@@ -24,10 +24,9 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, MemoryKind kind, const Str
 }
 
 Tensor Tensor::view(const Shape& shape) const {
-  if (shape.elements() != elements()) {
+  if (shape.elements() != elements())
     throw ShapeMismatch(
         concat("a tensor of shape ", shape_.text(), " cannot be viewed as ", shape.text()));
-  }
   Tensor other = *this;
   other.shape_ = shape;
   return other;
@@ -40,10 +39,9 @@ Tensor Tensor::as_rows() const {
 }
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
-  if (shape_.rank() == 0 || begin < 0 || begin > end || end > shape_[0]) {
+  if (shape_.rank() == 0 || begin < 0 || begin > end || end > shape_[0])
     throw ShapeMismatch(concat("rows ", begin, " to ", end,
                                " are out of range for a tensor of shape ", shape_.text()));
-  }
   Tensor other = *this;
   other.shape_ = Shape{end - begin};
   std::int64_t row_elements = 1;
@@ -73,7 +71,8 @@ void in_shares(std::size_t bytes, const Fn& fn) {
   });
 }
 
-/// Returns whether one of the tensors is in a file and its pool has done the copy.
+/// Copies if one of the tensors is in a file (MemorySource::copy_out, copy_in). Returns whether it
+/// did.
 bool copy_to_or_from_file(const Tensor& destination, const Tensor& source) {
   void* const to = destination.raw();
   return source.pool()->copy_out(to, source.raw(), source.bytes()) ||
@@ -159,9 +158,8 @@ void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream
     stream.synchronize();
     return copy_on_host(destination, source);
   }
-  if (needs_staging(destination) || needs_staging(source)) {
+  if (needs_staging(destination) || needs_staging(source))
     return Staging(source.bytes(), stream).wait_for_copy(destination, source, stream);
-  }
   copy(destination, source, stream);
   stream.synchronize();
 }
@@ -174,9 +172,8 @@ void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream&
 
 void fill_zero(const Tensor& tensor, const Stream& stream) {
   if (simulated(stream)) return;
-  if (!on_host(tensor)) {
+  if (!on_host(tensor))
     return cuda_runtime().fill_zero(tensor.raw(), tensor.bytes(), stream.native());
-  }
   char* to = static_cast<char*>(tensor.raw());
   in_shares(tensor.bytes(),
             [&](std::size_t at, std::size_t bytes) { std::memset(to + at, 0, bytes); });

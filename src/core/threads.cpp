@@ -117,9 +117,26 @@ class ThreadTeam {
       instance().active_ = 0;
     });
   }
-  void start(int helpers);
+  void start(int helpers) {
+    try {
+      for (; started_ < helpers; ++started_)
+        std::thread(&ThreadTeam::help, this, started_ + 1).detach();
+    } catch (const std::system_error&) {
+      // Fewer threads run the same tasks.
+    }
+  }
   void help(int worker);
-  void take_tasks(int worker);
+  /// Runs tasks until none are left. Takes them in order, so the first failing one always runs.
+  void take_tasks(int worker) {
+    std::int64_t i = next_++;
+    try {
+      for (; i < job_.count; i = next_++) job_.task(job_.context, worker, i);
+    } catch (...) {
+      const std::lock_guard lock(failing_);
+      if (!failure_ || i < failed_) failure_ = std::current_exception(), failed_ = i;
+      next_ = job_.count;
+    }
+  }
   template <class Value>
   void wait_while(const std::atomic<Value>& value, Value unchanged) const;
 
@@ -148,27 +165,6 @@ void ThreadTeam::wait_while(const std::atomic<Value>& value, Value unchanged) co
   if (changes(spin_policy_.spins, [] { __builtin_ia32_pause(); })) return;
   if (changes(spin_policy_.yields, [] { std::this_thread::yield(); })) return;
   value.wait(unchanged, std::memory_order_acquire);
-}
-
-void ThreadTeam::start(int helpers) {
-  try {
-    for (; started_ < helpers; ++started_)
-      std::thread(&ThreadTeam::help, this, started_ + 1).detach();
-  } catch (const std::system_error&) {
-    // Fewer threads run the same tasks.
-  }
-}
-
-/// Runs tasks until none are left. Takes them in order, so the first failing one always runs.
-void ThreadTeam::take_tasks(int worker) {
-  std::int64_t i = next_++;
-  try {
-    for (; i < job_.count; i = next_++) job_.task(job_.context, worker, i);
-  } catch (...) {
-    const std::lock_guard lock(failing_);
-    if (!failure_ || i < failed_) failure_ = std::current_exception(), failed_ = i;
-    next_ = job_.count;
-  }
 }
 
 /// Runs tasks of every job. Either this thread sees that the job is closed, or the caller sees that

@@ -26,7 +26,8 @@ auto start_thread(const Start& start) {
   }
 }
 
-/// Throws likewise if `count` more threads cannot start, before a library would abort the process.
+/// Throws like throw_thread_refused if `count` more threads cannot start, before a library would
+/// abort the process.
 void require_more_threads(int count);
 
 /// Requests time slices of 0.1 ms, so that the calling thread preempts compute threads when it has
@@ -83,7 +84,8 @@ void run_each(std::int64_t count, std::int64_t at_once, const Body& body) {
 /// A thread that runs jobs in FIFO order, on the CUDA device of the first submitting thread.
 class BackgroundWorker {
  public:
-  /// `threads`: threads of products in jobs. Without `background`, jobs run in the caller's thread.
+  /// `threads`: number of threads for matrix products in jobs. Without `background`, jobs run in
+  /// the caller's thread.
   BackgroundWorker(int threads, bool background) : threads_(threads), background_(background) {}
   ~BackgroundWorker() { stop(); }
   BackgroundWorker(const BackgroundWorker&) = delete;
@@ -91,8 +93,8 @@ class BackgroundWorker {
 
   void submit(std::function<void()> job);
   std::int64_t submitted() const;
-  /// Blocks until `jobs` jobs are done and returns the seconds waited. If a job failed, rethrows
-  /// its exception, now and in every later call; later jobs are dropped.
+  /// Blocks until `jobs` jobs are done and returns the seconds waited. If a job failed, drops all
+  /// later jobs, and rethrows the job's exception in this call and in every later call.
   double wait_until_done(std::int64_t jobs);
   double wait_until_idle() { return wait_until_done(submitted()); }
   void stop();

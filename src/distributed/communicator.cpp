@@ -57,10 +57,9 @@ void check_introductions(const RankIntroduction& mine, Communicator& ranks) {
     if (!all[rank].problem.empty()) throw DeviceError(concat(name(rank), ": ", all[rank].problem));
   }
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank].version != all[0].version) {
+    if (all[rank].version != all[0].version)
       throw DeviceError(concat(name(rank), " has NCCL ", all[rank].version, ", ", name(0), " has ",
                                all[0].version, "; install the same version on all hosts"));
-    }
     for (std::size_t other = 0; other < rank; ++other) {
       if (all[other].device != all[rank].device) continue;
       throw DeviceError(concat(name(other), " and ", name(rank), " have the same device ",

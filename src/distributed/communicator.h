@@ -85,10 +85,11 @@ class Communicator {
     job(*this, stream);
     return 0;
   }
-  /// Makes the stream wait for `job` and all earlier ones; blocks on a CPU. Rethrows their errors.
+  /// Makes the stream wait for `job` and all earlier jobs. Blocks on a CPU. Rethrows the errors of
+  /// these jobs.
   virtual void wait_for(CollectiveTicket /*job*/, const Stream&) {}
-  /// Makes pending calls in other threads and all later calls throw RankLost. It is used after an
-  /// error of this rank and does not notify other ranks. Thread-safe.
+  /// Makes pending calls in other threads and all later calls throw RankLost. Call it after an
+  /// error of this rank; it does not notify other ranks. Thread-safe.
   virtual void interrupt() {}
 
   /// Returns the bytes transferred so far. Thread-safe.
@@ -99,7 +100,8 @@ class Communicator {
 
 void check_shard(const Tensor& shard, const Tensor& values, int rank, int ranks);
 
-/// Throws ShapeMismatch without one nonnegative count per rank, or if the tensor is too small.
+/// Throws ShapeMismatch unless there is one nonnegative count per rank and the tensor is large
+/// enough.
 void check_counts(const Tensor& tensor, const std::vector<std::int64_t>& counts, int ranks);
 
 struct RankIntroduction {

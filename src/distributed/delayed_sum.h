@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// Numbers quantized to 8 bits (dynamic tree, see kernels/quantized/quantization.h) or 4 bits
+/// Values quantized to 8 bits (dynamic tree, see kernels/quantized/quantization.h) or 4 bits
 /// (NormalFloat 4), in blocks with one f32 scale each.
 class QuantizedValues {
  public:
@@ -53,7 +53,8 @@ class QuantizedSum {
   /// OutOfMemory.
   QuantizedSum(Tensor total, QuantizationErrors errors, const Communicator& ranks,
                const Stream& stream);
-  /// Computes the sum and updates the errors, once. Allocates no memory, so that it may overlap.
+  /// Computes the sum and updates the errors. Call it once. Allocates no memory, so that it may
+  /// overlap with other work.
   void run(Communicator& ranks, const Stream& stream);
 
  private:
@@ -63,7 +64,7 @@ class QuantizedSum {
   const QuantizedValues sent_;                                  // quantized values of all shards
   const QuantizedValues received_;                              // this rank's shard from each rank
   const Tensor other_;                                          // dequantized shard of one rank
-  const std::vector<std::int64_t> code_counts_, scale_counts_;  // by rank
+  const std::vector<std::int64_t> code_counts_, scale_counts_;  // indexed by rank
 };
 
 /// An asynchronous sum over all ranks that overlaps with computation, and sums of a few scalars.
@@ -71,14 +72,14 @@ class DelayedSum {
  public:
   DelayedSum() = default;
   /// Starts to sum `mine` (f32), whose memory it takes over and overwrites. Results do not depend
-  /// on when `wait` is called. `scalars`: equally many on each rank. On CUDA, blocks until the
+  /// on when `wait` is called. `scalars`: the same number on each rank. On CUDA, blocks until the
   /// stream's work is done, but not for communication. Throws OutOfMemory.
   DelayedSum(const Tensor& mine, const std::vector<double>& scalars, Communicator& ranks,
              const Stream& stream);
   /// Starts a sum in which each rank receives only its shards' sums. Other elements do not change.
   DelayedSum(const Tensor& mine, const std::vector<SharedElements>& shared,
              const std::vector<double>& scalars, Communicator& ranks, const Stream& stream);
-  /// Starts a QuantizedSum with as many elements as `errors`.
+  /// Starts a QuantizedSum with the size of `errors`.
   DelayedSum(const Tensor& mine, const QuantizationErrors& errors,
              const std::vector<double>& scalars, Communicator& ranks, const Stream& stream);
   /// Returns the sum and releases it. Blocks until it has arrived. Throws RankLost.
@@ -89,7 +90,8 @@ class DelayedSum {
   double sum_of_squares() const;
 
  private:
-  /// A range of elements to sum. `own`: this rank's shard of it, which receives the shard's sum.
+  /// A range of elements to sum. `own`: this rank's shard of the range, which receives the shard's
+  /// sum.
   struct Piece {
     std::shared_ptr<OrderedReduction> reduction;
     Tensor own;
@@ -105,7 +107,7 @@ class DelayedSum {
   std::vector<Piece> pieces_;
   /// Sums of squares of chunks, if the sum of squares is needed.
   Tensor square_sums_;
-  std::shared_ptr<QuantizedSum> quantized_sum_;  // instead of pieces
+  std::shared_ptr<QuantizedSum> quantized_sum_;  // used instead of pieces
   CollectiveTicket ticket_ = 0;
 };
 

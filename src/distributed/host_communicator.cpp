@@ -115,7 +115,7 @@ void HostCommunicator::gather_parts(const Tensor& values, const std::vector<std:
   check_counts(values, counts, size_);
   std::vector<Shard> parts;
   std::int64_t first = 0;
-  std::uint64_t hash = 0;  // of the counts, which must be equal on all ranks
+  std::uint64_t hash = 0;  // hash of the counts, which must be equal on all ranks
   for (const std::int64_t count : counts) {
     parts.push_back({first, first + count});
     first += count;

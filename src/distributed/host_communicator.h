@@ -45,7 +45,8 @@ inline void copy_bytes(void* to, const Bytes& from) {
   if (from.count > 0 && to != from.data) std::memcpy(to, from.data, from.count);
 }
 
-/// Messages of one exchange with other ranks. Skips empty messages; copies messages to this rank.
+/// Messages of one exchange with other ranks. Skips empty messages, and copies messages from this
+/// rank to itself.
 class PeerMessages {
  public:
   explicit PeerMessages(int own_rank) : own_rank_(own_rank) {}
@@ -127,7 +128,7 @@ class HostCommunicator : public Communicator {
   int rank_, size_;
   std::uint64_t collectives_ = 0;
   std::atomic<std::uint64_t> bytes_sent_ = 0, bytes_received_ = 0, calls_ = 0;
-  /// Numbers of calls entered and left that wait for messages.
+  /// Numbers of calls that wait for messages: entered and left.
   std::atomic<std::uint64_t> entered_ = 0, left_ = 0;
 };
 

@@ -26,7 +26,7 @@ std::string fingerprint(const std::string& secret) {
   return secret.empty() ? "" : hex_of(hmac_sha256(secret, "hybrid: the same secret"));
 }
 
-/// Returns the secret in a regular file that only this user can read; "" for all other files.
+/// Returns the secret in a regular file that only this user can read, or "" for all other files.
 std::string read_private(const std::filesystem::path& file) {
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return "";
@@ -77,7 +77,7 @@ void JobSecret::create_file() {
   if (created_file_) return;
   std::error_code ignored;
   if (file_.has_parent_path()) std::filesystem::create_directories(file_.parent_path(), ignored);
-  ::unlink(file_.c_str());  // of an earlier job
+  ::unlink(file_.c_str());  // file of an earlier job
   const int descriptor =
       ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   file_secret_ = random_secret();

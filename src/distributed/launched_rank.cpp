@@ -112,11 +112,10 @@ RankRendezvous rendezvous_of(const LaunchedRank& launched, const EnvironmentVari
     const char* const text = variable(name);
     return std::string(text == nullptr ? "" : text);
   };
-  if (launched.launcher == "srun" && text_or_empty("MASTER_ADDR").empty()) {
+  if (launched.launcher == "srun" && text_or_empty("MASTER_ADDR").empty())
     throw UsageError(
         "srun started this process without PMIx: set MASTER_ADDR to the host of rank 0 and "
         "MASTER_PORT to a free port on it, for all ranks");
-  }
   const int port = number_in(launched.launcher, "MASTER_PORT", variable);
   const bool is_taken = text_or_empty("TORCHELASTIC_USE_AGENT_STORE") == "True";
   RankRendezvous rendezvous{.rank = launched.rank,
@@ -156,14 +155,13 @@ std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, 
                                                   JobSecret& secret) {
   const auto environment = [](const char* name) { return std::getenv(name); };
   const bool on_cuda = device.type == DeviceType::kCuda;
-  if (!on_cuda && !launched.supports_pmix && launched.launcher != kLocal.name) {
+  if (!on_cuda && !launched.supports_pmix && launched.launcher != kLocal.name)
     throw UsageError(concat(launched.launcher,
                             " started this process without PMIx, but on CPUs, ranks on several "
                             "machines need Open MPI: mpirun -np ",
                             launched.size,
                             " --bind-to none hybrid train ..., or srun --mpi=pmix; on one machine ",
                             "hybrid train --ranks ", launched.size));
-  }
   const auto connect = [&] {
     RankRendezvous rendezvous = rendezvous_of(launched, environment);
     rendezvous.secret = [&] { return secret.obtain(); };

@@ -31,7 +31,7 @@ struct WatchedRank {
   Clock::time_point last_heartbeat{},
       last_progress{};  // times of the last heartbeat and of the last heartbeat with progress
   RankProgress progress;
-  bool has_gone = false;      // whether its connection ended
+  bool has_gone = false;      // whether the rank's connection ended
   bool has_finished = false;  // whether it reported its end before
 };
 
@@ -45,8 +45,8 @@ struct LostRank {
 void record_progress(WatchedRank& rank, const RankProgress& progress, Clock::time_point now);
 
 /// Returns the lost rank, if any: its connection ended, it is silent, or it makes no progress
-/// outside collectives while others wait in one. If all ranks wait longer than the limit, the rank
-/// that entered the fewest collectives is lost. Finished ranks are not lost.
+/// outside collectives while other ranks wait in a collective. If all ranks wait longer than the
+/// limit, the rank that entered the fewest collectives is lost. Finished ranks are not lost.
 std::optional<LostRank> find_lost_rank(const std::vector<WatchedRank>& ranks,
                                        const LostRankLimits& limits, Clock::time_point now);
 

@@ -55,7 +55,14 @@ class MpiThread {
   int size() const { return size_; }
   const std::string& host() const { return host_; }
   void wait_for_transfer(std::span<const OutgoingBytes> sent,
-                         std::span<const IncomingBytes> received);
+                         std::span<const IncomingBytes> received) {
+    const Messages messages{sent, received};
+    std::unique_lock lock(mutex_);
+    messages_ = &messages;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return messages_ == nullptr; });
+    if (failure_) std::rethrow_exception(failure_);
+  }
   void leave_without_finish() { finishes_ = false; }
   /// Makes pending and later messages throw RankLost.
   void interrupt() { is_interrupted_ = true; }
@@ -67,7 +74,12 @@ class MpiThread {
     std::span<const IncomingBytes> received;
   };
   void run();
-  void start();
+  void start() {
+    check(engine_->start(&rank_, &size_), "MPI_Init_thread");
+    char name[256] = {};
+    check(engine_->host_name(name, sizeof name), "MPI_Get_processor_name");
+    host_ = name;
+  }
   void transfer(const Messages& messages) {
     requests_.clear();
     begin(messages);
@@ -75,7 +87,12 @@ class MpiThread {
   }
   void begin(const Messages& messages);
   void wait_until_done();
-  void check(int error, const char* call) const;
+  void check(int error, const char* call) const {
+    if (error == 0) return;
+    char text[256] = {};
+    engine_->error_text(error, text, sizeof text);
+    throw DeviceError(concat("rank ", rank_, " by Open MPI: ", call, ": ", text));
+  }
   void abort_if_asked() const {
     if (abort_code_ != 0) engine_->abort(abort_code_);
   }
@@ -88,9 +105,9 @@ class MpiThread {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  const Messages* messages_ = nullptr;  // to be sent and received
+  const Messages* messages_ = nullptr;  // messages to send and receive
   bool started_ = false, ends_ = false;
-  std::exception_ptr failure_;  // of the last messages, or of the start
+  std::exception_ptr failure_;  // error of the last messages, or of the start
   std::atomic<int> abort_code_ = 0;
   std::atomic<bool> finishes_ = true, is_interrupted_ = false;
   std::jthread thread_;
@@ -115,29 +132,14 @@ WantedLibrary wanted_mpi_plug_in() {
 
 MpiThread::MpiThread() : library_(SharedLibrary::open(wanted_mpi_plug_in())) {
   engine_ = library_.function<MpiEngineFunction>(kMpiEngineFunction)();
-  if (engine_->version != MpiEngine::kVersion) {
+  if (engine_->version != MpiEngine::kVersion)
     throw DeviceError(concat("ranks by Open MPI: ", library_.path(), " is version ",
                              engine_->version, ", want ", MpiEngine::kVersion,
                              "; use the one that was built with this program"));
-  }
   thread_ = start_thread([this] { return std::jthread([this] { run(); }); });
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return started_; });
   if (failure_) std::rethrow_exception(failure_);
-}
-
-void MpiThread::check(int error, const char* call) const {
-  if (error == 0) return;
-  char text[256] = {};
-  engine_->error_text(error, text, sizeof text);
-  throw DeviceError(concat("rank ", rank_, " by Open MPI: ", call, ": ", text));
-}
-
-void MpiThread::start() {
-  check(engine_->start(&rank_, &size_), "MPI_Init_thread");
-  char name[256] = {};
-  check(engine_->host_name(name, sizeof name), "MPI_Get_processor_name");
-  host_ = name;
 }
 
 void MpiThread::run() {
@@ -212,16 +214,6 @@ void MpiThread::wait_until_done() {
   }
 }
 
-void MpiThread::wait_for_transfer(std::span<const OutgoingBytes> sent,
-                                  std::span<const IncomingBytes> received) {
-  const Messages messages{sent, received};
-  std::unique_lock lock(mutex_);
-  messages_ = &messages;
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return messages_ == nullptr; });
-  if (failure_) std::rethrow_exception(failure_);
-}
-
 void MpiThread::abort_and_exit(int exit_code) {
   end_launcher_after(kLauncherPatience);
   {
@@ -243,10 +235,9 @@ class MpiCommunicator final : public HostCommunicator {
   const char* name() const override { return "mpi"; }
 
   void abort(const std::string& reason) override {
-    if (!reason.empty()) {
+    if (!reason.empty())
       std::fprintf(stderr, "%s\n",
                    concat("rank ", rank(), " on ", thread_->host(), " gave up: ", reason).c_str());
-    }
     thread_->abort_and_exit(static_cast<int>(RankLost::kExitCode));
   }
   void interrupt() override { thread_->interrupt(); }

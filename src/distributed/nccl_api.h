@@ -48,7 +48,7 @@ struct Functions {
   const char* (*ncclGetLastError)(ncclComm*) = nullptr;
   Result (*ncclGroupStart)() = nullptr;
   Result (*ncclGroupEnd)() = nullptr;
-  /// The count is per rank.
+  /// The count is the number of elements per rank.
   Result (*ncclAllGather)(const void*, void*, std::size_t, DataType, ncclComm*,
                           CUstream_st*) = nullptr;
   Result (*ncclBroadcast)(const void*, void*, std::size_t, DataType, int root, ncclComm*,

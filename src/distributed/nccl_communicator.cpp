@@ -191,9 +191,7 @@ class NcclCommunicator final : public Communicator {
       for (int peer = 0; peer < size(); ++peer) {
         const std::size_t out = bytes(sent, send_counts[at(peer)]),
                           in = bytes(received, receive_counts[at(peer)]);
-        if (out > 0) {
-          answers(nccl.ncclSend(from, out, nccl::kUint8, peer, ranks, stream.native()));
-        }
+        if (out > 0) answers(nccl.ncclSend(from, out, nccl::kUint8, peer, ranks, stream.native()));
         if (in > 0) answers(nccl.ncclRecv(to, in, nccl::kUint8, peer, ranks, stream.native()));
         from += out;
         to += in;
@@ -291,11 +289,10 @@ NcclLibrary NcclLibrary::open(const WantedLibrary& wanted) {
   NcclLibrary found;
   found.library_ = SharedLibrary::open(wanted);
   const auto ask = found.library_.function<nccl::Result(int*)>("ncclGetVersion");
-  if (ask(&found.version_) != nccl::kSuccess || found.version_ < kMinNcclVersion) {
+  if (ask(&found.version_) != nccl::kSuccess || found.version_ < kMinNcclVersion)
     throw DeviceError(concat("NCCL: ", found.library_.path(), " is version ",
                              nccl_version_text(found.version_), ", want ",
                              nccl_version_text(kMinNcclVersion), " or newer; ", wanted.hint));
-  }
   visit_functions(found.functions_, [&](const char* name, auto& function) {
     using Function = std::remove_pointer_t<std::remove_reference_t<decltype(function)>>;
     function = found.library_.function<Function>(name);
@@ -461,11 +458,10 @@ std::unique_ptr<Communicator> start_nccl_communicator(std::unique_ptr<Communicat
   bool has_id = true;
   if (hosts->rank() == 0) has_id = library->functions().ncclGetUniqueId(&id) == nccl::kSuccess;
   const std::string ids = hosts->host_gather({id.bytes, has_id ? sizeof id.bytes : 0}).front();
-  if (ids.size() != sizeof id.bytes) {
+  if (ids.size() != sizeof id.bytes)
     throw DeviceError(
         "NCCL: rank 0 got no id for the job: ncclGetUniqueId failed; NCCL_DEBUG=WARN shows the "
         "reason");
-  }
   std::memcpy(id.bytes, ids.data(), sizeof id.bytes);
   cuda_runtime().use(device.index);
   return std::make_unique<NcclCommunicator>(std::move(hosts), device, std::move(*library), id,

@@ -55,10 +55,9 @@ void OrderedSum::add(const SumNode& node, Tensor values, const Stream& stream) {
   if (!nodes_.empty()) {
     require(node.first() == nodes_.back().last(),
             "the nodes of an ordered sum must not skip a leaf");
-    if (values.elements() != values_.back().elements()) {
+    if (values.elements() != values_.back().elements())
       throw ShapeMismatch(concat("an ordered sum of ", values_.back().elements(),
                                  " elements got a node of ", values.elements()));
-    }
   }
   nodes_.push_back(node);
   values_.push_back(flat(values));

@@ -52,12 +52,13 @@ struct SharedElements {
   std::vector<Shard> shards;
 };
 
-/// Sums leaves over all ranks: each computes its leaves_of and receives the sum of its shard.
-/// `shards` cover all elements. A rank receives its shard of every node by all_to_all and adds
-/// these in the order of the tree, for any number of ranks.
+/// Sums leaves over all ranks: each rank computes the leaves given by leaves_of and receives the
+/// sum of its shard. `shards` cover all elements. A rank receives its shard of every node by
+/// all_to_all and adds these in the order of the tree, for any number of ranks.
 class OrderedReduction {
  public:
-  /// Allocates receive buffers for this rank's shards. Throws OutOfMemory; Error for other leaves.
+  /// Allocates receive buffers for this rank's shards. Throws OutOfMemory, or Error if `mine` sums
+  /// other leaves.
   OrderedReduction(std::vector<Shard> shards, OrderedSum mine, std::int64_t leaves,
                    const Communicator& ranks, const Stream& stream);
   /// Writes this rank's shard of the sum. `shard` may share memory with `mine`. Does not allocate
@@ -76,7 +77,7 @@ class OrderedReduction {
 
   std::vector<Shard> shards_;
   OrderedSum mine_;
-  std::vector<std::vector<SumNode>> nodes_;  // by rank
+  std::vector<std::vector<SumNode>> nodes_;  // indexed by rank
   std::vector<Round> rounds_;
 };
 

@@ -132,7 +132,7 @@ class WatchConnection : public std::enable_shared_from_this<WatchConnection> {
       : socket_(std::move(socket)), peer_(peer), ranks_(ranks), receiver_(std::move(receiver)) {}
   /// Starts receiving. An invalid message closes the connection.
   void start();
-  /// Sends without waiting; a peer that does not read counts as silent anyway.
+  /// Sends without waiting. A peer that does not read messages counts as silent anyway.
   void send(const WatchMessage& message);
   void close();
   int peer() const { return peer_; }

@@ -100,7 +100,7 @@ class RankWatch::Channel {
     }
   }
 
-  /// A rank that connects again has lost its earlier connection.
+  /// Adds a connection. A rank that connects again has lost its earlier connection.
   void add(RankSocket socket, int peer) {
     std::erase_if(connections_, [&](const auto& one) {
       if (one->peer() != peer) return false;
@@ -192,8 +192,8 @@ class RankWatch::Channel {
   Clock::time_point last_tick_ = Clock::now();
   bool is_over_ = false;
   asio::io_context context_;
-  std::shared_ptr<RankGate> gate_;    // of rank 0
-  std::promise<void> all_connected_;  // of rank 0
+  std::shared_ptr<RankGate> gate_;    // used only on rank 0
+  std::promise<void> all_connected_;  // used only on rank 0
   std::vector<std::shared_ptr<WatchConnection>> connections_;
   asio::steady_timer tick_{context_};
   std::jthread thread_;

@@ -13,7 +13,8 @@ struct RankWatchSettings {
   std::string secret;
   /// Returns the progress of this rank; called in the watch's thread.
   std::function<RankProgress()> progress;
-  /// Called on each remaining rank, in the watch's thread. `reports`: only on the first of them.
+  /// Called on each remaining rank, in the watch's thread. `reports` is true only on the first of
+  /// these ranks.
   std::function<void(const std::string& line, bool reports)> report;
   /// Ends the job after the report: first on the rank that reports, later on ranks that still run.
   std::function<void()> end;

@@ -44,10 +44,9 @@ void SingleCommunicator::all_to_all(const Tensor& received,
                                     const Stream& stream) {
   check_counts(received, receive_counts, 1);
   check_counts(sent, send_counts, 1);
-  if (receive_counts != send_counts) {
+  if (receive_counts != send_counts)
     throw CollectiveMismatch(concat("rank 0 sends itself ", send_counts[0],
                                     " elements, but expects ", receive_counts[0]));
-  }
   const std::int64_t count = send_counts[0];
   if (count > 0) {
     copy_unless_same(received.view({received.elements()}).rows(0, count),

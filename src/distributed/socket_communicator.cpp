@@ -39,7 +39,13 @@ class SocketRendezvous {
   void reach(int rank);
   std::vector<RankEndpoint> endpoints_of_first(std::string& problem);
   boost::asio::ip::address used_address();
-  RankIdentity identity(const std::string& text) const;
+  RankIdentity identity(const std::string& text) const {
+    return {.secret = secret_,
+            .purpose = "meeting of " + rendezvous_.job,
+            .rank = rendezvous_.rank,
+            .size = rendezvous_.size,
+            .text = text};
+  }
   [[noreturn]] void throw_not_connected(const std::string& what) const {
     throw DeviceError(concat("rank ", rendezvous_.rank, " of ", rendezvous_.size,
                              " did not connect to all other ranks at ", rendezvous_.address,
@@ -51,7 +57,7 @@ class SocketRendezvous {
   boost::asio::io_context& context_;
   const Clock::time_point end_;
   std::string secret_;
-  std::vector<std::string> addresses_;  // by rank
+  std::vector<std::string> addresses_;  // indexed by rank
   std::vector<RankSocket> sockets_;
   std::shared_ptr<RankGate> gate_;
 };
@@ -148,14 +154,6 @@ asio::ip::address SocketRendezvous::used_address() {
     }
   }
   return error || own.is_loopback() ? asio::ip::address() : own;
-}
-
-RankIdentity SocketRendezvous::identity(const std::string& text) const {
-  return {.secret = secret_,
-          .purpose = "meeting of " + rendezvous_.job,
-          .rank = rendezvous_.rank,
-          .size = rendezvous_.size,
-          .text = text};
 }
 
 void SocketRendezvous::accept_peers(RankGate::Acceptor acceptor) {
@@ -308,10 +306,9 @@ class SocketCommunicator final : public HostCommunicator {
   const char* name() const override { return "sockets"; }
 
   void abort(const std::string& reason) override {
-    if (!reason.empty()) {
+    if (!reason.empty())
       std::fprintf(stderr, "%s\n",
                    concat("rank ", rank(), " on ", host_name(), " gave up: ", reason).c_str());
-    }
     end_process(static_cast<int>(RankLost::kExitCode));
   }
 
@@ -430,9 +427,9 @@ class SocketCommunicator final : public HostCommunicator {
 
   asio::io_context context_;  // outlives its sockets
   std::vector<RankSocket> sockets_;
-  std::vector<Lane> out_, in_;         // by peer
+  std::vector<Lane> out_, in_;         // indexed by peer
   std::vector<char> reads_, is_read_;  // by peer: whether one copies from the other's memory
-  std::vector<RankMemory> memories_;   // by peer
+  std::vector<RankMemory> memories_;   // indexed by peer
   char done_ = 0;
   std::string lost_;  // reason
 };

@@ -109,8 +109,8 @@ class SharedThreadState {
 
   const std::size_t ranks_;
   std::mutex mutex_;
-  std::vector<std::condition_variable> changed_;      // by waiting rank
-  std::vector<std::deque<ThreadMessage>> mailboxes_;  // by sender, then receiver
+  std::vector<std::condition_variable> changed_;      // indexed by waiting rank
+  std::vector<std::deque<ThreadMessage>> mailboxes_;  // indexed by sender, then receiver
   std::vector<bool> ended_, interrupted_;
   std::string aborted_;  // reason
 };

@@ -176,10 +176,9 @@ void check_free_space(const std::string& folder, std::size_t bytes) {
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0) return;
   const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
-  if (free < needed) {
+  if (free < needed)
     throw IoError(concat(folder, ": no space left: the checkpoint needs ", units::bytes(needed),
                          ", ", units::bytes(needed - free), " more than is free"));
-  }
 }
 
 /// Writes the other files after all tensors, the manifest last.
@@ -242,7 +241,7 @@ class CommonSave {
   const std::string& folder_;
   const CheckpointRanks& ranks_;
   CheckpointInfo info_;
-  std::optional<TemporaryFolder> own_;  // on rank 0
+  std::optional<TemporaryFolder> own_;  // only on rank 0
   std::string temporary_;
 };
 

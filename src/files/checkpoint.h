@@ -65,7 +65,7 @@ struct CheckpointInfo {
 
 struct SavedCheckpoint {
   std::string path;
-  /// Failures once the checkpoint was safe: old checkpoints or leftovers could not be removed.
+  /// Failures after the checkpoint was complete: old checkpoints or leftovers could not be removed.
   std::vector<std::string> warnings;
 };
 
@@ -78,9 +78,9 @@ struct CheckpointSaveOptions {
 
 /// The part of a shared state that one rank writes. A single rank writes the whole state.
 struct CheckpointShare {
-  /// Ranges of tensors, consecutive by rank. Only rank 0 writes its numbers, series and texts.
+  /// Ranges of tensors, consecutive by rank. Only rank 0 writes the numbers, series and texts.
   State state;
-  std::map<std::string, Shape> shapes{};  // of whole tensors, by name; others are vectors
+  std::map<std::string, Shape> shapes{};  // shapes of whole tensors by name; others are vectors
 };
 
 /// Commits a state as `folder`/step-NNNNNNNNNN. Writes and flushes all files to a temporary folder,

@@ -36,9 +36,8 @@ json::object tensors_object(const std::map<std::string, StoredTensor>& tensors) 
 
 std::string text_with_digest(const CheckpointInfo& info, const std::string& digest) {
   json::object files;
-  for (const auto& [name, file] : info.files) {
+  for (const auto& [name, file] : info.files)
     files[name] = {{"bytes", static_cast<std::int64_t>(file.bytes)}, {"checksum", file.checksum}};
-  }
   json::object root{{"format", kFormat},
                     {"format_version", has_rank_files(info) ? kRanksFormatVersion : kFormatVersion},
                     {"project_version", info.project_version},
@@ -84,10 +83,9 @@ StoredTensor tensor_of(const std::string& name, const json::object& object,
     const StoredRange& added = tensor.ranges.back();
     if (!is_rank_file_name(added.file) || !files.contains(added.file))
       fail("the manifest does not list the file \"", added.file, "\"");
-    if (added.first != end || added.last <= end) {
+    if (added.first != end || added.last <= end)
       fail("elements ", added.first, " to ", added.last, " in ", added.file, " come after element ",
            end, ": gaps and overlaps are not allowed");
-    }
     end = added.last;
   }
   if (end != tensor.shape.elements())
@@ -105,9 +103,8 @@ CheckpointInfo info_of(const json::object& root) {
   for (const auto& [key, file] : root.at("files").as_object()) {
     const std::string name(key);
     const bool is_known = std::find(kNames.begin(), kNames.end(), name) != kNames.end();
-    if (!is_known && !is_rank_file_name(name)) {
+    if (!is_known && !is_rank_file_name(name))
       throw DataError("the manifest names an unexpected file");
-    }
     const std::int64_t bytes = file.as_object().at("bytes").as_int64();
     info.files[name] = {static_cast<std::size_t>(bytes),
                         std::string(file.as_object().at("checksum").as_string())};

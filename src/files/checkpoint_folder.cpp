@@ -33,7 +33,7 @@ void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& s
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// See clean_up_checkpoints. Throws like move_to_trash.
+/// Removes the checkpoints up to `step` that `options` do not keep. Throws like move_to_trash.
 void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found > step; });

@@ -45,7 +45,8 @@ struct DigestedTensor {
   std::string described;  // dtype and shape
 };
 
-/// Returns a tensor's contribution. Reads it in parts, so that a large one need not fit in memory.
+/// Returns a tensor's digest. Reads the tensor in parts, so that a large tensor need not fit in
+/// memory.
 DigestedTensor digest_of_tensor(CheckpointTensors& tensors, const std::string& name,
                                 const StoredTensor& stored, const Stream& stream) {
   constexpr std::int64_t kPieceElements = std::int64_t{1} << 21;

@@ -31,7 +31,8 @@ struct FieldNode {
   bool is_named = false;
   std::vector<FieldNode> elements;
   std::function<void()> clear;  // removes all elements of the list
-  /// Appends an element, named `name` if the list is named. Write it before you append another one.
+  /// Appends an element, named `name` if the list is named. Write to the element before you append
+  /// another one.
   std::function<FieldNode(const std::string& name)> append;
 
   KeyOwner owner = KeyOwner::kOwn;

@@ -88,9 +88,8 @@ std::optional<FieldValue> converted(const FieldNode& field, const json::value& v
   if (field.is_list) return {};
   if (field.is_size && value.is_int64()) return std::to_string(value.get_int64());
   if (std::holds_alternative<bool>(field.value) && value.is_bool()) return value.get_bool();
-  if (std::holds_alternative<std::string>(field.value) && value.is_string()) {
+  if (std::holds_alternative<std::string>(field.value) && value.is_string())
     return std::string(value.get_string());
-  }
   if (std::holds_alternative<std::int64_t>(field.value) && value.is_int64())
     return value.get_int64();
   if (std::holds_alternative<double>(field.value)) {
@@ -291,15 +290,13 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
   } catch (const DataError& error) {
     throw ConfigError({error.what()});
   }
-  if (!value.is_object()) {
+  if (!value.is_object())
     throw ConfigError(
         {concat(file, ": got ", brief(value), ", want an object {\"group\": {\"key\": value}}")});
-  }
   FileReading reading{root, keys, file, {}};
-  for (const auto& duplicate : keys.duplicates) {
+  for (const auto& duplicate : keys.duplicates)
     reading.problems.push_back(
         concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key is given twice"));
-  }
   reading.read_group(root, "", value.get_object());
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
 }
@@ -345,19 +342,17 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
     const std::size_t end = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, end - begin);
     if (field->is_named) return set_of_element(root, *field, path, begin, text);
-    if (field->is_list) {
+    if (field->is_list)
       throw ConfigError({concat(path, ": ", path.substr(0, begin - 1),
                                 " is a list; set the complete list, [{\"KEY\": VALUE, …}, …]")});
-    }
     const FieldNode* below = find_field(*field, name);
     if (below == nullptr) throw ConfigError({unknown_key(root, *field, path, name)});
     field = below;
     begin = end + 1;
   }
-  if (field->is_group()) {
+  if (field->is_group())
     throw ConfigError(
         {concat(path, ": is a group of keys; set one of them", name_hint("", names_of(*field)))});
-  }
   if (!field->is_list) return set_value(*field, path, text);
   json::value value;
   try {

@@ -35,9 +35,8 @@ static void save(cereal::JSONOutputArchive& archive, const FieldNode& group) {
     }
     std::visit(
         [&](const auto& value) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
             archive(cereal::make_nvp(field.name, value));
-          }
         },
         field.value);
   }
@@ -219,11 +218,10 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
     rows += concat("| `", path, field.name, "` | ", default_text(field), " | ", allowed_text(field),
                    " | ", field.help, " |\n");
   }
-  if (!path.empty()) {
+  if (!path.empty())
     out += concat("## ", path.substr(0, path.size() - 1), "\n\n",
                   boost::replace_all_copy(group.help, ". ", ".\n"),  // keeps lines short
                   group.help.empty() ? "" : "\n\n");
-  }
   if (!rows.empty())
     out += "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n" + rows + "\n";
   for (const FieldNode& field : group.fields) {

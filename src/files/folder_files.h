@@ -10,7 +10,8 @@
 
 namespace hybrid_trainer {
 
-/// Files of a folder, by name. Reads each once, at first use; copies share it. Not thread-safe.
+/// Files of a folder, by name. Reads each file once, at first use. Copies of this object share the
+/// contents. Not thread-safe.
 class FolderFiles {
  public:
   FolderFiles(std::filesystem::path folder)  // NOLINT: a path is a folder of which nothing was read

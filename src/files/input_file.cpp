@@ -52,10 +52,9 @@ int open_for_reading(const std::filesystem::path& path) {
 }
 
 std::string content_of(const InputFile& file, std::size_t max_bytes) {
-  if (file.bytes() > max_bytes) {
+  if (file.bytes() > max_bytes)
     throw DataError(
         concat(file.path().native(), ": has ", file.bytes(), " bytes; want at most ", max_bytes));
-  }
   std::string text(file.bytes(), '\0');
   file.read_at(text.data(), text.size(), 0);
   return text;
@@ -109,10 +108,9 @@ void InputFile::read_at(void* to, std::size_t bytes, std::size_t offset) const {
     const ssize_t got = ::pread(file_.number(), next, most, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw IoError(system_problem(path_, "reading failed"));
-    if (got == 0) {
+    if (got == 0)
       throw IoError(concat(path_.native(), ": ends at byte ", offset, ", but had ", bytes_,
                            " bytes when it was opened: another program truncated it"));
-    }
     next += got;
     offset += static_cast<std::size_t>(got);
   }

@@ -16,8 +16,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMaxDigits = 60;     // per number in a message
-constexpr std::size_t kLongestPath = 256;  // of keys, such as "optimizer.learning_rate"
+constexpr std::size_t kMaxDigits = 60;     // digits of a number in a message
+constexpr std::size_t kLongestPath = 256;  // bytes of a path such as "optimizer.learning_rate"
 
 enum class Rules { kStrict, kNotingLines, kPython };
 
@@ -159,9 +159,8 @@ std::string problem_at(std::string_view rest, const Handler& handler,
 
 json::value parsed(std::string_view text, const std::string& name, const JsonLimits& limits,
                    Rules rules, JsonKeys& keys, WideIntegers& wide) {
-  if (text.size() > limits.max_bytes) {
+  if (text.size() > limits.max_bytes)
     throw DataError(concat(name, ": has ", text.size(), " bytes; want at most ", limits.max_bytes));
-  }
   json::parse_options options;
   options.max_depth = limits.max_depth;
   json::basic_parser<Handler> parser(options, keys, rules);
@@ -175,12 +174,10 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
         text.substr(begin, last ? text.size() - begin : break_at + 1 - begin);
     parser.handler().set_line(line);
     const std::size_t used = parser.write_some(!last, piece.data(), piece.size(), error);
-    if (!error && piece.find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
+    if (!error && piece.find_first_not_of(" \t\r\n", used) != std::string_view::npos)
       error = json::error::extra_data;
-    }
-    if (const std::string& key = parser.handler().duplicate(); !key.empty()) {
+    if (const std::string& key = parser.handler().duplicate(); !key.empty())
       throw DataError(concat(name, ":", line, ": the key ", key.substr(0, 200), " is given twice"));
-    }
     if (error) {
       const std::string what = problem_at(piece.substr(used), parser.handler(), error);
       throw DataError(concat(name, ":", line, ":", used + 1, ": not valid JSON: ", what));

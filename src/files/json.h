@@ -60,9 +60,10 @@ json::value parse_python_json(std::string_view text, const std::string& name, st
 /// JSON, by objects in the format of transformers 5: {"__float__": "NaN"}. Does not change strings.
 std::string with_named_floats(std::string_view text);
 
-/// Returns a number, or the number that such an object names. Returns nullopt for any other value.
+/// Returns a number, or the number that an object of with_named_floats names. Returns nullopt for
+/// any other value.
 std::optional<double> number_of(const json::value& value);
-/// Returns such an object for NaN and infinities, and the number itself for other numbers.
+/// Returns an object in the format of with_named_floats for NaN and infinities, else the number.
 json::value named_float(double number);
 
 /// Formats a value with two spaces per level and arrays of plain values on one line. Doubles have

@@ -80,10 +80,9 @@ bool make_folder(const RunPaths& paths) {
   if (!fs::is_directory(paths.root))
     throw CannotCreate(
         concat(paths.root, ": is a file, not a run; give --run an empty or a new folder"));
-  if (content_of(paths) == Content::kOther) {
+  if (content_of(paths) == Content::kOther)
     throw CannotCreate(concat(paths.root, ": contains other files (", first_file(paths.root),
                               "), not a run; give --run an empty or a new folder"));
-  }
   return is_new;
 }
 
@@ -151,11 +150,10 @@ RunDirectory::RunDirectory(const std::string& root, RunMode mode)
     : paths_{root}, is_new_(make_folder(paths_)) {
   lock_ = take_lock(paths_);
   resumes_ = content_of(paths_) == Content::kRun;
-  if (resumes_ && mode == RunMode::kNew) {
+  if (resumes_ && mode == RunMode::kNew)
     throw CannotCreate(
         root +
         ": contains a run already; continue it with --resume, or choose another folder for --run");
-  }
 }
 
 RunDirectory::~RunDirectory() {

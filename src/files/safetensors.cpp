@@ -55,10 +55,9 @@ class EntryReader {
     entry.shape.assign(shape.begin(), shape.end());
     entry.offset = offsets[0];
     entry.bytes = offsets[1] - offsets[0];
-    if (entry.bytes != bytes_of(shape, bits)) {
+    if (entry.bytes != bytes_of(shape, bits))
       fail(concat("data_offsets span ", entry.bytes, " bytes, but the shape and dtype need ",
                   bytes_of(shape, bits)));
-    }
     return entry;
   }
 
@@ -86,9 +85,8 @@ class EntryReader {
     std::vector<std::uint64_t> numbers;
     for (const json::value& element : value->get_array()) {
       const bool whole = element.is_int64() && element.get_int64() >= 0;
-      if (!whole || element.to_number<std::uint64_t>() > kMaxInteger) {
+      if (!whole || element.to_number<std::uint64_t>() > kMaxInteger)
         fail(concat(key, " must contain whole numbers from 0 to ", kMaxInteger));
-      }
       numbers.push_back(element.to_number<std::uint64_t>());
     }
     return numbers;
@@ -124,7 +122,7 @@ std::map<std::string, std::string> read_metadata(const json::value& value,
 struct ElementConversion {
   /// Converts `count` elements; returns false if a value does not fit. Null: unsupported.
   bool (*convert)(void* to, const void* from, std::size_t count) = nullptr;
-  std::size_t from_bytes = 0;  // per element in the file
+  std::size_t from_bytes = 0;  // bytes per element in the file
 };
 
 struct Float16 {
@@ -195,31 +193,27 @@ void refuse_git_lfs_pointer(const InputFile& file) {
   if (file.bytes() < kPointer.size()) return;
   std::string front(kPointer.size(), '\0');
   file.read_at(front.data(), front.size(), 0);
-  if (front == kPointer) {
+  if (front == kPointer)
     throw DataError(
         file.path().native() +
         ": is a Git LFS pointer, not the weights; run `git lfs pull` in its repository");
-  }
 }
 
 std::size_t header_bytes(const InputFile& file) {
   const std::string& path = file.path().native();
   const std::size_t size = file.bytes();
-  if (size < kLengthBytes) {
+  if (size < kLengthBytes)
     throw DataError(
         concat(path, ": has ", size, " bytes; a safetensors file has at least ", kLengthBytes));
-  }
   std::uint64_t length = 0;
   file.read_at(&length, sizeof length, 0);
-  if (length > kMaxSafetensorsHeaderBytes) {
+  if (length > kMaxSafetensorsHeaderBytes)
     throw DataError(concat(path, ": the header claims ", length, " bytes; at most ",
                            kMaxSafetensorsHeaderBytes,
                            " are allowed: this is not a safetensors file"));
-  }
-  if (length > size - kLengthBytes) {
+  if (length > size - kLengthBytes)
     throw DataError(concat(path, ": the header claims ", length, " bytes, but only ",
                            size - kLengthBytes, " follow: the file is truncated"));
-  }
   return length;
 }
 
@@ -264,19 +258,17 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
   });
   std::size_t end = 0;
   for (SafetensorsEntry& entry : header.entries) {
-    if (entry.offset != end) {
+    if (entry.offset != end)
       throw DataError(concat(file, ": tensor \"", entry.name.substr(0, 200), "\" begins at byte ",
                              entry.offset, " of the data, want ", end,
                              ": gaps and overlaps are not allowed"));
-    }
     end += entry.bytes;
     entry.offset += data_begin;
   }
-  if (end != data_bytes) {
+  if (end != data_bytes)
     throw DataError(
         concat(file, ": the tensors take ", end, " bytes, but the file has ", data_bytes,
                " after its header: ", end < data_bytes ? "trailing bytes" : "it is truncated"));
-  }
   return header;
 }
 
@@ -294,10 +286,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
 }
 
 Shape SafetensorsEntry::tensor_shape() const {
-  if (shape.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
+  if (shape.size() > static_cast<std::size_t>(Shape::kMaxRank))
     throw DataError(concat("tensor \"", name, "\" has ", shape.size(), " dimensions; at most ",
                            Shape::kMaxRank, " are supported"));
-  }
   Shape result;
   for (std::int64_t dimension : shape) result.append(dimension);
   if (shape.empty()) result.append(1);
@@ -331,10 +322,9 @@ bool SafetensorsFile::rename(const std::string& from, const std::string& to) {
 
 void SafetensorsFile::read(const std::string& name, const Tensor& into) const {
   const SafetensorsEntry& from = entry(name);
-  if (from.tensor_shape() != into.shape()) {
+  if (from.tensor_shape() != into.shape())
     throw DataError(concat(path(), ": tensor \"", name, "\" has shape ", from.tensor_shape().text(),
                            ", want ", into.shape().text()));
-  }
   read_part(name, 0, into);
 }
 
@@ -351,10 +341,9 @@ void SafetensorsFile::read_part(const std::string& name, std::int64_t part,
     return;
   }
   const ElementConversion conversion = find_conversion(from.dtype, into.dtype());
-  if (conversion.convert == nullptr) {
+  if (conversion.convert == nullptr)
     throw DataError(concat(path(), ": tensor \"", name, "\" has dtype ", from.dtype,
                            ", which cannot be converted to ", name_of(into.dtype())));
-  }
   constexpr std::size_t kChunkElements = std::size_t{1} << 19;
   std::vector<char> chunk(std::min(count, kChunkElements) * conversion.from_bytes);
   for (std::size_t at = 0; at < count; at += kChunkElements) {
@@ -362,10 +351,9 @@ void SafetensorsFile::read_part(const std::string& name, std::int64_t part,
     file_.read_at(chunk.data(), elements * conversion.from_bytes,
                   from.offset + (first + at) * conversion.from_bytes);
     char* target = static_cast<char*>(into.raw()) + at * size_of(into.dtype());
-    if (!conversion.convert(target, chunk.data(), elements)) {
+    if (!conversion.convert(target, chunk.data(), elements))
       throw DataError(concat(path(), ": tensor \"", name, "\" has a number that ",
                              name_of(into.dtype()), " cannot represent"));
-    }
   }
 }
 

@@ -16,7 +16,7 @@ struct Piece {
   const Tensor* tensor = nullptr;  // one of these three is set
   const SafetensorsFile* file = nullptr;
   const LazyTensor* made = nullptr;
-  std::string name_in_file{};  // of a tensor of `file`
+  std::string name_in_file{};  // name of a tensor in `file`
 };
 
 Piece piece_of(const std::string& name, const Shape& shape, DType dtype) {

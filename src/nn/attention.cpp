@@ -80,7 +80,7 @@ HeadPreparation::HeadPreparation(const ModuleName& name, const Spec& spec, const
                    spec.norm_in_files, stream);
 }
 
-/// Rotates queries and keys by their positions, and scales queries if their angles ask for it.
+/// Rotates queries and keys by their positions, and scales queries if their angles require it.
 void HeadPreparation::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                              kernels::Rotation rotation, const Stream& stream) const {
   if (!angles.table) return;

@@ -110,11 +110,10 @@ void Convolution::write_parameter_gradients(GradientContribution& dweight,
                                             GradientContribution& dbias, const Tensor& dy,
                                             const Tensor& product_dy, const Tensor& x,
                                             const Pass& pass, const Stream& stream) {
-  if (dweight.wanted()) {
+  if (dweight.wanted())
     kernels::convolution_backward_weight(dweight.gradient(), product_dy,
                                          product_operand(x, Operand::kInput, weight_, pass, stream),
                                          spec_.window, spec_.groups, dweight.next_mode(), stream);
-  }
   if (dbias.wanted())
     kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
 }

@@ -16,7 +16,7 @@ namespace {
 
 struct SourceState final : BranchState {
   Tensor keys_values;
-  std::int64_t version = -1;  // of the encoder output they were computed from
+  std::int64_t version = -1;  // version of the encoder output that was used
   void grow(std::int64_t, const Stream&) override {}
   void branch(std::span<const std::int64_t>, std::int64_t, const Stream&) override {}
 };
@@ -171,7 +171,8 @@ TokenFlops CrossAttention::flops(std::int64_t time) const {
                     .attended = share * source.forward};
 }
 
-/// A source's keys and values are most of a text's state; recomputing them costs one product.
+/// Counts the source's keys and values except from Rebuild::kAttended on: they are most of a text's
+/// state, and recomputing them costs one product.
 KeptNumbers CrossAttention::kept() const {
   const double always = 2 * inner(), all = always + source_share() * key_numbers();
   return {all, all, all, always};

@@ -275,7 +275,8 @@ void RoutedExperts::gate_backward(const Tensor& wide, const Tensor& dactive,
   }
 }
 
-/// Returns ⟨dy, bias⟩ per row, for the gradient of the expert weights; undefined without biases.
+/// Returns ⟨dy, bias⟩ per row, for the gradient of the expert weights, or an undefined tensor
+/// without biases.
 Tensor RoutedExperts::gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets,
                                          const Stream& stream) {
   if (!spec_.biases) return {};

@@ -50,8 +50,9 @@ class RecurrentState final : public BranchState {
   Tensor kept_convolution_, kept_scan_;  // kept copies; undefined before the first call of keep
 };
 
-/// Calls step(first, end, texts) for each t < `time`, on rows [t, t + batch): a token of each text
-/// or the next token of one. Results are bit-identical to decoding tokens separately.
+/// Calls step(first, end, texts) for each t < `time`, on rows [t, t + batch): one token of each
+/// text, or the next token of a single text. Results are bit-identical to decoding tokens
+/// separately.
 template <class Step>
 void for_each_token(const DecodeTexts& texts, std::int64_t batch, std::int64_t time,
                     const Step& step) {

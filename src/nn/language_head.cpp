@@ -74,10 +74,9 @@ class LanguageHead::Chunks {
     if (capped_)
       kernels::cap_backward(part, part, capped_.rows(0, end - begin), head_.cap_, stream_);
     kernels::linear_backward_input(dx_.rows(begin, end), part, *table_, stream_);
-    if (dtable_.wanted()) {
+    if (dtable_.wanted())
       kernels::linear_backward_weight(dtable_.gradient(), part, x_.rows(begin, end),
                                       dtable_.next_mode(), stream_);
-    }
     if (head_.bias_.is_trained && dbias_->wanted())
       kernels::bias_backward(as_vector(dbias_->gradient()), part, dbias_->next_mode(), stream_);
   }

@@ -247,10 +247,9 @@ Tensor Linear::product(const Tensor& x, const Tensor& residual, const Pass& pass
   const Tensor rows = y.as_rows();
   multiply(rows, x.as_rows(), residual.as_rows(), pass, stream);
   if (adapter_) adapter_->add_to(rows, x.as_rows(), pass, stream);
-  if (decomposes()) {
+  if (decomposes())
     kernels::scale_columns(rows, rows, adapter_->row_factors(weight_, stream).factors,
                            acquire_bias(stream), residual.as_rows(), stream);
-  }
   return y;
 }
 
@@ -334,11 +333,10 @@ void LinearGradients::write_parameter_gradients(const Tensor& x) {
                                         stream_);
     return;
   }
-  if (dweight_.wanted()) {
+  if (dweight_.wanted())
     kernels::linear_backward_weight(
         dweight_.gradient(), product_dy_,
         product_operand(x, Operand::kInput, linear_.weight_, pass_, stream_), mode, stream_);
-  }
   if (dbias_.wanted()) write_bias_gradient(bias_mode);
 }
 

@@ -119,10 +119,9 @@ GroupNorm::GroupNorm(const ModuleName& name, const Spec& spec, const Stream& str
     : spec_(spec),
       weight_(name / "weight", {spec.channels}, Role::kVector, stream),
       bias_(name / "bias", {spec.channels}, Role::kVector, stream) {
-  if (spec.groups < 1 || spec.channels % spec.groups != 0) {
+  if (spec.groups < 1 || spec.channels % spec.groups != 0)
     throw ShapeMismatch(concat(name.here, " has ", spec.channels, " channels in ", spec.groups,
                                " groups; want a number of groups that divides the channels"));
-  }
   initialize_constant(weight_, 1.0f, stream);
 }
 
@@ -137,10 +136,9 @@ Tensor GroupNorm::normalized(const Tensor& x, const Tensor& mean, const Tensor& 
 }
 
 Tensor GroupNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
-  if (x.shape().rank() < 2 || x.size(x.shape().rank() - 1) != spec_.channels) {
+  if (x.shape().rank() < 2 || x.size(x.shape().rank() - 1) != spec_.channels)
     throw ShapeMismatch(concat(weight_.name(), ": its input is ", x.shape().text(),
                                ", want (batch, positions, ", spec_.channels, " channels)"));
-  }
   Tensor mean, rstd;
   if (tape.keeps()) {
     const Shape statistics{x.size(0), spec_.groups};

@@ -86,12 +86,11 @@ Tensor Parameter::gradient_to_write(DType writes, const Stream& stream) const {
 }
 
 void Parameter::contributed(const Stream& stream) {
-  if (contributed_ == expected_) {
+  if (contributed_ == expected_)
     throw Error(
         ExitCode::kInternal,
         concat(name_, " got more gradient contributions than the ", expected_,
                " that it expects per step; each module that shares it must call add_contributor"));
-  }
   sink_->contributed(*this, stream);
   if (++contributed_ == expected_) sink_->ready(*this, stream);
 }

@@ -165,7 +165,7 @@ RotaryTable::Angles RotaryTable::by_step(std::int64_t positions, const Stream& s
   return {step_table_, false, query_scales(positions, stream)};
 }
 
-/// Returns factors for the queries of `length` positions; undefined if all are 1.
+/// Returns factors for the queries of `length` positions, or an undefined tensor if all are 1.
 Tensor RotaryTable::query_scales(std::int64_t length, const Stream& stream) {
   if (scaling_.query_growth == 0 || length <= original_context()) return {};
   if (!holds(query_scales_, length, stream))
@@ -212,7 +212,7 @@ void RotaryTable::read_documents(const Tensor& positions, const Stream& stream) 
   std::vector<std::int64_t> lengths = lengths_of(positions, stream);
   if (has_room && lengths == documents_) return;
   invalidate_recordings();
-  documents_.clear();  // until they are written
+  documents_.clear();  // empty until the rows are written
   write_documents(lengths, stream);
   documents_ = std::move(lengths);
 }

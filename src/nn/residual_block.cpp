@@ -218,10 +218,9 @@ Tensor BlockStack::forward(Tensor x, ActivationTape& tape, const Stream& stream)
 Tensor BlockStack::backward(Tensor dy, ActivationTape& tape, const Stream& stream) {
   if (final_norm_) dy = final_norm_->backward(dy, tape, stream);
   const Recomputation again = recomputation(tape);
-  for (std::size_t i = blocks_.size(); i-- > 0;) {
+  for (std::size_t i = blocks_.size(); i-- > 0;)
     dy = again.whole(i) ? CheckpointedModule(*blocks_[i]).backward(dy, tape, stream)
                         : blocks_[i]->backward(dy, tape, stream);
-  }
   drop(dy, tape.pass(), stream);
   return dy;
 }

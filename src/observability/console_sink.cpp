@@ -65,13 +65,11 @@ std::string ConsoleSink::progress_text(const StepRecord& record) const {
   text += concat("  ", units::count(record.tokens_per_second), " ", record.unit(), "/s");
   text += record.step < total_steps_ ? concat("  ", units::duration(left), " left") : "  done";
   text += concat("  ", units::bytes(record.device_memory.peak_total));
-  if (record.host_memory.live_total > 0) {
+  if (record.host_memory.live_total > 0)
     text += concat(" + ", units::bytes(record.host_memory.live_total), " host");
-  }
-  if (record.slowest_rank_ratio) {
+  if (record.slowest_rank_ratio)
     text += concat("  rank ", record.slowest_rank, " ", units::fixed(*record.slowest_rank_ratio, 1),
                    "x as long");
-  }
   return text;
 }
 

@@ -191,7 +191,7 @@ std::string Curves::to_json() const {
   std::array<std::int64_t, kPhases> steps{};
   for (const CurvePoint& point : points_)
     for (std::size_t i = 0; i < kPhases; ++i) steps[i] += point.steps[i];
-  json::array phases;  // that occur
+  json::array phases;  // phases that occur
   for (const Phase phase : kAllPhases)
     if (steps[static_cast<std::size_t>(phase)] > 0) phases.push_back(name_of(phase));
   const auto point_column = [&](const auto& value_of) { return column(points_, value_of); };

@@ -96,10 +96,9 @@ MetricsTail::Change MetricsTail::read(const std::function<void()>& on_reset,
 JsonlSink::JsonlSink(std::filesystem::path path)
     : path_(std::move(path)),
       file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-  if (file_.number() < 0) {
+  if (file_.number() < 0)
     throw CannotCreate(
         concat("cannot open ", path_.string(), " to append: ", std::strerror(errno)));
-  }
 }
 
 void JsonlSink::truncate_after(std::int64_t step) {
@@ -109,9 +108,8 @@ void JsonlSink::truncate_after(std::int64_t step) {
     is_later = is_later || record.step > step;
     if (!is_later) kept = end;
   });
-  if (::ftruncate(file_.number(), kept) != 0) {
+  if (::ftruncate(file_.number(), kept) != 0)
     throw IoError(concat("cannot shorten ", path_.string(), ": ", std::strerror(errno)));
-  }
 }
 
 void JsonlSink::write(const StepRecord& record) {
@@ -120,10 +118,9 @@ void JsonlSink::write(const StepRecord& record) {
   const ssize_t written = ::write(file_.number(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return;
   const std::string why = written < 0 ? std::strerror(errno) : "the disk is full";
-  if (written > 0 && before >= 0 && ::ftruncate(file_.number(), before) != 0) {
+  if (written > 0 && before >= 0 && ::ftruncate(file_.number(), before) != 0)
     throw IoError(
         concat("cannot write ", path_.string(), ": ", why, "; its last line is incomplete"));
-  }
   throw IoError(concat("cannot write step ", record.step, " to ", path_.string(), ": ", why,
                        "; free some space and continue with --resume"));
 }

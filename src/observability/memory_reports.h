@@ -12,10 +12,11 @@ namespace hybrid_trainer {
 class TraceFile;
 
 /// Writes memory_timeline.json: every allocation of each phase's first steps, as a JSON array of
-/// Chrome's trace events, for Perfetto and chrome://tracing. It has spans of phases and steps and,
-/// for each pool, counters of live bytes by kind and a slice for each block. An instant event gives
-/// the reason for the end of a recording. Each line has one event, and each step is one write(2).
-/// The array is closed at the end of the run; neither the format nor the viewers require it.
+/// Chrome's trace events, for Perfetto and chrome://tracing. The trace has spans of phases and
+/// steps and, for each pool, counters of live bytes by kind and a slice for each block. An instant
+/// event gives the reason for the end of a recording. Each line has one event, and each step is one
+/// write(2). The array is closed at the end of the run; neither the format nor the viewers require
+/// it.
 class MemoryTimeline {
  public:
   /// Writing stops when the file has this size.

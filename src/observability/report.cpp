@@ -68,7 +68,7 @@ std::string finder_text(const RunSummary& s) {
                 brief(finder.cost), " Full steps");
 }
 
-/// Returns "4 by mpi, zero 2; sent 1.2 GB, waited 3s; simulated link: 125MB a second".
+/// Returns "4 by mpi, zero 2; sent 1.2 GB, waited 3 s; simulated link: 125MB a second".
 std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
   if (!ranks) return "";
   return concat(
@@ -199,9 +199,8 @@ std::string tiles(const RunSummary& s) {
   if (s.best)
     out += tile("Best validation loss", units::fixed(s.best->validation_loss, 4),
                 concat("at step ", s.best->step, ", kept as checkpoint"));
-  if (s.final_train_loss) {
+  if (s.final_train_loss)
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
-  }
   out += tile("Time", units::duration(s.total_seconds()),
               concat(units::grouped(s.steps), " steps in ", units::duration(s.sum.seconds)));
   out +=
@@ -223,9 +222,8 @@ std::string tiles(const RunSummary& s) {
                 concat(brief(s.learning_rate_finder->factor),
                        " times the configured one; this does not make the run faster"));
   }
-  if (p.made > 0) {
+  if (p.made > 0)
     out += tile("Predictions", concat(p.accepted, " of ", p.made), "accepted in full");
-  }
   return out;
 }
 

@@ -229,11 +229,10 @@ std::string json_text_of(const ExpertLoads& loads) {
 
 std::string text_of(const ExpertLoads& loads) {
   std::string text = "layer  busiest  idlest  entropy  dead\n";
-  for (std::size_t i = 0; i < loads.most.size(); ++i) {
+  for (std::size_t i = 0; i < loads.most.size(); ++i)
     text += right(concat(i), 5) + right(units::fixed(loads.most[i], 2), 9) +
             right(units::fixed(loads.least[i], 2), 8) +
             right(units::fixed(loads.entropy[i], 3), 9) + right(concat(loads.dead[i]), 6) + "\n";
-  }
   return text +
          "busiest, idlest: tokens of that expert over the mean of all; entropy: of the "
          "router, in nats;\ndead: experts without a token for " +

@@ -17,7 +17,7 @@ boost::json::object json_of(const BytesByKind& bytes);
 /// the name of the number before the event, and marks the event as a warning.
 std::string to_json_line(StepRecord record);
 
-/// Returns the record of a line without its newline; nullopt if it is not a complete record.
+/// Returns the record of a line without its newline, or nullopt if it is not a complete record.
 std::optional<StepRecord> parse_json_line(std::string_view line);
 
 }  // namespace hybrid_trainer

@@ -150,7 +150,7 @@ SpeculationUse DelayedUpdates::use() const {
   return use;
 }
 
-/// The newest forecast is not saved, because it follows from the exact state.
+/// Saves everything except the newest forecast, which follows from the exact state.
 void DelayedUpdates::save_delayed(State& state) const {
   const bool is_under_way =
       is_delayed_ && step_ > 0;  // otherwise begin_lag() rebuilds the same state

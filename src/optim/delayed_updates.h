@@ -68,8 +68,8 @@ class DelayedUpdates : public SpeculativeOptimizer {
   static bool is_saved(const State& state);
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
-  /// Returns the gradient of a step, which may be the current one, on the device; undefined if
-  /// there is none.
+  /// Returns the gradient of a pending or the current step, on the device, or an undefined tensor
+  /// if the step has no gradient.
   Tensor gradient_on_device(const ExactWeight& weight, std::int64_t step,
                             const PendingUpdate& one) const;
 
@@ -79,7 +79,7 @@ class DelayedUpdates : public SpeculativeOptimizer {
   bool is_delayed_ = false;
   std::int64_t step_ = 0;              // number of the next composition
   std::deque<PendingUpdate> pending_;  // the last L updates, oldest first
-  std::vector<Arrived> arrived_;       // by step
+  std::vector<Arrived> arrived_;       // indexed by step
   Event sent_;
 
  private:
@@ -157,7 +157,8 @@ class ForecastUpdates : public DelayedUpdates {
 
 /// Updates delayed by one step, with gradients and forecasts in flight in bf16, stored with the
 /// exact state. Rounding to bf16 is often larger than an update, so the prediction error is
-/// measured with a second, unrounded forecast. With many weights, each step measures an eighth.
+/// measured with a second, unrounded forecast. With many weights, each step measures an eighth of
+/// them.
 class RoundedUpdates final : public ForecastUpdates {
  public:
   RoundedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,

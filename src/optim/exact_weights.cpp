@@ -12,12 +12,11 @@ namespace hybrid_trainer {
 void wait_and_take(const Tensor& to, const State& state, const std::string& name,
                    const Stream& stream) {
   const Tensor& from = state.tensor(name);
-  if (from.shape() != to.shape() || from.dtype() != to.dtype()) {
+  if (from.shape() != to.shape() || from.dtype() != to.dtype())
     throw DataError(concat("the checkpoint's ", name, " is ", name_of(from.dtype()), " ",
                            from.shape().text(), ", want ", name_of(to.dtype()), " ",
                            to.shape().text(),
                            "; continue with the run's own phases and mixed_precision"));
-  }
   wait_for_copy(to, from, stream);
 }
 

@@ -20,7 +20,8 @@ class SentGradients {
   void allocate(const Shape& shape, std::int64_t lag, const Stream& host, const Stream& device);
   void free();
   void free_on_device() { here_.clear(); }
-  /// Stores `gradient`, or that the step has none. `gradient` may be overwritten after the copies.
+  /// Stores the step's gradient, or records that there is none. `gradient` may be overwritten after
+  /// the copies.
   void send(const Tensor& gradient, std::int64_t step, const Stream& stream);
   Tensor on_host(std::int64_t step) const;
   Tensor on_device(std::int64_t step) const;
@@ -40,8 +41,8 @@ class SentGradients {
   std::int64_t oldest_before(std::int64_t step) const;
 
   std::int64_t lag_ = 1;
-  std::vector<Tensor> sent_, here_;  // by step
-  std::vector<char> has_sent_;       // by step: whether there is a gradient
+  std::vector<Tensor> sent_, here_;  // indexed by step
+  std::vector<char> has_sent_;       // indexed by step: whether there is a gradient
 };
 
 /// Copies a tensor of `state` to `to`. Throws DataError if its shape or dtype differs. Blocks.
@@ -61,8 +62,8 @@ class GivenGradients final : public GradientSink {
   Tensor now_;
 };
 
-/// The f32 master weights for in-place updates. Reports the compute dtype of the device, on which
-/// an optimizer may depend. A bf16 copy is scratch memory, because nothing reads it.
+/// The f32 master weights for in-place updates. Reports the device's compute dtype, because an
+/// optimizer may depend on it. The bf16 copy is scratch memory that nothing reads.
 class ExactStorage final : public WeightStorage {
  public:
   ExactStorage(Tensor home, const LiveWeight& live) : home_(std::move(home)), live_(live) {}
@@ -72,7 +73,7 @@ class ExactStorage final : public WeightStorage {
   void compute_in(DType, const Stream&) override {}
   DType compute_dtype() const override { return live_.compute_dtype(); }
   void refresh_compute_copy(const Stream&) override {}
-  /// Uses `here` as the master weights; an undefined tensor restores the original ones.
+  /// Uses `here` as the master weights. An undefined tensor restores the original master weights.
   void set_loaded(Tensor here) { here_ = std::move(here); }
 
  private:
@@ -84,15 +85,15 @@ class ExactStorage final : public WeightStorage {
 struct ExactWeight {
   Parameter* parameter = nullptr;
   std::int64_t first_row = 0, rows = 0;  // row range in the parameter
-  LiveWeight* live = nullptr;            // of the parameter
-  ExactStorage* storage = nullptr;       // of `exact`
+  LiveWeight* live = nullptr;            // storage of the parameter
+  ExactStorage* storage = nullptr;       // storage of `exact`
   std::unique_ptr<Parameter> exact{};    // updated by the exact optimizer
   std::vector<Tensor*> state{};          // tensors of the exact optimizer
   Tensor *m = nullptr, *v = nullptr;     // moments in `state`, if any
   std::size_t group = 0;                 // index of its predictors
   double rate_factor = 1;                // multiplies the learning rate
   SentGradients gradients{};
-  std::vector<UpdateForecast> forecasts{};  // by step
+  std::vector<UpdateForecast> forecasts{};  // indexed by step
 
   bool is_part() const { return rows < parameter->shape()[0]; }
   /// Returns these rows of a tensor in the parameter's shape.
@@ -105,8 +106,8 @@ struct ExactWeight {
 /// elements or one row, and are whole pages of the bf16 copy if possible.
 std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most);
 
-/// Keeps a weight and its state in host memory during this object's lifetime. The prefetcher, which
-/// must outlive it, loads them and writes them back.
+/// Keeps a weight and its state in host memory during this object's lifetime. The prefetcher loads
+/// both and writes them back; it must outlive this object.
 class LoadedWeight {
  public:
   /// `prefetcher`: null if master and state are in host memory. Throws OutOfMemory, IoError.
@@ -179,7 +180,7 @@ class ExactWeights {
   Stream host_;                             // stream of the worker
   std::unique_ptr<Prefetcher> prefetcher_;  // null if all is in host memory
   std::vector<ExactWeight> weights_;
-  std::vector<std::size_t> first_piece_;  // by parameter, and the end
+  std::vector<std::size_t> first_piece_;  // indexed by parameter, and the end
   GivenGradients given_;                  // source of the optimizer's gradients
   std::unique_ptr<Optimizer> optimizer_;
   /// Entry of whole_state_ for a state tensor of a piece of a parameter. `tensor` is the state of

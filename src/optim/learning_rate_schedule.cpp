@@ -25,9 +25,8 @@ double batch_rate_factor(double share) { return std::sqrt(share); }
 
 double learning_rate(const ScheduleConfig& config, double peak, std::int64_t step,
                      std::int64_t total_steps) {
-  if (step < config.warmup_steps) {
+  if (step < config.warmup_steps)
     return peak * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
-  }
   const double now = static_cast<double>(step);
   const double total = static_cast<double>(total_steps);
   double height = 1;  // 1 at the peak, 0 at the end

@@ -62,7 +62,7 @@ class GroupedOptimizer final : public Optimizer {
     const Part* part;
     std::size_t member;
   };
-  std::vector<Place> places_;  // by parameter
+  std::vector<Place> places_;  // indexed by parameter
 };
 
 /// Makes the optimizer named config.name. `parameters` must outlive it. Its state is initialized to
@@ -80,9 +80,10 @@ inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  const Stream& stream) {
   return make_optimizer(config, std::move(parameters), stream, stream);
 }
-/// Returns each parameter's unit in elements: if it is split at multiples of it, separate updates
-/// of the parts are bit-identical to one of the whole. The unit is the whole parameter if it cannot
-/// be split (Muon's matrices, Adafactor), else a multiple of kernels::kDotChunk.
+/// Returns each parameter's split unit in elements: if a parameter is split at multiples of its
+/// unit, separate updates of the parts are bit-identical to an update of the whole parameter. The
+/// unit is the whole parameter if it cannot be split (Muon's matrices, Adafactor), else a multiple
+/// of kernels::kDotChunk.
 std::vector<std::int64_t> cut_units(const OptimizerConfig& config,
                                     const std::vector<Parameter*>& parameters);
 /// Returns the FLOPs of orthogonalization per update, averaged over steps, in the dtype in which

@@ -26,7 +26,7 @@ class MomentumOptimizer : public Optimizer {
   };
   MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const StateHome& home,
                     std::int64_t state_bits = 32);
-  /// Updates m and the weight. `gradient` is unscaled.
+  /// Updates m and the weight with gradient_scale · `gradient`.
   virtual void update(const Slot& slot, const Tensor& gradient, float learning_rate,
                       float gradient_scale, const Stream& stream) = 0;
   /// Implements Optimizer::write_momentum_directions for one parameter; called only with momentum.
@@ -36,7 +36,7 @@ class MomentumOptimizer : public Optimizer {
  private:
   void require_moments() const;
   std::vector<Parameter*> parameters_;
-  std::vector<Moment> moments_;  // by parameter, in the primary location
+  std::vector<Moment> moments_;  // indexed by parameter, in the primary location
   bool keeps_momentum_;
   StateCopies copies_;
 };

@@ -233,7 +233,8 @@ void Orthogonalizer::iterate_on_gram(const Tensor& result, const Tensor& x, cons
   multiply(result, wide ? q : x, wide ? x : q, GradientMode::kAccumulate);
 }
 
-/// Each step writes X to the other buffer; after an odd number of steps that is `result`.
+/// Iterates on X. Each step writes X to the other buffer, so `result` has X after an odd number of
+/// steps.
 void Orthogonalizer::iterate(const Tensor& result, const Tensor& matrix, DType products,
                              const Stream& stream) {
   static_assert(kSteps % 2 == 1);
@@ -307,10 +308,9 @@ Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, con
   std::int64_t max_elements = 0, max_side = 0;
   for (const Parameter* parameter : parameters) {
     const Shape& shape = parameter->shape();
-    if (shape.rank() != 2) {
+    if (shape.rank() != 2)
       throw ShapeMismatch(concat("muon: matrix ", parameter->name(), " has shape ", shape.text(),
                                  "; want two dimensions"));
-    }
     max_elements = std::max(max_elements, shape.elements());
     max_side = std::max(max_side, std::min(shape[0], shape[1]));
   }

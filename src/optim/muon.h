@@ -73,10 +73,12 @@ class Muon final : public MomentumOptimizer {
   std::optional<Orthogonalizer> orthogonalizer_;  // empty if there is no matrix
 };
 
-/// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has RMS 1/√max(R, C), AdamW's about 0.2.
+/// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has RMS 1/√max(R, C), an update of AdamW
+/// about 0.2.
 float update_scale(const Shape& shape);
 /// Returns the number of rows that are orthogonalized together in step `step` (from 1): all or a
-/// block's. Rows are contiguous, and the products of wide blocks are the cheapest.
+/// block's. Blocks consist of rows, because rows are contiguous and products of wide blocks are the
+/// cheapest.
 std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step);
 /// Returns the phase's dtype (bf16 if weights have bf16 copies), or f32 if bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream);

@@ -64,10 +64,9 @@ void OptimizerConfig::collect_problems(const std::string& path,
     }
     if (groups[i].match.empty())
       problems.push_back(at + ".match: is missing; want a role or names with *");
-    if (groups[i].learning_rate.value_or(0) > 0 && learning_rate == 0) {
+    if (groups[i].learning_rate.value_or(0) > 0 && learning_rate == 0)
       problems.push_back(concat(at, ".learning_rate: got ", *groups[i].learning_rate, ", but ",
-                                path, ".learning_rate, which it follows in the schedule, is 0"));
-    }
+                                path, ".learning_rate, whose schedule it follows, is 0"));
   }
 }
 

@@ -21,7 +21,7 @@ struct OptimizerKind {
   std::unique_ptr<Optimizer> (*make)(const OptimizerConfig& config,
                                      std::vector<Parameter*> parameters, const Stream& stream,
                                      const StateHome& home);
-  /// Keys that the optimizer reads, of betas, epsilon, momentum and orthogonalization_….
+  /// Keys that the optimizer reads, among betas, epsilon, momentum and orthogonalization_….
   std::vector<std::string> keys{};
   bool has_8_bits = false;  // supports OptimizerConfig::state_bits 8
   UpdateUnit unit = UpdateUnit::kElement;

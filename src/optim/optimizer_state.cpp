@@ -28,7 +28,7 @@ Tensor StatePages::page_of(const Tensor& state, Use use, const Stream& stream) {
   auto page = std::find_if(pages_.begin(), pages_.end(),
                            [&](const Page& known) { return known.home.raw() == state.raw(); });
   if (page == pages_.end()) {
-    constexpr std::size_t kMaxRounding = 4096;  // of a block
+    constexpr std::size_t kMaxRounding = 4096;  // maximum rounding of a block's size
     const std::size_t bytes = state.bytes() + kMaxRounding;
     if (bytes > room_bytes_) return {};
     room_bytes_ -= bytes;
@@ -104,17 +104,15 @@ void require_state(const Parameter& parameter, const Tensor& state) {
 
 void require_directions(const std::vector<Tensor>& directions,
                         const std::vector<Parameter*>& parameters) {
-  if (directions.size() != parameters.size()) {
+  if (directions.size() != parameters.size())
     throw ShapeMismatch(concat("got ", directions.size(), " directions for ", parameters.size(),
                                " parameters; want one for each"));
-  }
   for (std::size_t i = 0; i < directions.size(); ++i) {
     const Shape& want = parameters[i]->shape();
-    if (directions[i].shape() != want || directions[i].dtype() != DType::kF32) {
+    if (directions[i].shape() != want || directions[i].dtype() != DType::kF32)
       throw ShapeMismatch(concat("the direction of ", parameters[i]->name(), " is ",
                                  name_of(directions[i].dtype()), " ", directions[i].shape().text(),
                                  "; want f32 ", want.text()));
-    }
   }
 }
 

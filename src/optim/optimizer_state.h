@@ -74,7 +74,7 @@ class StagedState {
 /// codes with scales ("h.0.mlp.c_fc.weight.m" is then "….m.codes" and "….m.scales").
 struct Moment {
   Tensor values;  // undefined while offloaded
-  Tensor scales;  // of codes
+  Tensor scales;  // scales of codes
   bool eight_bit = false;
 };
 /// Returns whether `role` is an f32 or bf16 moment with one element per element of the parameter.

@@ -21,7 +21,8 @@ struct OwnGradient {
 struct WeightPrediction {
   std::string device_side;  // phases.asynchronous_gradients.device_side
   double share = 1;         // this rank's share of all micro-batches
-  /// True if predicted values are in the memory of the exact ones, to which other code refers.
+  /// True if predicted values replace the exact values in place, because other code refers to this
+  /// memory.
   bool in_same_memory = false;
 };
 
@@ -36,7 +37,7 @@ class PredictedWeights {
   /// `optimizer`: adamw or muon for these parameters, with f32 state; all must outlive this object.
   PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
                    Optimizer& optimizer, const WeightPrediction& prediction, const Stream& stream);
-  /// Restores the exact weights, unless predicted values are in their memory, which then stay.
+  /// Restores the exact weights. Predicted values that replaced them in place stay.
   ~PredictedWeights();
 
   bool are_in_place() const { return !others_.empty(); }
@@ -47,9 +48,9 @@ class PredictedWeights {
   void end();
   /// Calls `use` while the model has exact instead of predicted weights, possibly in other memory.
   void with_exact(const std::function<void()>& use);
-  /// Swaps the exact and predicted values in memory. A second call undoes it.
+  /// Swaps the exact and predicted values in memory. A second call swaps them back.
   void exchange_values();
-  /// Returns a slice of each current weight, concatenated; with `of_exact`, of the exact weights.
+  /// Returns a slice of each current weight, or with `of_exact` of each exact weight, concatenated.
   Tensor slices(bool of_exact) const;
   const std::vector<std::int64_t>& slice_elements() const { return slice_elements_; }
 
@@ -70,7 +71,7 @@ class PredictedWeights {
     double rate_factor = 1;
     Tensor *m = nullptr, *v = nullptr;  // the optimizer's state
   };
-  std::vector<Rule> rules_;                             // by weight
+  std::vector<Rule> rules_;                             // indexed by weight
   std::vector<std::unique_ptr<WeightStorage>> others_;  // the exact weights during a prediction
   std::vector<std::int64_t> slice_elements_;
 };

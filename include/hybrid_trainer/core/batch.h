@@ -13,7 +13,8 @@ namespace hybrid_trainer {
 class Batch {
  public:
   Batch() = default;
-  /// `tokens_per_example` is 1 if examples are not sequences. Throws Error if the sizes differ.
+  /// Makes a batch of tensors of equal batch size. `tokens_per_example` is 1 if examples are not
+  /// sequences. Throws Error if the batch sizes differ.
   explicit Batch(std::vector<NamedTensor> tensors, std::int64_t tokens_per_example = 1);
 
   /// Returns the tensor of this name. Throws Error, listing the batch's names, if there is none.
@@ -28,8 +29,9 @@ class Batch {
   /// the number of examples.
   std::int64_t tokens() const { return size() * tokens_per_example_; }
 
-  /// Returns the number of target tokens in the loss; 0 means all tokens. A part of the batch gets
-  /// a proportional share, so that the mean loss of equal micro-batches is the batch's mean loss.
+  /// Returns the number of target tokens in the loss; 0 means all tokens. A view of part of the
+  /// batch has a proportional share, so that the mean loss of equal micro-batches is the batch's
+  /// mean loss.
   double targets() const { return targets_; }
   void set_targets(double count) { targets_ = count; }
   /// Returns whether each row continues the sequence of the same row in the previous batch.
@@ -81,7 +83,8 @@ inline Batch empty_token_batch(const Shape& shape, bool has_positions, const Str
 }
 
 /// Makes an uninitialized batch of padded sequences. With `has_pairs`, it also has "halves" (B, T)
-/// i32, each token's half of the pair, and "references" (B, T) f32, its reference log-probability.
+/// i32, the chosen or rejected text of each target (kernels::PreferenceTensors), and "references"
+/// (B, T) f32, its reference log-probability.
 inline Batch empty_row_batch(const Shape& shape, bool has_pairs, const Stream& stream) {
   const Batch batch = empty_token_batch(shape, true, stream);
   std::vector<NamedTensor> tensors = batch.tensors();

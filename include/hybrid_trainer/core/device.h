@@ -24,9 +24,9 @@ std::string hardware_name_of(Device device);
 /// Returns whether `name` is "cpu", "cuda", "cuda:N" or "auto", regardless of the machine.
 bool is_device_name(const std::string& name);
 
-/// Parses "cpu", "cuda", "cuda:N" or "auto" (CUDA if possible). Without N, the number is `unnamed`
-/// modulo the number of devices. Throws ConfigError for other names, DeviceError without the
-/// device.
+/// Parses "cpu", "cuda", "cuda:N" or "auto" (CUDA if possible). Without N, uses CUDA device
+/// `unnamed` modulo the number of devices. Throws ConfigError for other names, DeviceError if there
+/// is no such device.
 Device find_device(const std::string& name, int unnamed = 0);
 
 }  // namespace hybrid_trainer

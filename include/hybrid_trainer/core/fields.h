@@ -65,7 +65,7 @@ struct KeyTest {
   /// "ranks" is the number of ranks, if known. A test of a missing key fails.
   std::string key;
   Kind kind = Kind::kIsOneOf;
-  std::vector<std::string> values;  // to compare numbers: one number, or the key of a number
+  std::vector<std::string> values;  // for numeric tests: one number, or the key of a number
 };
 
 /// Condition for a key to have an effect: at least one of the tests passes. `why` explains why the
@@ -145,15 +145,15 @@ struct Field {
     letters = std::move(words);
     return std::move(*this);
   }
-  /// The field has no effect unless `key` has one of the values.
+  /// Declares that the field has no effect unless `key` has one of the values.
   Field needs(const char* key, const std::vector<std::string>& values, const char* why = "") && {
     return std::move(*this).needs_any(KeyNeed::of({key}, values, why));
   }
-  /// The field has no effect if `key` has one of the values.
+  /// Declares that the field has no effect if `key` has one of the values.
   Field unless(const char* key, const std::vector<std::string>& values, const char* why = "") && {
     return std::move(*this).needs_any(KeyNeed::of({key}, values, why, KeyTest::Kind::kIsNoneOf));
   }
-  /// The field has no effect unless the need is met.
+  /// Declares that the field has no effect unless the need is met.
   Field needs_any(KeyNeed need) && {
     all_needs.push_back(std::move(need));
     return std::move(*this);
@@ -163,7 +163,8 @@ template <class T>
 Field(const char*, T&, const char*) -> Field<T>;
 
 /// Makes the field of a member that only C++ code sets. Help and docs/CONFIG.md omit it. JSON
-/// contains it only if it differs from its default, so that a resumed run uses the same value.
+/// contains the field only if its value differs from the default, so that a resumed run uses the
+/// same value.
 template <class T>
 Field<T> constant(const char* name, T& value, Range range = {}) {
   Field<T> field{name, value, "", range};

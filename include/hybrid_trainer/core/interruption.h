@@ -24,7 +24,8 @@ inline bool is_sent_repeatedly(int stop_signal) {
 class Interruption {
  public:
   Interruption();
-  /// Until finish_steps_first(), the first signal writes `final_message` and ends the process.
+  /// Starts to handle signals. Until finish_steps_first(), the first signal writes `final_message`
+  /// and ends the process.
   explicit Interruption(std::string final_message);
   ~Interruption();
   Interruption(const Interruption&) = delete;

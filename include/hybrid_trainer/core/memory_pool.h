@@ -64,8 +64,9 @@ inline constexpr std::size_t kCacheLine = 64;
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  /// Allocates at least `bytes`. Host blocks are aligned to kCacheLine, from 4 KiB on to 4 KiB, and
-  /// from 2 MiB on to 2 MiB; device blocks to 256 bytes. Returns nullptr if out of memory.
+  /// Allocates at least `bytes`. Aligns device blocks to 256 bytes, and host blocks to kCacheLine,
+  /// to 4 KiB if they have at least 4 KiB, and to 2 MiB if they have at least 2 MiB. Returns
+  /// nullptr if out of memory.
   virtual void* take(std::size_t bytes) noexcept = 0;
   virtual void give(void* data, std::size_t bytes) noexcept = 0;
   virtual Device device() const = 0;
@@ -124,14 +125,14 @@ struct MemoryShortage {
 class MemoryListener {
  public:
   virtual ~MemoryListener() = default;
-  /// `slot` identifies the block until its release. Slots are reused.
+  /// Called after an allocation. `slot` identifies the block until its release. Slots are reused.
   virtual void allocated(std::size_t slot, const MemoryBlock& block) = 0;
   virtual void released(std::size_t slot, const MemoryBlock& block) = 0;
 };
 
 class MemoryPool;
 
-/// Owns one block of a MemoryPool. Move-only; the destructor returns the block to the pool.
+/// Owns one block of a MemoryPool. The destructor returns the block to the pool. Move-only.
 class Buffer {
  public:
   Buffer() = default;
@@ -161,12 +162,12 @@ class Buffer {
   std::size_t slot_ = 0;  // slot of the block in the pool's records
 };
 
-/// Counts bytes by kind, reuses freed blocks and can enforce a budget. Blocks are aligned to 64
-/// bytes; from 4 KiB on to 4 KiB, in whole pages; from 2 MiB on to 2 MiB. Splits and coalesces
-/// slabs if the source prefers them. Thread-safe.
+/// Counts bytes by kind, reuses freed blocks and can enforce a budget. Aligns blocks to 64 bytes.
+/// Blocks of at least 4 KiB have whole pages and are aligned to 4 KiB, and blocks of at least 2 MiB
+/// to 2 MiB. Splits and coalesces slabs if the source prefers them. Thread-safe.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
-  /// Live and cached bytes never exceed `budget_bytes`; nullopt means no limit.
+  /// Makes a pool whose live and cached bytes never exceed `budget_bytes`; nullopt means no limit.
   static std::shared_ptr<MemoryPool> create(std::string name,
                                             std::optional<std::size_t> budget_bytes = {},
                                             std::unique_ptr<MemorySource> source = system_memory());

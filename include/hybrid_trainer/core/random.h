@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// A stateless sequence of random numbers: number i depends only on the key and i, on any device.
+/// A stateless random sequence: element i depends only on the key and i, on any device.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -37,7 +37,7 @@ constexpr std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_
   return {c0, c1, c2, c3};
 }
 
-/// Maps a word to [0, 1) with 24 bits.
+/// Maps the upper 24 bits of a word to [0, 1).
 constexpr float to_unit_float(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
@@ -55,7 +55,7 @@ inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::ui
   return static_cast<std::uint64_t>((static_cast<Wide>(wide) * bound) >> 64);
 }
 
-/// Returns standard normal number i of the key (Box–Muller).
+/// Returns element i of the key's standard normal sequence (Box–Muller).
 float random_normal(const RandomKey& key, std::uint64_t i);
 
 /// Returns element i's position in a random permutation of [0, count): a Feistel network, repeated

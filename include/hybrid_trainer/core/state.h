@@ -7,7 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// Named values that components save in a checkpoint ("optimizer.step"). Reals are exact.
+/// Named values that components save in a checkpoint ("optimizer.step"). Floating-point values are
+/// stored exactly.
 struct State {
   std::map<std::string, std::int64_t> integers;
   std::map<std::string, double> reals;

@@ -19,7 +19,8 @@ class Stream {
   /// Makes a stream on the device of the pool. Throws DeviceError.
   explicit Stream(std::shared_ptr<MemoryPool> pool);
   ~Stream();
-  /// Shares the queue of `queue`, which must outlive this stream; the pool is on the same device.
+  /// Shares the queue of the stream `queue`, which must outlive this stream. `pool` must be on the
+  /// same device.
   Stream(const Stream& queue, std::shared_ptr<MemoryPool> pool);
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;
@@ -32,7 +33,8 @@ class Stream {
   void order_after(const Event& event) const;
   /// Returns the CUDA stream; nullptr on the CPU.
   CUstream_st* native() const { return native_; }
-  /// Returns 4 KiB of pinned memory for small copies to and from the host; nullptr except on CUDA.
+  /// Returns 4 KiB of pinned memory for small copies to and from the host. Returns nullptr on the
+  /// CPU.
   void* mailbox() const { return mailbox_; }
   static constexpr std::size_t kMailboxBytes = 4096;
   /// Profiles later work, which `profile` must outlive; nullptr stops it (src/core/profile.h).

@@ -47,8 +47,8 @@ class Tensor {
 
   /// Returns a view with another shape. Throws ShapeMismatch if the number of elements differs.
   Tensor view(const Shape& shape) const;
-  /// Returns a matrix view that flattens all dimensions except the last, which must not be 0.
-  /// Returns an undefined tensor for an undefined one.
+  /// Returns a matrix view that flattens all dimensions except the last. The last dimension must
+  /// not be 0. Returns an undefined tensor if this tensor is undefined.
   Tensor as_rows() const;
   /// Returns a view of the rows [begin, end) of dimension 0.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
@@ -87,7 +87,7 @@ class TensorIdentity {
 /// between a CUDA device and pinned host memory. Keep both unchanged until the copy is done. Throws
 /// Error if only a blocking copy is possible.
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream);
-/// Copies between any two memories; blocks until the copy is done.
+/// Copies between any two memories. Blocks until the copy is done.
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream);
 /// Enqueues the copy if possible, else blocks.
 void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream& stream);

@@ -29,7 +29,7 @@ struct RunPaths {
   bool contains_start() const;
 };
 
-/// Returns the process id of the last process that locked a run; "" if there is none.
+/// Returns the process id of the last process that locked a run, or "" if there is none.
 std::string process_of_lock(const std::string& lock);
 /// Returns whether the lock's last process has ended; false if unknown, as on another machine.
 bool holder_has_exited(const std::string& lock);

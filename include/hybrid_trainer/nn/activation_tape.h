@@ -29,9 +29,11 @@ struct Pass {
   Tensor types{};      // token types (see Batch)
   /// Tokens per segment, for models that support segments; 0: whole sequences.
   std::int64_t segment = 0;
-  /// Segments at the end of a sequence that keep activations; backward recomputes the others.
+  /// Number of segments at the end of a sequence that keep activations. Backward recomputes the
+  /// other segments.
   std::int64_t kept_segments = 1;
-  /// Label smoothing ε of cross entropies, except preference losses and networks with their own.
+  /// Label smoothing ε of cross entropies. Does not apply to preference losses and to networks with
+  /// a separate setting.
   float label_smoothing = 0;
   bool loss_may_wait = false;  // the loss is not read before backward
   /// Scale of the gradient of the loss, also of auxiliary losses of layers.
@@ -144,7 +146,7 @@ class PlainTape : public ActivationTape {
 
  private:
   struct Entry {
-    Activation activation;  // without the tensor
+    Activation activation;  // its tensor is undefined
     TensorIdentity identity;
     Tensor kept{};
     int consumers = 1;

@@ -12,8 +12,8 @@
 
 namespace hybrid_trainer {
 
-/// Output gates of attention: multiplies the heads' output by σ(gate). A row of the first product
-/// contains queries, one gate per query column, keys and values, in this order.
+/// Output gates of attention, which multiply the heads' output by σ(gate). A row of the first
+/// product contains queries, one gate per query column, keys and values, in this order.
 class AttentionGate {
  public:
   /// `columns`: number of query columns, which equals the number of gates per token.
@@ -64,17 +64,18 @@ class HeadPreparation {
     std::optional<kernels::RmsNormSpec> norm{};
     bool norms_all_heads = false;  // one norm spans all query heads, and one all key heads
     std::string norm_in_files{};   // see HeadNorms
-    float limit = 0;               // all are clamped to [−limit, limit]; 0: not clamped
+    float limit = 0;               // clamps q, k and v to [−limit, limit]; 0: no clamping
     std::shared_ptr<RotaryTable> rotary{};
   };
   HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Returns whether forward norms or clamps. If not, backward does not need the input of forward.
+  /// Returns whether the forward pass normalizes or clamps. If not, backward does not need its input.
   bool changes() const { return norms_ || limit_ > 0; }
-  /// Returns the rotary table; null without rotary embedding.
+  /// Returns the rotary table, or null without rotary embedding.
   RotaryTable* rotary() const { return rotary_.get(); }
   /// Returns whether a token's rotation depends only on its position.
   bool is_relative() const { return rotary_ == nullptr || rotary_->is_relative(); }
-  /// Returns angles for sequences that end at position `end`; undefined without rotary embedding.
+  /// Returns angles for sequences that end at position `end`, or an undefined tensor without rotary
+  /// embedding.
   RotaryTable::Angles angles(std::int64_t end, const Pass& pass, const Stream& stream) const {
     if (rotary_ == nullptr) return {};
     return rotary_->of_sequences(end, static_cast<bool>(pass.positions), stream);
@@ -106,7 +107,8 @@ class CarriedKeys {
   CarriedKeys(const kernels::AttentionSpec& heads, std::int64_t head_size)
       : heads_(heads), head_size_(head_size) {}
 
-  /// Returns the number of carried tokens that the segment attends to; 0 outside segmented passes.
+  /// Returns the number of carried tokens that the segment attends to, or 0 outside segmented
+  /// passes.
   std::int64_t before(const Pass& pass) const;
   /// Returns the carried rows, with zero queries, followed by qkv: (B, before + T, columns). Stores
   /// rows for the next segment if the pass's carry needs them.
@@ -159,7 +161,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     std::int64_t taps = 0;                     // taps of the convolution; 0: no convolution
     bool bidirectional = false;                // tokens also attend to later tokens
     bool sinks = false;                        // see kernels::AttentionSpec
-    std::shared_ptr<RelativeBias> relative{};  // its owner visits its parameters
+    std::shared_ptr<RelativeBias> relative{};  // shared by layers; its owner visits its parameters
     std::uint64_t pattern_seed = 0;            // seed of heads.pattern, with the module's name
     ProductFiles files{};                      // parts: queries, keys, values
   };

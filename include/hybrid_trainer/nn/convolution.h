@@ -51,7 +51,7 @@ class Convolution final : public Module {
   void initialize(std::uint64_t seed, const Stream& stream);
   const Spec& spec() const { return spec_; }
   Parameter& weight() { return weight_; }
-  /// Returns the bias; null without a bias.
+  /// Returns the bias, or null without a bias.
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
   Shape output_shape(const Shape& x) const {
     return kernels::window_outputs(x, spec_.window, spec_.outputs);

@@ -32,10 +32,11 @@ class EncoderOutput {
   void set_requires_gradient(bool wanted) { requires_gradient_ = wanted; }
   /// Adds a layer's gradient. May overwrite the tensor of the first call.
   void add_gradient(const Tensor& part, const Stream& stream);
-  /// Returns the sum of the gradients, in the dtype of activations; undefined if there is none.
+  /// Returns the sum of the gradients, in the dtype of activations, or an undefined tensor if there
+  /// is none.
   Tensor take_gradient() { return std::exchange(gradient_, {}); }
 
-  /// Returns the number of consecutive texts, such as beams, that generate from one row of values.
+  /// Returns the number of consecutive texts, such as beams, that share one source.
   std::int64_t texts_per_source() const { return texts_per_source_; }
   void set_texts_per_source(std::int64_t texts) {
     require(texts >= 1, "encoder output: want at least 1 text per source");

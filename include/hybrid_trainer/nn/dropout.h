@@ -12,9 +12,9 @@ struct TokenRows {
   std::int64_t per_token = 1;  // rows per token
 };
 
-/// Applies dropout in place to x, (..., width). `site` identifies it: 0 is the embedding, and each
-/// branch has one. Micro-batches, segments and backward, which is the same call on the gradient,
-/// drop the same elements as the whole batch.
+/// Applies dropout in place to x, (..., width). `site` identifies the dropout layer: 0 is the
+/// embedding, and each branch has its own site. Micro-batches, segments and backward, which is the
+/// same call on the gradient, drop the same elements as the whole batch.
 inline void apply_dropout(const Tensor& x, float share, const Pass& pass, std::uint64_t site,
                           const Stream& stream, const TokenRows& rows = {}) {
   const std::int64_t width = x.size(x.shape().rank() - 1);

@@ -36,7 +36,7 @@ class Embedding {
   const std::shared_ptr<Parameter>& shared_tokens() const { return tokens_; }
   bool has_positions() const { return positions_.has_value(); }
   Parameter& positions() { return *positions_; }
-  /// Returns the type table; null without token types.
+  /// Returns the type table, or null without token types.
   Parameter* types() { return types_ ? &*types_ : nullptr; }
 
  private:

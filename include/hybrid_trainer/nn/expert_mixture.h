@@ -66,7 +66,7 @@ class GroupedLinear {
   std::vector<Linear> linears_;
 };
 
-/// A copy of a router's matrix and bias; undefined if there is none.
+/// A copy of a router's matrix and bias. Both are undefined if there is no copy.
 struct RouterCopy {
   Tensor weight{}, bias{};
   /// Copies a router in the dtype of products, so that the copy gives the same logits as the router
@@ -119,7 +119,7 @@ class RoutedExperts final : public Rebuilder {
   void visit_linears(const LinearVisitor& visit);
   /// Returns statistics of the routing: loads from backward passes, flips from forward passes.
   RoutingCount& count() { return count_; }
-  /// Returns the bias that bias_rate updates, (E) f32; undefined if unused.
+  /// Returns the bias that bias_rate updates, (E) f32, or an undefined tensor if unused.
   const Tensor& selection_bias() const { return selection_bias_; }
   float bias_rate() const { return spec_.bias_rate; }
   Linear& router() { return router_; }
@@ -155,7 +155,7 @@ class ExpertMixture final : public ResidualBranch {
     /// tensors of all experts, (E, rows, columns).
     std::vector<std::string> first{"experts.{}.gate_proj", "experts.{}.up_proj"};
     std::string last = "experts.{}.down_proj";
-    std::string ending = ".weight";  // of the products' tensors
+    std::string ending = ".weight";  // ending of the products' tensor names
     /// True if the products are plain tensors of all experts, (E, inputs, outputs), with
     /// alternating gate and up rows and biases "<name>_bias" (E, outputs).
     bool are_plain = false;
@@ -177,7 +177,7 @@ class ExpertMixture final : public ResidualBranch {
     return forward(x, residual, GroupedLinear::GroupSelection::kAll, tape, stream);
   }
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Acquires only experts that receive tokens.
+  /// Implements ResidualBranch::decode. Acquires only experts that receive tokens.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   /// Returns false if there are auxiliary losses, since they are means over all tokens of a pass.

@@ -15,8 +15,9 @@ class Parameter;
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// Returns the memory of a parameter's gradient, which does not change during a step; undefined
-  /// if there is none. f32 in the parameter's shape, unless the sink documents another form.
+  /// Returns a parameter's gradient tensor, whose address does not change during a step, or an
+  /// undefined tensor if there is none. f32 in the parameter's shape, unless the sink documents
+  /// another form.
   virtual Tensor gradient(const Parameter& parameter) const = 0;
   /// Returns the memory for the next contribution, in f32 or in `writes`, the dtype that the module
   /// writes. If `adds` is set, the module adds its contribution to the contents.
@@ -73,7 +74,7 @@ class GradientContribution {
   int exceptions_;
 };
 
-/// Begins a step with contributions to `sink`, the first of which overwrites each gradient.
+/// Begins a step whose contributions go to `sink`. The first contribution overwrites each gradient.
 void begin_gradients(const std::vector<Parameter*>& parameters, GradientSink& sink,
                      std::int64_t micro_batches);
 /// Ends the step. Reports parameters with contributions from only some modules as ready.

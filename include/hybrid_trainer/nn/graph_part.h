@@ -38,7 +38,7 @@ class Part {
                                   double share) {
     return share > 0 ? flops(inputs, output, true).forward : 0;
   }
-  /// Returns whether the part implements Pass::recompute. If not, it is recomputed as a whole.
+  /// Returns whether the part implements Pass::recompute. Other parts are recomputed completely.
   virtual bool recomputes_itself() const { return false; }
   /// Returns patterns of the part's weight names, in order of use; by default one that matches all.
   virtual std::vector<std::string> patterns(const std::string& name) const { return {name + ".*"}; }

@@ -23,14 +23,15 @@ class LanguageHead {
                HeadBias bias = {})
       : table_(table), vocabulary_(vocabulary), cap_(cap), scale_(scale), bias_(bias) {}
   /// Returns the sum of the losses of x (N, C) with targets (N) i32, divided by `divisor`, as (1)
-  /// f64. If tape.keeps(), also writes the table's gradient and saves dx, times `gradient_scale`.
+  /// f64. If tape.keeps(), also writes the table's gradient and saves dx, both multiplied by
+  /// `gradient_scale`.
   Tensor loss(const Tensor& x, const Tensor& targets, double divisor, float gradient_scale,
               ActivationTape& tape, const Stream& stream);
   /// Like `loss`, but writes the undivided losses to `losses`, (N) f32, for `mean`.
   void losses(const Tensor& losses, const Tensor& x, const Tensor& targets, double divisor,
               float gradient_scale, ActivationTape& tape, const Stream& stream);
-  /// Returns the sum of the pairs' preference losses, divided by loss_divisor, as (1) f64. Several
-  /// chunks compute logits twice.
+  /// Returns the sum of the pairs' preference losses, divided by loss_divisor, as (1) f64. Computes
+  /// logits twice if there are several chunks.
   Tensor preference(const Tensor& x, const Batch& batch, PreferenceLoss& preference,
                     float gradient_scale, ActivationTape& tape, const Stream& stream);
   /// Returns the result of `loss`, given the losses of all rows.

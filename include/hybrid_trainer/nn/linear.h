@@ -69,7 +69,7 @@ class LowRankAdapter {
   const AdapterSpec& spec() const { return spec_; }
   Parameter& a() { return a_; }
   Parameter& b() { return b_; }
-  /// Returns the magnitudes; null if the adapter is not decomposed.
+  /// Returns the magnitudes, or null if the adapter is not decomposed.
   Parameter* magnitude() { return magnitude_ ? &*magnitude_ : nullptr; }
 
  private:
@@ -155,19 +155,19 @@ class Linear final : public Module {
   void visit_linears(const LinearVisitor& visit) override { visit(*this); }
   Parameter& weight() { return weight_; }
   const Parameter& weight() const { return weight_; }
-  /// Counts two operations per weight and product; frozen weights have no gradient product.
+  /// Counts two operations per weight and product; frozen weights have no weight-gradient product.
   TokenFlops flops() const;
   /// Sets the modules of a Hugging Face folder that form this map, and their rows. `transposed`:
   /// the folder stores (inputs, outputs). `orders`: row orders of the first modules.
   void set_in_files(const std::vector<std::string>& modules, const std::vector<std::int64_t>& rows,
                     bool transposed, const std::vector<RowGroups>& orders = {});
-  /// Returns the bias; null without a bias.
+  /// Returns the bias, or null without a bias.
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
-  /// Acquires the bias, with zeros for outputs without one; empty if there is none.
+  /// Acquires the bias, with zeros for outputs without a bias. Empty if no output has a bias.
   Weight acquire_bias(const Stream& stream) const;
   /// Attaches an adapter for the outputs that `parts` cover.
   void set_adapter(std::vector<AdapterPart> parts, const AdapterSpec& spec, const Stream& stream);
-  /// Returns the adapter; null without an adapter.
+  /// Returns the adapter, or null without an adapter.
   LowRankAdapter* adapter() { return adapter_.get(); }
   void drop_adapter() { adapter_.reset(); }
 
@@ -184,7 +184,8 @@ class Linear final : public Module {
   std::unique_ptr<LowRankAdapter> adapter_;
 };
 
-/// Writes the gradients of weight, bias and adapter, which are complete when it is destroyed.
+/// Writes the gradients of weight, bias and adapter, which are complete when this object is
+/// destroyed.
 class LinearGradients {
  public:
   /// x: the result of Linear::kept.

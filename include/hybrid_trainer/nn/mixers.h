@@ -170,7 +170,7 @@ class HydraMixer final : public StateSpaceMixer {
   Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                    const Tensor& texts, const Stream& stream) override;
   double scan_flops() const override { return 2 * scan_flops_of(scan_); }
-  std::int64_t keys() const { return scan_.columns() - scan_.values(); }  // of B and C
+  std::int64_t keys() const { return scan_.columns() - scan_.values(); }  // columns of B and C
 };
 
 /// The mixer of Gated DeltaNet: y = residual + c_proj(norm(scan(conv(q k v), b, a)) ⊙ silu(z)). The
@@ -219,7 +219,7 @@ class ShortConvolution final : public TwoProductBranch, public Rebuilder {
   struct Spec {
     std::int64_t width = 0;  // C of the residual stream
     std::int64_t taps = 3;
-    bool biases = false;  // of both products and the convolution
+    bool biases = false;  // biases of both products and the convolution
     ProductFiles files{};
   };
 
@@ -295,10 +295,11 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
 
 /// Multiplies each head's values along the tokens by a matrix T + U·Vᵀ: y = residual + c_proj((T +
 /// D⁻¹·U·Vᵀ)·x). D contains the number of tokens that each row sums over. If causal, uses the lower
-/// triangle of U·Vᵀ and taps for a token and the previous one; if bidirectional, also for the next
-/// one, and cannot generate. If `positions` is 0, the rows of c_in are x, V, U and the taps.
-/// Otherwise, V, U and the taps are learned per position: "<name>.factors.weight" (positions,
-/// 2·heads·rank) and "<name>.taps.weight" (positions, heads·taps). O(T·rank).
+/// triangle of U·Vᵀ and taps for a token and the previous one. If bidirectional, uses all of U·Vᵀ
+/// and a tap for the next token, and cannot generate. If `positions` is 0, the rows of c_in are x,
+/// V, U and the taps. Otherwise, V, U and the taps are learned per position:
+/// "<name>.factors.weight" (positions, 2·heads·rank) and "<name>.taps.weight" (positions,
+/// heads·taps). O(T·rank).
 class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {

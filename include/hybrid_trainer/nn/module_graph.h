@@ -23,15 +23,16 @@ struct Node {
   LossMaker loss{};
 };
 
-// A tensor of the batch without gradient: f32 features, or i32 tokens, lengths or positions.
+// Declares a tensor of the batch without gradient: f32 features, or i32 tokens, lengths or
+// positions.
 Node input(const std::string& name, const Shape& example);
 Node token_input(const std::string& name, const Shape& example);
 
 // Parts.
 
-/// A part that runs one module: part("video.cnn", "video", sequence({...})).
+/// Declares a part that runs one module: part("video.cnn", "video", sequence({...})).
 Node part(const ModuleName& name, const std::string& reads, ModuleMaker make);
-/// A user-defined part that reads several tensors.
+/// Declares a user-defined part that reads several tensors.
 Node part(const ModuleName& name, std::vector<std::string> reads, PartMaker make);
 
 enum class ConcatAxis { kTokens, kChannels };
@@ -55,10 +56,12 @@ struct Transformer {
   bool final_norm = true;  // after the last block, "<name>.ln_f"
   std::string source{};    // tensor (B, S, any) that each block also attends to; "": none
   std::string lengths{};   // (1) i32 per example, valid tokens of the source; "": all
-  /// Positions in documents, (N) i32, within which tokens attend; "": one document.
+  /// Tensor of positions in documents, (N) i32; tokens attend only within their document. "": one
+  /// document.
   std::string positions{};
 };
-/// Pre-norm transformer. Weights "<name>.h.0.attn.…", "cross", "mlp", and "<name>.relative.weight".
+/// Declares a pre-norm transformer. Weights "<name>.h.0.attn.…", "cross", "mlp", and
+/// "<name>.relative.weight".
 Node transformer(const ModuleName& name, const std::string& reads, const Transformer& spec);
 
 /// Inputs of a LayerMaker: sizes and shared tensors of the branches, which may attend to `source`.
@@ -97,7 +100,7 @@ struct ConvolutionSpec {
   std::int64_t groups = 1;
   bool bias = true;
 };
-/// Convolution over the one to three spatial dimensions of the input.
+/// Makes a convolution over the one to three spatial dimensions of the input.
 ModuleMaker convolution(const ConvolutionSpec& spec);
 /// Returns a window of `size` positions, odd, centered on every `stride`-th position.
 kernels::Window around(std::int64_t size, const kernels::SpatialSizes& stride = {1, 1, 1});
@@ -141,13 +144,15 @@ struct CrossEntropy {
   /// Divides by the batch's number of valid targets (Batch::targets) instead of all targets.
   bool counts_targets = false;
 };
-/// Cross entropy of logits (K) or (N, K) with i32 `targets`; ignores kNoTarget. Measures: accuracy.
+/// Declares the cross entropy of logits (K) or (N, K) with i32 `targets`; ignores kNoTarget.
+/// Measures: accuracy.
 Node cross_entropy(const std::string& name, const std::string& logits, const std::string& targets,
                    const CrossEntropy& spec = {});
-/// Mean (x − y)², f32 `targets`. Measures: absolute_error, squared_error, target, target_square.
+/// Declares the loss mean (x − y)² with f32 `targets`. Measures: absolute_error, squared_error,
+/// target, target_square.
 Node squared_error(const std::string& name, const std::string& predictions,
                    const std::string& targets, double weight = 1);
-/// Huber loss: d²/2 if |d| ≤ delta, else delta·(|d| − delta/2).
+/// Declares a Huber loss: d²/2 if |d| ≤ delta, else delta·(|d| − delta/2).
 Node huber(const std::string& name, const std::string& predictions, const std::string& targets,
            double weight = 1, float delta = 1);
 
@@ -160,8 +165,9 @@ struct Detection {
   float box_weight = 1, class_weight = 1;
   float beta = 1;  // box loss: d²/(2·beta) if |d| < beta, else |d| − beta/2
 };
-/// Detection loss, averaged over all cells. classes: (…) i32, kNoTarget for cells without an
-/// object. boxes: (…, 4) f32. Measures: precision, recall, f1, box_error, class_accuracy.
+/// Declares a detection loss, averaged over all cells. classes: (…) i32, kNoTarget for cells
+/// without an object. boxes: (…, 4) f32. Measures: precision, recall, f1, box_error,
+/// class_accuracy.
 Node detection(const std::string& name, const std::string& predictions, const std::string& classes,
                const std::string& boxes, const Detection& spec = {});
 

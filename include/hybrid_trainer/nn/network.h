@@ -38,7 +38,8 @@ class PreferenceLoss {
   void clear(const Stream& stream);
   /// Returns the measures and resets them. Blocks.
   Measures take(const Stream& stream);
-  /// Returns the halves' log-likelihoods in the last batch, (B, T) f64 on the device.
+  /// Returns the log-likelihoods of the last batch's chosen and rejected texts, (B, T) f64 on the
+  /// device.
   const Tensor& sums() const { return sums_; }
 
  private:
@@ -62,7 +63,7 @@ class LossModel {
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
   /// Visits the routing statistics of the model's routers. By default there are none.
   virtual void visit_routings(const RoutingVisitor&) {}
-  /// Returns the preference loss, which batches with "halves" use; null if unsupported.
+  /// Returns the preference loss, which batches with "halves" use, or null if unsupported.
   virtual PreferenceLoss* preference() { return nullptr; }
   /// Returns the head of a model that pools texts (model.pooling), else null.
   virtual TextHead* text_head() { return nullptr; }
@@ -82,7 +83,8 @@ class LossModel {
   }
   /// Returns the number of weights without padding, by default of all parameters.
   virtual std::int64_t parameter_count();
-  /// Returns the FLOPs of a step, by default 4 per token for frozen weights and 6 for trained ones.
+  /// Returns the FLOPs of a step, by default 4 per token and frozen weight, and 6 per token and
+  /// trained weight.
   virtual double step_flops(const Batch& batch);
 };
 
@@ -109,7 +111,7 @@ struct PartSettings {
   std::optional<DType> dtype{};       // none: the phase's setting
 };
 
-/// A quality measure with mean sum/count; add both to combine batches.
+/// A quality measure with mean sum/count. To combine batches, add their sums and their counts.
 struct Measure {
   std::string name;  // "events.accuracy"
   double sum = 0, count = 0;
@@ -135,7 +137,7 @@ class Network : public LossModel {
   virtual void visit_linears(const LinearVisitor&) {}
   /// Returns patterns that together match all weight names, in order of use (see DeviceMap).
   virtual std::vector<std::string> parts() const { return {"*"}; }
-  /// See WeightStorage::round_inputs.
+  /// Calls WeightStorage::round_inputs for all weights.
   void round_inputs(bool rounds) {
     visit_parameters([&](Parameter& parameter) { parameter.storage().round_inputs(rounds); });
   }

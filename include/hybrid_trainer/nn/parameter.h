@@ -63,7 +63,7 @@ struct FileTensor {
   Shape whole_shape() const;
 };
 
-/// Role of a weight in its model; optimizers and their groups depend on it.
+/// Role of a weight in its model. Optimizers and their groups depend on the role.
 enum class Role {
   kMatrix,     // matrix of a linear map
   kEmbedding,  // a table of rows, even if shared with the head
@@ -140,14 +140,14 @@ class Parameter {
   void set_fixed_compute_dtype(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
-  /// See WeightStorage.
+  /// Call the functions of the same names in WeightStorage.
   void offload_master(const Stream& home, const Stream& stream) {
     const MemoryLabel label(name_);
     storage_->offload_master(home, stream);
   }
   void restore_master() { storage_->restore_master(); }
 
-  /// Registers another module that contributes to the gradient; initially there is one.
+  /// Registers another module that contributes to the gradient. Initially, one module contributes.
   void add_contributor() { ++contributors_; }
   void begin_gradient(GradientSink& sink, std::int64_t micro_batches) {
     sink_ = &sink;
@@ -155,7 +155,7 @@ class Parameter {
     contributed_ = 0;
   }
   void end_gradient(const Stream& stream);
-  /// Detaches a sink that is about to be destroyed. Its gradient, if any, is lost.
+  /// Detaches a sink that is about to be destroyed. The gradient that it stores, if any, is lost.
   void leave(const GradientSink& sink) {
     if (sink_ != &sink) return;
     sink_ = nullptr;

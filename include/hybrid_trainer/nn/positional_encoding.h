@@ -83,7 +83,8 @@ struct RotaryScaling {
 /// al. 2024, "LongRoPE"; the rest as in transformers' modeling_rope_utils. The table grows on demand.
 class RotaryTable {
  public:
-  /// `pairs_are_adjacent`: see kernels::RotatedHeads. `share`: of the channel pairs that rotate.
+  /// `pairs_are_adjacent`: see kernels::RotatedHeads. `share`: share of the channel pairs that
+  /// rotate.
   RotaryTable(double theta, const RotaryScaling& scaling, std::int64_t context,
               std::int64_t head_size, bool pairs_are_adjacent = false, double share = 1)
       : theta_(theta),
@@ -94,7 +95,8 @@ class RotaryTable {
         pairs_are_adjacent_(pairs_are_adjacent) {}
 
   bool pairs_are_adjacent() const { return pairs_are_adjacent_; }
-  /// Returns whether a score depends on the positions of its two tokens only by their distance.
+  /// Returns whether a score depends on the positions of its two tokens only through their
+  /// distance.
   bool is_relative() const { return !depends_on_length() && scaling_.query_growth == 0; }
 
   /// Table of angles, (any number of rows, D) f32. Each row contains D/2 cosines, then D/2 sines.
@@ -104,7 +106,7 @@ class RotaryTable {
     Tensor query_scales{};
   };
   /// Reads the document lengths of a batch (B, T) if angles depend on them: if the scaling is
-  /// dynamic or longrope, and T is longer than the original context. Then waits for the positions.
+  /// dynamic or longrope, and T is longer than the original context. Blocks only in this case.
   void read_documents(const Tensor& positions, const Stream& stream);
   /// Returns angles for sequences of `length` positions. If `has_documents` is set, sequences
   /// contain several documents, which are rotated separately; call read_documents first.
@@ -137,9 +139,9 @@ class RotaryTable {
   std::vector<std::int64_t> documents_;  // lengths of the documents in document_table_, in order
 };
 
-/// T5's relative position buckets, one per small distance, then on a logarithmic scale, with a last
-/// one from `most` on. Later keys use the second half if bidirectional, else bucket 0. Source:
-/// Raffel et al. 2020, section 2.1.
+/// T5's relative position buckets: one per small distance, then buckets on a logarithmic scale, and
+/// a last one for distances of at least `most`. Keys after the query use the second half of the
+/// buckets if bidirectional, else bucket 0. Source: Raffel et al. 2020, section 2.1.
 struct RelativeBuckets {
   std::int64_t count = 32;
   std::int64_t most = 128;
@@ -149,7 +151,8 @@ struct RelativeBuckets {
 };
 
 /// Learned relative position bias (Raffel et al. 2020, "T5"): one number per head and bucket,
-/// "<name>.weight" (heads, buckets), initially 0. Layers may share it; their gradients are summed.
+/// "<name>.weight" (heads, buckets), initially 0. Layers may share a bias; their gradients are
+/// summed.
 class RelativeBias {
  public:
   struct Spec {

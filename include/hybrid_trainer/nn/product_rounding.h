@@ -21,7 +21,7 @@ class MagnitudeHistory {
   explicit MagnitudeHistory(std::size_t tensors);
   /// Allocates device memory on the first call. `host`: stream for host copies of the magnitudes.
   void allocate(const Stream& stream, const Stream& host);
-  /// Returns the largest magnitude in the recorded updates, (1) f32; 0 before the first update.
+  /// Returns the largest magnitude in the recorded updates, (1) f32, or 0 before the first update.
   Tensor expected(std::size_t tensor) const {
     const auto at = static_cast<std::int64_t>(tensor);
     return expected_.rows(at, at + 1);

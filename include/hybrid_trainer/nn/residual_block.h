@@ -28,7 +28,8 @@ struct ResidualSpec {
   bool post_norm = false;  // norms after the sums; branches then have no last_norm
 };
 
-/// Numbers that a block stores per token at each level of Rebuild, then with only its input.
+/// Elements that a block stores per token at each level of Rebuild, then if it stores only its
+/// input.
 using BlockKept = std::array<double, kRebuilds + 1>;
 
 /// A block of residual branches, with norms before the branches or after the sums (post-norm).
@@ -83,9 +84,9 @@ class ResidualBlock final : public Module {
   std::vector<Part> parts_;
 };
 
-/// Distributes recomputation over the blocks of a stack, which saves `share` of the memory for all
-/// but the blocks' inputs. First drops outputs of activation functions, then of norms, then of
-/// attention, and finally whole blocks, each from the first block on, since backward frees later
+/// Distributes recomputation over the blocks of a stack, to save `share` of the activation memory
+/// other than the blocks' inputs. First drops outputs of activation functions, then of norms, then
+/// of attention, and finally whole blocks, each from the first block on, since backward frees later
 /// blocks earlier.
 class Recomputation {
  public:
@@ -155,7 +156,7 @@ class BlockStack {
   std::uint64_t input_site_;
   std::string norm_name_;
   std::vector<std::unique_ptr<ResidualBlock>> blocks_;
-  std::vector<BlockKept> kept_;       // by block
+  std::vector<BlockKept> kept_;       // indexed by block
   std::unique_ptr<Norm> final_norm_;  // or null
 };
 

@@ -37,7 +37,8 @@ struct BranchState {
   virtual void keep(std::int64_t /*text*/, const Stream&) {}
   /// Restores the copy of the text's state.
   virtual void restore(std::int64_t /*text*/, const Stream&) {}
-  /// Continues each text i from text parents[i] of `tokens` tokens. Throws Error if unsupported.
+  /// Replaces the state of each text i by the state of text parents[i]. All texts have `tokens`
+  /// tokens. Throws Error if unsupported.
   virtual void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
                       const Stream& stream);
   /// Returns whether decoding can be recorded: it never blocks, and its memory stays in place.
@@ -50,7 +51,7 @@ inline constexpr std::int64_t kMaxBitExactTokens = kernels::kFewRows;
 /// Capacity of a state for generation.
 struct DecodeCapacity {
   std::int64_t texts = 1;
-  std::int64_t tokens = 0;  // per text
+  std::int64_t tokens = 0;  // tokens per text
 };
 
 /// Assigns the tokens of a call to texts. Pass::positions contains the positions of the tokens.
@@ -63,7 +64,7 @@ struct DecodeTexts {
   std::optional<std::int64_t> alone{};  // if `each` is defined: the text of all tokens, if known
 };
 
-/// Numbers per token that a branch or block stores, by level of Rebuild, without statistics.
+/// Elements per token that a branch or block stores, by level of Rebuild, without statistics.
 using KeptNumbers = std::array<double, kRebuilds>;
 
 /// A residual branch of a block: y = residual + f(x) for x and y (B, T, C). The last product of f
@@ -138,7 +139,7 @@ class TwoProductBranch : public ResidualBranch {
   TokenFlops flops_with(double of_f, double backward) const {
     return first_.flops() + projection_.flops() + TokenFlops{of_f, backward * of_f, of_f};
   }
-  /// Sets names and row orders in files. `rows`: of each part.
+  /// Sets names and row orders in files. `rows`: number of rows of each part.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
 

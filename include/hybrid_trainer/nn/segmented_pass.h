@@ -9,8 +9,9 @@ namespace hybrid_trainer {
 
 class ActivationTape;
 
-/// Passes the state of branches from each segment of a long sequence to the next, and its gradient
-/// in the opposite direction. A long sequence can then train in the memory of one segment.
+/// Passes the state of branches from each segment of a long sequence to the next segment, and the
+/// state's gradient in the opposite direction. A long sequence can then train in the memory of one
+/// segment.
 class SegmentCarry {
  public:
   /// Rows of tokens that the next segment also reads, and the state of a scan, if any.
@@ -39,7 +40,8 @@ class SegmentCarry {
   const Place& place() const { return place_; }
   void set_place(Place place) { place_ = std::move(place); }
 
-  /// Begins forward with the first segment, from `first_states` in order of use, or none.
+  /// Begins forward with the first segment. `first_states`: the branches' initial states in order
+  /// of use, or empty.
   void begin(const std::vector<State>& first_states);
   void next_segment() {
     for (Slot& slot : slots_) slot = {.first = slot.last};
@@ -92,7 +94,7 @@ class SegmentSteps {
  public:
   /// Runs forward up to the input x of the head.
   virtual Tensor hidden(const Batch& segment, ActivationTape& tape, const Stream& stream) = 0;
-  /// Writes the losses of the tokens to of_rows, (B·T) f32, without dividing them. May overwrite x.
+  /// Writes the undivided losses of the tokens to of_rows, (B·T) f32. May overwrite x.
   virtual void losses(const Tensor& of_rows, const Tensor& x, const Batch& segment,
                       float gradient_scale, ActivationTape& tape, const Stream& stream) = 0;
   virtual void backward_from_losses(const Batch& segment, ActivationTape& tape,

@@ -13,10 +13,10 @@ class TextHead {
  public:
   struct Spec {
     kernels::Pooling pooling = kernels::Pooling::kMean;
-    std::int64_t width = 0;                          // of the hidden states
-    std::optional<HeadTransform::Spec> transform{};  // before the class head
-    std::vector<HeadTransform::Spec> dense{};        // without a class head, in order
-    std::int64_t outputs = 0;  // of the class head; 0: the vectors themselves are the output
+    std::int64_t width = 0;                          // width of the hidden states
+    std::optional<HeadTransform::Spec> transform{};  // transform before the class head
+    std::vector<HeadTransform::Spec> dense{};        // linear layers; only without a class head
+    std::int64_t outputs = 0;                        // outputs of the class head; 0: no class head
     ModuleName head{"score"};
     bool head_bias = false;
   };

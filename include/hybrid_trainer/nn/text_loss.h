@@ -11,15 +11,15 @@ struct TextLoss {
     kLabels,       // binary cross entropy of several labels per text
     kRegression,   // squared error
     kContrastive,  // cross entropy of selecting an anchor's positive text in the batch
-    kCosent,       // ranking loss of the pairs' cosines by their scores
+    kCosent,       // ranking loss of the pairs' cosines against their scores (CoSENT)
     kCosine,       // squared error between a pair's cosine and its score
     kReward,       // −log σ(chosen − rejected)
   };
   Kind kind = Kind::kClass;
   float scale = 20;        // factor of cosines in kContrastive and kCosent
   bool symmetric = false;  // kContrastive: also selects the anchor of each positive text
-  /// Numbers of leading channels. Each number has a separate loss, and the losses are added. Empty:
-  /// one loss of all channels. Source: Kusupati et al. 2022, "Matryoshka representation learning".
+  /// Numbers of leading channels. The loss is the sum of one loss per number. Empty: one loss of
+  /// all channels. Source: Kusupati et al. 2022, "Matryoshka representation learning".
   std::vector<std::int64_t> dimensions{};
 
   /// Returns whether the loss of an example depends on the other examples.

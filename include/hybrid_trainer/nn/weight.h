@@ -11,8 +11,8 @@ class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
   /// Returns the FP32 master weights or the bf16 compute copy, for work that is enqueued on
-  /// `stream` before `release`. The argument `use` of `release` is whether the work changes them.
-  /// Throws Error if there is no copy in this dtype.
+  /// `stream` before `release`. The argument `use` of `release` states whether the work changes
+  /// them. Throws Error if there is no copy in this dtype.
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
   virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
   /// Computes y = x·wᵀ + bias + residual from the stored form. Returns false if that is not faster.
@@ -27,17 +27,17 @@ class WeightStorage {
     return false;
   }
   /// Returns the FP32 masters at their location, for copies while they are not acquired. Call
-  /// refresh_compute_copy after writing. Undefined for a frozen weight without them.
+  /// refresh_compute_copy after writing. Undefined for a frozen weight without master weights.
   virtual Tensor master_in_place() const = 0;
   /// Sets the dtype that products read. bf16 creates a rounded compute copy; f32 frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
-  /// Returns the values' address if it is fixed, also after `release`; null if `acquire` moves them
-  /// or blocks. Recorded work may read them until it or master_in_place changes.
+  /// Returns the values' address if it is fixed, also after `release`, or null if `acquire` moves
+  /// them or blocks. Recorded work may read them until it or master_in_place changes.
   virtual const void* fixed_place() const { return nullptr; }
   /// Returns whether values of this dtype are always on the device, so `acquire` does nothing.
   virtual bool stays(DType, const Stream&) const { return false; }
-  /// Updates the compute copy, if there is one, from the FP32 master weights.
+  /// Updates the compute copy, if any, from the FP32 master weights.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
   /// Offloads the FP32 masters to the memory of `home` if there is a compute copy; `acquire` then
   /// returns that tensor. If it throws OutOfMemory, nothing has moved.
@@ -56,7 +56,7 @@ class HeldValues {
     ++holders_;
     return values_;
   }
-  /// Removes a holder. Returns the values if it was the last one, else an undefined tensor.
+  /// Removes a holder. Returns the values if no holder remains, else an undefined tensor.
   Tensor release() noexcept { return --holders_ == 0 ? std::exchange(values_, {}) : Tensor{}; }
 
  private:
@@ -67,7 +67,7 @@ class HeldValues {
 /// FP32 master weights and an optional bf16 compute copy in device memory.
 class ResidentWeight final : public WeightStorage {
  public:
-  /// `master`: f32.
+  /// `master`: the f32 weights.
   explicit ResidentWeight(Tensor master) : master_(std::move(master)) {}
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType, Use, const Stream&) noexcept override {}
@@ -88,7 +88,8 @@ class ResidentWeight final : public WeightStorage {
   const Tensor& master() const { return master_ ? master_ : offloaded_; }
   Tensor master_;  // undefined while offloaded
   Tensor copy_;    // bf16, or undefined
-  /// Kept after a restore and reused, since pending copies may still read it.
+  /// The offloaded masters. Kept after a restore, since pending copies may still read this memory,
+  /// and reused.
   Tensor offloaded_;
   bool restored_ = true;
 };
@@ -124,10 +125,10 @@ class [[nodiscard]] Weight {
 /// masters' owner calls set_exact(false) if live values are not a copy.
 class LiveWeight final : public WeightStorage {
  public:
-  /// `master`: f32, in any location. Copies it to the device immediately, in f32.
+  /// Copies `master`, the f32 weights in any location, to the device in f32.
   LiveWeight(Tensor master, const Stream& stream);
-  /// Returns the live values. If they are bf16 and `dtype` is f32, returns a temporary copy, to
-  /// which changes are lost: the master weights if the live values are exact, else the widened live
+  /// Returns the live values. If they are bf16 and `dtype` is f32, returns a temporary copy, whose
+  /// changes are lost: the master weights if the live values are exact, else the widened live
   /// values.
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use, const Stream&) noexcept override {
@@ -144,7 +145,7 @@ class LiveWeight final : public WeightStorage {
   /// Returns the values that products read, f32 or bf16. Their owner writes them.
   const Tensor& live() const { return live_; }
   void set_exact(bool exact) { is_exact_ = exact; }
-  /// Copies loaded master weights to the rows of the live values from `first_row` on.
+  /// Copies loaded master weights to the live values, beginning at row `first_row`.
   void refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row = 0);
 
  private:

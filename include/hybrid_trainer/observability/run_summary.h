@@ -36,7 +36,7 @@ struct BestCheckpoint {
 /// Outcome of a run: summary.json.
 struct RunSummary {
   std::string version;        // version of this program
-  std::string command;        // as typed
+  std::string command;        // command line as typed
   std::string first_command;  // command that began the run, if `command` resumed it
   std::int64_t parameters = 0;
   std::int64_t effective_batch = 0;  // examples per optimizer step, all micro-batches
@@ -66,7 +66,8 @@ struct RunSummary {
     double restore_seconds = 0;
     double waited_seconds = 0;  // part of restore_seconds that delayed steps
   } offload;
-  /// Statistics of delayed updates, over the run; waits and worker time since the program began.
+  /// Statistics of delayed updates over the run. Waits and worker time count since the program
+  /// began.
   struct Speculation {
     std::int64_t steps = 0, waits = 0;
     std::int64_t errors = 0;  // number of errors in error_sum
@@ -96,7 +97,7 @@ struct RunSummary {
     std::optional<double> exposed_seconds{};  // waits for other ranks; not on CUDA
     /// The simulated link, such as "125MB a second, 50 us a call"; empty if there is none.
     std::string simulated_link{};
-    std::string lost_rank{};  // error that ended the run
+    std::string lost_rank{};  // message of the RankLost that ended the run
     /// See StepRecord. Computed over all steps since the program began.
     std::string slowest_rank{};
     std::optional<double> slowest_rank_ratio{};

@@ -49,13 +49,13 @@ struct StepFieldUse {
 
 /// Record of one training step. The trainer makes it, and sinks write it.
 struct StepRecord {
-  std::int64_t step = 0;  // from 1
+  std::int64_t step = 0;  // counted from 1
   Phase phase = Phase::kWarmup;
   double loss = 0;  // nats per token, mean over the batch
   double learning_rate = 0;
   /// Global L2 norm before clipping; absent if no gradient was computed.
   std::optional<double> gradient_norm;
-  std::int64_t tokens = 0;           // in this step's batch
+  std::int64_t tokens = 0;           // tokens in this step's batch
   std::int64_t effective_batch = 0;  // examples of the step
   std::int64_t micro_batches = 0;
   double seconds = 0;  // wall-clock time of this step
@@ -67,7 +67,7 @@ struct StepRecord {
   std::size_t phase_entry_peak_bytes = 0;
   std::string memory_status;  // "normal" to "emergency"
   double memory_share = 0;    // peak as a share of the device budget; 0 without a budget
-  double memory_risk = 0;     // risk that the recent trend exceeds the budget, 0 to 1
+  double memory_risk = 0;     // risk of exceeding the budget if the recent trend continues, 0 to 1
   /// Largest known micro-batch, in examples, that fits the budget's target; 0 without a budget.
   std::int64_t recommended_micro_batch = 0;
   bool memory_leaks = false;  // live memory after a step has grown for many consecutive steps
@@ -75,13 +75,14 @@ struct StepRecord {
   std::optional<double> predicted_loss;  // expected `loss`
   /// Estimated probability that the predicted direction lowers the loss, in [0, 1].
   std::optional<double> confidence;
-  /// Predictor and length, in Predict and in the step that decides; "" and absent otherwise.
+  /// Predictor and length of the prediction, in Predict and in the step that decides; otherwise ""
+  /// and absent.
   std::string predictor;
   std::optional<std::int64_t> planned_steps;
   /// Decrease of the loss by predictions, minus the decrease by Full steps of the same
   /// cost. Only in Full. The final loss cannot be estimated from this number.
   std::optional<double> advantage;
-  /// Exact updates pending during the step; absent without asynchronous updates.
+  /// Number of exact updates pending during the step; absent without asynchronous updates.
   std::optional<std::int64_t> lag;
   /// ‖predicted − exact‖/‖exact‖ of the delayed updates that arrived by the end of the step.
   std::optional<double> prediction_error;
@@ -102,12 +103,13 @@ struct StepRecord {
   std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
   /// Preference training (dpo or orpo): mean rewards of chosen and of rejected answers, mean
-  /// difference, and share of positive differences. Evaluations also compute the last two.
+  /// difference, and share of positive differences. Evaluations also compute the difference and the
+  /// share.
   std::optional<double> reward_chosen, reward_rejected, reward_margin, preference_accuracy,
       validation_reward_margin, validation_preference_accuracy;
   /// Share of the predicted change that a decision kept: 1 accepted, 0 reverted, else shrunk.
   std::optional<double> kept_fraction;
-  /// Most severe action; a rollback is in the first record after it.
+  /// Most severe recovery action. A rollback is in the first record after it.
   Recovery recovery = Recovery::kContinue;
   double cost = 0;  // cost of the step, in Full steps
   /// Reason for a change of phase or weights: "accepted: ...", "reverted: ...", or "".

@@ -4,15 +4,15 @@
 
 namespace hybrid_trainer {
 
-/// Returns partial sums of the squared gradients, (1) f64 on the stream's device: one for each
-/// gradient elsewhere, in parameter order, and one for the rest.
+/// Returns partial sums of squared gradients, each (1) f64 on the stream's device: one for each
+/// gradient stored elsewhere, in parameter order, and one for all gradients on the device.
 std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
                                          const Stream& stream);
 /// Returns the L2 norm from `square_sums`; not finite if a gradient is not finite. Blocks.
 double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream);
 
-/// Returns the factor that scales a norm to at most `clip_norm`; 1 if it is 0 (off) or not
-/// exceeded, or for a norm that is not finite. Source: Pascanu et al. 2013, algorithm 1.
+/// Returns the factor that scales a norm to at most `clip_norm`. Returns 1 if `clip_norm` is 0
+/// (off) or not exceeded, or if the norm is not finite. Source: Pascanu et al. 2013, algorithm 1.
 float clip_scale(double norm, double clip_norm);
 
 /// Role of a tensor in an optimizer's state.
@@ -63,20 +63,22 @@ class Optimizer {
   /// without gradient and weight decay. Does not change the state.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
-  /// Visits each state tensor in a fixed order, at a fixed address. The visitor may replace it.
+  /// Visits each state tensor in a fixed order. The references stay valid between calls; the visitor
+  /// may assign another tensor.
   virtual void visit_state(const StateVisitor& visit) = 0;
   /// Visits the scalars of the state other than steps_taken. The visitor may change them.
   virtual void visit_numbers(const NumberVisitor&) {}
   /// Updates settings that depend on progress. Call it before step and write_momentum_directions.
   virtual void set_progress(const RunProgress&) {}
-  /// Sets Muon's orthogonalization period from the next step on; others ignore it.
+  /// Sets Muon's orthogonalization period from the next step on. Other optimizers ignore it.
   virtual void set_orthogonalization_period(std::int64_t) {}
   /// Writes cached device copies of offloaded state back and frees them until the next update.
   /// Returns whether there were any. Call it before visit_state.
   virtual bool leave_device(const Stream&) { return false; }
   /// Waits until the gradients of the last step may be overwritten. Blocks. Throws IoError.
   virtual void wait_until_gradients_are_sent() {}
-  /// Returns the steps since the state was zero. Callers that zero the state set it to 0.
+  /// Returns the number of steps since the state was zero. Callers that zero the state set this
+  /// number to 0.
   std::int64_t steps_taken() const { return steps_; }
   virtual void set_steps_taken(std::int64_t steps) { steps_ = steps; }
 

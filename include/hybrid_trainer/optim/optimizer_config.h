@@ -13,7 +13,8 @@ const std::vector<std::string>& predictable_optimizer_names();
 
 /// Returns the help text of OptimizerConfig::name, with a description of each optimizer.
 const char* optimizer_name_help();
-/// Requires an optimizer, of the run or of a group, that reads this key of OptimizerConfig.
+/// Returns the condition that an optimizer of the run or of a group reads this key of
+/// OptimizerConfig.
 KeyNeed optimizer_that_reads(const std::string& key);
 
 /// Settings for a group of weights; missing fields are inherited. JSON list `optimizer.groups`.

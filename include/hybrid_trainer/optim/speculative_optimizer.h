@@ -12,7 +12,7 @@ struct SpeculationSettings {
   std::int64_t lag = 1;                     // delay L in steps, 1 to 8
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
-  /// Bits of gradients. 16 stores gradients, pending gradients and forecasts in bf16
+  /// Bits per gradient element. 16 stores gradients, pending gradients and forecasts in bf16
   /// (nn/gradient_sink.h), the latter two with the exact state; it requires lag 1 and device_side
   /// "anticipated" or "none".
   std::int64_t gradient_bits = 32;
@@ -32,8 +32,8 @@ struct DelayedStep {
 
 /// The exact update that arrived during a step.
 struct ArrivedUpdate {
-  /// Relative error ‖predicted − exact‖/‖exact‖ over all weights of the sum of the last L updates,
-  /// ending with the one that arrived. Absent for a skipped update and for the first L updates.
+  /// Relative error ‖predicted − exact‖/‖exact‖, over all weights, of the sum of the last L updates
+  /// including this one. Absent for a skipped update and for the first L updates.
   std::optional<double> prediction_error;
   std::string worst_weight;  // weight with the largest error
   bool is_delayed = false;   // false: out of memory, so the update was synchronous
@@ -58,7 +58,7 @@ struct SpeculationUse {
 /// update_predictor.h.
 class SpeculativeOptimizer : public Optimizer {
  public:
-  /// Sets the lag to L from the next step on. `rates`: of the next L updates.
+  /// Sets the lag to L from the next step on. `rates`: learning rates of the next L updates.
   virtual void begin_lag(const std::vector<float>& rates, const Stream& stream) = 0;
   virtual bool is_delayed() const = 0;
   /// Sends the current gradients as a pending update and composes live weights for the next step.

@@ -21,12 +21,12 @@ struct DivergenceConfig {
   // Constants:
   std::int64_t window = 32;          // number of updates in the moving statistics
   double loss_sigmas = 4.0;          // standard deviations above the expected loss
-  double gradient_factor = 10.0;     // a norm above this multiple of the median explodes
-  double vanishing_factor = 1e-4;    // a norm below this share of the median vanishes
+  double gradient_factor = 10.0;     // a norm above this multiple of the median is an explosion
+  double vanishing_factor = 1e-4;    // a norm below this share of the median is vanishing
   double oscillation = 0.8;          // negative correlation of losses; 1: never
-  std::int64_t recovery_steps = 40;  // duration of restrictions of predictions
+  std::int64_t recovery_steps = 40;  // number of steps that restrictions of predictions last
   double horizon_factor = 0.5;       // factor of the Predict length for each reduce_horizon
-  double threshold_raise = 0.5;      // share of the threshold's distance to 1
+  double threshold_raise = 0.5;      // raises the threshold by this share of its distance to 1
   double roll_back_rate = 0.5;       // factor of the learning rate for each roll_back
 
   /// Returns whether any action is roll_back.

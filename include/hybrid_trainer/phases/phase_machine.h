@@ -53,7 +53,7 @@ struct PhaseStatistics {
   std::int64_t micro_corrections = 0;
   std::int64_t skipped_updates = 0;
   double predicted_gain = 0;  // decrease of the loss on probe batches
-  double planning_cost = 0;   // of model-based horizons, in Full steps
+  double planning_cost = 0;   // cost of model-based horizons, in Full steps
 
   const PhaseTotals& of(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }
   PhaseTotals& of(Phase phase) { return phases[static_cast<std::size_t>(phase)]; }
@@ -107,8 +107,8 @@ class PhaseMachine {
   /// Disables predictions from now on, after the one in progress is decided.
   void disable_prediction();
 
-  /// Waits for pending gradients of other ranks, makes the weights exact and adds to `outcome`.
-  /// Throws Diverged like `step`. Call it before `save`, at the same steps on all ranks.
+  /// Waits for pending gradients of other ranks, makes the weights exact and adds the results to
+  /// `outcome`. Throws Diverged like `step`. Call it before `save`, at the same steps on all ranks.
   void drain(PhaseOutcome& outcome);
 
   /// Saves the state as "phases.…". Tensors are views that stay valid until the next step. The

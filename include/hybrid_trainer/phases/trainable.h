@@ -43,7 +43,8 @@ class WeightSpace {
   virtual ~WeightSpace() = default;
   /// Returns uninitialized tensors at the locations of the weights.
   virtual std::vector<Tensor> empty_like_weights(MemoryKind kind) = 0;
-  /// Returns tensors for directions, perhaps on the host; use only the functions below.
+  /// Returns tensors for directions, perhaps on the host. Access them only through the functions
+  /// below.
   virtual std::vector<Tensor> empty_directions() = 0;
   /// direction = Σ factors[i]·of[i]. `direction` may be of[0].
   virtual void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
@@ -65,8 +66,8 @@ class WeightSpace {
 };
 
 /// Operations that phases need from a model; the trainer and tests implement them. Only
-/// apply_gradient and functions of pending() change moments and counters, and not between a
-/// snapshot and the decision, so restore_snapshot need not restore them.
+/// apply_gradient and functions of pending() change moments and counters. They do not do so between
+/// a snapshot and the decision, so restore_snapshot need not restore moments and counters.
 class Trainable {
  public:
   virtual ~Trainable() = default;

@@ -18,7 +18,7 @@ Shape places_shape(const Shape& shape) {
 
 std::int64_t last_of(const Shape& shape) { return shape[shape.rank() - 1]; }
 
-/// Returns the index of the first of the largest numbers among `count` numbers.
+/// Returns the index of the largest of `count` numbers; the first index if several are equal.
 std::int64_t largest(const float* numbers, std::int64_t count) {
   return std::max_element(numbers, numbers + count) - numbers;
 }
@@ -155,7 +155,8 @@ class DetectionLoss final : public Loss {
   Detection spec_;
 };
 
-/// An object is found if its logit is above 0. A box error is the mean error of the box numbers.
+/// Returns the measures. An object counts as found if its logit is above 0. The box error is the
+/// mean error of the box numbers.
 std::vector<Measure> DetectionLoss::measures(const std::string& name, const Tensor& x,
                                              std::span<const Tensor> targets,
                                              const Tensor& losses) const {

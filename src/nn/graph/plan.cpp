@@ -32,14 +32,14 @@ struct ProbeInput {
   bool is_of_batch = false;
 };
 
-/// A part's result for one example, and the amount of numbers that it saves for backward.
+/// A part's result for one example, and the number of elements that it saves for backward.
 struct Probed {
   Shape output;
   double kept = 0;
-  double least = 0;  // numbers saved if it is recomputed
+  double least = 0;  // elements saved if the part is recomputed
 };
 
-/// Counts the saved numbers, except tensors of the batch, which are in memory anyway.
+/// Counts the saved elements, except tensors of the batch, which are in memory anyway.
 class CountingTape final : public PlainTape {
  public:
   CountingTape(const Pass& pass, const std::vector<Tensor>& batch)

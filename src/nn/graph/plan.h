@@ -11,8 +11,9 @@ namespace hybrid_trainer::graph {
 /// first parts as the group's share of the possible savings requires.
 class PartShares {
  public:
-  /// `kept`: count of numbers that it saves for backward; `least`: the count if it is recomputed;
-  /// `divides`: whether it can be recomputed partially. Both counts are 0 except for parts.
+  /// Adds an entry. `kept`: number of elements that it saves for backward; `least`: this number if
+  /// the entry is recomputed; `divides`: whether the entry can be recomputed partially. Both counts
+  /// are 0 except for parts.
   void add(double kept, double least, bool divides) { parts_.push_back({kept, least, divides}); }
   void set_group(const std::vector<std::size_t>& parts, double share) {
     for (const std::size_t part : parts) parts_[part].group = groups_.size();
@@ -59,9 +60,10 @@ class Plan {
   const std::vector<Entry>& entries() const { return entries_; }
   /// Returns the part's index. Throws ConfigError, suggesting the nearest name, if there is none.
   std::size_t part_of(const std::string& name) const;
-  /// Returns for each entry whether its result's gradient is needed, to train it or an earlier one.
+  /// Returns for each entry whether its result's gradient is needed, to train the entry or an
+  /// earlier one.
   std::vector<bool> trained() const;
-  /// Returns for each entry whether it is `last`, or `last` depends on it.
+  /// Returns for each entry whether it is `last` or `last` depends on the entry.
   std::vector<bool> leading_to(std::size_t last) const;
   /// See PartShares::of_parts.
   std::vector<double> recomputed(double share) const { return shares_.of_parts(share); }

@@ -105,7 +105,7 @@ Tensor ForwardRun::compute_loss(std::size_t place, const Tensor& losses, float g
   const auto factor = static_cast<float>(entry.weight / divisor_of(*entry.loss, batch_));
   const bool writes = propagates(place) && gradient_scale != 0;
   Tensor x = in(DType::kF32, result);
-  if (writes && x.raw() == result.raw()) {  // the loss overwrites x, and others may read the result
+  if (writes && x.raw() == result.raw()) {  // the loss overwrites x; other parts may read it
     x = Tensor::empty_like(result, MemoryKind::kLogits, stream_);
     copy(x, result, stream_);
   }

@@ -14,7 +14,7 @@ std::string live_html(const WatchedRun& run);
 /// run's page.
 std::string live_rows(const WatchedFolder& folder);
 
-/// Returns the page of a folder of runs. It only refers to the pages of the runs.
+/// Returns the page of a folder of runs, which only links to the runs' pages.
 std::string runs_page(const WatchedFolder& folder);
 std::string runs_policy();
 

@@ -125,7 +125,7 @@ class Frame {
     for (const PhaseRun& band : run_.content().curves().bands()) {
       const std::size_t begin = curve.column(band.first_step, columns);
       for (std::size_t i = begin; i <= curve.column(band.last_step, columns); ++i)
-        if (!cells[i] || band.phase > Phase::kFull) cells[i] = band.phase;  // rare ones are visible
+        if (!cells[i] || band.phase > Phase::kFull) cells[i] = band.phase;  // shows rare phases
     }
     for (std::size_t i = 1; i < columns; ++i)
       if (!cells[i]) cells[i] = cells[i - 1];

@@ -66,7 +66,7 @@ json::object object_in(const std::string& path, std::string& text) {
   return {};
 }
 
-/// Returns the value at "a.b.c"; null if there is none.
+/// Returns the value at "a.b.c", or null if there is none.
 json::value at_path(const json::object& object, std::string_view path) {
   const std::size_t dot = path.find('.');
   const json::value* const found = object.if_contains(path.substr(0, dot));
@@ -127,7 +127,7 @@ bool WatchedRun::read_config() {
                                        : std::optional<MemorySize>();
   device_budget_ =
       size ? size->bytes : static_cast<std::size_t>(integer_at(config, "memory.device_budget"));
-  given_.masked = text_at(config, "objective") == "masked";
+  given_.masked = text_at(config, "objective").starts_with("masked");
   return true;
 }
 

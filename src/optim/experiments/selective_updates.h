@@ -24,7 +24,8 @@ class SelectedColumns {
                const Stream& stream) const;
   /// Copies columns, values and state of a weight from `from`, which may be on another device.
   void copy_from(const SelectedColumns& from, std::size_t index, const Stream& stream) const;
-  /// Makes update `step` of the columns of weight `index`. `gradient`: of the whole weight.
+  /// Makes update `step` of the columns of weight `index`. `gradient`: gradient of the whole
+  /// weight.
   void update(std::size_t index, const Tensor& gradient, std::int64_t step, float learning_rate,
               float gradient_scale, const Stream& stream);
   void write_to(std::size_t index, const Tensor& weight, const Stream& stream) const;
@@ -100,7 +101,7 @@ class SelectiveUpdates final : public DelayedUpdates {
   OptimizerConfig config_;
   std::optional<SelectedColumns> on_host_, on_device_;
   std::vector<Tensor> bases_;  // masters after the last window, in host memory
-  std::int64_t updates_ = 0;   // of all steps so far, including pending ones
+  std::int64_t updates_ = 0;   // number of updates so far, including pending ones
 };
 
 }  // namespace hybrid_trainer

@@ -16,7 +16,8 @@ namespace hybrid_trainer {
 /// restarts when b' rises again, because it is outdated. Source: EMA-Nesterov, arXiv 2605.25395.
 class SlowNesterov final : public Optimizer {
  public:
-  /// `parameters`: in the order of `other`. The state is in the pool of `home`. Throws OutOfMemory.
+  /// `parameters`: the parameters of `other`, in its order. The state is in the pool of `home`.
+  /// Throws OutOfMemory.
   SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Parameter*> parameters,
                const OptimizerConfig& config, const Stream& home);
 
