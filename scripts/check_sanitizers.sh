@@ -27,7 +27,7 @@ slow=$(grep -v '^#' "$root/tests/slow_tests.txt" | paste -sd:)
 # The long runs that execute code not covered by quick tests.
 declare -A long=(
   [test_cuda]='CudaAttention.*:CudaBatchDecoder.LogitsMatchCpu*:CudaPredictedUpdate.LionMatchesCpu:CudaTraining.MatchesCpuInAllPhases*-CudaAttention.Large*:CudaAttention.MatchesCpuWithMasksCapsAndScales*'
-  [test_trainer]='Zero.SentBytesMatchStage*:RollBackRun.Killed*:RoutedRunTest.SelectionBiasBalancesLoadsAndIsSaved*:RoutedRunTest.RejectsSelectionBiasWithAdapters*:*RankShortage*HalveAtTheSameStep/0'
+  [test_trainer]='Zero.SentBytesMatchStage*:RollBackRun.Killed*:RoutedRunTest.SelectionBiasBalancesLoadsAndIsSaved*:RoutedRunTest.RejectsSelectionBiasWithAdapters*:*RankShortage*HalveAtTheSameStep/0:*ZeroWithOptimizer.*/muon:*PredictorRuns.RunsAllPhases*/linear:*PredictorRuns.RunsAllPhases*/qwen3_5:*Speculation.RepeatsAndResumesBitwise/adamw_sketch*:*Speculation.RepeatsAndResumesBitwise/muon_selective*:*Adversaries.RevertedRun*/measured'
   [test_run]='SpeechRun.OverRanks*:RunOverRanks.MatchesCheckpointsOfOneRank*:PartRun.ResumesBitForBit*:RunMemory.PagedStateFillsDeviceBudget*:BestCheckpointTest.OverRanksMatchesOneRank'
   [test_tasks]='NetworkRun.TrainsAdapters*:PictureRun.KeepsHeadWhenLabelsAreKnown*:TridentRun.OverRanks*'
   [test_data]='DamagedParquet.*')
