@@ -30,8 +30,8 @@ BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);
 void set_text_loss(const HybridTrainerConfig& config, Network& model);
 
 /// Makes the model of a run in the pool of `home`, from a Hugging Face folder or training.seed.
-/// With adapters (lora, parts), freezes weights one at a time, so that the whole model never exists
-/// in f32. Throws the errors of make_model, read_hugging_face_weights, add_adapters.
+/// Freezes the weights of a model with adapters (lora, parts) one at a time, so that the whole model
+/// never exists in f32. Throws the errors of make_model, read_hugging_face_weights, add_adapters.
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
                                         const std::optional<ModelFolder>& folder,
                                         const Stream& home, const ModelRegistry& registry);

@@ -18,7 +18,7 @@ struct MaskSettings {
   std::int32_t mask_token = 0;
   std::int32_t words = 0;               // size of the data's vocabulary
   std::vector<std::int32_t> special{};  // tokens that are never chosen, in ascending order
-  /// By token: whether it continues the word of the token before. If not empty, chooses words.
+  /// Marks each token that continues the word of the token before. If not empty, masks cover words.
   std::vector<bool> continues{};
 };
 

@@ -108,7 +108,7 @@ struct GgufLayout {
   /// Mixtures of experts: the rule of llama.cpp's architecture, and keys of config.json.
   struct Experts {
     std::string rule = kSoftmaxOfChosenRule;
-    /// Whether expert_feed_forward_length is the inner width; otherwise feed_forward_length is.
+    /// True if expert_feed_forward_length holds the inner width, false if feed_forward_length does.
     bool has_own_size = false;
     std::string count_key = "num_local_experts", size_key = "intermediate_size";
     std::string rule_key{};            // whether the chosen experts' weights sum to 1; "": none
