@@ -76,8 +76,9 @@ awaitable<ChallengeResult> check_proof(RankSocket& socket, const RankIdentity& m
   Proof proof;
   co_await asio::async_read(socket, asio::buffer(&proof, sizeof proof), use_awaitable);
   if (proof.text_bytes > kLongestText || proof.rank < 0 || proof.rank >= mine.size) reject_peer();
-  ChallengeResult read{.caller = {.rank = proof.rank, .text = std::string(proof.text_bytes, '\0')},
-                       .numbers = known_numbers};
+  ChallengeResult read{
+      .caller = IntroducedRank{.rank = proof.rank, .text = std::string(proof.text_bytes, '\0')},
+      .numbers = known_numbers};
   if (known_numbers.size() == kNumberBytes) read.numbers += text_of(proof.number);
   co_await asio::async_read(socket, asio::buffer(read.caller.text), use_awaitable);
   const Digest wanted = digest_of(mine, side, read.numbers, proof.rank, read.caller.text);

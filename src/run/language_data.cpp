@@ -70,9 +70,9 @@ Seq2SeqSettings seq2seq_settings_of(const ModelConfig& model, const GenerationKe
   check_keys(model, keys);
   Seq2SeqSettings writing{.start = *keys.start,
                           .beams = keys.beams,
-                          .search = {.end_tokens = keys.end_tokens,
-                                     .length_penalty = keys.length_penalty,
-                                     .end = keys.search_end},
+                          .search = BeamSettings{.end_tokens = keys.end_tokens,
+                                                 .length_penalty = keys.length_penalty,
+                                                 .end = keys.search_end},
                           .rules = keys.rules};
   writing.rules.end_tokens = keys.end_tokens;
   writing.set_longest(keys.longest(1, model.context));

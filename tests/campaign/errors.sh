@@ -28,11 +28,6 @@ begin_action() { # prepares the files of an action and sets `arguments`
   [ "$action" != resume ] || arguments+=(--resume)
 }
 check_end() { # CODE
-  # GCC 12 destroys parts of the table of families twice if an allocation fails while the table is made.
-  if [ "$kind $1" = "memory 134" ] && grep -q 'double free' failed.log; then
-    count count.known_double_frees
-    return
-  fi
   # OpenMP's library ends the process itself.
   if [ "$kind $1" = "memory 1" ] && grep -q '^libgomp: Out of memory' failed.log; then
     count count.ends_by_libgomp

@@ -117,16 +117,17 @@ ModelFamily encoder_family(const PostNormEncoder& kind) {
           .make = [kind](const ModelConfig& config, std::uint64_t seed,
                          const Stream& stream) { return make_encoder(kind, config, seed, stream); },
           .presets = kind.presets,
-          .hugging_face = {.model_type = kind.name,
-                           .architecture = kind.architecture,
-                           .prefix = kind.prefix,
-                           .keys = kind.keys,
-                           .tied_head = "embeddings.word_embeddings.weight",
-                           .ignored = {"embeddings.position_ids", "embeddings.token_type_ids"},
-                           .carried = {"pooler.", "cls.seq_relationship."},
-                           .head = {kind.head.all},
-                           .head_copies = kind.head.copies},
-          .gguf = {.architecture = "bert"},
+          .hugging_face =
+              HuggingFaceLayout{.model_type = kind.name,
+                                .architecture = kind.architecture,
+                                .prefix = kind.prefix,
+                                .keys = kind.keys,
+                                .tied_head = "embeddings.word_embeddings.weight",
+                                .ignored = {"embeddings.position_ids", "embeddings.token_type_ids"},
+                                .carried = {"pooler.", "cls.seq_relationship."},
+                                .head = {kind.head.all},
+                                .head_copies = kind.head.copies},
+          .gguf = GgufLayout{.architecture = "bert"},
           .purpose = {"fill-mask", "A masked language model", ""}};
 }
 
@@ -211,11 +212,12 @@ PostNormEncoder roberta(const char* name, const char* title, const char* archite
                .bias = "lm_head.bias",
                .copies = {{"lm_head.decoder.weight", ""},
                           {"lm_head.decoder.bias", "lm_head.bias"}}},
-      .text_head = {.transform =
-                        HeadTransform::Spec{.dense = "classifier.dense",
-                                            .activation = HeadTransform::Activation::kTanh},
-                    .head = "classifier.out_proj",
-                    .head_bias = true},
+      .text_head =
+          TextHead::Spec{
+              .transform = HeadTransform::Spec{.dense = "classifier.dense",
+                                               .activation = HeadTransform::Activation::kTanh},
+              .head = "classifier.out_proj",
+              .head_bias = true},
       .keys = roberta_keys,
       .presets = {{preset, base_shape(name, 12, 1e-5, types), 4, 128, "adamw", 1e-4, vocabulary}},
       .first_position = kRobertaFirstPosition};
@@ -235,12 +237,13 @@ ModelFamily bert_family() {
                 .bias = "cls.predictions.bias",
                 .copies = {{"cls.predictions.decoder.weight", ""},
                            {"cls.predictions.decoder.bias", "cls.predictions.bias"}}},
-       .text_head = {.transform =
-                         HeadTransform::Spec{.dense = {"pooler", "pooler.dense"},
-                                             .activation = HeadTransform::Activation::kTanh,
-                                             .prefixed = true},
-                     .head = "classifier",
-                     .head_bias = true},
+       .text_head =
+           TextHead::Spec{
+               .transform = HeadTransform::Spec{.dense = {"pooler", "pooler.dense"},
+                                                .activation = HeadTransform::Activation::kTanh,
+                                                .prefixed = true},
+               .head = "classifier",
+               .head_bias = true},
        .keys = bert_keys,
        .presets = {{"bert-base", base_shape("bert", 12, 1e-12, 2), 4, 128, "adamw", 1e-4, 30522}}});
 }
@@ -257,11 +260,12 @@ ModelFamily distilbert_family() {
                 .norm = "vocab_layer_norm",
                 .bias = "vocab_projector.bias",
                 .copies = {{"vocab_projector.weight", ""}}},
-       .text_head = {.transform =
-                         HeadTransform::Spec{.dense = "pre_classifier",
-                                             .activation = HeadTransform::Activation::kRelu},
-                     .head = "classifier",
-                     .head_bias = true},
+       .text_head =
+           TextHead::Spec{
+               .transform = HeadTransform::Spec{.dense = "pre_classifier",
+                                                .activation = HeadTransform::Activation::kRelu},
+               .head = "classifier",
+               .head_bias = true},
        .keys = distilbert_keys,
        .presets = {{"distilbert-base", shape, 4, 128, "adamw", 1e-4, 30522}},
        .files = {.layers = "transformer.layer",

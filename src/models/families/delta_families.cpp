@@ -39,10 +39,11 @@ HybridDecoder qwen(const char* name, const char* title) {
           .gated_attention = true,
           .attention_bias = true,
           .shared_expert = HybridDecoder::SharedExpert::kGated,
-          .files = {.mixer = "linear_attn",
-                    .attention = gated_attention_files,
-                    .mlp_products = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"},
-                    .mixture = "mlp"}};
+          .files = HybridDecoder::Files{
+              .mixer = "linear_attn",
+              .attention = gated_attention_files,
+              .mlp_products = ProductFiles{.first = {"gate_proj", "up_proj"}, .last = "down_proj"},
+              .mixture = "mlp"}};
 }
 
 HybridDecoder qwen3_5(const char* name, const char* title) {

@@ -90,12 +90,12 @@ ModelFamily exaone4_family() {
        .file_context = 2048,
        .file_epsilon = 1e-5,
        .more_keys = exaone4_keys,
-       .gguf = {.architecture = "exaone4",
-                .refuses_window = true,
-                .names = {{"post_attention_layernorm", "post_attention_norm"}},
-                .difference = exaone4_difference,
-                .window_period = 4,
-                .window_depth = kGgufHybridDepth}});
+       .gguf = GgufLayout{.architecture = "exaone4",
+                          .refuses_window = true,
+                          .names = {{"post_attention_layernorm", "post_attention_norm"}},
+                          .difference = exaone4_difference,
+                          .window_period = 4,
+                          .window_depth = kGgufHybridDepth}});
 }
 
 }  // namespace hybrid_trainer

@@ -409,24 +409,26 @@ ModelFamily gemma4_family() {
                     config, gemma4_spec(resolved_gemma4(config), stream), seed, stream);
               },
           .presets = {},
-          .hugging_face = {.model_type = "gemma4_text",
-                           .architecture = "Gemma4ForCausalLM",
-                           .prefix = "model.",
-                           .keys = gemma4_keys,
-                           .tied_head = "embed_tokens.weight",
-                           .ignored = {".rotary_emb.inv_freq"},
-                           .has_window_key = true,
-                           .outer = {.model_type = "gemma4",
-                                     .prefix = "model.language_model.",
-                                     .inert = {"audio_config", "boa_token_id", "eoa_token_index"},
-                                     .file_tied_head = true},
-                           .carried = {"vision_tower.", "audio_tower.", "embed_vision.",
-                                       "embed_audio."},
-                           .unused = unused_tensors},
-          .gguf = {.architecture = "gemma4",
-                   .rotates_share = true,
-                   .names = {{"post_attention_layernorm", "post_attention_norm"}},
-                   .difference = gemma4_gguf_difference}};
+          .hugging_face =
+              HuggingFaceLayout{
+                  .model_type = "gemma4_text",
+                  .architecture = "Gemma4ForCausalLM",
+                  .prefix = "model.",
+                  .keys = gemma4_keys,
+                  .tied_head = "embed_tokens.weight",
+                  .ignored = {".rotary_emb.inv_freq"},
+                  .has_window_key = true,
+                  .outer = HuggingFaceLayout::Outer{.model_type = "gemma4",
+                                                    .prefix = "model.language_model.",
+                                                    .inert = {"audio_config", "boa_token_id",
+                                                              "eoa_token_index"},
+                                                    .file_tied_head = true},
+                  .carried = {"vision_tower.", "audio_tower.", "embed_vision.", "embed_audio."},
+                  .unused = unused_tensors},
+          .gguf = GgufLayout{.architecture = "gemma4",
+                             .rotates_share = true,
+                             .names = {{"post_attention_layernorm", "post_attention_norm"}},
+                             .difference = gemma4_gguf_difference}};
 }
 
 }  // namespace hybrid_trainer

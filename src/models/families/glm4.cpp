@@ -32,13 +32,13 @@ ModelFamily glm4_family() {
        .file_epsilon = 1.5625e-7,
        .file_rotary_share = 0.5,
        .file_attention_bias = true,
-       .gguf = {.architecture = "glm4",
-                .may_have_biases = true,
-                .has_output_bias = false,
-                .rotates_share = true,
-                .names = {{"post_self_attn_layernorm", "post_attention_norm"},
-                          {"post_mlp_layernorm", "post_ffw_norm"}},
-                .difference = glm4_difference}});
+       .gguf = GgufLayout{.architecture = "glm4",
+                          .may_have_biases = true,
+                          .has_output_bias = false,
+                          .rotates_share = true,
+                          .names = {{"post_self_attn_layernorm", "post_attention_norm"},
+                                    {"post_mlp_layernorm", "post_ffw_norm"}},
+                          .difference = glm4_difference}});
 }
 
 }  // namespace hybrid_trainer

@@ -88,13 +88,13 @@ ModelFamily gpt2_family() {
           .collect_problems = gpt2_collect_problems,
           .make = gpt2_make,
           .presets = gpt2_presets(),
-          .hugging_face = {.model_type = "gpt2",
-                           .architecture = "GPT2LMHeadModel",
-                           .prefix = "transformer.",
-                           .keys = gpt2_keys,
-                           .tied_head = "wte.weight",
-                           .ignored = {".attn.bias", ".attn.masked_bias"}},
-          .gguf = {.architecture = "gpt2"}};
+          .hugging_face = HuggingFaceLayout{.model_type = "gpt2",
+                                            .architecture = "GPT2LMHeadModel",
+                                            .prefix = "transformer.",
+                                            .keys = gpt2_keys,
+                                            .tied_head = "wte.weight",
+                                            .ignored = {".attn.bias", ".attn.masked_bias"}},
+          .gguf = GgufLayout{.architecture = "gpt2"}};
 }
 
 }  // namespace hybrid_trainer

@@ -32,18 +32,19 @@ HybridDecoder lfm2(const char* name, const char* title) {
           .query_key_norm = true,
           .rotates_all_or_none = true,
           .shared_expert = HybridDecoder::SharedExpert::kNone,
-          .files = {.final_norm = "embedding_norm",
-                    .mixer = "conv",
-                    .mixer_norm = "operator_norm",
-                    .mixer_products = lfm2_mixer_files,
-                    .attention = lfm2_attention_files,
-                    .query_key_norm = "layernorm",
-                    .mlp = "feed_forward",
-                    .mlp_norm = "ffn_norm",
-                    .mlp_products = {.first = {"w1", "w3"}, .last = "w2"},
-                    .mixture = "feed_forward",
-                    .mixture_products = {.first = {"experts.{}.w1", "experts.{}.w3"},
-                                         .last = "experts.{}.w2"}}};
+          .files = HybridDecoder::Files{
+              .final_norm = "embedding_norm",
+              .mixer = "conv",
+              .mixer_norm = "operator_norm",
+              .mixer_products = lfm2_mixer_files,
+              .attention = lfm2_attention_files,
+              .query_key_norm = "layernorm",
+              .mlp = "feed_forward",
+              .mlp_norm = "ffn_norm",
+              .mlp_products = ProductFiles{.first = {"w1", "w3"}, .last = "w2"},
+              .mixture = "feed_forward",
+              .mixture_products = ExpertMixture::Files{.first = {"experts.{}.w1", "experts.{}.w3"},
+                                                       .last = "experts.{}.w2"}}};
 }
 
 /// Reads the layers with attention from layer_types or full_attn_idxs; without either, all layers

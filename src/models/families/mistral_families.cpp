@@ -28,7 +28,7 @@ ModelFamily mistral_family() {
                        .file_kv_heads = 8,
                        .file_context = 131072,
                        .window_keys = WindowKeys::kAll,
-                       .gguf = {.architecture = "llama", .pairs_rows = true}}));
+                       .gguf = GgufLayout{.architecture = "llama", .pairs_rows = true}}));
 }
 
 ModelFamily ministral3_family() {
@@ -45,7 +45,8 @@ ModelFamily ministral3_family() {
        .file_window = 0,
        .file_requires_scaling = true,
        .window_keys = WindowKeys::kAll,
-       .gguf = {.architecture = "mistral3", .pairs_rows = true, .scales_queries = true}}));
+       .gguf =
+           GgufLayout{.architecture = "mistral3", .pairs_rows = true, .scales_queries = true}}));
 }
 
 }  // namespace hybrid_trainer

@@ -93,10 +93,10 @@ ModelFamily mixtral_family() {
        .file_theta = 1e6,
        .file_epsilon = 1e-5,
        .window_keys = WindowKeys::kAll,
-       .gguf = {.architecture = "llama",
-                .pairs_rows = true,
-                .refuses_window = true,
-                .experts = GgufLayout::Experts{}}});
+       .gguf = GgufLayout{.architecture = "llama",
+                          .pairs_rows = true,
+                          .refuses_window = true,
+                          .experts = GgufLayout::Experts{}}});
 }
 
 ModelFamily qwen2_moe_family() {
@@ -120,7 +120,7 @@ ModelFamily qwen2_moe_family() {
        .file_context = 32768,
        .window_keys = WindowKeys::kUntilLayer,
        .experts_are_parameters = true,
-       .gguf = {
+       .gguf = GgufLayout{
            .architecture = "qwen2moe",
            .difference = difference_of_plain_heads,
            .experts = GgufLayout::Experts{.rule = kSoftmaxRule,
@@ -148,10 +148,10 @@ ModelFamily qwen3_moe_family() {
        .file_kv_heads = 4,
        .file_context = 32768,
        .window_keys = WindowKeys::kAllIfEnabled,
-       .gguf = {.architecture = "qwen3moe",
-                .experts = GgufLayout::Experts{.has_own_size = true,
-                                               .size_key = "moe_intermediate_size",
-                                               .rule_key = "norm_topk_prob"}}});
+       .gguf = GgufLayout{.architecture = "qwen3moe",
+                          .experts = GgufLayout::Experts{.has_own_size = true,
+                                                         .size_key = "moe_intermediate_size",
+                                                         .rule_key = "norm_topk_prob"}}});
 }
 
 ModelFamily olmoe_family() {
@@ -173,7 +173,7 @@ ModelFamily olmoe_family() {
        .attention_bias = true,
        .file_context = 4096,
        .file_epsilon = 1e-5,
-       .gguf = {
+       .gguf = GgufLayout{
            .architecture = "olmoe",
            .difference = olmoe_difference,
            .experts = GgufLayout::Experts{.rule = kSoftmaxRule, .rule_key = "norm_topk_prob"}}});
@@ -195,10 +195,10 @@ ModelFamily granite_moe_family() {
        .attention_bias = true,
        .file_context = 2048,
        .presets = granite_mixture_presets(),
-       .gguf = {.architecture = "granitemoe",
-                .pairs_rows = true,
-                .may_have_biases = true,
-                .experts = GgufLayout::Experts{}}});
+       .gguf = GgufLayout{.architecture = "granitemoe",
+                          .pairs_rows = true,
+                          .may_have_biases = true,
+                          .experts = GgufLayout::Experts{}}});
 }
 
 ModelFamily gpt_oss_family() {
@@ -227,13 +227,13 @@ ModelFamily gpt_oss_family() {
        .file_attention_bias = true,
        .file_requires_scaling = true,
        .window_keys = WindowKeys::kLayerTypes,
-       .gguf = {.architecture = "gpt-oss",
-                .may_have_biases = true,
-                .names = {{"post_attention_layernorm", "post_attention_norm"}},
-                .difference = gpt_oss_difference,
-                .window_period = 2,
-                .keeps_yarn_bounds = true,
-                .experts = GgufLayout::Experts{.has_own_size = true}}});
+       .gguf = GgufLayout{.architecture = "gpt-oss",
+                          .may_have_biases = true,
+                          .names = {{"post_attention_layernorm", "post_attention_norm"}},
+                          .difference = gpt_oss_difference,
+                          .window_period = 2,
+                          .keeps_yarn_bounds = true,
+                          .experts = GgufLayout::Experts{.has_own_size = true}}});
 }
 
 }  // namespace hybrid_trainer

@@ -45,7 +45,8 @@ ModelFamily phi3_family() {
        .window_keys = WindowKeys::kAll,
        .file_original_context = 4096,
        .more_keys = phi3_keys,
-       .gguf = {.architecture = "phi3", .rotates_share = true, .difference = phi3_difference}});
+       .gguf = GgufLayout{
+           .architecture = "phi3", .rotates_share = true, .difference = phi3_difference}});
 }
 
 }  // namespace hybrid_trainer

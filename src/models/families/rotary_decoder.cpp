@@ -291,19 +291,19 @@ ModelFamily rotary_decoder_family(const RotaryDecoder& kind) {
                 return std::make_unique<Decoder>(config, spec, seed, stream);
               },
           .presets = kind.presets,
-          .hugging_face = {.model_type = kind.model_type,
-                           .architecture = kind.architecture,
-                           .prefix = "model.",
-                           .keys =
-                               [kind](ConfigKeys& keys, ModelConfig& model) {
-                                 rotary_decoder_keys(kind, keys, model);
-                               },
-                           .tied_head = "embed_tokens.weight",
-                           .ignored = {".rotary_emb.inv_freq"},
-                           .has_window_key = *kind.windows != '\0',
-                           .experts_are_parameters = kind.experts_are_parameters,
-                           .outer = kind.outer,
-                           .carried = kind.carried},
+          .hugging_face = HuggingFaceLayout{.model_type = kind.model_type,
+                                            .architecture = kind.architecture,
+                                            .prefix = "model.",
+                                            .keys =
+                                                [kind](ConfigKeys& keys, ModelConfig& model) {
+                                                  rotary_decoder_keys(kind, keys, model);
+                                                },
+                                            .tied_head = "embed_tokens.weight",
+                                            .ignored = {".rotary_emb.inv_freq"},
+                                            .has_window_key = *kind.windows != '\0',
+                                            .experts_are_parameters = kind.experts_are_parameters,
+                                            .outer = kind.outer,
+                                            .carried = kind.carried},
           .gguf = kind.gguf};
 }
 

@@ -55,7 +55,7 @@ RotaryDecoder gemma(const char* name, const char* title, const char* architectur
           .file_head_size = 256,
           .file_tied_head = true,
           .window_keys = WindowKeys::kLayerTypes,
-          .gguf = {.architecture = name}};
+          .gguf = GgufLayout{.architecture = name}};
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ ModelFamily llama_family() {
        .mlp_bias = true,
        .file_context = 2048,
        .presets = llama_presets(),
-       .gguf = {.architecture = "llama", .pairs_rows = true, .may_have_biases = true}});
+       .gguf = GgufLayout{.architecture = "llama", .pairs_rows = true, .may_have_biases = true}});
 }
 
 ModelFamily granite_family() {
@@ -81,7 +81,7 @@ ModelFamily granite_family() {
        .attention_bias = true,
        .mlp_bias = true,
        .file_context = 2048,
-       .gguf = {.architecture = "granite", .pairs_rows = true, .may_have_biases = true}});
+       .gguf = GgufLayout{.architecture = "granite", .pairs_rows = true, .may_have_biases = true}});
 }
 
 ModelFamily qwen2_family() {
@@ -93,7 +93,7 @@ ModelFamily qwen2_family() {
                                 .file_kv_heads = 32,
                                 .file_context = 32768,
                                 .window_keys = WindowKeys::kFromLayer,
-                                .gguf = {.architecture = "qwen2"}});
+                                .gguf = GgufLayout{.architecture = "qwen2"}});
 }
 
 ModelFamily qwen3_family() {
@@ -108,7 +108,7 @@ ModelFamily qwen3_family() {
                                 .file_context = 32768,
                                 .window_keys = WindowKeys::kFromLayer,
                                 .presets = qwen3_presets(),
-                                .gguf = {.architecture = "qwen3"}});
+                                .gguf = GgufLayout{.architecture = "qwen3"}});
 }
 
 ModelFamily gemma2_family() {

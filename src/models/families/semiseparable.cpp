@@ -32,11 +32,12 @@ ModelFamily semiseparable_family() {
        .letters = "acmdtp",
        .pattern = "t",
        .encoder_letters = "ahtpb",
-       .files = {.mixer = "mix",
-                 .mixer_norm = "ln_1",
-                 .mixer_products = own_files,
-                 .mlp_norm = "ln_2",
-                 .mlp_products = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}},
+       .files = HybridDecoder::Files{.mixer = "mix",
+                                     .mixer_norm = "ln_1",
+                                     .mixer_products = own_files,
+                                     .mlp_norm = "ln_2",
+                                     .mlp_products = ProductFiles{.first = {"gate_proj", "up_proj"},
+                                                                  .last = "down_proj"}},
        .presets = {semiseparable_tiny("semiseparable-tiny", "t", false),
                    semiseparable_tiny("bk-tiny", "b", true)}});
 }

@@ -109,7 +109,8 @@ ModelFamily smollm3_family() {
        .file_theta = 2e6,
        .file_tied_head = true,
        .more_keys = smollm3_keys,
-       .gguf = {.architecture = "smollm3", .pairs_rows = true, .difference = smollm3_difference}});
+       .gguf = GgufLayout{
+           .architecture = "smollm3", .pairs_rows = true, .difference = smollm3_difference}});
 }
 
 }  // namespace hybrid_trainer

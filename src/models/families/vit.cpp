@@ -191,15 +191,16 @@ ModelFamily vit_family() {
           .resolved = vit_resolved,
           .make = vit_make,
           .presets = vit_presets(),
-          .hugging_face = {.model_type = "vit",
-                           .architecture = "ViTForImageClassification",
-                           .prefix = "vit.",
-                           .keys = vit_keys,
-                           .tied_head = "",
-                           // Weights of models without a head, and of masked patch prediction.
-                           .ignored = {"pooler.dense.weight", "pooler.dense.bias",
-                                       "embeddings.mask_token"},
-                           .classifier = "classifier."},
+          .hugging_face =
+              HuggingFaceLayout{
+                  .model_type = "vit",
+                  .architecture = "ViTForImageClassification",
+                  .prefix = "vit.",
+                  .keys = vit_keys,
+                  .tied_head = "",
+                  // Weights of models without a head, and of masked patch prediction.
+                  .ignored = {"pooler.dense.weight", "pooler.dense.bias", "embeddings.mask_token"},
+                  .classifier = "classifier."},
           .is_language_model = false,
           .purpose = {"image-classification", "An image classifier", ""},
           .data = "EXAMPLES",

@@ -127,12 +127,12 @@ ModelFamily whisper_family() {
           .resolved = whisper_resolved,
           .make = whisper_make,
           .presets = whisper_presets(),
-          .hugging_face = {.model_type = "whisper",
-                           .architecture = "WhisperForConditionalGeneration",
-                           .prefix = "model.",
-                           .keys = whisper_keys,
-                           .tied_head = "decoder.embed_tokens.weight",
-                           .ignored = {"proj_out.weight"}},
+          .hugging_face = HuggingFaceLayout{.model_type = "whisper",
+                                            .architecture = "WhisperForConditionalGeneration",
+                                            .prefix = "model.",
+                                            .keys = whisper_keys,
+                                            .tied_head = "decoder.embed_tokens.weight",
+                                            .ignored = {"proj_out.weight"}},
           .purpose = {"automatic-speech-recognition", "A speech model", ""},
           .fine_tuning = {.layout = "apart", .learning_rate = 1e-5}};
 }
