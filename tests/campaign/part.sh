@@ -1,6 +1,7 @@
 # Sourced by the parts that are scripts: PART.sh HYBRID STATE_FILE SECONDS SEED. Keeps the state in lines "KEY VALUE" and
 # "find TEXT", as tests/campaign/campaign.cpp does.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
+golden=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../golden")
 hybrid=$(realpath "$1") state=$(realpath -m "$2") seconds=$3 seed=$4
 end=$((SECONDS + seconds))
 declare -A number=()
@@ -34,6 +35,12 @@ make_shared_files() {
   for ((i = 0; i < 400; ++i)); do printf 'Line %d: the quick brown fox jumps over line %d.\n' $((i % 97)) $((i * i % 89)); done >text.txt
   for ((i = 0; i < 24; ++i)); do printf '{"prompt": "Line %d", "completion": " the fox %d"}\n' $i $((i * i % 17)); done >rows.jsonl
   for ((i = 0; i < 24; ++i)); do printf '{"prompt": "Line %d", "chosen": " fox", "rejected": " line"}\n' $i; done >pairs.jsonl
+  for ((i = 0; i < 24; ++i)); do printf '{"text": "Line %d", "label": "%s"}\n' $i "$([ $((i % 2)) -eq 0 ] && echo even || echo odd)"; done >labels.jsonl
+  mkdir -p pictures/first pictures/second
+  for name in rgb.png grey.png grey16.png full_color.jpg; do
+    cp "$golden/images/$name" pictures/first
+    cp "$golden/images/$name" "pictures/second/other_$name"
+  done
   "$hybrid" prepare text.txt --output data --tokenizer bpe --vocab-size 280
   "$hybrid" train "${tiny[@]}" --data data --run base_run --set training.steps=3
   "$hybrid" export base_run --output base
@@ -41,7 +48,7 @@ make_shared_files() {
 }
 tiny=(--preset tiny --set model.layers=1 --set model.heads=2 --set model.width=16 --set model.context=32
   --set data.batch_size=4 --set data.sequence_length=16)
-scenarios=(train asynchronous lora dpo zero)
+scenarios=(train asynchronous lora dpo zero qlora classify pictures)
 # Sets `arguments` to the command of a scenario that writes the run $2.
 command_of() {
   local tuned=(finetune --model base --run "$2" --epochs 2 "${small[@]}")
@@ -50,6 +57,9 @@ command_of() {
     asynchronous) arguments=(train "${tiny[@]}" "${small[@]}" --data data --run "$2" --set training.steps=24
       --set phases.method=asynchronous_optimizer --set phases.asynchronous_optimizer.exact_state=file --set "memory.folder=$shared") ;;
     lora) arguments=("${tuned[@]}" --data rows.jsonl --method lora) ;;
+    qlora) arguments=("${tuned[@]}" --data rows.jsonl --method qlora) ;;
+    classify) arguments=("${tuned[@]}" --data labels.jsonl --task classify) ;;
+    pictures) arguments=(finetune --model "$golden/vit_a" --run "$2" --epochs 4 "${small[@]}" --data pictures) ;;
     dpo) arguments=("${tuned[@]}" --data pairs.jsonl --objective dpo) ;;
     zero) arguments=(train "${tiny[@]}" "${small[@]}" --data data --run "$2" --set training.steps=24 --ranks 2
       --set gradient_accumulation.micro_batches=2 --set data.batch_size=2 --set "distributed.zero=$((1 + ${trial:-0} % 3))") ;;
