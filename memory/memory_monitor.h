@@ -17,7 +17,7 @@ struct MemoryReading {
   double risk = 0;
   bool leaks = false;  // whether live memory after a step grew in each recent step of the phase
   /// Largest micro-batch, in examples, that keeps every phase so far within kTarget, assuming that
-  /// activations, logits and workspace are proportional to it; at least 1, and 0 without a budget.
+  /// activations, logits and workspace are proportional to it. At least 1; 0 if there is no budget.
   std::int64_t recommended_micro_batch = 0;
 };
 

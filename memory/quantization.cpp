@@ -38,7 +38,7 @@ constexpr std::array<float, kCount - 1> middles_of(const std::array<float, kCoun
 }
 
 struct FourBitOrder {
-  std::array<std::uint8_t, 16> codes{};  // ascending by value; of equal values the lower code
+  std::array<std::uint8_t, 16> codes{};  // in ascending order of value, then of code
   std::array<float, 15> middles{};
 };
 
@@ -95,7 +95,7 @@ std::uint8_t code_of(float size) {
   return code;
 }
 
-/// Returns the exponent of 2^(⌊log2 of the largest⌋ − 2), clamped to a byte.
+/// Returns the biased exponent ⌊log2 of the largest magnitude⌋ − 2, clamped to a byte.
 std::uint8_t exponent_of(const float* values) {
   float largest = 0;
   for (std::int64_t i = 0; i < kMicroScalingBlock; ++i) {

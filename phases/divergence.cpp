@@ -174,8 +174,8 @@ std::string RecoveryAction::text() const {
       return concat("the length of predictions is multiplied by ", amount, " for ", steps,
                     " steps");
     case Recovery::kRaiseThreshold:
-      return concat("the confidence threshold moves ", amount, " of its distance to 1 for ", steps,
-                    " steps");
+      return concat("for ", steps, " steps, the confidence threshold rises by ", amount,
+                    " of its distance to 1");
     case Recovery::kResetPredictor: return "the predictor is reset";
     case Recovery::kForceFull: return concat("no prediction for ", steps, " steps");
     case Recovery::kSkipBatch: return "the batch is skipped";

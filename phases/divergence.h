@@ -59,11 +59,11 @@ struct RecoveryAction {
   bool concerns_predictions() const {
     return kind > Recovery::kContinue && kind < Recovery::kSkipBatch;
   }
-  /// Describes the action; "" for kContinue.
   std::string text() const;
 };
 
-/// Returns the configured action for a verdict after consecutive updates with a warning or worse.
+/// Returns the configured action for a verdict. `warnings_in_a_row`: number of consecutive updates
+/// with a warning or worse, including this one.
 RecoveryAction choose_recovery(const Verdict& verdict, std::int64_t warnings_in_a_row,
                                const DivergenceConfig& config);
 

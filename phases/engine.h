@@ -72,7 +72,6 @@ class Engine {
 class PendingWork {
  public:
   virtual ~PendingWork() = default;
-  /// Called after the model has entered Predict.
   virtual void enter_predict() {}
   /// Called after a synchronous update whose gradient was clipped by `scale`.
   virtual void observe_update(float /*scale*/) {}

@@ -10,7 +10,6 @@ namespace hybrid_trainer {
 
 class Method;
 
-/// State shared by all phases and methods.
 struct PhaseParts {
   PhaseParts(Trainable& trained, const PhaseMachine::Setup& given);
   ~PhaseParts();
@@ -60,7 +59,6 @@ struct PhaseParts {
   void load(const State& state);
 };
 
-/// Returns `error` with a hint in its message.
 OutOfMemory with_hint(const OutOfMemory& error, const char* hint);
 
 /// Assesses the measurement and applies the gradient or skips the update. Sets loss, norm, updates,

@@ -51,7 +51,6 @@ std::vector<Tensor> load_tensors(const State& state, const std::string& name, Me
 /// Returns tensors for directions with the saved values, if any.
 std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model);
 
-/// Saves views of the batches under `name`.
 void save_batches(State& state, const std::string& name, const std::vector<Batch>& batches);
 /// Loads saved batches, kept with Rollback::keep_batch. Throws DataError if one is missing.
 std::vector<Batch> load_batches(const State& state, const std::string& name, Trainable& model);

@@ -74,7 +74,7 @@ void check_positions(const KernelCall& call, const Tensor& positions, const Tens
   check_shape(call, {"positions", positions}, {qkv.size(0), qkv.size(1)}, DType::kI32);
 }
 
-/// Returns the number of pairs of a query and a key in a sequence that the pattern includes.
+/// Returns the number of (query, key) pairs of a sequence that the pattern includes.
 double pairs_seen(const BlockPattern& pattern, std::int64_t time) {
   double pairs = 0;
   for (std::int64_t begin = 0; begin < time; begin += pattern.block) {

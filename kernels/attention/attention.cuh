@@ -97,7 +97,8 @@ struct AttentionSizes {
     const int found = next * pattern.block;
     return found < key ? key : found < end ? found : end;
   }
-  /// Returns whether the pattern includes a query and a key, in tiles within one of its blocks.
+  /// Returns whether the pattern lets `query` attend to `key`. The answer is the same for all pairs
+  /// of a tile inside one block of the pattern.
   __device__ bool attends_tile(unsigned int item, int query, int key) const {
     if (!pattern.is_on()) return true;
     return pattern.attends(head_of(item), query / pattern.block, key / pattern.block);
@@ -192,7 +193,6 @@ struct QueryTerms {
   std::int64_t padded;
 };
 
-/// Query terms in a workspace.
 class QueryTermsSpace {
  public:
   /// `has_bias` is whether scores have a bias; if so, the attention is not plain.

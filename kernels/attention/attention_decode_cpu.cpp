@@ -38,7 +38,7 @@ struct DecodeSpec {
     }
   }
   std::int64_t first, position;
-  std::int64_t stride, head_size;  // from row to row of keys or values; of a head
+  std::int64_t stride, head_size;  // elements between rows of keys or values; channels
   float scale, cap;
   BlockPattern pattern;
 };
@@ -104,7 +104,7 @@ struct DecodeArrays {
   std::int64_t cache_size;    // elements per text
   std::int64_t channels, head_size;
   const float *sinks, *bias;  // by query head, or null
-  std::int64_t distances;     // of a head's bias
+  std::int64_t distances;     // number of distances in a head's bias
   AttentionSpec spec;
   /// Returns the bias of the scores of `head`; element t applies to position t.
   const float* bias_of(std::int64_t head, std::int64_t position) const {

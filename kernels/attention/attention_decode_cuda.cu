@@ -24,9 +24,9 @@ struct KeyRange {
 /// each has kPacks packs of kPack elements. The block processes kThreads / lanes keys at a time.
 struct DecodeSizes {
   std::int64_t window;    // keys that a query attends to; 0: all up to its own
-  std::int64_t heads;     // of queries
+  std::int64_t heads;     // query heads
   std::int64_t group;     // queries that share keys and values
-  std::int64_t channels;  // of the caches' rows
+  std::int64_t channels;  // channels of a row of the caches
   std::int64_t row_size;  // elements of a row of queries
   std::int64_t together;  // consecutive texts that share a row of the caches
   std::int64_t cache_rows;
@@ -35,7 +35,7 @@ struct DecodeSizes {
   int lanes;
   float scale;
   float cap;               // in units of log2; 0: none
-  std::int64_t distances;  // of a head's bias
+  std::int64_t distances;  // number of distances in a head's bias
   BlockPattern pattern;
   int groups() const { return kThreads / lanes; }
   /// Returns the first key that the query at `position` attends to.

@@ -334,8 +334,8 @@ void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
 namespace {
 
 // One kernel computes both halves of the gradients. A block owns rows of one side and iterates over
-// tiles of the other. It owns either keys and values, and sums dkey and dvalue over the queries of
-// all heads that share them, or queries and dy, and sums dquery over the keys. In both cases
+// tiles of the other. If it owns keys and values, it sums dkey and dvalue over the queries of all
+// heads that share them. If it owns queries and dy, it sums dquery over the keys. In both cases
 // the gradient of own[0] is dscores · streamed[0], and dvalue is weights · streamed[1].
 enum class Owns { kKeys, kQueries };
 
@@ -344,8 +344,8 @@ constexpr int kBackwardRows = kHead == 64    ? 4
                               : kHead == 128 ? 2
                                              : 1;
 
-/// Number of streamed tiles in shared memory. With one, a block fits in the 99 KB of small devices,
-/// but loads the queries or keys twice.
+/// Number of streamed tiles in shared memory. With one tile, a block fits in the 99 KB of small
+/// devices, but loads the queries or keys twice.
 template <int kHead>
 constexpr int kStreamedTiles = kHead <= 256 ? 2 : 1;
 

@@ -28,9 +28,9 @@ template <class... Parts>
   throw ShapeMismatch(concat(call.kernel, ": ", parts...));
 }
 
-// Each of these functions except check_rank also throws Error, "KERNEL: NAME is on cpu, the stream
-// on cuda:0", for a tensor on another device. Call one of them for each tensor of a kernel. Streams
-// of simulated devices also accept real tensors.
+// Each of these functions except check_rank also throws Error, "KERNEL: NAME is on cpu, but the
+// stream is on cuda:0", for a tensor on another device. Call one of them for each tensor of a
+// kernel. Streams of simulated devices also accept real tensors.
 
 /// Throws ShapeMismatch "KERNEL: NAME is (8, 64), want (8, 32)".
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);

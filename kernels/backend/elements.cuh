@@ -80,7 +80,6 @@ bool packs_fit(std::int64_t columns, Pointers... begins) {
 /// and an expf.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
-/// Returns the derivative of silu(x) = x·sigmoid(x).
 __device__ inline float silu_derivative(float x) {
   const float s = sigmoid(x);
   return s * (1.0f + x * (1.0f - s));

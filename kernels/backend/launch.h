@@ -17,7 +17,6 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-/// Returns a grid with one thread per item.
 inline Grid grid_for(std::int64_t items, std::int64_t threads = 256) {
   return {.x = (items + threads - 1) / threads, .threads = threads};
 }

@@ -63,7 +63,6 @@ __device__ void walk_items(const SortItems& items, int shift, int* counters, Use
   }
 }
 
-/// Computes counts[warp][digit] of the block's tile.
 __device__ inline void count_digits(const SortItems& items, int shift,
                                     int (&counts)[kSortWarps][kDigits]) {
   for (int i = 0; i < kSortWarps; ++i) counts[i][threadIdx.x] = 0;

@@ -77,7 +77,6 @@ __device__ inline int hidden(int x) {
   return x;
 }
 
-/// Packs two elements into one register.
 __device__ inline std::uint32_t pack_pair(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.y)) << 16 |

@@ -67,7 +67,7 @@ inline void copy_places(To* to, const From* from, std::int64_t count, std::int64
 /// Weights in panels of outputs, with a word's weights adjacent, in the order of the runs.
 class PackedWeights {
  public:
-  /// `words` is the number of words per place, `depth` the number of words per window.
+  /// `words`: words per place. `depth`: words per window.
   PackedWeights(const SlidingProduct& product, const WindowTiles& tiles, bool pairs,
                 std::int64_t words, std::int64_t depth, const Stream& stream)
       : of_(product),

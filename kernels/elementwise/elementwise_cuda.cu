@@ -129,7 +129,7 @@ __device__ inline float gate_slope(float g) {
 template <Gate kGate>
 struct PlainGate {
   __device__ float operator()(float g, float u) const { return gate_value<kGate>(g) * u; }
-  /// Replaces a gate and an up by their gradients. `dh`: gradient of the result.
+  /// Replaces gate g and up u by their gradients. `dh`: gradient of the result.
   __device__ void differentiate(float dh, float& g, float& u) const {
     const float dgate = dh * u * gate_slope<kGate>(g);
     u = dh * gate_value<kGate>(g);

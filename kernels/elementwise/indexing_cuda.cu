@@ -220,8 +220,9 @@ struct TokenTable {
 };
 
 /// Sums each token's rows in a segment into the table, or into `parts` if they cross a segment
-/// boundary. Row 2·segment of `parts` is for the token continued from the previous segment, row
-/// 2·segment + 1 for the one that continues in the next. Grid: segments, columns / (threads · N).
+/// boundary. Row 2·segment of `parts` is for the token continued from the previous segment, and row
+/// 2·segment + 1 is for the token that continues in the next segment. Grid: segments, columns /
+/// (threads · N).
 template <class T, int N>
 __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows rows, const T* dy) {
   __shared__ std::int32_t tokens[kSegmentRows];

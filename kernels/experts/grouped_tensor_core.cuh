@@ -93,9 +93,9 @@ class GroupedTile {
 
 /// Each warp computes 64 rows and columns. Slices of both operands arrive in a ring of buffers
 /// while earlier ones are multiplied. On an H100, mma.sync reaches 620 of 989 TFLOP/s (Luo et al.
-/// 2024): one m16n8k16 takes a multiprocessor 1.6 cycles, and a slice, which has 512 of them, 820
-/// cycles. In this time L2 delivers 24 KiB, or 30 bytes per cycle. L2's 5.5 TB/s are 24 bytes per
-/// cycle for each multiprocessor, which allows 500 TFLOP/s; tiles of 128 columns would need 40
+/// 2024): one m16n8k16 takes a multiprocessor 1.6 cycles, and a slice, which has 512 of them, takes
+/// 820 cycles. In this time L2 delivers 24 KiB, or 30 bytes per cycle. L2's 5.5 TB/s are 24 bytes
+/// per cycle for each multiprocessor, which allows 500 TFLOP/s; tiles of 128 columns would need 40
 /// bytes per cycle. For groups of 128 rows, DRAM's 3.0 TB/s limits any kernel. Each matrix is read
 /// once, which is 2 bytes for 256 operations and allows 384 TFLOP/s. Its f32 gradient is written
 /// once, which is 4 bytes for the same operations and allows 192 TFLOP/s. From 330 rows on, L2 is

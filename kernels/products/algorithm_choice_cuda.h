@@ -96,7 +96,6 @@ class AlgorithmChooser {
   bool warned_untimed_ = false;
 };
 
-/// Returns the product without Epilogue::kRowSums.
 Product without_sums(const Product& product);
 
 /// If the product has Epilogue::kRowSums and the offer has algorithms, adds one candidate to the

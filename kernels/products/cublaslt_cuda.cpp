@@ -52,7 +52,6 @@ class ProductPlan {
   std::vector<AlgorithmBits> candidates(cublasLtHandle_t handle);
   /// Makes `run` use this algorithm. Returns false if it does not fit this product.
   bool take(cublasLtHandle_t handle, const AlgorithmBits& bits);
-  /// Returns whether an algorithm has been taken.
   bool usable() const { return usable_; }
   /// Enqueues a product of this kind. Not thread-safe. Throws DeviceError, OutOfMemory.
   void run(cublasLtHandle_t handle, const Product& product, const Stream& stream);

@@ -119,7 +119,7 @@ void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   });
 }
 
-/// Computes the product. Other kernels compute parts, or all, that the library does not support.
+/// Computes the product. Other kernels compute all that the library does not support.
 void multiply(const Product& product, const Stream& stream) {
   if (simulated(stream)) {
     const Tensor workspace = empty_workspace(kMaxWorkspaceBytes, DType::kU8, stream);

@@ -74,8 +74,8 @@ void skinny_rows(const SkinnyRows& of, std::int64_t begin, std::int64_t end, flo
 /// multiples of 32, and m too if A is transposed.
 bool fits_tiles(const ProductKind& kind);
 
-/// Multiplies contiguous arrays on the CPU's matrix tiles (AMX). Threads take blocks of C as they
-/// are free; the bits do not depend on the thread.
+/// Multiplies contiguous arrays on the CPU's matrix tiles (AMX). A free thread takes the next block
+/// of C; the bits do not depend on the thread.
 void multiply_by_tiles(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
 /// A block of a product: C (m, n) = op(A) (m, k) · op(B) (k, n) [+ bias] [+ C], on row-major arrays

@@ -17,8 +17,9 @@ void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& 
                        const Stream& stream);
 
 /// to = the nearest s·v, ties to even, with v a number of the format and s the smallest power of
-/// two with which largest_of(format) reaches `expected`, or `largest` if it is 0. Saturates;
-/// preserves NaN and infinity. expected, largest: (1) f32. to, from: f32 or bf16; may alias.
+/// two with which largest_of(format) reaches `expected`, or `largest` if `expected` is 0.
+/// Saturates; preserves NaN and infinity. expected, largest: (1) f32. to, from: f32 or bf16; may
+/// alias.
 void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
                      const Tensor& largest, const Stream& stream);
 

@@ -39,8 +39,8 @@ template <class T>
 constexpr std::int64_t kElementsAtOnce = 4 / static_cast<std::int64_t>(sizeof(T));
 
 /// sums = the products of kRows rows of arranged x and kOutputs rows of w. A sum has kLanes parts,
-/// added in order: part i takes every kLanes-th element (or pair) from i on, and the first also the
-/// rest. Therefore the bits depend only on kLanes.
+/// added in order: part i takes every kLanes-th element (or pair) from i on, and part 0 also takes
+/// the rest. Therefore the bits depend only on kLanes.
 template <int kLanes, int kRows, int kOutputs, class T>
 inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&x)[kRows],
                            const T* const (&w)[kOutputs], std::int64_t columns) {

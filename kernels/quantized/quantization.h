@@ -26,12 +26,12 @@ enum class QuantizationMap {
   kUnsigned  // for second moments, which are not negative: half the errors of kSigned
 };
 
-/// codes = the bytes of the map's intervals that contain x / scale. Each decade has equal intervals
-/// with values at their centers; at the ends, the nearer value is used. A bound maps to the smaller
-/// value. codes: u8 of x's shape; scales: (quantization_blocks(N)) f32; x: N elements, f32. The
-/// unsigned map treats a negative x as 0, and maps no positive number to 0, because optimizers
-/// divide by its square root. A block with a NaN or an infinity becomes NaN. Bit-identical on every
-/// device.
+/// codes[i] is the byte whose interval contains x[i] / scale. A decade consists of equal intervals,
+/// and each byte's value is the center of its interval. Next to 0 and to ±1, the nearer value is
+/// used. An x between two intervals gets the smaller value. codes: u8 of x's shape; scales:
+/// (quantization_blocks(N)) f32; x: N elements, f32. The unsigned map treats a negative x as 0, and
+/// maps no positive number to 0, because optimizers divide by its square root. A block with a NaN
+/// or an infinity becomes NaN. Bit-identical on every device.
 void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
               const Stream& stream);
 /// x = value of the code · scale of the code's block. The shapes and dtypes are as in quantize.

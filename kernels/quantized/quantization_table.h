@@ -24,7 +24,7 @@ constexpr int code_of(QuantizationMap map, int place) {
 /// Returns the lower bound of the interval of `bits` in Dettmers' dynamic tree. `bits` has `width`
 /// bits: leading zeros, a one, and a fraction of b bits. It represents 10^-zeros · (0.1 + 0.9 ·
 /// (fraction + 1/2) / 2^b). Decades are divided into equal intervals with their values at the
-/// centers, except that the only value of the lowest decade is used from half of it on.
+/// centers, except that the only value of the lowest decade is used from half that value on.
 constexpr double tree_bound(unsigned int bits, int width) {
   const int fraction_bits = std::bit_width(bits) - 1;
   const double intervals = 1u << fraction_bits;
@@ -39,8 +39,9 @@ struct DecadeLines {
   alignas(32) float starts[kDecades + 1] = {};
 };
 
-/// make_value_lines gives one f32 line per decade, of the steps from zero plus value_shift, and one
-/// from 0 to the value at the last code: 1, or -1 at byte -128 of the signed map.
+/// make_value_lines returns one f32 line per decade, a function of the steps from zero plus
+/// value_shift, and one line from 0 to the value at the last code: 1, or -1 at byte -128 of the
+/// signed map.
 constexpr float value_shift(QuantizationMap map) {
   return map == QuantizationMap::kSigned ? 0.5f : 1.0f;
 }

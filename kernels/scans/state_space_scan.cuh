@@ -119,7 +119,6 @@ __device__ TokenRows<T> x_of(const T* values, const ScanSizes& sizes, const Toke
   return {values, chunk, sizes.columns, static_cast<std::int64_t>(head) * sizes.head_size,
           sizes.head_size};
 }
-/// Returns the rows of y or dy.
 template <class T>
 __device__ TokenRows<T> y_of(const T* y, const ScanSizes& sizes, const TokenChunk& chunk,
                              int head) {

@@ -1,12 +1,13 @@
 // A state-space scan, and its step. First computes the states between chunks, forward and backward.
-// A chunk of a head with P 64 and N 128 in bf16 reads 25 kB, writes 98 kB of states and reads and
-// writes them once more, at 1 MFLOP. The pass is memory-bound, with an estimated half microsecond
-// for each chunk of 24 heads at 3 TB/s.
+// A chunk of a head with P 64 and N 128 in bf16 reads 25 kB, writes 98 kB of states, reads and
+// writes them once more, and computes 1 MFLOP. The pass is memory-bound, with an estimated half
+// microsecond for each chunk of 24 heads at 3 TB/s.
 //
 // Then computes the output. A chunk of a head reads 64 rows of x, its group's scores, C, and the
 // state before it, and writes 64 rows of y. For P 64 and N 128 in bf16 these are about 80 kB,
-// mostly from the L2 cache, at 1.6 MFLOP; both take 30 to 40 ns of a whole H100. A step is limited
-// by reading and writing the state, 8·P·N bytes per head: 24 such heads take 1.6 MB, 0.5 µs.
+// mostly from the L2 cache, and 1.6 MFLOP; memory and computation each take 30 to 40 ns of a whole
+// H100. A step is limited by reading and writing the state, 8·P·N bytes per head: 24 such heads
+// take 1.6 MB, 0.5 µs.
 
 #include "kernels/scans/state_space_scan.cuh"
 

@@ -16,7 +16,6 @@ inline std::int64_t chunks_of(std::int64_t length) {
   return (length + kChunkTokens - 1) / kChunkTokens;
 }
 
-/// A chunk of a sequence's tokens.
 struct TokenChunk {
   __device__ TokenChunk(std::int64_t length, std::int64_t sequence, std::int64_t chunk,
                         bool reversed)

@@ -50,7 +50,7 @@ __device__ void put_real(T* to, Real value) {
 /// A batch of chains; element (b, i, m) has index (b·tokens + i)·matrices + m.
 template <class Real, class T>
 struct Chains {
-  std::int64_t batch, tokens, matrices, columns, first;  // of a row; first column of v
+  std::int64_t batch, tokens, matrices, columns, first;  // `first`: first column of v
   const T *values, *dg;                                  // dg: in a backward pass
   const Real *above, *below;
   const std::int32_t* positions;

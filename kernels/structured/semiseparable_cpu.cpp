@@ -21,7 +21,8 @@ inline void load_vector(ColumnVector& vector, const float* from) {
 }
 
 /// H or Hᵀ in vectors of 16 columns, padded with zeros. For each vector, `in` has the vectors of
-/// V's columns; `out` has c[n − 1], a[n], b[n] and the vectors of U's. A tile of rows streams both.
+/// V's columns; `out` has c[n − 1], a[n], b[n] and the vectors of U's columns. A tile of rows
+/// streams both.
 struct PackedSemiseparable {
   std::int64_t size, rank;
   float *in, *out;

@@ -21,7 +21,7 @@ void check_ends(const char* kernel, const Tensor& ends, std::int64_t length) {
     for (std::int64_t slot = 0; slot < of.slots; ++slot) {
       if (of.is_valid(slot)) continue;
       throw DataError(concat(kernel, ": text ", slot, " of sequence ", b, " ends at ",
-                             of.ends[slot], ", the previous one at ", of.begin(slot),
+                             of.ends[slot], ", but the previous text ends at ", of.begin(slot),
                              "; want a larger end, at most ", length,
                              ", and empty slots only after all texts"));
     }
@@ -32,7 +32,8 @@ void check_ends(const char* kernel, const Tensor& ends, std::int64_t length) {
                                  std::int64_t partner) {
   const bool exists = partner >= 0 && partner < of.slots;
   throw DataError(concat(kernel, ": slot ", slot, " has role ", of.roles[slot], " and slot ",
-                         partner, exists ? concat(" role ", of.roles[partner]) : " does not exist",
+                         partner,
+                         exists ? concat(" has role ", of.roles[partner]) : " does not exist",
                          "; want a text of role 0, followed by its text of role 1"));
 }
 

@@ -23,9 +23,10 @@ struct AdamWSettings {
 };
 
 /// Makes one fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², w = w·(1 − lr·decay) −
-/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32, except that m and v may both be bf16. These are
-/// read as f32 and rounded stochastically when stored, the same on every device. `compute_copy` is
-/// a bf16 copy of w that is refreshed, or undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
+/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32, except that m and v may both be bf16. bf16 moments
+/// are read as f32 and rounded stochastically when stored, with the same bits on every device.
+/// `compute_copy` is a bf16 copy of w that is refreshed, or undefined. Source: Loshchilov & Hutter
+/// 2019, algorithm 2.
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream);
 

@@ -10,7 +10,6 @@ namespace hybrid_trainer::kernels {
 // Predicts weights while some updates are still computed elsewhere. `base` contains the updates
 // that have arrived; each pending update is predicted from its gradient.
 
-/// Maximum number of gradients in flight.
 constexpr std::size_t kMaxInFlight = 8;
 
 /// Computes the mean of (scale·x)², or of x if not `squares`, for each row (R) and column (C).

@@ -127,8 +127,8 @@ AsynchronousGradients::AsynchronousGradients(const PendingSetup& setup)
                 .in_same_memory = has_parts_},
                stream_) {}
 
-/// Starts to sum this rank's gradient over all ranks, for sharded weights after the weights are
-/// predicted. `loss` is this rank's contribution to the mean over all ranks.
+/// Starts to sum this rank's gradient over all ranks. If weights are sharded, the sum begins after
+/// the weights are predicted. `loss` is this rank's contribution to the mean over all ranks.
 void AsynchronousGradients::send(double loss, double norm) {
   weights_.begin();
   PendingStep pending_step;
@@ -260,7 +260,8 @@ class AsynchronousGradientsMethod final : public Method {
   static std::string text(const PhaseConfig& config) {
     const AsynchronousGradientsConfig& group = config.asynchronous_gradients;
     return concat(" with asynchronous gradients ", group.delay,
-                  group.delay == 1 ? " step" : " steps", " late, predicted by ", group.device_side);
+                  group.delay == 1 ? " step" : " steps", " late, device_side=", group.device_side,
+                  " predicts updates");
   }
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {
     return std::make_unique<AsynchronousGradients>(setup);

@@ -60,9 +60,10 @@ class AsynchronousOptimizerMethod final : public Method {
   static const std::vector<Refusal>& refusals();
   static std::string text(const PhaseConfig& config) {
     const AsynchronousOptimizerConfig& group = config.asynchronous_optimizer;
-    return concat(" with an asynchronous optimizer, updates ", group.delay,
-                  group.delay == 1 ? " step" : " steps", " late, predicted by ", group.device_side,
-                  ", exact state in ", group.exact_state == "host" ? "host memory" : "a file");
+    return concat(" with an asynchronous optimizer: updates arrive ", group.delay,
+                  group.delay == 1 ? " step" : " steps", " late, device_side=", group.device_side,
+                  " predicts them, exact state in ",
+                  group.exact_state == "host" ? "host memory" : "a file");
   }
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {
     return std::make_unique<AsynchronousOptimizer>(setup);

@@ -28,7 +28,7 @@ VectorXd stacked(const VectorXd& a, const VectorXd& b) {
   return both;
 }
 
-/// Returns the softmax within each group, without the uniform part.
+/// Returns the softmax within each group, before it is mixed with uniform probabilities.
 VectorXd softmax(VectorXd logits) {
   for (int group = 0; group < LatentDynamics::kGroups; ++group) {
     auto part = logits.segment(group * LatentDynamics::kCategories, LatentDynamics::kCategories);
@@ -59,7 +59,7 @@ double divergence(const VectorXd& q, const VectorXd& p) {
 
 constexpr std::size_t kModels = 3;
 constexpr double kLearningRate = 3e-3, kStatisticsDecay = 0.98, kActionScale = 8, kPrior = 2;
-constexpr double kMinSpread = 1e-3;  // minimum spread of a drop, in loss deviations
+constexpr double kMinSpread = 1e-3;  // minimum spread of a drop, in standard deviations of the loss
 constexpr std::size_t kStride = 3;   // values per update in the history, and per residual
 
 double normal_probability(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
@@ -324,8 +324,8 @@ std::vector<LatentDynamics::Latent> ModelBasedPlanner::latents() {
   return latents;
 }
 
-/// Returns each model's predicted loss after a prediction that ends at `position`, and a Full step.
-/// Losses are differences from the running mean, in running standard deviations.
+/// Returns each model's predicted loss after a prediction that ends at `position` and one Full
+/// step. Losses are differences from the running mean, in running standard deviations.
 std::vector<double> ModelBasedPlanner::losses_after(
     double position, const std::vector<LatentDynamics::Latent>& latents) {
   std::vector<double> losses;
@@ -337,7 +337,7 @@ std::vector<double> ModelBasedPlanner::losses_after(
   return losses;
 }
 
-/// Returns the loss drop of a prediction and a Full step, minus the drop of only the Full step.
+/// Returns the loss drop of a prediction and a Full step, minus the drop of the Full step alone.
 ModelBasedPlanner::ModelBasedDrop ModelBasedPlanner::drop_of(
     const std::vector<double>& without, const std::vector<double>& with) const {
   const double deviation = std::sqrt(std::max(square_, 1e-12));

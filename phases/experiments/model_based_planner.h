@@ -58,10 +58,11 @@ class LatentDynamics {
 /// recurrent models learn from computed updates and predictions, and simulate predictions of
 /// several lengths. The planner chooses the one with the most progress per cost.
 ///
-/// The confidence that a prediction will be accepted without shrinking is Φ(drop/spread) of the
-/// drops that the models predict, calibrated by earlier predictions in the same tenth. Step lengths
-/// are multiplied by the ratio of measured to simulated drop, from the three most similar of the
-/// last residual_store predictions. A planner FLOP counts as model_based_cost FLOPs of a Full step.
+/// The confidence that a prediction will be accepted without shrinking is Φ(drop/spread), with the
+/// mean and spread of the drops that the models predict. It is calibrated by earlier predictions
+/// whose confidence was in the same tenth. Step lengths are multiplied by the ratio of measured to
+/// simulated drop, from the three most similar of the last residual_store predictions. A planner
+/// FLOP counts as model_based_cost FLOPs of a Full step.
 class ModelBasedPlanner final : public ExtrapolationAdvisor {
  public:
   struct Plan : ExtrapolationPlan {
@@ -82,7 +83,7 @@ class ModelBasedPlanner final : public ExtrapolationAdvisor {
   }
 
   void observe_update(double loss, double gradient_norm, bool may_train);
-  /// Returns the FLOPs of training with one update.
+  /// Returns the FLOPs of training the planner's models on one update of the run.
   double update_flops() const;
   /// Returns an upper bound of the FLOPs of a plan of at most `max_steps`.
   double plan_flops(std::int64_t max_steps) const;

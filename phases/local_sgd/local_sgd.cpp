@@ -70,16 +70,16 @@ void FlatWeights::write(const Tensor& values, const Shard& elements) const {
 }
 
 /// Local SGD: each rank trains independently, and every H steps (phases.local_sgd.steps) the ranks
-/// exchange weight deltas. Δ, the mean over ranks of θ − w from the common weights θ, is the
-/// gradient of Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It arrives `lag` steps after it was
-/// sent; the changes that each rank made since then are added to the result. Source: Douillard et
-/// al. 2023, "DiLoCo", algorithm 1; overlapping exchanges and fragments: Douillard et al. 2025,
-/// "Streaming DiLoCo".
+/// exchange weight deltas. The mean of the deltas over ranks, Δ = θ − w, is the gradient of a
+/// Nesterov step of the common weights θ: u = μ·u + Δ, θ −= η·(Δ + μ·u). Δ arrives `lag` steps
+/// after it was sent; the changes that each rank made since then are added to the result. Source:
+/// Douillard et al. 2023, "DiLoCo", algorithm 1; overlapping exchanges and fragments: Douillard et
+/// al. 2025, "Streaming DiLoCo".
 ///
 /// With F fragments (phases.local_sgd.fragments), each 1/F of the weights is exchanged every H
-/// steps, fragment f first (f + 1)·H/F steps after Predict began. With exchange_bits below 32, an
-/// exchange is a QuantizedSum. At the end, ranks have one θ again, the mean of their moments, and
-/// the largest step counter.
+/// steps. Fragment f is exchanged for the first time (f + 1)·H/F steps after Predict began. With
+/// exchange_bits below 32, an exchange is a QuantizedSum. At the end of Predict, all ranks have the
+/// same θ, the mean of all moments, and the largest step counter.
 class LocalSgd final : public PendingWork, public LocalTraining {
  public:
   explicit LocalSgd(const PendingSetup& setup)
@@ -361,8 +361,9 @@ class LocalSgdMethod final : public Method {
     std::string sent;
     if (group.fragments > 1) sent += concat(" in ", group.fragments, " fragments");
     if (group.exchange_bits < 32) sent += concat(" with ", group.exchange_bits, " bits per weight");
-    return concat(", each rank independently for ", group.steps, " steps (local SGD), exchanges ",
-                  group.delay, group.delay == 1 ? " step" : " steps", " late",
+    return concat(", each rank trains independently for ", group.steps,
+                  " steps (local SGD), exchanges arrive ", group.delay,
+                  group.delay == 1 ? " step" : " steps", " late",
                   sent.empty() ? "" : "; sent" + sent);
   }
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {

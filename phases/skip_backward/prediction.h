@@ -50,9 +50,9 @@ class DirectionTrust {
 ///
 /// The length starts at trial_steps, doubles with each accepted prediction and halves with each
 /// reverted one. A probe waits until trial_share allows its length, because a few long predictions
-/// stand out from the noise better than many short ones. The first probe, and probes within half of
-/// the share, ignore the confidence. Predict begins only after the four Full losses that are needed
-/// to judge the previous prediction.
+/// stand out from the noise better than many short ones. The first probe ignores the confidence,
+/// and so do probes while they make up at most half of the share. Predict begins only after the
+/// four Full losses that are needed to judge the previous prediction.
 ///
 /// Step lengths follow the decisions of Correct: a shrunk prediction sets the next step length, a
 /// reverted one halves it, and an accepted one doubles it, up to one predicted step.
@@ -218,8 +218,8 @@ struct Prediction {
   void count_cost(ExtrapolationAdvisor& advisor, PhaseOutcome& outcome);
   void report_no_direction(PhaseOutcome& outcome);
   /// Returns the gate's allowance, with limited probes: the run's extra cost plus the maximum cost
-  /// of the probe must be at most twice trial_share of the steps so far or, for the first probe, of
-  /// all steps.
+  /// of the probe must be at most 2·trial_share of the steps so far or, for the first probe, of all
+  /// steps.
   PredictGate::Allowance allowance() const;
   /// Returns the maximum extra cost of a probe, without slopes that are already measured.
   double estimated_cost(const PredictGate::Allowance& allowance) const;

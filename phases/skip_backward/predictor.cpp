@@ -88,10 +88,10 @@ void LinearPredictor::load(const State& state, Trainable& model) {
   }
 }
 
-/// Extrapolates averaged weights, whose means over windows of updates are nearly on a line. The
-/// direction is the mean of the last complete window minus the mean of the one before, per update.
-/// Live weights move along it and keep their noise. Each tensor is scaled by clip(<D2, D1>/<D1,
-/// D1>, 0, 1), as in LinearPredictor. Memory: three tensors of the weights' size, stored with the
+/// Extrapolates the mean weights of windows of updates, which are nearly on a line. The direction
+/// is the mean of the last complete window minus the mean of the one before, per update. Live
+/// weights move along it and keep their noise. Each tensor is scaled by clip(<D2, D1>/<D1, D1>, 0,
+/// 1), as in LinearPredictor. Memory: three tensors of the weights' size, stored with the
 /// directions. Source: Extra-Merge, arXiv 2605.26484.
 class MergedPredictor final : public Predictor {
  public:
@@ -137,10 +137,10 @@ class MergedPredictor final : public Predictor {
 
   std::int64_t interval_, samples_per_window_;
   std::int64_t updates_ = 0, samples_ = 0, windows_ = 0;
-  std::vector<Tensor> sum_;     // sum of the current window, divided by a complete one's samples
+  std::vector<Tensor> sum_;     // sum of the current window / number of a complete window's samples
   std::vector<Tensor> mean_;    // mean of the last complete window
   std::vector<Tensor> change_;  // change between the last two means
-  std::vector<double> kept_;    // share that remained of the change before, per tensor
+  std::vector<double> kept_;    // remaining share of the previous change, per tensor
 };
 
 void MergedPredictor::end_window(Trainable& model) {
@@ -191,8 +191,9 @@ void MergedPredictor::save(State& state) const {
 ///
 /// This slow mean comes from an exponential mean e of the weights w, one tensor stored with the
 /// directions and updated every `interval` updates with g = exp(−interval/steps), so w − e = Σ
-/// g^j·(change over the interval j samples ago). It is w − e, divided by the sum of the factors
-/// g^j, in updates: exact on a straight path. Source: AdEMAMix, Pagliardini, Ablin & Grangier 2024.
+/// g^j·(change over the interval j samples ago). The slow mean is w − e divided by the sum of the
+/// factors g^j, in updates. It is exact on a straight path. Source: AdEMAMix, Pagliardini, Ablin &
+/// Grangier 2024.
 class TwoTimescalePredictor final : public Predictor {
  public:
   TwoTimescalePredictor(std::int64_t steps, std::int64_t interval, double share)

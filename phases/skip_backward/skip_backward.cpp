@@ -13,7 +13,8 @@ bool SkipBackwardMethod::wants_slope() const {
   return remaining <= prediction_.slopes_needed() && prediction_.allowance().open;
 }
 
-/// Measures the slope along the direction, which is invalid if nonzero with a slope of exactly 0.
+/// Measures the slope along the direction. A nonzero direction with a slope of exactly 0 is
+/// invalid.
 void SkipBackwardMethod::measure_slope(const GradientMeasurement& measurement,
                                        PhaseOutcome& outcome) {
   double slope = 0;

@@ -85,8 +85,9 @@ const RunOutcome* best_trial(const std::vector<RunOutcome>& trials);
 
 /// Computes the statistics of the runs. A claim requires that the interval of the difference
 /// excludes 0 or, if the largest budgets differ, that the time ratio's interval excludes 1
-/// (confidence 1 − 0.05/k for k claims). Both variants need at least three seeds, a swept rate
-/// inside its sweep, a decayed learning rate and no failed run except trials that diverged.
+/// (confidence 1 − 0.05/k for k claims). Both variants need at least three seeds, a learning rate
+/// chosen by a sweep and not at its edge, a schedule that decays the rate, and no failed runs;
+/// sweep trials may diverge.
 ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<VariantRuns> runs);
 
 std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result);

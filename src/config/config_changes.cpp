@@ -78,13 +78,13 @@ std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTra
   if (std::abs(after - saved_rate) <= 0.1 * saved_rate) return "";
   const std::string scaled =
       factor == 1 ? ""
-                  : concat(", including a factor of roll-backs and the learning-rate finder of ",
-                           brief(factor));
+                  : concat(" (times ", brief(factor),
+                           ", the factor of rollbacks and the learning-rate finder)");
   return concat("the learning rate goes from ", brief(factor * before), " to ",
                 brief(factor * after), ": the schedule (", now.schedule.name,
                 ") spans training.steps, now ", now.training.steps,
                 "; --set schedule.name=constant --set optimizer.learning_rate=", brief(before),
-                scaled, " keeps it");
+                scaled, " keeps the rate");
 }
 
 double rate_factor_of(const State& state) {

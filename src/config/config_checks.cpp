@@ -160,7 +160,7 @@ void collect_text_loss_problems(const HybridTrainerConfig& config, Problems& fou
                            ", which compares embeddings (objective embed); want auto or balanced"));
   if (classifies && is_balanced && labels != "auto" && labels != "single")
     found.push_back(concat("texts.loss: got balanced, but texts.labels is ", labels,
-                           ", and only examples of one class have weights; want auto"));
+                           ", and class weights need exactly one class per example; want auto"));
   const std::vector<DenseLayer> dense = config.model.dense_layers();
   if (std::ranges::any_of(dense, [](const DenseLayer& layer) { return layer.outputs < 1; }))
     found.push_back(concat("model.dense: got ", config.model.dense,
@@ -174,8 +174,8 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
   if (config.masks() && config.data.is_rows()) {
     found.push_back(concat("objective: got ", config.objective, ", but data.layout is ",
                            config.data.layout,
-                           ", and files of examples are trained on their answers; want next_token, "
-                           "or a data folder (windows)"));
+                           ", and rows of examples are trained only on their answers; want "
+                           "next_token, or a data folder (data.layout=windows)"));
   }
   if (config.prefers() && !config.data.is_rows()) {
     found.push_back(

@@ -36,7 +36,7 @@ std::vector<bool> continuations_of(const Tokenizer* tokenizer) {
       {concat("objective: got masked_words, but ",
               tokenizer == nullptr ? "the data has no tokenizer"
                                    : "no token of the data's tokenizer begins a word",
-              "; want masked, or a data folder of a tokenizer with spaces, ▁ or ##")});
+              "; want masked, or a tokenizer that marks words with spaces, ▁ or ##")});
 }
 
 /// Returns the entries of memory.device_map for the parts.
@@ -77,7 +77,7 @@ bool is_of_part(const OptimizerGroupConfig& group, const PartConfig& part) {
          !group.betas && !group.epsilon && !group.momentum;
 }
 
-/// Adds problems of `parts` that need no model.
+/// Adds problems of `parts` that can be found without the model.
 void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::string>& found) {
   const auto refuse = [&](const PartConfig& part, const std::string& what) {
     found.push_back(concat("parts.", part.pattern, what));

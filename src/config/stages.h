@@ -21,7 +21,6 @@ struct Stage {
 class Stages {
  public:
   explicit Stages(const HybridTrainerConfig& config);
-  /// Returns the stage of the step after `steps_done`.
   const Stage& at(std::int64_t steps_done) const;
   const std::vector<Stage>& all() const { return stages_; }  // including the rest of the run
   /// Returns the stages that determine the order of the data.

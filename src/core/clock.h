@@ -4,7 +4,6 @@
 
 namespace hybrid_trainer {
 
-/// Monotonic clock for all durations.
 using Clock = std::chrono::steady_clock;
 
 inline double seconds_since(Clock::time_point begin) {

@@ -90,7 +90,8 @@ CudaRuntime& cuda_runtime();
 /// Returns the error for a call that reports a failure of earlier work.
 DeviceError earlier_failure(const std::string& failure, const std::string& detected_at);
 
-/// Remembers the constructing thread's device for a thread that it starts, which calls `use` first.
+/// Remembers the constructing thread's device for a thread that it starts. That thread calls `use`
+/// first.
 class CallerDevice {
  public:
   /// Does nothing if the constructing thread had no device.

@@ -209,7 +209,7 @@ const std::string& onednn_limit_of_user() {
   return limit;
 }
 
-/// oneDNN treats every other name, even unknown ones, as no limit below BF16.
+/// For every other name, even an unknown one, oneDNN permits BF16.
 bool onednn_limit_allows_bfloat16(const std::string& limit) {
   std::string name = limit;
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });

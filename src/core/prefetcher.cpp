@@ -62,8 +62,9 @@ void Prefetcher::begin_read(const Tensor& home, const Stream& stream) {
   read.job = reader_.submitted();
 }
 
-/// Reads the rest of the current group and the next one. The last two tensors determine the
-/// successor, as forward and backward differ. Stops at a tensor in use or read ahead already.
+/// Reads the rest of the current group and the next group ahead. Predicts each tensor from the last
+/// two, because forward and backward read the tensors in different orders. Stops at a tensor that
+/// is in use or already read ahead.
 void Prefetcher::read_ahead(const Stream& stream) {
   int groups = 0;
   std::pair<Place, Place> at = last_;

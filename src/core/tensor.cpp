@@ -90,8 +90,8 @@ void copy_on_host(const Tensor& destination, const Tensor& source) {
 void check_alike(const Tensor& destination, const Tensor& source) {
   if (destination.shape() == source.shape() && destination.dtype() == source.dtype()) return;
   throw ShapeMismatch(concat("copy: destination is ", destination.shape().text(), " ",
-                             name_of(destination.dtype()), ", source ", source.shape().text(), " ",
-                             name_of(source.dtype())));
+                             name_of(destination.dtype()), ", but source is ",
+                             source.shape().text(), " ", name_of(source.dtype())));
 }
 
 bool on_host(const Tensor& tensor) { return tensor.device().type == DeviceType::kCpu; }

@@ -46,7 +46,6 @@ void run_tasks(std::int64_t count, const Task& task);
 template <class Body>
 void run_each(std::int64_t count, std::int64_t at_once, const Body& body);
 
-/// A task: function and context.
 using TaskFunction = void (*)(const void* context, std::int64_t worker, std::int64_t i);
 void run_task_function(std::int64_t count, TaskFunction task, const void* context);
 

@@ -57,7 +57,8 @@ class Communicator {
   virtual int size() const = 0;
   virtual const char* name() const = 0;  // "single", "threads", "mpi", "sockets", "nccl"
 
-  /// Concatenates all ranks' shards (shard_of) in `values`, which may contain `shard`. Any dtype.
+  /// Concatenates all ranks' shards (shard_of) in `values`. `shard` may be a part of `values`. Any
+  /// dtype.
   virtual void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) = 0;
   /// Gathers in place: `values` becomes the concatenation of counts[r] elements of each rank r;
   /// this rank's part is already there. Any dtype. Throws ShapeMismatch if `values` is too small.

@@ -31,7 +31,7 @@ class DecoratedCommunicator : public Communicator {
  protected:
   explicit DecoratedCommunicator(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
-  /// Runs `call`, which calls `ranks`, ordered like other work of `stream` unless that is null.
+  /// Runs `call`, which calls `ranks`. Orders it like other work of `stream`, unless that is null.
   virtual void make(const Stream* stream, const std::function<void()>& call) = 0;
 
  private:
@@ -62,8 +62,8 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
 };
 
 /// Runs jobs of `begin` on a separate CUDA stream, after the caller's earlier work and overlapping
-/// with the next. Other calls on this device run after all jobs, because all ranks must run calls
-/// in the same order. Does not block.
+/// with its later work. Other calls on this device run after all jobs, because all ranks must run
+/// calls in the same order. Does not block.
 class SideStreamCommunicator final : public DecoratedCommunicator {
  public:
   explicit SideStreamCommunicator(Communicator& ranks) : DecoratedCommunicator(ranks) {}

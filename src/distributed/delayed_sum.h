@@ -42,11 +42,11 @@ struct QuantizationErrors {
   Tensor sum_error;      // errors of the sums of this rank's shard
 };
 
-/// A low-bit sum. Each rank quantizes its values and sends each other rank its shard. Each rank
-/// adds up its shard in f32, in the order of ranks, quantizes the sum and sends it to all, so that
-/// all have the same bits. The rank that rounds also compensates the error in the next sum. Source:
-/// Karimireddy et al. 2019, "Error feedback fixes SignSGD", algorithm 2; in DiLoCo: Thérien et al.
-/// 2025, "MuLoCo".
+/// A low-bit sum. Each rank quantizes its values and sends every other rank that rank's shard. Each
+/// rank adds up its shard in f32, in the order of ranks, quantizes the sum and sends it to all, so
+/// that all have the same bits. The rank that rounds also compensates the error in the next sum.
+/// Source: Karimireddy et al. 2019, "Error feedback fixes SignSGD", algorithm 2; in DiLoCo: Thérien
+/// et al. 2025, "MuLoCo".
 class QuantizedSum {
  public:
   /// `total` has this rank's values minus errors.message_error. `run` overwrites it. Throws

@@ -71,8 +71,9 @@ std::optional<LaunchedRank> rank_from(const Launcher& launcher,
   found.supports_pmix =
       &launcher == &kMpirun || (&launcher == &kSrun && variable("PMIX_RANK") != nullptr);
   if (found.rank < found.size && found.local_rank < found.local_size) return found;
-  throw UsageError(concat(launcher.rank, ": got ", found.rank, " of ", found.size, " ranks, ",
-                          found.local_rank, " of ", found.local_size, " on this host"));
+  throw UsageError(concat(launcher.rank, ": got rank ", found.rank, " of ", found.size,
+                          ", and local rank ", found.local_rank, " of ", found.local_size,
+                          " on this host; want ranks below these numbers"));
 }
 
 /// Reads torchrun's variables; without torchrun, only if they describe several ranks.
@@ -86,8 +87,8 @@ std::optional<LaunchedRank> rank_from_variables(const EnvironmentVariable& varia
 void check_agreement(const LaunchedRank& one, const LaunchedRank& other) {
   if (one.rank == other.rank && one.size == other.size) return;
   throw UsageError(concat("two launchers disagree: ", one.launcher, " says rank ", one.rank, " of ",
-                          one.size, ", ", other.launcher, " rank ", other.rank, " of ", other.size,
-                          "; start the ranks with only one of them"));
+                          one.size, ", ", other.launcher, " says rank ", other.rank, " of ",
+                          other.size, "; start the ranks with only one of them"));
 }
 
 }  // namespace

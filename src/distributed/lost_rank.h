@@ -16,8 +16,9 @@ struct LostRankLimits {
   std::chrono::milliseconds silence{10000};
   /// A rank without progress for this time is stuck, if other ranks wait for it.
   std::chrono::milliseconds no_progress{30000};
-  /// Time between the report and the end of the job on the reporting rank; ten times as long for a
-  /// silent rank, so that the launcher can also detect it. Other ranks wait nine times longer.
+  /// Time between the report and the end of the job on the reporting rank; ten times as long if the
+  /// lost rank is silent, so that the launcher can detect it too. Other ranks wait nine times
+  /// longer.
   std::chrono::milliseconds farewell{500};
 };
 

@@ -26,8 +26,9 @@ std::string name_of_process(pid_t process) {
   return name;
 }
 
-/// Kills the launcher unless it ends within `milliseconds`. Makes only system calls, as the child
-/// of a process with threads. Closes descriptors, because the launcher waits for its pipes.
+/// Kills the launcher unless it ends within `milliseconds`. Makes only system calls, because it
+/// runs in a forked child of a process with threads. Closes descriptors, because the launcher waits
+/// for its pipes.
 [[noreturn]] void wait_and_kill(int launcher, int milliseconds) {
   ::setsid();
   if (launcher > 0) ::close_range(0, static_cast<unsigned>(launcher) - 1, 0);

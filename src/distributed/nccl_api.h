@@ -58,7 +58,6 @@ struct Functions {
   Result (*ncclRecv)(void*, std::size_t, DataType, int peer, ncclComm*, CUstream_st*) = nullptr;
 };
 
-/// Calls visit(name, function) for each function.
 template <class Visitor>
 void visit_functions(Functions& functions, Visitor&& visit) {
   visit("ncclGetVersion", functions.ncclGetVersion);

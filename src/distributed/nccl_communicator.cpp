@@ -265,7 +265,6 @@ class NcclCommunicator final : public Communicator {
   NcclRank rank_;  // ends first
 };
 
-/// Describes this rank and loads the library.
 RankIntroduction introduce(Device device, const WantedLibrary& wanted,
                            std::optional<NcclLibrary>& library) {
   RankIntroduction mine{.host = host_name(), .device = {}, .version = {}, .problem = {}};

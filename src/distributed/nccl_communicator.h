@@ -29,7 +29,6 @@ std::unique_ptr<Communicator> start_nccl_communicator(std::unique_ptr<Communicat
                                                       const WantedLibrary& library = nccl_library(),
                                                       const NcclLimits& limits = {});
 
-/// The loaded NCCL library. Move-only.
 class NcclLibrary {
  public:
   /// Throws DeviceError if NCCL is missing or too old.
@@ -47,7 +46,8 @@ class NcclLibrary {
 std::string nccl_version_text(int version);
 
 /// A rank's NCCL communicator in non-blocking mode: no call waits inside NCCL for other ranks, so
-/// that it can be aborted when one is lost. A thread aborts after asynchronous errors of NCCL.
+/// the communicator can be aborted when a rank is lost. A thread aborts after asynchronous errors
+/// of NCCL.
 class NcclRank {
  public:
   /// Connects to ranks that pass the same id, on this thread's CUDA device. Throws DeviceError.
@@ -58,8 +58,8 @@ class NcclRank {
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
 
-  /// Runs calls(functions, communicator), which returns its last result that is not success, as one
-  /// group. Blocks until the work is enqueued, and while two ranks connect. Throws RankLost.
+  /// Runs calls(functions, communicator) as one group. `calls` returns its last result that is not
+  /// success. Blocks until the work is enqueued, and while two ranks connect. Throws RankLost.
   template <class Calls>
   void enqueue(const Calls& calls) {
     std::unique_lock lock = enter();

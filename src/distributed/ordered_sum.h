@@ -20,7 +20,7 @@ struct SumNode {
 /// Returns the largest nodes that cover leaves [first, last), in order: at most 2·(⌊log₂M⌋ + 1).
 std::vector<SumNode> nodes_of(std::int64_t first, std::int64_t last);
 
-/// Returns the most simultaneous partial sums if leaves are added in order: at most ⌈log₂M⌉.
+/// Returns the maximum number of partial sums if leaves are added in order: at most ⌈log₂M⌉.
 int max_partial_sums(std::int64_t leaves);
 
 /// Returns the leaves of a rank, in contiguous ranges: [r·M/R, (r + 1)·M/R).
@@ -54,7 +54,7 @@ struct SharedElements {
 
 /// Sums leaves over all ranks: each rank computes the leaves given by leaves_of and receives the
 /// sum of its shard. `shards` cover all elements. A rank receives its shard of every node by
-/// all_to_all and adds these in the order of the tree, for any number of ranks.
+/// all_to_all and adds the shards in the order of the tree, for any number of ranks.
 class OrderedReduction {
  public:
   /// Allocates receive buffers for this rank's shards. Throws OutOfMemory, or Error if `mine` sums

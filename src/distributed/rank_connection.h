@@ -15,7 +15,6 @@ namespace hybrid_trainer {
 
 using RankSocket = boost::asio::ip::tcp::socket;
 
-/// Identity of a rank on a new connection.
 struct RankIdentity {
   std::string secret;   // secret of the job; never sent
   std::string purpose;  // distinguishes jobs and kinds of connections
@@ -107,7 +106,6 @@ enum class ListenScope { kThisMachine, kAllMachines };
 RankGate::Acceptor open_acceptor(boost::asio::io_context& context, ListenScope reach,
                                  std::uint16_t port, const boost::asio::ip::address& address = {});
 
-/// Message between the watches of two ranks.
 struct WatchMessage {
   enum class Kind : std::uint32_t { kHeartbeat, kLeaves, kLost };
   Kind kind = Kind::kHeartbeat;

@@ -146,7 +146,8 @@ class RankWatch::Channel {
     });
   }
 
-  /// Returns whether this process was suspended, and must read messages before ranks count as lost.
+  /// Returns whether this process was suspended. Then it must read messages before ranks count as
+  /// lost.
   bool was_suspended() const { return Clock::now() - last_tick_ > settings_.limits.silence / 2; }
 
   /// Checks whether a rank is lost. Rank 0 checks all ranks; the other ranks check only rank 0.

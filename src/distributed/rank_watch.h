@@ -21,11 +21,11 @@ struct RankWatchSettings {
 };
 
 /// Monitors the ranks of a job independently of their collectives. Each rank has a thread with one
-/// TCP connection to rank 0 for heartbeats in both directions. Rank 0 decides which rank is lost
-/// (find_lost_rank), and the others whether rank 0 is lost. Also reports the end of the launcher,
-/// the parent of this process. The watch takes no locks of the trainer, so it detects a rank that
-/// is stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only if all are on
-/// this machine. Both sides of a connection must prove that they know the job's secret.
+/// TCP connection to rank 0 for heartbeats in both directions. Rank 0 decides whether another rank
+/// is lost (find_lost_rank); the others decide whether rank 0 is lost. Also reports the end of the
+/// launcher, the parent of this process. The watch takes no locks of the trainer, so it detects a
+/// rank that is stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only if
+/// all are on this machine. Both sides of a connection must prove that they know the job's secret.
 class RankWatch {
  public:
   /// Collective. Throws DeviceError if rank 0 cannot be reached.

@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kDone = '+', kFailed = '-';
 
-/// Returns the result prefixed by kDone or, after a file or memory error, its message by kFailed.
+/// Returns kDone and the result or, after a file or memory error, kFailed and the error's message.
 std::string outcome_of(const std::function<std::string()>& attempt) {
   try {
     return kDone + attempt();

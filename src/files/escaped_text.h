@@ -15,7 +15,6 @@ class PrintableBuffer final : public std::streambuf {
  public:
   explicit PrintableBuffer(std::streambuf& to) : to_(to) {}
   ~PrintableBuffer() override;
-  /// Writes this program's own terminal output unchanged.
   void write_trusted(std::string_view bytes);
 
  protected:

@@ -123,7 +123,7 @@ constexpr ChangingKey kChangingGenerationKeys[] = {
     {"watermarking_config", "[{}]"},
 };
 constexpr ChangingKey kChangingQuantizationKeys[] = {
-    // Codes of other libraries.
+    // Quantization codes of other libraries.
     {"bits", "[null]"},      {"desc_act", "[null]"}, {"group_size", "[null]"},
     {"sym", "[null]"},       {"version", "[null]"},  {"weight_block_size", "[null]"},
     {"zero_point", "[null]"}};

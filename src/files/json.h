@@ -28,7 +28,7 @@ struct JsonKeys {
     std::size_t line = 0;
   };
   std::vector<Duplicate> duplicates;
-  /// Lines of keys outside arrays, by path; omits long paths.
+  /// Line number of each key outside arrays, by path; omits long paths.
   std::map<std::string, std::size_t> lines;
 };
 

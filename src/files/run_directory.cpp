@@ -25,7 +25,7 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-/// Returns whether a file of this name stores examples from standard input, or their folder.
+/// Returns whether a file of this name stores examples from standard input or names their folder.
 bool is_kept_input(std::string name) {
   if (name.ends_with(".folder")) name.resize(name.size() - std::size(".folder") + 1);
   return name == "examples.jsonl" || name == "examples.json" || name == "examples.csv" ||

@@ -37,15 +37,16 @@ class SafetensorsFile {
   /// name, if there is no such tensor.
   const SafetensorsEntry& entry(const std::string& name) const;
 
-  /// Replaces the prefix `from` of names by `to`, unless that exists. Returns whether any changed.
+  /// Replaces the prefix `from` of names by `to`, unless the new name exists. Returns whether any
+  /// name changed.
   bool rename(const std::string& from, const std::string& to);
 
   /// Reads a tensor into a tensor of the same shape. Copies the elements if the dtypes are equal.
   /// Otherwise converts F32, BF16, F16, F64 and I64 to F32 or BF16, and I64 to I32 if every value
   /// fits. Throws DataError for other shapes or dtypes, and IoError.
   void read(const std::string& name, const Tensor& into) const;
-  /// Reads part number `part` of a tensor that consists of equal parts, each with as many elements
-  /// as `into`. Converts like read. Throws DataError if the tensor is too short.
+  /// Reads part `part` of a tensor that consists of equal parts, each with as many elements as
+  /// `into`. Converts like read. Throws DataError if the tensor is too short.
   void read_part(const std::string& name, std::int64_t part, const Tensor& into) const;
   /// Reads consecutive elements in row-major order, from `first` on, into `into`. Throws DataError
   /// if the dtype differs or the tensor is too short, and IoError.

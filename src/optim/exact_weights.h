@@ -13,8 +13,8 @@
 
 namespace hybrid_trainer {
 
-/// Gradients of one weight whose exact updates are pending, with a lag of L steps: the last 2L − 1
-/// in host memory for the worker, the last L except the newest on the device.
+/// Gradients of one weight whose exact updates are pending. With a lag of L steps, stores the last
+/// 2L − 1 in host memory for the worker, and the last L except the newest on the device.
 class SentGradients {
  public:
   void allocate(const Shape& shape, std::int64_t lag, const Stream& host, const Stream& device);
@@ -96,7 +96,7 @@ struct ExactWeight {
   std::vector<UpdateForecast> forecasts{};  // indexed by step
 
   bool is_part() const { return rows < parameter->shape()[0]; }
-  /// Returns these rows of a tensor in the parameter's shape.
+  /// Returns the weight's rows of a tensor that has the parameter's shape.
   Tensor of(const Tensor& whole) const {
     return whole && is_part() ? whole.rows(first_row, first_row + rows) : whole;
   }

@@ -105,8 +105,9 @@ void Lion::write_direction(const Tensor& direction, const Slot& slot, float lear
 
 namespace {
 
-/// Predictor for Lion. A sign is not the sum of the signs of parts. Therefore the momentum itself
-/// is sent to the device, in f32 or, with device_side "sketch", in 8 bits.
+/// Predictor for Lion. The sign of a sum is not the sum of signs, so a forecast cannot contain the
+/// momentum's part of an update. Therefore the momentum itself is sent to the device, in f32 or,
+/// with device_side "sketch", in 8 bits.
 class LionPredictor : public UpdatePredictor {
  public:
   explicit LionPredictor(const PredictedUpdates& updates)

@@ -210,7 +210,7 @@ void Orthogonalizer::iterate_on_gram(const Tensor& result, const Tensor& x, cons
   kernels::matmul(gram, x, wide ? Transpose::kNo : Transpose::kYes, x,
                   wide ? Transpose::kYes : Transpose::kNo, GradientMode::kOverwrite, stream);
   static_assert(kSteps % 2 == 1);  // so that q ends in gram_
-  float identity = 1;              // q's multiple of the identity
+  float identity = 1;              // Q = q + identity·I
   for (int step = 0; step < kSteps; ++step) {
     const Tensor m = step == 0 ? q : polynomial;
     multiply(m, gram, gram, GradientMode::kOverwrite);

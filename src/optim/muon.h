@@ -16,7 +16,8 @@ namespace hybrid_trainer {
 /// 2024, "Muon: an optimizer for hidden layers in neural networks".
 class Orthogonalizer {
  public:
-  /// Allocates room for `max_elements` elements, and a smaller side of at most `max_side`.
+  /// Allocates for matrices of up to `max_elements` elements whose smaller side is up to
+  /// `max_side`.
   Orthogonalizer(std::int64_t max_elements, std::int64_t max_side, const Stream& stream);
 
   /// Returns an f32 (rows, columns) view of the workspace to fill, valid until the next call.

@@ -31,7 +31,6 @@ struct UpdateForecast {
   }
 };
 
-/// A loaded weight with its exact state.
 struct ExactWeightState {
   const Parameter& parameter;
   const Tensor& master;
@@ -44,7 +43,6 @@ struct ExactWeightState {
 class UpdatePredictor {
  public:
   virtual ~UpdatePredictor() = default;
-  /// Returns uninitialized memory for a forecast.
   virtual UpdateForecast empty_forecast(const Parameter& parameter, const Stream& stream) const;
   /// Writes the forecast of one update per learning rate. Runs on the stream of the exact state.
   virtual void write_forecast(const UpdateForecast& forecast, const ExactWeightState& state,

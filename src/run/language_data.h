@@ -55,7 +55,7 @@ struct ReadExamples {
   ExampleData data;
 };
 
-/// Reads the examples of example_files. Throws as example_files and read_example_data.
+/// Reads the examples of example_files. Throws the errors of example_files and read_example_data.
 ReadExamples read_examples(const TrainingRunSettings& settings,
                            const std::optional<ModelFolder>& model);
 

@@ -360,8 +360,8 @@ static void warn_of_prompt(const TrainedRun& run, const std::filesystem::path& o
   const SentencePipeline pipeline = pipeline_of(run);
   const auto prompt = pipeline.prompts.find(pipeline.default_prompt);
   if (prompt == pipeline.prompts.end() || prompt->second.empty()) return;
-  warn(output.string(), concat("GGUF has no key for the prompt \"", prompt->second,
-                               "\" that begins all texts of this model; put it before them"));
+  warn(output.string(), concat("GGUF cannot store this model's prompt \"", prompt->second,
+                               "\"; begin each text with it yourself"));
 }
 
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,

@@ -182,7 +182,7 @@ bool holds_average(const State& state) {
   return first != state.tensors.end() && first->first.starts_with(average_name(""));
 }
 
-/// Writes the end tokens of the base and the data for a new run.
+/// Writes the end tokens of the base and of the data to the generation_config.json of a new run.
 void write_end_tokens(const RunPaths& paths, const RunData& data) {
   if (data.token_ids.empty() || !fs::exists(tokenizer_folder(paths))) return;
   const std::string file = tokenizer_folder(paths) + "/generation_config.json";

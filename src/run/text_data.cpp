@@ -247,9 +247,10 @@ TextData read_text_data(const ExampleFiles& files, const HybridTrainerConfig& co
   TextData data = read_rows(files, config);
   if (config.objective != "classify" || config.texts.loss != "balanced") return data;
   if (data.label_kind != LabelKind::kSingle)
-    throw ConfigError({concat("texts.loss: got balanced, but the data's labels are ",
-                              label_kind_names()[static_cast<std::size_t>(data.label_kind)],
-                              ", and only examples of one class have weights; want auto")});
+    throw ConfigError(
+        {concat("texts.loss: got balanced, but the data's labels are ",
+                label_kind_names()[static_cast<std::size_t>(data.label_kind)],
+                ", and class weights need exactly one class per example; want auto")});
   set_class_weights(data);
   return data;
 }

@@ -271,7 +271,7 @@ const PhasePrecision& HybridTrainer::precision() const { return trainable_->prec
 void HybridTrainer::add_use_to(RunSummary& summary) const {
   summary.predictions = machine_.statistics().predictions;
   const RollBacks& roll_backs = progress_.roll_backs;
-  summary.count(Recovery::kRollBack) = roll_backs.count;  // also of discarded records
+  summary.count(Recovery::kRollBack) = roll_backs.count;  // includes discarded records
   summary.rolled_back_steps = roll_backs.steps;
   summary.learning_rate_factor = roll_backs.rate_factor;
   const OffloadUse& offload = trainable_->offload().use();

@@ -25,9 +25,9 @@ class PredictOffload {
                  MessageCallback report);
   bool empties_device() const { return empties_device_; }
 
-  /// Offloads the optimizer state when Predict begins. Keeps state that was rounded and then
-  /// restored for a checkpoint, because rounding it again would change results compared with a run
-  /// that did not save. Throws Error if this rank would keep state that other ranks round.
+  /// Offloads the optimizer state when Predict begins. State that was rounded and then restored for
+  /// a checkpoint stays on the device, because rounding it again would change results compared with
+  /// a run that did not save. Throws Error if this rank would keep state that other ranks round.
   void move_state_out();
   /// Offloads the master weights in stream order. Make the compute copies first.
   void move_masters_out();

@@ -28,7 +28,7 @@ PredictAwareMemoryConfig offload_config(const HybridTrainerConfig& config) {
   return memory;
 }
 
-/// Returns null with a host budget, which is for data without another location.
+/// Returns null if host memory has a budget, because that is for data without another location.
 std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
                                        const MemoryPlaces& places) {
   return config.memory.host_budget.limit() ? nullptr : places.host().pool();

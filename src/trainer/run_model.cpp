@@ -42,8 +42,9 @@ void store_as_in_file(Parameter& parameter, const FolderWeight& weight, const St
 /// Formats and adapters of a model's weights. They are set by `lora`, and `parts` takes precedence.
 class PartWeights {
  public:
-  /// With lora.rank, training for a text-level task trains the class head in full, unless `parts` has
-  /// settings for it. Opened folders, which are not trained, have the default objective.
+  /// With lora.rank, training for a text-level task trains the class head in full, unless `parts`
+  /// has settings for it. Folders opened without training have the default objective, so their head
+  /// stays frozen.
   PartWeights(const HybridTrainerConfig& config, Network& network)
       : lora_(config.lora),
         parts_(config.parts),

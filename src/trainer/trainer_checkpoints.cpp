@@ -269,7 +269,6 @@ bool TrainerCheckpoints::resume(const std::string& folder) {
   return true;
 }
 
-/// Drops best checkpoints that were damaged or deleted.
 void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   if (progress_.judge.keep_only(steps_of_checkpoints(folder, ranks)))

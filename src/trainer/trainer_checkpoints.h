@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 
 /// Checkpoints contain whole weights and state tensors for any number of ranks. The name of a state
-/// tensor has its weight's name ("optimizer.WEIGHT.m") or index ("phases.….3").
+/// tensor contains its weight's name ("optimizer.WEIGHT.m") or index ("phases.….3").
 
 /// Returns the ranks that save and load together. Null `ranks` means a single process.
 CheckpointRanks checkpoint_ranks(Communicator* ranks);

@@ -51,8 +51,9 @@ TEST(HybridTrainerConfig, RejectsObjectiveUnfitForModel) {
   config.objective = "masked";
   config.data.layout = "packed";
   EXPECT_EQ(config.problems(),
-            Lines{"objective: got masked, but data.layout is packed, and files of examples are "
-                  "trained on their answers; want next_token, or a data folder (windows)"});
+            Lines{"objective: got masked, but data.layout is packed, and rows of examples are "
+                  "trained only on their answers; want next_token, or a data folder "
+                  "(data.layout=windows)"});
   config.data.layout = "windows";
   for (const double share : {0.0, 1.0}) {
     config.mask_share = share;

@@ -64,7 +64,7 @@ TEST(LaunchedRank, ReadsRankAndWorldSizeSetByHand) {
   both["RANK"] = "0";
   EXPECT_EQ(refusal_of(both),
             "two launchers disagree: mpirun says rank 3 of 4, the launcher that set RANK and "
-            "WORLD_SIZE rank 0 of 4; start the ranks with only one of them");
+            "WORLD_SIZE says rank 0 of 4; start the ranks with only one of them");
   Variables step{{"SLURM_PROCID", "1"},  {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"},
                  {"SLURM_STEP_ID", "0"}, {"RANK", "1"},         {"WORLD_SIZE", "2"}};
   EXPECT_EQ(launched(step)->launcher, "srun");
@@ -86,7 +86,7 @@ TEST(LaunchedRank, RejectsContradictoryVariables) {
   Variables both = kByMpirun;
   both.insert(kByTorchrun.begin(), kByTorchrun.end());
   EXPECT_EQ(refusal_of(both),
-            "two launchers disagree: mpirun says rank 3 of 4, torchrun rank 2 of 8; start the "
+            "two launchers disagree: mpirun says rank 3 of 4, torchrun says rank 2 of 8; start the "
             "ranks with only one of them");
   Variables missing = kByMpirun;
   missing.erase("OMPI_COMM_WORLD_SIZE");

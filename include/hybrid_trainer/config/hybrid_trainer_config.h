@@ -21,7 +21,8 @@ const std::vector<std::string>& part_precision_names();
 /// Accepted formats of a part's frozen weights.
 const std::vector<std::string>& part_base_names();
 
-/// Settings of the parts of a model whose names match `pattern`. JSON object `parts`, by pattern.
+/// Settings of the parts of a model whose names match `pattern`. JSON object `parts`, keyed by
+/// pattern.
 struct PartConfig {
   std::string pattern{};
   std::optional<double> recompute{};
@@ -90,8 +91,8 @@ struct TextTaskConfig {
   bool has_class(const std::string& objective) const {
     return objective == "classify" && labels == "single";
   }
-  /// Returns the number of label values per example: 0 if examples have one class or no label, and
-  /// 1 for the class weight of loss "balanced".
+  /// Returns the number of label values per example. It is 0 for examples with one class or no
+  /// label, except that the loss "balanced" has 1, the weight of the class.
   std::int64_t numbers(const std::string& objective, const ModelConfig& model) const {
     if (objective == "embed") return loss == "contrastive" ? 0 : 1;
     if (has_class(objective)) return loss == "balanced" ? 1 : 0;
@@ -257,7 +258,6 @@ struct HybridTrainerConfig {
   }
   /// Returns whether adapters are trained, in the whole model or in parts.
   bool has_adapters() const;
-  /// Returns whether any weight is frozen.
   bool freezes() const;
   /// Returns the config with the placements and optimizer settings of `parts` merged into
   /// memory.device_map and optimizer.groups. Idempotent.
@@ -270,14 +270,14 @@ struct HybridTrainerConfig {
   bool pools() const { return !model.pooling.empty(); }
   /// Returns whether the loss of an example depends on the other examples of its step.
   bool compares_examples() const { return objective == "embed" && texts.loss != "cosine"; }
-  /// Returns the number of sequences in a batch of an evaluation: a step's if the loss compares
-  /// examples, so that their number does not depend on micro-batches, else a micro-batch's.
+  /// Returns the batch size of evaluations: the micro-batch size, or the batch size of a step if
+  /// the loss compares examples, because their number affects that loss.
   std::int64_t evaluation_batch() const {
     return compares_examples() ? effective_batch() : data.batch_size;
   }
   /// Returns whether the mask token is added to the data's vocabulary, as the model's last token.
   bool adds_mask() const { return masks() && mask_token < 0; }
-  /// Returns the number of token ids for data, which excludes an additional mask.
+  /// Returns the number of token ids that data may contain: all except an added mask token.
   std::int64_t data_vocabulary() const { return model.vocabulary - (adds_mask() ? 1 : 0); }
   /// Returns the mask settings of the objectives `masked` and `masked_words`, else none. `words` is
   /// the data's vocabulary size, if known. Random replacements are below both this size and the
@@ -290,8 +290,9 @@ struct HybridTrainerConfig {
   std::string optimizer_state_home() const;
   /// Returns whether a phase of the run, or a stage, uses this precision.
   bool computes_in(const std::string& precision) const;
-  /// Returns whether backward updates each weight as soon as its gradient is complete:
-  /// memory.gradients=consume without clipping, skipped updates (as in fp16) and predictions.
+  /// Returns whether backward updates each weight as soon as its gradient is complete. This
+  /// requires memory.gradients=consume, and a run that never clips gradients, skips updates (as
+  /// fp16 does) or predicts.
   bool updates_at_once() const;
   /// Returns whether checkpoint.every_minutes applies. Returns false if results depend on which
   /// steps are saved.

@@ -23,7 +23,7 @@ struct AutomaticPrecision {
 /// fp32. Depends only on the machine and the width.
 AutomaticPrecision automatic_precision(std::int64_t width, Device device);
 
-/// Precision of each phase with every "auto" resolved, as checkpoints contain it for resumed runs.
+/// Precision of each phase with every "auto" resolved. Checkpoints store it for resumed runs.
 class PhasePrecision {
  public:
   PhasePrecision(const MixedPrecisionConfig& config, std::int64_t width, Device device);

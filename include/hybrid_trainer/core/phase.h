@@ -17,7 +17,6 @@ constexpr const char* name_of(Phase phase) {
   return names[static_cast<std::size_t>(phase)];
 }
 
-/// Result of a prediction.
 enum class Decision { kNone, kAccepted, kShrunk, kReverted };
 inline constexpr std::array<Decision, 4> kAllDecisions{Decision::kNone, Decision::kAccepted,
                                                        Decision::kShrunk, Decision::kReverted};

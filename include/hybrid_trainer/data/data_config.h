@@ -23,8 +23,8 @@ struct MaskSettings {
 };
 
 /// Returns the number of chosen tokens in a sequence of `length` tokens. It is constant, so that
-/// all parts of a batch have the same weight. A sequence with fewer ordinary tokens, or without
-/// words that fill the rest of this number, has fewer chosen tokens.
+/// all parts of a batch have the same weight. A sequence has fewer chosen tokens if it has too few
+/// ordinary tokens, or no words that fill the rest of this number.
 std::int64_t masked_tokens(double share, std::int64_t length);
 
 /// Settings that determine how training examples are made from the data. JSON group `data`.

@@ -74,11 +74,11 @@ class Dataset {
   virtual std::uint64_t order_key() const { return 0; }
   /// Returns whether runs count epochs, for example for checkpoint.every_epochs.
   virtual bool counts_epochs() const { return true; }
-  /// Returns the length of the shorter last sequence, or 0 if there is none. Only evaluations use
-  /// this sequence. Its number is size().
+  /// Returns the length of the shorter last sequence, or 0 if there is none. Only evaluations read
+  /// it, as example size().
   virtual std::int64_t rest() const { return 0; }
 
-  /// Fills `memory` with consecutive examples, beginning with number `first`.
+  /// Fills `memory` with consecutive examples, beginning with example `first`.
   Batch read(std::int64_t first, const Batch& memory) const;
 };
 
@@ -117,8 +117,9 @@ class ShuffledBatches {
   /// are not counted.
   std::int64_t epochs_in(std::int64_t batches) const;
   /// Writes batch `index` to `memory`, a batch of empty_batch, and returns it or a view of a part.
-  /// Thread-safe. Throws Error if the stages do not divide the sequence length, their number of
-  /// batches is not a multiple of the pieces, or their batches are larger than batch_size.
+  /// Thread-safe. Throws Error if a stage's length does not divide the sequence length, if its
+  /// number of batches is not a multiple of its pieces, or if its batches are larger than
+  /// batch_size.
   Batch read(std::int64_t index, const Batch& memory) const;
 
  private:

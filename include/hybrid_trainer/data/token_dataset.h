@@ -37,7 +37,6 @@ class ShardWriter {
   std::int64_t tokens_ = 0;
 };
 
-/// An open token file.
 class TokenShard {
  public:
   /// Opens the file. Throws MissingInput, or DataError if magic, version or length are wrong.

@@ -163,8 +163,8 @@ struct SpecialTokenIds {
 /// Returns the special tokens that the tokenizer's files list.
 SpecialTokenIds special_token_ids_of(const Tokenizer& tokenizer);
 
-/// Returns by token whether it continues the word of the token before it: in WordPiece a token with
-/// the prefix ##, else a token whose text does not begin with a blank (▁ or Ġ).
+/// Returns for each token whether it continues the word of the token before it: in WordPiece a
+/// token with the prefix ##, else a token whose text does not begin with a blank (▁ or Ġ).
 std::vector<bool> word_continuations(const Tokenizer& tokenizer);
 
 /// Makes a characters tokenizer for the code points of `corpus`.

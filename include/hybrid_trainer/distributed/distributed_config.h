@@ -19,12 +19,14 @@ struct DistributedConfig {
   std::string backend = "auto";
 
   /// Returns `bucket_bytes` or, if it is 0, 1/32 of the weights' bytes, between 1 and 4 MiB.
-  /// Sending the last bucket overlaps with no computation, but each message has a fixed cost.
+  /// Smaller buckets shorten the transfer of the last one, which overlaps with no computation, but
+  /// each message has a fixed cost.
   std::int64_t bucket_bytes_for(std::int64_t weight_bytes) const {
     constexpr std::int64_t kMin = 1 << 20, kMax = 4 << 20;
     return bucket_bytes > 0 ? bucket_bytes : std::clamp(weight_bytes / 32, kMin, kMax);
   }
-  /// Returns whether ranks compare weights after this step; not with zero 3, which has no copies.
+  /// Returns whether ranks compare their copies of the weights after this step. False with zero=3,
+  /// which keeps no copies.
   bool compares_weights(std::int64_t step, bool saves) const {
     return zero < 3 && (saves || (check_weights_every > 0 && step % check_weights_every == 0));
   }

@@ -13,7 +13,6 @@ namespace hybrid_trainer {
 /// Maximum bytes per read or write call, so that progress is visible on a slow disk.
 inline constexpr std::size_t kMaxBytesAtOnce = std::size_t{64} << 20;
 
-/// Owner of an open file.
 class FileDescriptor {
  public:
   FileDescriptor() = default;

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 struct SamplingSettings {
   double temperature = 1.0;  // divides the logits; 0: the most likely token
   std::int64_t top_k = 0;    // keeps only the k most likely tokens; 0: all
-  /// Keeps the smallest set of the most likely top_k tokens with this total probability.
+  /// Keeps the fewest of the top_k tokens, most likely first, that reach this total probability.
   double top_p = 1.0;
   double min_p = 0;  // keeps tokens with at least this share of the highest probability
   /// Divides the positive logits, and multiplies the negative logits, of tokens that occur in the

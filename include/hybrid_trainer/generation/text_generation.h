@@ -9,9 +9,9 @@
 namespace hybrid_trainer {
 
 /// Chooses the number of tokens to draft, to maximize the measured tokens per second. A budget
-/// limits the time of unsuccessful drafts to a few tokens plus a small share of rounds without
-/// drafts. Even with a useless draft model, 800 tokens take at most 5 % longer, except for the
-/// first round.
+/// limits the time lost by unsuccessful drafts to the time of a few tokens plus a small share of
+/// the time of rounds without drafts. Even with a useless draft model, 800 tokens take at most 5 %
+/// longer, except for the first round.
 class DraftLength {
  public:
   static constexpr std::int64_t kLongest = 7;  // products read weights once for up to 8 rows

@@ -47,14 +47,13 @@ enum class RoutingRule {
   kSigmoid,          // σ(l) of the selected experts, divided by their sum if `normalized`
 };
 
-/// Routing settings of a mixture of experts.
 struct RoutingSpec {
   std::int64_t experts = 1;  // E
   std::int64_t chosen = 1;   // k, experts per token
   RoutingRule rule = RoutingRule::kSoftmaxOfChosen;
   float scale = 1;         // factor of the weights
   bool normalized = true;  // see kSigmoid
-  float epsilon = 1e-20f;  // added to that sum
+  float epsilon = 1e-20f;  // added to kSigmoid's sum
   /// kSigmoid selects from the best groups, scored by the sum of their two best experts.
   std::int64_t groups = 1, chosen_groups = 1;
 };
@@ -81,7 +80,7 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
 /// Factors of the auxiliary losses of a routing.
 struct RoutingLosses {
   float balance =
-      0;        // of E·Σ f_e·P_e, f_e = pairs of expert e / tokens, P_e = mean of softmax(l)_e
+      0;        // factor of E·Σ f_e·P_e; f_e = pairs of e / tokens, P_e = mean of softmax(l)_e
   float z = 0;  // factor of the mean of (log Σ exp(l))²
 };
 

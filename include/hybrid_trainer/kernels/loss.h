@@ -26,8 +26,8 @@ void smoothed_cross_entropy(const Tensor& losses, const Tensor& logits, const Te
                             const Stream& stream);
 
 /// Returns the fastest size of a chunk of logits, in bytes: 52 MiB on the CPU (512 rows of GPT-2 in
-/// bf16) and 790 MiB on CUDA (8192 rows), where each chunk also reads and writes the embedding's
-/// gradient.
+/// bf16) and 790 MiB on CUDA (8192 rows). CUDA uses fewer chunks, because each also reads and
+/// writes the embedding's gradient.
 std::int64_t logits_chunk_bytes(const Stream& stream);
 
 enum class Distance {

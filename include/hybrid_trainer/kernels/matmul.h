@@ -7,7 +7,7 @@
 namespace hybrid_trainer::kernels {
 
 enum class Transpose { kNo, kYes };
-/// Overwriting of an output, or addition to it.
+/// Whether a result overwrites the output or is added to it.
 enum class GradientMode { kOverwrite, kAccumulate };
 
 /// C (+)= op(A)·op(B). op(A): (M, K), op(B): (K, N), C: (M, N); f32 or bf16, A and B of one dtype;

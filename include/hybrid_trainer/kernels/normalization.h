@@ -38,7 +38,6 @@ void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& 
                        const Tensor& rstd, const Tensor& weight, RmsNormSpec spec,
                        const Stream& stream);
 
-/// Heads [first, first + count) of each row.
 struct HeadRange {
   std::int64_t first;
   std::int64_t count;

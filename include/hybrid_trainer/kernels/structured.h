@@ -20,7 +20,7 @@ struct ResolventSpec {
 struct ResolventInput {
   Tensor values{};  // (B, N, any) f32, bf16 or f64: v is columns [first, first + M)
   Tensor above{};   // b, (N − 1, M): T[i, i + 1], f32, or f64 if v is f64; undefined: ones
-  Tensor below{};   // c: T[i + 1, i]; like `above`, and defined if and only if that is
+  Tensor below{};   // c: T[i + 1, i]; like `above`; both are defined, or neither is
   /// (B, N) i32 or undefined. Position 0 begins a document: b and c before it count as 0.
   Tensor positions{};
   std::int64_t first = 0;
@@ -54,8 +54,9 @@ struct TokenTapsSpec {
   std::int64_t taps() const { return ahead ? 3 : 2; }  // K
 };
 
-/// Inputs of a product of T + U·Vᵀ with B sequences of T tokens, as taps per token. The low-rank
-/// part is divided by n_t: t + 1, or the length of the document if `ahead` is set.
+/// Inputs of the product of a tridiagonal matrix plus U·Vᵀ with B sequences of T tokens. A token's
+/// taps are its row of the tridiagonal matrix. The low-rank part is divided by n_t: t + 1, or the
+/// length of the document if `ahead` is set.
 struct TokenTapsInput {
   Tensor low{};        // (B, T, H·P): U·Vᵀ·x
   Tensor more{};       // like low, added to it, or undefined

@@ -34,7 +34,6 @@ class DeviceMap {
   std::vector<std::pair<std::string, std::string>> places_;  // by pattern; the last one is "*"
 };
 
-/// Appends the problems of memory.device_map.
 void collect_device_map_problems(const MemoryConfig& config, std::vector<std::string>& problems);
 
 /// Memory locations of a run's tensors: the device, host memory, a scratch file.
@@ -50,7 +49,6 @@ class MemoryPlaces {
   const Stream& host() const { return host_; }
   /// Returns the stream of a placement. Creates the file on first use. Throws CannotCreate.
   const Stream& at(const std::string& placement);
-  /// See DeviceMap::overflow.
   const Stream& overflow() { return at(overflow_); }
   MemoryUse file_use() const;
 

@@ -40,7 +40,8 @@ enum class Location {
 /// Accuracy of the slots' contents after they are restored.
 enum class Restored { kBits, kRounded, kZeros };
 
-/// Statistics of a strategy. Seconds of copies on a separate stream cover only the calls.
+/// Statistics of a strategy. For copies on a separate stream, seconds cover only the calls that
+/// enqueue them.
 struct OffloadUse {
   std::int64_t times = 0;
   std::size_t bytes = 0;       // number of bytes offloaded, which equals the number restored
@@ -76,7 +77,8 @@ class OffloadStrategy {
   /// stay offloaded, and another call retries.
   virtual void wait_until_restored() {}
   const OffloadUse& use() const { return use_; }
-  /// Returns the accuracy after a restore. After kZeros, reset the counters of the slots to 0, too.
+  /// Returns how exactly a restore reproduces the contents. After kZeros, the caller must also
+  /// reset the optimizer's step count to 0.
   virtual Restored restored() const { return Restored::kBits; }
 
  protected:

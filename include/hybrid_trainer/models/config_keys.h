@@ -49,8 +49,8 @@ class ConfigKeys {
   /// Accepts keys of files that do not affect the computation.
   void inert(const std::vector<std::string>& keys);
 
-  /// Checks the members read so far and returns whether all are valid, also in later calls. Call it
-  /// before you read keys with one value per layer.
+  /// Checks the members read so far and returns whether all are valid. Later calls return the same
+  /// result. Call it before you read keys with one value per layer.
   bool fit(const ModelConfig& model);
 
   /// Returns the reader of the file, or null if this object writes a file.

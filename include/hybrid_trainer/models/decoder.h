@@ -70,7 +70,6 @@ void collect_pattern_problems(const std::string& key, const std::string& pattern
 /// Copies the config's block pattern, if any, to `attention`.
 void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 
-/// Appends the problems of a config's attention_pattern.
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, optional position table, residual blocks, optional final norm, and a

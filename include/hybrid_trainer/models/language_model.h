@@ -27,7 +27,8 @@ class DecodeState {
   virtual bool can_rewind() const = 0;
   /// Returns whether `keep` is supported. If not, a text can only return to its start.
   virtual bool can_keep() const { return can_rewind(); }
-  /// Keeps a text's position and state for `rewind`, replacing the one before. Throws OutOfMemory.
+  /// Keeps a text's position and state for `rewind`, replacing those kept before. Throws
+  /// OutOfMemory.
   void keep(const Stream& stream, std::int64_t text = 0) {
     keep_states(text, stream);
     kept_[index(text)] = position(text);
@@ -94,8 +95,8 @@ class LanguageModel : public Network {
   virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                              DecodeState& state, std::int64_t last, const Pass& pass,
                              const Stream& stream) = 0;
-  /// Returns the FLOPs of forward and backward for tokens of this shape, of which `targets` have a
-  /// target, so that the language head computes as many rows.
+  /// Returns the FLOPs of forward and backward for tokens of this shape. `targets`: number of
+  /// tokens with a target; only these pass through the language head.
   virtual double flops_of(const Shape& tokens, std::int64_t targets) = 0;
   double step_flops(const Batch& batch) final {
     const Tensor* const targets = batch.find("targets");

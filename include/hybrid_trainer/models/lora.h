@@ -18,7 +18,6 @@ bool is_quantized_base(const std::string& name);
 
 /// Returns the condition that the model or one of its parts has adapters.
 KeyNeed adapters_required();
-/// Returns the condition that some weights are frozen.
 KeyNeed frozen_weights_required();
 
 /// Low-rank adapters on frozen weights.

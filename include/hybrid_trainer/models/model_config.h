@@ -65,7 +65,7 @@ struct ExpertConfig {
                 "±limit (gpt_oss); 0 uses the family's limit.",
                 Range::at_least(0)});
     visit(constant("scale", self.scale));                    // factor of the weights (lfm2_moe)
-    visit(constant("selection_bias", self.selection_bias));  // the folder has one (lfm2_moe)
+    visit(constant("selection_bias", self.selection_bias));  // whether the folder has it (lfm2_moe)
     visit(Field{"balance_loss", self.balance_loss,
                 "Factor α of the load-balancing loss α·E·Σ f·P, averaged over the layers. f is the "
                 "share of tokens that an expert gets, and P its mean probability. Balanced loads "
@@ -456,8 +456,9 @@ struct ModelConfig {
                 Range{},
                 {"", "cls", "mean", "last"}});
     visit(Field{"dense", self.dense,
-                "Linear layers between pooling and embedding, as 3072,768: the outputs of each, "
-                "then bias and an activation (tanh, gelu) if it has them, as 256 bias tanh. "
+                "Linear layers between pooling and embedding, separated by commas. Each is a "
+                "number of outputs, then bias and an activation (tanh, gelu) if it has them, such "
+                "as 3072,256 bias tanh. "
                 "`hybrid finetune --task embed` sets it from the folder."});
     visit(Field{"labels", self.labels,
                 "Classes in the order of the logits. If left out, the classes of the data."});

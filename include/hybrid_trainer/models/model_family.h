@@ -87,13 +87,13 @@ struct GgufLayout {
   bool may_have_biases = false;  // attention may have biases that its class lacks
   bool has_output_bias = true;   // output bias, if attention has biases
   bool rotates_share = false;    // may rotate a share of each head's channels
-  bool refuses_window = false;   // llama.cpp's windows for it are unsupported here
-  /// Modules of a layer whose names do not follow from Llama's, by their names in a folder.
+  bool refuses_window = false;   // llama.cpp's windows for this architecture are unsupported
+  /// GGUF names of a layer's modules, keyed by the names in a folder, if they differ from Llama's.
   std::map<std::string, std::string> names{};
   /// Describes how llama.cpp's computation would differ; "" or null: it would not differ.
   std::string (*difference)(const ModelConfig& config) = nullptr;
   bool scales_queries = false;  // keys for RotaryScaling's query_growth and mscale_all_dim
-  /// Norm gains are stored plus 1. Files omit values that follow from the number of layers.
+  /// GGUF stores norm gains plus 1, and omits values that follow from the number of layers.
   struct Gemma {
     /// Number of layers of the 27B model, which has another attention scale.
     std::int64_t layers_of_27b = 0;
@@ -118,9 +118,9 @@ struct GgufLayout {
   };
   std::optional<Experts> experts{};
   bool has_short_convolutions = false;  // layers without keys have a convolution (LFM2)
-  /// Gated DeltaNet layers. Norm gains are stored plus 1, except those of the mixers.
+  /// Gated DeltaNet layers. GGUF stores norm gains plus 1, except those of the mixers.
   struct DeltaRule {
-    /// Value heads are sorted by their place among those of a key head, then by key head.
+    /// Whether GGUF sorts value heads by their index within their key head, then by key head.
     bool tiles_heads = false;
   };
   std::optional<DeltaRule> delta_rule{};
@@ -151,7 +151,6 @@ struct ModelFamily {
   } purpose{};
   /// Placeholder for the data argument of `hybrid train`; empty if there is none.
   std::string data = "DATA";
-  /// Defaults of `hybrid finetune`.
   struct FineTuning {
     std::string layout = "packed";  // data.layout of text rows; empty: the model reads no text
     std::int64_t batch_size = 4;
@@ -173,7 +172,6 @@ struct ModelFamily {
 
 using ModelRegistry = std::vector<ModelFamily>;
 
-/// Returns the families of this build.
 const ModelRegistry& model_families();
 
 /// Returns the family of this name. Throws ConfigError, with the nearest names, if there is none.

@@ -218,7 +218,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Tensor joined(const Tensor& product, const Pass& pass, const Stream& stream) {
     return carried_.joined(plain(product, pass, stream), pass, stream);
   }
-  /// Returns `joined` after norms and rotation, in place of `product` only if `in_place` is set.
+  /// Returns `joined` after norms and rotation. Overwrites `product` only if `in_place` is set.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream) {

@@ -20,7 +20,6 @@ class EncoderOutput {
     gradient_ = {};
     ++version_;
   }
-  /// Frees values, lengths and gradient.
   void drop() { set({}); }
   const Tensor& values() const { return values_; }
   const Tensor& lengths() const { return lengths_; }

@@ -42,13 +42,11 @@ class GroupedLinear {
   /// Returns whether any weight, bias or adapter is trained.
   bool learns();
   std::vector<Linear>& linears() { return linears_; }
-  /// Shape of one expert's weight.
   const Shape& shape() const { return linears_.front().weight().shape(); }
   /// Returns the FLOPs per row.
   TokenFlops flops() const { return linears_.front().flops(); }
 
  private:
-  /// Consecutive groups.
   struct Run {
     std::size_t first, count;
   };

@@ -28,7 +28,8 @@ class GradientSink {
   /// Called after a contribution was enqueued on `stream`.
   virtual void contributed(const Parameter&, const Stream&) {}
   /// Called once per step for each gradient, after its last contribution was enqueued on `stream`,
-  /// or while recording a step. The rest of backward does not read the weight, so it may change.
+  /// also while a step is recorded. The rest of backward does not read the weight, so it may
+  /// change.
   virtual void ready(const Parameter&, const Stream&) {}
 };
 
@@ -77,7 +78,7 @@ class GradientContribution {
 /// Begins a step whose contributions go to `sink`. The first contribution overwrites each gradient.
 void begin_gradients(const std::vector<Parameter*>& parameters, GradientSink& sink,
                      std::int64_t micro_batches);
-/// Ends the step. Reports parameters with contributions from only some modules as ready.
+/// Ends the step. Reports parameters as ready even if only some of their modules contributed.
 void end_gradients(const std::vector<Parameter*>& parameters, const Stream& stream);
 
 /// Gradients stored in bf16 on the device (f32 for vectors). Sums in f32, rounded to nearest even.

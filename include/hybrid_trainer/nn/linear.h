@@ -104,7 +104,6 @@ class AdapterGradients {
 /// Returns whether a weight belongs to an adapter, according to its name.
 bool belongs_to_adapter(const Parameter& parameter);
 
-/// Floating-point operations per token.
 struct TokenFlops {
   double forward = 0, backward = 0;
   double attended = 0;  // forward operations that Rebuild::kAttended adds to backward
@@ -116,7 +115,6 @@ struct TokenFlops {
   }
 };
 
-/// Consecutive rows of a matrix.
 struct RowRange {
   std::int64_t begin, end;
 };

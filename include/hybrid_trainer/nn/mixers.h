@@ -20,8 +20,8 @@ inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
 /// Ratio of a scan's backward FLOPs to its forward FLOPs: two gradients, recomputed states.
 inline constexpr double kScanBackward = 2.6;
 
-/// A recurrent mixer: y = residual + c_proj(norm(scan(conv(p)), z)), with p, z and other inputs of
-/// the scan in c_in(x). A text's state has a constant size. Backward recomputes the convolution and
+/// A recurrent mixer: y = residual + c_proj(norm(scan(conv(p)), z)). c_in(x) contains p, z and the
+/// scan's other inputs. A text's state has a constant size. Backward recomputes the convolution and
 /// the norm and, from Rebuild::kAttended on, the output of the scan.
 class RecurrentMixer : public TwoProductBranch, public Rebuilder {
  public:
@@ -143,11 +143,11 @@ class StateSpaceMixer : public RecurrentMixer {
   double scan_flops() const override { return scan_flops_of(scan_); }
 };
 
-/// Bidirectional Mamba-2, for encoders: a scan without the token itself for each triangle of the
-/// mixer's matrix, and D on its diagonal. y = residual + c_proj(norm(scans(conv(x B C B′ C′), dt,
-/// dt′)) ⊙ silu(z)), with c_in rows z, x, B, C, B′, C′, dt′, dt. The convolution reads taps/2 later
-/// tokens. Has the vectors of StateSpaceMixer; "A_log" and "dt_bias" contain both directions.
-/// Source: Hwang et al. 2024, "Hydra", whose D also depends on the token.
+/// Bidirectional Mamba-2, for encoders. One scan per direction computes a triangle of the mixer's
+/// matrix, without the diagonal, which contains D. y = residual + c_proj(norm(scans(conv(x B C B′
+/// C′), dt, dt′)) ⊙ silu(z)), with c_in rows z, x, B, C, B′, C′, dt′, dt. The convolution reads
+/// taps/2 later tokens. Has the vectors of StateSpaceMixer; "A_log" and "dt_bias" contain both
+/// directions. Source: Hwang et al. 2024, "Hydra", whose D also depends on the token.
 class HydraMixer final : public StateSpaceMixer {
  public:
   HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
@@ -250,10 +250,10 @@ class ShortConvolution final : public TwoProductBranch, public Rebuilder {
   TokenConvolution convolution_;
 };
 
-/// The BK core as an encoder's mixer: y = residual + c_proj(norm(g ⊙ silu(z))), with M potentials v
-/// and a gate z in c_in. g are the real and imaginary parts of the diagonals of (T − z·I)⁻¹, with a
-/// constant z and T the second difference along the tokens, with v on its diagonal. It cannot
-/// generate. The gain is "<name>.norm.weight" (2·M).
+/// The BK core as an encoder's mixer: y = residual + c_proj(norm(g ⊙ silu(gate))), with M
+/// potentials v and the gate in c_in(x). g contains the real and imaginary parts of the diagonals
+/// of (T − z·I)⁻¹. z is a constant, and T is the second difference along the tokens with v added to
+/// its diagonal. It cannot generate. The gain is "<name>.norm.weight" (2·M).
 class ResolventMixer final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {

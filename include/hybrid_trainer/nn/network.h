@@ -34,7 +34,6 @@ class PreferenceLoss {
   PreferenceWeights weigh(const Tensor& losses, const Batch& batch, bool counts,
                           const Stream& stream);
 
-  /// Resets the measures.
   void clear(const Stream& stream);
   /// Returns the measures and resets them. Blocks.
   Measures take(const Stream& stream);
@@ -81,7 +80,7 @@ class LossModel {
   virtual std::int64_t contributions(const Batch& /*batch*/, std::int64_t /*segment*/) const {
     return 1;
   }
-  /// Returns the number of weights without padding, by default of all parameters.
+  /// Returns the number of weights, excluding padding. The default counts all elements.
   virtual std::int64_t parameter_count();
   /// Returns the FLOPs of a step, by default 4 per token and frozen weight, and 6 per token and
   /// trained weight.

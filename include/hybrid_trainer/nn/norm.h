@@ -51,7 +51,6 @@ class RmsNorm final : public Norm, public Rebuilder {
   kernels::RmsNormSpec spec_;
 };
 
-/// Makes the gain of an RMS norm with its initial values.
 Parameter rms_norm_gain(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
                         const Stream& stream);
 

@@ -9,7 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// Row order of a matrix in a file: by group, with rows of every part. In memory, it is by part.
+/// Row order of a matrix in a file: one group after the other, each with rows of every part. In
+/// memory, one part follows the other.
 struct RowGroups {
   std::int64_t groups = 1;
   std::vector<std::int64_t> rows{};  // rows of each part in one group; empty: both orders are equal
@@ -120,11 +121,10 @@ class Parameter {
     const MemoryLabel label(name_);
     return Weight(*storage_, dtype, use, stream);
   }
-  /// Acquires the FP32 master weights.
   Weight acquire_master(const Stream& stream, Use use = Use::kRead) const {
     return acquire(DType::kF32, stream, use);
   }
-  /// Returns the FP32 master weights in place, for copies (see WeightStorage::master_in_place).
+  /// Returns the FP32 master weights at their location, to copy them (see WeightStorage).
   Tensor master_in_place() const { return storage_->master_in_place(); }
   const WeightStorage& storage() const { return *storage_; }
   WeightStorage& storage() { return *storage_; }

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Scaling of rotary angles for longer contexts, with the keys of transformers.
+/// Scaling of rotary angles for longer contexts, as in the rope_scaling of transformers.
 struct RotaryScaling {
   std::string type = "default";
   double factor = 1;
@@ -20,7 +20,8 @@ struct RotaryScaling {
   double mscale = 0;
   double mscale_all_dim = 0;
   bool truncate = true;
-  /// longrope: divisors of each pair's frequency, up to the original context and beyond.
+  /// longrope: divisors of each pair's frequency, for texts up to the original context (short) and
+  /// beyond it (long).
   std::vector<double> short_factors{}, long_factors{};
   /// β: queries at position t are multiplied by 1 + β·log(1 + ⌊t/original_context⌋). Source: Meta
   /// 2025, "Llama 4", and Mistral AI 2025, "Ministral 3".

@@ -48,8 +48,8 @@ class MagnitudeHistory {
   Tensor expected_, current_, host_;
 };
 
-/// Rounds the operands of linear maps to 16 or 8 bits. Products are computed in the dtype of the
-/// tensors, which represents the rounded numbers exactly, with f32 sums.
+/// Rounds the operands of linear maps to 16 or 8 bits. Products use the dtype of the tensors, which
+/// represents the rounded numbers exactly, and f32 sums.
 class ProductRounding {
  public:
   /// `parameters` must include the weights of all products. All arguments must outlive this object.

@@ -28,8 +28,8 @@ struct ResidualSpec {
   bool post_norm = false;  // norms after the sums; branches then have no last_norm
 };
 
-/// Elements that a block stores per token at each level of Rebuild, then if it stores only its
-/// input.
+/// Elements that a block stores per token at each level of Rebuild. The last entry applies if it
+/// stores only its input.
 using BlockKept = std::array<double, kRebuilds + 1>;
 
 /// A block of residual branches, with norms before the branches or after the sums (post-norm).

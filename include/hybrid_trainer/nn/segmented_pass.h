@@ -56,7 +56,6 @@ class SegmentCarry {
   void previous_segment() {
     for (Slot& slot : slots_) slot = {.dlast = slot.dfirst};
   }
-  /// Releases all tensors.
   void end();
 
  private:
@@ -70,9 +69,8 @@ class SegmentCarry {
 /// same texts and start from these states. Each branch has one state, with one row per sequence.
 class RowStates {
  public:
-  /// Sets the number of sequences in a batch.
   void set_sequences(std::int64_t all) { all_ = all; }
-  /// Returns the initial states of sequences [first, first + count), rows in `dtype`, if any.
+  /// Returns the initial states of sequences [first, first + count), if any, with rows in `dtype`.
   std::vector<SegmentCarry::State> first_states(std::int64_t first, std::int64_t count, DType dtype,
                                                 const Stream& stream) const;
   /// Stores the final states of the sequences from `first` on. They become available with `commit`.

@@ -22,7 +22,6 @@ class TextHead {
   };
   TextHead(const Spec& spec, const Stream& stream);
 
-  /// Returns the number of outputs of a text.
   std::int64_t outputs() const;
   void set_loss(TextLoss loss) { loss_ = std::move(loss); }
   const TextLoss& text_loss() const { return loss_; }

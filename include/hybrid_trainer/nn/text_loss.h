@@ -18,8 +18,8 @@ struct TextLoss {
   Kind kind = Kind::kClass;
   float scale = 20;        // factor of cosines in kContrastive and kCosent
   bool symmetric = false;  // kContrastive: also selects the anchor of each positive text
-  /// Numbers of leading channels. The loss is the sum of one loss per number. Empty: one loss of
-  /// all channels. Source: Kusupati et al. 2022, "Matryoshka representation learning".
+  /// Numbers of leading channels. Each has a loss, and the loss is their sum. Empty: all channels.
+  /// Source: Kusupati et al. 2022, "Matryoshka representation learning".
   std::vector<std::int64_t> dimensions{};
 
   /// Returns whether the loss of an example depends on the other examples.

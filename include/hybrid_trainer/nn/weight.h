@@ -26,8 +26,8 @@ class WeightStorage {
   virtual bool look_up(const Tensor& /*y*/, const Tensor& /*indices*/, const Stream&) {
     return false;
   }
-  /// Returns the FP32 masters at their location, for copies while they are not acquired. Call
-  /// refresh_compute_copy after writing. Undefined for a frozen weight without master weights.
+  /// Returns the FP32 masters at their location. Use them only to copy while they are not acquired.
+  /// Call refresh_compute_copy after writing. Undefined for a frozen weight without master weights.
   virtual Tensor master_in_place() const = 0;
   /// Sets the dtype that products read. bf16 creates a rounded compute copy; f32 frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
@@ -39,8 +39,8 @@ class WeightStorage {
   virtual bool stays(DType, const Stream&) const { return false; }
   /// Updates the compute copy, if any, from the FP32 master weights.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
-  /// Offloads the FP32 masters to the memory of `home` if there is a compute copy; `acquire` then
-  /// returns that tensor. If it throws OutOfMemory, nothing has moved.
+  /// Offloads the FP32 masters to the memory of `home` if there is a compute copy; `acquire` of f32
+  /// then returns the offloaded tensor. If it throws OutOfMemory, nothing has moved.
   virtual void offload_master(const Stream&, const Stream&) {}
   /// Restores offloaded master weights at the next acquire.
   virtual void restore_master() {}
@@ -122,14 +122,14 @@ class [[nodiscard]] Weight {
 };
 
 /// A weight whose FP32 masters are elsewhere; the device stores only live values, f32 or bf16. The
-/// masters' owner calls set_exact(false) if live values are not a copy.
+/// masters' owner calls set_exact(false) if live values are not copies of the masters.
 class LiveWeight final : public WeightStorage {
  public:
   /// Copies `master`, the f32 weights in any location, to the device in f32.
   LiveWeight(Tensor master, const Stream& stream);
-  /// Returns the live values. If they are bf16 and `dtype` is f32, returns a temporary copy, whose
-  /// changes are lost: the master weights if the live values are exact, else the widened live
-  /// values.
+  /// Returns the live values. If they are bf16 and `dtype` is f32, returns a temporary copy of the
+  /// master weights or, if the live values are not exact, of the widened live values. Changes to
+  /// the copy are lost.
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use, const Stream&) noexcept override {
     if (dtype != live_.dtype()) widened_.release();

@@ -86,7 +86,7 @@ struct StepRecord {
   std::optional<std::int64_t> lag;
   /// ‖predicted − exact‖/‖exact‖ of the delayed updates that arrived by the end of the step.
   std::optional<double> prediction_error;
-  /// Learning-rate finder: its factor on the schedule's rate, and in a probe the position of the
+  /// Learning-rate finder: its factor on the schedule's rate. In a probe, also the position of the
   /// lowest loss, in updates (0: none was lower), and the cost in Full steps.
   std::optional<double> rate_factor, probe_position, probe_cost;
   /// Cost of model-based horizons in Full steps, included in `cost`; absent without them.
@@ -95,7 +95,7 @@ struct StepRecord {
   std::optional<double> loss_scale;
   std::int64_t overflows = 0;
   /// Slowest rank over about ten steps, such as "2 on HOST", and the ratio of its compute time to
-  /// the others' mean; "" and absent below 10 %.
+  /// the others' mean; "" and absent if the ratio is below 1.1.
   std::string slowest_rank;
   std::optional<double> slowest_rank_ratio;
   ExpertLoads experts;  // empty if no router ran

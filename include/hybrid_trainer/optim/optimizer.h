@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 
 /// Returns partial sums of squared gradients, each (1) f64 on the stream's device: one for each
-/// gradient stored elsewhere, in parameter order, and one for all gradients on the device.
+/// gradient outside the device, in parameter order, and one for all gradients on the device.
 std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
                                          const Stream& stream);
 /// Returns the L2 norm from `square_sums`; not finite if a gradient is not finite. Blocks.
@@ -34,7 +34,7 @@ struct StateLabel {
 
 /// Progress of a run before one of its updates.
 struct RunProgress {
-  std::int64_t update = 0, updates = 0;  // number of the next update, from 1; number of all updates
+  std::int64_t update = 0, updates = 0;  // index of the next update, from 1; number of all updates
   double scheduled_rate = 0;             // learning rate of the update after the next
 };
 
@@ -59,8 +59,8 @@ class Optimizer {
   /// Calls update_weight for each parameter; weights on the device may share kernel launches.
   virtual void update_weights(float learning_rate, float gradient_scale, const Stream& stream);
   virtual void end_step(const Stream&) {}
-  /// Writes to directions[i], f32, the change of parameter i by its moments (momentum coasting),
-  /// without gradient and weight decay. Does not change the state.
+  /// Writes to directions[i], f32, the change of parameter i that its moments alone would cause,
+  /// without a gradient and weight decay. Does not change the state.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
   /// Visits each state tensor in a fixed order. The references stay valid between calls; the visitor

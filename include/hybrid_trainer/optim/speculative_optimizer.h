@@ -13,8 +13,8 @@ struct SpeculationSettings {
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
   int worker_threads = 1;
   /// Bits per gradient element. 16 stores gradients, pending gradients and forecasts in bf16
-  /// (nn/gradient_sink.h), the latter two with the exact state; it requires lag 1 and device_side
-  /// "anticipated" or "none".
+  /// (nn/gradient_sink.h); pending gradients and forecasts are then stored with the exact state. 16
+  /// requires lag 1 and device_side "anticipated" or "none".
   std::int64_t gradient_bits = 32;
   /// Number of elements of a weight that AdamW loads at a time if gradients are bf16.
   std::int64_t piece_elements = 1 << 20;

@@ -51,7 +51,8 @@ struct SkipBackwardConfig {
     visit(
         Field{"confidence_threshold", self.confidence_threshold,
               "Minimum probability that the predicted direction lowers the loss, for a prediction "
-              "to start. The first probe, and probes within half of trial_share, ignore it.",
+              "to start. The first probe ignores it, and so do probes while they make up at most "
+              "half of trial_share.",
               Range::fraction()});
     visit(Field{"predictor", self.predictor,
                 "Predictor of the weight change. momentum: the optimizer's update with zero "
@@ -210,7 +211,7 @@ struct LocalSgdConfig {
                 "scale each, and the next exchange compensates for the rounding error.",
                 Range::between(4, 32)});
     visit(Field{"outer_momentum", self.outer_momentum,
-                "Nesterov momentum of the ranks' mean weight deltas, over exchanges.",
+                "Nesterov momentum with which each exchange applies the ranks' mean weight delta.",
                 Range::fraction()});
     visit(constant("outer_learning_rate", self.outer_learning_rate, Range::between(0, 2)));
   }
@@ -308,7 +309,7 @@ struct LearningRateFinderConfig {
   std::int64_t interval = 12;   // updates between probes; a probe moves along their sum
   double largest_factor = 4.0;  // maximum factor of the learning rate in one probe
   double batch_share = 0.25;    // share of the next batch on which a probe computes losses
-  std::int64_t refusals = 2;    // probes without a lower loss that end probing
+  std::int64_t refusals = 2;    // probes without a lower loss after which probing ends
 
   bool is_on() const { return mode != "off"; }
 

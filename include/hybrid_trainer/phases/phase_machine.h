@@ -12,7 +12,6 @@
 
 namespace hybrid_trainer {
 
-/// Result of one step.
 struct PhaseOutcome {
   Phase phase = Phase::kWarmup;
   double loss = 0;                       // mean over the batch, with the weights before the step

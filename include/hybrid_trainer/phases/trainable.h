@@ -29,7 +29,7 @@ class Rollback {
   /// Restores the copied weights bit for bit. Can be called repeatedly.
   virtual void restore_snapshot() = 0;
   virtual void drop_snapshot() = 0;
-  /// Copies a step's batch until the decision, without device memory that steps need. Blocks.
+  /// Returns a copy of a step's batch, outside the device memory that steps need. Blocks.
   virtual Batch keep_batch(const Batch& batch) = 0;
   /// Copies a kept batch to memory that a step can read. Blocks.
   virtual Batch fetch_batch(const Batch& kept) = 0;
@@ -37,7 +37,8 @@ class Rollback {
   virtual void rewind(std::int64_t steps) = 0;
 };
 
-/// Operations on weights and directions: lists of one f32 tensor per weight, in order.
+/// Operations on weights and directions. Both are lists with one f32 tensor per weight, in the
+/// order of the weights.
 class WeightSpace {
  public:
   virtual ~WeightSpace() = default;
@@ -79,8 +80,8 @@ class Trainable {
   /// Returns the mean loss of the first `examples` examples, by forward passes. Keeps gradients,
   /// except for a micro-correction in Predict. Blocks.
   virtual double wait_for_loss(const Batch& batch, std::int64_t examples) = 0;
-  /// Runs forward and backward over all micro-batches and keeps the gradients. Does not change
-  /// weights and moments, unless only apply_gradient would read the gradients. Blocks.
+  /// Runs forward and backward over all micro-batches and keeps the gradients. May update weights
+  /// and moments in backward if only apply_gradient would read the gradients. Blocks.
   virtual GradientMeasurement wait_for_gradient(const Batch& batch) = 0;
   /// Updates the weights by the (clipped) gradient of the last measurement, which must be finite.
   /// Not for a forward-only Predict.

@@ -16,7 +16,6 @@ struct TrainingRunSettings;
 /// model. Throws MissingInput, DataError, ConfigError.
 std::unique_ptr<Task> language_task(const TrainingRunSettings& settings);
 
-/// Settings of one training run.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
   /// Data of a language model: a folder of `hybrid prepare`, llm.c shards, or a file of examples.
@@ -55,7 +54,7 @@ struct TrainingRunResult {
 
 /// Trains to config.training.steps and prints progress to `console`. On Ctrl-C or SIGTERM, finishes
 /// the step, saves and returns kInterrupted. Runs that end with an error still write summary and
-/// report, diverged ones also a checkpoint. Throws ConfigError, MissingInput, DataError,
+/// report; diverged runs also write a checkpoint. Throws ConfigError, MissingInput, DataError,
 /// CannotCreate, InUse, OutOfMemory, Diverged, and IoError, whose message names the newest
 /// checkpoint.
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console);

@@ -53,7 +53,7 @@ class LossJudge {
   std::optional<BestCheckpoint> lowest() const {
     return best_.empty() ? std::nullopt : std::optional(best_.front());
   }
-  /// Removes a step whose checkpoint could not be saved from the best ones.
+  /// Removes `step`, whose checkpoint could not be saved, from the best checkpoints.
   void forget(std::int64_t step);
   /// Removes all checkpoints but `steps`. Returns whether one of the best was removed.
   bool keep_only(const std::vector<std::int64_t>& steps);
@@ -81,7 +81,6 @@ class LossJudge {
   bool evaluation_due_ = false;
 };
 
-/// Progress of a trainer.
 struct TrainerProgress {
   explicit TrainerProgress(LossJudge of_config) : judge(std::move(of_config)) {}
   LossJudge judge;
@@ -89,7 +88,6 @@ struct TrainerProgress {
   Phase last_phase = Phase::kWarmup;
   RollBacks roll_backs{};
   std::vector<std::int64_t> return_points{};  // steps of checkpoints for rollbacks, oldest first
-  /// Returns the newest of return_points, or 0.
   std::int64_t last_return_point() const {
     return return_points.empty() ? 0 : return_points.back();
   }
@@ -100,7 +98,6 @@ struct TrainerProgress {
   }
 };
 
-/// Purpose of a checkpoint.
 enum class CheckpointUse {
   kResume,             // saved because the run stops; a rollback ignores it
   kResumeAndRollBack,  // due according to the settings; a rollback may use it
@@ -174,7 +171,7 @@ class HybridTrainer {
   /// Saves a checkpoint below `folder` (src/files/checkpoint.h) and returns its path. roll_back
   /// uses only kResumeAndRollBack checkpoints. If the run may roll back, keeps the newest
   /// checkpoint.keep checkpoints of this use and of any use. Each rank writes its shards and its
-  /// share of the replicated state. Throws IoError, on all ranks if one fails; training can
+  /// share of the replicated state. Throws IoError on all ranks if one rank fails; training can
   /// continue.
   std::string save(const std::string& folder,
                    CheckpointUse use = CheckpointUse::kResumeAndRollBack);

@@ -45,7 +45,7 @@ struct MemoryBudgets {
 };
 
 /// Returns the joint memory of device and host on a CPU; none for other devices, if the config sets
-/// both budgets, or if it is unknown.
+/// both budgets, or if the memory is unknown.
 std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device);
 
 /// Returns the bytes beyond the budgets: the sum of all excesses, or the joint excess if it is
@@ -55,7 +55,6 @@ std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets);
 /// Returns the free space of memory.folder, or nullopt if the config names no folder.
 std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 
-/// Returns whether the config sets `recompute` for any part.
 bool recomputes_parts(const HybridTrainerConfig& config);
 
 /// Returns the fastest settings of `memory` and of micro-batches that fit the budgets, among all
@@ -70,8 +69,8 @@ MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
 bool supports_segments(const HybridTrainerConfig& config,
                        const ModelRegistry& registry = model_families());
 
-/// Resolves memory.device_map "auto" in the order of a forward pass: on the device, then on the
-/// host, up to their budgets, and the rest in a file.
+/// Resolves memory.device_map "auto". Places weights in the order of a forward pass: first on the
+/// device, then on the host, up to their budgets, and the rest in a file.
 HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device device,
                                     const MemoryBudgets& budgets, const ModelRegistry& registry);
 

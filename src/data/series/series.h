@@ -33,7 +33,7 @@ struct SeriesTable {
   std::vector<std::int64_t> starts;   // first row of each series, ascending from 0
   std::vector<std::int64_t> gaps;     // indices of rows that follow missing rows, ascending
   std::vector<std::int64_t> numbers;  // row numbers in the files, counted from 1
-  /// Time column in which gaps were searched; empty if there is none.
+  /// Time column that was searched for gaps; empty if there is none.
   std::string time{};
   std::vector<std::string> notes;  // notes on skipped rows and on the time column
 

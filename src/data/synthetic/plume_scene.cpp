@@ -53,7 +53,8 @@ void note(const PlumeScene& scene, const PlumeShape& shape, PlumeKind kind, cons
         number + static_cast<float>(shape.box_deviation * draws.normal());
 }
 
-/// Returns the mean cost of a box number under normal noise with this standard deviation.
+/// Returns the expected smooth L1 loss of one coordinate of a box under normal noise with this
+/// standard deviation.
 double mean_box_cost(double deviation, double beta) {
   const double ratio = beta / deviation;
   const double density = std::exp(-0.5 * ratio * ratio) / std::sqrt(2 * std::numbers::pi);

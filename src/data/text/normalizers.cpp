@@ -44,7 +44,7 @@ bool is_blank_for_translation(char32_t value) {
 }
 
 [[noreturn]] void throw_damaged(const char* what) {
-  throw DataError(concat("the table of characters is damaged: ", what));
+  throw DataError(concat("precompiled_charsmap is damaged: ", what));
 }
 
 }  // namespace
@@ -109,9 +109,9 @@ CharacterMap::CharacterMap(std::string bytes) {
   constexpr std::size_t kLongest = 256;  // 33 in nmt_nfkc
   std::size_t begin = 0;
   for (std::size_t end; (end = texts_.find('\0', begin)) != std::string::npos; begin = end + 1)
-    if (end - begin > kLongest) throw_damaged("a character becomes more than 256 bytes");
-  if (begin != texts_.size()) throw_damaged("its last text has no end");
-  if (valid_utf8_bytes(texts_, 0) != texts_.size()) throw_damaged("a text is not UTF-8");
+    if (end - begin > kLongest) throw_damaged("a replacement exceeds 256 bytes");
+  if (begin != texts_.size()) throw_damaged("its last replacement has no end");
+  if (valid_utf8_bytes(texts_, 0) != texts_.size()) throw_damaged("a replacement is not UTF-8");
 }
 
 std::uint32_t CharacterMap::unit(std::size_t place) const {
@@ -131,7 +131,7 @@ const char* CharacterMap::find(std::string_view part) const {
     if ((node & 0x100) == 0) continue;  // no text ends here
     const std::size_t text = unit(place) & 0x7FFFFFFF;
     if (text >= texts_.size() || is_continuation(texts_[text]))
-      throw_damaged("its trie points outside its texts");
+      throw_damaged("its trie points outside its replacements");
     return &texts_[text];
   }
   return nullptr;

@@ -50,7 +50,8 @@ class Growth {
     const double times = static_cast<double>(content.size()) / static_cast<double>(pattern.size());
     factor_ *= std::max(times, 1.0);
     if (factor_ > kMax)
-      step.fail("expands a text more than ", kMax, " times; want shorter content");
+      step.fail("and the steps before it can make a text more than ", kMax,
+                " times as long; want shorter content");
   }
   void insert(const JsonPlace& step, const std::string& content) const {
     if (content.size() > kMax) step.fail("adds more than ", kMax, " bytes before a text");

@@ -35,7 +35,8 @@ std::string router_target(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
 }
 
-/// Returns the folder's name for a tensor or router's weight, or `name` if it contains neither.
+/// Returns the name under which the folder stores a tensor or a router's weight. Returns `name` if
+/// no known name is in the folder.
 template <class Contains>
 std::string name_there(const std::string& name, const Contains& contains) {
   if (contains(name)) return name;

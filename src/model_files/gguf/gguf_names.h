@@ -64,7 +64,7 @@ std::optional<std::string> pooling_of_number(std::int64_t number);
 /// Epsilon of norms in DistilBERT, whose config.json has no key for it.
 inline constexpr double kDistilBertEpsilon = 1e-12;
 
-/// A folder's tensor, or consecutive rows of it, in a GGUF file.
+/// A GGUF tensor that contains a tensor of a Hugging Face folder, or some consecutive rows of it.
 struct GgufPart {
   /// Layout in the file before name.change: outputs first, a convolution of channels (channels,
   /// taps). `part` is the index in a tensor of all experts.
@@ -72,8 +72,9 @@ struct GgufPart {
   GgufName name;
 };
 
-/// Returns the parts of a folder's tensor in the order of the weight's rows: gates and ups of
-/// experts have separate tensors. Throws DataError if GGUF has no name for the tensor.
+/// Returns the GGUF tensors that contain a tensor of a Hugging Face folder, in the order of its
+/// rows. Stacked gates and ups of experts, for example, become two GGUF tensors. Throws DataError
+/// if GGUF has no name for the tensor.
 std::vector<GgufPart> gguf_parts(const ModelConfig& model, const FileTensor& in_folder);
 
 /// Convert f32 host values to or from GGUF's format. Return a copy, or the same tensor if equal.

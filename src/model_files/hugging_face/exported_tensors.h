@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns whether a tensor is a vector of a mixer that folders in bf16 may store in f32.
+/// Returns whether a tensor is a vector of a mixer that bf16 folders may store in f32.
 bool is_mixer_vector_in_f32(const SafetensorsEntry& entry);
 
 /// The model's original folder, from which export copies parts unchanged.

@@ -65,7 +65,8 @@ using WeightCallback = std::function<void(Parameter& parameter, const FolderWeig
 /// Source of the token table and the head: the folder, or an adapter that replaces both later.
 /// Before an adapter replaces them, they are zeros with the number of rows of the model.
 enum class TokenTables { kRead, kReplaced };
-/// Passes weights one by one to `take`, so that the model's weights need no memory.
+/// Passes the folder's weights to `take` one by one. The network's own weights need not be
+/// allocated.
 void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const WeightCallback& take,
                                const ModelRegistry& registry = model_families(),

@@ -381,16 +381,17 @@ std::string gemma4_gguf_difference(const ModelConfig& model) {
   const std::int64_t first = layers_with_keys(model);
   if (model.window == 0) return "llama.cpp's Gemma 4 has windows (model.window)";
   if (model.gemma4.input_width > 0 && model.gemma4.input_rows != model.vocabulary)
-    return concat("llama.cpp's Gemma 4 has inputs of layers for all tokens, but ",
-                  "model.gemma4.input_rows is ", model.gemma4.input_rows, " and model.vocabulary ",
-                  model.vocabulary);
+    return concat("llama.cpp's Gemma 4 has per-layer inputs for all tokens, but ",
+                  "model.gemma4.input_rows is ", model.gemma4.input_rows,
+                  " and model.vocabulary is ", model.vocabulary);
   if (model.gemma4.shared_layers == 0) return "";
   const bool shares_windows = letters.find('w', static_cast<std::size_t>(first)) != letters.npos;
   const bool fits = first >= 2 && letters[static_cast<std::size_t>(first) - 1] == 'a' &&
                     (!shares_windows || letters[static_cast<std::size_t>(first) - 2] == 'w');
   return fits ? ""
-              : "llama.cpp's Gemma 4 shares the keys of two layers, one with a window and then one "
-                "without (model.gemma4.shared_layers, model.window_layers)";
+              : "in llama.cpp's Gemma 4, the last two layers that compute their own keys are one "
+                "with a window and then one without (model.gemma4.shared_layers, "
+                "model.window_layers)";
 }
 
 }  // namespace

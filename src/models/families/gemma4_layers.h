@@ -122,7 +122,7 @@ class Gemma4Attention final : public TwoProductBranch, public Rebuilder {
   Tensor assembled(const Tensor& product, const Stream& stream) const;
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   const Stream& stream) const;
-  /// Replaces dqkv with the gradient of assembled's result.
+  /// Replaces dqkv, the gradient after norms and rotation, with the gradient before them.
   void prepare_backward(const Tensor& dqkv, const Tensor& product,
                         const RotaryTable::Angles& angles, const Pass& pass, const Stream& stream);
   Tensor product_gradient(const Tensor& dqkv, const Stream& stream) const;

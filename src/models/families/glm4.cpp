@@ -8,7 +8,7 @@ namespace {
 // Source: llama.cpp, src/models/glm4.cpp.
 std::string glm4_difference(const ModelConfig& model) {
   if (model.rope_scaling.type != "llama3") return "";
-  return "llama.cpp's GLM-4 does not scale angles as model.rope_scaling.type=llama3";
+  return "llama.cpp's GLM-4 does not support model.rope_scaling.type=llama3";
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ std::string olmo2_difference(const ModelConfig& model) {
   if (model.heads * model.head_size != model.width)
     return "llama.cpp's OLMo 2 has heads of width / heads channels (model.head_size)";
   if (model.rope_scaling.type == "llama3")
-    return "llama.cpp's OLMo 2 does not scale angles as model.rope_scaling.type=llama3";
+    return "llama.cpp's OLMo 2 does not support model.rope_scaling.type=llama3";
   return "";
 }
 

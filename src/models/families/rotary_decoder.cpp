@@ -218,7 +218,8 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back("model.rope_scaling.type: dynamic requires a head_size of at least 4");
 }
 
-/// Reads or writes the keys of windows. The window of an encoder counts the keys on both sides.
+/// Reads or writes the sliding-window settings of config.json. An encoder's window in the file
+/// covers both sides of a query; model.window counts one side and the query itself.
 void window_keys_of(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfig& model) {
   if (kind.window_keys == WindowKeys::kNone) return;
   const bool counts_both = model.bidirectional;

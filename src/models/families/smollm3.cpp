@@ -84,7 +84,7 @@ void smollm3_keys(ConfigKeys& keys, ModelConfig& model) {
 // Source: llama.cpp, src/models/smollm3.cpp: n_no_rope_layer_step.
 std::string smollm3_difference(const ModelConfig& model) {
   if (model.rope_scaling.type == "llama3")
-    return "llama.cpp's SmolLM3 does not scale angles as model.rope_scaling.type=llama3";
+    return "llama.cpp's SmolLM3 does not support model.rope_scaling.type=llama3";
   if (model.window > 0) return "llama.cpp's SmolLM3 attends to all tokens, without model.window";
   for (std::int64_t i = 0; i < model.layers; ++i)
     if (kind_of_layer(model.window_layers, i) != ((i + 1) % 4 == 0 ? 'n' : 'a'))

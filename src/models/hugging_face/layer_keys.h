@@ -9,7 +9,8 @@ namespace hybrid_trainer {
 /// Rotary embedding. Writes the keys of transformers 4, and also reads the ones of transformers 5.
 struct RotaryKeys {
   double theta = 1e4;  // default of rope_theta
-  /// True if windows have a separate theta (Gemma 3), given by layer type in transformers 5.
+  /// True if sliding-window layers have their own theta (Gemma 3). transformers 5 stores one theta
+  /// per layer type.
   bool windows_have_own = false;
   std::optional<double> share{};        // default of partial_rotary_factor; none: no such key
   bool share_is_in_parameters = false;  // whether the key is ignored outside rope_parameters

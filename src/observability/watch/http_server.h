@@ -49,7 +49,8 @@ class HttpServer {
   HttpServer(std::uint16_t port, std::function<HttpAnswer(const HttpRequest&)> answer);
   ~HttpServer();
   std::uint16_t port() const;
-  /// Serves until a signal or stop(). Updates streams if tick(), every `interval` seconds, is true.
+  /// Serves until a signal or stop(). Calls tick() every `interval` seconds, and updates the
+  /// streams if it returns true.
   void run(double interval, const std::function<bool()>& tick);
   /// Makes run() return. Thread-safe.
   void stop();

@@ -8,8 +8,9 @@
 namespace hybrid_trainer {
 
 /// Weights that the device updates immediately: a tenth of each matrix's columns (input features),
-/// at least one, and all other weights. Their optimizer is on the stream's device. K columns of a
-/// matrix (R, C) are stored as (K, R), which Muon orthogonalizes as one matrix.
+/// but at least one, and all weights that are not matrices. Their optimizer is on the stream's
+/// device. K columns of a matrix (R, C) are stored as (K, R), which Muon orthogonalizes as one
+/// matrix.
 class SelectedColumns {
  public:
   SelectedColumns(const OptimizerConfig& config, const std::vector<ExactWeight>& weights,

@@ -49,7 +49,8 @@ struct SpeechTokens {
   std::string text_of(const Tokenizer& tokenizer, std::span<const std::int32_t> ids) const;
 };
 
-/// Reads the special tokens. Throws DataError if some are missing, or the keys' language or task.
+/// Reads the special tokens. Throws DataError if one is missing, or if the tokenizer lacks the
+/// language or task in `keys`.
 SpeechTokens read_speech_tokens(const Tokenizer& tokenizer, const GenerationKeys& keys);
 
 }  // namespace hybrid_trainer

@@ -129,10 +129,10 @@ boost::json::object as_json(const GenerationRates& rates) {
 void print(const GenerationRates& rates) {
   std::printf("%.1f tokens/s for one text: %.2f ms per token (median)\n", rates.tokens_per_second,
               1e3 * rates.token_seconds);
-  std::printf("%.1f GB/s of weights read in %s, memory bandwidth %.1f GB/s: %.1f %%\n",
-              1e-9 * rates.weight_bytes * rates.tokens_per_second,
+  std::printf("weights: %s, read at %.1f GB/s, %.1f %% of the memory bandwidth of %.1f GB/s\n",
               units::bytes(static_cast<std::size_t>(rates.weight_bytes)).c_str(),
-              1e-9 * rates.read_bytes_per_second, 100 * rates.share_of_read_rate);
+              1e-9 * rates.weight_bytes * rates.tokens_per_second, 100 * rates.share_of_read_rate,
+              1e-9 * rates.read_bytes_per_second);
   if (rates.batch > 1)
     std::printf(
         "%.1f tokens/s for %ld texts in parallel: %.2f ms per token of each, %.2f times one text\n",

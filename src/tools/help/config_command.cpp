@@ -48,7 +48,8 @@ std::vector<Row> rows_of(Question question, const FieldNode& tree) {
   return rows;
 }
 
-/// Returns the most needed keys by question, with value and the first sentence of their help.
+/// Returns the essential keys, grouped by the user's question that they answer ("How long?"). Each
+/// has its value and the first sentence of its help.
 std::string essential_text(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text;

@@ -57,7 +57,8 @@ HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const Simulat
   config.stages.clear();
   LocalSgdConfig& local = config.phases.local_sgd;
   local.steps = std::min(local.steps, (local.delay + 1) * local.fragments);
-  // Each rank has few. Losses that compare texts need the outputs of all micro-batches.
+  // Each of several ranks has few micro-batches anyway. Losses that compare texts need the outputs
+  // of all micro-batches.
   if (rank.ranks > 1 || config.compares_examples()) return config;
   config.gradient_accumulation.micro_batches =
       std::min(config.gradient_accumulation.micro_batches, kMax);

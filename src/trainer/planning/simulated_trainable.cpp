@@ -30,7 +30,8 @@ class SimulatedTrainable::Kept final : public Rollback {
     others_.clear();
     kept_ = 0;
   }
-  /// Keeps this step's batch, and copies of it in place of the batches of omitted steps.
+  /// Keeps this step's batch, and a copy of it for each step that the simulation omits, so that
+  /// memory use equals that of the full prediction.
   Batch keep_batch(const Batch& batch) override {
     const std::int64_t before = predicted_ * kept_ / simulated_,
                        now = predicted_ * ++kept_ / simulated_;

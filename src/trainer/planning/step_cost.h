@@ -68,9 +68,9 @@ struct RankStepTime {
 };
 
 /// Estimates the seconds of a step for ranks as fast as this machine, with links of this bandwidth.
-/// Without distributed.overlap, all transfers are exposed. With distributed.overlap,
-/// distributed.zero determines with which computation transfers overlap. The transfer of the first
-/// group that forward reads is always exposed:
+/// Without distributed.overlap, all transfers are exposed. With it, the transfer of the first group
+/// that forward reads is still exposed, and distributed.zero determines which other transfers
+/// overlap with which computation:
 ///   0 and 1: gradients with the last backward pass
 ///   2: gradients with all passes after the first forward pass
 ///   1 and 2: weights with the next forward pass

@@ -59,7 +59,7 @@ struct TimedWork {
   TimedWork less(const TimedWork& other) const {
     return {flops - other.flops, seconds - other.seconds};
   }
-  /// Returns whether its rate is close to the total rate, so that no other program disturbed it.
+  /// Returns whether the rate is close to that of all work; otherwise another program disturbed it.
   bool is_plausible(const TimedWork& all) const {
     constexpr double kMax = 4;
     return flops > 0 && seconds > 0 && rate() < kMax * all.rate() && kMax * rate() > all.rate();

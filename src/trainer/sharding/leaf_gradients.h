@@ -35,9 +35,9 @@ class LeafGradients : public GradientSink {
   /// Returns the number of micro-batches that each rank computes. If ranks wait for each other in
   /// each round, some ranks compute additional micro-batches, which are ignored.
   virtual std::int64_t rounds(std::int64_t leaves) const = 0;
-  /// Begins micro-batch number `leaf` of `leaves`. If `leaf` is empty, its gradient is ignored. If
-  /// called again before end_leaf, the whole sum is invalid until free(); messages that were sent
-  /// are not repeated, but the remaining ones are sent. Throws OutOfMemory.
+  /// Begins micro-batch `leaf` of `leaves`. If `leaf` is empty, its gradient is ignored. If called
+  /// again before end_leaf, the whole sum is invalid until free(); messages that were sent are not
+  /// repeated, but the remaining ones are sent. Throws OutOfMemory.
   virtual void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) = 0;
   /// Ends the micro-batch. With several ranks, throws Error if a parameter has no gradient.
   virtual void end_leaf() = 0;
@@ -149,7 +149,7 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   const WeightParts* parts_;
   const Stream& stream_;
   std::unordered_map<const Parameter*, std::int64_t> first_;  // offset of each parameter
-  std::int64_t elements_ = 0, own_elements_ = 0;  // of all parameters, of this rank's shards
+  std::int64_t elements_ = 0, own_elements_ = 0;  // of all parameters; of this rank's shards
   std::vector<Bucket> buckets_;                   // buckets in the order of backward
   std::unordered_map<const Parameter*, std::size_t> bucket_of_;
   OrderedSum sum_;
@@ -216,7 +216,7 @@ class ScatteredGradients final : public LeafGradients {
   std::vector<std::size_t> bucket_;                          // indices of complete gradients
   std::size_t bytes_ = 0;                                    // bytes of the bucket
   std::deque<Arrival> arrivals_;
-  std::size_t buckets_ = 0, sent_ = 0;  // of this micro-batch; sent: number already sent
+  std::size_t buckets_ = 0, sent_ = 0;  // numbers of this micro-batch's buckets
   std::int64_t leaves_ = 0, round_ = -1;
   bool is_in_leaf_ = false, counts_ = true;  // see begin_leaf
   std::vector<OrderedSum> sums_;             // sums of this rank's parts, by bucket

@@ -21,7 +21,6 @@ class RankLinks {
   std::unique_ptr<Communicator> background_;
 };
 
-/// The slowest rank, for which the others wait.
 struct SlowRank {
   int rank = 0;
   double ratio = 1;  // compute time relative to the mean of the other ranks

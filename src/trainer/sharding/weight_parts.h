@@ -58,8 +58,9 @@ class WeightGathers {
   /// Begins the pass of a micro-batch. `has_next_pass`: whether another one with the same weights
   /// follows. Outside a pass, weights are gathered only when they are used.
   void begin_pass(bool has_next_pass);
-  /// Call before a failed pass is repeated only to take part in the collectives of other ranks.
-  /// Weights that were gathered since the last begin_pass or end_pass are replaced by zeros.
+  /// Call it before a failed pass is repeated, if only the other ranks need the repetition's
+  /// collectives. Weights that were gathered since the last begin_pass or end_pass are replaced by
+  /// zeros.
   void repeat();
   /// Ends the pass and drops gathered weights, because weights or their dtypes change.
   void end_pass(const Stream& stream);

@@ -255,7 +255,7 @@ void WeightArrivals::begin(std::size_t group) {
       stream_);
 }
 
-/// Returns the transfer of elements `of_each` of each rank's shard, as far as they exist.
+/// Returns the transfer of elements `of_each` of every rank's shard; short shards have fewer.
 WeightArrivals::Round WeightArrivals::make_round(std::size_t group, const Shard& of_each) const {
   Round round;
   std::int64_t first = 0;  // offset in the bucket

@@ -31,9 +31,9 @@ class LeafOutputs {
 
 }  // namespace
 
-// The gradient of the outputs needs the outputs of all micro-batches, and backward the activations
-// of only one: each is computed forward twice. Source: Gao et al. 2021, "Scaling deep contrastive
-// learning batch size under memory limited setup" (GradCache).
+// The gradient of the outputs needs the outputs of all micro-batches, but backward needs the
+// activations of only one. Forward therefore runs twice for each micro-batch. Source: Gao et al.
+// 2021, "Scaling deep contrastive learning batch size under memory limited setup" (GradCache).
 Batch GradientPath::with_output_gradients(const Batch& batch, StepRetry& retry) {
   const TextHead* const head = parts_.pass.comparing_head();
   const std::int64_t count = parts_.micro_batches.of(batch);

@@ -106,7 +106,7 @@ StepRetry MemoryRetry::wait_for_retry(const Batch& batch, const OutOfMemory& err
   const bool outside_pools = stream_.device().type == DeviceType::kCuda && !error.shortage();
   if (outside_pools) throw;  // such as a library's kernels, which smaller micro-batches do not help
   const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
-  if (elsewhere && !has_offloaded_activations_) throw;  // smaller ones use as much
+  if (elsewhere && !has_offloaded_activations_) throw;  // smaller micro-batches would use as much
   if (optimizer.leave_device(stream_)) return StepRetry::kSame;
   if (!micro_batches_.can_halve(batch)) throw;
   stream_.synchronize();  // waits for the failed attempt

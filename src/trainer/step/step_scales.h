@@ -50,7 +50,6 @@ class LossScale {
   explicit LossScale(const MixedPrecisionConfig& config)
       : value_(config.loss_scale), growth_steps_(config.loss_scale_growth_steps) {}
   double value() const { return static_cast<double>(value_); }
-  /// Returns the number of steps whose gradient overflowed.
   std::int64_t overflows() const { return overflows_; }
   /// Halves the factor after an overflow. Returns false if it is 1: scaling is then not the cause.
   bool halve();

@@ -53,7 +53,7 @@ class TreeGradients : public GradientPath {
   bool is_single(const Batch& batch) const {
     return single_ != nullptr && parts_.micro_batches.of(batch) == 1;
   }
-  /// Micro-batch `index` of `leaves`. Its gradient counts if `counted` has its number.
+  /// Micro-batch `index` of `leaves`. `counted` is its leaf, or empty if its gradient is ignored.
   struct Leaf {
     std::optional<std::int64_t> counted;
     std::int64_t index, leaves;

@@ -81,8 +81,8 @@ TEST(PoolTexts, ReportsEndsThatOverlapOrLeaveTheSequence) {
               pool_texts(pooled, hidden, tensor_of({4, 3, 0}, {1, 3}, DType::kI32, stream),
                          Pooling::kMean, stream);
             }),
-            "pool_texts: text 1 of sequence 0 ends at 3, the previous one at 4; want a larger end, "
-            "at most 9, and empty slots only after all texts");
+            "pool_texts: text 1 of sequence 0 ends at 3, but the previous text ends at 4; want a "
+            "larger end, at most 9, and empty slots only after all texts");
   EXPECT_THROW(pool_texts(pooled, hidden, tensor_of({4, 0}, {2, 1}, DType::kI32, stream),
                           Pooling::kMean, stream),
                ShapeMismatch);
@@ -172,11 +172,12 @@ TEST(PairCosines, ReportMissingSecondText) {
   const Stream stream = cpu_stream();
   const Tensor y = random_tensor({3, kHiddenWidth}, DType::kF32, 1, stream);
   const Tensor cosines = empty_f32({3}, stream);
-  EXPECT_EQ(message_of([&] {
-              pair_cosines(cosines, y, tensor_of({0, 0, 1}, {1, 3}, DType::kI32, stream), stream);
-            }),
-            "pair_cosines: slot 0 has role 0 and slot 1 role 0; want a text of role 0, followed by "
-            "its text of role 1");
+  EXPECT_EQ(
+      message_of([&] {
+        pair_cosines(cosines, y, tensor_of({0, 0, 1}, {1, 3}, DType::kI32, stream), stream);
+      }),
+      "pair_cosines: slot 0 has role 0 and slot 1 has role 0; want a text of role 0, followed "
+      "by its text of role 1");
   EXPECT_EQ(message_of([&] {
               pair_cosines(cosines, y, tensor_of({0, 1, 0}, {1, 3}, DType::kI32, stream), stream);
             }),
