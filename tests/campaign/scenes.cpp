@@ -5,6 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/run_directory.h"
+#include "src/compare/comparison.h"
 #include "src/data/text/prepare.h"
 #include "src/files/checkpoint.h"
 #include "src/files/output_file.h"
@@ -183,6 +184,56 @@ class RunScene : public Scene {
   std::vector<double> losses_;
 };
 
+/// A comparison of two optimizers with two seeds.
+class ComparisonScene : public Scene {
+ public:
+  ComparisonScene(const fs::path& data, const fs::path& folder) : spec_(folder / "spec.json") {
+    write_file(spec_, concat(R"({"data": ")", data.string(), R"(",
+      "base": {"model": {"layers": 1, "heads": 1, "width": 8, "context": 16},
+               "data": {"batch_size": 2, "sequence_length": 8},
+               "training": {"threads": 1}, "checkpoint": {"every_steps": 2, "keep": 1}},
+      "budgets": [4], "seeds": [0, 1],
+      "variants": [{"name": "adamw", "set": {}}, {"name": "lion", "set": {"optimizer.name": "lion"}}]})"));
+  }
+  const char* name() const override { return "comparison"; }
+  std::int64_t thoroughness() const override { return 40; }
+  void act(const fs::path& folder, FileHistory& history) override {
+    losses_ = losses(folder, false);
+    history.mark();
+    write_file(folder / "later", "");
+  }
+  void finish(const FolderContents& contents) override { result_ = contents.at(kResult); }
+  std::string problem(const FolderContents& state, std::size_t marks, bool thorough,
+                      const fs::path& folder) override {
+    const auto result = state.find(kResult);
+    if (result == state.end() && marks > 0) return "the result is lost";
+    if (result != state.end() && result->second != result_) return "the result has other bytes";
+    if (!thorough) return "";
+    write_folder(state, folder);
+    return losses(folder, true) == losses_ ? "" : "the resumed comparison has other losses";
+  }
+
+ private:
+  static constexpr const char* kResult = "comparison/result.json";
+  /// Runs the comparison and returns the checksums of the losses of all runs.
+  std::vector<std::string> losses(const fs::path& folder, bool resume) const {
+    std::ostringstream console;
+    const ComparisonOutcome end = run_comparison({.spec = spec_,
+                                                  .output = folder / "comparison",
+                                                  .resume = resume,
+                                                  .command = "campaign",
+                                                  .quiet = true},
+                                                 console);
+    std::vector<std::string> all;
+    for (const VariantResult& variant : end.result.variants)
+      for (const RunOutcome& run : variant.runs.runs) all.push_back(run.failure + run.losses);
+    return all;
+  }
+  fs::path spec_;
+  std::vector<std::string> losses_;
+  std::string result_;
+};
+
 /// A file or folder that is either absent, as before, or complete.
 class OutputScene : public Scene {
  public:
@@ -271,6 +322,7 @@ std::vector<std::unique_ptr<Scene>> make_scenes(const fs::path& folder) {
   scenes.push_back(std::make_unique<OutputScene>(
       "replace_file", [](const fs::path& to) { replace_file(to / "file", "new, longer"); },
       [](const fs::path& to) { write_file(to / "file", "old"); }));
+  scenes.push_back(std::make_unique<ComparisonScene>(folder / "data", folder));
   scenes.push_back(std::move(run));  // has the most states
   return scenes;
 }
