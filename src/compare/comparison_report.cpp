@@ -128,7 +128,6 @@ std::string signed_in_four(double value) {
   return (value < 0 ? "−" : "+") + units::fixed(std::abs(value), 4);
 }
 
-/// Returns "3.2e+12".
 std::string scientific(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", value);

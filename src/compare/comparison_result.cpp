@@ -108,8 +108,8 @@ void add_claim(std::vector<VariantResult>& variants, std::size_t index,
                               : concat("the difference from ", first.name, " may be 0"));
     const Interval alone = student_interval(values, kConfidence);
     if (alone.low > 0 || alone.high < 0)
-      against.back() += concat(" after dividing the ", brief(100 * (1 - kConfidence)), " % among ",
-                               variants.size() - 1, " differences");
+      against.back() += concat(" after dividing the ", brief(100 * (1 - kConfidence)),
+                               " % risk of error among ", variants.size() - 1, " differences");
   }
   variant.why_no_claim = join(against, "; ");
 }

@@ -63,8 +63,7 @@ struct VariantResult {
   std::int64_t seeds_at_target = 0;
   /// Smallest budget with which each seed reaches the target; not set unless all seeds do.
   std::optional<BudgetResult> to_target;
-  std::optional<Measured> difference;  // final losses minus the first variant's, by seed;
-                                       // none if budgets differ
+  std::optional<Measured> difference;  // loss minus the first's, by seed; none if budgets differ
   std::optional<Measured> time_ratio;  // seconds to the target, divided by the first variant's
   std::optional<PredictionUse> predictions;
   std::string claim, why_no_claim;  // exactly one is set, except in the first variant

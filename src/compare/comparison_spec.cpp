@@ -267,7 +267,8 @@ void SpecReader::read_base(const Value& base) {
     read_config_text(base_, json::serialize(base), "");
   } catch (const ConfigError& error) {
     for (const std::string& problem : error.problems()) {
-      // In ":1: training.stps: unknown key", the line refers to a text that the user did not write.
+      // In ":1: training.stps: unknown key", the line number refers to a text that the user did not
+      // write.
       const std::string rest = problem.substr(problem.find(": ") + 2);
       const std::size_t end = rest.find(": ");
       problems_.note("base." + rest.substr(0, end), rest.substr(end + 2));

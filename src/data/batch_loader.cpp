@@ -19,7 +19,8 @@ class BatchLoader::Prefetch {
 
   Batch take(std::int64_t index) {
     std::unique_lock lock(mutex_);
-    // Requests the slot of batch index - 1 only now, because the caller no longer reads this batch.
+    // Refills the slot of batch index - 1 only now: until this call, the caller may read that
+    // batch.
     const auto count = static_cast<std::int64_t>(slots_.size());
     for (std::int64_t i = index; i < index + count; ++i) slot_of(i).wanted = i;
     changed_.notify_all();

@@ -9,8 +9,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns views of each tensor's first elements in another shape. Tensors with fewer elements than
-/// tokens keep their share of a sequence, if they have room for it.
+/// Returns views of the first elements of each tensor in another shape. A tensor with N elements
+/// for T tokens gets N/T elements for each token of the new shape, or fewer if it has not enough.
 Batch shaped(const Batch& batch, const BatchShape& shape) {
   const std::int64_t length = batch.tokens_per_example();
   std::vector<NamedTensor> parts;

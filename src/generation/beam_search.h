@@ -65,7 +65,6 @@ struct Seq2SeqSettings {
   void set_longest(std::int64_t tokens) { search.longest = rules.longest = tokens; }
 };
 
-/// Generates texts from sources of tokens.
 class Seq2SeqGenerator {
  public:
   /// Allocates memory for the beams. Model and stream must outlive this. Throws OutOfMemory.

@@ -125,8 +125,8 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   if (parts.drafted == 0 && tokens.size(1) > kLongPart) keep();
 }
 
-/// Copies a state that cannot be reset to an earlier token, for rejected drafts and shorter common
-/// prefixes.
+/// Copies a state that cannot be reset to an earlier token. The copy is for rejected drafts and
+/// shorter common prefixes.
 void CachedDecoder::keep() {
   const bool is_of_use = state_->can_keep() && !state_->can_rewind();
   if (is_of_use && state_->position() > 0) state_->keep(stream_);

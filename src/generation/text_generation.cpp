@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMinPatience = 8, kMaxPatience = 1024, kFirst = 2, kMeasured = 5;
 constexpr double kNew = 0.1;      // weight of new times in the moving averages
-constexpr double kSlowest = 3;    // times slower than this multiple are ignored as noise
+constexpr double kSlowest = 3;    // times longer than this multiple are ignored as noise
 constexpr double kKept = 0.97;    // decay of earlier token counts per new token
 constexpr double kTokens = 8;     // largest credit, in tokens without a draft
 constexpr double kEarned = 0.02;  // credit earned, as a share of the time without drafts

@@ -31,7 +31,7 @@ constexpr std::array<TypeRow, 12> kTypes{{{GgufType::kF32, "f32", {1, 4}},
                                           {GgufType::kQ6_K, "q6_K", {256, 210}},
                                           {GgufType::kMXFP4, "mxfp4", {32, 17}}}};
 
-/// Unsupported ggml types, by number.
+/// Unsupported ggml types, by code.
 constexpr std::pair<std::uint32_t, const char*> kOtherTypes[] = {
     {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
     {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
@@ -68,7 +68,8 @@ std::vector<T> array_value(const GgufFile& file, const std::string& key, const c
   refuse_kind(file, key, wanted);
 }
 
-/// Reads a GGUF file's header, never beyond the file's end. Throws DataError for contents outside.
+/// Reads a GGUF file's header, never beyond the file's end. Throws DataError for contents that
+/// would be outside.
 class GgufHeaderReader {
  public:
   explicit GgufHeaderReader(const InputFile& file) : file_(file) {}
@@ -133,8 +134,8 @@ void GgufHeaderReader::fill(std::size_t bytes) {
 
 constexpr std::size_t kLongestText = std::size_t{1} << 28;
 
-/// Calls f(stored, wide) with a number of the kind's type and one of the widest type of its sort.
-/// Returns false for kinds that are not numbers or Booleans.
+/// Calls f(stored, wide) with a value of the kind's type and a value of the widest type that
+/// replaces it. Returns false for kinds that are not numbers or Booleans.
 template <class F>
 bool visit_kind(GgufKind kind, const F& f) {
   switch (kind) {

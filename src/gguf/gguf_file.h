@@ -12,7 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// Types of tensors, with ggml's numbers. All except f32, f16 and bf16 store blocks of a row.
+/// Types of tensors, with ggml's codes. All except f32, f16 and bf16 store blocks of a row.
 enum class GgufType : std::uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -35,14 +35,14 @@ struct GgufBlock {
 };
 GgufBlock block_of(GgufType type);
 
-/// Returns the type with this number in ggml, or nullopt if it is not supported.
+/// Returns the type with this code in ggml, or nullopt if it is not supported.
 std::optional<GgufType> gguf_type_of(std::uint32_t number);
-/// Returns ggml's name of an unsupported type by its number, or "number 99" if unknown.
+/// Returns ggml's name of an unsupported type by its code, or "number 99" if unknown.
 std::string unread_gguf_type(std::uint32_t number);
 /// Returns "f32, f16, …".
 std::string gguf_types_text();
 
-/// Kinds of values, with their numbers in GGUF files. Source: ggml, docs/gguf.md, version 3.
+/// Kinds of values, with their codes in GGUF files. Source: ggml, docs/gguf.md, version 3.
 enum class GgufKind : std::uint32_t {
   kU8,
   kI8,

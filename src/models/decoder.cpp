@@ -131,7 +131,8 @@ void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visi
       if (state) visit(*state);
 }
 
-/// Returns texts and positions of the next tokens, (2, B·T) i32: `time` of one text or one of each.
+/// Returns texts and positions, (2, B·T) i32, of the next `time` tokens of one text or of the next
+/// token of each text.
 Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
                  const Stream& stream) {
   const std::int64_t rows = std::ssize(texts) * time;
@@ -149,7 +150,7 @@ Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const D
   return wait_for_device(places, stream);
 }
 
-/// Sets the tape's pass to the one for a batch's sources during its lifetime.
+/// During its lifetime, the tape uses the pass over a batch's sources.
 class SourceTape {
  public:
   SourceTape(ActivationTape& tape, const Batch& batch, std::int64_t places)

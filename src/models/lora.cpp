@@ -19,7 +19,7 @@ bool names(const std::string& target, const std::string& module) {
   return target == module || module.ends_with("." + target);
 }
 
-/// Returns the layer number in a module's name; empty if there is none.
+/// Returns the layer index in a module's name; empty if there is none.
 std::string layer_of(const std::string& module) {
   for (std::size_t dot = module.find('.'); dot != std::string::npos;
        dot = module.find('.', dot + 1)) {

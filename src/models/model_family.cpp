@@ -251,7 +251,7 @@ HuggingFaceLayout layout_of(const ModelConfig& model, const ModelRegistry& regis
   if (model.language_head || layout.architecture.empty()) return layout;
   std::string& name = layout.architecture;  // "BertForMaskedLM", "GPT2LMHeadModel"
   name = name.substr(0, std::min(name.find("For"), name.find("LMHead")));
-  if (layout.model_type.ends_with("_text")) name += "Text";  // without it, the model with images
+  if (layout.model_type.ends_with("_text")) name += "Text";  // without "Text": with images
   if (!model.pooling.empty() && !model.labels.empty()) {
     name += "ForSequenceClassification";
     std::erase(layout.carried, "pooler.");  // a part of the class head

@@ -30,7 +30,6 @@ class SourceEncoder {
   void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape, const Stream& stream);
   /// Returns the number of tokens per source that the decoder attends to, (B) i32; undefined: all.
   virtual Tensor lengths(const Batch& /*batch*/) const { return {}; }
-  /// Returns whether any weight of the encoder is trained.
   virtual bool trains() {
     bool trains = false;
     visit_parameters([&](Parameter& parameter) { trains |= parameter.trainable(); });

@@ -64,7 +64,6 @@ struct PooledShape {
   kernels::Window window{};
 };
 
-/// Returns a convolution with three taps over the frames.
 Convolution::Spec three_frames(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
   return {.rank = 1,
           .inputs = inputs,

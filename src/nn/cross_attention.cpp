@@ -113,8 +113,9 @@ Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const St
   return first_.backward(dq, tape, stream);
 }
 
-/// Contributes the gradients of the keys' and values' product and of the source. The source is not
-/// on the tape: the encoder's output keeps it until backward ends, for recomputed layers.
+/// Contributes the gradients of the source and of the product that makes keys and values. The
+/// source is not on the tape: the encoder's output keeps it until backward ends, for recomputed
+/// layers.
 void CrossAttention::source_backward(const Tensor& dkeys_values, const Pass& of_source,
                                      const Stream& stream) {
   const Tensor& source = checked_source();
@@ -171,7 +172,7 @@ TokenFlops CrossAttention::flops(std::int64_t time) const {
                     .attended = share * source.forward};
 }
 
-/// Counts the source's keys and values except from Rebuild::kAttended on: they are most of a text's
+/// Counts the source's keys and values only below Rebuild::kAttended: they are most of a text's
 /// state, and recomputing them costs one product.
 KeptNumbers CrossAttention::kept() const {
   const double always = 2 * inner(), all = always + source_share() * key_numbers();

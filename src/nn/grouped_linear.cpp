@@ -134,7 +134,7 @@ class GroupedAdapters {
 
 }  // namespace
 
-/// Splits the groups into runs: consecutive groups with together(i), or one other group.
+/// Splits the groups into runs. A run is a sequence of groups with together(i), or one other group.
 template <class Together>
 std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) const {
   std::vector<Run> all;

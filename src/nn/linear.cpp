@@ -288,7 +288,8 @@ void Linear::backward_parameters(const Tensor& dy, ActivationTape& tape, const S
   const LinearGradients gradients(*this, dy.as_rows(), x.as_rows(), tape.pass(), stream);
 }
 
-/// Returns the product's gradient before the magnitudes. Recomputes the product for their gradient.
+/// Returns the gradient of the product, which the magnitudes scale. Recomputes the product for the
+/// gradient of the magnitudes.
 Tensor Linear::before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
                                  const Stream& stream) {
   const LowRankAdapter::RowFactors rows = adapter_->row_factors(weight_, stream);

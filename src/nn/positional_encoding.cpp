@@ -11,7 +11,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns a frequency scaled by Llama 3.1's rule.
 double llama3_frequency(double frequency, const RotaryScaling& scaling, double original) {
   // Within the original context
   const double turns = original * frequency / (2 * std::numbers::pi);

@@ -17,7 +17,7 @@ Tensor workspace(const Shape& shape, const Stream& stream) {
   return Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, stream);
 }
 
-/// Computes losses of the cosines between texts, and the gradient of their vectors.
+/// Computes losses of the cosines between texts, and the gradients of the texts' vectors.
 class CosineLosses {
  public:
   CosineLosses(const TextLoss& loss, const Batch& batch, const Tensor& vectors, float scale,

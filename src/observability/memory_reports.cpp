@@ -27,7 +27,7 @@ class TraceFile {
       std::string name;
       int process;
     };
-    std::map<std::int64_t, Block> blocks;  // open slices of blocks, by number
+    std::map<std::int64_t, Block> blocks;  // open slices of blocks, by slice number
     std::int64_t blocks_begun = 0;
     std::string phase;      // open slice of a phase; "" if there is none
     std::int64_t last = 0;  // time of the last event

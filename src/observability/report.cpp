@@ -313,7 +313,7 @@ std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   out += "</tbody>\n</table>\n";
   if (flips.steps > 0)
     out +=
-        concat("<p class=\"quiet\">Choices changed by updates of the routers since Predict began: ",
+        concat("<p class=\"quiet\">Choices that the routers' updates changed since Predict began: ",
                flips.text(), "</p>\n");
   return out + "</section>\n";
 }

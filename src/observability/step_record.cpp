@@ -234,9 +234,9 @@ std::string text_of(const ExpertLoads& loads) {
             right(units::fixed(loads.least[i], 2), 8) +
             right(units::fixed(loads.entropy[i], 3), 9) + right(concat(loads.dead[i]), 6) + "\n";
   return text +
-         "busiest, idlest: tokens of that expert over the mean of all; entropy: of the "
-         "router, in nats;\ndead: experts without a token for " +
-         concat(ExpertLoads::kDeadAfter, " steps; layers: those with experts\n");
+         "busiest, idlest: tokens of the expert divided by the mean of all experts;\n"
+         "entropy: entropy of the router, in nats; dead: experts without a token for " +
+         concat(ExpertLoads::kDeadAfter, " steps;\nlayer: index among the layers with experts\n");
 }
 
 }  // namespace hybrid_trainer

@@ -154,13 +154,14 @@ std::uint32_t crc32c(std::string_view bytes) {
   return sum.checksum();
 }
 
-/// Converts a run's records to the records of a TensorBoard event file: a length, the event, and a
-/// masked CRC-32C of each. The event is a message of tensorflow/core/util/event.proto.
+/// Converts a run's records to records of a TensorBoard event file. Each has a length and an event,
+/// both followed by their masked CRC-32C. The event is a message of
+/// tensorflow/core/util/event.proto.
 class TensorBoardEvents {
  public:
   explicit TensorBoardEvents(double begin) : begin_(begin) {}
   double begin() const { return begin_; }
-  /// Returns a file's start: version, an event that discards earlier reads, settings as text.
+  /// Returns a file's start: version, an event that makes readers discard earlier data, settings.
   std::string preface(const std::string& settings) const;
   /// Returns one event with every number of the record. Its time is the run's start plus the
   /// seconds of all records so far.
@@ -173,7 +174,7 @@ class TensorBoardEvents {
 
 struct EventFileStart {
   double begin = 0;       // start of the run
-  std::size_t bytes = 0;  // size of the record, which alone is a valid file without steps
+  std::size_t bytes = 0;  // size of the start, which alone is a valid file without steps
 };
 
 std::string TensorBoardEvents::preface(const std::string& settings) const {

@@ -48,7 +48,7 @@ double published_bf16_rate(const std::string& device_name);
 /// slab is as large as in a training run. Throws OutOfMemory if the slab does not fit.
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream);
 
-/// Medians over the tokens after the first.
+/// Medians over all tokens except the first.
 struct GenerationRates {
   double token_seconds = 0;  // seconds per token of a single sequence
   double tokens_per_second = 0;

@@ -288,7 +288,7 @@ class FineTuning final : public LanguageTask {
     if (ranks.lead()) write_reference(file, key, all);
     start.stream.synchronize();
     start.stream.pool()->trim();  // training uses other block sizes
-    start.report(concat("reference: took ", units::duration(seconds_since(began)),
+    start.report(concat("reference: computed in ", units::duration(seconds_since(began)),
                         ", stored in reference.bin; the reference model is no longer in memory"));
     return all;
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kLongestRow = 1024;
 
-/// Returns qlora's format: the folder's if its weights are quantized, otherwise nf4.
+/// Returns the weight format for qlora: the folder's own if its weights are quantized, else nf4.
 std::string quantized_base(const ModelFolder& folder) {
   if (folder.is_gguf() && is_mostly_quantized(folder.gguf())) return kFileBase;
   const std::string held = quantization_of_hugging_face(folder);

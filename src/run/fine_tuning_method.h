@@ -26,8 +26,8 @@ void check_method(const std::string& method, const HybridTrainerConfig& config,
 
 std::string method_of_run(const HybridTrainerConfig& run);
 
-/// Throws UsageError if the resumed run was started with another method. `sets_base` is whether the
-/// settings include lora.base, so that the base of `lora` may be quantized.
+/// Throws UsageError if the resumed run was started with another method. If the settings include
+/// lora.base (`sets_base`), a run of the method lora may have a quantized base.
 void check_method_of_run(const std::string& method, const HybridTrainerConfig& run, bool sets_base);
 
 }  // namespace hybrid_trainer

@@ -91,13 +91,13 @@ bool may_be_examples(const std::filesystem::path& path);
 /// rejected or some rows are preference pairs.
 ExampleData read_example_data(const ExampleFiles& files, const DataConfig& config);
 
-/// Reads a dpo run's log-likelihoods of the validation rows. Throws DataError if it has none.
+/// Reads a dpo run's reference for the validation rows. Throws DataError if the run has none.
 std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data);
 
-/// Computes the reference log-likelihoods of other pairs with the initial model of a dpo run, with
-/// at most `at_once` sequences per pass. Throws MissingInput if the initial model does not exist,
-/// and DataError if it has changed.
+/// Computes the reference of a dpo run for pairs that are not the run's own, using its initial
+/// model. A pass has at most `at_once` sequences. Throws MissingInput if the initial model does not
+/// exist, and DataError if it has changed.
 std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
                                                          const PackedRows& rows,
                                                          std::int64_t at_once,

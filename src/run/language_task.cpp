@@ -102,7 +102,8 @@ std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
 
 LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
 
-/// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is not one.
+/// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is not a GGUF
+/// file.
 std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& model) {
   const auto base = base_of_run(run, model);
   if (base && base->is_gguf()) return base->string();

@@ -52,7 +52,7 @@ class LanguageTask : public Task {
   /// Returns null if the data have no tokenizer.
   virtual std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const = 0;
   virtual std::vector<std::string> notes_of_data() const { return {}; }
-  /// Computes values that batches need from the base model, while adapters have no effect yet.
+  /// Computes values for the batches from the base model, while adapters have no effect yet.
   virtual void prepare_data(const RunStart& /*start*/) {}
   /// Stores the answers that the model gives before it is trained.
   virtual void answer_before(const RunStart& /*start*/) {}

@@ -111,7 +111,8 @@ std::string hub_name_of(const fs::path& model) {
   return is_hub_name(name) && !fs::exists(name) ? name : "";
 }
 
-/// Returns the purpose of a run's task or family; without a run, that of a language model.
+/// Returns the purpose of a run's task or model family, or the purpose of a language model without
+/// a run.
 ModelFamily::Purpose purpose_of(const RunPaths& run) {
   const json::object config = run.contains_run() ? object_in_file(run.config()) : json::object();
   const std::string objective = text_in(config, "objective");

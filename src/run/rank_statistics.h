@@ -27,8 +27,9 @@ std::optional<double> spearman_correlation(std::span<const double> a, std::span<
 std::optional<double> area_under_roc(std::span<const double> scores,
                                      const std::vector<bool>& is_positive);
 
-/// Returns the mean over the positive examples of the precision among the examples with the same
-/// score or a higher score. Returns nullopt if there are no positive examples.
+/// Returns the average precision: the mean, over the positive examples, of the precision among all
+/// examples with at least the positive example's score. Returns nullopt if there are no positive
+/// examples.
 std::optional<double> average_precision(std::span<const double> scores,
                                         const std::vector<bool>& is_positive);
 

@@ -96,12 +96,12 @@ void add_id(const std::string& id, IndexOfId& ids) {
     throw DataError(concat("\"", kId, "\": \"", id, "\" is also the id of an earlier row"));
 }
 
-/// Ranks of one query's documents: the most similar first, then in the order of the corpus.
+/// The documents most similar to one query, in descending order; ties keep the corpus order.
 class TopDocuments {
  public:
   void add(float similarity, std::int64_t document) {
     if (best_.size() == kMost) {
-      if (similarity <= best_.front().similarity) return;  // later in the corpus
+      if (similarity <= best_.front().similarity) return;  // a tie is later in the corpus
       std::ranges::pop_heap(best_, is_before);
       best_.pop_back();
     }
@@ -124,7 +124,7 @@ class TopDocuments {
   static bool is_before(const Hit& a, const Hit& b) {
     return a.similarity > b.similarity || (a.similarity == b.similarity && a.document < b.document);
   }
-  std::vector<Hit> best_;  // a heap whose front is the last
+  std::vector<Hit> best_;  // a heap whose front ranks lowest
 };
 
 double discounted(double gain, std::size_t rank) {
@@ -202,10 +202,8 @@ RetrievalSet read_retrieval_set(const fs::path& corpus, const fs::path& queries,
     has_relevant = true;
   });
   if (!has_relevant)
-    throw DataError(concat(
-        relevant.string(),
-        ": no document is relevant to any query; want a score above 0 for relevant documents, \"",
-        kScore, "\" above 0 for the documents that are"));
+    throw DataError(concat(relevant.string(), ": no document is relevant to any query; want \"",
+                           kScore, "\" above 0 for relevant documents"));
   for (std::size_t query = 0; query < given.size(); ++query)
     if (!judged[query].empty()) set.queries.push_back(std::move(given[query]));
   return set;

@@ -17,7 +17,7 @@ struct RetrievalSet {
   struct Query {
     std::string text;
     std::map<std::int64_t, double> gains;  // positive gain of each relevant document
-    /// Document with the id of the query, which is never retrieved. -1 if there is none.
+    /// Index of the document with the same id as the query, or -1. It is never retrieved.
     std::int64_t same_id = -1;
   };
   /// Title and text of each document, in the order of the corpus.
@@ -54,10 +54,10 @@ struct RetrievalScore {
   boost::json::object json() const;
 };
 
-/// Ranks all documents for each query by the dot product of their embeddings, which is the cosine
-/// similarity if the rows have norm 1, and rates the ranking. Equal documents keep the order of the
-/// corpus. documents: (N, W) f32, queries: (M, W) f32, in the order of `set`, in host memory.
-/// Throws ShapeMismatch; Diverged if an embedding is not finite.
+/// Ranks all documents for each query and rates the ranking. Ranks by the dot product of the
+/// embeddings, which is the cosine similarity if the rows have norm 1. Equal documents keep the
+/// order of the corpus. documents: (N, W) f32, queries: (M, W) f32, in the order of `set`, in host
+/// memory. Throws ShapeMismatch; Diverged if an embedding is not finite.
 RetrievalScore score_retrieval(const Tensor& documents, const Tensor& queries,
                                const RetrievalSet& set, const Stream& stream);
 

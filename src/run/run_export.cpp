@@ -35,8 +35,8 @@ void require_adapters(const TrainedRun& run) {
     throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
 }
 
-/// Returns the settings of a run's adapters. Throws ConfigError if the run trained other weights
-/// that a PEFT folder cannot store; it can store a classification head.
+/// Returns the settings of a run's adapters. Throws ConfigError if the run trained other weights,
+/// because a PEFT folder cannot store them; a classification head is allowed.
 LoraConfig exported_adapters(const TrainedRun& run) {
   require_adapters(run);
   run.network->visit_linears([&](Linear& linear) {
@@ -82,7 +82,7 @@ std::vector<std::int32_t> random_tokens(std::int64_t length, std::int64_t vocabu
   return tokens;
 }
 
-/// Computes the outputs of a text-level model for one of random tokens.
+/// Computes the outputs of a text-level model for one text of random tokens.
 std::vector<float> probe_outputs(const TrainedRun& run, const Stream& stream) {
   PackedTexts::Settings packing = text_packing(run.config, *run.tokenizer);
   packing.has_classes = false;
@@ -99,7 +99,8 @@ std::vector<float> probe_outputs(const TrainedRun& run, const Stream& stream) {
   return {values.begin(), values.end()};
 }
 
-/// Computes logits of random tokens and padding. Throws DataError naming `what` if not finite.
+/// Computes logits of random tokens and padding. Throws DataError naming `what` if they are not
+/// finite.
 std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                                 const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
@@ -115,7 +116,7 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                          "training diverged; export an earlier checkpoint (--checkpoint STEP)"));
 }
 
-/// Returns the logits of probe_logits above, or none if the network has no logits of tokens.
+/// Returns the logits of probe_logits above, or none if the network does not predict tokens.
 std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
                                 const Stream& stream) {
   auto* const model = dynamic_cast<LanguageModel*>(run.network.get());
@@ -187,8 +188,8 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file)
   return wanted == got ? std::ssize(wanted) : 0;
 }
 
-/// Returns the steps to an embedding. These are the steps of the initial model. If it has none,
-/// they are the run's pooling or mean pooling, followed by normalization.
+/// Returns the steps that make an embedding: the steps of the initial model or, if it has none, the
+/// run's pooling (mean by default) and normalization.
 SentencePipeline pipeline_of(const TrainedRun& run) {
   const ModelFolder& folder = run.sentence_folder;
   const bool is_known = !folder.empty() && has_sentence_pipeline(folder);
@@ -236,9 +237,9 @@ std::string LogitChange::text() const {
   if (places == 0 && largest_logit == 0) return "";
   if (places == 0)
     return concat("; outputs of a test text changed by at most ", brief(largest_change),
-                  ", the largest is ", brief(largest_logit));
+                  "; the largest output is ", brief(largest_logit));
   const std::string found = concat("; logits changed by at most ", brief(largest_change),
-                                   ", the largest is ", brief(largest_logit));
+                                   "; the largest logit is ", brief(largest_logit));
   if (same_choices == places)
     return concat(found, "; the most likely token stayed the same at all ", places,
                   " tested positions");
@@ -282,7 +283,7 @@ void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
   const LoraConfig adapters = exported_adapters(run);
   warn_of_positions(run, output);
   const auto finish = [&](const std::filesystem::path& folder) {
-    // sentence-transformers does not read the base's tokenizer.
+    // sentence-transformers reads the tokenizer in this folder, not the base's.
     if (run.config.pools() && run.tokenizer != nullptr && is_hugging_face(run.tokenizer->kind()))
       run.tokenizer->save(folder);
     if (run.config.objective == "embed") write_sentence_pipeline(pipeline_of(run), folder);

@@ -16,11 +16,11 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream);
 
-/// Difference of exported and trained model's logits on random tokens, or of the outputs of a whole
-/// text; 0 if neither is compared.
+/// Comparison of the exported and the trained model: of their logits on random tokens, or of their
+/// outputs for a whole text. All values are 0 if nothing was compared.
 struct LogitChange {
   double largest_logit = 0, largest_change = 0;
-  std::int64_t places = 0, same_choices = 0;  // token positions; those with equal best tokens
+  std::int64_t places = 0, same_choices = 0;  // all positions; those with the same best token
 
   std::string text() const;
 };
@@ -55,7 +55,7 @@ struct GgufExport {
   std::string type{};                           // requested type
   std::map<std::string, std::int64_t> types{};  // number of tensors per type
   std::uintmax_t bytes = 0;
-  /// Tokens of a test text that file and run encode identically; 0 if their tokenizers differ.
+  /// Tokens of a test text, encoded equally by the tokenizers of file and run; 0 if they differ.
   std::int64_t tokens = 0;
   LogitChange change{};
 };

@@ -94,7 +94,7 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   config.lora.replaces_tables = true;
 }
 
-/// Returns the rows of the class head that the adapter replaces, or 0 if it replaces none.
+/// Returns the number of classes of the adapter's class head, or 0 if it has none.
 std::int64_t classes_of(const AdapterFolder& adapter, const ModelFamily& family) {
   if (!family.is_language_model) return adapter.classes_of(family.hugging_face.classifier);
   for (const char* head : {"classifier.out_proj.", "classifier.", "score."})
@@ -102,7 +102,7 @@ std::int64_t classes_of(const AdapterFolder& adapter, const ModelFamily& family)
   return 0;
 }
 
-/// Sets the classes to the adapter's, if the adapter replaces the classifier. Invents their names
+/// If the adapter replaces the classifier, sets the classes to the adapter's. Invents class names
 /// if the adapter has none, because PEFT's own files do not store them.
 void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelFolder& base,
                   const ModelRegistry& registry) {
@@ -119,8 +119,8 @@ void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelF
   for (std::int64_t i = 0; i < classes; ++i) model.labels.push_back({concat("LABEL_", i)});
 }
 
-/// Throws DataError if a weight of the class head is in neither the base nor the adapter, which has
-/// `others`: transformers then starts it at random, so that nobody knows its values.
+/// Throws DataError if neither the base nor the adapter stores a weight of the class head.
+/// transformers would initialize it at random. `others`: weights in the adapter's folder.
 void require_class_head(Network& network, const ModelFolder& base, const std::string& called,
                         const std::vector<std::string>& others, const ModelConfig& model,
                         const ModelRegistry& registry) {
@@ -261,7 +261,7 @@ std::optional<ModelFolder> base_of_run(const RunPaths& paths,
     throw MissingInput(concat(
         folder.string(),
         ": the base model of the run's adapters does not exist or has no weights; restore it, or "
-        "resume the run with its new location (train --init-from, finetune --model)"));
+        "resume the run with the new location of the base (train --init-from, finetune --model)"));
   }
   if (identity_of_base(folder) == text("identity")) return folder;
   throw DataError(concat(folder.string(), " is not the base model of the run's adapters (",

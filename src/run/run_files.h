@@ -24,7 +24,6 @@ void write_run_base(const RunPaths& paths, const ModelFolder& folder);
 std::optional<ModelFolder> base_of_run(const RunPaths& paths,
                                        const std::optional<ModelFolder>& given = {});
 
-/// Returns the version, "0.1.0".
 std::string project_version();
 
 /// Source and size of a run's training data.
@@ -100,7 +99,6 @@ ModelFolder sentence_folder_of(const ModelFolder& adapter, const ModelFolder& ba
 /// Returns the generation settings of run or adapter, or else of the base. Throws DataError.
 GenerationKeys generation_keys_of(const TrainedRun& run);
 
-/// Selects the weights of a run to load.
 struct RunWeights {
   /// The weights themselves, or their average over the last updates (training.average_weights).
   enum Kind { kLast, kAverage };

@@ -121,8 +121,8 @@ struct NeedInMicroBatches {
   HybridTrainerConfig config;
 };
 
-/// Returns the need of the rank that uses most memory, with the largest micro-batches that fit,
-/// starting from the given size. If no size fits, returns the smallest need. Stops halving the
+/// Returns the need of the rank that uses most memory, for the largest micro-batches that fit and
+/// do not exceed the given size. If no size fits, returns the smallest need. Stops halving the
 /// micro-batches when this no longer reduces the need, because gradient sums grow while activations
 /// are halved.
 NeedInMicroBatches fitting_need(HybridTrainerConfig config, int ranks, SimulatedPhases phases,

@@ -236,7 +236,7 @@ StepVote RunRanks::agree(StepVote here) {
   return common;
 }
 
-/// Returns nullopt for NCCL, because it waits on the streams of the device, which is not measured.
+/// Returns nullopt for NCCL, which waits on the device's streams: that time is not measured.
 std::optional<double> RunRanks::exposed_seconds() const {
   if (ranks_ == nullptr || ranks_->name() == std::string_view("nccl")) return {};
   return ranks_->use().exposed_seconds;

@@ -20,8 +20,8 @@ struct StepVote {
   bool stops = false, saves = false;
 };
 
-/// A training run as one of several ranks or as a single process. Rank 0 uses the run's folder, and
-/// rank N ranks/N in it.
+/// A training run as one of several ranks or as a single process. Rank 0 uses the run's folder;
+/// rank N uses ranks/N in it.
 class RunRanks {
  public:
   /// `ranks` must outlive this object. Null means a single process.

@@ -34,7 +34,8 @@ struct EmbeddingSteps {
   std::int64_t dimensions = 0;  // channels that remain after normalization; 0: all
 };
 
-/// Returns the steps of the model's folder, or of a run's initial model; by default normalization.
+/// Returns the steps that the folder of the model, or of a run's initial model, sets; by default
+/// normalization.
 EmbeddingSteps embedding_steps_of(const TrainedRun& run);
 
 /// Returns the embedding, which may be shorter than the output.

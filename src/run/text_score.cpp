@@ -148,7 +148,7 @@ std::vector<Measure> score_of_cosines(const TextOutputs& outputs, const Rows& ro
 struct Position {
   std::int64_t above = 0, equal = 0;  // others with a larger similarity, and with the same
 
-  /// Return the expected values, if texts of equal similarity have a random order.
+  /// Return the expected values for a random order of equally similar texts.
   double accuracy() const { return above > 0 ? 0 : 1 / static_cast<double>(equal + 1); }
   double reciprocal_rank() const {
     double sum = 0;

@@ -69,7 +69,7 @@ struct TextScore {
 ///   embed     pairs with scores: correlations of their cosines with the scores. Other pairs:
 ///             accuracy@1 and mean reciprocal rank of each anchor's positive text among all texts
 ///             of the rows that are not anchors, as expected values if cosines are equal. For
-///             texts.dimensions, the same of the leading channels
+///             texts.dimensions, the same for the leading channels
 ///   rank      labels 0 and 1: area under the ROC curve and average precision. Other scores:
 ///             Spearman's correlation
 ///   reward    share of pairs whose chosen text has the higher score, and mean margin

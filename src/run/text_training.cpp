@@ -107,7 +107,7 @@ class TextTraining final : public LanguageTask {
 
   std::shared_ptr<const TextData> data_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  HybridTrainerConfig config_;  // as begun, with the labels of the data
+  HybridTrainerConfig config_;  // as given, with the labels of the data
   std::string replaced_head_;   // the reason why a folder's head is not used; else empty
 };
 

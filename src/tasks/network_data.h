@@ -42,7 +42,8 @@ class NetworkData {
                                                  const HybridTrainerConfig& /*config*/) const {
     return measures;
   }
-  /// Makes the prediction for validation example `number`, from 0, of the network's named outputs.
+  /// Makes the prediction for validation example `number`, counted from 0, from the network's
+  /// outputs.
   using PredictionMaker =
       std::function<Prediction(std::int64_t number, const std::vector<NamedTensor>& outputs)>;
   /// Returns a maker for a config from completed(). By default, its predictions are the outputs.

@@ -109,7 +109,7 @@ void refuse_settings_of_language(const HybridTrainerConfig& config) {
     problems.push_back(concat("objective: got ", config.objective, why, "leave it out"));
   if (!config.stages.empty())
     problems.push_back(
-        concat("stages: got some", why, "its examples have a fixed shape, so leave them out"));
+        concat("stages: got some", why, "its examples have a fixed shape, so leave stages out"));
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
@@ -207,12 +207,10 @@ class NetworkTask final : public Task {
   std::optional<ModelFolder> base_;  // model with the initial weights
 };
 
-/// Returns the 95 % interval of a share.
 ShareInterval interval_of_share(const Measure& measure) {
   return wilson_interval(measure.sum, std::max(1.0, measure.count));
 }
 
-/// Returns whether a measure is a share of examples, such as accuracy.
 bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"); }
 
 }  // namespace

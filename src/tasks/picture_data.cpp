@@ -246,7 +246,7 @@ class Pictures final : public NetworkData {
                     ", mean ", brief(sum / static_cast<double>(values.size())))},
             {"is for", is_trained ? "training" : "validation"}};
   }
-  /// Uses the model's classes if fixed or if all labels match them by name; else the data's.
+  /// Uses the model's classes if they are fixed or contain all labels by name; else the data's.
   void choose_classes(const NetworkDataSource& source, const PictureRows& read,
                       const std::optional<PictureRows>& apart) {
     const RunPaths run{source.model.string()};

@@ -15,7 +15,7 @@ struct PictureLabel {
 struct PictureRow {
   FilePart picture{};
   PictureLabel label{};
-  std::int32_t target = 0;  // class number, set later
+  std::int32_t target = 0;  // class index, set later
   bool is_damaged = false;  // the pixels cannot be read
   std::size_t file = 0;     // index in PictureRows::files
   std::int64_t line = 0;    // line of its file, element of its array or row of its table, from 1
@@ -58,8 +58,8 @@ bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes)
 /// Returns a warning about names that differ only in blanks, case, zeros or Unicode form, or "".
 std::string similar_classes_warning(const std::vector<ClassLabel>& classes);
 
-/// Returns the classes of rows for a new model: names in sorted order, or numbers up to the largest
-/// with the names that transformers gives them. Throws DataError if names and numbers are mixed, or
+/// Returns the classes of rows for a new model: names in sorted order or, for numbers, all classes
+/// up to the largest with transformers' names. Throws DataError if names and numbers are mixed, or
 /// if all labels are equal.
 std::vector<ClassLabel> classes_in(const std::vector<PictureRow>& rows);
 

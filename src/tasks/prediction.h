@@ -21,7 +21,6 @@ using PredictionHandler = std::function<void(const Prediction&)>;
 double decimal(float value);
 boost::json::array decimals(std::span<const float> values);
 
-/// Converts a logit to a probability.
 inline float sigmoid(float logit) { return 1 / (1 + std::exp(-logit)); }
 
 /// Returns {"label": "cat", "score": 0.9, "scores": {"cat": 0.9, …}}: the softmax of the logits,

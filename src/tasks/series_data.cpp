@@ -93,7 +93,7 @@ class SeriesData final : public NetworkData {
                                " to ", number, ", to predict ", table_.columns.back()));
     return facts;
   }
-  /// Returns a maker whose predictions contain the number of a window's last row and the predicted
+  /// Returns a maker whose predictions contain the row number at a window's end and the predicted
   /// target.
   PredictionMaker prediction_maker(const HybridTrainerConfig& config) const override {
     return [this, first = windows(config).validation, scale = scale(config).columns.back(),

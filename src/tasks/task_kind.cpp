@@ -165,7 +165,7 @@ Findings text_score(const EvaluationResult& result, const HybridTrainerConfig& c
            {"objective", config.objective}}};
 }
 
-/// Sets a loss of embeddings that reads the scores of the rows, if they have any.
+/// If the rows have scores, sets a loss of embeddings that reads them.
 void take_loss_of_scores(HybridTrainerConfig& config, const std::vector<TextRow>& rows) {
   const bool has_scores = !rows.empty() && !rows.front().labels.empty();
   std::string& loss = config.texts.loss;

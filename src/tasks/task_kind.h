@@ -58,7 +58,7 @@ struct TaskKind {
   /// Throws UsageError, MissingInput, DataError, OutOfMemory, Diverged.
   Findings (*score)(const TrainedRun& run, const Measuring& on, DType dtype, const Stream& stream);
   /// Passes the predictions for all rows of the data to `use`, in their order. Throws UsageError if
-  /// the model predicts tokens, DataError if a row cannot be used, and as `score`.
+  /// the model predicts tokens, DataError if a row cannot be used, and the errors of `score`.
   void (*predict)(const TrainedRun& run, const PredictionRequest& requested, DType dtype,
                   const Stream& stream, const PredictionHandler& use);
   /// Describes the training examples that a model of this configuration gets from the data, or a
@@ -84,10 +84,10 @@ struct RetrievalRequest {
   std::string folder{}, corpus{}, queries{}, relevant{};
 };
 
-/// Embeds documents and queries, with the prompts of the model's folder if it has any, and rates
-/// the ranking of the documents by cosine, or by the folder's dot product. Throws UsageError if the
-/// model does not embed texts; DataError for a folder with another similarity; and as
-/// read_retrieval_set, text_outputs and score_retrieval.
+/// Embeds documents and queries, with the prompts of the model's folder if it has any. Ranks the
+/// documents by cosine, or by dot product if the folder requires it, and rates the ranking. Throws
+/// UsageError if the model does not embed texts; DataError for a folder with another similarity;
+/// and as read_retrieval_set, text_outputs and score_retrieval.
 Findings retrieval_findings(const TrainedRun& run, const RetrievalRequest& requested, DType dtype,
                             const Stream& stream);
 

@@ -39,8 +39,8 @@ LabelKind label_kind_of(const HybridTrainerConfig& config) {
                                   : LabelKind::kSingle;
 }
 
-/// Returns the beginning of all texts in the folder's pipeline; none for a run, which was trained
-/// without it.
+/// Returns the prompt that begins all texts in the folder's pipeline; none for a run, which was
+/// trained without one.
 std::vector<std::string> prompts_of(const TrainedRun& run) {
   const bool is_run = RunPaths{run.folder.string()}.contains_run();
   if (is_run || run.sentence_folder.empty() || !has_sentence_pipeline(run.sentence_folder))

@@ -15,7 +15,6 @@ constexpr std::int64_t kFirstHeldOut = std::int64_t{1} << 40;
 static_assert(TridentConfig::kEventKinds == TridentSet::kEventKinds);
 static_assert(TridentConfig::kPlumeKinds == kPlumeKinds);
 
-/// Returns the input shapes of the network.
 TridentShape trident_shape(const ModelConfig& model) {
   const TridentConfig& sizes = model.trident;
   return {.video = {.frames = sizes.frames,

@@ -75,7 +75,7 @@ bool ConfigArguments::sets(const std::string& key) const {
 
 static void add_set_option(po::options_description& options, ConfigArguments& arguments) {
   const auto add =
-      [&arguments](const std::vector<std::string>& all) {  // other options also set keys
+      [&arguments](const std::vector<std::string>& all) {  // other options set keys, too
         arguments.settings.insert(arguments.settings.end(), all.begin(), all.end());
       };
   options.add_options()(

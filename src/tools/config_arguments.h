@@ -26,8 +26,9 @@ void add_setting_options(po::options_description& options, ConfigArguments& argu
 void add_tensorboard_option(po::options_description& options, ConfigArguments& arguments);
 
 /// Builds and validates the configuration: the preset, the file or `otherwise`, changed by each
-/// --set in order. `before_settings` may change it before that. Throws UsageError if preset and
-/// file are both given or a setting has no "=", MissingInput, or one ConfigError with all problems.
+/// --set in order. `before_settings` may change it before the first --set. Throws UsageError if
+/// preset and file are both given or a setting has no "=", MissingInput, or one ConfigError with
+/// all problems.
 HybridTrainerConfig build_config(
     const ConfigArguments& arguments, const HybridTrainerConfig& otherwise = HybridTrainerConfig(),
     const std::function<void(HybridTrainerConfig& config)>& before_settings = {});
@@ -43,9 +44,9 @@ void set_vocabulary(const std::string& command, const ConfigArguments& arguments
 void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config);
 
 /// Shortens the phases of a run of fewer than 1000 steps in proportion, unless their lengths are
-/// set or the learning rate finder is on. The length of Warmup is then at most a tenth of the run,
-/// and the number of Full steps between two predictions at most a fiftieth, but both may always be
-/// up to 4 steps. A resumed run, which has the configuration `begun`, keeps its lengths.
+/// set or the learning rate finder is on. Warmup then takes at most a tenth of the run, and the
+/// Full steps between two predictions take at most a fiftieth. Up to 4 steps are always allowed. A
+/// resumed run, which has the configuration `begun`, keeps its lengths.
 void scale_phases(HybridTrainerConfig& config, const ConfigArguments& arguments,
                   const HybridTrainerConfig* begun = nullptr);
 

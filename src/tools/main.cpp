@@ -38,7 +38,6 @@ void print_help() {
                "hybrid COMMAND --help describes a command; hybrid --version prints the version.\n";
 }
 
-/// Prints the first steps for new users.
 void print_first_steps() {
   std::cerr
       << "hybrid trains models of text, embeddings, classes, speech, images and time series on "

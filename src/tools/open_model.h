@@ -23,7 +23,8 @@ TrainedRun open_model(const std::string& folder, const Stream& stream,
 void add_weights_option(po::options_description& options, std::string& home);
 /// Adds --precision, which open_model checks.
 void add_precision_option(po::options_description& options, std::string& precision);
-/// Sets and returns the model's compute precision: f32 for fp32 or file, otherwise bf16.
+/// Sets and returns the model's compute precision: f32 for the precisions fp32 and file, otherwise
+/// bf16.
 DType compute_in(Network& model, const std::string& precision, const Stream& stream);
 
 struct RunWeightsOption {

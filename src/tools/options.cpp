@@ -78,8 +78,8 @@ std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWi
 
 std::string dropped_tokens_warning(std::int64_t dropped_tokens, const ContextWindow& window) {
   return concat("the text became longer than the model's context of ", window.context(),
-                " tokens: at its end, the model no longer read ", dropped_tokens, " of them",
-                window.pinned() > 0 ? concat(" after the first ", window.pinned()) : "");
+                " tokens: at the end, the model no longer read the oldest ", dropped_tokens,
+                " tokens", window.pinned() > 0 ? concat(" after the first ", window.pinned()) : "");
 }
 
 }  // namespace hybrid_trainer

@@ -52,7 +52,7 @@ void check_launcher() {
                             " passes standard input to one rank only; give a file of examples"));
 }
 
-/// Returns the file of examples that a killed start left in the folder, or "".
+/// Returns the file of examples that an earlier, killed process left in the folder, or "".
 std::string leftover_examples(const std::string& run) {
   if (!RunPaths{run}.contains_start()) return "";
   for (const char* ending : {".jsonl", ".json", ".csv", ".parquet"})
@@ -140,7 +140,8 @@ StoredExamples::StoredExamples(const std::string& run, const std::string& data, 
   }
 }
 
-/// Reuses the examples of a killed start. Standard input must equal them unless the run resumes.
+/// Reuses the examples of an earlier, killed process. Standard input must equal them unless the run
+/// resumes.
 void StoredExamples::reuse_leftover(const std::string& left, bool resumes) {
   if (!resumes) {
     check_launcher();

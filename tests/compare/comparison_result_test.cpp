@@ -206,7 +206,8 @@ TEST_F(ComparisonResultTest, CorrectsIntervalsForNumberOfClaims) {
     runs_.push_back(runs_[1]);
   }
   EXPECT_EQ(result().variants[1].claim, "");
-  EXPECT_NE(result().variants[1].why_no_claim.find("after dividing the 5 % among 3 differences"),
+  EXPECT_NE(result().variants[1].why_no_claim.find(
+                "after dividing the 5 % risk of error among 3 differences"),
             std::string::npos)
       << "its uncorrected interval excludes 0: " << result().variants[1].why_no_claim;
 }

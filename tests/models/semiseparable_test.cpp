@@ -162,8 +162,8 @@ std::string message_of(const std::function<void()>& run) {
 TEST_F(SemiseparableDecoder, RejectsHuggingFaceExport) {
   const TemporaryFolder scratch;
   EXPECT_EQ(message_of([&] { export_hugging_face(*model_, nullptr, scratch / "out", stream_); }),
-            "transformers has no semiseparable models, so there is no folder to export to; `hybrid "
-            "eval` and `train --resume` take the run's own folder");
+            "transformers has no semiseparable models, so this model cannot be exported as a "
+            "folder; `hybrid eval` and `train --resume` take the run's own folder");
 }
 
 TEST(SemiseparableEncoder, CannotGenerateText) {

@@ -194,7 +194,7 @@ class MirroredSound {
   std::int64_t length_;
 };
 
-/// Index in the key's random sequence that random_permuted does not use.
+/// Index of a random number of the key. random_permuted uses only smaller indices.
 constexpr std::uint64_t kRoundingNumber = std::uint64_t{1} << 62;
 constexpr std::uint64_t kOtherAxis = 0x9E3779B97F4A7C15;
 

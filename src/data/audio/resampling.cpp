@@ -65,7 +65,8 @@ Resampling::Resampling(std::int64_t from, std::int64_t to) : from_(from), to_(to
     fill_taps(phase, &filter_[static_cast<std::size_t>(phase * taps_)]);
 }
 
-/// Computes the taps of an output sample phase/to after input `half - 1` of its 2 · half inputs.
+/// Computes the taps of one phase. Its output samples are phase/to of an input interval after input
+/// `half - 1` of their 2 · half inputs.
 void Resampling::fill_taps(std::int64_t phase, float* taps) const {
   const double place = static_cast<double>(phase) / static_cast<double>(to_);
   double sum = 0;

@@ -33,9 +33,9 @@ struct WavForm {
 };
 
 /// Reads the header of an uncompressed WAV file (RIFF or RF64). Accepts chunks in any order. If the
-/// size is unknown, as from ffmpeg into a pipe, the data extend to the end of the file. Throws
-/// DataError if the file is of another kind, compressed, truncated or empty, or if its header is
-/// invalid. Also throws MissingInput and IoError.
+/// header leaves the size open, as ffmpeg does when it writes to a pipe, the samples extend to the
+/// end of the file. Throws DataError if the file is of another kind, compressed, truncated or
+/// empty, or if its header is invalid. Also throws MissingInput and IoError.
 WavForm read_wav_form(const FilePart& path);
 
 /// Reads a WAV file as the mean of its channels. Throws like read_wav_form. Also throws DataError

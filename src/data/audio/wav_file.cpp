@@ -117,7 +117,7 @@ constexpr std::uint32_t kIntegerFormat = 1, kFloatFormat = 3, kExtensibleFormat 
 /// Bytes that follow the format's code in WAVE_FORMAT_EXTENSIBLE.
 constexpr std::string_view kFormatTail =
     "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xAA\x00\x38\x9B\x71"sv;
-/// If a file is shorter than its data size, and the data size is at least this number, the size was
+/// If a file is shorter than its data size, and the data size is at least this value, the size was
 /// unknown when the header was written.
 constexpr std::uint64_t kUnknownSize = 0x7FFF0000, kUnknownSize32 = 0xFFFFFFFF;
 constexpr int kMaxChunks = 10'000;
@@ -225,7 +225,7 @@ class WavHeaderReader {
     if (code != kIntegerFormat && code != kFloatFormat)
       refuse(concat("its samples are compressed (", name_of_wav_format(code), "); ",
                     wav_conversion_hint(file_.path())));
-    // Samples with fewer bits than their bytes use the upper ones.
+    // A sample that does not fill its bytes uses the upper bits.
     const std::uint64_t bytes = (bits + 7) / 8;
     if (code == kFloatFormat && bits == 32) return WavSamples::kFloat32;
     if (code == kFloatFormat && bits == 64) return WavSamples::kFloat64;

@@ -192,7 +192,6 @@ WordErrors word_errors(std::string_view reference, std::string_view hypothesis) 
   Words of_reference = words_of(normalized_reference),
         of_hypothesis = words_of(normalized_hypothesis);
   const std::int64_t words = std::ssize(of_reference);
-  // Equal words at both ends match.
   const auto same = std::ranges::mismatch(of_reference, of_hypothesis);
   of_reference.erase(of_reference.begin(), same.in1);
   of_hypothesis.erase(of_hypothesis.begin(), same.in2);

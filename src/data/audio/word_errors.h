@@ -10,8 +10,8 @@ struct WordErrors {
   std::int64_t words = 0;  // words of the reference
   std::int64_t substitutions = 0, deletions = 0, insertions = 0;
   std::int64_t errors() const { return substitutions + deletions + insertions; }
-  /// Returns the number of errors per word of the reference, which may exceed 1. If the reference
-  /// has no words, returns 0 without errors, otherwise 1.
+  /// Returns the number of errors per word of the reference, which may exceed 1. For a reference
+  /// without words, returns 0 if there is no error and 1 if there is one.
   double rate() const;
   /// Returns "3 substitutions, 1 deletion, 2 insertions".
   std::string text() const;

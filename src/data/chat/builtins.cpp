@@ -96,7 +96,7 @@ std::optional<Value> repeated(const Value& value, const Value& times) {
   return list->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));
 }
 
-/// Attributes of Python's types, and of jinja2's loops and macros, that are not supported.
+/// Unsupported attributes of Python's types, and of jinja2's loops and macros.
 constexpr std::string_view kRefusedOfDicts[] = {"clear",   "copy",       "fromkeys", "pop",
                                                 "popitem", "setdefault", "update"};
 constexpr std::string_view kRefusedOfNumbers[] = {
@@ -226,7 +226,8 @@ List pairs_of(const Dict& dict) {
   return items;
 }
 
-/// Implements startswith and endswith. `wanted` is a text, or a tuple, any text of which suffices.
+/// Implements startswith and endswith. `wanted` is a text, or a tuple of texts of which one must
+/// match.
 template <class Holds>
 Value any_text(const Value& wanted, Holds&& holds) {
   const auto* tuple = wanted.if_is<Sequence>();

@@ -47,7 +47,7 @@ jinja::Value value_of_json(const json::value& value) {
 
 constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
 
-/// Returns the text of a token given as a string or as an added token's object, else null.
+/// Returns the text of a token, which is a string or an object with "content"; otherwise null.
 const json::string* token_text(const json::value& value) {
   if (value.is_object()) {
     const json::value* content = value.get_object().if_contains("content");
@@ -78,7 +78,8 @@ json::object chat_settings_in(const FolderFiles& folder, const char* name) {
 
 constexpr const char* kQuestion = "What is this?";
 
-/// Returns whether the template writes kQuestion for a user message, but not as a Python list.
+/// Returns whether the template writes kQuestion for a user message with this content, and does not
+/// write the content as a Python list.
 bool writes_question(const ChatFiles& chat, json::value content, std::time_t now) {
   json::object variables{{"tools", nullptr}, {"documents", nullptr}};
   for (const auto& [name, token] : chat.special_tokens) variables[name] = token;

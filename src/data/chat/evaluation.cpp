@@ -25,8 +25,6 @@ class Evaluation final : private ExpressionEvaluation {
   }
 
  private:
-  // Statements
-
   Flow execute(const Statements& statements) {
     const EvaluationDepth depth(depth_);
     for (const Statement& statement : statements) {
@@ -95,7 +93,7 @@ class Evaluation final : private ExpressionEvaluation {
     return std::exchange(rendered_.text, std::move(before));
   }
 
-  /// Applies a block's filters to its text, which replaces the literal in the innermost filter.
+  /// Applies a block's filters to the block's text. `filter` has a literal in place of this text.
   Value filtered_block(const Expression& filter) {
     if (filter.kind == NodeKind::kLiteral) return block_text_;
     return filtered(filtered_block(filter.items[0]), filter);

@@ -10,8 +10,8 @@
 
 namespace hybrid_trainer::jinja {
 
-/// Limits operations and bytes of one rendering, in proportion to the inputs. It does not measure
-/// time, so that a chat is always rendered or always rejected.
+/// Limits operations and bytes of one rendering, in proportion to the inputs. Time is not limited,
+/// so that the outcome for a chat does not depend on the machine.
 class EvaluationBudget {
  public:
   explicit EvaluationBudget(std::size_t input_bytes);
@@ -21,7 +21,6 @@ class EvaluationBudget {
     operations_ += operations;
     if (operations_ > max_operations_) refuse();
   }
-  /// Counts an operation that reads `bytes`.
   void charge_read(std::size_t bytes);
   /// Counts a copy of a value, without the data that the copy shares with the original.
   void charge_copy(const Value& value);
@@ -49,7 +48,7 @@ using ScopePointer = std::shared_ptr<Scope>;
 
 class Variables {
  public:
-  /// Stores only the variables in `numbers`, because the template cannot read others.
+  /// Stores only the variables named in `numbers`, because the template cannot read others.
   Variables(const NameIds& numbers, Dict values, EvaluationBudget& budget);
 
   Value* find(int name);

@@ -176,7 +176,8 @@ class FolderTemplate {
   bool takes_parts_ = false;
 };
 
-/// Returns the texts around the contents. Throws DataError unless each occurs once, in order.
+/// Returns the texts around the contents. Throws DataError unless each content occurs once, in
+/// order.
 std::vector<std::string> around(const std::string& text, const Messages& messages) {
   std::vector<std::string> pieces;
   std::size_t from = 0;

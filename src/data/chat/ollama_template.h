@@ -45,9 +45,9 @@ struct OllamaTemplate {
 };
 
 /// Derives a template from the folder's chat template. Renders conversations of marker words, and
-/// takes the text around each marker as the form of its role. Then compares the output of both
-/// templates. Omits `runner_bos`, the text that the runner adds before each prompt. Keeps white
-/// space around messages, which most templates strip. Throws DataError with the reason.
+/// takes the text around each marker as the form of the marker's role. Then compares the output of
+/// both templates. Omits `runner_bos`, the text that the runner adds before each prompt. Keeps
+/// white space around messages, which most templates strip. Throws DataError with the reason.
 OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& runner_bos);
 
 }  // namespace hybrid_trainer

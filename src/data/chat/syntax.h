@@ -67,16 +67,16 @@ struct Expression {
   int line = 0;
   std::string text{};
   Expressions items{};
-  /// Names of the last arguments of a call, filter or test.
+  /// Names of the keyword arguments of a call, filter or test, which are its last arguments.
   std::vector<std::string> keywords{};
   Value value{};
   int height = 1;  // height of its subtree
-  /// Number of a name in the template.
+  /// Index of a name among the names of the template.
   int name = -1;
   /// True if this is a literal, a name, or an attribute or item of plain expressions. Its
   /// evaluation runs no macro.
   bool is_plain = false;
-  /// Signature of the callee of a filter, a test, or a function or method call.
+  /// Signature of the filter, test, function or method that is called.
   const Signature* signature = nullptr;
 };
 
@@ -104,7 +104,7 @@ struct Statement {
   Expression target{};  // a name, a tuple of names, or an attribute of a name
   Expressions items{};
   std::vector<std::string> keywords{};
-  std::vector<int> names{};  // numbers of a macro and of its parameters
+  std::vector<int> names{};  // name indices of a macro and its parameters
   std::vector<Statements> bodies{};
 };
 

@@ -15,7 +15,7 @@ namespace hybrid_trainer::jinja {
 
 namespace {
 
-/// Returns whether repr() escapes it: a control, format, private or separator character.
+/// Returns whether repr() escapes the character: control, format, private or separator.
 bool is_escaped(char32_t value) {
   struct Range {
     char32_t first, last;

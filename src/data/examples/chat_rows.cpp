@@ -17,7 +17,8 @@ json::array asked(json::value content) {
 }
 
 struct MessagePlace {
-  /// Spans without the output of inner loops for other messages; in ascending order, not empty.
+  /// Output for this message, without what inner loops write for other messages. In ascending
+  /// order; no span is empty.
   std::vector<RenderedChat::Span> spans;
   bool has_other_messages = false;  // an inner loop wrote other messages
 };
@@ -181,7 +182,8 @@ class AnswerFinder {
     return !(*drops_calls_)[i];
   }
 
-  /// Returns which messages have a call whose name is not written; empty if names are rejected.
+  /// Returns for each message whether the template omits the name of a tool call; empty if the
+  /// template rejects the test names.
   std::vector<bool> dropped_calls() const {
     std::vector<std::pair<std::size_t, std::string>> marks;  // message, mark
     json::array messages = row_.messages;
@@ -229,8 +231,8 @@ class AnswerFinder {
     result_.targets.insert(result_.targets.end(), spans.begin(), spans.end());
   }
 
-  /// Extends an answer that other messages interrupt, such as tool results after a call, by the
-  /// ending that the answer has without these messages, if the text continues with it.
+  /// Extends an answer that other messages interrupt, such as tool results after a call. Appends
+  /// the ending that the answer has without these messages, if the text contains that ending here.
   void add_end_before_others(std::size_t i, Span& span) {
     const auto written = [&](const Span& of, const std::string& text) {
       return std::string_view(text).substr(of.begin, of.end - of.begin);
@@ -249,8 +251,9 @@ class AnswerFinder {
     if (is_here) span.end += end_before_others_->size();
   }
 
-  /// Returns the number of bytes of a message that belong to its generation prompt: up to the end
-  /// of the prompt, or else the tokens that both have in common. None if the prompt is unknown.
+  /// Returns how many bytes at the start of a message's text belong to the generation prompt: up to
+  /// the end of the prompt or, if the text does not contain it, the common leading tokens of both.
+  /// Returns none if the prompt is unknown.
   std::optional<std::size_t> header_length(std::size_t i, const Span& span) {
     const auto prompt = prompts_.before(i);
     if (!prompt) return {};
@@ -276,8 +279,8 @@ class AnswerFinder {
   }
 
   /// Locates an answer if the template has no loop over messages. The answer is the difference
-  /// between two renderings: the chat before it with a generation prompt, and the chat including
-  /// it. Returns none unless the text begins with both.
+  /// between two renderings: the chat before the answer with a generation prompt, and the chat
+  /// including the answer. Returns none unless the text begins with both.
   std::optional<Span> span_by_prefixes(std::size_t i) const {
     if (count() > kMaxPrefixes) return {};
     try {

@@ -19,7 +19,7 @@ class EndTokens {
     if (row.end_token) found_.insert(*row.end_token);
   }
 
-  /// Drops end tokens after which the row continues with target tokens.
+  /// Drops each end token that occurs in the row before further target tokens.
   void check(const ExampleRow& row) {
     for (std::size_t i = 0; i < row.tokens.size(); ++i) {
       if (!row.is_target[i] || !found_.contains(row.tokens[i])) continue;

@@ -56,7 +56,8 @@ struct ExampleFindings {
   std::int64_t without_template = 0;
   /// Keys of content that the chat template omits, and their numbers of occurrences.
   std::map<std::string, std::int64_t> omitted{};
-  /// Texts without a special token after the last answer, and the number of chats with each.
+  /// Texts that follow the last answer and have no special token, and the number of chats that end
+  /// with each text.
   std::map<std::string, std::int64_t> untokenized_endings{};
 };
 
@@ -89,7 +90,7 @@ struct SourceFormat {
       1024;  // maximum tokens of a source; truncation keeps the beginning and the end token
 };
 
-/// End of a message about rows that are too long if no setting can increase the length.
+/// Ends a message about too long rows if no setting can increase the length.
 inline constexpr const char* kContextIsFull = "the model's context is not longer";
 
 struct ExampleFormat {

@@ -94,7 +94,8 @@ void name_calls(json::object& message) {
   if (calls && calls->is_object()) calls = json::array{*calls};
   if (!calls || !calls->is_array())
     throw DataError(
-        "a turn of \"function_call\" is not a JSON object with \"name\" and \"arguments\"");
+        "the text of a \"function_call\" turn is not a JSON object with \"name\" and "
+        "\"arguments\"");
   message["role"] = "assistant";
   message["content"] = "";
   json::array list;

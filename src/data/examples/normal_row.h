@@ -37,7 +37,8 @@ NormalMessage normal_message(const boost::json::value& given, const MessageForm&
 /// Returns the speaker as templates name it ("assistant", "user", …), or "" for other values.
 std::string speaker_of(const boost::json::value& message);
 
-/// Returns whether a message key is always read, or is reported if a template omits it.
+/// Returns whether the key of a message is handled: always read, or reported if a template omits
+/// it.
 bool is_message_key(std::string_view key);
 
 /// Serializes like Python's json.dumps.

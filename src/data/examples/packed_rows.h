@@ -30,15 +30,15 @@ using PairReferences = std::vector<PairReference>;  // indexed by row
 /// Sequences of T tokens that contain several rows each.
 class PackedSequences : public Dataset {
  public:
-  /// Returns the share of all places of the sequences that rows fill.
+  /// Returns the share of the sequences' positions that rows fill.
   double fill() const { return fill_; }
-  /// Returns the sequence's rows, in order, as indices; empty for padding.
+  /// Returns the indices of the sequence's rows, in order; empty if it is only padding.
   const std::vector<std::size_t>& rows_of(std::int64_t sequence) const;
   std::int64_t size() const override { return std::ssize(bins_); }
   bool pads() const override { return true; }
 
  protected:
-  /// Sets the rows of each sequence. `lengths`: places of each row.
+  /// Sets the rows of each sequence. `lengths`: positions that each row fills.
   void set_bins(std::vector<std::vector<std::size_t>> bins, std::span<const std::int64_t> lengths,
                 std::int64_t sequence_length);
 

@@ -27,7 +27,7 @@ bool is_same(const json::value& one, const json::value& other) {
   return one == other || (text && text == text_of(other) && speaker_of(one) == speaker_of(other));
 }
 
-/// Returns the largest number of messages at the end of `prompt` with which `chat` begins.
+/// Returns the number of messages in the longest end of `prompt` that also begins `chat`.
 std::size_t overlap(const json::array& prompt, const json::array& chat) {
   for (std::size_t count = std::min(prompt.size(), chat.size()); count > 0; --count)
     if (std::equal(prompt.end() - static_cast<std::ptrdiff_t>(count), prompt.end(), chat.begin(),
@@ -36,7 +36,7 @@ std::size_t overlap(const json::array& prompt, const json::array& chat) {
   return 0;
 }
 
-/// Returns the number of messages with which both lists begin, less than the length of each.
+/// Returns the number of common leading messages, at most one less than either list has.
 std::size_t common_messages(const json::array& one, const json::array& other) {
   const std::size_t most = std::min(one.size(), other.size());
   std::size_t count = 0;

@@ -127,7 +127,7 @@ class RowTokens {
               row_.is_target.begin() + static_cast<std::ptrdiff_t>(last), true);
   }
 
-  /// Returns the first special token at the end of an answer; white space may separate these.
+  /// Returns the first of the special tokens that end an answer; white space may separate them.
   std::optional<std::int32_t> end_token_in(std::size_t first, std::size_t last) const {
     std::optional<std::int32_t> end;
     for (std::size_t i = last; i-- > first;) {
@@ -170,7 +170,7 @@ class RowTokens {
   ExampleRow row_;
 };
 
-/// Returns whether the text of a chat contains the name of one of its tools, or no tool has a name.
+/// Returns whether the text of a chat names one of its tools. Returns true if no tool has a name.
 bool names_a_tool(std::string_view text, const json::value& tools) {
   bool has_names = false;
   for (const json::value& tool : tools.get_array()) {
@@ -261,8 +261,8 @@ bool TokenOffsets::walk() {
   return std::all_of(text_.begin() + static_cast<std::ptrdiff_t>(at), text_.end(), is_space);
 }
 
-/// Returns the number of tokens before a byte, or nullopt if the tokens before it differ. Encodes
-/// only the text since the previous query if possible.
+/// Returns the number of tokens before a byte, or nullopt if the text before it, encoded alone,
+/// gives other tokens. If possible, encodes only the text since the previous query.
 std::optional<std::size_t> TokenOffsets::tokens_before(std::size_t byte) {
   const auto count_tokens_from = [&](std::size_t from,
                                      std::size_t known) -> std::optional<std::size_t> {
@@ -396,7 +396,7 @@ void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) 
   }
 }
 
-/// Returns whether the template reads a key of message i, tested only once for each role.
+/// Returns whether the template reads a key of message i. Tests each role and key only once.
 bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& key) {
   if (!is_named_in_template(row, key)) return false;
   const std::string place = concat(role_in(row.messages[i]), " ", key);

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// Tokens of a text for an encoder-decoder, with the tokens that the tokenizer adds to a document
-/// and its end-of-text token. Truncation to `longest` keeps the tokens after the text.
+/// Tokens of a text for an encoder-decoder, with the end-of-text token and the tokens that the
+/// tokenizer adds to a document. Truncation to `longest` keeps the tokens after the text.
 struct EnclosedText {
   std::vector<std::int32_t> tokens;
   std::int64_t left_out = 0;
@@ -109,7 +109,8 @@ class RowMaker {
   /// `format` must outlive this.
   explicit RowMaker(const ExampleFormat& format) : format_(format), chats_(format) {}
 
-  /// Returns tokens and targets. `wide` has the line's wide integers. Throws DataError if refused.
+  /// Returns tokens and targets. `wide` has the line's wide integers. Throws DataError if the
+  /// example is unusable.
   ConvertedRow make(const boost::json::object& example, const WideIntegers& wide);
 
   const ExampleFindings& findings() const { return findings_; }
@@ -128,7 +129,7 @@ class RowMaker {
   const ExampleFormat& format_;
   ChatRows chats_;
   ExampleFindings findings_;
-  /// Results by word, for the templates of chats without and with tools.
+  /// Whether the template names a word: for chats without tools, then for chats with tools.
   std::array<std::map<std::string, bool>, 2> named_in_template_;
   std::array<std::map<std::string, bool>, 2> read_;  // keyed by role and key of a message
 };

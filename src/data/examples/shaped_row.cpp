@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t kLongestList = std::size_t{64} << 20;
 
-/// Keys that determine shapes.
 constexpr std::array kShapeKeys{"text",        "prompt", "completion", "messages", "conversations",
                                 "instruction", "input",  "output",     "context",  "response",
                                 "history",     "chosen", "rejected"};

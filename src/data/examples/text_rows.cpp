@@ -88,7 +88,7 @@ const char* label_key(const json::object& row) {
   return found;
 }
 
-/// Throws DataError for a row that has no shape of the task, and names a task that it fits.
+/// Throws DataError for a row whose shape does not suit the task. Names a task that it suits.
 [[noreturn]] void refuse_shape(const json::object& row, TextTask task) {
   const auto has = [&](const char* key) { return value_in_row(row, key) != nullptr; };
   std::string keys, fits;
@@ -202,7 +202,7 @@ class TextRowsReader {
     return *found;
   }
 
-  /// Reads an example of embed: a text for each role.
+  /// Reads a row for TextTask::kEmbed as one example with a text for each role.
   void read_roles(const GivenRow& row, const TextShape& shape, const GivenLabel& label) {
     TextRow made = begun(row);
     const auto add_role = [&](const json::value& value, std::string_view key) {
@@ -226,7 +226,7 @@ class TextRowsReader {
     add(std::move(made), label);
   }
 
-  /// Reads an example of rank for each passage.
+  /// Reads a row for TextTask::kRank as one example for each passage.
   void read_passages(const GivenRow& row, const GivenLabel& label) {
     const std::string_view query = text_in(row.object.at("query"), "query");
     const json::array& passages = list_in(row.object.at("passages"), "passages");
@@ -244,7 +244,7 @@ class TextRowsReader {
     for (TextRow& text : made) add(std::move(text), {});
   }
 
-  /// Reads an example of reward: the texts with the chosen and with the rejected answer.
+  /// Reads a row for TextTask::kReward as one example with two texts, one for each answer.
   void read_preference(const GivenRow& row) {
     const auto has = [&](const char* key) { return value_in_row(row.object, key) != nullptr; };
     if (format_.needs_labels && !has("chosen") && !has("rejected"))
@@ -330,7 +330,7 @@ class TextRowsReader {
     read_.rows = std::move(kept);
   }
 
-  /// Replaces numbers by the classes' names if a file has names, and the model has no others.
+  /// Replaces class indices by the names in the file's metadata, unless the model has other names.
   void name_classes() {
     for (std::size_t i = 0; i < labels_.size(); ++i) {
       const auto& of_columns = read_.files[read_.rows[i].file].form.class_names;
@@ -421,7 +421,7 @@ class TextRowsReader {
   const ExampleFormat rendering_;
   RowMaker maker_;
   TextRows read_;
-  std::vector<json::value> labels_;  // classify: of read_.rows; null if a row has none
+  std::vector<json::value> labels_;  // for kClassify: label of each of read_.rows, or null
   std::int64_t cut_ = 0, lost_ = 0;
 };
 

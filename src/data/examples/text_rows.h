@@ -9,7 +9,6 @@
 
 namespace hybrid_trainer {
 
-/// Tasks that train on vectors of texts.
 enum class TextTask { kClassify, kEmbed, kRank, kReward };
 const char* name_of(TextTask task);
 

@@ -179,7 +179,6 @@ std::optional<std::int64_t> counted(const std::vector<std::int64_t>& shape) {
   return elements;
 }
 
-/// Converts an IEEE half-precision number.
 float half_value(std::uint16_t bits) {
   const int exponent = bits >> 10 & 0x1F;
   const int fraction = bits & 0x3FF;

@@ -33,7 +33,7 @@ struct NpyForm {
   std::int64_t elements() const;
 };
 
-/// Numbers of an array in row-major order.
+/// Numbers of an array, in row-major order.
 struct NpyArray {
   NpyForm form;
   std::vector<float> values;

@@ -29,7 +29,7 @@ Picture upright(Picture picture, int orientation);
 
 Picture mirrored(Picture picture);
 
-/// Interpolation filters for resizing. The enumerators have PIL's numbers.
+/// Interpolation filters for resizing. The enumerators have PIL's values.
 enum class PictureFilter {
   kNearest = 0,
   kLanczos = 1,

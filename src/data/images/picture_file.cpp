@@ -76,8 +76,9 @@ std::int64_t colors_of(const NpyForm& form, const std::string& path) {
   const std::size_t rank = form.shape.size();
   const std::int64_t colors = rank == 3 ? form.shape[2] : 1;
   if ((rank == 2 || rank == 3) && (colors == 1 || colors == 3 || colors == 4)) return colors;
-  throw DataError(concat(path, ": contains an array of shape ", shape_text(form.shape),
-                         "; want (height, width), or (height, width, colors) with 1, 3 or 4"));
+  throw DataError(
+      concat(path, ": contains an array of shape ", shape_text(form.shape),
+             "; want (height, width), or (height, width, colors) with 1, 3 or 4 colors"));
 }
 
 PictureForm form_of_array(const NpyForm& form, const std::string& path) {

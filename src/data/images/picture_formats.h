@@ -9,7 +9,8 @@ namespace hybrid_trainer {
 inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
 void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path);
-/// Throws like check_picture_size, and if real pictures of `bytes` bytes have far fewer pixels.
+/// Throws like check_picture_size, and DataError for far more pixels than `bytes` bytes can hold in
+/// a real picture.
 void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t bytes,
                            const std::string& path);
 

@@ -258,8 +258,7 @@ void PictureProcessor::check(const FilePart& path) const {
   const PictureForm form = read_picture_form(path);
   if (steps_.resizes || steps_.crops) return;
   const bool fits = (form.height == height_ && form.width == width_) ||
-                    (form.height == width_ && form.width == height_);  // it may be rotated by 90
-                                                                       // degrees
+                    (form.height == width_ && form.width == height_);  // EXIF may turn it
   if (!fits)
     throw DataError(concat(path.native(), ": has ", size_text(form.height, form.width),
                            " pixels, but the model needs ", size_text(height_, width_),

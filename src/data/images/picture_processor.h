@@ -39,9 +39,8 @@ class PictureProcessor {
   std::int64_t width() const { return width_; }
   std::int64_t values() const { return height_ * width_ * kColors; }
 
-  /// Throws like read_picture_form. Also throws DataError if the size differs from the model's and
-  /// the file is an array (3, height, width) of floats, or a picture that the steps neither resize
-  /// nor crop.
+  /// Throws like read_picture_form. Also throws DataError for another size than the model's, if the
+  /// file is an array of floats (3, height, width) or if the steps neither resize nor crop.
   void check(const FilePart& path) const;
   /// Writes pixel values (height, width, 3) of a file. Takes an array of floats (3, height, width)
   /// of the model's size as pixel values without conversion. Throws like read_picture.

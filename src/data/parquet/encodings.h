@@ -60,7 +60,6 @@ class DeltaReader {
   int width_ = 0;
 };
 
-/// The values of a page, in order.
 class ValueReader {
  public:
   virtual ~ValueReader() = default;

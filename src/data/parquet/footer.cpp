@@ -17,7 +17,7 @@ struct SchemaElement {
   int repetition = 0;  // 0 required, 1 optional, 2 repeated
   int children = -1;   // number of children of a group
   int converted = -1,
-      logical = 0;  // meanings: numbers of ConvertedType and of LogicalType's fields
+      logical = 0;  // value of ConvertedType; field number in LogicalType
   bool is_unsigned = false;
 };
 
@@ -28,8 +28,7 @@ struct SchemaTree {
 };
 
 constexpr int kDeepest = 32;
-constexpr std::size_t kLongestPath = 4096;  // the path of each column below a group includes the
-                                            // group's name
+constexpr std::size_t kLongestPath = 4096;  // columns of a group repeat its name
 enum { kOptional = 1, kRepeated = 2 };
 
 /// Returns the reason why values of an element are not supported, or "" if they are.

@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// Physical types by their numbers in the file.
+/// Physical types, with their values in the file.
 enum class ParquetType {
   kBoolean,
   kInt32,

@@ -159,8 +159,7 @@ class DeltaTexts final : public ValueReader {
   ParquetValue next() override {
     const std::int64_t length = begins_.next();
     if (length < 0 || length > std::ssize(text_))
-      throw DataError(
-          "a page is damaged: a string shares more bytes with the previous one than that has");
+      throw DataError("a page is damaged: a string shares more bytes than the previous string has");
     text_.resize(static_cast<std::size_t>(length));
     text_ += rests_.next_text();
     return std::string_view(text_);
@@ -255,8 +254,8 @@ void RunReader::begin_run() {
     if (width_ > 0 && groups > rest_.size()) page_ends();  // each has `width` bytes
     left_ = groups * 8;
     const std::uint64_t bytes = groups * static_cast<std::uint64_t>(width_);
-    packed_ = take_bytes(rest_, std::min<std::uint64_t>(bytes, rest_.size()));  // some files
-                                                                                // truncate the last
+    // Some files truncate the last group.
+    packed_ = take_bytes(rest_, std::min<std::uint64_t>(bytes, rest_.size()));
   }
 }
 

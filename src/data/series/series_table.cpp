@@ -269,7 +269,7 @@ class SeriesReader {
 
  private:
   struct Row {
-    std::int64_t number = 0, series = 0;  // number of the series, by first row
+    std::int64_t number = 0, series = 0;  // index of its series, in order of first rows
     std::int64_t left_out = 0;            // skipped rows before it
   };
 
@@ -414,7 +414,7 @@ class SeriesReader {
   std::vector<Row> rows_;
   std::vector<double> times_;
   std::vector<std::size_t> order_;              // index in rows_ of each row of the table
-  std::map<std::string, std::int64_t> labels_;  // numbers of the file's series
+  std::map<std::string, std::int64_t> labels_;  // index of each series in the file
   std::int64_t series_ = 0;
   std::int64_t seen_ = 0, left_out_ = 0;
   std::string first_;  // first skipped row, and the reason

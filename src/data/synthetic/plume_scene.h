@@ -34,13 +34,13 @@ void write_plume_scene(const PlumeScene& scene, const PlumeShape& shape, PlumeKi
 /// Weights of a detector's loss per cell; box and kind count only in cells with a plume.
 struct PlumeWeights {
   double box = 1, kind = 1;
-  /// An error d of a box number costs d²/(2·beta) if |d| < beta, otherwise |d| − beta/2.
+  /// An error d in one number of a box costs d²/(2·beta) if |d| < beta, otherwise |d| − beta/2.
   double beta = 1;
 };
 
 /// Returns the minimum mean loss of a cell: p·(H(q) + (1 − q)·(kind·H(kind_noise) + box·4·L)). p is
 /// the share of cells with a plume, q the share of unlabeled plumes, H the entropy of a noisy
-/// label, and L the mean cost of a box number under normal noise.
+/// label, and L the mean cost of one number of a box under normal noise.
 double best_plume_loss(const PlumeShape& shape, const PlumeWeights& weights = {});
 
 }  // namespace hybrid_trainer

@@ -34,7 +34,7 @@ struct TridentShape {
   PlumeShape plumes{};  // shape of the infrared image; the visible image has the same size
   std::int64_t kinematic_steps = 32, kinematic_channels = 4;
   std::int64_t cooling_samples = 16;
-  std::int64_t geo_numbers = 4;  // numbers of a place, at least 2
+  std::int64_t geo_numbers = 4;  // numbers that describe a place, at least 2
   std::int64_t events = 8;       // events per sequence
   double event_noise = 0.2;
   double cooling_deviation = 0.2;

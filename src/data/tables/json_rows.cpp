@@ -155,7 +155,7 @@ std::vector<JsonRow> objects_of(std::string_view content) {
   }
 }
 
-/// Returns pandas' name of a table's orientation, or "" for other files and tables of rows.
+/// Returns pandas' name for the orientation of a table that is not a list of rows; otherwise "".
 std::string orientation_of(const std::vector<Member>& members) {
   const auto is_number = [](std::string_view name) {
     return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
@@ -181,8 +181,8 @@ JsonRows wrapped_rows(std::string_view object, const std::string& path, const Na
   const std::vector<Member> members = members_of(object);
   if (const std::string orientation = orientation_of(members); !orientation.empty())
     throw DataError(concat(
-        path, ": is one JSON object with a table by ",
-        orientation == "index" ? "the numbers of its rows" : "columns",
+        path, ": is one JSON object that stores a table by ",
+        orientation == "index" ? "row index" : "column",
         R"(, as pandas' to_json writes it; want records: df.to_json(PATH, orient="records", )",
         "lines=True), or convert this file: python3 -c \"import pandas; pandas.read_json('", path,
         "', orient='", orientation, "').to_json('", path,

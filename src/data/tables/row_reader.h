@@ -50,7 +50,6 @@ struct RowSchema {
   std::function<void(const GivenRow& row)> use;
 };
 
-/// Location of rows, and the names of their columns.
 struct RowSource {
   const std::filesystem::path& path;  // a file, or a folder of files
   const ColumnNames& columns;

@@ -35,7 +35,6 @@ class MissingColumn : public DataError {
   using DataError::DataError;
 };
 
-/// Format of rows in a file.
 enum class RowContainer { kJsonLines, kJsonArray, kCsv, kParquet };
 const char* name_of(RowContainer container);
 
@@ -45,8 +44,8 @@ struct TableForm {
   std::string array_key{};
   /// Ignored columns of a Parquet table, or ignored members next to the array.
   std::vector<std::string> unread{};
-  /// Names of the classes that a parquet column stores as numbers, by column: ClassLabel in a data
-  /// set of Hugging Face.
+  /// Class names of parquet columns that store classes as indices (ClassLabel in Hugging Face's
+  /// datasets), by column.
   std::map<std::string, std::vector<std::string>> class_names{};
   /// Returns the unit of a row's number in messages: lines of JSON, or rows.
   const char* unit() const;

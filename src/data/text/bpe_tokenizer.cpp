@@ -97,8 +97,7 @@ std::vector<BpeMerge> WordModel::borders() const {
   };
   for (const BpeMerge& merge : vocabulary_.merges) {
     if (token(merge.left).empty() || token(merge.right).empty())
-      continue;  // no text contains
-                 // these
+      continue;  // no text contains these
     const std::int32_t before = ends_of(final_character(token(merge.left))).second;
     const std::int32_t after = ends_of(character_at(token(merge.right), 0)).first;
     pairs.push_back({before, after, 0});
@@ -362,13 +361,13 @@ bool BpeTokenizer::may_cut(std::string_view before, std::string_view after) cons
   const std::string_view blank = pipeline().text.blank();
   if (before == " ") before = blank;
   if (after == " ") after = blank;
-  // In the search after the normalizer, blanks are unchanged, or replaced by the normalizer.
+  // Tokens found after the normalizer may see a blank or, if the normalizer replaces it, "▁".
   const char32_t new_left = decode_utf8(before, 0).value, new_right = decode_utf8(after, 0).value;
   const AddedTokens& normalized = pipeline().added_normalized;
   if (!pipeline().added.may_cut(left, right) || !normalized.may_cut(left, right) ||
       !normalized.may_cut(new_left, new_right))
     return false;
-  // The preceding text may have been composed, and may then be part of a token.
+  // Composing the preceding text may make it the beginning of a token that continues after the cut.
   const bool continues = normalized.continues_with(right) || normalized.continues_with(new_right);
   if (pipeline().text.composes() && continues) return false;
   const TextPipeline::Cut cut = pipeline().text.may_cut(left, right);

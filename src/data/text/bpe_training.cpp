@@ -248,8 +248,8 @@ BpeModel model_of_bytes() {
   return model;
 }
 
-/// Appends a token per merge, at most `wanted`, and returns their number. The text of the right
-/// token of a pair begins with `prefix`, which the new token lacks.
+/// Appends a token per merge, at most `wanted`, and returns their number. The right token of each
+/// pair begins with `prefix`; the new token leaves this prefix out.
 std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wanted,
                           std::string_view prefix = "") {
   std::unordered_set<std::string> known(model.tokens.begin(), model.tokens.end());

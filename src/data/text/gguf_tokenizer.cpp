@@ -220,8 +220,9 @@ class GgufTokenizer {
     }
     return added;
   }
-  /// Returns the post-processor that puts tokens around a text, or around two that are separated by
-  /// `separators` end tokens; 0: there is none for two. Returns null if it adds nothing.
+  /// Returns the post-processor that puts tokens around one text, and around two texts with
+  /// `separators` end tokens between them; with 0 separators, it accepts only one text. Returns
+  /// null if it adds no tokens.
   static json::value template_around(const GgufSpecialTokens::Token* start,
                                      const GgufSpecialTokens::Token* end, int separators,
                                      int second_type) {
@@ -251,7 +252,8 @@ class GgufTokenizer {
                         {"pair", std::move(pair)},
                         {"special_tokens", std::move(tokens)}};
   }
-  /// Returns the post-processor of the file's flags. RoBERTa's separates two texts by two tokens.
+  /// Returns the post-processor that the file's flags describe. RoBERTa puts two tokens between two
+  /// texts.
   json::value template_of(bool adds_bos, bool adds_eos = false) const {
     const std::string architecture = file_.text("general.architecture").value_or("");
     const bool is_modern = architecture == "modern-bert";

@@ -12,7 +12,7 @@ namespace {
 
 constexpr JsonLimits kLimits{.max_bytes = std::size_t{256} << 20, .max_depth = 32};
 
-/// Limits of a key within a path, of a path (which nested places repeat), and of unknown keys.
+/// Maximum bytes of a key in a path and of a path, and maximum number of unknown keys.
 constexpr std::size_t kLongestKey = 100, kLongestJsonPath = 400, kMaxUnknown = 100;
 
 std::string_view first_of(std::string_view text, std::size_t bytes) {

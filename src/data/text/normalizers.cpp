@@ -150,7 +150,7 @@ void CharacterMap::append(std::string_view cluster, std::string& result) const {
 
 std::string CharacterMap::replaced(std::string_view text) const {
   std::string copy, result;
-  const std::string_view known = known_to_pcre2(text, copy);  // utf8proc's Unicode is as old
+  const std::string_view known = known_to_pcre2(text, copy);  // utf8proc lacks the same characters
   std::size_t begin = 0;
   utf8proc_int32_t before = 0, state = 0;
   for (std::size_t i = 0; i < known.size();) {

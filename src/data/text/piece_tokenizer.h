@@ -18,7 +18,7 @@ class TokenTrie {
   };
 
   TokenTrie() = default;
-  /// `tokens` are indexed by id. Finds the last of equal tokens, and no empty token.
+  /// `tokens` are indexed by id. The trie finds the last of equal tokens and never an empty token.
   explicit TokenTrie(const std::vector<std::string>& tokens);
   const Node& root() const { return nodes_.front(); }
   const Node* next(const Node& node, char byte) const;
@@ -50,7 +50,7 @@ struct UnigramModel {
   TokenTrie tokens;
   std::vector<double> scores;
   double unknown_score = 0;
-  /// kNone if there is none: text that needs it is rejected.
+  /// Id of the unknown token; if it is kNone, text that needs it is rejected.
   std::int32_t unknown = TokenTrie::kNone;
   std::array<std::int32_t, 256> byte_ids;  // kNone if byte_fallback is off
   void append(std::string_view word, std::vector<std::int32_t>& ids) const;

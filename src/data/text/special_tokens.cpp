@@ -62,7 +62,7 @@ SpecialTokenIds special_token_ids_of(const Tokenizer& tokenizer) {
   SpecialTokenIds special;
   for (const auto& [text, id] : tokens) special.ids.push_back(id);
   std::ranges::sort(special.ids);
-  // Without an entry in the files, transformers' classes have one of the last two names.
+  // If the files name no mask token, transformers' classes use one of the last two texts.
   for (const std::string& mask :
        {text_of_token(object_in(tokenizer.files(), kConfig).if_contains("mask_token")),
         text_of_token(
@@ -79,7 +79,7 @@ std::vector<bool> word_continuations(const Tokenizer& tokenizer) {
   const auto* const pieces = dynamic_cast<const PieceTokenizer<WordPieceModel>*>(&tokenizer);
   std::vector<bool> continues;
   for (std::int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
-    // The text of WordPiece's punctuation has no blank, although it is a separate word.
+    // WordPiece decodes punctuation without a blank before it, although it is a separate word.
     const std::string_view text = tokenizer.token_bytes(id);
     continues.push_back(pieces != nullptr
                             ? pieces->spelling(id).starts_with(pieces->model().prefix)

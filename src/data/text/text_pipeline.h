@@ -40,7 +40,6 @@ struct PreTokenizerStep {
   bool splits = true;                  // used by kMetaspace
 };
 
-/// Position of a piece of text in its document.
 struct PiecePlace {
   bool at_start = true;    // the piece begins the text
   bool continues = false;  // the text continues a document

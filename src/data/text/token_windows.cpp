@@ -39,7 +39,7 @@ std::vector<std::uint64_t> chosen_tokens(std::span<const std::int32_t> tokens,
   return chosen;
 }
 
-/// Returns up to `count` positions: all tokens of random words, without words that are too long for
+/// Returns up to `count` positions: all tokens of random words. Skips words that are too long for
 /// the rest of the count. Returns random positions if all words are longer than `count`.
 std::vector<std::uint64_t> chosen_words(std::span<const std::int32_t> tokens,
                                         const MaskSettings& masks, std::int64_t count,

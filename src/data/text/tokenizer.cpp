@@ -73,7 +73,6 @@ void Tokenizer::save(const std::filesystem::path& folder) const {
 
 namespace {
 
-/// Tokenizer files of other libraries.
 constexpr std::pair<const char*, const char*> kForeignFiles[] = {
     {"tokenizer.model", "a SentencePiece model"},
     {"spiece.model", "a SentencePiece model"},

@@ -182,7 +182,8 @@ json::value word_piece_file(const TokenizerFiles& files) {
                          settings("special_tokens_map.json"), "");
 }
 
-/// Returns whether a normalizer replaces runs of blanks by one, which splitting ignores.
+/// Returns whether a normalizer replaces each run of blanks by one blank. Splitting into words has
+/// the same result without it.
 bool joins_blanks(const JsonPlace& step) {
   return step.at("type").text() == "Replace" &&
          step.at("pattern").value() == json::object{{"Regex", " {2,}"}} &&

@@ -148,7 +148,7 @@ std::vector<ListedToken> older_added_tokens(const FolderFiles& folder,
   return tokens;
 }
 
-/// Throws DataError for keys that change tokens, and returns the unknown keys.
+/// Throws DataError for unsupported keys that change tokens. Returns the unknown keys.
 std::vector<std::string> unknown_keys_of(const json::object& config, const std::string& file) {
   const UnreadKeys unread =
       sort_unread_keys(config, ForeignFile::kTokenizerConfig,
@@ -233,7 +233,6 @@ void add_lowercase(json::object& root) {
   root["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
 }
 
-/// Returns BERT's normalizer with the settings of a tokenizer_config.json.
 json::object bert_normalizer(const JsonPlace& settings) {
   const auto strips = settings.find("strip_accents");
   return {{"type", "BertNormalizer"},
@@ -308,7 +307,7 @@ json::object ids_of_lines(const std::string& text) {
   return vocab;
 }
 
-/// Returns the text of a special token that the first of `files` with this role names.
+/// Returns the text of the special token for this role, from the first of `files` that names one.
 std::string role_of(const Places& files, const char* role, const char* otherwise) {
   const auto found = first_of(files, role);
   return found ? special_token(*found).token.content : otherwise;

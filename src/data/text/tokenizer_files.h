@@ -82,9 +82,10 @@ TextPipeline word_piece_words();
 
 /// Loads the tokenizer of a folder, from its file `name` if given, like load_tokenizer with a path.
 std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& name = "");
-/// Reads the files of a folder's tokenizer. The normalizer in tokenizer.json has the options of
-/// tokenizer_config.json if transformers opens it as BertTokenizer. It begins with Lowercase if
-/// kSentenceFiles set do_lower_case, as in sentence-transformers. Throws IoError, DataError.
+/// Reads the files of a folder's tokenizer. If transformers opens the folder as BertTokenizer, the
+/// normalizer in tokenizer.json gets the options of tokenizer_config.json. As in
+/// sentence-transformers, the normalizer begins with Lowercase if kSentenceFiles set do_lower_case.
+/// Throws IoError, DataError.
 TokenizerFiles read_tokenizer_files(const FolderFiles& folder);
 
 /// Loads a GGUF file's tokenizer, with the files of a Hugging Face folder. For SentencePiece,

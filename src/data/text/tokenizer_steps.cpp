@@ -41,7 +41,7 @@ std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* reg
 /// three bytes. Many steps that each double the text would exhaust the memory.
 class Growth {
  public:
-  /// Counts a step, because each step processes all texts or tokens.
+  /// Counts a step. Steps are limited because each one processes all texts or tokens.
   void add(const JsonPlace& step) {
     constexpr int kMaxSteps = 256;
     if (++steps_ > kMaxSteps) step.fail("is step ", steps_, "; at most ", kMaxSteps, " are read");

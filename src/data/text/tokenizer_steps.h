@@ -24,8 +24,8 @@ PreTokenizer read_pre_tokenizer(const std::optional<JsonPlace>& place,
 /// decoder turns into text.
 std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, bool by_bytes);
 
-/// Places of one text and of a pair among added tokens. `pair` is empty if there is no template for
-/// pairs.
+/// Templates that place one text, or a pair of texts, among added tokens. `pair` is empty if there
+/// is no template for pairs.
 struct InputTemplates {
   std::vector<TemplatePiece> single = {}, pair = {};
 };

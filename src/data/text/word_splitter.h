@@ -29,7 +29,6 @@ std::string word_expression(WordPattern pattern);
 /// word, and the text before such a run is matched as if it ended there.
 std::size_t gpt2_word_end(std::string_view text, std::size_t begin);
 
-/// A compiled PCRE2 expression.
 class CompiledExpression;
 
 /// Finds matches one after the other, like Oniguruma in Hugging Face's tokenizers. Bytes that are

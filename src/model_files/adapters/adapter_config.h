@@ -45,7 +45,7 @@ struct ModuleNames {
   std::string name_of(const std::string& module) const;
 };
 
-/// Assigns numbers to modules by patterns, which may match the name or its end after a dot.
+/// Assigns numbers, such as ranks, to modules by patterns of the name or of its end after a dot.
 class ModuleNumbers {
  public:
   /// Adds a pattern. If several patterns match a module, the first one is used. Throws DataError.
@@ -57,14 +57,14 @@ class ModuleNumbers {
     std::size_t place;
     double number;
   };
-  std::map<std::string, Numbered> plain_;  // patterns without special characters except dots
+  std::map<std::string, Numbered> plain_;  // patterns without special characters; dots are allowed
   std::vector<std::pair<ModulePattern, Numbered>> patterns_;
 };
 
 /// Values of task_type for class heads and for embeddings.
 inline constexpr const char *kClassTask = "SEQ_CLS", *kEmbeddingTask = "FEATURE_EXTRACTION";
 
-/// Contents of PEFT's adapter_config.json. Modules have the names of the base's folder.
+/// Contents of PEFT's adapter_config.json. Uses the module names of the base's folder.
 struct AdapterConfig {
   std::string base{}, task{};  // task_type; may be empty
   std::int64_t rank = 8;
@@ -74,7 +74,7 @@ struct AdapterConfig {
   ModuleNames targets{}, excluded{};
   std::vector<std::string> parameters{};     // target_parameters: experts and routers
   std::set<std::int64_t> layers{};           // if not empty, only these layers have adapters
-  std::vector<ModulePattern> layer_names{};  // patterns whose first group is the number of a layer
+  std::vector<ModulePattern> layer_names{};  // patterns whose first group is the index of a layer
   ModuleNumbers ranks{}, alphas{};
   /// modules_to_save: fully trained modules that replace the base's modules.
   std::vector<ModulePattern> whole{};
@@ -95,7 +95,7 @@ struct AdapterConfig {
   double scale_of(const std::string& module) const;
 };
 
-/// Prefixes of a text model's modules, inside a model of texts and images and standalone.
+/// Prefixes of a text model's modules: inside a model of texts and images, and alone.
 inline constexpr std::string_view kInsideOuter = "model.language_model.", kAlone = "model.";
 
 /// Converts a module name of a ViT folder from transformers 4,

@@ -74,7 +74,7 @@ bool is_token_table(const std::string& module) {
   return module.ends_with("embed_tokens") || module.ends_with("wte");
 }
 
-/// Returns whether a tensor's name is of a part for images or audio in some family's outer model.
+/// Returns whether the tensor belongs to the images or audio part of some family's outer model.
 bool is_outside_text(const std::string& name) {
   return std::ranges::any_of(model_families(), [&](const ModelFamily& family) {
     const HuggingFaceLayout& layout = family.hugging_face;

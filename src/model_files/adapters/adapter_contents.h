@@ -33,10 +33,11 @@ std::int64_t expert_of(const std::string& module);
 
 std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts);
 
-/// An open PEFT folder. Modules and weights have the names of the base's folder.
+/// An open PEFT folder. Uses the names of modules and weights in the base's folder.
 class AdapterContents {
  public:
-  /// Throws MissingInput; DataError for tensors of a different rank or of no configured module.
+  /// Throws MissingInput; DataError for a tensor with another rank than configured, or without a
+  /// configured module.
   explicit AdapterContents(const std::filesystem::path& folder);
 
   const AdapterConfig& config() const { return config_; }
@@ -56,8 +57,8 @@ class AdapterContents {
   std::int64_t vocabulary() const;
   /// Returns whether head and token table become separate weights although the base ties them.
   bool unties_head() const;
-  /// Applies the folder's changes of a weight in extra_weights to `values`, (rows, columns) f32 on
-  /// the host, which contain the base's weight.
+  /// Applies the folder's changes of a weight in extra_weights. `values`: (rows, columns) f32 on
+  /// the host, the base's weight before the call.
   void change(const std::string& weight, const Tensor& values) const;
   /// Loads a tensor of the file in f32. Throws DataError if it is missing or has another shape.
   Tensor load(const std::string& name, const Shape& shape) const;
@@ -87,7 +88,7 @@ class AdapterContents {
 
 /// Names of Granite's maps in transformers 4: "….input_linear" and "….output_linear".
 
-/// Returns whether a module of an adapter's tensor is stacked.
+/// Returns whether a module of an adapter stacks the adapters of all experts.
 bool is_fused(const std::string& module, const AdapterConfig& config);
 /// Returns whether a stacked module is the gate and up map. Requires that the folder has both maps.
 bool is_gate_or_up(const std::string& module);

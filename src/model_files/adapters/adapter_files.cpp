@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 namespace {
 
-/// Removes "layer" from the name of Granite's router, which is a module in PEFT's base.
+/// Removes ".layer" from the name of Granite's router: in PEFT's base, the router is one module.
 std::string router_over_peft(std::string name) {
   constexpr std::string_view kHere = ".router.layer";
   if (const std::size_t at = name.find(kHere); at != std::string::npos)
@@ -35,7 +35,8 @@ std::string name_over_peft(const std::string& name) {
   return router_over_peft(kAdapterPrefix + vit_name_of_5(in_base));
 }
 
-/// Removes base_layer from a stacked gate and up map's name. PEFT omits it without a down adapter.
+/// Removes base_layer from a stacked gate and up map's name. PEFT omits it if the down map has no
+/// adapter.
 std::string name_alone(std::string name) {
   constexpr std::string_view kBoth = ".experts.base_layer.";
   const std::size_t at = name.find(kBoth);
@@ -113,8 +114,8 @@ json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& confi
   return {{kEachExpert, rank}, {kGateAndUp, 2 * rank}, {kDown, rank}};
 }
 
-/// Returns whether to write scales alpha/√r in plain LoRA's form, alpha·√r/r. This is necessary if
-/// PEFT combines an expert's gate and up into one adapter of twice the rank, which would change it.
+/// Returns whether to write the scale alpha/√r in plain LoRA's form, alpha·√r/r. PEFT combines the
+/// gate and up of experts into one adapter of twice the rank, where alpha/√(2r) would differ.
 bool stores_plain_alpha(const AdaptedModules& adapted, const LoraConfig& config) {
   return has_root_scale(config.variant) && !adapted.of_experts.empty();
 }
@@ -131,7 +132,7 @@ json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& conf
   return {{kEachExpert, alpha}, {kGateAndUp, 2 * alpha}, {kDown, alpha}};
 }
 
-/// Returns whether adapted weights are stored transposed: PEFT does so for modules, not parameters.
+/// Returns whether adapted weights are stored transposed. PEFT transposes modules, not parameters.
 bool is_stored_transposed(Network& model) {
   bool transposed = false;
   model.visit_linears([&](Linear& linear) {
@@ -142,7 +143,8 @@ bool is_stored_transposed(Network& model) {
   return transposed;
 }
 
-/// Warns of adapters in dense layers with experts' names, which PEFT looks for only in experts.
+/// Warns of adapters in dense layers whose modules are named like experts' modules: PEFT looks for
+/// these names only in experts.
 void warn_of_dense_layers(const AdaptedModules& adapted, const HuggingFaceLayout& layout,
                           const fs::path& folder) {
   if (layout.experts_are_parameters || !layout.unadaptable.empty()) return;
@@ -182,7 +184,7 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
               "lora.targets without them"));
 }
 
-/// Returns the weights of modules after pooling, trained or not: their folders are complete.
+/// Returns all weights of the modules after pooling, because their folders must be complete.
 std::vector<NamedTensor> module_tensors(Network& network, const Stream& stream) {
   std::vector<NamedTensor> tensors;
   network.visit_parameters([&](Parameter& parameter) {

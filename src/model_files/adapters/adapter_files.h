@@ -44,12 +44,13 @@ struct AdapterFolder {
   LoraConfig config;
   std::string base;    // base_model_name_or_path; may be empty
   std::string task{};  // task_type; may be empty
-  /// Names in the base's folder of weights that the adapter changes in addition to linear maps:
-  /// fully trained weights (modules_to_save), and the head and token table if they have adapters.
+  /// Weights that the adapter changes in addition to linear maps, by their names in the base's
+  /// folder: fully trained weights (modules_to_save), and the head and token table if they have
+  /// adapters.
   std::vector<std::string> extra_weights{};
   bool unties_head = false;     // the base's tied head becomes a separate weight
   std::int64_t vocabulary = 0;  // rows of a replaced token table; 0 if it is not replaced
-  /// Returns the rows of the replaced classifier whose name has this prefix, or 0 if there is none.
+  /// Returns the number of rows of the replaced classifier with this name prefix; 0 without one.
   std::int64_t classes_of(const std::string& classifier) const;
   std::map<std::string, std::int64_t> extra_weight_rows{};  // rows of replaced weights
   std::vector<ClassLabel> labels{};  // from kAdapterLabels; empty without the file

@@ -117,7 +117,7 @@ FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& conte
           contents.config().scale_of(tensor.module)};
 }
 
-/// Returns whether a tensor is of an expert's map or router for which the folder has no adapter.
+/// Returns whether the folder has no adapter for the expert's map or router of this tensor.
 bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
   if (tensor.experts == 1 && !is_router(tensor.module)) return false;
   const bool is_present =
@@ -199,7 +199,7 @@ void require_all_tensors(Network& model, const AdapterContents& contents,
   });
 }
 
-/// Calls take(parameter, values) for the weights that the folder changes other than by adapters.
+/// Calls take(parameter, values) for the weights that the folder changes without an adapter.
 void read_extra_weights(const AdapterContents& contents, Network& network, const ModelConfig& model,
                         const HuggingFaceLayout& layout, const Stream& stream,
                         const ValuesCallback& take) {
@@ -233,7 +233,7 @@ void read_extra_weights(const AdapterContents& contents, Network& network, const
 
 }  // namespace
 
-/// Reads kAdapterLabels, if it exists. Throws DataError unless it names all numbers from 0 on.
+/// Reads kAdapterLabels, if it exists. Throws DataError unless it names all classes from 0 on.
 static void read_labels_of(const fs::path& file, AdapterFolder& adapter) {
   if (!fs::exists(file)) return;
   boost::json::object names = python_object_in(file.parent_path(), file.filename().string());

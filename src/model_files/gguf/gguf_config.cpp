@@ -74,7 +74,7 @@ class ConfigOfFile : GgufKeys {
     return heads;
   }
 
-  // Source: llama.cpp, src/models/modern-bert.cpp. The window counts both sides.
+  // Source: llama.cpp, src/models/modern-bert.cpp. The file's window counts tokens on both sides.
   void read_modern_bert() {
     const std::int64_t heads = read_heads_of_encoder(), width = count("embedding_length");
     const std::int64_t window = count("attention.sliding_window", 0);
@@ -131,8 +131,8 @@ class ConfigOfFile : GgufKeys {
     read_classes();
   }
 
-  /// Reads the names of classes. The head is the product of the first token with cls, tanh, and the
-  /// product with cls.output.
+  /// Reads the names of classes. The head computes cls.output · tanh(cls · x) from the first token
+  /// x.
   void read_classes() {
     const GgufTensor* last = file_.find_tensor("cls.output.weight");
     std::vector<std::string> names = file_.texts(key("classifier.output_labels"));
@@ -181,7 +181,8 @@ class ConfigOfFile : GgufKeys {
     }
   }
 
-  // Source: llama.cpp, src/llama-graph.cpp, build_moe_ffn. Keys of weights are in few architectures.
+  // Source: llama.cpp, src/llama-graph.cpp, build_moe_ffn. Few architectures have keys for the
+  // weights of experts.
   void read_experts(const GgufLayout::Experts& layout) {
     config_[layout.count_key] = count("expert_count");
     config_["num_experts_per_tok"] = count("expert_used_count");
@@ -230,7 +231,7 @@ class ConfigOfFile : GgufKeys {
     if (layout.tiles_heads) key("rope.dimension_sections");  // of image positions
   }
 
-  /// Reads the layers from the number of key heads of each. Source: llama.cpp, LFM2.
+  /// Derives each layer's type from its number of key heads. Source: llama.cpp, LFM2.
   void read_short_convolutions() {
     const std::vector<std::int64_t> keys = counts_of_layers("attention.head_count_kv");
     const std::int64_t most = *std::ranges::max_element(keys);
@@ -265,7 +266,7 @@ class ConfigOfFile : GgufKeys {
     return std::trunc(turned / size * size) == turned ? turned / size : (turned + 0.5) / size;
   }
 
-  /// Sets the keys for biases, if any. Qwen 2 has none, because its class always uses biases.
+  /// Sets config.json's keys for biases, if it has any: Qwen 2 always uses biases and has no key.
   void read_biases() {
     const bool of_queries = file_.find_tensor("blk.0.attn_q.bias") != nullptr;
     if (!family_.has("attention_bias")) return;
@@ -293,7 +294,8 @@ class ConfigOfFile : GgufKeys {
     if (!scaling.empty()) config_["rope_scaling"] = std::move(scaling);
   }
 
-  // Source: llama.cpp, src/models/olmo2.cpp: layers with windows have the same base and no scaling.
+  // Source: llama.cpp, src/models/olmo2.cpp: sliding-window layers have the same base and no
+  // scaling.
   void read_angles_by_layers(double theta, json::object full) {
     if (const double of_windows = number("rope.freq_base_swa", theta); of_windows != theta)
       refuse(concat(key("rope.freq_base_swa"), " is ", of_windows, ", want ", theta,
@@ -343,7 +345,7 @@ class ConfigOfFile : GgufKeys {
     return scaling;
   }
 
-  /// llama.cpp computes the amplitude of YaRN itself, and ignores the file's.
+  /// llama.cpp computes the amplitude of YaRN itself, and ignores the value in the file.
   void check_amplitude(double factor) const {
     const double usual = 0.1 * std::log(factor) + 1;
     const double amplitude = number("rope.scaling.yarn_attn_factor", 1);
@@ -451,8 +453,7 @@ const ModelFamily& encoder_family(const GgufFile& file) {
                                                               : "bert");
 }
 
-/// Rates how well a family of the file's architecture fits: having experts counts more than having
-/// windows.
+/// Rates how well a family with the file's architecture fits. Experts count more than windows.
 int fit_of(const GgufFile& file, const ModelFamily& family) {
   const auto has = [&](const char* key) {
     const std::string name = concat(family.gguf.architecture, ".", key);
@@ -477,7 +478,7 @@ bool are_equal(const GgufFile& file, const GgufTensor& a, const GgufTensor& b) {
   return true;
 }
 
-/// Rejects models split into several files, of which only the first has values.
+/// Rejects models split into several files, because only the first one has the values.
 void check_whole(const GgufFile& file) {
   const std::int64_t parts = file.count("split.count").value_or(1);
   if (parts > 1)

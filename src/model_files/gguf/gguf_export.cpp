@@ -58,7 +58,7 @@ struct Part {
   std::int64_t row = 0;  // first row in the parameter
 };
 
-/// Returns the parts of the model's weights. Those of one tensor of experts are adjacent.
+/// Returns the parts of the model's weights. Parts of one tensor of experts are adjacent.
 std::vector<Part> parts_of(LanguageModel& model) {
   std::vector<std::vector<Part>> tensors;
   std::map<std::string, std::size_t> index;  // in `tensors`, by name

@@ -20,13 +20,12 @@ struct GgufTexts {
   std::vector<std::pair<std::string, double>> sampling{};      // by key, general.sampling.temp, …
 };
 
-/// Number of tensors written in each type.
 using GgufTypes = std::map<std::string, std::int64_t>;
 
 /// Writes a model atomically as one file for llama.cpp and Ollama. Matrices have the type named by
-/// `type`, vectors and positions f32. In a q4_0 file, embedding and head are q8_0. Matrices whose
-/// rows are not whole blocks are f16. Adapters are omitted. Throws DataError if llama.cpp has no
-/// equivalent architecture or tokenizer; CannotCreate if `path` exists; IoError.
+/// `type`; vectors and position tables are f32. In a q4_0 file, embedding and head are q8_0.
+/// Matrices whose rows are not whole blocks are f16. Adapters are omitted. Throws DataError if
+/// llama.cpp has no equivalent architecture or tokenizer; CannotCreate if `path` exists; IoError.
 GgufTypes export_gguf(LanguageModel& model, const GgufTexts& texts, const std::string& type,
                       const std::filesystem::path& path, const Stream& stream);
 

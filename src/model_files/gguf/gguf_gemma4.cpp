@@ -15,7 +15,7 @@ bool layer_has_window(const ModelConfig& model, std::int64_t layer) {
   return layer + 1 < model.layers && kind_of_layer(model.window_layers, layer) == 'w';
 }
 
-/// Returns the value of the layers with a window, and of those without.
+/// Returns the value for sliding-window layers, and the value for the other layers.
 std::pair<std::int64_t, std::int64_t> by_kind(const GgufKeys& keys, const char* name,
                                               const std::vector<bool>& windows) {
   const std::vector<std::int64_t> counts = keys.counts_of_layers(name);
@@ -30,7 +30,7 @@ std::pair<std::int64_t, std::int64_t> by_kind(const GgufKeys& keys, const char* 
   return {of_windows, full};
 }
 
-/// Reads the inner width, and whether it is doubled in the last layers, which share keys.
+/// Reads the inner width. The last layers, which share keys and values, may have twice this width.
 void read_inner_width(const GgufKeys& keys, std::int64_t shared, json::object& config) {
   const std::vector<std::int64_t> sizes = keys.counts_of_layers("feed_forward_length");
   const std::int64_t size = sizes.front(), first_shared = std::ssize(sizes) - shared;
@@ -85,7 +85,7 @@ json::object gemma4_config(const GgufKeys& keys) {
     if (!windows[static_cast<std::size_t>(i)])
       keys_are_values = file.find_tensor(concat("blk.", i, ".attn_v.weight")) == nullptr;
   if (!keys_are_values && window_heads != full_heads)
-    keys.refuse("its kinds of layers have different numbers of key heads");
+    keys.refuse("sliding-window and full-attention layers have different numbers of key heads");
   json::object config{
       {"num_hidden_layers", layers},
       {"num_attention_heads", keys.count("attention.head_count")},

@@ -33,8 +33,8 @@ class GgufKeys {
   /// Returns the number of layers. Throws DataError if it is not between 1 and kMaxLayers.
   std::int64_t layers() const;
   /// Returns whether each layer has a window. The pattern in the file is a list, or the period at
-  /// which layers with full attention repeat. Without a list, that layer is the last or the
-  /// first of a period.
+  /// which layers with full attention repeat. Without a list, the layer with full attention is the
+  /// last or the first of each period.
   std::vector<bool> windows(std::int64_t layers, std::int64_t usual,
                             bool full_is_last = true) const;
   /// Throws DataError if an unread key would change results; warns of unknown keys.
@@ -48,7 +48,6 @@ class GgufKeys {
   mutable std::set<std::string> read_;  // names
 };
 
-/// Returns layer_types of config.json.
 boost::json::array layer_types_of(const std::vector<bool>& has_window);
 
 /// Derives config.json from the file of a Gemma 4 model. Source: llama.cpp, src/models/gemma4.cpp

@@ -156,7 +156,6 @@ std::pair<std::string_view, std::string_view> split_name(std::string_view name) 
 
 constexpr std::string_view kExpertsModule = "experts.";
 
-/// Returns an expert's index in a tensor's name, or nullopt.
 std::optional<std::int64_t> index_of_expert(std::string_view name) {
   const std::size_t at = name.find(kExpertsModule);
   if (at == name.npos) return {};

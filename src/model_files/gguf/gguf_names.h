@@ -19,8 +19,9 @@ enum class GgufChange {
   kNegativeExp,  // stores −exp(w) for logarithms of decay rates
 };
 
-/// Order of value heads: in a folder, the `shared` heads of a key head are adjacent; in a file, the
-/// heads of the same place in all `keys` key heads are.
+/// Order of value heads. In a folder, the `shared` value heads of a key head are adjacent. In a
+/// file, the first value heads of all `keys` key heads are adjacent, then the second ones, and so
+/// on.
 struct HeadTiles {
   std::int64_t first = 0;  // row or column of the first head
   std::int64_t keys = 1, shared = 1;
@@ -33,7 +34,7 @@ struct GgufName {
   GgufChange change = GgufChange::kNone;
   std::optional<HeadTiles> tiles{};  // in addition to `change`
   std::int64_t heads = 1;            // for kPairedRows
-  std::int64_t first_row = 0;        // of the folder's rows in the file, for kLaterRows
+  std::int64_t first_row = 0;        // first of the folder's rows in the file, for kLaterRows
 
   Shape shape(const Shape& in_folder) const;
 };
@@ -42,8 +43,8 @@ struct GgufName {
 GgufName gguf_name(const ModelConfig& model, const FileTensor& in_folder);
 
 inline constexpr const char *kModernBert = "modern-bert", *kGemmaEmbedding = "gemma-embedding";
-/// Returns the name of an architecture whose tokens attend to all others, of a family that also has
-/// decoders; "" if llama.cpp has none.
+/// Returns llama.cpp's architecture for the bidirectional models of a family that also has
+/// decoders, or "" if there is none.
 std::string gguf_architecture_both_ways(const ModelFamily& family);
 /// Returns whether an architecture is BERT's or ModernBERT's.
 bool is_gguf_encoder(const std::string& architecture);
@@ -52,12 +53,12 @@ bool is_gguf_encoder(const std::string& architecture);
 inline constexpr std::int64_t kMaxGgufDense = 2;
 /// Returns the name of layer `index`, "dense_2" for the first one.
 std::string gguf_dense_name(std::int64_t index);
-/// Returns whether files of this many layers have windows.
+/// Returns whether files with this many layers have a sliding window.
 bool has_gguf_windows(const GgufLayout& layout, std::int64_t layers);
 
 /// Pooling of classifiers. Source: llama.cpp, include/llama.h, llama_pooling_type.
 inline constexpr std::int64_t kRankPooling = 4;
-/// Returns llama.cpp's number of a value of model.pooling, and the value of a number; "" for 0.
+/// Convert a value of model.pooling to llama.cpp's number, and back; 0 becomes "".
 std::int64_t pooling_number(const std::string& pooling);
 std::optional<std::string> pooling_of_number(std::int64_t number);
 
@@ -66,8 +67,8 @@ inline constexpr double kDistilBertEpsilon = 1e-12;
 
 /// A GGUF tensor that contains a tensor of a Hugging Face folder, or some consecutive rows of it.
 struct GgufPart {
-  /// Layout in the file before name.change: outputs first, a convolution of channels (channels,
-  /// taps). `part` is the index in a tensor of all experts.
+  /// Layout in the file before name.change: outputs first; a convolution is (channels, taps).
+  /// `part` is the index in a tensor of all experts.
   FileTensor in_file;
   GgufName name;
 };

@@ -35,7 +35,8 @@ std::vector<std::int64_t> kv_heads_of_layers(const ModelConfig& model) {
 }
 
 void check_scaling(const RotaryScaling& scaling, const GgufLayout& layout) {
-  // Source: llama.cpp, conversion/mistral.py. Its multiplier is mscale_all_dim of an mscale of 1.
+  // Source: llama.cpp, conversion/mistral.py. Its multiplier is mscale_all_dim, given that mscale
+  // is 1.
   const bool has_multiplier =
       layout.scales_queries && scaling.mscale == 1 && scaling.mscale_all_dim == 1;
   RotaryScaling usual = scaling;
@@ -45,7 +46,7 @@ void check_scaling(const RotaryScaling& scaling, const GgufLayout& layout) {
   if (scaling.type == "dynamic")
     refuse("rope_scaling.type", "dynamic", "llama.cpp does not adapt rotary angles to the length");
   if (scaling.type == "longrope" && layout.architecture != "phi3")
-    refuse("rope_scaling.type", "longrope", "llama.cpp has it in Phi-3");
+    refuse("rope_scaling.type", "longrope", "llama.cpp supports it only for Phi-3");
   if (scaling.query_growth > 0 && (!layout.scales_queries || scaling.type != "yarn"))
     refuse("rope_scaling.query_growth", concat(scaling.query_growth),
            "llama.cpp scales queries only in its architecture mistral3, with YaRN");
@@ -62,7 +63,7 @@ std::int64_t leading_dense_layers(const ModelConfig& model) {
   return layers;
 }
 
-/// Checks a mixture against llama.cpp's graph of the architecture, whose rule is not a key.
+/// Checks a mixture against llama.cpp's graph: files have no key for its rule to choose experts.
 void check_mixture(const ModelConfig& model, const GgufLayout::Experts& layout,
                    const std::string& title) {
   const ExpertConfig& experts = model.experts;
@@ -141,7 +142,7 @@ void add_scale_values(const ModelConfig& model, const std::string& name,
   values.push_back(gguf_number(name + ".logit_scale", 1 / model.logit_scale));
 }
 
-/// Adds the windows of ModernBERT, which count both sides. Source: llama.cpp,
+/// Adds ModernBERT's window, which files count on both sides of a token. Source: llama.cpp,
 /// src/models/modern-bert.cpp.
 void add_window_values(const ModelConfig& model, const std::string& name,
                        std::vector<GgufPair>& values) {
@@ -184,7 +185,6 @@ void add_delta_rule_values(const ModelConfig& model, const GgufLayout::DeltaRule
     values.push_back(gguf_integers(name + ".rope.dimension_sections", {11, 11, 10, 0}));
 }
 
-/// Returns feed_forward_length.
 std::int64_t feed_forward_size(const ModelConfig& model, const GgufLayout& layout) {
   const bool is_of_experts =
       layout.experts && (!layout.experts->has_own_size || model.intermediate_size == 0);
@@ -207,7 +207,7 @@ void add_caps(const ModelConfig& model, const std::string& name, std::vector<Ggu
     values.push_back(gguf_number(name + ".final_logit_softcapping", model.logit_cap));
 }
 
-/// Checks an encoder's outputs, of which files have none for tokens.
+/// Checks an encoder's outputs. GGUF files have no outputs for tokens.
 void check_encoder(const ModelConfig& model) {
   if (!model.dense.empty())
     refuse("dense", model.dense,

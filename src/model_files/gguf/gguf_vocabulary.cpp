@@ -59,7 +59,7 @@ std::string with_blanks(const std::string& text) {
   return blanks;
 }
 
-/// Returns each token's score, minus its first merge's rank: llama.cpp joins the highest score.
+/// Returns each token's score, the negated rank of its first merge. llama.cpp joins by top score.
 std::vector<double> scores_of(const BpeDescription& bpe) {
   std::unordered_map<std::string, std::size_t> ranks;
   for (std::size_t i = 0; i < bpe.merges.size(); ++i)
@@ -204,7 +204,7 @@ void add_chat_templates(const Tokenizer& tokenizer, std::vector<GgufPair>& value
   if (!others.empty()) values.push_back(gguf_texts("tokenizer.chat_templates", std::move(others)));
 }
 
-/// Tokens as they are written, with ggml's numbers of their uses.
+/// Tokens in the form of the file, with ggml's codes for their types.
 struct WrittenTokens {
   std::vector<std::string> texts;
   std::vector<std::int64_t> uses;

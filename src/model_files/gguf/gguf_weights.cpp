@@ -57,7 +57,7 @@ class WeightInGguf final : public FolderWeight {
   }
 
  private:
-  /// Returns the tensor of a part, or its expert's element of the tensor of all experts.
+  /// Returns the tensor of a part. For an expert, it is an element of the tensor of all experts.
   GgufTensor tensor_of(const GgufPart& part) const {
     const GgufTensor& tensor = file_.tensor(part.name.name);
     FileTensor in_file = part.in_file;

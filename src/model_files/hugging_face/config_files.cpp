@@ -59,7 +59,7 @@ std::string model_of_class(std::string_view name) {
   return std::string(name.substr(0, name.rfind("For")));
 }
 
-/// Refuses classes of another family, because programs differ in which of both keys they follow.
+/// Refuses classes of another family: some programs follow `architectures`, some `model_type`.
 void check_architectures(ConfigReader& reader, const ModelFamily& family,
                          const ModelRegistry& registry) {
   const json::value* const found = reader.find("architectures");

@@ -29,7 +29,7 @@ boost::json::object python_object_in(const FolderFiles& folder, const std::strin
 /// Returns the pooling of a class head on the folder's model, as in transformers: the first token
 /// of an encoder or the last of a decoder, unless classifier_pooling in config.json says otherwise.
 std::string class_pooling(const FolderFiles& folder, const ModelConfig& model);
-/// Returns the exported class head's pooling: another one if folders cannot store model.pooling.
+/// Returns the exported class head's pooling, which differs if folders cannot store model.pooling.
 std::string exported_class_pooling(ModelConfig model, const ModelRegistry& registry);
 
 /// The model that a config.json describes, without dropout, and the keys of the file by kind.

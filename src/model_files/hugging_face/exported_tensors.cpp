@@ -102,8 +102,8 @@ OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& l
   if (!folder.has_weights()) {
     if (!layout.carried.empty())
       warn(folder.string(),
-           concat("does not exist any more: the model was trained from this folder, whose other "
-                  "parts, if any, the export cannot include (",
+           concat("no longer exists; training started from this folder, and the export lacks any "
+                  "other parts that it had (",
                   join(layout.carried), "); restore the folder and export again to include them"));
     return;
   }

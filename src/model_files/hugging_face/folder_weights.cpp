@@ -20,7 +20,6 @@ constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr JsonLimits kIndexLimits{.max_bytes = std::size_t{64} << 20, .max_depth = 8};
 
-/// Tensors of each shard, by file name.
 using TensorsOfShards = std::map<std::string, std::set<std::string>>;
 
 /// Returns whether the name is a plain file name. An untrusted index must not refer to other

@@ -52,10 +52,10 @@ class HuggingFaceWeights {
   std::map<std::string, std::size_t> file_of_;  // index into files_, by tensor name
 };
 
-/// Returns the location of a tensor in the folder, or its parts. Experts have separate tensors, or
-/// the gate and up maps of all experts in a layer are one tensor (experts, 2·inner, width), and the
-/// down maps another: transformers 5 with save_original_format=False. Otherwise returns the tensor
-/// unchanged. `contains`: whether the folder has a tensor, by its name without prefix.
+/// Returns the tensors in which the folder stores `tensor`. Experts have separate tensors. Instead,
+/// transformers 5 with save_original_format=False stacks a layer's experts: one tensor has all gate
+/// and up maps (experts, 2·inner, width), another all down maps. Returns other tensors unchanged.
+/// `contains`: whether the folder has a tensor, by its name without prefix.
 std::vector<FileTensor> as_stored(const FileTensor& tensor, std::int64_t experts,
                                   const std::function<bool(const std::string& name)>& contains);
 

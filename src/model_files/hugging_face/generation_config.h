@@ -22,7 +22,8 @@ std::string token_ids_in(const ModelFolder& folder);
 
 /// Returns the end tokens of generation_config.json and config.json, sorted. Throws DataError.
 std::vector<std::int32_t> end_token_ids_in(const ModelFolder& folder);
-/// Returns transformers' end tokens, in generation_config.json or, if it has none, config.json.
+/// Returns the end tokens that transformers uses: generation_config.json's or, without them,
+/// config.json's.
 std::vector<std::int32_t> generation_end_tokens_in(const ModelFolder& folder);
 
 /// Adds the tokens of `more` to eos_token_id in a JSON object, unless it has all of them.

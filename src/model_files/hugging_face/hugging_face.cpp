@@ -330,9 +330,9 @@ ModelConfig parsed_config(const ModelFolder& folder, const ModelRegistry& regist
 void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& registry) {
   const ModelFamily& family = find_family(model.family, registry);
   if (family.hugging_face.model_type.empty())
-    throw DataError(
-        concat("transformers has no ", family.title, " models, so there is no folder to ",
-               "export to; `hybrid eval` and `train --resume` take the run's own folder"));
+    throw DataError(concat(
+        "transformers has no ", family.title, " models, so this model cannot be ",
+        "exported as a folder; `hybrid eval` and `train --resume` take the run's own folder"));
   if (model.experts.bias_rate > 0)
     throw DataError(concat("model.experts.bias_rate: got ", model.experts.bias_rate,
                            ", but model folders of ", model.family,

@@ -21,11 +21,11 @@ struct UpcycledFolder {
   DType dtype = DType::kF32;
 };
 
-/// Writes the Hugging Face folder of a mixture with new routers, whose experts are copies of the
-/// dense model's feed-forward branches (Komatsuzaki et al. 2022, "Sparse upcycling"). Without noise
-/// and redrawing, its results equal the results of the dense model. Needs memory for one matrix at
-/// a time. Throws DataError if no family has such a mixture, and CannotCreate if `output` exists
-/// and is not empty. Also throws UsageError, MissingInput and IoError.
+/// Writes the Hugging Face folder of a mixture of experts. The routers are new; the experts are
+/// copies of the dense model's feed-forward branches (Komatsuzaki et al. 2022, "Sparse upcycling").
+/// Without noise and redrawing, its results equal the results of the dense model. Needs memory for
+/// one matrix at a time. Throws DataError if no family has such a mixture, and CannotCreate if
+/// `output` exists and is not empty. Also throws UsageError, MissingInput and IoError.
 UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& requested,
                                     const std::filesystem::path& output,
                                     const ModelRegistry& registry = model_families());

@@ -150,7 +150,8 @@ void fixed_keys(ConfigKeys& keys, ModelConfig& model) {
   keys.fixed("tie_word_embeddings", {true});
 }
 
-/// `first_position`: unused first rows of the position table, which max_position_embeddings counts.
+/// `first_position`: number of unused first rows of the position table. max_position_embeddings
+/// includes these rows.
 void bert_like_keys(ConfigKeys& keys, ModelConfig& model, std::int64_t first_position,
                     std::int64_t missing_types) {
   keys.member("num_hidden_layers", model.layers);

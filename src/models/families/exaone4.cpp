@@ -25,7 +25,7 @@ void read_exaone4_layers(ConfigReader& reader, ModelConfig& model) {
                                 {{"full_attention", full}, {"sliding_attention", 'w'}});
     if (model.window == 0 && letters.find('w') != letters.npos)
       reader.problem(concat(kExaoneTypes, ": got sliding_attention, but ", kExaoneWindow,
-                            " is null; set it, or want full_attention"));
+                            " is null; set it, or use full_attention"));
   } else if (model.window > 0) {
     std::int64_t period = 4;
     reader.read(period, kExaonePeriod, 4);
@@ -62,7 +62,8 @@ std::string exaone4_difference(const ModelConfig& model) {
     return "llama.cpp's EXAONE 4 has heads of width / heads channels (model.head_size)";
   const bool is_hybrid = model.layers == kGgufHybridDepth;
   if (is_hybrid != (model.window > 0))
-    return "llama.cpp's EXAONE 4 has windows if and only if it has 64 layers (model.window, "
+    return "llama.cpp's EXAONE 4 has a sliding window if and only if it has 64 layers "
+           "(model.window, "
            "model.layers)";
   for (std::int64_t i = 0; i < model.layers; ++i)
     if ((kind_of_layer(model.window_layers, i) == 'a') == is_hybrid)

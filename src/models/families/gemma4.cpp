@@ -19,7 +19,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr const char *kFullLayer = "full_attention", *kSlidingLayer = "sliding_attention";
-constexpr std::int64_t kGemma4Period = 6;  // of layers without a window
+constexpr std::int64_t kGemma4Period = 6;  // every sixth layer has no window
 
 /// Returns a letter for each layer: w with a window, a without. The last layer has none.
 std::string default_gemma4_letters(std::int64_t layers) {
@@ -48,15 +48,15 @@ std::size_t layer_to_share(const std::string& letters, char kind, const ModelCon
   return letters.substr(0, static_cast<std::size_t>(layers_with_keys(config))).rfind(kind);
 }
 
-/// Returns a letter for each layer: w or a, which computes keys and values; W or A if later layers
-/// read them; v or b if it reads those.
+/// Returns a letter for each layer: w or a if it computes keys and values, W or A if later layers
+/// also read these, v or b if it reads those of an earlier layer.
 std::string gemma4_pattern(const ModelConfig& config) {
   const std::string letters = gemma4_letters(config);
   std::string pattern = letters;
   for (std::int64_t i = layers_with_keys(config); i < config.layers; ++i) {
     char& letter = pattern[static_cast<std::size_t>(i)];
     const std::size_t shared = layer_to_share(letters, letter, config);
-    if (shared == std::string::npos) continue;  // a shortened model, as plans compare
+    if (shared == std::string::npos) continue;  // a shortened model, as in a plan
     pattern[shared] = letter == 'w' ? 'W' : 'A';
     letter = letter == 'w' ? 'v' : 'b';
   }
@@ -224,7 +224,6 @@ void read_angles(ConfigReader& reader, const json::object* parameters, const cha
   reader.add(inner);
 }
 
-/// Keys for the angles of both layer types.
 void angle_keys(ConfigKeys& keys, ModelConfig& model) {
   if (ConfigReader* const reader = keys.reader()) {
     model.rope_theta = 1e6;
@@ -256,7 +255,6 @@ void check_shared_layers(ConfigReader& reader, const ModelConfig& model,
                                    i));
 }
 
-/// Keys that select the layers with a window.
 void window_layer_keys(ConfigKeys& keys, ModelConfig& model) {
   if (ConfigReader* const reader = keys.reader()) {
     reader->read(model.window, "sliding_window", 512);
@@ -379,7 +377,7 @@ std::vector<std::string> unused_tensors(const ModelConfig& config) {
 std::string gemma4_gguf_difference(const ModelConfig& model) {
   const std::string letters = gemma4_letters(model);
   const std::int64_t first = layers_with_keys(model);
-  if (model.window == 0) return "llama.cpp's Gemma 4 has windows (model.window)";
+  if (model.window == 0) return "llama.cpp's Gemma 4 requires a sliding window (model.window)";
   if (model.gemma4.input_width > 0 && model.gemma4.input_rows != model.vocabulary)
     return concat("llama.cpp's Gemma 4 has per-layer inputs for all tokens, but ",
                   "model.gemma4.input_rows is ", model.gemma4.input_rows,

@@ -15,7 +15,7 @@ struct KeyValueCache;
 /// Keys and values that layers share, the sum of their gradients, and the cache in generation.
 class SharedKeys {
  public:
-  /// `columns`: of the keys and values of a token.
+  /// `columns`: number of columns of a token's keys and values.
   explicit SharedKeys(std::int64_t columns) : columns_(columns) {}
   /// Keeps qkv (B, T, …), whose last columns are the keys and values.
   void set(Tensor qkv) { qkv_ = std::move(qkv); }
@@ -85,7 +85,8 @@ class Gemma4Inputs final : public LayerInputs {
 
 /// Attention of Gemma 4: y = residual + c_proj(attention(c_attn(x))), with scores of scale 1, norms
 /// of queries, keys and values (without gain), and rotation. The rows of c_attn are queries, keys
-/// and values; no values if they are the keys before their norm; only queries if keys are shared.
+/// and values. There are no rows for values if they are the keys before their norm, and only rows
+/// for queries if the layer reads shared keys and values.
 class Gemma4Attention final : public TwoProductBranch, public Rebuilder {
  public:
   enum class Keys { kOwn, kOwnAndShared, kRead };
@@ -132,7 +133,7 @@ class Gemma4Attention final : public TwoProductBranch, public Rebuilder {
                   const Stream& stream) const;
   Spec spec_;
   Parameter query_norm_;
-  std::optional<Parameter> key_norm_;  // unless keys are read
+  std::optional<Parameter> key_norm_;  // none if it reads shared keys
 };
 
 /// Last branch of Gemma 4's layers: y = s·(residual + norm(c_proj(gelu(c_gate(x))·input))), or

@@ -53,7 +53,7 @@ ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given)
   return config;
 }
 
-/// `taps`: of a convolution over queries, keys and values; 0: none.
+/// `taps`: number of taps of a convolution over queries, keys and values; 0 without a convolution.
 Attention::Spec hybrid_attention(const HybridDecoder& kind, const ModelConfig& config,
                                  const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm,
                                  std::int64_t taps) {
@@ -173,7 +173,6 @@ BranchMaker mixer_of(char letter, const HybridDecoder& kind, const ModelConfig& 
   }
 }
 
-/// Returns the letter of the same layer with a mixture of experts.
 char mixture_letter(char letter) { return static_cast<char>(letter - 'a' + 'A'); }
 
 std::string layer_letters(const ModelConfig& config) {
@@ -259,7 +258,8 @@ void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& 
                             config.context));
 }
 
-/// Adds a problem if tables by position are too long, as for a constant-size state's context.
+/// Adds a problem if tables by position are too long, for example because the family's default
+/// context is for states of constant size.
 void collect_table_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   constexpr std::int64_t kMaxRows = 1 << 16;
   if (config.context <= kMaxRows || config.mixers.find('p') == std::string::npos) return;

@@ -70,7 +70,7 @@ std::string gpt_oss_difference(const ModelConfig& model) {
     return "llama.cpp's gpt-oss has biases in attention (model.attention_bias=true)";
   if (model.experts.gate_limit != 7)
     return "llama.cpp's gpt-oss clamps gates at 7 (model.experts.gate_limit)";
-  return model.window > 0 ? "" : "llama.cpp's gpt-oss has windows (model.window)";
+  return model.window > 0 ? "" : "llama.cpp's gpt-oss requires a sliding window (model.window)";
 }
 
 }  // namespace

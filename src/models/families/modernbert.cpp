@@ -116,7 +116,8 @@ std::string letters_of_period(std::int64_t period, std::int64_t layers) {
   return letters;
 }
 
-/// Windows of local_attention tokens on both sides together, in all layers except every n-th.
+/// Reads the window: local_attention tokens on both sides together, in all layers except every
+/// n-th.
 void read_windows(ConfigReader& reader, ModelConfig& model) {
   std::int64_t period = 3, local = 128;
   reader.read(period, kPeriod, 3);

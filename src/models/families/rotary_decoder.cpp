@@ -110,10 +110,10 @@ LayerSpec layer_of(const RotaryDecoder& kind, const Attention::Spec& attention, 
   return layer;
 }
 
-/// Returns the letter of the same layer with experts.
 char with_experts(char letter) { return static_cast<char>(letter - 'a' + 'A'); }
 
-/// Kinds of layers: w with a window, a without; v and n: likewise, unrotated; uppercase: experts.
+/// Kinds of layers: w with a window, a without; v and n: the same without rotation; uppercase: with
+/// experts.
 std::map<char, LayerSpec> kinds_of(const RotaryDecoder& kind, const ModelConfig& config,
                                    const std::shared_ptr<RotaryTable>& angles,
                                    const std::shared_ptr<RotaryTable>& of_windows,

@@ -33,7 +33,7 @@ double rounded_to_digits(double value, int digits) {
 double of_reciprocal_root(double there) { return rounded_to_digits(1 / (there * there), 14); }
 double of_reciprocal(double there) { return 1 / there; }
 
-/// Returns the file's number `there`, rounded to the fewest digits that still give the member.
+/// Returns the file's number `there`, rounded to the fewest digits that still convert to `value`.
 double round_to_few_digits(double there, double value, double (*of)(double there)) {
   for (const int digits : {13, 15}) {
     const double few = rounded_to_digits(there, digits);

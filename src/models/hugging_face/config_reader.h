@@ -71,7 +71,7 @@ class ConfigReader {
 /// Maximum of ModelConfig::layers, which limits lists with one element per layer.
 inline constexpr std::int64_t kMaxLayers = 1000;
 
-/// Words of layer_types and their letters. Of several words for a letter, the first is written.
+/// Words of layer_types and their letters. If a letter has several words, the first one is written.
 using LayerWords = std::vector<std::pair<std::string, char>>;
 
 /// Returns the letters of layer_types; reports a problem unless it has one known word per layer.

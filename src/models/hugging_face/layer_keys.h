@@ -32,11 +32,11 @@ enum class WindowKeys {
   kAll,           // all layers
   kAllIfEnabled,  // use_sliding_window: all layers
   kFromLayer,     // use_sliding_window, and layer_types or the first layer in max_window_layers
-  kUntilLayer,    // as kFromLayer, but every second layer before that one
+  kUntilLayer,    // as kFromLayer, but with every second layer before max_window_layers
   kLayerTypes,    // layer_types, or the family's pattern
   kPeriod,        // layer_types, or sliding_window_pattern; layers differ even without a window
 };
-/// `missing`: window if sliding_window is missing.
+/// `missing`: the window if the key sliding_window is absent.
 void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
                  const std::string& pattern, double missing = 4096);
 

@@ -23,7 +23,7 @@ void read_share(ConfigReader& reader, double* share, double missing) {
   for (const char* key : {"mrope_section", "mrope_interleaved"}) reader.know(key);
 }
 
-/// Returns the factor that transformers derives if a file has none.
+/// Returns longrope's factor as transformers derives it if the file has none.
 double longrope_factor(const ModelConfig& model, const RotaryScaling& scaling) {
   return std::max(1.0,
                   static_cast<double>(model.context) /
@@ -152,7 +152,7 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys
     model.rotary_share = *keys.share;
     reader.know("partial_rotary_factor");
   }
-  // With rope_scaling, transformers reads rope_parameters only if it has full_attention.
+  // Next to rope_scaling, transformers reads rope_parameters only if these have full_attention.
   if (parameters != nullptr && (scaling == nullptr || of_windows != nullptr))
     read_rope(reader, *parameters, "rope_parameters", model.rope_theta, model.rope_scaling, model,
               original, share, keys.scales_queries);
@@ -237,7 +237,7 @@ void write_scaling(json::object& config, const ModelConfig& model, const RotaryK
   }
 }
 
-/// Writes the base of layers with a window, in version 5's form if it has no key.
+/// Writes the base of sliding-window layers, in version 5's form if version 4 has no key for it.
 void write_window_theta(json::object& config, const ModelConfig& model, const RotaryKeys& keys) {
   if (keys.window_theta_key != nullptr) {
     config[keys.window_theta_key] = model.window_rope_theta;

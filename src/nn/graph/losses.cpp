@@ -156,7 +156,7 @@ class DetectionLoss final : public Loss {
 };
 
 /// Returns the measures. An object counts as found if its logit is above 0. The box error is the
-/// mean error of the box numbers.
+/// mean error of a box's four numbers.
 std::vector<Measure> DetectionLoss::measures(const std::string& name, const Tensor& x,
                                              std::span<const Tensor> targets,
                                              const Tensor& losses) const {

@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer::graph {
 
-/// Distributes recomputation over the parts of a network. In each group, recomputes as many of the
-/// first parts as the group's share of the possible savings requires.
+/// Distributes recomputation over the parts of a network. Each group recomputes its first parts
+/// until they save the group's share of all that recomputation could save.
 class PartShares {
  public:
   /// Adds an entry. `kept`: number of elements that it saves for backward; `least`: this number if
@@ -94,7 +94,6 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Returns the dtype of an entry's computation.
   DType dtype_of(std::size_t entry) const {
     return plan_.entries()[entry].dtype.value_or(pass_.dtype);
   }

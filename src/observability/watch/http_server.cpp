@@ -48,7 +48,6 @@ constexpr std::uint32_t kMaxHeader = 16384;
 constexpr std::chrono::seconds kPatience{30};
 constexpr std::chrono::seconds kCheckInterval{1};  // between checks of a stream's connection
 
-/// Returns whether the other side has closed the connection.
 bool is_closed(beast::tcp_stream& stream) {
   char byte = 0;
   const ssize_t got = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -168,8 +167,7 @@ class HttpServer::Engine {
         co_await http::async_read(stream, buffer, parser, use_awaitable);
         continues = co_await reply(stream, parser.get());
       }
-    } catch (const std::exception&) {  // the client disconnected, was too slow, or does not speak
-                                       // HTTP
+    } catch (const std::exception&) {  // the client disconnected, was slow or broke HTTP
     }
     error_code ignored;
     stream.socket().shutdown(tcp::socket::shutdown_send, ignored);

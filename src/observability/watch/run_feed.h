@@ -23,7 +23,7 @@ struct FeedPosition {
   /// Generation of the viewer's records; 0 if it has none and needs all of them.
   std::uint64_t generation = 0;
   std::uint64_t curves = 0;   // version of the viewer's curves
-  std::uint64_t message = 0;  // number of the viewer's next message
+  std::uint64_t message = 0;  // index of the viewer's next message
   std::uint64_t parts = 0;    // version of the viewer's parts
 };
 
@@ -62,7 +62,7 @@ class RunFeed {
 
   WatchedRun& run_;
   std::deque<Message> messages_;
-  std::uint64_t first_message_ = 0;   // number of messages_.front()
+  std::uint64_t first_message_ = 0;   // index of messages_.front()
   std::uint64_t generations_ = 1;     // number of times that the run's records have begun
   std::uint64_t curves_version_ = 1;  // changes when points are merged
   std::int64_t steps_per_point_ = 1;

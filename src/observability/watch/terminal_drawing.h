@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Numbers of terminal escape sequences.
+/// Parameters of the terminal's escape sequences for colors.
 constexpr const char* kSoft = "2";
 constexpr const char* kBold = "1";
 constexpr const char* kRed = "31";
@@ -26,7 +26,7 @@ std::string cut_to(std::string_view text, std::size_t columns);
 /// A line of text in several colors. Control characters are replaced by visible characters.
 class StyledLine {
  public:
-  /// `color` is the number of a terminal escape sequence, such as "34"; "" means no color.
+  /// `color` is the parameter of a terminal escape sequence, such as "34"; "" means no color.
   StyledLine& add(std::string_view text, std::string_view color = "");
   StyledLine& pad_to(std::size_t column);
   std::size_t columns() const { return columns_; }

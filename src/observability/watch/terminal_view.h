@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 struct WindowStyle {
   std::size_t columns = 80, rows = 30;
   bool colors = false;  // whether to write escape sequences for colors
-  /// Returns the window of a file descriptor; it has 80 columns if this is not a terminal.
+  /// Returns the terminal's window for a file descriptor, or 80 columns if it is not a terminal.
   static WindowStyle of(int descriptor);
 };
 

@@ -51,8 +51,8 @@ std::string command_of_holder(const std::string& lock) {
 }
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 24;  // limit of config.json and summary.json
-/// Seconds after its last change for which a run on another machine, whose lock is not visible
-/// here, counts as running. Unused if the lock's file names a local process.
+/// A run on another machine, whose lock is not visible here, counts as running until this many
+/// seconds after its last change. Unused if the lock's file names a local process.
 constexpr double kStaleSeconds = 20;
 
 /// Reads a JSON object from a file; empty if the file is absent, damaged or being written.

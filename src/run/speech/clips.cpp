@@ -67,7 +67,7 @@ bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const Spe
       throw DataError(concat("the model has no timestamp ", time,
                              "; want multiples of 0.02 s, from <|0.00|> to <|30.00|>"));
     if (ids.front() < last)
-      throw DataError(concat("the timestamp ", time, " is before an earlier one"));
+      throw DataError(concat("the timestamp ", time, " is less than the previous timestamp"));
     last = ids.front();
   }
   if (times.empty()) return false;

@@ -90,7 +90,8 @@ std::size_t Conversation::messages_of_system() const {
   return count;
 }
 
-/// Returns the number of messages from the first to the second user message, 0 without a second.
+/// Returns the number of messages of the oldest turn, which ends before the second user message; 0
+/// if there is no such message.
 std::size_t Conversation::oldest_turn() const {
   const std::size_t first = messages_of_system();
   for (std::size_t next = first + 1; next < messages_.size(); ++next)
@@ -100,7 +101,7 @@ std::size_t Conversation::oldest_turn() const {
 
 /// Returns the number of tokens up to the end of the system message, which stay in the context.
 /// Measures them as the common prefix with a conversation that continues with an empty user
-/// message. If the template refuses it, returns the length of the tokenizer's own prefix.
+/// message. If the template refuses this message, returns the length of the tokenizer's own prefix.
 std::int64_t Conversation::pinned_tokens(const std::vector<std::int32_t>& tokens) const {
   const auto end = messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system());
   json::array other(messages_.begin(), end);

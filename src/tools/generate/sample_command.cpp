@@ -37,10 +37,10 @@ void print_statistics(const GenerationResult& result) {
   std::cerr << result.tokens << " tokens";
   if (const auto rate = result.tokens_per_second())
     std::cerr << ", " << units::fixed(*rate, 1) << " tokens/s";
-  std::cerr << " after a prompt of " << result.prompt_tokens << " in "
+  std::cerr << "; prompt: " << result.prompt_tokens << " tokens in "
             << units::fixed(result.prompt_seconds, 2) << " s";
   if (result.drafted > 0)
-    std::cerr << ", " << result.taken << " of " << result.drafted << " drafted tokens accepted";
+    std::cerr << "; " << result.taken << " of " << result.drafted << " drafted tokens accepted";
   std::cerr << "\n";
 }
 
@@ -57,7 +57,6 @@ void print_json(const SampleOptions& options, const std::string& text,
   print_now(json_line(line) + "\n");
 }
 
-/// Answers each line of standard input.
 void converse(Conversation& conversation) {
   const auto ask = [] { std::cerr << "> " << std::flush; };
   std::string said;

@@ -13,7 +13,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Escapes a text for troff.
 std::string plain(const std::string& text) {
   std::string safe;
   for (const char one : text) {

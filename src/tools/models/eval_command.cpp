@@ -211,10 +211,10 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
             << "\n";
 }
 
-/// Prints the share of questions for which the right choice is the likeliest one, for the model and
-/// for the model to compare with, if there is one. The likelihood of a choice is measured by the
-/// sum of its log-probabilities, and by this sum divided by the number of bytes of its text. Throws
-/// as WritingModel and read_choice_questions.
+/// Prints the accuracy of the model and, if given, of the model to compare with: the share of
+/// questions whose right choice is the likeliest. Prints it for two scores of a choice: the sum of
+/// its log-probabilities, and this sum divided by the bytes of its text. Throws as WritingModel and
+/// read_choice_questions.
 void evaluate_choices(const EvalOptions& requested, const Stream& stream) {
   const ModelAnswers model =
       answers_of(requested, requested.model, run_weights(requested.weights), stream);

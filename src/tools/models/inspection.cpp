@@ -364,7 +364,6 @@ json::value best_checkpoint_in(const fs::path& folder) {
   return json::string((folder / name).string());
 }
 
-/// Describes a run's oom.json.
 json::object inspect_shortage(const fs::path& path) {
   json::object found{{"kind", "out_of_memory"}, {"path", path.string()}};
   const json::value value = read_json(path);
@@ -381,7 +380,6 @@ json::value adapter_of(const HybridTrainerConfig& config) {
                       {"base_precision", config.lora.base}};
 }
 
-/// Adds the settings of a run.
 void add_training(json::object& found, const RunPaths& paths, const HybridTrainerConfig& config) {
   const RunData data = data_of_run(paths);
   found["command"] = json_or_null(data.command);
@@ -528,8 +526,8 @@ Inspection inspect_experts(const fs::path& path) {
   std::string text = concat("step ", last.step, "\n", text_of(last.experts));
   if (flips.steps > 0) {
     found["routing_flips"] = {{"steps", flips.steps}, {"mean", flips.mean()}, {"most", flips.most}};
-    text += concat(
-        "choices that changed since Predict began, from the routers' update: ", flips.text(), "\n");
+    text += concat("choices that the routers' updates changed since Predict began: ", flips.text(),
+                   "\n");
   }
   return {pretty_json(found), std::move(text)};
 }

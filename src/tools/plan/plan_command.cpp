@@ -49,7 +49,6 @@ std::optional<std::size_t> budget_of(const char* option, const std::string& text
       concat("plan: ", option, ": got ", text, ", want a size with its unit, for example 16GiB"));
 }
 
-/// Sets the batch to this number of tokens per step.
 void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
   const std::int64_t unit =
       config.data.sequence_length * config.gradient_accumulation.micro_batches;
@@ -135,8 +134,8 @@ std::optional<CudaShare> cuda_share(const PlanRequest& requested, const PlannedD
   return CudaShare{kDeviceMargin, requested.device_budget.empty() ? 0 : kDeviceContext};
 }
 
-/// Returns the run's own budgets. The device budget is --device-budget, the device memory, or else
-/// the free memory of the local CUDA device, minus CUDA's share.
+/// Returns the budgets without CUDA's share. It is subtracted from --device-budget. A local CUDA
+/// device without a budget gets its free memory as the budget.
 MemoryBudgets budgets_of_run(const PlanRequest& requested, const PlannedDevice& planned,
                              MemoryBudgets budgets) {
   if (const auto cuda = cuda_share(requested, planned); cuda && !requested.device_budget.empty())

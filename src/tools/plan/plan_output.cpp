@@ -116,7 +116,7 @@ std::size_t bytes_of(const PartMemory& part, const std::vector<MemoryKind>& kind
 
 void print_parts(const std::vector<PartMemory>& parts) {
   if (parts.empty()) return;
-  std::printf("%-18s", "on the device, of");
+  std::printf("%-18s", "device memory of");
   for (const auto& [name, kinds] : part_columns()) std::printf("%12s", name);
   std::printf("\n");
   for (const PartMemory& part : parts) {
@@ -153,7 +153,7 @@ std::string step_text(const HybridTrainerConfig& config) {
   return parts == 1 ? size : concat(parts, " micro-batches of ", size);
 }
 
-/// Prints the device memory of the run; on CUDA the sum with CUDA's share, and both parts.
+/// Prints the device memory of the run. On CUDA, adds CUDA's share and also prints both parts.
 void print_device_memory(const char* name, std::size_t bytes,
                          const std::optional<std::size_t>& budget,
                          const std::optional<CudaShare>& cuda) {

@@ -23,7 +23,7 @@ void print_variant(const VariantResult& variant) {
       std::cerr << " (" << units::fixed(loss->low, 4) << " to " << units::fixed(loss->high, 4)
                 << ")";
   } else {
-    std::cerr << "  no validation loss for every seed";
+    std::cerr << "  not every seed has a validation loss";
   }
   if (variant.to_target && variant.to_target->seconds.interval)
     std::cerr << "  target after " << units::duration(variant.to_target->seconds.interval->mean);

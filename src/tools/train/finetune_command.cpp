@@ -33,8 +33,8 @@ struct FineTuning : TrainingOptions {
   std::optional<double> beta{}, epochs{};
 };
 
-// A run without --epochs has one epoch if this is at least kEnoughSteps steps. Otherwise it has at
-// most kMaxEpochs epochs, or more if these are fewer than kMinSteps steps.
+// Without --epochs, a run has one epoch if this gives at least kEnoughSteps steps. Otherwise it has
+// at most kMaxEpochs epochs, or more if they give fewer than kMinSteps steps.
 constexpr std::int64_t kEnoughSteps = 60, kMinSteps = 30, kMaxEpochs = 5;
 
 /// Learning rates for preference pairs; the rates of plain fine-tuning are too high.
@@ -75,8 +75,8 @@ bool resumes_a_run(const FineTuning& requested) {
   return requested.resume && RunPaths{requested.run}.contains_run();
 }
 
-/// Reduces the batch size for a small file, so that the run's epochs have kMinSteps, if neither
-/// batch size nor steps are set. Then fits the batch.
+/// Reduces the batch size for a small file, so that the epochs have at least kMinSteps steps,
+/// unless batch size or steps are set. Then fits the batch.
 EpochLength fitted_length(const FineTuning& requested, std::int64_t rows, std::int64_t sequences,
                           TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
@@ -307,7 +307,7 @@ std::int64_t packed_sequences(const ExampleData& data, const ExampleFiles& files
       .size();
 }
 
-/// Packs a small file into sequences of its longest row, unless the length is set.
+/// Packs a small file into sequences as long as its longest row, unless the length is set.
 void fit_to_small_file(const FineTuning& requested, const ExampleData& data,
                        const ExampleFiles& files, HybridTrainerConfig& config) {
   if (requested.source.sets("data.sequence_length")) return;
@@ -366,8 +366,8 @@ void set_rate_of_new_head(const FineTuning& requested, const TextData& data,
                                   " (optimizer.groups)"));
 }
 
-/// Number of longest rows that fit in a sequence of a small file. A batch should contain dozens of
-/// texts.
+/// Length of a small file's sequences as a multiple of its longest row. A batch should contain
+/// dozens of texts.
 constexpr std::int64_t kRowsOfSequence = 8;
 
 /// Reads the examples of a text-level run into `read`. For a new run, packs few texts into short sequences.

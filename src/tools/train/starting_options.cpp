@@ -28,7 +28,8 @@ bool may_be_one_model(const ModelFolder& a, const ModelFolder& b) {
   }
 }
 
-/// Throws UsageError if adapter settings in `source` that the run may not choose differ.
+/// Throws UsageError if `source` sets a key of lora.* to another value than the adapter's folder,
+/// except for the keys that the run may choose.
 void check_same_adapters(const LoraConfig& requested, const LoraConfig& in_folder,
                          const std::string& folder, const std::string& command,
                          const ConfigArguments& source) {

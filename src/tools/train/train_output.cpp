@@ -17,7 +17,6 @@ std::string text_or_not_measured(const std::optional<double>& value) {
   return value ? brief(*value) : "not measured";
 }
 
-/// Returns the reason why a run did not predict.
 std::string no_predictions_text(const RunSummary& summary, const HybridTrainerConfig& config) {
   const std::int64_t full = summary.phase(Phase::kFull).steps;
   if (config.phases.max_predict_steps == 0) return "off (phases.max_predict_steps=0)";

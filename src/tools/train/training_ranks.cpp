@@ -191,8 +191,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
     begins = true;
     const TrainingRunResult result = run_training(settings, std::cerr);
     if (ranks.rank() == 0) return report(result);
-    return 0;  // the launcher ends the others if one ends otherwise, and rank 0 may still be
-               // writing
+    return 0;  // another code would make the launcher end rank 0, which may still be writing
   } catch (const std::exception& error) {
     const bool has_lost_one = dynamic_cast<const RankLost*>(&error) != nullptr;
     if (watch && has_lost_one) std::this_thread::sleep_for(kTimeOfWatch);

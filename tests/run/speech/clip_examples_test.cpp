@@ -94,7 +94,7 @@ TEST_F(ClipExamples, TimestampsReplaceNoTimestampsToken) {
             "<|endoftext|>");
   expect_words(learned("Hello<|0.08|>", "en"), {"<|0.08|>", "is not at the beginning of the text"});
   expect_words(learned("<|0.00|> Hello<|0.07|>", "en"), {"no timestamp <|0.07|>", "0.02 s"});
-  expect_words(learned("<|0.08|> Hello<|0.02|>", "en"), {"<|0.02|>", "before an earlier one"});
+  expect_words(learned("<|0.08|> Hello<|0.02|>", "en"), {"<|0.02|>", "less than the previous"});
 }
 
 TEST_F(ClipExamples, RejectsWhisperTokensButLearnsAddedOnes) {
