@@ -17,7 +17,8 @@ struct ForwardPlan {
   static constexpr std::size_t kShared = kPlainShared + sizeof(int) * kQueries;
 };
 
-/// Running softmax of the warp's queries 16 m + 8 h + lane / 4; four lanes share a query.
+/// Running softmax of the warp's queries. Element [m][h] belongs to query 16 m + 8 h + lane / 4, so
+/// four lanes share a query.
 template <int kRowTiles>
 struct Softmax {
   float highest[kRowTiles][2];  // scores before scaling

@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::int64_t kMagnitudesPerBlock = 16384;
 
-/// Maximum of the bits of magnitudes, in the order of their values; a NaN exceeds all.
+/// Maximum of two absolute values, given as the bits of a float: these have the order of the
+/// values, and a NaN is greater than all numbers.
 struct MaxBits {
   __device__ unsigned int operator()(unsigned int a, unsigned int b) const { return a > b ? a : b; }
 };

@@ -208,8 +208,8 @@ struct DeltaPassed {
 void pass_delta_chunks(const DeltaPassed& to, const DeltaChunks& chunks,
                        const DeltaRuleInput& input, const DeltaSizes& sizes, const Stream& stream);
 
-/// Results of a backward pass from which gradients are computed. All are f32 and sized as in
-/// DeltaPassed. states and deltas are from the forward pass, dstates is the gradient of the state
+/// Intermediate tensors from which a backward pass computes gradients. All are f32 and sized as in
+/// DeltaPassed. states and deltas come from a forward pass, dstates is the gradient of the state
 /// after each chunk, and dright is the gradient of the factor to the right of M⁻¹.
 struct DeltaBackward {
   Tensor states, deltas, dstates, dright;

@@ -8,7 +8,8 @@ namespace {
 
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 
-/// Returns the rounding of offloaded state. Scales of codes are small and stay unrounded.
+/// Returns the rounding of offloaded state. The scales of 8-bit codes take little
+/// memory and stay unrounded.
 SlotRounding rounding_of(StateRole role) {
   switch (role) {
     case StateRole::kSecondMoment:

@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 /// Accepted placements: "device", "host", "file".
 const std::vector<std::string>& placement_names();
 
-/// Returns the condition that some placement of the run is a file in memory.folder.
+/// Returns the condition that the run may place data in files in memory.folder.
 KeyNeed any_use_of_files();
 
 /// Memory budgets of a run and options to meet them. JSON group `memory`.

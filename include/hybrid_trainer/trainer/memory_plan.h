@@ -58,8 +58,8 @@ std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 bool recomputes_parts(const HybridTrainerConfig& config);
 
 /// Returns the fastest settings of `memory` and of micro-batches that fit the budgets, among all
-/// that need no more memory than the config. memory.allow_lossy adds settings that change results.
-/// Prefers fewer options. Allocates none of the planned memory.
+/// that need no more memory than the config; of equally fast ones, those with the fewest options.
+/// memory.allow_lossy adds settings that change results. Allocates none of the planned memory.
 MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
                        const MemoryBudgets& budgets, const StepRates& rates,
                        const ModelRegistry& registry = model_families());

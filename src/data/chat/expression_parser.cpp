@@ -11,8 +11,8 @@ namespace hybrid_trainer::jinja {
 using Kind = Token::Kind;
 
 std::string shown(const Token& token) {
-  if (token.kind == Kind::kPrintEnd || token.kind == Kind::kBlockEnd) return "the end of the tag";
-  if (token.kind == Kind::kEnd) return "the end of the template";
+  if (token.kind == Kind::kPrintEnd || token.kind == Kind::kBlockEnd) return "end of the tag";
+  if (token.kind == Kind::kEnd) return "end of the template";
   return concat('"', shortened(token.text), '"');
 }
 

@@ -200,9 +200,9 @@ std::vector<std::string> ExampleRows::notes() const {
     of_rows += row.answers_left_out > 0 ? 1 : 0;
   }
   if (answers > 0)
-    notes.push_back(concat(answers, " answers in ", of_rows, " rows are left out: the chat ",
-                           "template does not write them, or writes them where they cannot be ",
-                           "distinguished"));
+    notes.push_back(concat(answers, " answers in ", of_rows, " rows are not trained on: the ",
+                           "chat template does not write them, or their position in its text ",
+                           "cannot be determined"));
   for (const std::string& note : std::array{
            unused_members_note(findings), omitted_keys_note(findings.omitted),
            roles_note(findings.original_roles, "read as system, user, assistant or tool"),

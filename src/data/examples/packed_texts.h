@@ -19,9 +19,9 @@ class PackedTexts final : public PackedSequences {
 
   const std::vector<TextRow>& rows() const { return rows_; }
   Batch empty_batch(std::int64_t sequences, const Stream& stream) const override;
-  /// Writes a sequence as in empty_text_batch. Counts one target per row, except that a row with a
-  /// class and a label counts as its label, which is its weight. Positions start at 0 again at the
-  /// padding. A row without labels gets kNoTarget or zeros.
+  /// Writes a sequence as in empty_text_batch. Counts one target per row. If a row has a class and a
+  /// label, the label is its weight, and it counts as that many targets. Positions start at 0 again
+  /// at the padding. A row without labels gets kNoTarget or zeros.
   void write(std::int64_t sequence, const ExampleMemory& memory) const override;
   std::uint64_t order_key() const override { return 0x746578747300u; }  // "texts"
 

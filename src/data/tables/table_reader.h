@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// The names that the program reads in rows, and the column of each name in a file.
+/// The fields that the program reads from a row, and the column of a file that contains each.
 class ColumnNames {
  public:
   struct Name {

@@ -97,7 +97,7 @@ void add_noise(const Tensor& matrix, const ExpertMatrix& which, const Upcycling&
   });
 }
 
-/// Returns whether to redraw each inner column, equally for all matrices of an expert.
+/// Returns for each inner column whether to redraw it. All matrices of an expert redraw the same.
 std::vector<bool> reinitialized_columns(const ExpertMatrix& which, const Upcycling& requested,
                                         std::int64_t intermediate_size) {
   const RandomKey key = key_of(requested, which, RandomStream::kColumns);

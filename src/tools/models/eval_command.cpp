@@ -285,9 +285,9 @@ int eval_command(const std::vector<std::string>& arguments) {
       "Three files of a retrieval benchmark, as BEIR's: documents {\"_id\", \"title\", \"text\"}, "
       "queries {\"_id\", \"text\"}, and a table with query-id, corpus-id and score.");
   add("sequence-length", po::value(&options.on.length)->value_name("N"),
-      "Tokens per window, and the maximum length of a row of examples. 0 (default) uses the run's "
-      "data.sequence_length, up to 1024 for a folder, and the model's context for the rows of "
-      "another file.");
+      "Tokens per window, and the maximum length of a row of examples. 0 (default): for a "
+      "file of examples other than the run's own, the model's context; otherwise the run's "
+      "data.sequence_length or, for a Hugging Face folder, the model's context, at most 1024.");
   add("factor-rank", optional_value(options.factor_rank, "K"),
       "First truncate the position tables of T + U·Vᵀ to rank K by singular values.");
   add_control_tokens_option(syntax.options, options.on.control_tokens);

@@ -18,7 +18,8 @@ class SimulatedTrainable final : public Trainable {
     micro_batch_ = size;
     examples_ = micro_batches * size;
   }
-  /// Simulates a prediction of `predicted` steps in `simulated` steps, but keeps all batches.
+  /// Simulates a prediction of `predicted` steps with only `simulated` steps, but keeps as many
+  /// batches in memory as the whole prediction.
   void keep_batches_of(std::int64_t predicted, std::int64_t simulated);
   /// Sets additional memory to allocate during a gradient for micro-batches that are not simulated:
   /// `count` partial sums of `elements` elements in the pool of `home`.
