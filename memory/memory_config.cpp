@@ -2,8 +2,6 @@
 
 #include <filesystem>
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 const std::vector<std::string>& placement_names() {

@@ -1,9 +1,6 @@
 #include "memory/memory_monitor.h"
 
 #include <algorithm>
-#include <cmath>
-
-#include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 

@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/core/memory_pool.h"
-
 namespace hybrid_trainer {
 
 namespace {

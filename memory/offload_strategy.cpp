@@ -1,7 +1,5 @@
 #include "hybrid_trainer/memory/offload_strategy.h"
 
-#include <array>
-
 #include "memory/stored_offload.h"
 
 namespace hybrid_trainer {

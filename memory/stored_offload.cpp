@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "hybrid_trainer/core/error.h"
 #include "kernels/quantized/quantization.h"
 #include "src/core/clock.h"
 #include "src/core/cuda_runtime.h"

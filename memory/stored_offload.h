@@ -1,7 +1,6 @@
 #pragma once
 
 #include <future>
-#include <optional>
 
 #include "hybrid_trainer/memory/offload_strategy.h"
 

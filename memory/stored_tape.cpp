@@ -1,6 +1,5 @@
 #include "memory/stored_tape.h"
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "hybrid_trainer/kernels/elementwise.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,7 @@
 #include "phases/divergence.h"
 
-#include <algorithm>
-#include <limits>
 #include <numeric>
 
-#include "hybrid_trainer/core/error.h"
 #include "phases/skip_backward/least_squares.h"
 
 namespace hybrid_trainer {

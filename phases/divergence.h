@@ -1,9 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/divergence_config.h"
-#include "hybrid_trainer/phases/trainable.h"
 #include "phases/state_fields.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-
-#include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/phase_config.h"

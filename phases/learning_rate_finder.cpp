@@ -1,10 +1,6 @@
 #include "phases/learning_rate_finder.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/error.h"
 #include "phases/phase_parts.h"
-#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 

@@ -1,8 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/phase_machine.h"
-#include "hybrid_trainer/phases/trainable.h"
 
 namespace hybrid_trainer {
 

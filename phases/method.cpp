@@ -35,9 +35,9 @@ Refusal refusal_of_rounded_gradients() {
 
 Refusal refusal_of_prediction_recoveries() {
   return {.keys = {"divergence.on_caution", "divergence.on_warning", "divergence.on_critical"},
-          .kind = Kind::kIsNoneOf,
           .values = {"raise_threshold", "reset_predictor"},
           .why = "this method has no confidence and no predictor",
+          .kind = Kind::kIsNoneOf,
           .wanted = "another action"};
 }
 
@@ -45,16 +45,16 @@ Refusal refusal_of_prediction_recoveries() {
 std::vector<Refusal> refusals_of_scaled_products() {
   const std::string longest = "phases.max_predict_steps", wanted = "fp32 or bf16";
   return {{.keys = {"mixed_precision.predict"},
-           .kind = Kind::kIsNoneOf,
            .values = {"fp16", "fp8"},
            .why = "ranks do not share the scales of fp16 and fp8 in Predict",
+           .kind = Kind::kIsNoneOf,
            .when = {{longest, Kind::kIsMoreThan, {"0"}}},
            .wanted = wanted},
           {.keys = {"mixed_precision.predict"},
-           .kind = Kind::kIsNoneOf,
            .values = {"auto"},
            .why = "Predict uses the precision of Full, and ranks do not share the scales of fp16 "
                   "and fp8 in Predict",
+           .kind = Kind::kIsNoneOf,
            .when = {{longest, Kind::kIsMoreThan, {"0"}},
                     {"mixed_precision.full", Kind::kIsOneOf, {"fp16", "fp8"}}},
            .wanted = wanted}};
@@ -63,32 +63,24 @@ std::vector<Refusal> refusals_of_scaled_products() {
 std::vector<Refusal> refusals_ahead_of_ranks() {
   const char* const whole = "each rank updates its weights and state on the device";
   std::vector<Refusal> rows{
-      {{"memory.optimizer_state", "memory.weights"}, Kind::kIsOneOf, {"device"}, whole},
-      {{"memory.device_map"}, Kind::kIsOneOf, {""}, whole},
-      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "ranks send complete gradients"},
-      {{"optimizer.paged"}, Kind::kIsOneOf, {"false"}, whole},
-      {{"optimizer.slow_momentum"},
-       Kind::kIsOneOf,
-       {"0"},
-       "updates become exact only after the delay"},
-      {{"training.average_weights"},
-       Kind::kIsOneOf,
-       {"0"},
-       "weights become exact only after the delay"},
+      {{"memory.optimizer_state", "memory.weights"}, {"device"}, whole},
+      {{"memory.device_map"}, {""}, whole},
+      {{"memory.gradients"}, {"keep"}, "ranks send complete gradients"},
+      {{"optimizer.paged"}, {"false"}, whole},
+      {{"optimizer.slow_momentum"}, {"0"}, "updates become exact only after the delay"},
+      {{"training.average_weights"}, {"0"}, "weights become exact only after the delay"},
       {{"optimizer.name", "optimizer.groups[].name"},
-       Kind::kIsOneOf,
        {"adamw", "muon"},
        "only adamw and muon support this method"},
       {{"optimizer.state_bits", "optimizer.groups[].state_bits"},
-       Kind::kIsOneOf,
        {"32"},
        "the state always has 32 bits"},
       refusal_of_rounded_gradients(),
       refusal_of_prediction_recoveries(),
       {.keys = {"phases.method"},
-       .kind = Kind::kIsNoneOf,
        .values = {"asynchronous_gradients", "local_sgd"},
        .why = "there is only one rank",
+       .kind = Kind::kIsNoneOf,
        .when = {{"ranks", Kind::kIsOneOf, {"1"}}},
        .wanted = "skip_backward, or more ranks: --ranks N, or for a plan --devices N"},
   };

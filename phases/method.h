@@ -1,10 +1,5 @@
 #pragma once
 
-#include <limits>
-
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "phases/engine.h"
 #include "phases/refusal.h"

@@ -2,7 +2,6 @@
 
 #include "phases/method.h"
 #include "phases/phase_parts.h"
-#include "phases/state_fields.h"
 #include "src/core/clock.h"
 
 namespace hybrid_trainer {

@@ -1,9 +1,6 @@
 #include "phases/phase_parts.h"
 
-#include <algorithm>
-
 #include "phases/method.h"
-#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/phases/phase_machine.h"
 #include "phases/divergence.h"
 #include "phases/engine.h"
 #include "phases/learning_rate_finder.h"

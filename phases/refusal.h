@@ -8,9 +8,9 @@ namespace hybrid_trainer {
 /// "KEY: got VALUE, but WHY; want WANTED".
 struct Refusal {
   std::vector<std::string> keys;
-  KeyTest::Kind kind = KeyTest::Kind::kIsOneOf;
   std::vector<std::string> values;
   std::string why;
+  KeyTest::Kind kind = KeyTest::Kind::kIsOneOf;
   std::vector<KeyTest> when{};  // all must hold; empty: always
   std::string wanted{};         // "": derived from the test's kind and values
 };

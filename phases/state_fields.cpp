@@ -1,8 +1,5 @@
 #include "phases/state_fields.h"
 
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 void save_tensors(State& state, const std::string& name, const std::vector<Tensor>& tensors) {

@@ -1,7 +1,4 @@
-#include <cmath>
 #include <deque>
-#include <optional>
-#include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
@@ -284,11 +281,9 @@ const std::vector<Refusal>& AsynchronousGradientsMethod::refusals() {
   static const std::vector<Refusal> rows = [] {
     std::vector<Refusal> all = refusals_ahead_of_ranks();
     all.push_back({{"distributed.zero"},
-                   Kind::kIsOneOf,
                    {"0", "1"},
                    "each rank needs its complete gradient and complete weights"});
     all.push_back({{"phases.asynchronous_gradients.device_side"},
-                   Kind::kIsOneOf,
                    {"anticipated", "shared", "momentum", "none"},
                    "it applies only to phases.method asynchronous_optimizer"});
     return all;

@@ -1,10 +1,5 @@
 #include "phases/experiments/model_based_planner.h"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "phases/state_fields.h"
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <Eigen/Core>
-#include <utility>
 
 #include "phases/skip_backward/extrapolation_advisor.h"
 

@@ -1,11 +1,6 @@
 #include "phases/experiments/prediction_bandit.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
-
-#include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 

@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <string>
-#include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "phases/local_sgd/local_training.h"
@@ -399,26 +396,25 @@ const std::vector<Refusal>& LocalSgdMethod::refusals() {
     std::vector<Refusal> all = refusals_ahead_of_ranks();
     const std::string steps = "phases.local_sgd.steps", longest = "phases.max_predict_steps";
     const std::vector<Refusal> own{
-        {{"distributed.zero"}, Kind::kIsOneOf, {"0"}, "each rank needs the complete state"},
+        {{"distributed.zero"}, {"0"}, "each rank needs the complete state"},
         {{steps},
-         Kind::kIsMoreThan,
          {"phases.local_sgd.delay"},
-         "an exchange must arrive before the next one starts"},
+         "an exchange must arrive before the next one starts",
+         Kind::kIsMoreThan},
         {.keys = {steps},
-         .kind = Kind::kIsLessThan,
          .values = {longest},
          .why = "Predict would end before the first exchange",
+         .kind = Kind::kIsLessThan,
          .when = {{longest, Kind::kIsMoreThan, {"0"}}}},
         {{"phases.local_sgd.fragments"},
-         Kind::kIsAtMost,
          {steps},
-         "each fragment is exchanged at a different step"},
+         "each fragment is exchanged at a different step",
+         Kind::kIsAtMost},
         {.keys = {"model.experts.bias_rate"},
          .values = {"0"},
          .why = "ranks exchange only weights, and the selection biases are not weights",
          .wanted = "0 and model.experts.balance_loss"},
         {{"phases.local_sgd.exchange_bits"},
-         Kind::kIsOneOf,
          {"32", "8", "4"},
          "exchanges do not support this number of bits"},
     };

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <memory>
-
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/trainable.h"

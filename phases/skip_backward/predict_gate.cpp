@@ -1,10 +1,7 @@
-#include <cmath>
 #include <numeric>
 
-#include "hybrid_trainer/core/error.h"
 #include "phases/skip_backward/least_squares.h"
 #include "phases/skip_backward/prediction.h"
-#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 

@@ -1,7 +1,4 @@
-#include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
-#include "phases/phase_parts.h"
 #include "phases/skip_backward/skip_backward.h"
 
 namespace hybrid_trainer {

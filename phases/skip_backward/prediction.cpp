@@ -1,9 +1,5 @@
 #include "phases/skip_backward/prediction.h"
 
-#include <utility>
-
-#include "phases/state_fields.h"
-
 namespace hybrid_trainer {
 
 bool PredictionLine::compute_direction(Trainable& model, Predictor& predictor) {

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/phases/phase_config.h"
-#include "hybrid_trainer/phases/predictor.h"
-#include "hybrid_trainer/phases/trainable.h"
 #include "phases/phase_parts.h"
 #include "phases/skip_backward/extrapolation_advisor.h"
 

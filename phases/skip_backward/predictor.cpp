@@ -1,8 +1,5 @@
 #include "hybrid_trainer/phases/predictor.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "phases/state_fields.h"

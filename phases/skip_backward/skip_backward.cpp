@@ -1,9 +1,5 @@
 #include "phases/skip_backward/skip_backward.h"
 
-#include <cmath>
-
-#include "phases/phase_parts.h"
-
 namespace hybrid_trainer {
 
 bool SkipBackwardMethod::wants_slope() const {
@@ -62,26 +58,26 @@ const std::vector<Refusal>& SkipBackwardMethod::refusals() {
        .when = {{longest, Kind::kIsMoreThan, {"0"}}},
        .wanted = "false, or phases.max_predict_steps=0"},
       {.keys = {strategy},
-       .kind = Kind::kIsNoneOf,
        .values = {"drop_and_reinitialize"},
        .why = "memory.optimizer_state keeps the state off the device, so there is nothing to drop",
+       .kind = Kind::kIsNoneOf,
        .when = {{"memory.optimizer_state", Kind::kIsNoneOf, {"device"}}},
        .wanted = "none"},
       {.keys = {strategy},
-       .kind = Kind::kIsNoneOf,
        .values = {"drop_and_reinitialize"},
        .why = "optimizer.paged keeps the state off the device, so there is nothing to drop",
+       .kind = Kind::kIsNoneOf,
        .when = {{"optimizer.paged", Kind::kIsOneOf, {"true"}}},
        .wanted = "none"},
       {.keys = {"phases.skip_backward.variants[].steps"},
-       .kind = Kind::kIsAtMost,
        .values = {longest},
        .why = "phases.max_predict_steps limits the length of predictions",
+       .kind = Kind::kIsAtMost,
        .when = {{longest, Kind::kIsMoreThan, {"0"}}}},
       {.keys = {"phases.skip_backward.predictor", "phases.skip_backward.variants[].predictor"},
-       .kind = Kind::kIsNoneOf,
        .values = {"random"},
        .why = "with distributed.zero, each rank would draw random numbers only for its shard",
+       .kind = Kind::kIsNoneOf,
        .when = {{"distributed.zero", Kind::kIsMoreThan, {"0"}},
                 {"ranks", Kind::kIsMoreThan, {"0"}}},
        .wanted = "another predictor"},

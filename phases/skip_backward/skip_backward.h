@@ -1,6 +1,5 @@
 #pragma once
 
-#include "phases/divergence.h"
 #include "phases/method.h"
 #include "phases/skip_backward/prediction.h"
 

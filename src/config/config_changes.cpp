@@ -1,10 +1,6 @@
 #include "src/config/config_changes.h"
 
-#include <cmath>
-
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "src/files/config_fields.h"
 
 namespace hybrid_trainer {

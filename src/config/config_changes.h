@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 
 namespace hybrid_trainer {

@@ -1,13 +1,9 @@
 #include "src/config/config_checks.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <set>
 
-#include "hybrid_trainer/core/device.h"
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/models/model_family.h"
 #include "phases/refusal.h"
 #include "src/config/stages.h"
 #include "src/core/messages.h"
@@ -283,7 +279,6 @@ std::string micro_batch_hint(const HybridTrainerConfig& config, int ranks) {
 
 /// Returns values that no method supports with several ranks.
 const std::vector<Refusal>& refusals_over_ranks() {
-  using Kind = KeyTest::Kind;
   const KeyTest cuts_weights{"distributed.zero", Kind::kIsOneOf, {"3"}};
   const KeyTest are_several{"ranks", Kind::kIsMoreThan, {"1"}};
   const char* const cut = "distributed.zero 3 divides each weight among the ranks";
@@ -292,18 +287,12 @@ const std::vector<Refusal>& refusals_over_ranks() {
        .values = {"false"},
        .why = "checkpoints do not store the states of ranks",
        .when = {are_several}},
-      {{"memory.gradients"},
-       Kind::kIsOneOf,
-       {"keep"},
-       "gradients must be summed over the ranks first"},
+      {{"memory.gradients"}, {"keep"}, "gradients must be summed over the ranks first"},
       {.keys = {"stages"},
        .values = {"[]"},
        .why = "each rank's share of a step must stay the same",
        .wanted = "none"},
-      {{"training.cuda_graphs"},
-       Kind::kIsOneOf,
-       {"false"},
-       "CUDA graphs do not support several ranks"},
+      {{"training.cuda_graphs"}, {"false"}, "CUDA graphs do not support several ranks"},
       {.keys = {"memory.weights"}, .values = {"device"}, .why = cut, .when = {cuts_weights}},
       {.keys = {"distributed.check_weights_every"},
        .values = {"0"},
@@ -312,15 +301,15 @@ const std::vector<Refusal>& refusals_over_ranks() {
        .wanted = "0: no rank has a copy to compare"},
       {.keys = {"memory.device_map"}, .values = {""}, .why = cut, .when = {cuts_weights}},
       {.keys = {"memory.plan"},
-       .kind = Kind::kIsNoneOf,
        .values = {"auto"},
        .why = "each rank would choose its own options",
+       .kind = Kind::kIsNoneOf,
        .when = {are_several},
        .wanted = "off, with the options that hybrid plan prints"},
       {.keys = {"memory.device_map"},
-       .kind = Kind::kIsNoneOf,
        .values = {"auto"},
        .why = "each rank would choose its own options",
+       .kind = Kind::kIsNoneOf,
        .when = {are_several},
        .wanted = "explicit places"},
   };

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <map>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 

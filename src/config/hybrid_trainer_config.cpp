@@ -1,9 +1,7 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 
 #include <charconv>
-#include <sstream>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "phases/refusal.h"
 #include "src/config/config_checks.h"
@@ -53,21 +51,6 @@ OptimizerGroupConfig group_of(const PartConfig& part) {
           .learning_rate = part.learning_rate,
           .weight_decay = part.weight_decay,
           .state_bits = part.state_bits};
-}
-
-HybridTrainerConfig with_applied_parts(HybridTrainerConfig config) {
-  const std::string places = places_of(config.parts);
-  std::string& map = config.memory.device_map;
-  const bool is_present = map == places || map.starts_with(places + ",");
-  if (!is_present && !places.empty() && map != "auto")  // "auto" with places is refused later
-    map = map.empty() ? places : concat(places, ",", map);
-  auto& groups = config.optimizer.groups;
-  for (const PartConfig& part : config.parts) {
-    const bool has_group =
-        std::ranges::count(groups, part.pattern, &OptimizerGroupConfig::match) > 0;
-    if (part.has_optimizer() && !has_group) groups.push_back(group_of(part));
-  }
-  return config;
 }
 
 bool is_of_part(const OptimizerGroupConfig& group, const PartConfig& part) {
@@ -160,7 +143,21 @@ bool HybridTrainerConfig::freezes() const {
   return lora.is_on() || std::ranges::any_of(parts, &PartConfig::freezes);
 }
 
-HybridTrainerConfig HybridTrainerConfig::with_parts() const { return with_applied_parts(*this); }
+HybridTrainerConfig HybridTrainerConfig::with_parts() const {
+  HybridTrainerConfig config = *this;
+  const std::string places = places_of(parts);
+  std::string& map = config.memory.device_map;
+  const bool is_present = map == places || map.starts_with(places + ",");
+  if (!is_present && !places.empty() && map != "auto")  // "auto" with places is refused later
+    map = map.empty() ? places : concat(places, ",", map);
+  auto& groups = config.optimizer.groups;
+  for (const PartConfig& part : parts) {
+    const bool has_group =
+        std::ranges::count(groups, part.pattern, &OptimizerGroupConfig::match) > 0;
+    if (part.has_optimizer() && !has_group) groups.push_back(group_of(part));
+  }
+  return config;
+}
 
 std::optional<MaskSettings> HybridTrainerConfig::masking(std::optional<std::int64_t> words,
                                                          const Tokenizer* tokenizer) const {

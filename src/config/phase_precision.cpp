@@ -1,6 +1,5 @@
 #include "hybrid_trainer/config/phase_precision.h"
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/machine.h"
 
 namespace hybrid_trainer {

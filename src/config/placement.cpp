@@ -1,8 +1,5 @@
 #include "src/config/placement.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/memory_places.h"
 
 namespace hybrid_trainer {

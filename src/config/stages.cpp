@@ -1,10 +1,5 @@
 #include "src/config/stages.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace {

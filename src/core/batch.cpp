@@ -1,8 +1,5 @@
 #include "hybrid_trainer/core/batch.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 
 namespace hybrid_trainer {

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <optional>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer {

@@ -9,8 +9,6 @@
 #include <cstring>
 #include <mutex>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/memory_pool.h"
 #include "src/core/block_store.h"
 #include "src/core/cuda_runtime.h"
 #include "src/core/messages.h"

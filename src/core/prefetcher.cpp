@@ -1,7 +1,5 @@
 #include "src/core/prefetcher.h"
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace {

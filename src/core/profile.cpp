@@ -1,7 +1,5 @@
 #include "src/core/profile.h"
 
-#include <utility>
-
 namespace hybrid_trainer {
 
 const char* name_of(Work work) {

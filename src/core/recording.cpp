@@ -1,9 +1,7 @@
 #include "src/core/recording.h"
 
-#include <algorithm>
 #include <atomic>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer {

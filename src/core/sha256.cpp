@@ -14,9 +14,11 @@ Digest sha256(std::string_view message) {
   return digest;
 }
 
-std::string hex_of(const Digest& digest) {
-  std::array<char, 2 * sizeof digest + 1> text{};
-  return sodium_bin2hex(text.data(), text.size(), digest.data(), digest.size());
+std::string hex_of(std::span<const std::uint8_t> bytes) {
+  std::string text(2 * bytes.size() + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), bytes.data(), bytes.size());
+  text.pop_back();  // NUL
+  return text;
 }
 
 std::string base64_of(std::span<const std::uint8_t> bytes) {

@@ -13,7 +13,7 @@ using Digest = std::array<std::uint8_t, 32>;
 
 /// Computes SHA-256. Source: FIPS 180-4.
 Digest sha256(std::string_view message);
-std::string hex_of(const Digest& digest);
+std::string hex_of(std::span<const std::uint8_t> bytes);  // two lowercase digits each
 std::string base64_of(std::span<const std::uint8_t> bytes);
 /// Decodes padded base64. Returns nullopt if the text is not valid base64.
 std::optional<std::string> bytes_of_base64(std::string_view text);

@@ -1,6 +1,5 @@
 #include "hybrid_trainer/core/stream.h"
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"
 
 namespace hybrid_trainer {

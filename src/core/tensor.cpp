@@ -4,7 +4,6 @@
 
 #include "src/core/cuda_runtime.h"
 #include "src/core/prefetcher.h"
-#include "src/core/threads.h"
 
 namespace hybrid_trainer {
 

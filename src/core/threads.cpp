@@ -13,7 +13,6 @@
 #include <latch>
 #include <tuple>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
 #include "src/core/cuda_runtime.h"
 #include "src/core/machine.h"

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <functional>
-#include <string_view>
+#include <span>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/tensor.h"
-#include "src/distributed/lost_rank.h"
 
 namespace hybrid_trainer {
 
@@ -37,6 +35,12 @@ struct CommunicationUse {
   std::uint64_t calls = 0;
   /// Time that the caller waited, only in BackgroundCommunicator; otherwise streams wait.
   std::optional<double> exposed_seconds{};
+};
+
+/// Progress of a rank: work done, and collectives entered and left.
+struct RankProgress {
+  std::uint64_t work = 0, entered = 0, left = 0;
+  bool operator==(const RankProgress&) const = default;
 };
 
 class Communicator;
@@ -98,6 +102,19 @@ class Communicator {
   /// Returns the number of collectives entered and left. Thread-safe.
   virtual RankProgress call_progress() const { return {}; }
 };
+
+/// Returns the numbers of all ranks, in the order of ranks. Their counts may differ. Collective;
+/// blocks.
+template <class Number>
+std::vector<std::vector<Number>> gather_numbers(std::span<const Number> mine, Communicator& ranks) {
+  std::vector<std::vector<Number>> all;
+  for (const std::string& bytes :
+       ranks.host_gather({reinterpret_cast<const char*>(mine.data()), mine.size_bytes()})) {
+    std::vector<Number>& theirs = all.emplace_back(bytes.size() / sizeof(Number));
+    bytes.copy(reinterpret_cast<char*>(theirs.data()), bytes.size());
+  }
+  return all;
+}
 
 void check_shard(const Tensor& shard, const Tensor& values, int rank, int ranks);
 

@@ -1,8 +1,5 @@
 #include "src/distributed/decorated_communicator.h"
 
-#include <cstring>
-
-#include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
 #include "src/core/process.h"
 
@@ -71,12 +68,8 @@ std::vector<double> seconds_of(int times, const Call& call) {
 
 double largest_of_all(double mine, Communicator& ranks) {
   double largest = mine;
-  for (const std::string& bytes :
-       ranks.host_gather({reinterpret_cast<const char*>(&mine), sizeof mine})) {
-    double theirs = 0;
-    std::memcpy(&theirs, bytes.data(), sizeof theirs);
-    largest = std::max(largest, theirs);
-  }
+  for (const auto& theirs : gather_numbers<double>({&mine, 1}, ranks))
+    largest = std::max(largest, theirs.at(0));
   return largest;
 }
 

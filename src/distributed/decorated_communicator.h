@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 
-#include "hybrid_trainer/core/stream.h"
 #include "src/core/threads.h"
 #include "src/distributed/communicator.h"
 

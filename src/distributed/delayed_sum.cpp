@@ -1,9 +1,7 @@
 #include "src/distributed/delayed_sum.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "kernels/quantized/quantization.h"

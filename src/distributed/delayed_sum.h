@@ -1,9 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <vector>
-
-#include "src/distributed/communicator.h"
 #include "src/distributed/ordered_sum.h"
 
 namespace hybrid_trainer {

@@ -1,7 +1,5 @@
 #include "hybrid_trainer/distributed/distributed_config.h"
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 std::string simulated_link_text(const DistributedConfig& config) {

@@ -24,8 +24,7 @@ void check_in_host_memory(const Tensor& tensor) {
       "--device cpu");
 }
 
-}  // namespace
-
+/// Returns the description of a call: "all_gather of 5 f32, its call 7".
 std::string text_of(const CollectiveCall& call) {
   std::string text = name_of_operation(call.operation);
   if (call.operation != Operation::kBarrier && call.operation != Operation::kHostGather)
@@ -34,6 +33,7 @@ std::string text_of(const CollectiveCall& call) {
   return text;
 }
 
+/// Throws CollectiveMismatch, which lists the call of each rank, unless all calls are equal.
 void check_same(const std::vector<CollectiveCall>& calls) {
   const auto differs = [&](const CollectiveCall& call) { return !(call == calls.front()); };
   if (std::none_of(calls.begin(), calls.end(), differs)) return;
@@ -43,12 +43,15 @@ void check_same(const std::vector<CollectiveCall>& calls) {
   throw CollectiveMismatch("the ranks call different collectives: " + join(parts, "; "));
 }
 
+/// Throws CollectiveMismatch if the call `got` of `from` is not the one that `rank` expects.
 void check_expected(const CollectiveCall& expected, int rank, const CollectiveCall& got, int from) {
   if (expected == got) return;
   throw CollectiveMismatch(concat("the ranks call different collectives: rank ", rank,
                                   " waits for ", text_of(expected), " from rank ", from,
                                   ", which called ", text_of(got)));
 }
+
+}  // namespace
 
 /// Sends this rank's calls to the other ranks and returns their calls, in the order of ranks.
 std::vector<CollectiveCall> HostCommunicator::exchange(

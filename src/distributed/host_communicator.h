@@ -2,10 +2,7 @@
 
 #include <atomic>
 #include <cstring>
-#include <span>
 
-#include "hybrid_trainer/core/dtype.h"
-#include "hybrid_trainer/core/tensor.h"
 #include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
@@ -84,15 +81,6 @@ struct CollectiveCall {
   std::uint64_t sequence = 0;  // index of this collective
   bool operator==(const CollectiveCall&) const = default;
 };
-
-/// Returns the description of a call: "all_gather of 5 f32, its call 7".
-std::string text_of(const CollectiveCall& call);
-
-/// Throws CollectiveMismatch, which lists the call of each rank, unless all calls are equal.
-void check_same(const std::vector<CollectiveCall>& calls);
-
-/// Throws CollectiveMismatch if the call `got` of `from` is not the one that `rank` expects.
-void check_expected(const CollectiveCall& expected, int rank, const CollectiveCall& got, int from);
 
 /// Collectives on host tensors, built from messages between two ranks. Before data follow, each
 /// rank sends a description of its call, so that no message is written to memory of another size.

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <thread>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
 #include "src/core/machine.h"
 #include "src/core/sha256.h"

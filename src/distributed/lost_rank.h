@@ -1,11 +1,7 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "src/core/clock.h"
+#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
 
@@ -20,12 +16,6 @@ struct LostRankLimits {
   /// lost rank is silent, so that the launcher can detect it too. Other ranks wait nine times
   /// longer.
   std::chrono::milliseconds farewell{500};
-};
-
-/// Progress of a rank: work done, and collectives entered and left.
-struct RankProgress {
-  std::uint64_t work = 0, entered = 0, left = 0;
-  bool operator==(const RankProgress&) const = default;
 };
 
 struct WatchedRank {

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <fstream>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/libraries.h"
 #include "src/core/process.h"
 #include "src/core/threads.h"

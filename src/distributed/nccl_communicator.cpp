@@ -3,9 +3,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/stream.h"
-#include "src/core/clock.h"
 #include "src/core/cuda_runtime.h"
 #include "src/core/machine.h"
 #include "src/core/threads.h"
@@ -265,6 +262,11 @@ class NcclCommunicator final : public Communicator {
   NcclRank rank_;  // ends first
 };
 
+/// Returns "2.28.9" for 22809.
+std::string nccl_version_text(int version) {
+  return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
 RankIntroduction introduce(Device device, const WantedLibrary& wanted,
                            std::optional<NcclLibrary>& library) {
   RankIntroduction mine{.host = host_name(), .device = {}, .version = {}, .problem = {}};
@@ -279,10 +281,6 @@ RankIntroduction introduce(Device device, const WantedLibrary& wanted,
 }
 
 }  // namespace
-
-std::string nccl_version_text(int version) {
-  return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
-}
 
 NcclLibrary NcclLibrary::open(const WantedLibrary& wanted) {
   NcclLibrary found;

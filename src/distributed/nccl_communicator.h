@@ -42,9 +42,6 @@ class NcclLibrary {
   int version_ = 0;
 };
 
-/// Returns "2.28.9" for 22809.
-std::string nccl_version_text(int version);
-
 /// A rank's NCCL communicator in non-blocking mode: no call waits inside NCCL for other ranks, so
 /// the communicator can be aborted when a rank is lost. A thread aborts after asynchronous errors
 /// of NCCL.

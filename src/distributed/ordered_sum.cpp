@@ -1,9 +1,7 @@
 #include "src/distributed/ordered_sum.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
-#include <utility>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 

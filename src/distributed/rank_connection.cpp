@@ -5,12 +5,31 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/sha256.h"
 
 namespace hybrid_trainer {
+
+namespace asio = boost::asio;
+
+namespace {
+
+using asio::awaitable;
+using asio::use_awaitable;
+using asio::ip::tcp;
+using namespace std::chrono_literals;
+
+/// Limit for a rank to answer a call, or a caller to authenticate.
+constexpr auto kPatience = 2s;
+/// Pause before the next try if accepting fails, for example without free descriptors.
+constexpr auto kPause = 50ms;
+
+// Handshake: The called side sends a random number. The caller answers with its own random number,
+// rank and text, and their HMAC (both numbers, rank, text) under the secret. The called side then
+// answers in the same way. The secret is not revealed, and a recorded handshake cannot be replayed.
+// Both sides throw boost::system::system_error if the connection ends, with errc::permission_denied
+// if the other side is not a rank of this job.
 
 constexpr std::size_t kNumberBytes = 32;
 constexpr std::uint32_t kLongestText = 1 << 16;
@@ -20,12 +39,6 @@ struct Opening {
   std::array<char, 8> sign = kSign;
   std::array<char, kNumberBytes> number{};
 };
-
-namespace {
-
-namespace asio = boost::asio;
-using asio::awaitable;
-using asio::use_awaitable;
 
 /// Header of a proof; the text follows.
 struct Proof {
@@ -70,13 +83,18 @@ awaitable<void> prove(RankSocket& socket, const RankIdentity& mine, const char* 
   co_await asio::async_write(socket, asio::buffer(bytes), use_awaitable);
 }
 
+struct CheckedProof {
+  IntroducedRank caller;
+  std::string numbers;  // random numbers of both sides
+};
+
 /// Checks a proof. The second of the two random numbers may be known only from the proof itself.
-awaitable<ChallengeResult> check_proof(RankSocket& socket, const RankIdentity& mine,
-                                       const char* side, const std::string& known_numbers) {
+awaitable<CheckedProof> check_proof(RankSocket& socket, const RankIdentity& mine, const char* side,
+                                    const std::string& known_numbers) {
   Proof proof;
   co_await asio::async_read(socket, asio::buffer(&proof, sizeof proof), use_awaitable);
   if (proof.text_bytes > kLongestText || proof.rank < 0 || proof.rank >= mine.size) reject_peer();
-  ChallengeResult read{
+  CheckedProof read{
       .caller = IntroducedRank{.rank = proof.rank, .text = std::string(proof.text_bytes, '\0')},
       .numbers = known_numbers};
   if (known_numbers.size() == kNumberBytes) read.numbers += text_of(proof.number);
@@ -86,8 +104,7 @@ awaitable<ChallengeResult> check_proof(RankSocket& socket, const RankIdentity& m
   co_return read;
 }
 
-}  // namespace
-
+/// Runs the handshake on the caller's side.
 awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine) {
   Opening opening;
   co_await asio::async_read(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
@@ -95,24 +112,18 @@ awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine
   const auto number = random_nonce();
   const std::string numbers = text_of(opening.number) + text_of(number);
   co_await prove(socket, mine, "caller", numbers, number);
-  ChallengeResult read = co_await check_proof(socket, mine, "called", numbers);
+  CheckedProof read = co_await check_proof(socket, mine, "called", numbers);
   co_return std::move(read.caller);
 }
 
-awaitable<ChallengeResult> challenge(RankSocket& socket, const RankIdentity& mine) {
+/// Runs the handshake on the called side.
+awaitable<IntroducedRank> challenge(RankSocket& socket, const RankIdentity& mine) {
   const Opening opening{.number = random_nonce()};
   co_await asio::async_write(socket, asio::buffer(&opening, sizeof opening), use_awaitable);
-  co_return co_await check_proof(socket, mine, "caller", text_of(opening.number));
+  CheckedProof read = co_await check_proof(socket, mine, "caller", text_of(opening.number));
+  co_await prove(socket, mine, "called", read.numbers, {});
+  co_return std::move(read.caller);
 }
-
-awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
-                        const ChallengeResult& challenge_result) {
-  co_await prove(socket, mine, "called", challenge_result.numbers, {});
-}
-
-namespace {
-
-using asio::ip::tcp;
 
 /// Returns the text of an interface's address, or "" if other machines cannot use it.
 std::string text_of_address(const sockaddr* address) {
@@ -203,7 +214,6 @@ std::string run_task(asio::io_context& context, RankSocket& socket, Clock::time_
 
 RankCall call_rank(const std::vector<RankEndpoint>& endpoints, const RankIdentity& mine,
                    asio::io_context& context, Clock::time_point end) {
-  constexpr std::chrono::seconds kPatience{2};
   RankCall result{.socket = RankSocket(context), .problem = "it has not sent its address"};
   for (const RankEndpoint& endpoint : endpoints) {
     RankSocket socket(context);
@@ -214,18 +224,6 @@ RankCall call_rank(const std::vector<RankEndpoint>& endpoints, const RankIdentit
   }
   return result;
 }
-
-using asio::use_awaitable;
-using asio::ip::tcp;
-using namespace std::chrono_literals;
-
-namespace {
-
-constexpr auto kPatience = 2s;
-/// Pause before the next try if accepting fails, for example without free descriptors.
-constexpr auto kPause = 50ms;
-
-}  // namespace
 
 struct RankGate::Caller {
   RankSocket socket;
@@ -292,10 +290,9 @@ void RankGate::receive(RankSocket socket) {
 asio::awaitable<void> RankGate::admit(std::shared_ptr<RankGate> self,
                                       std::shared_ptr<Caller> caller) {
   try {
-    ChallengeResult challenge_result = co_await challenge(caller->socket, self->mine_);
-    co_await welcome(caller->socket, self->mine_, challenge_result);
+    IntroducedRank introduced = co_await challenge(caller->socket, self->mine_);
     if (self->acceptor_.is_open() && caller->socket.is_open())
-      self->enter_(std::move(challenge_result.caller), std::move(caller->socket));
+      self->enter_(std::move(introduced), std::move(caller->socket));
   } catch (const boost::system::system_error&) {  // not a rank, or it ended
   }
   caller->close();

@@ -27,23 +27,6 @@ struct IntroducedRank {
   std::string text;
 };
 
-// Handshake: The called side sends a random number. The caller answers with its own random number,
-// rank and text, and their HMAC (both numbers, rank, text) under the secret. The called side then
-// answers in the same way. The secret is not revealed, and a recorded handshake cannot be replayed.
-// Both functions throw boost::system::system_error if the connection ends, with
-// errc::permission_denied if the other side is not a rank of this job.
-
-/// Runs the handshake on the caller's side, up to the welcome.
-boost::asio::awaitable<IntroducedRank> introduce(RankSocket& socket, const RankIdentity& mine);
-/// Result of the called side's checks; welcome() completes the handshake.
-struct ChallengeResult {
-  IntroducedRank caller;
-  std::string numbers;  // random numbers of both sides
-};
-boost::asio::awaitable<ChallengeResult> challenge(RankSocket& socket, const RankIdentity& mine);
-boost::asio::awaitable<void> welcome(RankSocket& socket, const RankIdentity& mine,
-                                     const ChallengeResult& challenge_result);
-
 using RankEndpoint = boost::asio::ip::tcp::endpoint;
 
 /// Returns an identifier of this machine, or of a container with its own network.

@@ -4,7 +4,6 @@
 #include <unistd.h>
 #include <future>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"
 #include "src/core/machine.h"
 #include "src/core/threads.h"

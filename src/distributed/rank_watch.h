@@ -1,8 +1,5 @@
 #pragma once
 
-#include <memory>
-
-#include "src/distributed/communicator.h"
 #include "src/distributed/lost_rank.h"
 
 namespace hybrid_trainer {

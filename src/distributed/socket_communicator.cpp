@@ -7,11 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "hybrid_trainer/core/error.h"
-#include "src/core/clock.h"
 #include "src/core/machine.h"
-#include "src/core/process.h"
-#include "src/distributed/communicator.h"
 #include "src/distributed/host_communicator.h"
 #include "src/distributed/host_ranks.h"
 #include "src/distributed/job_secret.h"

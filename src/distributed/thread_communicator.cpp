@@ -1,4 +1,3 @@
-#include <array>
 
 #include "src/core/threads.h"
 #include "src/distributed/host_communicator.h"
@@ -136,22 +135,6 @@ class ThreadCommunicator final : public HostCommunicator {
   std::shared_ptr<SharedThreadState> rendezvous_;
 };
 
-/// Keeps the exception of the first rank that failed.
-class FirstFailure {
- public:
-  void keep(std::exception_ptr failure) {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = std::move(failure);
-  }
-  void throw_on() const {
-    if (failure_) std::rethrow_exception(failure_);
-  }
-
- private:
-  std::mutex mutex_;
-  std::exception_ptr failure_;
-};
-
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks) {
@@ -164,7 +147,15 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks) 
 }
 
 void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
-  FirstFailure first;
+  std::mutex mutex;
+  std::exception_ptr first;  // of the first rank that failed
+  const auto fail = [&](Communicator& communicator, const char* reason) {
+    {
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+    communicator.abort(reason);
+  };
   {
     std::vector<std::jthread> threads;
     for (auto& one : make_thread_communicators(ranks)) {
@@ -172,11 +163,9 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank)
         try {
           body(*communicator);
         } catch (const std::exception& error) {
-          first.keep(std::current_exception());
-          communicator->abort(error.what());
+          fail(*communicator, error.what());
         } catch (...) {
-          first.keep(std::current_exception());
-          communicator->abort("it threw an object that is not an exception");
+          fail(*communicator, "it threw an object that is not an exception");
         }
       };
       const std::shared_ptr<Communicator> own = std::move(one);
@@ -185,7 +174,7 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank)
       });
     }
   }
-  first.throw_on();
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace hybrid_trainer

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/core/narrow.h"
 #include "src/files/checkpoint_files.h"

@@ -143,9 +143,6 @@ std::string checkpoint_damage(const CheckpointInfo& checkpoint);
 /// Returns the damage in the files that `rank` verifies; all ranks read about as many bytes.
 std::string checkpoint_damage(const CheckpointInfo& checkpoint, int rank, int ranks);
 
-/// Returns the tensors of a checkpoint by name, written by any number of ranks. Throws DataError.
-std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint);
-
 /// Name prefix of the routers' state other than weights, which is complete and equal on all ranks.
 inline constexpr const char* kRoutingState = "routing.";
 

@@ -1,12 +1,16 @@
 #include "src/files/checkpoint_files.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <boost/json/value.hpp>
+#include <cereal/archives/portable_binary.hpp>
+#include <cereal/types/map.hpp>
+#include <cereal/types/string.hpp>
+#include <cereal/types/vector.hpp>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 
+#include "src/core/narrow.h"
 #include "src/files/json.h"
 #include "src/files/safetensors.h"
 
@@ -16,6 +20,7 @@ namespace {
 
 constexpr const char* kFormat = "hybrid_trainer checkpoint";
 constexpr std::int64_t kFormatVersion = 1, kRanksFormatVersion = 2;
+constexpr const char* kStepPrefix = "step-";
 constexpr const char* kRankPrefix = "rank-";
 constexpr const char* kRankSuffix = ".safetensors";
 constexpr JsonLimits kManifestLimits{.max_bytes = kMaxManifestBytes};
@@ -116,42 +121,21 @@ CheckpointInfo info_of(const json::object& root) {
   return info;
 }
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they are");
+/// Returns the number that follows the prefix of `name`, or -1.
+std::int64_t number_after(std::string_view prefix, std::string_view name) {
+  std::int64_t number = -1;
+  if (name.starts_with(prefix))
+    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
+  return number;
+}
 
-/// First byte of the State's bytes, as in cereal's portable archives: 1 means little-endian.
+static_assert(std::endian::native == std::endian::little, "numbers are read as they are");
+
+/// First byte of cereal's portable archives: 1 means little-endian.
 constexpr char kLittleEndian = 1;
 
-class StateWriter {
- public:
-  void put(std::int64_t value) { append(value); }
-  void put(double value) { append(value); }
-  void put(const std::string& text) {
-    append(std::uint64_t{text.size()});
-    bytes_ += text;
-  }
-  void put(const std::vector<double>& numbers) {
-    append(std::uint64_t{numbers.size()});
-    for (const double number : numbers) append(number);
-  }
-  template <class T>
-  void put(const std::map<std::string, T>& values) {
-    append(std::uint64_t{values.size()});
-    for (const auto& [name, value] : values) {
-      put(name);
-      put(value);
-    }
-  }
-  std::string take() { return std::move(bytes_); }
-
- private:
-  template <class Number>
-  void append(Number number) {
-    bytes_.append(reinterpret_cast<const char*>(&number), sizeof number);
-  }
-  std::string bytes_{kLittleEndian};
-};
-
-/// Reads values from the front of the bytes. Checks every length against the remaining bytes.
+/// Reads a portable archive of cereal from the front of the bytes. Unlike cereal, checks every
+/// length against the remaining bytes.
 class StateReader {
  public:
   explicit StateReader(std::string_view bytes) : rest_(bytes) {
@@ -210,14 +194,9 @@ std::string rank_file_name(int rank) {
 }
 
 bool is_rank_file_name(const std::string& name) {
-  constexpr std::size_t kPrefix = 5, kDigits = 5;
-  if (!name.starts_with(kRankPrefix)) return false;
-  int rank = 0;
-  for (const char digit : name.substr(kPrefix, kDigits)) {
-    if (digit < '0' || digit > '9') return false;
-    rank = rank * 10 + (digit - '0');
-  }
-  return name == rank_file_name(rank);
+  constexpr std::int64_t kMaxRank = 99'999;
+  const std::int64_t rank = number_after(kRankPrefix, name);
+  return rank >= 0 && rank <= kMaxRank && name == rank_file_name(narrow<int>(rank));
 }
 
 bool has_rank_files(const CheckpointInfo& checkpoint) {
@@ -226,19 +205,14 @@ bool has_rank_files(const CheckpointInfo& checkpoint) {
 
 std::string checkpoint_name(std::int64_t step) {
   char name[40];
-  std::snprintf(name, sizeof name, "step-%010lld", static_cast<long long>(step));
+  std::snprintf(name, sizeof name, "%s%010lld", kStepPrefix, static_cast<long long>(step));
   return name;
 }
 
 std::int64_t step_of_checkpoint_name(const std::string& name) {
-  constexpr std::size_t kPrefix = 5, kMaxDigits = 18;
-  if (name.rfind("step-", 0) != 0 || name.size() > kPrefix + kMaxDigits) return -1;
-  std::int64_t step = 0;
-  for (char digit : name.substr(kPrefix)) {
-    if (digit < '0' || digit > '9') return -1;
-    step = step * 10 + (digit - '0');
-  }
-  return name == checkpoint_name(step) ? step : -1;
+  constexpr std::int64_t kMaxStep = 999'999'999'999'999'999;
+  const std::int64_t step = number_after(kStepPrefix, name);
+  return step >= 0 && step <= kMaxStep && name == checkpoint_name(step) ? step : -1;
 }
 
 std::string manifest_text(const CheckpointInfo& info) {
@@ -268,12 +242,11 @@ CheckpointInfo parse_manifest(const std::string& text, const std::string& path) 
 }
 
 std::string state_bytes(const State& state) {
-  StateWriter writer;
-  writer.put(state.integers);
-  writer.put(state.reals);
-  writer.put(state.series);
-  writer.put(state.texts);
-  return writer.take();
+  std::ostringstream bytes;
+  cereal::PortableBinaryOutputArchive archive(
+      bytes, cereal::PortableBinaryOutputArchive::Options::LittleEndian());
+  archive(state.integers, state.reals, state.series, state.texts);
+  return bytes.str();
 }
 
 void read_state_bytes(const std::string& bytes, State& state) {

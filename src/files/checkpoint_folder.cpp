@@ -1,10 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
-#include <sstream>
 
-#include "hybrid_trainer/files/input_file.h"
-#include "src/files/checkpoint.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/output_file.h"
 

@@ -1,9 +1,6 @@
 #include <algorithm>
 
-#include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/core/narrow.h"
-#include "src/files/checkpoint.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
 
@@ -96,6 +93,21 @@ State load_numbers(const CheckpointInfo& checkpoint) {
   return state;
 }
 
+/// Returns the tensors of a checkpoint by name, written by any number of ranks. Throws DataError.
+std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint) {
+  if (has_rank_files(checkpoint)) return checkpoint.tensors;
+  std::map<std::string, StoredTensor> tensors;
+  for (const auto& [name, digest] : checkpoint.files) {
+    if (name == kStateName) continue;
+    const SafetensorsFile file(checkpoint.path + "/" + name);
+    for (const SafetensorsEntry& entry : file.entries()) {
+      const Shape shape = entry.tensor_shape();
+      tensors[entry.name] = {dtype_of(file, entry), shape, {{name, 0, shape.elements()}}};
+    }
+  }
+  return tensors;
+}
+
 template <class IsLoaded, class Wanted>
 State load_partial(const CheckpointInfo& checkpoint, const Stream& stream,
                    const IsLoaded& is_loaded, const Wanted& wanted) {
@@ -145,20 +157,6 @@ void CheckpointTensors::read(const std::string& name, const StoredTensor& tensor
       file = files_.emplace(range.file, open_checkpoint_file(checkpoint_, range.file)).first;
     file->second.read_elements(name, begin - range.first, flat.rows(begin - first, end - first));
   }
-}
-
-std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint) {
-  if (has_rank_files(checkpoint)) return checkpoint.tensors;
-  std::map<std::string, StoredTensor> tensors;
-  for (const auto& [name, digest] : checkpoint.files) {
-    if (name == kStateName) continue;
-    const SafetensorsFile file(checkpoint.path + "/" + name);
-    for (const SafetensorsEntry& entry : file.entries()) {
-      const Shape shape = entry.tensor_shape();
-      tensors[entry.name] = {dtype_of(file, entry), shape, {{name, 0, shape.elements()}}};
-    }
-  }
-  return tensors;
 }
 
 namespace {

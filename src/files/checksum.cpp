@@ -6,23 +6,15 @@
 #include <algorithm>
 
 #include "hybrid_trainer/files/input_file.h"
+#include "src/core/sha256.h"
 
 namespace hybrid_trainer {
 
-namespace {
-
-std::string hexadecimal(const XXH128_hash_t& hash) {
+static std::string hexadecimal(const XXH128_hash_t& hash) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, hash);
-  std::string text;
-  for (unsigned char byte : canonical.digest) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
+  return hex_of(canonical.digest);
 }
-
-}  // namespace
 
 struct Checksum::Hash {
   XXH3_state_t state;

@@ -192,8 +192,6 @@ std::string field_text(const FieldNode& field);
 /// Returns a JSON Schema (draft 2020-12) with types, defaults, ranges, choices and help. The schema
 /// allows no other keys except "$schema".
 std::string fields_schema(const FieldNode& root);
-/// Returns the element of a named list that `rest` refers to, "NAME.KEY"; null if there is none.
-const FieldNode* named_element(const FieldNode& list, const std::string& rest);
 /// Returns the field at a path such as "optimizer.name" or "parts.video.*.recompute", or null.
 const FieldNode* field_at(const FieldNode& root, const std::string& path);
 /// Returns Markdown tables "key, default, allowed, meaning" by group, with KeyOwner::kRelated keys.

@@ -1,20 +1,12 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
-#include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/files/config_fields.h"
 #include "src/files/json.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
-
-const FieldNode* find_field(const FieldNode& group, std::string_view name);
-std::string brief(const boost::json::value& value);
-const char* wanted(const FieldNode& field);
-/// Returns the value in the field's type, or nullopt if the JSON value has a different type.
-std::optional<FieldValue> converted(const FieldNode& field, const boost::json::value& value);
 
 namespace {
 
@@ -25,8 +17,6 @@ std::optional<double> number_in(const json::value& value) {
   return {};
 }
 
-}  // namespace
-
 const FieldNode* find_field(const FieldNode& group, std::string_view name) {
   for (const FieldNode& field : group.fields) {
     if (field.name == name) return &field;
@@ -34,6 +24,7 @@ const FieldNode* find_field(const FieldNode& group, std::string_view name) {
   return nullptr;
 }
 
+/// Returns the element of a named list that `rest` refers to, "NAME.KEY"; null if there is none.
 const FieldNode* named_element(const FieldNode& list, const std::string& rest) {
   const std::string name = rest.substr(0, rest.rfind('.'));
   for (const FieldNode& element : list.elements) {
@@ -41,6 +32,8 @@ const FieldNode* named_element(const FieldNode& list, const std::string& rest) {
   }
   return nullptr;
 }
+
+}  // namespace
 
 const FieldNode* field_at(const FieldNode& root, const std::string& path) {
   const FieldNode* field = &root;
@@ -56,6 +49,8 @@ const FieldNode* field_at(const FieldNode& root, const std::string& path) {
   }
   return field;
 }
+
+namespace {
 
 std::string brief(const json::value& value) {
   if (value.is_object()) return "an object";
@@ -84,6 +79,7 @@ const char* wanted(const FieldNode& field) {
   }
 }
 
+/// Returns the value in the field's type, or nullopt if the JSON value has a different type.
 std::optional<FieldValue> converted(const FieldNode& field, const json::value& value) {
   if (field.is_list) return {};
   if (field.is_size && value.is_int64()) return std::to_string(value.get_int64());
@@ -141,8 +137,6 @@ std::string value_problem(const FieldNode& field, const std::string& path,
   }
   return "";
 }
-
-namespace {
 
 constexpr std::size_t kMaxProblems = 100;  // per file: searching for the nearest names is slow
 

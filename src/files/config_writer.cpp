@@ -3,9 +3,7 @@
 #include <cereal/archives/json.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
-#include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/files/config_fields.h"
 #include "src/files/json.h"
 
@@ -174,19 +172,8 @@ std::string bounded(const std::string& word, const Range& range) {
 std::string default_text(const FieldNode& field) {
   if (field.is_list) return field.is_named ? "`{}`" : "`[]`";
   if (field.left_out) return "left out";
-  struct Text {
-    std::string operator()(std::monostate) const { return ""; }
-    std::string operator()(bool value) const { return value ? "true" : "false"; }
-    std::string operator()(std::int64_t value) const { return std::to_string(value); }
-    std::string operator()(double value) const { return shortest(value); }
-    std::string operator()(const std::string& value) const { return concat('"', value, '"'); }
-    std::string operator()(const std::vector<double>& values) const {
-      std::vector<std::string> words;
-      for (double value : values) words.push_back(shortest(value));
-      return concat("[", join(words), "]");
-    }
-  };
-  return concat("`", std::visit(Text{}, field.value), "`");
+  const char* const quote = std::holds_alternative<std::string>(field.value) ? "\"" : "";
+  return concat("`", quote, field_text(field.value), quote, "`");
 }
 
 std::string allowed_text(const FieldNode& field) {

@@ -1,7 +1,6 @@
 #include "src/files/npy.h"
 
 #include <bit>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/output_file.h"

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "hybrid_trainer/core/dtype.h"
 #include "src/core/messages.h"
 #include "src/core/narrow.h"
 #include "src/files/json.h"

@@ -1,7 +1,5 @@
 #include "src/optim/adafactor.h"
 
-#include <cmath>
-
 #include "kernels/updates/optimizer_update.h"
 
 namespace hybrid_trainer {

@@ -1,7 +1,5 @@
 #include "src/optim/adamw.h"
 
-#include <cmath>
-
 namespace hybrid_trainer {
 
 namespace {
@@ -119,10 +117,6 @@ class AdamWPredictor : public UpdatePredictor {
 }  // namespace
 
 AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
-             const StateHome& home)
-    : AdamW(config, std::move(parameters), home, false) {}
-
-AdamW::AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters,
              const StateHome& home, bool by_blocks)
     : beta1_(checked(config).betas[0]),
       beta2_(config.betas[1]),

@@ -1,7 +1,5 @@
 #pragma once
 
-#include "hybrid_trainer/optim/optimizer.h"
-#include "hybrid_trainer/optim/optimizer_config.h"
 #include "kernels/updates/optimizer_update.h"
 #include "src/optim/optimizer_state.h"
 #include "src/optim/update_predictor.h"
@@ -13,8 +11,9 @@ namespace hybrid_trainer {
 /// algorithm 2; 8 bits: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization".
 class AdamW : public Optimizer {
  public:
+  /// `by_blocks`: whether v has one element per block of a parameter.
   AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
-        const StateHome& home);
+        const StateHome& home, bool by_blocks = false);
   void begin_step(const Stream& stream) override;
   std::size_t weights() const override { return parameters_.size(); }
   void update_weight(std::size_t index, float learning_rate, float gradient_scale,
@@ -23,11 +22,6 @@ class AdamW : public Optimizer {
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
   void visit_state(const StateVisitor& visit) override;
-
- protected:
-  /// `by_blocks`: whether v has one element per block of a parameter.
-  AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const StateHome& home,
-        bool by_blocks);
 
  private:
   struct Slot {
@@ -53,9 +47,9 @@ class AdamW : public Optimizer {
 /// Zhang et al. 2024, "Adam-mini: use fewer learning rates to gain more".
 class AdamMini final : public AdamW {
  public:
-  AdamMini(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,
+  AdamMini(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
            const StateHome& home)
-      : AdamW(config, std::move(parameters), home, true) {}
+      : AdamW(config, std::move(parameters), stream, home, true) {}
 };
 
 std::unique_ptr<UpdatePredictor> make_adamw_predictor(const PredictedUpdates& updates);

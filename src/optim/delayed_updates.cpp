@@ -1,21 +1,13 @@
 #include "src/optim/delayed_updates.h"
 
-#include <cmath>
-#include <limits>
-
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
-DelayedUpdates::DelayedUpdates(const OptimizerConfig& config,
-                               const std::vector<Parameter*>& parameters,
-                               const SpeculationSettings& settings, const Stream& device,
-                               const std::shared_ptr<MemoryPool>& host, const Stream& home)
-    : lag_(settings.lag),
-      weights_(parameters.size()),
-      exact_(config, parameters, settings, device, host, home),
-      arrived_(static_cast<std::size_t>(settings.lag)),
-      worker_(settings.worker_threads, !device.device().simulated) {}
+DelayedUpdates::DelayedUpdates(const SpeculationSetup& setup)
+    : lag_(setup.settings.lag),
+      weights_(setup.parameters.size()),
+      exact_(setup),
+      arrived_(static_cast<std::size_t>(lag_)),
+      worker_(setup.settings.worker_threads, !setup.device.device().simulated) {}
 
 void DelayedUpdates::begin_step(const Stream&) {
   require(!is_delayed_, "updates are pending; wait_for_exact_weights first");

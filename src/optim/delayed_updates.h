@@ -1,8 +1,5 @@
 #pragma once
 
-#include "hybrid_trainer/core/stream.h"
-#include "hybrid_trainer/optim/speculative_optimizer.h"
-#include "src/core/threads.h"
 #include "src/optim/exact_weights.h"
 
 namespace hybrid_trainer {
@@ -12,9 +9,7 @@ namespace hybrid_trainer {
 /// to the worker, and live weights are composed for the next step (composition k).
 class DelayedUpdates : public SpeculativeOptimizer {
  public:
-  DelayedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
-                 const SpeculationSettings& settings, const Stream& device,
-                 const std::shared_ptr<MemoryPool>& host, const Stream& home);
+  explicit DelayedUpdates(const SpeculationSetup& setup);
 
   void begin_step(const Stream& stream) override;
   std::size_t weights() const override { return weights_; }
@@ -107,9 +102,7 @@ struct PredictionMiss {
 /// gradient k − L, or from the start of the lag. L forecasts are stored, at index k mod L.
 class ForecastUpdates : public DelayedUpdates {
  public:
-  ForecastUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
-                  const SpeculationSettings& settings, const Stream& device,
-                  const std::shared_ptr<MemoryPool>& host, const Stream& home);
+  explicit ForecastUpdates(const SpeculationSetup& setup);
   ~ForecastUpdates() override { worker_.stop(); }
   void wait_for_exact_weights(const Stream& stream) override;
   void save_delayed(State& state) const override;
@@ -161,9 +154,7 @@ class ForecastUpdates : public DelayedUpdates {
 /// them.
 class RoundedUpdates final : public ForecastUpdates {
  public:
-  RoundedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
-                 const SpeculationSettings& settings, const Stream& device,
-                 const std::shared_ptr<MemoryPool>& host, const Stream& home);
+  explicit RoundedUpdates(const SpeculationSetup& setup);
   ~RoundedUpdates() override { worker_.stop(); }
   void wait_until_gradients_are_sent() override { gradients_.finish_writes(); }
 

@@ -1,10 +1,5 @@
 #include "src/optim/exact_weights.h"
 
-#include <algorithm>
-#include <limits>
-
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/memory_pool.h"
 #include "src/optim/make_optimizer.h"
 
 namespace hybrid_trainer {
@@ -118,25 +113,23 @@ LoadedWeight::~LoadedWeight() {
   for (std::size_t i = 0; i < homes_.size(); ++i) *weight_.state[i] = homes_[i];
 }
 
-ExactWeights::ExactWeights(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
-                           const SpeculationSettings& settings, const Stream& device,
-                           const std::shared_ptr<MemoryPool>& host, const Stream& home)
-    : host_(host), prefetcher_(home.pool() != host ? std::make_unique<Prefetcher>() : nullptr) {
-  add_weights(parameters, config, settings, device, home);
+ExactWeights::ExactWeights(const SpeculationSetup& setup)
+    : host_(setup.host),
+      prefetcher_(setup.home.pool() != setup.host ? std::make_unique<Prefetcher>() : nullptr) {
+  add_weights(setup);
   std::vector<Parameter*> exact;
   for (const ExactWeight& weight : weights_) exact.push_back(weight.exact.get());
-  if (weights_.size() == parameters.size()) {
-    optimizer_ = make_optimizer(config, exact, host_, home);
+  if (weights_.size() == setup.parameters.size()) {
+    optimizer_ = make_optimizer(setup.config, exact, host_, setup.home);
   } else {
     const Stream nowhere(MemoryPool::create("state", {}, simulated_memory({})));
-    optimizer_ = make_optimizer(config, exact, host_, nowhere);
+    optimizer_ = make_optimizer(setup.config, exact, host_, nowhere);
   }
-  place_state(home);
+  place_state(setup.home);
 }
 
-void ExactWeights::add_weights(const std::vector<Parameter*>& parameters,
-                               const OptimizerConfig& config, const SpeculationSettings& settings,
-                               const Stream& device, const Stream& home) {
+void ExactWeights::add_weights(const SpeculationSetup& setup) {
+  const auto& [config, parameters, settings, device, host, home] = setup;
   std::vector<std::int64_t> most(parameters.size(), std::numeric_limits<std::int64_t>::max());
   for (const OptimizerGroup& group : optimizer_groups(config, parameters)) {
     if (settings.gradient_bits == 32 || group.kind->unit != UpdateUnit::kElement) continue;

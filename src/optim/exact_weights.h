@@ -2,10 +2,6 @@
 
 #include <unordered_map>
 
-#include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/core/stream.h"
-#include "hybrid_trainer/core/tensor.h"
-#include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/nn/weight.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "src/core/prefetcher.h"
@@ -124,14 +120,22 @@ class LoadedWeight {
   std::vector<Tensor> homes_;  // primary location of the state
 };
 
+/// Arguments of make_speculative_optimizer.
+struct SpeculationSetup {
+  const OptimizerConfig& config;
+  const std::vector<Parameter*>& parameters;
+  const SpeculationSettings& settings;
+  const Stream& device;
+  const std::shared_ptr<MemoryPool>& host;
+  const Stream& home;
+};
+
 /// Exact weights of a SpeculativeOptimizer and the state of its exact optimizer. Both are in host
 /// memory, or in a file from which one weight at a time is loaded.
 class ExactWeights {
  public:
   /// Gives each parameter LiveWeight storage. Throws ConfigError, OutOfMemory.
-  ExactWeights(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
-               const SpeculationSettings& settings, const Stream& device,
-               const std::shared_ptr<MemoryPool>& host, const Stream& home);
+  explicit ExactWeights(const SpeculationSetup& setup);
 
   const Stream& host() const { return host_; }
   bool are_on_host() const { return prefetcher_ == nullptr; }
@@ -173,8 +177,7 @@ class ExactWeights {
   }
 
  private:
-  void add_weights(const std::vector<Parameter*>& parameters, const OptimizerConfig& config,
-                   const SpeculationSettings& settings, const Stream& device, const Stream& home);
+  void add_weights(const SpeculationSetup& setup);
   void place_state(const Stream& home);
 
   Stream host_;                             // stream of the worker

@@ -1,10 +1,4 @@
-#include <algorithm>
-#include <cmath>
-#include <limits>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/tensor.h"
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "src/optim/delayed_updates.h"
 #include "src/optim/make_optimizer.h"
@@ -63,12 +57,8 @@ double PredictionMiss::error() const {
   return known ? std::sqrt(missed / moved) : kInfinity;
 }
 
-ForecastUpdates::ForecastUpdates(const OptimizerConfig& config,
-                                 const std::vector<Parameter*>& parameters,
-                                 const SpeculationSettings& settings, const Stream& device,
-                                 const std::shared_ptr<MemoryPool>& host, const Stream& home)
-    : DelayedUpdates(config, parameters, settings, device, host, home) {
-  add_groups(config, settings.device_side);
+ForecastUpdates::ForecastUpdates(const SpeculationSetup& setup) : DelayedUpdates(setup) {
+  add_groups(setup.config, setup.settings.device_side);
 }
 
 void ForecastUpdates::add_groups(const OptimizerConfig& config, const std::string& device_side) {
@@ -234,15 +224,12 @@ void ForecastUpdates::load_delayed(const State& state, const std::vector<float>&
   DelayedUpdates::load_delayed(state, rates, stream);
 }
 
-RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
-                               const std::vector<Parameter*>& parameters,
-                               const SpeculationSettings& settings, const Stream& device,
-                               const std::shared_ptr<MemoryPool>& host, const Stream& home)
-    : ForecastUpdates(config, parameters, settings, device, host, home),
-      home_(home),
-      bases_(copies_of(device)),
-      gradients_(copies_of(device)) {
-  require(settings.lag == 1, "gradients in bf16 require a delay of one step");
+RoundedUpdates::RoundedUpdates(const SpeculationSetup& setup)
+    : ForecastUpdates(setup),
+      home_(setup.home),
+      bases_(copies_of(setup.device)),
+      gradients_(copies_of(setup.device)) {
+  require(lag_ == 1, "gradients in bf16 require a delay of one step");
 }
 
 /// Allocates the small parts of forecasts in host memory, and the other parts in the pool of home_.

@@ -2,8 +2,6 @@
 
 #include <numbers>
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace {

@@ -1,9 +1,5 @@
 #include "src/optim/make_optimizer.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "src/core/messages.h"
 #include "src/optim/experiments/slow_nesterov.h"

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <cstddef>
-
-#include "hybrid_trainer/nn/parameter.h"
-#include "hybrid_trainer/optim/optimizer.h"
-#include "hybrid_trainer/optim/optimizer_config.h"
-#include "src/core/prefetcher.h"
 #include "src/optim/optimizer_kinds.h"
 
 namespace hybrid_trainer {

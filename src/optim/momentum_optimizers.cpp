@@ -1,6 +1,5 @@
 #include "src/optim/momentum_optimizers.h"
 
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/updates/optimizer_update.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,5 @@
 #include "src/optim/muon.h"
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "kernels/updates/optimizer_update.h"
@@ -31,13 +26,51 @@ Tensor part(const Tensor& buffer, std::int64_t rows, std::int64_t columns) {
   return buffer.rows(0, rows * columns).view({rows, columns});
 }
 
-bool is_whole(const OptimizerConfig& config, std::int64_t step) {
-  return (step - 1) % config.orthogonalization_period == 0;
-}
-
 std::int64_t block_rows(const OptimizerConfig& config, const Shape& shape) {
   const std::int64_t blocks = config.orthogonalization_blocks;
   return (std::min(shape[0], shape[1]) + blocks - 1) / blocks;
+}
+
+/// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has RMS 1/√max(R, C), an update of AdamW
+/// about 0.2.
+float update_scale(const Shape& shape) {
+  return 0.2f * std::sqrt(static_cast<float>(std::max(shape[0], shape[1])));
+}
+
+/// Returns the number of rows that are orthogonalized together in step `step` (from 1): all or a
+/// block's. Blocks consist of rows, because rows are contiguous and products of wide blocks are the
+/// cheapest.
+std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step) {
+  const bool is_whole = (step - 1) % config.orthogonalization_period == 0;
+  return is_whole ? shape[0] : block_rows(config, shape);
+}
+
+/// Returns the phase's dtype (bf16 if weights have bf16 copies), or f32 if bf16 is slower here.
+DType products_of(const Parameter& parameter, const Stream& stream) {
+  const bool fast = stream.device().type != DeviceType::kCpu || multiplies_bfloat16();
+  return parameter.compute_dtype() == DType::kBF16 && fast ? DType::kBF16 : DType::kF32;
+}
+
+/// Throws ShapeMismatch unless all are matrices.
+Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream) {
+  std::int64_t max_elements = 0, max_side = 0;
+  for (const Parameter* parameter : parameters) {
+    const Shape& shape = parameter->shape();
+    if (shape.rank() != 2)
+      throw ShapeMismatch(concat("muon: matrix ", parameter->name(), " has shape ", shape.text(),
+                                 "; want two dimensions"));
+    max_elements = std::max(max_elements, shape.elements());
+    max_side = std::max(max_side, std::min(shape[0], shape[1]));
+  }
+  return {max_elements, max_side, stream};
+}
+
+void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
+                     const OptimizerConfig& config, float gradient_scale, const Stream& stream) {
+  const Tensor squares = kernels::empty_result(stream);
+  kernels::sum_of_squares(squares, {&gradient, 1}, stream);
+  kernels::muon_momentum(u, m, gradient, squares, static_cast<float>(config.momentum),
+                         gradient_scale, stream);
 }
 
 /// Predictor for Muon. With device_side "anticipated", `base` includes the orthogonalized momentum
@@ -282,19 +315,6 @@ double Orthogonalizer::flops(const Shape& matrix, std::int64_t block_rows, DType
   return sum;
 }
 
-float update_scale(const Shape& shape) {
-  return 0.2f * std::sqrt(static_cast<float>(std::max(shape[0], shape[1])));
-}
-
-std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step) {
-  return is_whole(config, step) ? shape[0] : block_rows(config, shape);
-}
-
-DType products_of(const Parameter& parameter, const Stream& stream) {
-  const bool fast = stream.device().type != DeviceType::kCpu || multiplies_bfloat16();
-  return parameter.compute_dtype() == DType::kBF16 && fast ? DType::kBF16 : DType::kF32;
-}
-
 double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
                                const Stream& stream) {
   const Shape& shape = matrix.shape();
@@ -302,27 +322,6 @@ double orthogonalization_flops(const OptimizerConfig& config, const Parameter& m
   const double whole = Orthogonalizer::flops(shape, shape[0], products),
                blocks = Orthogonalizer::flops(shape, block_rows(config, shape), products);
   return blocks + (whole - blocks) / static_cast<double>(config.orthogonalization_period);
-}
-
-Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream) {
-  std::int64_t max_elements = 0, max_side = 0;
-  for (const Parameter* parameter : parameters) {
-    const Shape& shape = parameter->shape();
-    if (shape.rank() != 2)
-      throw ShapeMismatch(concat("muon: matrix ", parameter->name(), " has shape ", shape.text(),
-                                 "; want two dimensions"));
-    max_elements = std::max(max_elements, shape.elements());
-    max_side = std::max(max_side, std::min(shape[0], shape[1]));
-  }
-  return {max_elements, max_side, stream};
-}
-
-void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
-                     const OptimizerConfig& config, float gradient_scale, const Stream& stream) {
-  const Tensor squares = kernels::empty_result(stream);
-  kernels::sum_of_squares(squares, {&gradient, 1}, stream);
-  kernels::muon_momentum(u, m, gradient, squares, static_cast<float>(config.momentum),
-                         gradient_scale, stream);
 }
 
 Muon::Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,

@@ -1,10 +1,6 @@
 #pragma once
 
-#include <optional>
-
-#include "hybrid_trainer/core/tensor.h"
 #include "src/optim/momentum_optimizers.h"
-#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
 
@@ -74,23 +70,9 @@ class Muon final : public MomentumOptimizer {
   std::optional<Orthogonalizer> orthogonalizer_;  // empty if there is no matrix
 };
 
-/// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has RMS 1/√max(R, C), an update of AdamW
-/// about 0.2.
-float update_scale(const Shape& shape);
-/// Returns the number of rows that are orthogonalized together in step `step` (from 1): all or a
-/// block's. Blocks consist of rows, because rows are contiguous and products of wide blocks are the
-/// cheapest.
-std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step);
-/// Returns the phase's dtype (bf16 if weights have bf16 copies), or f32 if bf16 is slower here.
-DType products_of(const Parameter& parameter, const Stream& stream);
-/// Calls kernels::muon_momentum with the squared norm of this gradient.
-void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
-                     const OptimizerConfig& config, float gradient_scale, const Stream& stream);
 /// Returns the FLOPs to orthogonalize a matrix, averaged over steps.
 double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
                                const Stream& stream);
-/// Returns an Orthogonalizer for these matrices. Throws ShapeMismatch for other shapes.
-Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream);
 
 std::unique_ptr<UpdatePredictor> make_muon_predictor(const PredictedUpdates& updates);
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace {

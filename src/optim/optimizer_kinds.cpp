@@ -1,12 +1,9 @@
 #include "src/optim/optimizer_kinds.h"
 
-#include <algorithm>
 #include <ranges>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/optim/adafactor.h"
 #include "src/optim/adamw.h"
-#include "src/optim/momentum_optimizers.h"
 #include "src/optim/muon.h"
 
 namespace hybrid_trainer {

@@ -2,7 +2,6 @@
 
 #include <span>
 
-#include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "src/optim/optimizer_state.h"
 

@@ -1,8 +1,5 @@
 #include "src/optim/optimizer_state.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/error.h"
 #include "kernels/quantized/quantization.h"
 
 namespace hybrid_trainer {

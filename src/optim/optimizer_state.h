@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstddef>
-
-#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "src/core/prefetcher.h"
 

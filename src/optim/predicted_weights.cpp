@@ -1,9 +1,7 @@
 #include "src/optim/predicted_weights.h"
 
-#include <algorithm>
 #include <unordered_map>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/optim/make_optimizer.h"
 #include "src/optim/update_predictor.h"
 

@@ -3,7 +3,6 @@
 #include <span>
 
 #include "hybrid_trainer/core/stream.h"
-#include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 

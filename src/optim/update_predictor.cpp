@@ -1,6 +1,5 @@
 #include "src/optim/update_predictor.h"
 
-#include "hybrid_trainer/core/error.h"
 #include "src/optim/optimizer_kinds.h"
 
 namespace hybrid_trainer {

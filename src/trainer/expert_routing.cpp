@@ -1,9 +1,8 @@
 #include "src/trainer/expert_routing.h"
 
-#include <algorithm>
 #include <numeric>
 
-#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/nn/expert_mixture.h"
 #include "src/files/checkpoint.h"
 #include "src/trainer/model_trainable.h"
 

@@ -1,10 +1,6 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-
 #include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/nn/expert_mixture.h"
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/step_record.h"
 #include "src/distributed/communicator.h"

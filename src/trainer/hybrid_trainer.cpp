@@ -1,16 +1,7 @@
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
-#include <algorithm>
-#include <cstring>
-
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/memory_pool.h"
 #include "memory/memory_monitor.h"
-#include "src/config/stages.h"
 #include "src/core/clock.h"
-#include "src/trainer/expert_routing.h"
-#include "src/trainer/model_trainable.h"
 #include "src/trainer/trainer_checkpoints.h"
 
 namespace hybrid_trainer {
@@ -23,8 +14,14 @@ class TrainerMessages {
     on_event_ = std::move(on_event);
     on_warning_ = std::move(on_warning);
   }
-  void report(const std::string& text) const;
-  void warn(const std::string& text);
+  void report(const std::string& text) const {
+    if (on_event_) on_event_(text);
+  }
+  void warn(const std::string& text) {
+    warnings_ += (warnings_.empty() ? "" : "; ") + text;
+    if (on_warning_) on_warning_(text);
+    report(text);
+  }
   /// reporter and warner return listeners for the trainer's parts, which this object must outlive.
   Listener reporter() {
     return [this](const std::string& text) { report(text); };
@@ -39,16 +36,6 @@ class TrainerMessages {
   Listener on_event_, on_warning_;
   std::string warnings_;
 };
-
-void TrainerMessages::report(const std::string& text) const {
-  if (on_event_) on_event_(text);
-}
-
-void TrainerMessages::warn(const std::string& text) {
-  warnings_ += (warnings_.empty() ? "" : "; ") + text;
-  if (on_warning_) on_warning_(text);
-  report(text);
-}
 
 namespace {
 
@@ -115,31 +102,16 @@ StepRecorder::StepRecorder(const HybridTrainerConfig& config, std::shared_ptr<Me
 StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome,
                                 const Batch& batch) {
   StepRecord record;
-  record.learning_rate = trainable_.learning_rate();
-  record.rate_factor = outcome.rate_factor;
-  record.probe_position = outcome.probe_position;
-  record.probe_cost = outcome.probe_cost;
-  record.planning_cost = outcome.planning_cost;
+  static_cast<StepOutcome&>(record) = outcome;
   record.step = step;
-  record.phase = outcome.phase;
-  record.loss = outcome.loss;
-  record.gradient_norm = outcome.gradient_norm;
-  record.predicted_loss = outcome.predicted_loss;
-  record.confidence = outcome.confidence;
+  record.learning_rate = trainable_.learning_rate();
   if (!config_.phases.traits().skips_backward) record.lag = outcome.lag;
-  record.prediction_error = outcome.prediction_error;
-  record.decision = outcome.decision;
-  record.predictor = outcome.predictor;
   if (!outcome.predictor.empty()) record.planned_steps = outcome.planned_steps;
-  record.advantage = outcome.advantage;
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
   if (const LossScale* const scale = trainable_.scales().used_loss_scale()) {
     record.loss_scale = scale->value();
     record.overflows = scale->overflows();
   }
-  record.recovery = outcome.recovery;
-  record.cost = outcome.cost;
-  record.event = outcome.event;
   record.tokens = batch.tokens();
   record.effective_batch = batch.size();
   record.micro_batches = trainable_.micro_batches().of(batch);
@@ -154,7 +126,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome,
   tell_stage(record);
   watch_memory(record);
   std::string& warnings = messages_.warnings();
-  record.warns = outcome.warns || !warnings.empty();
+  record.warns |= !warnings.empty();
   if (!warnings.empty()) add_line(record.event, std::exchange(warnings, ""));
   return record;
 }
@@ -170,16 +142,11 @@ ExpertWatch::Total StepRecorder::total_over_ranks(Phase phase) const {
   const bool waits = phase != Phase::kPredict || !config_.phases.traits().runs_ahead_of_ranks;
   if (ranks_ == nullptr || ranks_->size() == 1 || !waits) return {};
   return [ranks = ranks_](std::vector<double>& sums) {
-    const std::size_t bytes = sums.size() * sizeof(double);
-    const auto all = ranks->host_gather({reinterpret_cast<const char*>(sums.data()), bytes});
+    const auto all = gather_numbers<double>(sums, *ranks);
     std::ranges::fill(sums, 0.0);
-    for (const std::string& theirs : all) {
-      require(theirs.size() == bytes, "ranks must gather the same values of a step");
-      for (std::size_t i = 0; i < sums.size(); ++i) {
-        double value = 0;
-        std::memcpy(&value, theirs.data() + i * sizeof value, sizeof value);
-        sums[i] += value;
-      }
+    for (const std::vector<double>& theirs : all) {
+      require(theirs.size() == sums.size(), "ranks must gather the same values of a step");
+      std::ranges::transform(sums, theirs, sums.begin(), std::plus<>());
     }
   };
 }

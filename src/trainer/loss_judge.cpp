@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <utility>
 
 #include "src/core/narrow.h"
 #include "src/trainer/trainer_checkpoints.h"

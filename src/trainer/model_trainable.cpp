@@ -1,8 +1,5 @@
 #include "src/trainer/model_trainable.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/nn/text_head.h"
 #include "memory/offloaded_weights.h"

@@ -1,14 +1,8 @@
 #pragma once
 
 #include "hybrid_trainer/config/phase_precision.h"
-#include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/memory/offload_strategy.h"
-#include "hybrid_trainer/nn/network.h"
-#include "hybrid_trainer/phases/trainable.h"
 #include "memory/weight_copies.h"
-#include "phases/engine.h"
 #include "src/trainer/expert_routing.h"
 #include "src/trainer/step/gradient_path.h"
 

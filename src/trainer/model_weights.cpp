@@ -1,7 +1,5 @@
 #include <numeric>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "src/trainer/model_trainable.h"

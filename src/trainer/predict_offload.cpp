@@ -1,5 +1,4 @@
 
-#include "hybrid_trainer/core/error.h"
 #include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,5 @@
 #include "src/trainer/run_model.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/nn/text_head.h"
 #include "memory/quantized_weight.h"
 #include "src/core/messages.h"
@@ -223,8 +218,7 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
 
 /// Warns about settings that match no weight of the model.
 void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Network& model) {
-  std::vector<std::string> names;
-  model.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
+  const std::vector<std::string> names = names_of_weights(model);
   for (const std::string& pattern : map.unmatched(names))
     warn("memory.device_map",
          concat(pattern, " does not match any weight; their names are, for example, ",

@@ -1,10 +1,8 @@
 #include "src/trainer/trainer_checkpoints.h"
 
-#include <algorithm>
 #include <charconv>
 #include <unordered_map>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/config/config_changes.h"
 #include "src/files/config_fields.h"
 
@@ -20,7 +18,9 @@ class WeightNames {
 
   /// Returns nullopt for replicated tensors: batches and routers' state.
   std::optional<std::size_t> weight_of(const std::string& name, DType dtype) const {
-    if (dtype == DType::kI32 || name.starts_with(kRoutingState) || is_of_batch(name)) return {};
+    if (dtype == DType::kI32 || name.starts_with(kRoutingState) ||
+        name.starts_with(concat(kSavedBatches, ".")))
+      return {};
     std::string rest = name.substr(name.find('.') + 1);
     const std::size_t last = rest.rfind('.');
     if (name.starts_with("phases.") && last != std::string::npos)
@@ -34,9 +34,6 @@ class WeightNames {
   }
 
  private:
-  static bool is_of_batch(const std::string& name) {
-    return name.starts_with(concat(kSavedBatches, "."));
-  }
   std::size_t numbered(const std::string& name, const std::string& number) const {
     std::size_t weight = 0;
     const char* const end = number.data() + number.size();

@@ -1,12 +1,8 @@
 #pragma once
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
-#include "src/distributed/communicator.h"
 #include "src/files/checkpoint.h"
 #include "src/trainer/model_trainable.h"
-#include "src/trainer/sharding/weight_parts.h"
 
 namespace hybrid_trainer {
 

@@ -16,8 +16,7 @@ class PatientMethod final : public Method {
  public:
   using Method::Method;
   static const std::vector<Refusal>& refusals() {
-    static const std::vector<Refusal> rows{
-        {{"memory.weights"}, KeyTest::Kind::kIsOneOf, {"device"}, "it is patient"}};
+    static const std::vector<Refusal> rows{{{"memory.weights"}, {"device"}, "it is patient"}};
     return rows;
   }
   static std::string text(const PhaseConfig&) { return " patiently"; }

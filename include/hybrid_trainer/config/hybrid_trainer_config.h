@@ -1,7 +1,6 @@
 #pragma once
 
 #include "hybrid_trainer/config/training_config.h"
-#include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/distributed/distributed_config.h"
 #include "hybrid_trainer/files/checkpoint_config.h"

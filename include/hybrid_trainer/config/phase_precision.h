@@ -1,9 +1,6 @@
 #pragma once
 
 #include "hybrid_trainer/config/training_config.h"
-#include "hybrid_trainer/core/device.h"
-#include "hybrid_trainer/core/dtype.h"
-#include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"
 
 namespace hybrid_trainer {

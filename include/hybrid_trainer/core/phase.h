@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 namespace hybrid_trainer {
 
@@ -49,6 +51,36 @@ constexpr const char* name_of(Recovery recovery) {
       "force_full", "skip_batch",     "roll_back",       "abort"};
   return names[static_cast<std::size_t>(recovery)];
 }
+
+/// What one step computed and decided. Costs are in Full steps.
+struct StepOutcome {
+  Phase phase = Phase::kWarmup;
+  double loss =
+      0;  // mean over the batch with the weights before the step; nats per token for texts
+  /// Global L2 norm before clipping; absent if no gradient was computed.
+  std::optional<double> gradient_norm;
+  std::optional<double> predicted_loss;  // expected `loss`, in Predict and Correct
+  /// Estimated probability that the predicted direction lowers the loss, in [0, 1].
+  std::optional<double> confidence;
+  /// Predictor of the prediction, in Predict and in the step that decides; otherwise "".
+  std::string predictor;
+  /// Decrease of the loss by predictions, minus the decrease by Full steps of the same cost. Only
+  /// in Full. The final loss cannot be estimated from this number.
+  std::optional<double> advantage;
+  /// ‖predicted − exact‖/‖exact‖ of the delayed updates that arrived by the end of the step.
+  std::optional<double> prediction_error;
+  /// Learning-rate finder: its factor on the schedule's rate, and in a probe the position of the
+  /// lowest loss, in updates (0: none was lower), and the cost.
+  std::optional<double> rate_factor, probe_position, probe_cost;
+  std::optional<double> planning_cost;  // of model-based horizons; absent without them
+  Decision decision = Decision::kNone;
+  /// Most severe recovery action. A rollback is in the first record after it.
+  Recovery recovery = Recovery::kContinue;
+  double cost = 0;  // of the step, with its probe and its planning
+  /// Reason for a change of phase or weights: "accepted: ...", "reverted: ...", or "".
+  std::string event;
+  bool warns = false;  // whether the event is a warning
+};
 
 /// Results of the predictions of a run.
 struct PredictionCounts {

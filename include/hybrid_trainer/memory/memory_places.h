@@ -1,11 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/memory/memory_config.h"
 

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstddef>
-
 #include "hybrid_trainer/core/tensor.h"
-#include "hybrid_trainer/memory/memory_config.h"
 #include "hybrid_trainer/memory/memory_places.h"
 
 namespace hybrid_trainer {

@@ -48,13 +48,9 @@ struct StepFieldUse {
 };
 
 /// Record of one training step. The trainer makes it, and sinks write it.
-struct StepRecord {
+struct StepRecord : StepOutcome {
   std::int64_t step = 0;  // counted from 1
-  Phase phase = Phase::kWarmup;
-  double loss = 0;  // nats per token, mean over the batch
   double learning_rate = 0;
-  /// Global L2 norm before clipping; absent if no gradient was computed.
-  std::optional<double> gradient_norm;
   std::int64_t tokens = 0;           // tokens in this step's batch
   std::int64_t effective_batch = 0;  // examples of the step
   std::int64_t micro_batches = 0;
@@ -72,25 +68,9 @@ struct StepRecord {
   std::int64_t recommended_micro_batch = 0;
   bool memory_leaks = false;  // live memory after a step has grown for many consecutive steps
   MemoryUse host_memory;      // memory of the pool for offloaded tensors
-  std::optional<double> predicted_loss;  // expected `loss`
-  /// Estimated probability that the predicted direction lowers the loss, in [0, 1].
-  std::optional<double> confidence;
-  /// Predictor and length of the prediction, in Predict and in the step that decides; otherwise ""
-  /// and absent.
-  std::string predictor;
-  std::optional<std::int64_t> planned_steps;
-  /// Decrease of the loss by predictions, minus the decrease by Full steps of the same
-  /// cost. Only in Full. The final loss cannot be estimated from this number.
-  std::optional<double> advantage;
+  std::optional<std::int64_t> planned_steps;  // length of the prediction; absent without predictor
   /// Number of exact updates pending during the step; absent without asynchronous updates.
   std::optional<std::int64_t> lag;
-  /// ‖predicted − exact‖/‖exact‖ of the delayed updates that arrived by the end of the step.
-  std::optional<double> prediction_error;
-  /// Learning-rate finder: its factor on the schedule's rate. In a probe, also the position of the
-  /// lowest loss, in updates (0: none was lower), and the cost in Full steps.
-  std::optional<double> rate_factor, probe_position, probe_cost;
-  /// Cost of model-based horizons in Full steps, included in `cost`; absent without them.
-  std::optional<double> planning_cost;
   /// Loss scale after the step, and number of gradient overflows. Absent without fp16.
   std::optional<double> loss_scale;
   std::int64_t overflows = 0;
@@ -101,7 +81,6 @@ struct StepRecord {
   ExpertLoads experts;  // empty if no router ran
   /// Share of (token, expert) pairs changed since Predict began; absent in other phases.
   std::optional<double> routing_flips;
-  Decision decision = Decision::kNone;
   /// Preference training (dpo or orpo): mean rewards of chosen and of rejected answers, mean
   /// difference, and share of positive differences. Evaluations also compute the difference and the
   /// share.
@@ -109,12 +88,6 @@ struct StepRecord {
       validation_reward_margin, validation_preference_accuracy;
   /// Share of the predicted change that a decision kept: 1 accepted, 0 reverted, else shrunk.
   std::optional<double> kept_fraction;
-  /// Most severe recovery action. A rollback is in the first record after it.
-  Recovery recovery = Recovery::kContinue;
-  double cost = 0;  // cost of the step, in Full steps
-  /// Reason for a change of phase or weights: "accepted: ...", "reverted: ...", or "".
-  std::string event;
-  bool warns = false;  // whether the event is a warning
   /// Validation loss before fine-tuning. Set only in the first record.
   std::optional<double> initial_validation_loss;
   /// Set if an evaluation followed this step.

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"

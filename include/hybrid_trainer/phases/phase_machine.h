@@ -2,39 +2,19 @@
 
 #include <functional>
 
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/divergence_config.h"
-#include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/predictor.h"
-#include "hybrid_trainer/phases/trainable.h"
 
 namespace hybrid_trainer {
 
-struct PhaseOutcome {
-  Phase phase = Phase::kWarmup;
-  double loss = 0;                       // mean over the batch, with the weights before the step
-  std::optional<double> gradient_norm;   // absent if no gradient was computed
-  std::optional<double> predicted_loss;  // expected `loss`, in Predict and Correct
-  std::optional<double> confidence;      // in [0, 1], if measured
-  Decision decision = Decision::kNone;
-  double kept_fraction = 0;                // 1 accepted, 0 reverted, else shrunk
-  std::string predictor;                   // set in Predict and in the step that decides
-  std::int64_t planned_steps = 0;          // length of that prediction
-  std::optional<double> advantage;         // only in Full; see PredictGate
-  std::int64_t lag = 0;                    // updates that were pending while the step was computed
-  std::optional<double> prediction_error;  // error of the updates that arrived during the step
-  /// See StepRecord. `cost` includes the cost of the probe.
-  std::optional<double> rate_factor, probe_position, probe_cost;
-  std::optional<double> planning_cost;      // cost of model-based horizons, included in `cost`
-  Recovery recovery = Recovery::kContinue;  // most severe action of the step
-  std::int64_t updates = 0;  // optimizer steps: 1 outside Predict, more after a revert
-  double cost = 0;           // in Full steps
-  double seconds = 0;        // wall-clock time; affects no decision
+/// Result of one step.
+struct PhaseOutcome : StepOutcome {
+  double kept_fraction = 0;        // 1 accepted, 0 reverted, else shrunk
+  std::int64_t planned_steps = 0;  // length of the predictor's prediction
+  std::int64_t lag = 0;            // updates that were pending while the step was computed
+  std::int64_t updates = 0;        // optimizer steps: 1 outside Predict, more after a revert
+  double seconds = 0;              // wall-clock time; affects no decision
   std::int64_t tokens = 0;
-  std::string event;   // decision and its reason, or ""
-  bool warns = false;  // whether the event is a warning
 };
 
 struct PhaseTotals {

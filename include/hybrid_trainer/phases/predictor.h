@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/trainable.h"

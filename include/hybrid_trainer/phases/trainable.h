@@ -1,12 +1,9 @@
 #pragma once
 
 #include <cmath>
-#include <optional>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/phase.h"
-#include "hybrid_trainer/core/stream.h"
-#include "hybrid_trainer/core/tensor.h"
 
 namespace hybrid_trainer {
 

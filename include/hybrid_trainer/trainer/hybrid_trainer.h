@@ -1,7 +1,5 @@
 #pragma once
 
-#include <limits>
-
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/data/dataset.h"

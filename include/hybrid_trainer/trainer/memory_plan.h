@@ -1,9 +1,5 @@
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/trainer/memory_simulation.h"
 
 namespace hybrid_trainer {

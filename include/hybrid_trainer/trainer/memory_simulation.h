@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/core/phase.h"
 
 namespace hybrid_trainer {
 

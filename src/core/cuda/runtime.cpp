@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/cuda_runtime.h"
+#include "src/core/sha256.h"
 
 namespace hybrid_trainer {
 
@@ -58,13 +59,7 @@ int attribute(cudaDeviceAttr which, int device) {
 }
 
 std::string uuid_text(const cudaUUID_t& uuid) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string text = "GPU-";
-  for (const char byte : uuid.bytes) {
-    text += kDigits[(byte >> 4) & 15];
-    text += kDigits[byte & 15];
-  }
-  return text;
+  return "GPU-" + hex_of({reinterpret_cast<const std::uint8_t*>(uuid.bytes), sizeof uuid.bytes});
 }
 
 class Runtime final : public CudaRuntime {

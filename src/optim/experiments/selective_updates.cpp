@@ -1,14 +1,9 @@
 #include "src/optim/experiments/selective_updates.h"
 
-#include <algorithm>
 #include <numeric>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
-#include "kernels/updates/predicted_update.h"
 #include "src/optim/make_optimizer.h"
-#include "src/optim/optimizer_state.h"
 
 namespace hybrid_trainer {
 

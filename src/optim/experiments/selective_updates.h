@@ -1,9 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/optim/optimizer.h"
-#include "hybrid_trainer/optim/optimizer_config.h"
 #include "src/optim/delayed_updates.h"
-#include "src/optim/exact_weights.h"
 
 namespace hybrid_trainer {
 
@@ -67,10 +64,8 @@ class SelectedColumns {
 /// device count one step per gradient.
 class SelectiveUpdates final : public DelayedUpdates {
  public:
-  SelectiveUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
-                   const SpeculationSettings& settings, const Stream& device,
-                   const std::shared_ptr<MemoryPool>& host, const Stream& home)
-      : DelayedUpdates(config, parameters, settings, device, host, home), config_(config) {}
+  explicit SelectiveUpdates(const SpeculationSetup& setup)
+      : DelayedUpdates(setup), config_(setup.config) {}
   ~SelectiveUpdates() override { worker_.stop(); }
 
   /// Ends the current window, then waits for exact weights.

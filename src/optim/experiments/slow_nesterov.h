@@ -1,6 +1,5 @@
 #pragma once
 
-#include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
 #include "src/optim/optimizer_state.h"
 

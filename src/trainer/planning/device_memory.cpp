@@ -1,9 +1,5 @@
 #include "src/trainer/planning/device_memory.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/memory_pool.h"
 #include "src/core/cuda_runtime.h"
 #include "src/core/messages.h"
 

@@ -1,6 +1,5 @@
 #include "src/trainer/planning/memory_breakdown.h"
 
-#include <algorithm>
 #include <set>
 
 #include "src/files/config_fields.h"
@@ -32,13 +31,8 @@ constexpr MemoryOption kMemoryOptions[] = {
 };
 constexpr const char* kMicroBatchesKey = "gradient_accumulation.micro_batches";
 
-std::string text_at(const FieldNode& node, std::string_view path) {
-  const std::size_t dot = path.find('.');
-  for (const FieldNode& field : node.fields) {
-    if (field.name != path.substr(0, dot)) continue;
-    return dot == std::string_view::npos ? field_text(field) : text_at(field, path.substr(dot + 1));
-  }
-  return "";
+std::string text_at(const HybridTrainerConfig& config, const char* path) {
+  return field_text(*field_at(field_tree(config), path));
 }
 
 std::int64_t less(std::size_t without, std::size_t with) {
@@ -95,8 +89,8 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
   const MemoryNeed with = simulate_memory(as_is, device, SimulatedPhases::kAll, registry, rank);
   std::vector<MemorySaving> savings;
   const auto add = [&](const char* key, const HybridTrainerConfig& changed) {
-    const std::string value = text_at(field_tree(config), key);
-    if (value == text_at(field_tree(changed), key)) return;
+    const std::string value = text_at(config, key);
+    if (value == text_at(changed, key)) return;
     const MemoryNeed without =
         simulate_memory(changed, device, SimulatedPhases::kAll, registry, rank);
     MemorySaving& saving = savings.emplace_back();

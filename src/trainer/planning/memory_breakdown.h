@@ -1,10 +1,5 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <string>
-
-#include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 

@@ -1,11 +1,7 @@
 #include "hybrid_trainer/trainer/memory_plan.h"
 
-#include <algorithm>
-#include <initializer_list>
 #include <tuple>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/memory_pool.h"
 #include "src/core/machine.h"
 #include "src/trainer/planning/step_cost.h"
 

@@ -1,11 +1,6 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 
-#include <algorithm>
-
-#include "hybrid_trainer/config/phase_precision.h"
-#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
-#include "src/distributed/ordered_sum.h"
 #include "src/distributed/single_communicator.h"
 #include "src/trainer/planning/simulated_trainable.h"
 #include "src/trainer/run_model.h"

@@ -1,7 +1,5 @@
 #include "src/trainer/planning/simulated_trainable.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/kernels/reductions.h"
 #include "phases/asynchronous_gradients/delayed_gradients.h"
 #include "phases/asynchronous_optimizer/delayed_optimizer.h"

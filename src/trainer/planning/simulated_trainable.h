@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,6 @@
 #include "src/trainer/planning/step_cost.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/config/phase_precision.h"
-#include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/residual_block.h"
 #include "src/core/machine.h"
 #include "src/optim/make_optimizer.h"

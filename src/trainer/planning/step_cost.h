@@ -1,6 +1,5 @@
 #pragma once
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/network.h"

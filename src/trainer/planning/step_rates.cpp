@@ -1,14 +1,6 @@
-#include <algorithm>
 #include <filesystem>
 #include <numeric>
 
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/phase_precision.h"
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/trainer/memory_plan.h"
 #include "kernels/backend/machine.h"
 #include "src/config/placement.h"
 #include "src/core/clock.h"

@@ -1,15 +1,19 @@
 #include "src/trainer/sharding/leaf_gradients.h"
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
+#include <numeric>
 
-#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer {
+
+std::vector<std::int64_t> LeafGradients::leaves_of_rank(std::int64_t leaves, int rank) const {
+  const Shard range = leaves_of(leaves, rank, ranks_.size());
+  std::vector<std::int64_t> own(static_cast<std::size_t>(range.elements()));
+  std::iota(own.begin(), own.end(), range.first);
+  return own;
+}
 
 double LeafGradients::wait_for_mean_of(const std::vector<Tensor>& losses, std::int64_t leaves,
                                        StepRetry& retry, const Stream& stream) const {
@@ -47,12 +51,6 @@ void LeafGradients::check_all_have_gradients(const std::vector<Parameter*>& para
 LocalGradients::LocalGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
                                GradientSink& total, const Stream& home, const Stream& stream)
     : LeafGradients(alone), parameters_(parameters), total_(total), home_(home), stream_(stream) {}
-
-std::vector<std::int64_t> LocalGradients::leaves_of_rank(std::int64_t leaves, int) const {
-  std::vector<std::int64_t> all;
-  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) all.push_back(leaf);
-  return all;
-}
 
 void LocalGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) {
   leaf_ = leaf.value();

@@ -1,12 +1,9 @@
 #pragma once
 
 #include <unordered_set>
-#include <utility>
 
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "phases/engine.h"
-#include "src/distributed/communicator.h"
-#include "src/distributed/ordered_sum.h"
 #include "src/trainer/sharding/weight_parts.h"
 
 namespace hybrid_trainer {
@@ -26,7 +23,8 @@ class LeafGradients : public GradientSink {
   Communicator& ranks() const { return ranks_; }
   /// Returns whether other ranks wait for this one during a step.
   virtual bool involve_peers() const { return ranks_.size() > 1; }
-  virtual std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const = 0;
+  /// Returns the micro-batches of a rank, by default a contiguous range.
+  virtual std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const;
   /// Returns this rank's share of a step's micro-batches, from 0 to 1.
   double own_share(std::int64_t leaves) const {
     const auto own = leaves_of_rank(leaves, ranks_.rank()).size();
@@ -34,10 +32,12 @@ class LeafGradients : public GradientSink {
   }
   /// Returns the number of micro-batches that each rank computes. If ranks wait for each other in
   /// each round, some ranks compute additional micro-batches, which are ignored.
-  virtual std::int64_t rounds(std::int64_t leaves) const = 0;
-  /// Begins micro-batch `leaf` of `leaves`. If `leaf` is empty, its gradient is ignored. If called
-  /// again before end_leaf, the whole sum is invalid until free(); messages that were sent are not
-  /// repeated, but the remaining ones are sent. Throws OutOfMemory.
+  virtual std::int64_t rounds(std::int64_t leaves) const {
+    return leaves_of(leaves, ranks_.rank(), ranks_.size()).elements();
+  }
+  /// Begins micro-batch `leaf` of `leaves`. If `leaf` is empty, its gradient is ignored. If
+  /// called again before end_leaf, the whole sum is invalid until free(); messages that were sent
+  /// are not repeated, but the remaining ones are sent. Throws OutOfMemory.
   virtual void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) = 0;
   /// Ends the micro-batch. With several ranks, throws Error if a parameter has no gradient.
   virtual void end_leaf() = 0;
@@ -66,8 +66,6 @@ class LocalGradients final : public LeafGradients {
   /// `total` receives each gradient as if there were one micro-batch.
   LocalGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
                  GradientSink& total, const Stream& home, const Stream& stream);
-  std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
-  std::int64_t rounds(std::int64_t leaves) const override { return leaves; }
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;
   void end_leaf() override;
   void reduce(std::int64_t) override {}
@@ -108,8 +106,6 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
                    const WeightParts* parts, std::int64_t bucket_bytes, const Stream& stream);
   bool involve_peers() const override { return ranks().size() > 1 && !keeps_local_; }
-  std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
-  std::int64_t rounds(std::int64_t leaves) const override;
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;
   void end_leaf() override;
   void reduce(std::int64_t leaves) override;

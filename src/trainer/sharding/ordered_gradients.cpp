@@ -1,5 +1,4 @@
 
-#include "hybrid_trainer/nn/parameter.h"
 #include "src/trainer/sharding/leaf_gradients.h"
 
 namespace hybrid_trainer {
@@ -63,17 +62,6 @@ void OrderedGradients::make_bucket(const WeightGroup& group) {
         is_all ? first : bucket.own_first + first - elements.first - own.first;
   }
   buckets_.push_back(std::move(bucket));
-}
-
-std::vector<std::int64_t> OrderedGradients::leaves_of_rank(std::int64_t leaves, int rank) const {
-  const Shard range = leaves_of(leaves, rank, ranks().size());
-  std::vector<std::int64_t> own;
-  for (std::int64_t leaf = range.first; leaf < range.last; ++leaf) own.push_back(leaf);
-  return own;
-}
-
-std::int64_t OrderedGradients::rounds(std::int64_t leaves) const {
-  return leaves_of(leaves, ranks().rank(), ranks().size()).elements();
 }
 
 void OrderedGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) {

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <vector>
-
 #include "hybrid_trainer/distributed/distributed_config.h"
 #include "src/distributed/decorated_communicator.h"
 

@@ -1,10 +1,7 @@
 #include "src/trainer/sharding/weight_parts.h"
 
-#include <array>
-#include <cstring>
-#include <utility>
+#include <numeric>
 
-#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/reductions.h"
 #include "src/optim/make_optimizer.h"
 
@@ -268,7 +265,7 @@ void WeightParts::send_changes() {
   if (arrivals_) arrivals_->send();
 }
 
-static void append_chunk_dots(std::string& sums, const Tensor& x, const Tensor& y,
+static void append_chunk_dots(std::vector<double>& sums, const Tensor& x, const Tensor& y,
                               const Stream& stream) {
   if (x.elements() == 0) return;
   const StagedTensor left(x, Use::kRead, stream), right(y, Use::kRead, stream);
@@ -276,46 +273,38 @@ static void append_chunk_dots(std::string& sums, const Tensor& x, const Tensor& 
                                    MemoryKind::kWorkspace, stream);
   kernels::chunk_dots(own, left, right, stream);
   const Tensor here = wait_for_host(own, stream);
-  sums.append(static_cast<const char*>(here.raw()), here.bytes());
+  sums.insert(sums.end(), here.data<double>(), here.data<double>() + here.elements());
 }
 
 std::vector<std::vector<double>> WeightParts::wait_for_chunk_dots(const std::vector<Tensor>& x,
                                                                   const std::vector<Tensor>& y,
                                                                   const Stream& stream) const {
-  std::string sums;
+  std::vector<double> sums;
   for (std::size_t i = 0; i < x.size(); ++i) append_chunk_dots(sums, x[i], y[i], stream);
   if (stream.device().simulated) return {};
-  const std::vector<std::string> all = ranks_.host_gather(sums);
+  const auto all = gather_numbers<double>(sums, ranks_);
   std::vector<std::size_t> at(all.size());
   std::vector<std::vector<double>> by_weight(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       // Parts begin at whole chunks.
-      const std::int64_t chunks = kernels::dot_chunks(of(i, static_cast<int>(rank)).elements());
-      const std::size_t bytes = static_cast<std::size_t>(chunks) * sizeof(double);
-      if (chunks == 0) continue;
-      require(at[rank] + bytes <= all[rank].size(), "ranks must add up the same weights");
-      std::vector<double>& chunk_sums = by_weight[i];
-      chunk_sums.resize(chunk_sums.size() + static_cast<std::size_t>(chunks));
-      std::memcpy(chunk_sums.data() + chunk_sums.size() - chunks, all[rank].data() + at[rank],
-                  bytes);
-      at[rank] += bytes;
+      const auto chunks =
+          static_cast<std::size_t>(kernels::dot_chunks(of(i, static_cast<int>(rank)).elements()));
+      require(at[rank] + chunks <= all[rank].size(), "ranks must add up the same weights");
+      const double* const first = all[rank].data() + at[rank];
+      by_weight[i].insert(by_weight[i].end(), first, first + chunks);
+      at[rank] += chunks;
     }
   }
   return by_weight;
 }
 
 double WeightParts::wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) const {
-  std::string sums;
+  std::vector<double> sums;
   append_chunk_dots(sums, x, y, stream);
   double total = 0;
-  for (const std::string& theirs : ranks_.host_gather(sums)) {
-    for (std::size_t at = 0; at < theirs.size(); at += sizeof(double)) {
-      double sum = 0;
-      std::memcpy(&sum, theirs.data() + at, sizeof sum);
-      total += sum;
-    }
-  }
+  for (const std::vector<double>& theirs : gather_numbers<double>(sums, ranks_))
+    total = std::accumulate(theirs.begin(), theirs.end(), total);
   return total;
 }
 

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <exception>
-#include <memory>
-#include <vector>
 
 #include "hybrid_trainer/distributed/distributed_config.h"
 #include "hybrid_trainer/nn/parameter.h"

@@ -1,7 +1,4 @@
-#include <algorithm>
-#include <utility>
 
-#include "hybrid_trainer/core/tensor.h"
 #include "src/trainer/sharding/weight_parts.h"
 
 namespace hybrid_trainer {

@@ -1,10 +1,7 @@
 #include "src/trainer/step/gradient_path.h"
 
-#include <algorithm>
 #include <iterator>
 
-#include "hybrid_trainer/nn/gradient_sink.h"
-#include "hybrid_trainer/optim/optimizer.h"
 #include "memory/offloaded_weights.h"
 #include "src/core/profile.h"
 
@@ -90,8 +87,7 @@ class ConsumedPath final : public AccumulatedGradients {
   std::optional<ImmediateUpdates> immediate_;
 };
 
-}  // namespace
-
+/// Makes a path that keeps, consumes (memory.gradients) or rounds (memory.gradient_bits) gradients.
 std::unique_ptr<AccumulatedGradients> make_accumulated_gradients(const HybridTrainerConfig& config,
                                                                  const GradientParts& parts) {
   if (config.memory.gradients == "consume")
@@ -101,6 +97,8 @@ std::unique_ptr<AccumulatedGradients> make_accumulated_gradients(const HybridTra
   return std::make_unique<KeptPath<RoundedGradients>>(
       parts, [&optimizer = parts.optimizer] { optimizer.wait_until_gradients_are_sent(); });
 }
+
+}  // namespace
 
 void GradientPath::measure(PendingGradient& pending, const Stream& stream) const {
   const StepPartTimer timer(stream, StepPart::kUpdate);

@@ -1,11 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/nn/parameter.h"
 #include "src/core/recording.h"
-#include "src/distributed/communicator.h"
-#include "src/trainer/sharding/leaf_gradients.h"
-#include "src/trainer/sharding/weight_parts.h"
 #include "src/trainer/step/micro_batches.h"
 
 namespace hybrid_trainer {
@@ -95,10 +90,6 @@ class AccumulatedGradients : public GradientPath {
   virtual void release() = 0;
   virtual void begin() {}
 };
-
-/// Makes a path that keeps, consumes (memory.gradients) or rounds (memory.gradient_bits) gradients.
-std::unique_ptr<AccumulatedGradients> make_accumulated_gradients(const HybridTrainerConfig& config,
-                                                                 const GradientParts& parts);
 
 /// Makes the path that sums micro-batches as a tree, in the same order for any number of ranks.
 /// `single`, if any, computes steps of one micro-batch and receives the sums of other steps.

@@ -1,11 +1,8 @@
 #include "src/trainer/step/micro_batches.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/nn/expert_mixture.h"
-#include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/nn/residual_block.h"
 #include "hybrid_trainer/nn/text_head.h"
 #include "memory/stored_tape.h"

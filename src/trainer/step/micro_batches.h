@@ -1,19 +1,8 @@
 #pragma once
 
-#include <cmath>
-
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/memory_places.h"
-#include "hybrid_trainer/nn/gradient_sink.h"
-#include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/nn/segmented_pass.h"
-#include "hybrid_trainer/optim/optimizer.h"
-#include "src/config/stages.h"
-#include "src/distributed/communicator.h"
 #include "src/trainer/sharding/leaf_gradients.h"
-#include "src/trainer/sharding/weight_parts.h"
 #include "src/trainer/step/step_scales.h"
 
 namespace hybrid_trainer {

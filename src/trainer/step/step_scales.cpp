@@ -1,9 +1,6 @@
 #include "src/trainer/step/step_scales.h"
 
-#include <algorithm>
-#include <cstring>
-
-#include "hybrid_trainer/core/error.h"
+#include "phases/state_fields.h"
 
 namespace hybrid_trainer {
 
@@ -31,29 +28,14 @@ std::vector<float> LearningRates::rates_from(std::int64_t first) const {
 
 namespace {
 
-template <class Scale, class Visit>
-void visit_loss_scale(Scale& value, Scale& growth_steps, Scale& finite_steps, Scale& overflows,
-                      const Visit& visit) {
-  visit("precision.fp16.loss_scale", value);
-  visit("precision.fp16.growth_steps", growth_steps);
-  visit("precision.fp16.finite_steps", finite_steps);
-  visit("precision.fp16.overflows", overflows);
-}
-
 constexpr const char* kHasFp16 = "precision.fp16.loss_scale";
 constexpr const char* kHasFp8 = "precision.fp8.next";
 
 /// Computes the elementwise maximum over all ranks.
 void include_other_ranks(std::vector<float>& largest, Communicator& ranks) {
-  const std::string_view own(reinterpret_cast<const char*>(largest.data()),
-                             largest.size() * sizeof(float));
-  for (const std::string& others : ranks.host_gather(own)) {
-    require(others.size() == own.size(), "ranks must have the same weights");
-    for (std::size_t i = 0; i < largest.size(); ++i) {
-      float other = 0;
-      std::memcpy(&other, others.data() + i * sizeof(float), sizeof(float));
-      largest[i] = std::max(largest[i], other);
-    }
+  for (const std::vector<float>& others : gather_numbers<float>(largest, ranks)) {
+    require(others.size() == largest.size(), "ranks must have the same weights");
+    std::ranges::transform(largest, others, largest.begin(), std::ranges::max);
   }
 }
 
@@ -75,14 +57,18 @@ bool LossScale::add_finite_step() {
   return true;
 }
 
-void LossScale::save(State& state) const {
-  visit_loss_scale(value_, growth_steps_, finite_steps_, overflows_,
-                   [&](const char* name, std::int64_t value) { state.integers[name] = value; });
+template <class Self, class Visit>
+void LossScale::visit_state(Self& self, const Visit& visit) {
+  visit("precision.fp16.loss_scale", self.value_);
+  visit("precision.fp16.growth_steps", self.growth_steps_);
+  visit("precision.fp16.finite_steps", self.finite_steps_);
+  visit("precision.fp16.overflows", self.overflows_);
 }
 
+void LossScale::save(State& state) const { visit_state(*this, StateWriter{state}); }
+
 void LossScale::load(const State& state) {
-  visit_loss_scale(value_, growth_steps_, finite_steps_, overflows_,
-                   [&](const char* name, std::int64_t& value) { value = state.integer(name); });
+  visit_state(*this, StateReader{state});
   if (value_ < 1 || value_ > kLargest)
     throw DataError(concat("precision.fp16.loss_scale: got ", value_, ", want 1 to ", kLargest));
 }

@@ -1,13 +1,8 @@
 #pragma once
 
-#include <cstdint>
-
-#include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/nn/product_rounding.h"
-#include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "src/config/stages.h"
@@ -59,6 +54,8 @@ class LossScale {
   void load(const State& state);
 
  private:
+  template <class Self, class Visit>
+  static void visit_state(Self& self, const Visit& visit);
   std::int64_t value_, growth_steps_;
   std::int64_t finite_steps_ = 0;  // consecutive steps since the factor changed
   std::int64_t overflows_ = 0;

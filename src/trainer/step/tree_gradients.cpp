@@ -1,11 +1,7 @@
-#include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <numeric>
 
-#include "hybrid_trainer/optim/optimizer.h"
 #include "src/distributed/single_communicator.h"
-#include "src/trainer/sharding/leaf_gradients.h"
 #include "src/trainer/step/gradient_path.h"
 
 namespace hybrid_trainer {
