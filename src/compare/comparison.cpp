@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr double kPollSeconds = 0.2, kSecondsBetweenNewLines = 10;
+
 /// Displays progress: a line for the current run with the estimated time left, then a line per
 /// finished run.
 class ComparisonProgress {
@@ -39,9 +41,40 @@ class ComparisonProgress {
                     units::grouped(point.steps), " steps  seed ", point.seed);
     if (point.value) label_ += "  at " + brief(*point.value);
   }
-  void step(std::int64_t step, double loss);
+  void step(std::int64_t step, double loss) {
+    if (first_step_ == 0) first_step_ = step;
+    if (style_.quiet) return;
+    const double interval = style_.rewrites ? kPollSeconds : kSecondsBetweenNewLines;
+    if (seconds_since(last_shown_) < interval) return;
+    last_shown_ = Clock::now();
+    std::string text =
+        concat(label_, "  step ", step, "  loss ", units::fixed(loss, 4), left(step));
+    if (!style_.rewrites) {
+      out_ << text << std::endl;
+      return;
+    }
+    text.resize(std::min<std::size_t>(text.size(), static_cast<std::size_t>(style_.columns - 1)));
+    erase();
+    out_ << text << std::flush;
+    shown_ = text.size();
+  }
   /// Ends the current run. `ran` is false if the run was already finished.
-  void end(const RunOutcome& outcome, bool ran);
+  void end(const RunOutcome& outcome, bool ran) {
+    ++ended_;
+    steps_left_ -= point_.steps;
+    if (ran) {
+      steps_done_ += first_step_ > 0 ? point_.steps - first_step_ + 1 : point_.steps;
+      seconds_ += seconds_since(run_start_);
+    }
+    first_step_ = 0;
+    if (style_.quiet) return;
+    tell(concat(
+        label_,
+        outcome.loss ? "  validation loss " + units::fixed(*outcome.loss, 4)
+                     : "  failed: " + outcome.failure,
+        ran ? concat("  ", units::duration(seconds_since(run_start_))) : "  already finished",
+        ended_ < runs_ ? left(0) : ""));
+  }
   void skip(std::int64_t runs, std::int64_t steps) {
     ended_ += runs;
     steps_left_ -= steps;
@@ -76,41 +109,6 @@ class ComparisonProgress {
   std::string label_;
   std::size_t shown_ = 0;  // columns of the current terminal line
 };
-
-constexpr double kPollSeconds = 0.2, kSecondsBetweenNewLines = 10;
-
-void ComparisonProgress::step(std::int64_t step, double loss) {
-  if (first_step_ == 0) first_step_ = step;
-  if (style_.quiet) return;
-  const double interval = style_.rewrites ? kPollSeconds : kSecondsBetweenNewLines;
-  if (seconds_since(last_shown_) < interval) return;
-  last_shown_ = Clock::now();
-  std::string text = concat(label_, "  step ", step, "  loss ", units::fixed(loss, 4), left(step));
-  if (!style_.rewrites) {
-    out_ << text << std::endl;
-    return;
-  }
-  text.resize(std::min<std::size_t>(text.size(), static_cast<std::size_t>(style_.columns - 1)));
-  erase();
-  out_ << text << std::flush;
-  shown_ = text.size();
-}
-
-void ComparisonProgress::end(const RunOutcome& outcome, bool ran) {
-  ++ended_;
-  steps_left_ -= point_.steps;
-  if (ran) {
-    steps_done_ += first_step_ > 0 ? point_.steps - first_step_ + 1 : point_.steps;
-    seconds_ += seconds_since(run_start_);
-  }
-  first_step_ = 0;
-  if (style_.quiet) return;
-  tell(concat(label_,
-              outcome.loss ? "  validation loss " + units::fixed(*outcome.loss, 4)
-                           : "  failed: " + outcome.failure,
-              ran ? concat("  ", units::duration(seconds_since(run_start_))) : "  already finished",
-              ended_ < runs_ ? left(0) : ""));
-}
 
 constexpr std::size_t kMaxSpecBytes = std::size_t{4} << 20;  // larger when indented
 
@@ -193,8 +191,33 @@ class Comparison {
   ComparisonProgress& progress() { return progress_; }
 
  private:
-  bool run_sweeps();
-  bool run_measured();
+  bool run_sweeps() {
+    const std::size_t trials = spec_.variants.front().sweep.size();
+    for (std::size_t trial = 0; trial < trials; ++trial) {
+      for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
+        const ComparisonVariant& variant = spec_.variants[i];
+        const RunPoint point{variant.budgets.back(), spec_.sweep_seed(), variant.sweep[trial]};
+        if (!run(i, point, runs_[i].trials)) return false;
+      }
+    }
+    return true;
+  }
+  /// Alternates between variants, so that a slowdown of the machine affects all of them.
+  bool run_measured() {
+    std::size_t most = 0;
+    for (const ComparisonVariant& variant : spec_.variants)
+      most = std::max(most, variant.budgets.size());
+    for (const std::int64_t seed : spec_.seeds) {
+      for (std::size_t budget = 0; budget < most; ++budget) {
+        for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
+          const std::vector<std::int64_t>& budgets = spec_.variants[i].budgets;
+          if (budget >= budgets.size()) continue;
+          if (!run_at_best(i, {budgets[budget], seed, {}}, runs_[i].runs)) return false;
+        }
+      }
+    }
+    return true;
+  }
   bool run_timing() {
     for (std::int64_t round = 1; spec_.pace && round <= spec_.pace->rounds; ++round) {
       for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
@@ -214,10 +237,71 @@ class Comparison {
     if (best != nullptr) point.value = best->point.value;
     return run(variant, point, outcomes);
   }
-  bool run(std::size_t variant, const RunPoint& point, std::vector<RunOutcome>& outcomes);
+  bool run(std::size_t index, const RunPoint& point, std::vector<RunOutcome>& outcomes) {
+    if (interruption_.requested()) return false;
+    const ComparisonVariant& variant = spec_.variants[index];
+    const std::string name = concat("runs/", variant.name, "/", point.name());
+    const fs::path folder = output_ / name;
+    progress_.begin(variant.name, point);
+    const std::vector<std::string> command = spec_.command_of(variant, point, folder);
+    const TrainingRunSettings settings = settings_of(variant, point, folder);
+    const bool was_finished =
+        variant.is_program() ? is_finished(folder, command) : is_finished(settings);
+    RunOutcome outcome;
+    const auto failed = [&](const Error& error, bool diverged) {
+      outcome.point = point;
+      outcome.failure = error.what();
+      outcome.diverged = diverged;
+    };
+    try {
+      const bool ended =
+          was_finished ||
+          (variant.is_program() ? run_program_variant(spec_, command, folder, interruption_)
+                                : train(settings));
+      if (!ended) return false;
+      outcome = read_outcome(folder, point);
+    } catch (const Diverged& error) {
+      failed(error, true);
+    } catch (const OutOfMemory& error) {
+      failed(error, false);
+    }
+    outcome.folder = name;
+    progress_.end(outcome, !was_finished);
+    outcomes.push_back(std::move(outcome));
+    return true;
+  }
   TrainingRunSettings settings_of(const ComparisonVariant& variant, const RunPoint& point,
-                                  const fs::path& folder);
-  bool train(TrainingRunSettings run);
+                                  const fs::path& folder) {
+    TrainingRunSettings run{
+        .config = spec_.config_of(variant, point),
+        .data = spec_.data,
+        .run = folder,
+        .resume = fs::exists(folder),
+        .command = settings_.command,
+        .task =
+            [](const TrainingRunSettings& all) {
+              return task_kind(all.config.model).task(all, {});
+            },
+        .on_step = [this](const StepRecord& record) { progress_.step(record.step, record.loss); },
+        .interruption = &interruption_};
+    if (!spec_.model.empty()) run.init_from = spec_.model;
+    return run;
+  }
+  /// Trains one run. Returns false if a stop was requested.
+  bool train(TrainingRunSettings run) {
+    std::ostream nowhere(nullptr);
+    if (spec_.ranks == 1) return run_training(run, nowhere).end != RunEnd::kInterrupted;
+    run.local_ranks = spec_.ranks;
+    std::atomic<bool> ended = true;
+    run_thread_ranks(spec_.ranks, [&](Communicator& rank) {
+      TrainingRunSettings own = run;
+      own.ranks = &rank;
+      if (rank.rank() > 0) own.on_step = {};
+      std::ostream console(nullptr);
+      if (run_training(own, console).end == RunEnd::kInterrupted) ended = false;
+    });
+    return ended;
+  }
 
   const ComparisonSettings& settings_;
   const ComparisonSpec& spec_;
@@ -226,102 +310,6 @@ class Comparison {
   std::vector<VariantRuns> runs_;
   ComparisonProgress progress_;
 };
-
-bool Comparison::run_sweeps() {
-  const std::size_t trials = spec_.variants.front().sweep.size();
-  for (std::size_t trial = 0; trial < trials; ++trial) {
-    for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
-      const ComparisonVariant& variant = spec_.variants[i];
-      const RunPoint point{variant.budgets.back(), spec_.sweep_seed(), variant.sweep[trial]};
-      if (!run(i, point, runs_[i].trials)) return false;
-    }
-  }
-  return true;
-}
-
-/// Alternates between variants, so that a slowdown of the machine affects all of them.
-bool Comparison::run_measured() {
-  std::size_t most = 0;
-  for (const ComparisonVariant& variant : spec_.variants)
-    most = std::max(most, variant.budgets.size());
-  for (const std::int64_t seed : spec_.seeds) {
-    for (std::size_t budget = 0; budget < most; ++budget) {
-      for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
-        const std::vector<std::int64_t>& budgets = spec_.variants[i].budgets;
-        if (budget >= budgets.size()) continue;
-        if (!run_at_best(i, {budgets[budget], seed, {}}, runs_[i].runs)) return false;
-      }
-    }
-  }
-  return true;
-}
-
-TrainingRunSettings Comparison::settings_of(const ComparisonVariant& variant, const RunPoint& point,
-                                            const fs::path& folder) {
-  TrainingRunSettings run{
-      .config = spec_.config_of(variant, point),
-      .data = spec_.data,
-      .run = folder,
-      .resume = fs::exists(folder),
-      .init_from = {},
-      .command = settings_.command,
-      .task =
-          [](const TrainingRunSettings& all) { return task_kind(all.config.model).task(all, {}); },
-      .on_step = [this](const StepRecord& record) { progress_.step(record.step, record.loss); },
-      .interruption = &interruption_};
-  if (!spec_.model.empty()) run.init_from = spec_.model;
-  return run;
-}
-
-/// Trains one run. Returns false if a stop was requested.
-bool Comparison::train(TrainingRunSettings run) {
-  std::ostream nowhere(nullptr);
-  if (spec_.ranks == 1) return run_training(run, nowhere).end != RunEnd::kInterrupted;
-  run.local_ranks = spec_.ranks;
-  std::atomic<bool> ended = true;
-  run_thread_ranks(spec_.ranks, [&](Communicator& rank) {
-    TrainingRunSettings own = run;
-    own.ranks = &rank;
-    if (rank.rank() > 0) own.on_step = {};
-    std::ostream console(nullptr);
-    if (run_training(own, console).end == RunEnd::kInterrupted) ended = false;
-  });
-  return ended;
-}
-
-bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOutcome>& outcomes) {
-  if (interruption_.requested()) return false;
-  const ComparisonVariant& variant = spec_.variants[index];
-  const std::string name = concat("runs/", variant.name, "/", point.name());
-  const fs::path folder = output_ / name;
-  progress_.begin(variant.name, point);
-  const std::vector<std::string> command = spec_.command_of(variant, point, folder);
-  const TrainingRunSettings settings = settings_of(variant, point, folder);
-  const bool was_finished =
-      variant.is_program() ? is_finished(folder, command) : is_finished(settings);
-  RunOutcome outcome;
-  const auto failed = [&](const Error& error, bool diverged) {
-    outcome.point = point;
-    outcome.failure = error.what();
-    outcome.diverged = diverged;
-  };
-  try {
-    const bool ended =
-        was_finished ||
-        (variant.is_program() ? run_program_variant(spec_, command, folder, interruption_)
-                              : train(settings));
-    if (!ended) return false;
-    outcome = read_outcome(folder, point);
-  } catch (const Diverged& error) {
-    failed(error, true);
-  } catch (const OutOfMemory& error) {
-    failed(error, false);
-  }
-  outcome.folder = name;
-  progress_.end(outcome, !was_finished);
-  outcomes.push_back(std::move(outcome));
-  return true;
-}
 
 }  // namespace
 

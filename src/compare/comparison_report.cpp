@@ -70,57 +70,48 @@ std::string step_time_text(const std::optional<StepTime>& pace) {
   return concat(text(pace->median), " s (", text(pace->low), " to ", text(pace->high), ")");
 }
 
-class Columns {
- public:
-  Columns(const ComparisonSpec& spec, const ComparisonResult& result)
-      : unit_(spec.unit()),
-        masked_(spec.masks()),
-        has_timing_(spec.pace),
-        target_(spec.target_loss) {
-    steps_ = result.variants.front().budgets.back().steps;
-    for (const VariantResult& variant : result.variants)
-      if (variant.budgets.back().steps != steps_) steps_.reset();
-  }
-  std::string head() const {
-    std::string text = concat("| variant | learning rate | ", masked_ ? "masked " : "",
-                              steps_ ? concat("validation loss after ", *steps_, " steps | ")
-                                     : "validation loss | steps | ",
-                              "difference from the first | ",
-                              has_timing_ ? "time per step |" : "training seconds |");
-    if (target_)
-      text += concat(" seconds to ", brief(*target_), " | ", unit_,
-                     " to target | time relative to the first |");
-    const auto columns = std::count(text.begin(), text.end(), '|') - 1;
-    text += "\n|";
-    for (auto i = columns; i > 0; --i) text += " --- |";
-    return text + "\n";
-  }
-  std::string row(const VariantResult& variant) const {
-    const BudgetResult& last = variant.budgets.back();
-    std::string text = concat(
-        "| ", variant.name, " | ", variant.learning_rate ? brief(*variant.learning_rate) : kNone,
-        variant.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, in_four),
-        steps_ ? " | " : concat(" | ", last.steps, " | "),
-        variant.difference ? with_interval(variant.difference->interval, in_four) : kNone, " | ",
-        has_timing_ ? step_time_text(variant.pace)
-                    : with_interval(last.seconds.interval, in_seconds),
-        " |");
-    if (!target_) return text + "\n";
-    const auto to_target = [&](const Measured BudgetResult::*what, const Format& in) {
-      return variant.to_target ? with_interval(((*variant.to_target).*what).interval, in) : kNone;
-    };
-    return concat(text, " ", to_target(&BudgetResult::seconds, in_seconds), " | ",
-                  to_target(&BudgetResult::tokens, units::count), " | ",
-                  variant.time_ratio ? with_interval(variant.time_ratio->interval, in_two) : kNone,
-                  " |\n");
-  }
+/// Returns the largest budget that all variants have in common, if there is one.
+std::optional<std::int64_t> common_steps(const ComparisonResult& result) {
+  const std::int64_t steps = result.variants.front().budgets.back().steps;
+  for (const VariantResult& variant : result.variants)
+    if (variant.budgets.back().steps != steps) return {};
+  return steps;
+}
 
- private:
-  std::string unit_;
-  bool masked_, has_timing_;
-  std::optional<double> target_;
-  std::optional<std::int64_t> steps_;  // common largest budget of all variants
-};
+std::string markdown_head(const ComparisonSpec& spec, const ComparisonResult& result) {
+  const auto steps = common_steps(result);
+  std::string text = concat(
+      "| variant | learning rate | ", spec.masks() ? "masked " : "",
+      steps ? concat("validation loss after ", *steps, " steps | ") : "validation loss | steps | ",
+      "difference from the first | ", spec.pace ? "time per step |" : "training seconds |");
+  if (spec.target_loss)
+    text += concat(" seconds to ", brief(*spec.target_loss), " | ", spec.unit(),
+                   " to target | time relative to the first |");
+  const auto columns = std::count(text.begin(), text.end(), '|') - 1;
+  text += "\n|";
+  for (auto i = columns; i > 0; --i) text += " --- |";
+  return text + "\n";
+}
+
+std::string markdown_row(const ComparisonSpec& spec, const ComparisonResult& result,
+                         const VariantResult& variant) {
+  const BudgetResult& last = variant.budgets.back();
+  std::string text = concat(
+      "| ", variant.name, " | ", variant.learning_rate ? brief(*variant.learning_rate) : kNone,
+      variant.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, in_four),
+      common_steps(result) ? " | " : concat(" | ", last.steps, " | "),
+      variant.difference ? with_interval(variant.difference->interval, in_four) : kNone, " | ",
+      spec.pace ? step_time_text(variant.pace) : with_interval(last.seconds.interval, in_seconds),
+      " |");
+  if (!spec.target_loss) return text + "\n";
+  const auto to_target = [&](const Measured BudgetResult::*what, const Format& in) {
+    return variant.to_target ? with_interval(((*variant.to_target).*what).interval, in) : kNone;
+  };
+  return concat(text, " ", to_target(&BudgetResult::seconds, in_seconds), " | ",
+                to_target(&BudgetResult::tokens, units::count), " | ",
+                variant.time_ratio ? with_interval(variant.time_ratio->interval, in_two) : kNone,
+                " |\n");
+}
 
 constexpr std::size_t kCurvePoints = 120;
 
@@ -156,11 +147,9 @@ std::string key_of(std::size_t variant, const std::string& name) {
                 html_escaped(name));
 }
 
-std::string head_of(const std::vector<std::string>& columns) {
-  std::string out = "<table>\n<thead><tr>";
-  for (const std::string& column : columns)
-    out += concat("<th scope=\"col\">", html_escaped(column), "</th>");
-  return out + "</tr></thead>\n<tbody>\n";
+/// Returns the first cell of a variant's row. `name` is the variant's or a run's name.
+std::string row_head(std::size_t variant, const std::string& name) {
+  return concat("<tr><th scope=\"row\">", key_of(variant, name), "</th>");
 }
 
 std::string card(const std::string& title, const std::string& remark, const std::string& body) {
@@ -169,7 +158,6 @@ std::string card(const std::string& title, const std::string& remark, const std:
                 html_escaped(remark), "</small></h2>\n", body, "</section>\n");
 }
 
-/// Returns a column's name: "Tokens", "Examples".
 std::string units_of(const ComparisonSpec& spec) {
   return spec.unit() == "tokens" ? "Tokens" : "Examples";
 }
@@ -200,16 +188,16 @@ std::string verdict(const ComparisonResult& result) {
 /// Returns the variants' results at the target or, without a target, at the largest budget.
 std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
-  std::string out =
-      head_of({"Variant", "Learning rate", "Final validation loss",
-               "Difference from " + result.variants.front().name, "Training time" + what,
-               "Time relative to " + result.variants.front().name, units_of(spec) + what,
-               "FLOPs" + what, "Failed runs"});
+  std::string out = table_head({"Variant", "Learning rate", "Final validation loss",
+                                "Difference from " + html_escaped(result.variants.front().name),
+                                "Training time" + what,
+                                "Time relative to " + html_escaped(result.variants.front().name),
+                                units_of(spec) + what, "FLOPs" + what, "Failed runs"});
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     const VariantResult& variant = result.variants[i];
     const BudgetResult* use = &variant.budgets.back();
     if (spec.target_loss) use = variant.to_target ? &*variant.to_target : nullptr;
-    out += concat("<tr><th scope=\"row\">", key_of(i, variant.name), "</th><td>",
+    out += concat(row_head(i, variant.name), "<td>",
                   variant.learning_rate ? brief(*variant.learning_rate) : kNone,
                   variant.edge_of_sweep ? "<small class=\"flag\">edge of its sweep</small>" : "",
                   "</td>");
@@ -226,12 +214,13 @@ std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& r
 
 std::string step_time_table(const ComparisonResult& result) {
   const auto of_a_step = [](double seconds) { return units::fixed(seconds, 3) + " s"; };
-  std::string out = head_of({"Variant", "Time per step, median", "Fastest round", "Slowest round"});
+  std::string out =
+      table_head({"Variant", "Time per step, median", "Fastest round", "Slowest round"});
   bool any = false;
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     const std::optional<StepTime>& pace = result.variants[i].pace;
     any = any || pace;
-    out += concat("<tr><th scope=\"row\">", key_of(i, result.variants[i].name), "</th>");
+    out += row_head(i, result.variants[i].name);
     for (double StepTime::*part : {&StepTime::median, &StepTime::low, &StepTime::high})
       out += number_cell(pace ? std::optional((*pace).*part) : std::nullopt, of_a_step);
     out += "</tr>\n";
@@ -242,28 +231,29 @@ std::string step_time_table(const ComparisonResult& result) {
 std::string budgets_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const auto has_one = [](const VariantResult& variant) { return variant.budgets.size() < 2; };
   if (std::all_of(result.variants.begin(), result.variants.end(), has_one)) return "";
-  std::string out = head_of(
+  std::string out = table_head(
       {"Variant", "Steps", "Final validation loss", "Training time", units_of(spec), "FLOPs"});
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     for (const BudgetResult& budget : result.variants[i].budgets)
-      out += concat("<tr><th scope=\"row\">", key_of(i, result.variants[i].name), "</th>",
-                    text_cell(units::grouped(budget.steps)), cell_of(&budget.loss, in_four),
-                    cell_of(&budget.seconds, in_seconds), cell_of(&budget.tokens, units::count),
-                    cell_of(&budget.flops, scientific), "</tr>\n");
+      out += concat(row_head(i, result.variants[i].name), text_cell(units::grouped(budget.steps)),
+                    cell_of(&budget.loss, in_four), cell_of(&budget.seconds, in_seconds),
+                    cell_of(&budget.tokens, units::count), cell_of(&budget.flops, scientific),
+                    "</tr>\n");
   }
   return out + "</tbody></table>\n";
 }
 
 std::string predictions_table(const ComparisonResult& result) {
-  std::string out = head_of({"Variant", "Made", "Accepted in full", "Shrunk", "Reverted",
-                             "Predicted share of steps", "Cost per step in Full steps, minus 1"});
+  std::string out =
+      table_head({"Variant", "Made", "Accepted in full", "Shrunk", "Reverted",
+                  "Predicted share of steps", "Cost per step in Full steps, minus 1"});
   const auto in_percent = [](double share) { return units::fixed(100 * share, 1) + " %"; };
   bool any = false;
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     if (!result.variants[i].predictions) continue;
     const PredictionUse& use = *result.variants[i].predictions;
     any = any || use.counts.made > 0;
-    out += concat("<tr><th scope=\"row\">", key_of(i, result.variants[i].name), "</th>");
+    out += row_head(i, result.variants[i].name);
     for (const std::int64_t count :
          {use.counts.made, use.counts.accepted, use.counts.shrunk, use.counts.reverted})
       out += text_cell(units::grouped(count));
@@ -294,12 +284,10 @@ std::string sweep_plot(const ComparisonSpec& spec, const ComparisonResult& resul
 }
 
 std::string sweep_table(const ComparisonResult& result) {
-  std::string out =
-      "<table>\n<thead><tr><th scope=\"col\">Variant</th><th scope=\"col\">Values: "
-      "validation loss</th></tr></thead>\n<tbody>\n";
+  std::string out = table_head({"Variant", "Values: validation loss"});
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     const VariantResult& variant = result.variants[i];
-    out += concat("<tr><th scope=\"row\">", key_of(i, variant.name), "</th><td>");
+    out += row_head(i, variant.name) + "<td>";
     for (const RunOutcome& trial : variant.runs.trials) {
       const bool best = variant.chosen == trial.point.value;
       out += concat(best ? "<strong>" : "", brief(*trial.point.value), ": ",
@@ -348,12 +336,12 @@ std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
 std::string runs_table(const fs::path& output, const ComparisonSpec& spec,
                        const ComparisonResult& result) {
   std::string out =
-      head_of({"Run", "Validation loss", "Training time", units_of(spec), "FLOPs", ""});
+      table_head({"Run", "Validation loss", "Training time", units_of(spec), "FLOPs", ""});
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     for (const auto* runs : {&result.variants[i].runs.trials, &result.variants[i].runs.runs}) {
       for (const RunOutcome& run : *runs) {
         const bool counts = run.failure.empty();
-        out += concat("<tr><th scope=\"row\">", key_of(i, run.folder.substr(5)), "</th>");
+        out += row_head(i, run.folder.substr(5));
         out += number_cell(run.loss, in_four);
         out += text_cell(counts && std::isfinite(run.seconds) ? in_seconds(run.seconds) : kNone);
         out += text_cell(counts ? units::grouped(run.tokens) : kNone);
@@ -375,9 +363,8 @@ std::string folded(const std::string& title, const std::string& body) {
 }  // namespace
 
 std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result) {
-  const Columns columns(spec, result);
-  std::string text = columns.head();
-  for (const VariantResult& variant : result.variants) text += columns.row(variant);
+  std::string text = markdown_head(spec, result);
+  for (const VariantResult& variant : result.variants) text += markdown_row(spec, result, variant);
   text += "\n";
   for (const VariantResult& variant : result.variants) {
     if (!variant.claim.empty()) text += concat("- ", variant.claim, ".\n");

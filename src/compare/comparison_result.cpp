@@ -227,7 +227,6 @@ void compare_with(const VariantResult& first, VariantResult& variant) {
         paired(variant.to_target->seconds, first.to_target->seconds, std::divides<>());
 }
 
-/// Returns a text with the number of seeds, and the interval if there are several seeds.
 std::string spread_text(const Interval& shown, std::size_t seeds) {
   if (std::isnan(shown.low)) return concat(" (", seeds, seeds == 1 ? " seed)" : " seeds)");
   return concat(" (95 % interval of the difference ", brief(shown.low), " to ", brief(shown.high),

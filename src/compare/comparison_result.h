@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/core/phase.h"
 #include "src/compare/comparison_spec.h"
-#include "src/compare/student_interval.h"
+#include "src/run/rank_statistics.h"
 
 namespace hybrid_trainer {
 

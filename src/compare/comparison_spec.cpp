@@ -20,6 +20,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
+std::string in_brief(const json::value& value) {
+  const std::string text = json_line(value);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
 /// Collects the problems of a spec with their locations, to throw them together.
 class SpecProblems {
  public:
@@ -42,49 +47,38 @@ class SpecProblems {
         note(path + std::string(key), "unknown key" + name_hint(std::string(key), known));
     }
   }
-  std::string text(const boost::json::object& object, const char* key, const std::string& path);
+  std::string text(const boost::json::object& object, const char* key, const std::string& path) {
+    const json::value* value = object.if_contains(key);
+    if (value != nullptr && value->is_string() && !value->get_string().empty())
+      return std::string(value->get_string());
+    note(path + key,
+         value == nullptr ? "is missing" : concat("got ", in_brief(*value), ", want a string"));
+    return "";
+  }
   std::vector<std::int64_t> whole_numbers(const boost::json::object& object, const char* key,
-                                          const std::string& path, std::int64_t lowest);
+                                          const std::string& path, std::int64_t lowest) {
+    std::vector<std::int64_t> numbers;
+    const json::value* list = object.if_contains(key);
+    if (list == nullptr || !list->is_array() || list->get_array().empty()) {
+      note(path + key, list == nullptr ? "is missing" : "want a list of at least one whole number");
+      return numbers;
+    }
+    for (const json::value& value : list->get_array()) {
+      if (!value.is_int64() || value.get_int64() < lowest) {
+        note(path + key,
+             concat("got ", in_brief(value), ", want whole numbers, at least ", lowest));
+        return {};
+      }
+      numbers.push_back(value.get_int64());
+    }
+    return numbers;
+  }
 
  private:
   std::string file_;
   std::map<std::string, std::size_t> lines_;
   std::vector<std::string> problems_;
 };
-
-std::string in_brief(const json::value& value) {
-  const std::string text = json_line(value);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
-}
-
-std::string SpecProblems::text(const json::object& object, const char* key,
-                               const std::string& path) {
-  const json::value* value = object.if_contains(key);
-  if (value != nullptr && value->is_string() && !value->get_string().empty())
-    return std::string(value->get_string());
-  note(path + key,
-       value == nullptr ? "is missing" : concat("got ", in_brief(*value), ", want a string"));
-  return "";
-}
-
-std::vector<std::int64_t> SpecProblems::whole_numbers(const json::object& object, const char* key,
-                                                      const std::string& path,
-                                                      std::int64_t lowest) {
-  std::vector<std::int64_t> numbers;
-  const json::value* list = object.if_contains(key);
-  if (list == nullptr || !list->is_array() || list->get_array().empty()) {
-    note(path + key, list == nullptr ? "is missing" : "want a list of at least one whole number");
-    return numbers;
-  }
-  for (const json::value& value : list->get_array()) {
-    if (!value.is_int64() || value.get_int64() < lowest) {
-      note(path + key, concat("got ", in_brief(value), ", want whole numbers, at least ", lowest));
-      return {};
-    }
-    numbers.push_back(value.get_int64());
-  }
-  return numbers;
-}
 
 constexpr const char* kLearningRate = "optimizer.learning_rate";
 
@@ -160,12 +154,56 @@ void check_variants(const ComparisonSpec& spec, SpecProblems& problems) {
   }
 }
 
+constexpr std::size_t kLongestName = 64;
+constexpr std::size_t kMostVariants = 1000;  // each has a complete configuration
+constexpr std::size_t kMaxProblems = 100;    // looking for the nearest names takes time
+
+bool is_folder_name(const std::string& name) {
+  const auto may_be_in = [](unsigned char c) {
+    return (c < 128 && std::isalnum(c) != 0) || c == '_' || c == '-' || c == '.' || c == '+';
+  };
+  return !name.empty() && name.size() <= kLongestName && name[0] != '.' && name[0] != '-' &&
+         std::all_of(name.begin(), name.end(), may_be_in);
+}
+
+constexpr const char* kOfTheFolder = "is determined by the folder \"model\"; leave it out";
+constexpr const char* kSetByComparison =
+    " is set by the comparison; use \"budgets\" and \"seeds\" instead";
+
+bool is_run_key(const std::string& key) {
+  return key == "training.seed" || key == "training.steps";
+}
+
 class SpecReader {
  public:
   SpecReader(SpecProblems& problems, fs::path folder) : problems_(problems) {
     spec_.folder = std::move(folder);
   }
-  ComparisonSpec read(const boost::json::object& root);
+  ComparisonSpec read(const boost::json::object& root) {
+    problems_.check_keys(root, "",
+                         {"data", "model", "preset", "base", "budgets", "variants", "seeds",
+                          "sweep", "target_validation_loss", "pace", "ranks"});
+    if (root.contains("model")) read_model(root);
+    if (root.contains("preset")) read_preset(problems_.text(root, "preset", ""));
+    if (const Value* base = root.if_contains("base")) read_base(*base);
+    const ModelRegistry& families = model_families();
+    const auto family = std::ranges::find(families, base_.model.family, &ModelFamily::name);
+    const bool draws_examples = family != families.end() && family->data.empty();
+    if (root.contains("data") || !draws_examples) spec_.data = problems_.text(root, "data", "");
+    spec_.seeds = problems_.whole_numbers(root, "seeds", "", 0);
+    if (std::set<std::int64_t>(spec_.seeds.begin(), spec_.seeds.end()).size() != spec_.seeds.size())
+      problems_.note("seeds", "a seed is given twice: its run would count twice");
+    spec_.budgets = root.contains("budgets") ? budgets(root, "")
+                                             : std::vector<std::int64_t>{base_.training.steps};
+    if (const Value* sweep = root.if_contains("sweep"))
+      sweep_ = read_sweep(*sweep, "sweep", spec_.sweep_key);
+    if (const Value* target = root.if_contains("target_validation_loss")) read_target(*target);
+    if (const Value* pace = root.if_contains("pace")) read_timing(*pace);
+    if (const Value* ranks = root.if_contains("ranks")) read_ranks(*ranks);
+    read_variants(root);
+    check_variants(spec_, problems_);
+    return spec_;
+  }
 
  private:
   using Object = boost::json::object;
@@ -200,12 +238,154 @@ class SpecReader {
   bool is_model_key(const std::string& key) const {
     return !spec_.model.empty() && key.starts_with("model.") && key != "model.dropout";
   }
-  void read_base(const Value& base);
-  std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key);
-  void read_variants(const Object& root);
-  void read_variant(const Object& object, const std::string& path);
-  void read_settings(const Value& settings, const std::string& path, ComparisonVariant& variant);
-  void read_command(const Value& command, const std::string& path, ComparisonVariant& variant);
+  void read_base(const Value& base) {
+    if (!base.is_object()) {
+      problems_.note("base",
+                     concat("got ", in_brief(base), ", want {\"model\": {\"layers\": 4}, …}"));
+      return;
+    }
+    const Value* const model = base.get_object().if_contains("model");
+    for (const auto& [key, value] : model && model->is_object() ? model->get_object() : Object())
+      if (is_model_key(concat("model.", std::string(key))))
+        problems_.note(concat("base.model.", std::string(key)), kOfTheFolder);
+    try {
+      read_config_text(base_, json::serialize(base), "");
+    } catch (const ConfigError& error) {
+      for (const std::string& problem : error.problems()) {
+        // In ":1: training.stps: unknown key", the line number refers to a text that the user did not
+        // write.
+        const std::string rest = problem.substr(problem.find(": ") + 2);
+        const std::size_t end = rest.find(": ");
+        problems_.note("base." + rest.substr(0, end), rest.substr(end + 2));
+      }
+    }
+  }
+  std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key) {
+    if (!sweep.is_object() || sweep.get_object().size() != 1) {
+      problems_.note(
+          path,
+          "want one key with the values to try, {\"optimizer.learning_rate\": [1e-3, 2e-3, 4e-3]}; "
+          "a comparison sweeps one key");
+      return {};
+    }
+    const auto& [name, list] = *sweep.get_object().begin();
+    key = std::string(name);
+    if (is_run_key(key)) {
+      problems_.note(path, key + kSetByComparison);
+      return {};
+    }
+    if (is_model_key(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
+    if (!list.is_array() || list.get_array().empty()) {
+      problems_.note(path, concat(key, ": want a list of at least one number"));
+      return {};
+    }
+    std::set<double> values;
+    for (const Value& value : list.get_array()) {
+      if (!value.is_number()) {
+        problems_.note(path, concat(key, ": got ", in_brief(value), ", want numbers"));
+        return {};
+      }
+      if (!values.insert(value.to_number<double>()).second)
+        problems_.note(path, concat(key, ": ", in_brief(value), " is given twice"));
+    }
+    return {values.begin(), values.end()};
+  }
+  void read_variants(const Object& root) {
+    const Value* variants = root.if_contains("variants");
+    if (variants == nullptr || !variants->is_array() || variants->get_array().empty()) {
+      problems_.note("variants", variants == nullptr
+                                     ? "is missing"
+                                     : "want a list of at least one {\"name\": …, \"set\": {…}}");
+      return;
+    }
+    const std::size_t count = variants->get_array().size();
+    if (count > kMostVariants)
+      return problems_.note("variants",
+                            concat("got ", count, " variants, want at most ", kMostVariants));
+    std::size_t index = 0;
+    for (const Value& variant : variants->get_array()) {
+      const std::string path = concat("variants[", index++, "]");
+      if (variant.is_object()) {
+        read_variant(variant.get_object(), path);
+      } else {
+        problems_.note(path,
+                       concat("got ", in_brief(variant), ", want {\"name\": …, \"set\": {…}}"));
+      }
+    }
+  }
+  void read_variant(const Object& object, const std::string& path) {
+    problems_.check_keys(object, path + ".", {"name", "set", "command", "sweep", "budgets"});
+    ComparisonVariant variant;
+    variant.config = base_;
+    variant.name = problems_.text(object, "name", path + ".");
+    if (!variant.name.empty() && !is_folder_name(variant.name))
+      problems_.note(path + ".name",
+                     concat("got ", in_brief(json::string(variant.name)),
+                            "; want a folder name: at most 64 characters of A-Z a-z "
+                            "0-9 _ - + . that does not begin with - or ."));
+    const Value *settings = object.if_contains("set"), *command = object.if_contains("command");
+    if ((settings == nullptr) == (command == nullptr))
+      problems_.note(path, concat("has ", settings == nullptr ? "neither" : "both",
+                                  " of \"set\" and \"command\"; want one of them: settings of this "
+                                  "program ({} for none), or the command of another program"));
+    variant.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
+    variant.sweep = sweep_;
+    if (const Value* own = object.if_contains("sweep")) {
+      std::string key;
+      variant.sweep = read_sweep(*own, path + ".sweep", key);
+      if (spec_.sweep_key.empty() && spec_.variants.empty()) spec_.sweep_key = key;
+      if (!key.empty() && key != spec_.sweep_key)
+        problems_.note(
+            path + ".sweep",
+            spec_.sweep_key.empty()
+                ? "the first variant has none: every variant gets the same number of trials"
+                : concat("got ", key, ", but the others sweep ", spec_.sweep_key));
+    }
+    if (settings != nullptr) read_settings(*settings, path + ".set", variant);
+    if (command != nullptr) read_command(*command, path + ".command", variant);
+    spec_.variants.push_back(std::move(variant));
+  }
+  void read_settings(const Value& settings, const std::string& path, ComparisonVariant& variant) {
+    if (!settings.is_object()) {
+      problems_.note(path,
+                     concat("got ", in_brief(settings), ", want {\"optimizer.name\": \"muon\"}"));
+      return;
+    }
+    for (const auto& [name, value] : settings.get_object()) {
+      if (problems_.all().size() >= kMaxProblems) return;
+      const std::string key(name);
+      if (is_run_key(key) || key == spec_.sweep_key) {
+        problems_.note(
+            path,
+            concat(key, is_run_key(key) ? kSetByComparison
+                                        : " is swept: give the variant its own \"sweep\" instead"));
+        continue;
+      }
+      if (is_model_key(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
+      try {
+        set_field(variant.config, key,
+                  value.is_string() ? std::string(value.get_string()) : json::serialize(value));
+      } catch (const ConfigError& error) {
+        for (const std::string& problem : error.problems()) problems_.note(path, problem);
+      }
+    }
+  }
+  void read_command(const Value& command, const std::string& path, ComparisonVariant& variant) {
+    bool is_good = command.is_array() && !command.get_array().empty();
+    for (const Value& part : is_good ? command.get_array() : json::array()) {
+      is_good = is_good && part.is_string();
+      if (is_good) variant.command.emplace_back(part.get_string());
+    }
+    // A NUL character would end an argument.
+    const bool is_whole =
+        std::all_of(variant.command.begin(), variant.command.end(),
+                    [](const auto& part) { return part.find('\0') == std::string::npos; });
+    if (is_good && is_whole && !variant.command[0].empty()) return;
+    problems_.note(
+        path,
+        "want a program and its arguments, [\"python3\", \"train.py\", \"{data}\", \"{seed}\"]");
+    variant.command = {"?"};
+  }
   void read_target(const Value& target) {
     if (target.is_null()) return;
     if (target.is_number() && target.to_number<double>() > 0) {
@@ -215,7 +395,26 @@ class SpecReader {
                      concat("got ", in_brief(target), ", want a loss above 0"));
     }
   }
-  void read_timing(const Value& pace);
+  void read_timing(const Value& pace) {
+    if (!pace.is_object()) {
+      problems_.note("pace",
+                     concat("got ", in_brief(pace), ", want {\"steps\": 24, \"rounds\": 5}"));
+      return;
+    }
+    const Object& object = pace.get_object();
+    problems_.check_keys(object, "pace.", {"steps", "rounds"});
+    const auto number = [&](const char* key) -> std::int64_t {
+      const Value* value = object.if_contains(key);
+      if (value != nullptr && value->is_int64() && value->get_int64() > 0)
+        return value->get_int64();
+      problems_.note(concat("pace.", key),
+                     value == nullptr
+                         ? "is missing"
+                         : concat("got ", in_brief(*value), ", want a whole number of at least 1"));
+      return 1;
+    };
+    spec_.pace = ComparisonTiming{number("steps"), number("rounds")};
+  }
   void read_ranks(const Value& ranks) {
     constexpr std::int64_t kMax = 64;
     if (ranks.is_int64() && ranks.get_int64() >= 1 && ranks.get_int64() <= kMax) {
@@ -231,227 +430,6 @@ class SpecReader {
   ComparisonSpec spec_;
   std::vector<double> sweep_;
 };
-
-constexpr std::size_t kLongestName = 64;
-constexpr std::size_t kMostVariants = 1000;  // each has a complete configuration
-constexpr std::size_t kMaxProblems = 100;    // looking for the nearest names takes time
-
-bool is_folder_name(const std::string& name) {
-  const auto may_be_in = [](unsigned char c) {
-    return (c < 128 && std::isalnum(c) != 0) || c == '_' || c == '-' || c == '.' || c == '+';
-  };
-  return !name.empty() && name.size() <= kLongestName && name[0] != '.' && name[0] != '-' &&
-         std::all_of(name.begin(), name.end(), may_be_in);
-}
-
-constexpr const char* kOfTheFolder = "is determined by the folder \"model\"; leave it out";
-constexpr const char* kSetByComparison =
-    " is set by the comparison; use \"budgets\" and \"seeds\" instead";
-
-/// Returns whether the comparison sets the key for each run.
-bool is_run_key(const std::string& key) {
-  return key == "training.seed" || key == "training.steps";
-}
-
-void SpecReader::read_base(const Value& base) {
-  if (!base.is_object()) {
-    problems_.note("base",
-                   concat("got ", in_brief(base), ", want {\"model\": {\"layers\": 4}, …}"));
-    return;
-  }
-  const Value* const model = base.get_object().if_contains("model");
-  for (const auto& [key, value] : model && model->is_object() ? model->get_object() : Object())
-    if (is_model_key(concat("model.", std::string(key))))
-      problems_.note(concat("base.model.", std::string(key)), kOfTheFolder);
-  try {
-    read_config_text(base_, json::serialize(base), "");
-  } catch (const ConfigError& error) {
-    for (const std::string& problem : error.problems()) {
-      // In ":1: training.stps: unknown key", the line number refers to a text that the user did not
-      // write.
-      const std::string rest = problem.substr(problem.find(": ") + 2);
-      const std::size_t end = rest.find(": ");
-      problems_.note("base." + rest.substr(0, end), rest.substr(end + 2));
-    }
-  }
-}
-
-std::vector<double> SpecReader::read_sweep(const Value& sweep, const std::string& path,
-                                           std::string& key) {
-  if (!sweep.is_object() || sweep.get_object().size() != 1) {
-    problems_.note(
-        path,
-        "want one key with the values to try, {\"optimizer.learning_rate\": [1e-3, 2e-3, 4e-3]}; "
-        "a comparison sweeps one key");
-    return {};
-  }
-  const auto& [name, list] = *sweep.get_object().begin();
-  key = std::string(name);
-  if (is_run_key(key)) {
-    problems_.note(path, key + kSetByComparison);
-    return {};
-  }
-  if (is_model_key(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
-  if (!list.is_array() || list.get_array().empty()) {
-    problems_.note(path, concat(key, ": want a list of at least one number"));
-    return {};
-  }
-  std::set<double> values;
-  for (const Value& value : list.get_array()) {
-    if (!value.is_number()) {
-      problems_.note(path, concat(key, ": got ", in_brief(value), ", want numbers"));
-      return {};
-    }
-    if (!values.insert(value.to_number<double>()).second)
-      problems_.note(path, concat(key, ": ", in_brief(value), " is given twice"));
-  }
-  return {values.begin(), values.end()};
-}
-
-void SpecReader::read_settings(const Value& settings, const std::string& path,
-                               ComparisonVariant& variant) {
-  if (!settings.is_object()) {
-    problems_.note(path,
-                   concat("got ", in_brief(settings), ", want {\"optimizer.name\": \"muon\"}"));
-    return;
-  }
-  for (const auto& [name, value] : settings.get_object()) {
-    if (problems_.all().size() >= kMaxProblems) return;
-    const std::string key(name);
-    if (is_run_key(key) || key == spec_.sweep_key) {
-      problems_.note(
-          path,
-          concat(key, is_run_key(key) ? kSetByComparison
-                                      : " is swept: give the variant its own \"sweep\" instead"));
-      continue;
-    }
-    if (is_model_key(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
-    try {
-      set_field(variant.config, key,
-                value.is_string() ? std::string(value.get_string()) : json::serialize(value));
-    } catch (const ConfigError& error) {
-      for (const std::string& problem : error.problems()) problems_.note(path, problem);
-    }
-  }
-}
-
-void SpecReader::read_command(const Value& command, const std::string& path,
-                              ComparisonVariant& variant) {
-  bool is_good = command.is_array() && !command.get_array().empty();
-  for (const Value& part : is_good ? command.get_array() : json::array()) {
-    is_good = is_good && part.is_string();
-    if (is_good) variant.command.emplace_back(part.get_string());
-  }
-  // A NUL character would end an argument.
-  const bool is_whole =
-      std::all_of(variant.command.begin(), variant.command.end(),
-                  [](const auto& part) { return part.find('\0') == std::string::npos; });
-  if (is_good && is_whole && !variant.command[0].empty()) return;
-  problems_.note(
-      path,
-      "want a program and its arguments, [\"python3\", \"train.py\", \"{data}\", \"{seed}\"]");
-  variant.command = {"?"};
-}
-
-void SpecReader::read_variant(const Object& object, const std::string& path) {
-  problems_.check_keys(object, path + ".", {"name", "set", "command", "sweep", "budgets"});
-  ComparisonVariant variant;
-  variant.config = base_;
-  variant.name = problems_.text(object, "name", path + ".");
-  if (!variant.name.empty() && !is_folder_name(variant.name))
-    problems_.note(path + ".name", concat("got ", in_brief(json::string(variant.name)),
-                                          "; want a folder name: at most 64 characters of A-Z a-z "
-                                          "0-9 _ - + . that does not begin with - or ."));
-  const Value *settings = object.if_contains("set"), *command = object.if_contains("command");
-  if ((settings == nullptr) == (command == nullptr))
-    problems_.note(path, concat("has ", settings == nullptr ? "neither" : "both",
-                                " of \"set\" and \"command\"; want one of them: settings of this "
-                                "program ({} for none), or the command of another program"));
-  variant.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
-  variant.sweep = sweep_;
-  if (const Value* own = object.if_contains("sweep")) {
-    std::string key;
-    variant.sweep = read_sweep(*own, path + ".sweep", key);
-    if (spec_.sweep_key.empty() && spec_.variants.empty()) spec_.sweep_key = key;
-    if (!key.empty() && key != spec_.sweep_key)
-      problems_.note(
-          path + ".sweep",
-          spec_.sweep_key.empty()
-              ? "the first variant has none: every variant gets the same number of trials"
-              : concat("got ", key, ", but the others sweep ", spec_.sweep_key));
-  }
-  if (settings != nullptr) read_settings(*settings, path + ".set", variant);
-  if (command != nullptr) read_command(*command, path + ".command", variant);
-  spec_.variants.push_back(std::move(variant));
-}
-
-void SpecReader::read_variants(const Object& root) {
-  const Value* variants = root.if_contains("variants");
-  if (variants == nullptr || !variants->is_array() || variants->get_array().empty()) {
-    problems_.note("variants", variants == nullptr
-                                   ? "is missing"
-                                   : "want a list of at least one {\"name\": …, \"set\": {…}}");
-    return;
-  }
-  const std::size_t count = variants->get_array().size();
-  if (count > kMostVariants)
-    return problems_.note("variants",
-                          concat("got ", count, " variants, want at most ", kMostVariants));
-  std::size_t index = 0;
-  for (const Value& variant : variants->get_array()) {
-    const std::string path = concat("variants[", index++, "]");
-    if (variant.is_object()) {
-      read_variant(variant.get_object(), path);
-    } else {
-      problems_.note(path, concat("got ", in_brief(variant), ", want {\"name\": …, \"set\": {…}}"));
-    }
-  }
-}
-
-void SpecReader::read_timing(const Value& pace) {
-  if (!pace.is_object()) {
-    problems_.note("pace", concat("got ", in_brief(pace), ", want {\"steps\": 24, \"rounds\": 5}"));
-    return;
-  }
-  const Object& object = pace.get_object();
-  problems_.check_keys(object, "pace.", {"steps", "rounds"});
-  const auto number = [&](const char* key) -> std::int64_t {
-    const Value* value = object.if_contains(key);
-    if (value != nullptr && value->is_int64() && value->get_int64() > 0) return value->get_int64();
-    problems_.note(concat("pace.", key),
-                   value == nullptr
-                       ? "is missing"
-                       : concat("got ", in_brief(*value), ", want a whole number of at least 1"));
-    return 1;
-  };
-  spec_.pace = ComparisonTiming{number("steps"), number("rounds")};
-}
-
-ComparisonSpec SpecReader::read(const Object& root) {
-  problems_.check_keys(root, "",
-                       {"data", "model", "preset", "base", "budgets", "variants", "seeds", "sweep",
-                        "target_validation_loss", "pace", "ranks"});
-  if (root.contains("model")) read_model(root);
-  if (root.contains("preset")) read_preset(problems_.text(root, "preset", ""));
-  if (const Value* base = root.if_contains("base")) read_base(*base);
-  const ModelRegistry& families = model_families();
-  const auto family = std::ranges::find(families, base_.model.family, &ModelFamily::name);
-  const bool draws_examples = family != families.end() && family->data.empty();
-  if (root.contains("data") || !draws_examples) spec_.data = problems_.text(root, "data", "");
-  spec_.seeds = problems_.whole_numbers(root, "seeds", "", 0);
-  if (std::set<std::int64_t>(spec_.seeds.begin(), spec_.seeds.end()).size() != spec_.seeds.size())
-    problems_.note("seeds", "a seed is given twice: its run would count twice");
-  spec_.budgets = root.contains("budgets") ? budgets(root, "")
-                                           : std::vector<std::int64_t>{base_.training.steps};
-  if (const Value* sweep = root.if_contains("sweep"))
-    sweep_ = read_sweep(*sweep, "sweep", spec_.sweep_key);
-  if (const Value* target = root.if_contains("target_validation_loss")) read_target(*target);
-  if (const Value* pace = root.if_contains("pace")) read_timing(*pace);
-  if (const Value* ranks = root.if_contains("ranks")) read_ranks(*ranks);
-  read_variants(root);
-  check_variants(spec_, problems_);
-  return spec_;
-}
 
 json::object parsed_spec(const std::string& text, const std::string& name, JsonKeys& keys) {
   try {

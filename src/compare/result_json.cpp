@@ -24,9 +24,17 @@ json::object as_json(const Measured& measured) {
   return object;
 }
 
-/// Returns the values and the interval, or null if no interval is known.
 json::value known_or_null(const Measured& measured) {
   return measured.interval ? json::value(as_json(measured)) : json::value();
+}
+
+json::value as_json(const std::optional<Measured>& measured) {
+  return measured ? json::value(as_json(*measured)) : json::value();
+}
+
+json::value as_json(const std::optional<StepTime>& time) {
+  if (!time) return nullptr;
+  return json::object{{"median", time->median}, {"low", time->low}, {"high", time->high}};
 }
 
 json::object as_json(const RunOutcome& run) {
@@ -76,26 +84,20 @@ json::object as_json(const VariantResult& variant, const ComparisonSpec& spec) {
                       {"learning_rate", json_or_null(variant.learning_rate)},
                       {"edge_of_sweep", variant.edge_of_sweep},
                       {"final_validation_loss", as_json(variant.loss())},
-                      {"difference", nullptr},
+                      {"difference", as_json(variant.difference)},
                       {"claim", json_or_null(variant.claim)},
                       {"why_no_claim", json_or_null(variant.why_no_claim)},
-                      {"seconds_per_step", nullptr},
+                      {"seconds_per_step", as_json(variant.pace)},
                       {"seconds_to_target", to_target(&BudgetResult::seconds)},
                       {"tokens_to_target", to_target(&BudgetResult::tokens)},
                       {"flops_to_target", to_target(&BudgetResult::flops)},
-                      {"time_ratio", nullptr},
+                      {"time_ratio", as_json(variant.time_ratio)},
                       {"seeds_at_target", nullptr},
                       {"predictions", as_json(variant.predictions)},
                       {"budgets", budgets},
                       {"sweep", nullptr},
                       {"failed", as_json(variant.failed())},
                       {"runs", as_json(variant.runs.runs)}};
-  if (variant.time_ratio) object["time_ratio"] = as_json(*variant.time_ratio);
-  if (variant.difference) object["difference"] = as_json(*variant.difference);
-  if (variant.pace) {
-    object["seconds_per_step"] = json::object{
-        {"median", variant.pace->median}, {"low", variant.pace->low}, {"high", variant.pace->high}};
-  }
   if (spec.target_loss) object["seeds_at_target"] = variant.seeds_at_target;
   if (!spec.sweep_key.empty()) {
     object["sweep"] = json::object{{"key", spec.sweep_key},

@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <boost/json.hpp>
-#include <boost/json/value.hpp>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -22,8 +21,10 @@
 #include "src/files/checksum.h"
 #include "src/files/config_fields.h"
 #include "src/files/json.h"
+#include "src/files/json_lookup.h"
 #include "src/files/output_file.h"
 #include "src/observability/jsonl_sink.h"
+#include "src/observability/step_record_json.h"
 #include "src/run/run_files.h"
 #include "src/run/run_memory.h"
 #include "src/trainer/run_model.h"
@@ -89,25 +90,17 @@ int wait_for(pid_t process, const Interruption& interruption) {
   }
 }
 
-std::optional<double> number_at(const boost::json::object& object, const char* key) {
-  const boost::json::value* value = object.if_contains(key);
-  if (value == nullptr || !value->is_number()) return {};
-  return value->to_number<double>();
-}
-
 std::optional<ProgramLine> line_of(const std::string& text) {
   try {
-    const boost::json::value value = parse_json_text(text, "line");
-    if (!value.is_object()) return {};
-    const auto& object = value.get_object();
-    const auto step = number_at(object, "step"), tokens = number_at(object, "tokens"),
-               seconds = number_at(object, "seconds"), loss = number_at(object, "validation_loss");
+    const json::value line = parse_json_text(text, "line");
+    const auto step = number_at(line, "/step"), tokens = number_at(line, "/tokens"),
+               seconds = number_at(line, "/seconds"), loss = number_at(line, "/validation_loss");
     constexpr double kMax = 9e18;  // about the largest integer
     const auto counts = [](double number) { return number >= 0 && number < kMax; };
     if (!step || !tokens || !seconds || !loss || !counts(*step) || !counts(*tokens) || *seconds < 0)
       return {};
     return ProgramLine{static_cast<std::int64_t>(*step), static_cast<std::int64_t>(*tokens),
-                       *seconds, *loss, number_at(object, "flops")};
+                       *seconds, *loss, number_at(line, "/flops")};
   } catch (const DataError&) {
     return {};
   }
@@ -116,43 +109,18 @@ std::optional<ProgramLine> line_of(const std::string& text) {
 constexpr std::size_t kMaxOutputBytes = std::size_t{64} << 20;
 constexpr const char* kStandardOutput = "stdout.txt";
 
-json::object summary_of(const fs::path& run) {
+json::value summary_of(const fs::path& run) {
   const fs::path file = RunPaths{run.string()}.summary();
-  const json::value value = read_json(file);
-  if (!value.is_object()) throw DataError(file.string() + ": want an object");
-  return value.get_object();
-}
-
-const json::value& value_at_path(const json::value& from, std::initializer_list<const char*> keys) {
-  static const json::value none;
-  const json::value* at = &from;
-  for (const char* key : keys) {
-    at = at->is_object() ? at->get_object().if_contains(key) : nullptr;
-    if (at == nullptr) return none;
-  }
-  return *at;
-}
-
-std::optional<double> number_at_path(const json::value& from,
-                                     std::initializer_list<const char*> keys) {
-  const json::value& value = value_at_path(from, keys);
-  return value.is_number() ? std::optional(value.to_number<double>()) : std::nullopt;
-}
-
-std::int64_t count_at_path(const json::value& from, std::initializer_list<const char*> keys) {
-  return static_cast<std::int64_t>(number_at_path(from, keys).value_or(0));
-}
-
-std::string string_at_path(const json::value& from, const char* key) {
-  const json::value& value = value_at_path(from, {key});
-  return value.is_string() ? std::string(value.get_string()) : "";
+  json::value summary = read_json(file);
+  if (!summary.is_object()) throw DataError(file.string() + ": want an object");
+  return summary;
 }
 
 /// Returns the charged cost of all phases, or nullopt if a phase has no cost.
 std::optional<double> charged_cost(const json::value& summary) {
   double cost = 0;
   for (const Phase phase : kAllPhases)
-    cost += number_at_path(summary, {"phases", name_of(phase), "cost"}).value_or(NAN);
+    cost += number_at(summary, concat("/phases/", name_of(phase), "/cost")).value_or(NAN);
   return std::isnan(cost) ? std::nullopt : std::optional(cost);
 }
 
@@ -282,34 +250,31 @@ RunOutcome read_outcome(const fs::path& run, const RunPoint& point) {
   const json::value summary = summary_of(run);
   RunOutcome outcome;
   outcome.point = point;
-  outcome.steps = count_at_path(summary, {"steps"});
-  outcome.tokens = count_at_path(summary, {"tokens"});
-  outcome.seconds = number_at_path(summary, {"seconds"}).value_or(0);
+  outcome.steps = count_at(summary, "/steps");
+  outcome.tokens = count_at(summary, "/tokens");
+  outcome.seconds = number_at(summary, "/seconds").value_or(0);
   outcome.cost = charged_cost(summary);
-  outcome.flops = number_at_path(summary, {"flops"});
-  outcome.predicted_steps = count_at_path(summary, {"phases", "predict", "steps"});
-  outcome.predictions = {count_at_path(summary, {"predictions", "made"}),
-                         count_at_path(summary, {"predictions", "accepted"}),
-                         count_at_path(summary, {"predictions", "shrunk"}),
-                         count_at_path(summary, {"predictions", "reverted"})};
+  outcome.flops = number_at(summary, "/flops");
+  outcome.predicted_steps = count_at(summary, "/phases/predict/steps");
+  outcome.predictions = prediction_counts(summary);
   const RunPaths paths{run.string()};
   if (outcome.cost && fs::exists(paths.config()) && fs::exists(paths.metrics())) {
     outcome.flops = charged_flops(config_of_run(paths), paths.metrics());
     outcome.losses = checksum_of_losses(paths.metrics());
   }
-  const std::string end = string_at_path(summary, "end");
-  outcome.failure = string_at_path(summary, "failure");
+  const std::string end = text_at(summary, "/end");
+  outcome.failure = text_at(summary, "/failure");
   outcome.diverged = end == "diverged";
-  const auto of_average = number_at_path(summary, {"final_average_validation_loss"});
-  const auto loss = of_average ? of_average : number_at_path(summary, {"final_validation_loss"});
+  const auto of_average = number_at(summary, "/final_average_validation_loss");
+  const auto loss = of_average ? of_average : number_at(summary, "/final_validation_loss");
   if (end == "finished" && loss) {
     outcome.loss = loss;
   } else if (outcome.failure.empty()) {
     outcome.failure = end == "finished" ? "its validation loss is not finite" : end;
   }
-  if (const std::int64_t junk = count_at_path(summary, {"junk_lines"}); junk > 0)
+  if (const std::int64_t junk = count_at(summary, "/junk_lines"); junk > 0)
     outcome.remark = concat(junk, " lines of its standard output contain no loss, the first: ",
-                            string_at_path(summary, "first_junk_line"));
+                            text_at(summary, "/first_junk_line"));
   return outcome;
 }
 
@@ -328,9 +293,10 @@ bool is_finished(const TrainingRunSettings& run) {
 
 bool is_finished(const fs::path& run, const std::vector<std::string>& command) {
   if (!fs::exists(RunPaths{run.string()}.summary())) return false;
-  const json::object summary = summary_of(run);
-  return string_at_path(summary, "end") == "finished" &&
-         value_at_path(summary, {"command"}) == json::value(as_array(command));
+  const json::value summary = summary_of(run);
+  const json::value* const before = summary.get_object().if_contains("command");
+  return text_at(summary, "/end") == "finished" && before != nullptr &&
+         *before == json::value(as_array(command));
 }
 
 bool run_program_variant(const ComparisonSpec& spec, const std::vector<std::string>& command,

@@ -8,6 +8,7 @@
 #include "hybrid_trainer/observability/run_summary.h"
 #include "src/core/messages.h"
 #include "src/files/escaped_text.h"
+#include "src/observability/watch/terminal_drawing.h"
 
 namespace hybrid_trainer {
 
@@ -74,9 +75,8 @@ std::string ConsoleSink::progress_text(const StepRecord& record) const {
 }
 
 std::string ConsoleSink::colored(Phase phase, const std::string& text) const {
-  static constexpr std::array<const char*, kPhases> kColors{"36", "34", "35", "33"};
   if (!style_.colors) return text;
-  return concat("\x1b[", kColors[static_cast<std::size_t>(phase)], "m", text, "\x1b[0m");
+  return concat("\x1b[", color_of(phase), "m", text, "\x1b[0m");
 }
 
 void ConsoleSink::show_progress(const StepRecord& record) {
@@ -96,7 +96,6 @@ void ConsoleSink::show_progress(const StepRecord& record) {
   progress_ = phase + text;
 }
 
-/// Formats an evaluation on pairs of answers.
 static std::string preference_text(const StepRecord& record) {
   if (!record.validation_preference_accuracy) return "";
   return concat(", preference accuracy ",

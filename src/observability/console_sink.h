@@ -18,13 +18,13 @@ struct ConsoleStyle {
 
 /// Prints a progress line, and separate lines for a phase's first entry, validations, events (at
 /// most one in five seconds) and messages. Time is the sum of the records' seconds.
-class ConsoleSink : public MetricSink {
+class ConsoleSink {
  public:
   /// `out` must outlive the sink. `total_steps` is the last step of the run.
   ConsoleSink(std::ostream& out, std::int64_t total_steps, ConsoleStyle style);
-  void write(const StepRecord& record) override;
-  void report(const std::string& text) override;
-  void finish() override;
+  void write(const StepRecord& record);
+  void report(const std::string& text);
+  void finish();
 
  private:
   std::string progress_text(const StepRecord& record) const;

@@ -184,10 +184,6 @@ void Curves::merge_pairs() {
 
 std::string Curves::to_json() const {
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  const auto loss = [&](const CurvePoint& point) {
-    return point.finite_losses > 0 ? point.loss_sum / static_cast<double>(point.finite_losses)
-                                   : kNone;
-  };
   std::array<std::int64_t, kPhases> steps{};
   for (const CurvePoint& point : points_)
     for (std::size_t i = 0; i < kPhases; ++i) steps[i] += point.steps[i];
@@ -202,7 +198,7 @@ std::string Curves::to_json() const {
       {"step", point_column([](const CurvePoint& point) { return point.last_step; })},
       {"seconds", point_column([](const CurvePoint& point) { return point.seconds; })},
       {"tokens", point_column([](const CurvePoint& point) { return point.tokens; })},
-      {"loss", point_column(loss)},
+      {"loss", point_column([](const CurvePoint& point) { return point.mean_loss(); })},
       {"host", point_column([](const CurvePoint& point) { return point.host; })},
       {"kinds", kinds_json(points_)},
       {"phase", point_column([](const CurvePoint& point) { return name_of(point.phase()); })},

@@ -22,6 +22,8 @@ struct CurvePoint {
   void merge(const CurvePoint& next);
   Phase phase() const;  // phase of most of the steps
   std::int64_t step_count() const;
+  /// Returns NaN if no loss is finite.
+  double mean_loss() const { return loss_sum / static_cast<double>(finite_losses); }
 };
 
 struct CurveMark {

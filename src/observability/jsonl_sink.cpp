@@ -37,10 +37,6 @@ void visit_records(const std::filesystem::path& path, const Visit& visit) {
   tail.read([] {}, [&](const StepRecord& record) { visit(record, tail.offset()); });
 }
 
-[[noreturn]] void throw_not_durable(const std::filesystem::path& path) {
-  throw IoError(concat("cannot make ", path.string(), " durable: ", std::strerror(errno)));
-}
-
 }  // namespace
 
 bool MetricsTail::has_same_past(int file) const {
@@ -126,7 +122,8 @@ void JsonlSink::write(const StepRecord& record) {
 }
 
 void JsonlSink::sync() {
-  if (::fsync(file_.number()) != 0) throw_not_durable(path_);
+  if (::fsync(file_.number()) != 0)
+    throw IoError(concat("cannot make ", path_.string(), " durable: ", std::strerror(errno)));
   if (name_is_durable_) return;
   sync_folder(std::filesystem::absolute(path_).parent_path());
   name_is_durable_ = true;

@@ -37,18 +37,16 @@ class MetricsTail {
 /// budget), host_bytes, predicted_loss, confidence, decision ("accepted", "shrunk", "reverted"),
 /// kept_fraction, cost (in Full steps), event, warns (if the event is a problem), validation_loss.
 /// Absent and non-finite numbers are null; the event names the non-finite numbers.
-class JsonlSink : public MetricSink {
+class JsonlSink {
  public:
   explicit JsonlSink(std::filesystem::path path);
   /// Removes the records of later steps, and a truncated or damaged end, so that a resumed run does
   /// not write a step twice. Keeps records after a damaged line.
   void truncate_after(std::int64_t step);
   /// Throws IoError for an incomplete write; the file then ends with the previous record.
-  void write(const StepRecord& record) override;
+  void write(const StepRecord& record);
   /// Flushes all records to the disk, so that they survive a power failure. Throws IoError.
   void sync();
-  void report(const std::string&) override {}
-  void finish() override {}
 
  private:
   std::filesystem::path path_;

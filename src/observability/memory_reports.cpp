@@ -16,63 +16,6 @@
 
 namespace hybrid_trainer {
 
-/// A file of trace events, one per line. Not thread-safe.
-class TraceFile {
- public:
-  static constexpr int kTraining = 1;  // id of the trace's "process" for phases and steps
-  static constexpr int kPhaseThread = 1, kStepThread = 2;
-
-  struct Open {
-    struct Block {
-      std::string name;
-      int process;
-    };
-    std::map<std::int64_t, Block> blocks;  // open slices of blocks, by slice number
-    std::int64_t blocks_begun = 0;
-    std::string phase;      // open slice of a phase; "" if there is none
-    std::int64_t last = 0;  // time of the last event
-    std::array<std::int64_t, kPhases> steps{};
-
-    void add(const boost::json::object& event);
-  };
-
-  explicit TraceFile(std::filesystem::path path);
-  /// Removes a damaged end and all events after the step. Returns the slices that are open at this
-  /// position. Throws IoError.
-  Open cut_after(std::int64_t step);
-  std::int64_t bytes() const { return bytes_; }
-  bool is_empty() const { return bytes_ == 0 && text_.empty(); }
-
-  void event(const char* type, const std::string& name, int process, std::int64_t at,
-             const boost::json::object& more) {
-    boost::json::object event{{"ph", type}, {"name", name}, {"pid", process}, {"ts", at}};
-    event.insert(more.begin(), more.end());
-    text_ += (is_empty() ? "[\n" : ",\n") + json_line(event);
-  }
-  void on_thread(const char* type, const std::string& name, int thread, std::int64_t at,
-                 const boost::json::object& more = {}) {
-    boost::json::object of_thread{{"tid", thread}};
-    of_thread.insert(more.begin(), more.end());
-    event(type, name, kTraining, at, of_thread);
-  }
-  /// Adds an event of a numbered slice, with the block's name and process.
-  void slice(const char* type, const Open::Block& block, std::uint64_t number, std::int64_t at,
-             const boost::json::object& more = {}) {
-    boost::json::object of_slice{{"cat", "block"}, {"id", number}};
-    of_slice.insert(more.begin(), more.end());
-    event(type, block.name, block.process, at, of_slice);
-  }
-  void close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
-  /// Writes all added text with one write(2). Throws IoError.
-  void flush();
-
- private:
-  std::filesystem::path path_;
-  FileDescriptor file_;
-  std::string text_;  // text that is not written yet
-  std::int64_t bytes_ = 0;
-};
-
 namespace {
 
 /// Parses the event of one line, which may end in the comma before the next.
@@ -102,27 +45,114 @@ json::object block_json(const MemoryBlock& block) {
 
 }  // namespace
 
-void TraceFile::Open::add(const boost::json::object& event) {
-  const auto number = [&](const char* key) {
-    constexpr std::int64_t kMax = 1'000'000'000'000'000;  // microseconds: 31 years
-    const auto found = event.at(key).to_number<std::int64_t>();
-    if (found < 0 || found > kMax) throw DataError(concat(key, " is out of range"));
-    return found;
+/// A file of trace events, one per line. Not thread-safe.
+class TraceFile {
+ public:
+  static constexpr int kTraining = 1;  // id of the trace's "process" for phases and steps
+  static constexpr int kPhaseThread = 1, kStepThread = 2;
+
+  struct Open {
+    struct Block {
+      std::string name;
+      int process;
+    };
+    std::map<std::int64_t, Block> blocks;  // open slices of blocks, by slice number
+    std::int64_t blocks_begun = 0;
+    std::string phase;      // open slice of a phase; "" if there is none
+    std::int64_t last = 0;  // time of the last event
+    std::array<std::int64_t, kPhases> steps{};
+
+    void add(const boost::json::object& event) {
+      const auto number = [&](const char* key) {
+        constexpr std::int64_t kMax = 1'000'000'000'000'000;  // microseconds: 31 years
+        const auto found = event.at(key).to_number<std::int64_t>();
+        if (found < 0 || found > kMax) throw DataError(concat(key, " is out of range"));
+        return found;
+      };
+      const std::string type = text_of(event, "ph"), name = text_of(event, "name");
+      last = std::max(last, number("ts"));
+      if (type == "B") phase = name;
+      if (type == "E") phase.clear();
+      if (type == "b") {
+        blocks[number("id")] = {name, narrow<int>(number("pid"))};
+        blocks_begun = std::max(blocks_begun, number("id"));
+      }
+      if (type == "e") blocks.erase(number("id"));
+      if (type != "X") return;
+      last = std::max(last, number("ts") + number("dur"));
+      const std::string of = text_of(event.at("args").as_object(), "phase");
+      for (const Phase each : kAllPhases)
+        steps[static_cast<std::size_t>(each)] += of == name_of(each);
+    }
   };
-  const std::string type = text_of(event, "ph"), name = text_of(event, "name");
-  last = std::max(last, number("ts"));
-  if (type == "B") phase = name;
-  if (type == "E") phase.clear();
-  if (type == "b") {
-    blocks[number("id")] = {name, narrow<int>(number("pid"))};
-    blocks_begun = std::max(blocks_begun, number("id"));
+
+  explicit TraceFile(std::filesystem::path path);
+  /// Removes a damaged end and all events after the step. Returns the slices that are open at this
+  /// position. Throws IoError.
+  Open cut_after(std::int64_t step) {
+    Open open, kept_open;
+    std::int64_t end = 0, kept = 0;
+    std::ifstream in(path_, std::ios::binary);
+    for (std::string line; std::getline(in, line);) {
+      const std::int64_t begin = end;
+      end += static_cast<std::int64_t>(line.size()) + 1;
+      if (begin == 0 && line == "[") continue;
+      const auto event = event_of(line);
+      if (!event) break;
+      try {
+        open.add(*event);
+        if (text_of(*event, "ph") != "X") continue;
+        if (event->at("args").at("step").to_number<std::int64_t>() > step) break;
+      } catch (const std::exception&) {  // from Boost.JSON: this program did not write the event
+        break;
+      }
+      kept = begin + static_cast<std::int64_t>(line.find_last_of('}')) + 1;
+      kept_open = open;
+    }
+    if (::ftruncate(file_.number(), kept) != 0)
+      throw IoError(concat("cannot shorten ", path_.string(), ": ", std::strerror(errno)));
+    bytes_ = kept;
+    return kept_open;
   }
-  if (type == "e") blocks.erase(number("id"));
-  if (type != "X") return;
-  last = std::max(last, number("ts") + number("dur"));
-  const std::string of = text_of(event.at("args").as_object(), "phase");
-  for (const Phase each : kAllPhases) steps[static_cast<std::size_t>(each)] += of == name_of(each);
-}
+  std::int64_t bytes() const { return bytes_; }
+  bool is_empty() const { return bytes_ == 0 && text_.empty(); }
+
+  void event(const char* type, const std::string& name, int process, std::int64_t at,
+             const boost::json::object& more) {
+    boost::json::object event{{"ph", type}, {"name", name}, {"pid", process}, {"ts", at}};
+    event.insert(more.begin(), more.end());
+    text_ += (is_empty() ? "[\n" : ",\n") + json_line(event);
+  }
+  void on_thread(const char* type, const std::string& name, int thread, std::int64_t at,
+                 const boost::json::object& more = {}) {
+    boost::json::object of_thread{{"tid", thread}};
+    of_thread.insert(more.begin(), more.end());
+    event(type, name, kTraining, at, of_thread);
+  }
+  void slice(const char* type, const Open::Block& block, std::uint64_t number, std::int64_t at,
+             const boost::json::object& more = {}) {
+    boost::json::object of_slice{{"cat", "block"}, {"id", number}};
+    of_slice.insert(more.begin(), more.end());
+    event(type, block.name, block.process, at, of_slice);
+  }
+  void close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
+  /// Writes all added text with one write(2). Throws IoError.
+  void flush() {
+    if (text_.empty()) return;
+    const ssize_t written = ::write(file_.number(), text_.data(), text_.size());
+    if (written != static_cast<ssize_t>(text_.size()))
+      throw IoError(concat("cannot write ", path_.string(), ": ",
+                           written < 0 ? std::strerror(errno) : "the disk is full"));
+    bytes_ += written;
+    text_.clear();
+  }
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  std::string text_;  // text that is not written yet
+  std::int64_t bytes_ = 0;
+};
 
 TraceFile::TraceFile(std::filesystem::path path)
     : path_(std::move(path)),
@@ -132,43 +162,6 @@ TraceFile::TraceFile(std::filesystem::path path)
         concat("cannot open ", path_.string(), " to append: ", std::strerror(errno)));
 }
 
-TraceFile::Open TraceFile::cut_after(std::int64_t step) {
-  Open open, kept_open;
-  std::int64_t end = 0, kept = 0;
-  std::ifstream in(path_, std::ios::binary);
-  for (std::string line; std::getline(in, line);) {
-    const std::int64_t begin = end;
-    end += static_cast<std::int64_t>(line.size()) + 1;
-    if (begin == 0 && line == "[") continue;
-    const auto event = event_of(line);
-    if (!event) break;
-    try {
-      open.add(*event);
-      if (text_of(*event, "ph") != "X") continue;
-      if (event->at("args").at("step").to_number<std::int64_t>() > step) break;
-    } catch (const std::exception&) {  // from Boost.JSON: this program did not write the event
-      break;
-    }
-    kept = begin + static_cast<std::int64_t>(line.find_last_of('}')) + 1;
-    kept_open = open;
-  }
-  if (::ftruncate(file_.number(), kept) != 0)
-    throw IoError(concat("cannot shorten ", path_.string(), ": ", std::strerror(errno)));
-  bytes_ = kept;
-  return kept_open;
-}
-
-void TraceFile::flush() {
-  if (text_.empty()) return;
-  const ssize_t written = ::write(file_.number(), text_.data(), text_.size());
-  if (written != static_cast<ssize_t>(text_.size()))
-    throw IoError(concat("cannot write ", path_.string(), ": ",
-                         written < 0 ? std::strerror(errno) : "the disk is full"));
-  bytes_ += written;
-  text_.clear();
-}
-
-/// Records the blocks of one pool.
 class MemoryTimeline::PoolTrack final : public MemoryListener {
  public:
   PoolTrack(MemoryTimeline& timeline, std::shared_ptr<MemoryPool> pool, int process)
@@ -247,7 +240,6 @@ std::int64_t MemoryTimeline::now() const {
   return offset_ + std::llround(1e6 * seconds_since(began_));
 }
 
-/// Writes the names of the tracks.
 void MemoryTimeline::begin_file() {
   const auto name = [&](const char* what, int process, int thread, const std::string& text) {
     file_->event("M", what, process, 0, {{"tid", thread}, {"args", {{"name", text}}}});

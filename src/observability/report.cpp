@@ -25,7 +25,6 @@ std::string label(double x, double y, const char* anchor, const std::string& tex
                 "\" text-anchor=\"", anchor, "\">", text, "</text>");
 }
 
-/// Returns the report's card with answers to held-out prompts, or "" if there are none.
 std::string answers_html(const std::vector<ComparedAnswer>& answers) {
   if (answers.empty()) return "";
   std::string html = concat("<section class=\"card answers\"><h2>Answers <small>to ",
@@ -95,7 +94,6 @@ std::string percent(double part, double whole) {
   return units::fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
 }
 
-/// Returns facts about a run, as HTML: entries of a definition list.
 std::string run_facts(const RunSummary& s) {
   const char* const examples = s.counts_examples ? " examples" : " sequences";
   return fact("Parameters", s.parameters == 0 ? "" : units::grouped(s.parameters)) +
@@ -121,7 +119,6 @@ std::string loss_scale_facts(const RunSummary& summary) {
          fact("Gradients that overflowed in fp16", units::grouped(summary.sum.overflows));
 }
 
-/// Returns the results of predictions or of delayed updates, as a list.
 std::string prediction_facts(const RunSummary& summary) {
   if (summary.speculation) return delayed_facts(*summary.speculation);
   const PredictionCounts& p = summary.predictions;
@@ -135,7 +132,6 @@ std::string prediction_facts(const RunSummary& summary) {
                 count("Shrunk", p.shrunk), count("Reverted", p.reverted), "</dl>");
 }
 
-/// Returns the actions against divergence as a list, or "" if there were none.
 std::string recovery_facts(const RunSummary& summary) {
   std::string facts;
   for (const Recovery kind : kAllRecoveries) {
@@ -252,21 +248,14 @@ std::string phase_rows(const RunSummary& s) {
   return out;
 }
 
-/// Returns a bar whose parts are as wide as their shares.
-std::string share_bar(const std::array<std::pair<const char*, double>, kPhases>& parts) {
-  std::string out = "<div class=\"share\" aria-hidden=\"true\">";
-  for (const auto& [name, share] : parts) {
-    if (share > 0)
-      out += concat("<i class=\"phase ", name, "\" style=\"flex-grow:", share, "\"></i>");
-  }
-  return out + "</div>\n";
-}
-
+/// Returns a bar whose parts are as wide as the phases' shares of the time.
 std::string time_bar(const RunSummary& s) {
-  std::array<std::pair<const char*, double>, kPhases> parts;
-  for (std::size_t i = 0; i < kPhases; ++i)
-    parts[i] = {name_of(kAllPhases[i]), s.phases[i].sum.seconds};
-  return share_bar(parts);
+  std::string out = "<div class=\"share\" aria-hidden=\"true\">";
+  for (const Phase phase : kAllPhases)
+    if (const double seconds = s.phase(phase).sum.seconds; seconds > 0)
+      out +=
+          concat("<i class=\"phase ", name_of(phase), "\" style=\"flex-grow:", seconds, "\"></i>");
+  return out + "</div>\n";
 }
 
 /// Returns a text such as "412 MB" or "−1.2 kB".
@@ -274,15 +263,14 @@ std::string signed_bytes(std::int64_t bytes) {
   return (bytes < 0 ? "−" : "") + units::bytes(static_cast<std::size_t>(std::abs(bytes)));
 }
 
-/// Returns the device memory that the enabled options save, or "" if no option is enabled.
 std::string savings_card(const RunSummary& s) {
   if (s.savings.empty()) return "";
+  std::vector<std::string> columns{"Option", "Value", "Device"};
+  for (Phase phase : kAllPhases) columns.emplace_back(name_of(phase));
   std::string out =
       "<section class=\"card\">\n<h2>Memory saved <small>simulated peak without the option minus "
-      "the peak with it</small></h2>\n<table>\n<thead><tr><th scope=\"col\">Option</th><th "
-      "scope=\"col\">Value</th><th scope=\"col\">Device</th>";
-  for (Phase phase : kAllPhases) out += concat("<th scope=\"col\">", name_of(phase), "</th>");
-  out += "</tr></thead>\n<tbody>\n";
+      "the peak with it</small></h2>\n" +
+      table_head(columns);
   for (const MemorySaving& saving : s.savings) {
     out += concat("<tr><th scope=\"row\">", html_escaped(saving.option), "</th>");
     out += cell("Value", saving.value) + cell("Device", signed_bytes(saving.device_bytes));
@@ -293,16 +281,13 @@ std::string savings_card(const RunSummary& s) {
   return out + "</tbody>\n</table>\n</section>\n";
 }
 
-/// Returns the routers' statistics of the last steps, layer by layer, or "" if there are none.
 std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   if (loads.empty()) return "";
   std::string out = concat(
       "<section class=\"card\">\n<h2>Experts <small>of the last step; even loads are 1; balance "
       "loss ",
-      brief(loads.balance_loss), ", z-loss ", brief(loads.z_loss),
-      "</small></h2>\n<table>\n<thead><tr><th scope=\"col\">Layer with experts</th><th "
-      "scope=\"col\">Busiest</th><th scope=\"col\">Idlest</th><th scope=\"col\">Router's entropy"
-      "</th><th scope=\"col\">Dead</th></tr></thead>\n<tbody>\n");
+      brief(loads.balance_loss), ", z-loss ", brief(loads.z_loss), "</small></h2>\n",
+      table_head({"Layer with experts", "Busiest", "Idlest", "Router's entropy", "Dead"}));
   for (std::size_t i = 0; i < loads.most.size(); ++i) {
     out += concat("<tr><th scope=\"row\">", i, "</th>");
     out += cell("Busiest", units::fixed(loads.most[i], 2)) +
@@ -403,6 +388,11 @@ std::string ReportContent::page(const RunSummary& summary, const PageTexts& text
 }
 
 std::string_view report_style() { return k_report_css; }
+
+std::string table_head(const std::vector<std::string>& columns) {
+  return concat("<table>\n<thead><tr><th scope=\"col\">", join(columns, "</th><th scope=\"col\">"),
+                "</th></tr></thead>\n<tbody>\n");
+}
 
 std::string report_policy(std::string_view script) { return content_policy(script_of(script)); }
 

@@ -57,6 +57,8 @@ class ReportContent {
 };
 
 std::string_view report_style();
+/// Returns the beginning of a table up to its first row. `columns` are HTML.
+std::string table_head(const std::vector<std::string>& columns);
 /// Returns the Content-Security-Policy of a page whose PageTexts have this script.
 std::string report_policy(std::string_view script);
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "src/files/json.h"
+#include "src/files/json_lookup.h"
 #include "src/observability/step_record_json.h"
 
 namespace hybrid_trainer {
@@ -175,6 +176,13 @@ void RunSummary::add_probe(const StepRecord& record) {
   if (!record.probe_position) return;
   ++finder.probes;
   finder.cost += record.probe_cost.value_or(0);
+}
+
+PredictionCounts prediction_counts(const json::value& summary) {
+  return {.made = count_at(summary, "/predictions/made"),
+          .accepted = count_at(summary, "/predictions/accepted"),
+          .shrunk = count_at(summary, "/predictions/shrunk"),
+          .reverted = count_at(summary, "/predictions/reverted")};
 }
 
 std::string to_json(const RunSummary& summary) {

@@ -13,6 +13,9 @@ using BytesByKind = std::array<std::size_t, kMemoryKinds>;
 boost::json::object json_of(const ExpertLoads& loads);
 boost::json::object json_of(const BytesByKind& bytes);
 
+/// Reads the counts in a run's summary.json; absent counts are 0.
+PredictionCounts prediction_counts(const boost::json::value& summary);
+
 /// Returns one line of metrics.jsonl, with its newline. If JSON cannot represent a number, inserts
 /// the name of the number before the event, and marks the event as a warning.
 std::string to_json_line(StepRecord record);

@@ -47,7 +47,12 @@ class ProtobufMessage {
     append_little_endian(text_, std::bit_cast<std::uint32_t>(value), 4);
     return *this;
   }
-  ProtobufMessage& bytes(int field, std::string_view value);
+  ProtobufMessage& bytes(int field, std::string_view value) {
+    key(field, Wire::kBytes);
+    varint(value.size());
+    text_.append(value);
+    return *this;
+  }
   ProtobufMessage& message(int field, const ProtobufMessage& value) {
     return bytes(field, value.text());
   }
@@ -64,13 +69,6 @@ class ProtobufMessage {
   }
   std::string text_;
 };
-
-ProtobufMessage& ProtobufMessage::bytes(int field, std::string_view value) {
-  key(field, Wire::kBytes);
-  varint(value.size());
-  text_.append(value);
-  return *this;
-}
 
 constexpr const char* kWriter = "hybrid_trainer";
 
@@ -162,56 +160,55 @@ class TensorBoardEvents {
   explicit TensorBoardEvents(double begin) : begin_(begin) {}
   double begin() const { return begin_; }
   /// Returns a file's start: version, an event that makes readers discard earlier data, settings.
-  std::string preface(const std::string& settings) const;
+  std::string preface(const std::string& settings) const {
+    constexpr std::int64_t kStart = 1;
+    auto version = event_at(begin_, 0);
+    version.bytes(EventField::kFileVersion, "brain.Event:2")
+        .message(EventField::kSource, ProtobufMessage().bytes(1, kWriter));
+    auto restart = event_at(begin_, 0);
+    restart.message(EventField::kSession, ProtobufMessage().integer(1, kStart));
+    SummaryMaker summary;
+    summary.text("configuration", as_code(settings));
+    auto configuration = event_at(begin_, 0);
+    configuration.message(EventField::kSummary, summary.summary());
+    return framed(version) + framed(restart) + framed(configuration);
+  }
   /// Returns one event with every number of the record. Its time is the run's start plus the
   /// seconds of all records so far.
-  std::string of(const StepRecord& record);
+  std::string of(const StepRecord& record) {
+    if (std::isfinite(record.seconds)) seconds_ += record.seconds;
+    SummaryMaker summary;
+    summary.number("loss/train", record.loss);
+    summary.number("loss/validation", record.validation_loss);
+    summary.number("loss/validation_of_average", record.average_validation_loss);
+    summary.number("loss/predicted", record.predicted_loss);
+    summary.number("learning_rate", record.learning_rate);
+    summary.number("gradient_norm", record.gradient_norm);
+    summary.number("tokens_per_second", record.tokens_per_second);
+    summary.number("memory/device_peak_bytes",
+                   static_cast<double>(record.device_memory.peak_total));
+    summary.number("memory/host_bytes", static_cast<double>(record.host_memory.live_total));
+    summary.number("phase", static_cast<double>(record.phase));
+    summary.number("predictions/kept_fraction", record.kept_fraction);
+    summary.number("predictions/confidence", record.confidence);
+    summary.number("cost", record.cost);
+    if (!record.event.empty()) summary.text("decisions", as_code(record.event));
+    auto event = event_at(begin_ + seconds_, record.step);
+    event.message(EventField::kSummary, summary.summary());
+    return framed(event);
+  }
 
  private:
   double begin_;
   double seconds_ = 0;
 };
 
+namespace {
+
 struct EventFileStart {
   double begin = 0;       // start of the run
   std::size_t bytes = 0;  // size of the start, which alone is a valid file without steps
 };
-
-std::string TensorBoardEvents::preface(const std::string& settings) const {
-  constexpr std::int64_t kStart = 1;
-  auto version = event_at(begin_, 0);
-  version.bytes(EventField::kFileVersion, "brain.Event:2")
-      .message(EventField::kSource, ProtobufMessage().bytes(1, kWriter));
-  auto restart = event_at(begin_, 0);
-  restart.message(EventField::kSession, ProtobufMessage().integer(1, kStart));
-  SummaryMaker summary;
-  summary.text("configuration", as_code(settings));
-  auto configuration = event_at(begin_, 0);
-  configuration.message(EventField::kSummary, summary.summary());
-  return framed(version) + framed(restart) + framed(configuration);
-}
-
-std::string TensorBoardEvents::of(const StepRecord& record) {
-  if (std::isfinite(record.seconds)) seconds_ += record.seconds;
-  SummaryMaker summary;
-  summary.number("loss/train", record.loss);
-  summary.number("loss/validation", record.validation_loss);
-  summary.number("loss/validation_of_average", record.average_validation_loss);
-  summary.number("loss/predicted", record.predicted_loss);
-  summary.number("learning_rate", record.learning_rate);
-  summary.number("gradient_norm", record.gradient_norm);
-  summary.number("tokens_per_second", record.tokens_per_second);
-  summary.number("memory/device_peak_bytes", static_cast<double>(record.device_memory.peak_total));
-  summary.number("memory/host_bytes", static_cast<double>(record.host_memory.live_total));
-  summary.number("phase", static_cast<double>(record.phase));
-  summary.number("predictions/kept_fraction", record.kept_fraction);
-  summary.number("predictions/confidence", record.confidence);
-  summary.number("cost", record.cost);
-  if (!record.event.empty()) summary.text("decisions", as_code(record.event));
-  auto event = event_at(begin_ + seconds_, record.step);
-  event.message(EventField::kSummary, summary.summary());
-  return framed(event);
-}
 
 /// Parses the start of a file; nullopt if TensorBoardEvents did not write it.
 std::optional<EventFileStart> start_of_events(std::string_view start) {
@@ -230,8 +227,6 @@ std::optional<EventFileStart> start_of_events(std::string_view start) {
   return EventFileStart{std::bit_cast<double>(time), kHeader + event.size() + kFooter};
 }
 
-namespace {
-
 constexpr const char* kNameStart = "events.out.tfevents.";
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
 /// Seconds for which a file without steps is kept. If it were removed earlier, TensorBoard would
@@ -248,10 +243,6 @@ struct EventFile {
   EventFileStart start;
   std::int64_t made_at = 0;  // time in its name, in seconds
 };
-
-bool is_event_file(const fs::path& path) {
-  return path.filename().string().find("tfevents") != std::string::npos;
-}
 
 /// Returns the event files in the folder that this program wrote.
 std::vector<EventFile> event_files_in(const fs::path& folder) {
@@ -308,7 +299,6 @@ std::string name_after(const std::vector<EventFile>& others) {
   return concat(kNameStart, seconds, ".", host, ".", ::getpid(), ".0");
 }
 
-/// Replaces the file `path` with the events of all records. Returns the number of records.
 std::int64_t write_events(const fs::path& path, TensorBoardEvents& events, const fs::path& metrics,
                           const std::string& settings) {
   std::int64_t records = 0;
@@ -363,9 +353,9 @@ std::int64_t write_tensorboard(const fs::path& folder, const fs::path& metrics,
                                const std::string& settings) {
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(folder, absent)) {
-    if (is_event_file(entry.path()))
-      throw CannotCreate(concat(folder.string(), ": contains event files already (",
-                                entry.path().filename().string(),
+    const std::string name = entry.path().filename().string();
+    if (name.find("tfevents") != name.npos)
+      throw CannotCreate(concat(folder.string(), ": contains event files already (", name,
                                 "), so steps would occur twice; give an empty or a new folder"));
   }
   TensorBoardEvents events(begin_from_records(metrics));

@@ -15,20 +15,18 @@ class TensorBoardEvents;
 /// gradient_norm, tokens_per_second, memory/device_peak_bytes, memory/host_bytes, phase (0 Warmup,
 /// 1 Full, 2 Predict, 3 Correct), predictions/kept_fraction, predictions/confidence, cost. Text
 /// tags: decisions and configuration. Omits absent and non-finite numbers.
-class TensorBoardSink : public MetricSink {
+class TensorBoardSink {
  public:
   /// Creates the folder and begins a file in it. `metrics` is the run's metrics.jsonl, and
   /// `settings` its configuration as text. Throws IoError.
   TensorBoardSink(std::filesystem::path folder, std::filesystem::path metrics,
                   std::string settings);
-  ~TensorBoardSink() override;
+  ~TensorBoardSink();
   /// Begins a new file with the current records of metrics.jsonl, and removes all steps from the
   /// earlier files. A running TensorBoard then discards the data that it has read. Throws IoError.
   void rewrite_file();
   /// Throws IoError for an incomplete write; the file then ends with the previous record.
-  void write(const StepRecord& record) override;
-  void report(const std::string&) override {}
-  void finish() override {}
+  void write(const StepRecord& record);
 
  private:
   std::filesystem::path folder_, metrics_, path_;

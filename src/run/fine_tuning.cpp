@@ -20,7 +20,6 @@
 #include "src/run/run_settings.h"
 #include "src/run/speech/clips.h"
 #include "src/run/speech/transcription.h"
-#include "src/run/text_training.h"
 
 namespace hybrid_trainer {
 
@@ -106,7 +105,6 @@ ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
                           "`hybrid finetune --model HF_DIR`"));
 }
 
-/// Maximum tokens of an answer to a validation prompt.
 constexpr std::int64_t kAnswerTokens = 48;
 
 class FineTuning final : public LanguageTask {

@@ -81,25 +81,6 @@ std::string objective_line(const HybridTrainerConfig& config) {
                 " tokens of a sequence, predicted from both sides");
 }
 
-/// Returns the settings of model, adapters, data and batches. `data` is the text of the line on the
-/// data.
-std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
-                                         const ModelFamily& family, const std::string& data,
-                                         LossModel& model) {
-  std::vector<NamedText> settings{
-      {"model", model_line(family, config.model, model.parameter_count())},
-      {"adapters", adapters_line(config.lora, config.has_adapters(), model)},
-      {"data", data},
-      {"batch", batch_line(config)}};
-  if (config.masks() || config.prefers())
-    settings.emplace_back("objective", objective_line(config));
-  if (config.pools())
-    settings.emplace_back("pooling", config.model.pooling == "mean"  ? "mean of all tokens"
-                                     : config.model.pooling == "cls" ? "first token (cls)"
-                                                                     : "last token");
-  return settings;
-}
-
 LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
 
 /// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is not a GGUF
@@ -254,7 +235,6 @@ void LanguageTask::prepare(const RunStart& start) {
   answer_before(start);
 }
 
-/// Writes a Hugging Face folder, or only the adapters in PEFT's format.
 void LanguageTask::write_export(const RunPaths& run, const std::filesystem::path& output) const {
   const Stream stream(MemoryPool::create("device"));
   const HybridTrainerConfig config = config_of_run(run);
@@ -312,9 +292,19 @@ void LanguageTask::write_files(const RunPaths& own, const RunPaths& run,
 std::vector<NamedText> LanguageTask::settings(const HybridTrainerConfig& config,
                                               LossModel& model) const {
   const ModelFamily& family = find_family(config.model.family, *settings_.registry);
-  const std::string data = concat(settings_.data.string(), ", ",
-                                  units::millions(described().train_tokens), " training tokens");
-  return language_settings(config, family, data, model);
+  std::vector<NamedText> settings{
+      {"model", model_line(family, config.model, model.parameter_count())},
+      {"adapters", adapters_line(config.lora, config.has_adapters(), model)},
+      {"data", concat(settings_.data.string(), ", ", units::millions(described().train_tokens),
+                      " training tokens")},
+      {"batch", batch_line(config)}};
+  if (config.masks() || config.prefers())
+    settings.emplace_back("objective", objective_line(config));
+  if (config.pools())
+    settings.emplace_back("pooling", config.model.pooling == "mean"  ? "mean of all tokens"
+                                     : config.model.pooling == "cls" ? "first token (cls)"
+                                                                     : "last token");
+  return settings;
 }
 
 std::vector<std::string> LanguageTask::notes(bool begins) const {

@@ -17,6 +17,9 @@ std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
 /// Makes the task of a language model from inputs that were already read. Throws as language_task.
 std::unique_ptr<Task> language_task(const TrainingRunSettings& settings, const ReadInputs& read);
 
+/// Makes the task of text-level objectives. Throws as language_task and read_text_data.
+std::unique_ptr<Task> text_training(const TrainingRunSettings& settings, const ReadInputs& read);
+
 /// Base of the language modeling tasks, for data of any kind.
 class LanguageTask : public Task {
  public:

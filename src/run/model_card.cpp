@@ -9,6 +9,7 @@
 #include "src/core/machine.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
+#include "src/files/json_lookup.h"
 #include "src/files/output_file.h"
 #include "src/files/text.h"
 #include "src/model_files/adapters/adapter_files.h"
@@ -37,12 +38,6 @@ constexpr std::pair<const char*, const char*> kLicenseKeys[] = {
     {"license", "general.license"},
     {"license_name", "general.license.name"},
     {"license_link", "general.license.link"}};
-
-std::string_view without_blanks_around(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t begin = std::min(text.find_first_not_of(kBlank), text.size());
-  return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
-}
 
 std::string line_of(const std::string& text) {
   std::string line = well_formed_utf8(text);
@@ -91,38 +86,29 @@ std::string code_block(const std::string& text) {
   return concat("\n", fence, "\n", text, "\n", fence, "\n");
 }
 
-std::string text_in(const json::object& object, const char* key) {
-  const json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
-}
-
-json::object object_in_file(const fs::path& file) {
-  if (!fs::exists(file)) return {};
-  const json::value value = read_json(file);
-  return value.is_object() ? value.get_object() : json::object();
+json::value read_if_present(const fs::path& file) {
+  return fs::exists(file) ? read_json(file) : json::value();
 }
 
 /// Returns the Hub name of a model according to its files, or "" if they do not contain it.
 std::string hub_name_of(const fs::path& model) {
   if (!fs::is_directory(model)) return "";
   const char* const file = holds_adapter(model) ? "adapter_config.json" : "config.json";
-  const char* const key = holds_adapter(model) ? "base_model_name_or_path" : "_name_or_path";
-  const std::string name = text_in(object_in_file(model / file), key);
+  const char* const key = holds_adapter(model) ? "/base_model_name_or_path" : "/_name_or_path";
+  const std::string name = text_at(read_if_present(model / file), key);
   return is_hub_name(name) && !fs::exists(name) ? name : "";
 }
 
 /// Returns the purpose of a run's task or model family, or the purpose of a language model without
 /// a run.
 ModelFamily::Purpose purpose_of(const RunPaths& run) {
-  const json::object config = run.contains_run() ? object_in_file(run.config()) : json::object();
-  const std::string objective = text_in(config, "objective");
+  const json::value config = run.contains_run() ? read_if_present(run.config()) : json::value();
+  const std::string objective = text_at(config, "/objective");
   if (objective == "classify") return {"text-classification", "A classifier of texts"};
   if (objective == "embed") return {"sentence-similarity", "An embedding model"};
   if (objective == "rank") return {"text-ranking", "A cross-encoder"};
   if (objective == "reward") return {"text-classification", "A reward model"};
-  const json::value* model = config.if_contains("model");
-  const std::string name =
-      model != nullptr && model->is_object() ? text_in(model->get_object(), "family") : "";
+  const std::string name = text_at(config, "/model/family");
   const auto family = std::ranges::find(model_families(), name, &ModelFamily::name);
   return family == model_families().end() ? ModelFamily::Purpose{} : family->purpose;
 }
@@ -150,27 +136,29 @@ std::string row(const char* what, const std::string& value) {
   return value.empty() ? "" : concat("| ", what, " | ", markdown_of(value), " |\n");
 }
 
-std::string number_in(const json::object& object, const char* key) {
-  const json::value* value = object.if_contains(key);
-  if (value == nullptr || !value->is_number()) return "";
-  return value->is_double() ? brief(value->get_double())
-                            : units::grouped(value->to_number<std::int64_t>());
+std::string count_text(const json::value& summary, const char* pointer) {
+  return number_at(summary, pointer) ? units::grouped(count_at(summary, pointer)) : "";
+}
+
+std::string loss_text(const json::value& summary, const char* pointer) {
+  const std::optional<double> loss = number_at(summary, pointer);
+  return loss ? brief(*loss) : "";
 }
 
 std::string training_of(const RunPaths& run, const RunData& data) {
-  const json::object summary = object_in_file(run.summary());
+  const json::value summary = read_if_present(run.summary());
   std::string text =
       concat("\n## Training\n\nTrained with HybridTrainer ", project_version(), ".\n");
-  const std::string first = text_in(summary, "first_command"), last = text_in(summary, "command");
+  const std::string first = text_at(summary, "/first_command"), last = text_at(summary, "/command");
   if (const std::string& command = first.empty() ? last : first; !command.empty())
     text += code_block(published(command));
   text += "\n| | |\n| --- | --- |\n";
-  text += row("steps", number_in(summary, "steps")) + row("tokens", number_in(summary, "tokens"));
-  if (const json::value* seconds = summary.if_contains("seconds");
-      seconds != nullptr && seconds->is_number())
-    text += row("time", units::duration(seconds->to_number<double>()));
-  text += row("training loss at the end", number_in(summary, "final_train_loss")) +
-          row("validation loss at the end", number_in(summary, "final_validation_loss")) +
+  text +=
+      row("steps", count_text(summary, "/steps")) + row("tokens", count_text(summary, "/tokens"));
+  if (const auto seconds = number_at(summary, "/seconds"))
+    text += row("time", units::duration(*seconds));
+  text += row("training loss at the end", loss_text(summary, "/final_train_loss")) +
+          row("validation loss at the end", loss_text(summary, "/final_validation_loss")) +
           row("checksum of the data", data.checksum) + row("CPU", processor_info().name);
   return text;
 }
@@ -179,15 +167,15 @@ std::string training_of(const RunPaths& run, const RunData& data) {
 
 /// Returns the first scalar of a YAML value, without quotes, comments and list brackets.
 static std::string scalar_of(std::string_view text) {
-  text = without_blanks_around(text);
+  text = trimmed(text);
   const bool is_list = text.starts_with('[');
-  if (is_list) text = without_blanks_around(text.substr(1));
+  if (is_list) text = trimmed(text.substr(1));
   if (text.starts_with('"') || text.starts_with('\''))
     return std::string(text.substr(1, text.substr(1).find(text[0])));
   text = text.substr(0, text.find(" #"));
   if (is_list) text = text.substr(0, text.find_first_of(",]"));
   if (text.starts_with('#')) return "";
-  return std::string(without_blanks_around(text));
+  return std::string(trimmed(text));
 }
 
 LicenseTexts license_of(const ModelFolder& model) {
@@ -203,7 +191,7 @@ LicenseTexts license_of(const ModelFolder& model) {
   std::string line, open;  // the key whose value follows as a list
   bool is_inside = false;
   while (std::getline(lines, line)) {
-    const std::string_view text = without_blanks_around(line);
+    const std::string_view text = trimmed(line);
     if (!is_inside && text.empty()) continue;
     if ((text == "---") == is_inside) break;
     if (!std::exchange(is_inside, true) || text.empty() || text.starts_with('#')) continue;
@@ -213,7 +201,7 @@ LicenseTexts license_of(const ModelFolder& model) {
     const bool is_nested = line.starts_with(' ') || line.starts_with('\t');
     const std::size_t colon = text.find(':');
     if (is_nested || colon == text.npos) continue;
-    const std::string key(without_blanks_around(text.substr(0, colon)));
+    const std::string key(trimmed(text.substr(0, colon)));
     const auto is_it = [&](const auto& one) { return key == one.first; };
     if (std::ranges::none_of(kLicenseKeys, is_it)) continue;
     const std::string value = scalar_of(text.substr(colon + 1));

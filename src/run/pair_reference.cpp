@@ -9,9 +9,11 @@
 #include "hybrid_trainer/files/input_file.h"
 #include "src/files/checksum.h"
 #include "src/files/json.h"
+#include "src/files/json_lookup.h"
 #include "src/files/output_file.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/hugging_face/folder_weights.h"
+#include "src/run/batch_parts.h"
 #include "src/run/run_files.h"
 #include "src/trainer/run_model.h"
 
@@ -32,20 +34,11 @@ Tensor wait_for_sums(LossModel& model, const Batch& batch, DType dtype, const St
                      const Stream& stream) {
   const Tensor sums =
       Tensor::empty(batch.at("halves").shape(), DType::kF64, MemoryKind::kData, host);
-  for (std::int64_t size = batch.size(), first = 0; first < batch.size();) {
-    const std::int64_t last = std::min(batch.size(), first + size);
-    try {
-      ForwardOnlyTape tape({.training = false, .dtype = dtype});
-      model.forward(batch.examples(first, last), 1.0f, tape, stream);
-      wait_for_copy(sums.rows(first, last), model.preference()->sums(), stream);
-      first = last;
-    } catch (const OutOfMemory&) {
-      if (size == 1) throw;
-      size = (size + 1) / 2;
-      stream.synchronize();
-      stream.pool()->trim();
-    }
-  }
+  BatchParts(stream).run(batch, [&](std::int64_t first, const Batch& part) {
+    ForwardOnlyTape tape({.training = false, .dtype = dtype});
+    model.forward(part, 1.0f, tape, stream);
+    wait_for_copy(sums.rows(first, first + part.size()), model.preference()->sums(), stream);
+  });
   return sums;
 }
 
@@ -92,9 +85,7 @@ static boost::json::value head_of_reference(const std::string& content, const st
 /// Returns the `base` of the key in a reference file (identity_of_start and precision), or "".
 static std::string base_of_reference(const std::string& file) {
   if (!std::filesystem::exists(file)) return "";
-  const boost::json::value head = head_of_reference(read_file(file, kMaxReferenceBytes), file);
-  const auto* found = head.is_object() ? head.get_object().if_contains("base") : nullptr;
-  return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
+  return text_at(head_of_reference(read_file(file, kMaxReferenceBytes), file), "/base");
 }
 
 std::string identity_of_start(const ModelFolder& base, const std::filesystem::path& adapter) {
@@ -163,16 +154,13 @@ std::optional<PairReferences> read_reference(const std::string& file, const Refe
   const std::size_t end = content.find('\n');
   const std::string numbers = end == content.npos ? "" : content.substr(end + 1);
   const boost::json::value head = head_of_reference(content, file);
-  const auto text = [&](const char* name) -> std::string {
-    const auto* found = head.is_object() ? head.get_object().if_contains(name) : nullptr;
-    return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
-  };
-  if (text("checksum") != checksum_of(numbers) || numbers.size() % sizeof(PairReference) != 0)
+  if (text_at(head, "/checksum") != checksum_of(numbers) ||
+      numbers.size() % sizeof(PairReference) != 0)
     throw DataError(concat(file,
                            ": is damaged, but the run needs the initial model's results in it; "
                            "restore the file from a copy, or start a new run"));
-  const bool is_of_base = key.base.empty() || key.base == text("base");
-  if (text("rows") != key.rows || !is_of_base ||
+  const bool is_of_base = key.base.empty() || key.base == text_at(head, "/base");
+  if (text_at(head, "/rows") != key.rows || !is_of_base ||
       numbers.size() / sizeof(PairReference) != key.pairs)
     return {};
   PairReferences references(key.pairs);

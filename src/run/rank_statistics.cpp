@@ -1,8 +1,10 @@
 #include "src/run/rank_statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
@@ -38,6 +40,20 @@ ShareInterval wilson_interval(double right, double count) {
       kDeviations / whole * std::sqrt(share * (1 - share) / count + square / (4 * count * count));
   const bool is_none = right <= 0, is_all = right >= count;  // exact
   return {is_none ? 0 : middle - half, is_all ? 1 : middle + half};
+}
+
+Interval student_interval(const std::vector<double>& values, double confidence) {
+  require(!values.empty(), "student_interval: no value");
+  const double n = static_cast<double>(values.size());
+  double mean = 0, squares = 0;
+  for (const double value : values) mean += value / n;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  if (values.size() == 1) return {mean, kNone, kNone};
+  const boost::math::students_t distribution(n - 1);
+  const double t = quantile(complement(distribution, (1 - confidence) / 2));
+  const double half = t * std::sqrt(squares / (n - 1) / n);
+  return {mean, mean - half, mean + half};
 }
 
 std::vector<double> mean_ranks(std::span<const double> values) {

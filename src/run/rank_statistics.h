@@ -13,6 +13,14 @@ struct ShareInterval {
 /// Returns the Wilson interval of the share right / count, for a count of at least 1.
 ShareInterval wilson_interval(double right, double count);
 
+struct Interval {
+  double mean = 0;
+  double low = 0, high = 0;  // NaN for a single value
+};
+/// Returns the mean of n values with its Student-t interval, mean ± t·s/√n with n − 1 degrees of
+/// freedom. `confidence` is in (0, 1). Throws Error(kInternal) without a value.
+Interval student_interval(const std::vector<double>& values, double confidence = 0.95);
+
 /// Returns the ranks of the values, counted from 1. Equal values have the mean of their ranks.
 std::vector<double> mean_ranks(std::span<const double> values);
 

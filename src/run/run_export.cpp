@@ -116,7 +116,6 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                          "training diverged; export an earlier checkpoint (--checkpoint STEP)"));
 }
 
-/// Returns the logits of probe_logits above, or none if the network does not predict tokens.
 std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
                                 const Stream& stream) {
   auto* const model = dynamic_cast<LanguageModel*>(run.network.get());
@@ -203,7 +202,6 @@ SentencePipeline pipeline_of(const TrainedRun& run) {
   return pipeline;
 }
 
-/// Returns the activation of a cross-encoder's scores, or "" for another task.
 std::string score_activation(const HybridTrainerConfig& config) {
   if (config.objective != "rank") return "";
   return config.texts.labels == "several" ? "sigmoid" : "identity";

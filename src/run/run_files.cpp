@@ -12,6 +12,7 @@
 #include "src/files/checksum.h"
 #include "src/files/config_fields.h"
 #include "src/files/json.h"
+#include "src/files/json_lookup.h"
 #include "src/files/output_file.h"
 #include "src/model_files/adapters/adapter_config.h"
 #include "src/model_files/adapters/adapter_files.h"
@@ -164,7 +165,6 @@ const Tensor& accepted_weight(const State& state, const std::string& name, bool 
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
 }
 
-/// Returns the step of the best checkpoint, as recorded in the newest checkpoint.
 std::int64_t best_step_of(const RunPaths& paths) {
   if (const auto newest = find_newest_whole_checkpoint(paths.checkpoints())) {
     const Stream host(MemoryPool::create("host"));
@@ -182,7 +182,6 @@ bool holds_average(const State& state) {
   return first != state.tensors.end() && first->first.starts_with(average_name(""));
 }
 
-/// Writes the end tokens of the base and of the data to the generation_config.json of a new run.
 void write_end_tokens(const RunPaths& paths, const RunData& data) {
   if (data.token_ids.empty() || !fs::exists(tokenizer_folder(paths))) return;
   const std::string file = tokenizer_folder(paths) + "/generation_config.json";
@@ -311,27 +310,19 @@ RunData data_of_run(const RunPaths& paths) {
   const auto* folder = value.is_object() ? value.get_object().if_contains("folder") : nullptr;
   if (folder == nullptr || !folder->is_string())
     throw DataError(file + ": want {\"folder\": \"...\", \"train_tokens\": ...}");
-  const auto number = [&](const char* key) {
-    const auto* found = value.get_object().if_contains(key);
-    return found != nullptr && found->is_int64() ? found->get_int64() : 0;
-  };
-  const auto text = [&](const char* key) {
-    const auto* found = value.get_object().if_contains(key);
-    return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
-  };
-  const std::string token_ids = text("token_ids");
+  const std::string token_ids = text_at(value, "/token_ids");
   if (!token_ids.empty() && !parse_json_text(token_ids, file + ": token_ids").is_object())
     throw DataError(concat(file, ": token_ids: got ", token_ids, ", want a JSON object as text"));
   const fs::path place(std::string(folder->get_string()));
   return {.folder = place.is_relative() && !place.empty() ? paths.root / place : place,
-          .train_tokens = number("train_tokens"),
-          .checksum = text("checksum"),
-          .validation = text("validation"),
-          .base = fs::path(text("base")),
-          .adapter = text("adapter"),
-          .now = number("now"),
+          .train_tokens = count_at(value, "/train_tokens"),
+          .checksum = text_at(value, "/checksum"),
+          .validation = text_at(value, "/validation"),
+          .base = fs::path(text_at(value, "/base")),
+          .adapter = text_at(value, "/adapter"),
+          .now = count_at(value, "/now"),
           .token_ids = token_ids,
-          .command = text("command")};
+          .command = text_at(value, "/command")};
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
@@ -360,9 +351,7 @@ std::string other_data_message(const fs::path& here, const fs::path& own,
 
 std::string end_of_run(const RunPaths& paths) {
   if (!fs::exists(paths.summary())) return "";
-  const boost::json::value value = read_json(paths.summary());
-  const auto* end = value.is_object() ? value.get_object().if_contains("end") : nullptr;
-  return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
+  return text_at(read_json(paths.summary()), "/end");
 }
 
 /// Returns the requested checkpoint of the run. Throws MissingInput if there is none. Throws

@@ -17,7 +17,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the device memory available to a run without a budget.
 std::size_t free_device_memory(Device device) {
   if (device.type == DeviceType::kCuda) return plannable_device_bytes(device);
   return machine_memory().available_bytes;
@@ -104,7 +103,6 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
   return plan.config;
 }
 
-/// Halves the micro-batches and doubles their number. Returns false if they cannot be split.
 bool halve_micro_batches(HybridTrainerConfig& config) {
   if (config.training.cuda_graphs || config.data.batch_size % 2 != 0) return false;
   config.data.batch_size /= 2;

@@ -28,14 +28,12 @@ std::optional<LabelKind> kind_of(const std::string& name) {
   return static_cast<LabelKind>(found - names.begin());
 }
 
-/// Returns the scores that a loss accepts.
 ScoreRange scores_of(const HybridTrainerConfig& config) {
   if (config.objective == "embed" && config.texts.loss == "cosine") return {-1, 1};
   if (config.objective == "rank" && config.texts.labels == "several") return {0, 1};
   return {};
 }
 
-/// Reads files of the run, with its checksum and refusals.
 class TextReader {
  public:
   TextReader(TextData& data, const HybridTrainerConfig& config) : data_(data), config_(config) {}
@@ -139,7 +137,6 @@ void take_pipeline(const ModelFolder& folder, HybridTrainerConfig& config) {
     config.texts.dimensions = std::to_string(pipeline.dimensions);
 }
 
-/// Sets the task of a class head with one output (see take_text_task).
 static void take_task_of_number(const ModelFolder& folder, const ModelFolder& adapter,
                                 HybridTrainerConfig& config) {
   const ModelConfig& model = config.model;
@@ -203,7 +200,6 @@ static void set_class_weights(TextData& data) {
     }
 }
 
-/// Reads the examples as read_text_data, without weights.
 static TextData read_rows(const ExampleFiles& files, const HybridTrainerConfig& config) {
   TextData data{.files = files};
   TextReader reader(data, config);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cmath>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"

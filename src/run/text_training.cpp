@@ -1,7 +1,7 @@
-#include "src/run/text_training.h"
+#include "src/run/language_task.h"
 
 #include "hybrid_trainer/core/error.h"
-#include "src/core/messages.h"
+#include "src/run/text_data.h"
 #include "src/run/text_outputs.h"
 #include "src/run/text_score.h"
 

@@ -119,7 +119,6 @@ void TrainingLoop::evaluate(StepRecord& record) {
   record.validation_preference_accuracy = found.of_weights.preference->accuracy;
 }
 
-/// Evaluates the initial model of a fine-tuning run on the validation rows.
 void TrainingLoop::evaluate_start() {
   const HybridTrainerConfig& config = run_.config;
   const bool is_fine_tuning =
@@ -279,7 +278,6 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
   return end();
 }
 
-/// Returns the reason why the run ends before its last step.
 std::string TrainingLoop::patience_text() const {
   const TrainingConfig& training = run_.config.training;
   return concat("the run ends after step ", run_.trainer.steps_done(), " of ", training.steps,

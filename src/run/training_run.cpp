@@ -69,7 +69,6 @@ std::string finder_text(const LearningRateFinderConfig& finder) {
                 " updates for a learning rate that is too low");
 }
 
-/// Describes the precision of each phase that the run uses.
 std::string precision_line(const HybridTrainer& trainer, bool predicts) {
   std::string text;
   for (Phase phase : kAllPhases) {
@@ -113,7 +112,6 @@ std::string settings_table(std::vector<std::pair<std::string, std::string>> rows
   return text;
 }
 
-/// Throws ConfigError if training.steps is less than the steps that a resumed trainer has done.
 void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& trainer) {
   const bool is_under_way = trainer.machine().undecided_steps() > 0 ||
                             trainer.progress().has_delayed_updates(config.phases);
@@ -163,20 +161,168 @@ class TrainingRun {
     task_->check_same(run_);
   }
 
-  TrainingRunResult train();
+  TrainingRunResult train() {
+    try {
+      std::filesystem::remove(directory_.paths().shortage());  // from an earlier attempt
+      TrainingRunResult result = train_or_resume();
+      if (result.end != RunEnd::kInterrupted && ranks_.lead()) export_model();
+      return result;
+    } catch (const OutOfMemory& error) {
+      throw_with_snapshot(error, directory_.paths(), now_);
+    }
+  }
 
  private:
-  TrainingRunResult train_or_resume();
+  TrainingRunResult train_or_resume() {
+    const RunPaths& paths = directory_.paths();
+    take_device_memory();
+    places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
+    const auto made = task_->make_model(config_, *places_);
+    LossModel& model = *made;
+    std::vector<std::string> early = planned_;  // events before the console's records exist
+    task_->prepare({.config = config_,
+                    .model = model,
+                    .run = run_,
+                    .resumes = resumes_ && has_checkpoint(run_),
+                    .stream = stream_,
+                    .ranks = ranks_.communicator(),
+                    .report = [&](const std::string& text) {
+                      if (!settings_.quiet)
+                        console_ << text << std::endl;  // flush: it may take long
+                    }});
+    HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
+    trainer.listen([&](const std::string& text) { early.push_back(text); });
+    const bool resumed = resumes_ && trainer.resume(run_.checkpoints());
+    check_same_start(ranks_, trainer.steps_done(), model, stream_);
+    loader_.seek(trainer.steps_done());
+    if (const ModelRegistry* const families = task_->simulated_by()) {
+      if (const auto why = why_no_predictions(config_, ranks_.size(), *families)) {
+        trainer.machine().disable_prediction();
+        early.push_back(*why);
+      }
+    }
+    if (resumes_ && !resumed)
+      early.push_back(concat("there is no checkpoint in ", run_.checkpoints(),
+                             ", so the run starts at step 1"));
+    check_steps_left(config_, trainer);
+    const bool is_at_end = trainer.steps_done() == config_.training.steps ||
+                           trainer.progress().judge.is_patience_exhausted();
+    const bool was_finished =
+        ranks_.on_first(resumed && is_at_end && end_of_run(run_) == "finished");
+    if (!was_finished) task_->write_files(paths, run_, config_, resumes_);
+    RunRecords records(paths, config_.training.steps, console_, settings_.quiet);
+    records.resume_after(trainer.steps_done());
+    for (const std::string& text : task_->notes(!resumed)) records.report(text);
+    if (const std::string link = simulated_link_text(config_.distributed); !link.empty())
+      records.report(concat("the link between ranks is simulated: ", link));
+    for (const std::string& text : early) records.report(text);
+    trainer.listen({}, [&](const std::string& text) { records.report(text); });
+    if (was_finished) {
+      records.report(concat("the run is finished: ", trainer.steps_done(),
+                            trainer.progress().judge.is_patience_exhausted()
+                                ? " steps; to continue, set a larger training.patience, or 0"
+                                : " steps; to continue, set a larger training.steps"));
+      return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMaxSummaryBytes)};
+    }
+    records.watch(config_.memory.timeline, {stream_.pool(), host_.pool()});
+    if (config_.observability.tensorboard && ranks_.lead())
+      records.write_tensorboard(config_json(config_));
+    describe(model, trainer, records);
+    if (resumed) records.report(concat("the run resumes after step ", trainer.steps_done()));
+    const RunEnd end = step_and_record(model, trainer, records);
+    return {end, records.summary(), to_json(records.summary())};
+  }
   /// Returns the stream for batches: CPU device memory, or pinned memory for upload.
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
-  void export_model() const;
-  void take_device_memory();
-  void describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records);
-  void summarize_memory(RunRecords& records) const;
-  RunEnd step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records);
-  ModelTexts texts_of(LossModel& model) const;
+  void export_model() const {
+    if (settings_.export_to.empty()) return;
+    task_->write_export(run_, settings_.export_to);
+    if (!settings_.quiet) console_ << "wrote " << settings_.export_to.string() << std::endl;
+  }
+  void take_device_memory() {
+    const bool resumes = resumes_ && has_checkpoint(run_);
+    if (!resumes && ranks_.lead()) std::filesystem::remove_all(run_.algorithms());
+    prepare_device(stream_, {.folder = run_.algorithms(), .resumes = resumes});
+    const std::string warning = margin_warning(config_.device_budget(), stream_.device());
+    if (!warning.empty()) planned_.push_back(warning);
+    if (const ModelRegistry* const families = task_->simulated_by())
+      reserve_device_memory(config_, stream_, memory_hint(config_.memory), *families,
+                            ranks_.as_simulated());
+  }
+  void describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records) {
+    if (!settings_.quiet)
+      console_ << settings_table(task_->settings(config_, model), config_, trainer, stream_)
+               << std::flush;
+    RunSummary& summary = records.summary();
+    summary.version = project_version();
+    summary.command = settings_.command;
+    const std::string begun_with =
+        std::filesystem::exists(run_.data()) ? data_of_run(run_).command : "";
+    if (begun_with != settings_.command) summary.first_command = begun_with;
+    summary.parameters = model.parameter_count();
+    summary.effective_batch = config_.effective_batch();
+    summary.masked = config_.masks();
+    for (Phase phase : kAllPhases)
+      summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
+  }
+  /// Adds the memory peaks and simulated savings. Omits the savings if their simulation fails.
+  void summarize_memory(RunRecords& records) const {
+    RunSummary& summary = records.summary();
+    const MemoryUse host = host_.pool()->use();
+    summary.device_peak_bytes = stream_.pool()->use().max_taken;
+    summary.host_peak_bytes = host.max_taken;
+    summary.host_peak_by_kind = host.peak;
+    summary.file_peak_by_kind = places_->file_use().peak;
+    if (ranks_.communicator() != nullptr) summary.distributed = ranks_.summary(config_, lost_rank_);
+    const ModelRegistry* const families = task_->simulated_by();
+    if (!ranks_.lead() || families == nullptr) return;
+    try {
+      summary.savings =
+          simulate_savings(config_, stream_.device(), *families, ranks_.as_simulated());
+    } catch (const std::exception& error) {
+      records.report(concat("cannot compute the memory that options would save: ", error.what()));
+    }
+  }
+  /// Writes summary.json and report.html regardless of how the run ends.
+  RunEnd step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records) {
+    const auto finish = [&](const char* end, const ModelTexts& texts) {
+      records.summary().end = end;
+      trainer.add_use_to(records.summary());
+      summarize_memory(records);
+      records.finish(config_json(config_), texts);
+    };
+    try {
+      const bool rolled_back_before = config_before_ && config_before_->divergence.rolls_back();
+      const bool saves_first = config_.divergence.rolls_back() &&  // initial state
+                               (trainer.steps_done() == 0 || !rolled_back_before);
+      TrainingLoop loop({settings_, config_, interruption_, stream_, ranks_, loader_, evaluation_,
+                         saving_, run_.checkpoints(), model, trainer, records, now_});
+      const RunEnd end = loop.step_to_end(saves_first);
+      const bool finished = end == RunEnd::kFinished;
+      // With zero 3, sampling needs all ranks.
+      const bool samples = finished && (ranks_.lead() || config_.distributed.zero == 3);
+      if (samples)
+        for (const std::string& text : task_->closing(config_, model, stream_))
+          records.report(text);
+      finish(finished ? "finished" : "interrupted", samples ? texts_of(model) : ModelTexts{});
+      return end;
+    } catch (const Error& error) {
+      if (dynamic_cast<const RankLost*>(&error) != nullptr) lost_rank_ = error.what();
+      try {
+        finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", {});
+      } catch (const IoError& problem) {
+        records.report(concat("cannot write summary and report: ", problem.what()));
+      }
+      throw;
+    }
+  }
+  ModelTexts texts_of(LossModel& model) const {
+    ModelTexts texts{.answers = task_->answers(model, stream_)};
+    if (texts.answers.empty()) texts.sample = task_->sample(model, stream_);
+    return texts;
+  }
 
   TrainingRunSettings settings_;
   RunRanks ranks_;
@@ -198,166 +344,6 @@ class TrainingRun {
   RunPosition now_;
   std::string lost_rank_;  // message of the RankLost that ended the run
 };
-
-void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records) {
-  if (!settings_.quiet)
-    console_ << settings_table(task_->settings(config_, model), config_, trainer, stream_)
-             << std::flush;
-  RunSummary& summary = records.summary();
-  summary.version = project_version();
-  summary.command = settings_.command;
-  const std::string begun_with =
-      std::filesystem::exists(run_.data()) ? data_of_run(run_).command : "";
-  if (begun_with != settings_.command) summary.first_command = begun_with;
-  summary.parameters = model.parameter_count();
-  summary.effective_batch = config_.effective_batch();
-  summary.masked = config_.masks();
-  for (Phase phase : kAllPhases)
-    summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
-}
-
-/// Adds the memory peaks and simulated savings. Omits the savings if their simulation fails.
-void TrainingRun::summarize_memory(RunRecords& records) const {
-  RunSummary& summary = records.summary();
-  const MemoryUse host = host_.pool()->use();
-  summary.device_peak_bytes = stream_.pool()->use().max_taken;
-  summary.host_peak_bytes = host.max_taken;
-  summary.host_peak_by_kind = host.peak;
-  summary.file_peak_by_kind = places_->file_use().peak;
-  if (ranks_.communicator() != nullptr) summary.distributed = ranks_.summary(config_, lost_rank_);
-  const ModelRegistry* const families = task_->simulated_by();
-  if (!ranks_.lead() || families == nullptr) return;
-  try {
-    summary.savings = simulate_savings(config_, stream_.device(), *families, ranks_.as_simulated());
-  } catch (const std::exception& error) {
-    records.report(concat("cannot compute the memory that options would save: ", error.what()));
-  }
-}
-
-ModelTexts TrainingRun::texts_of(LossModel& model) const {
-  ModelTexts texts{.answers = task_->answers(model, stream_)};
-  if (texts.answers.empty()) texts.sample = task_->sample(model, stream_);
-  return texts;
-}
-
-/// Writes summary.json and report.html regardless of how the run ends.
-RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records) {
-  const auto finish = [&](const char* end, const ModelTexts& texts) {
-    records.summary().end = end;
-    trainer.add_use_to(records.summary());
-    summarize_memory(records);
-    records.finish(config_json(config_), texts);
-  };
-  try {
-    const bool rolled_back_before = config_before_ && config_before_->divergence.rolls_back();
-    const bool saves_first = config_.divergence.rolls_back() &&  // initial state
-                             (trainer.steps_done() == 0 || !rolled_back_before);
-    TrainingLoop loop({settings_, config_, interruption_, stream_, ranks_, loader_, evaluation_,
-                       saving_, run_.checkpoints(), model, trainer, records, now_});
-    const RunEnd end = loop.step_to_end(saves_first);
-    const bool finished = end == RunEnd::kFinished;
-    // With zero 3, sampling needs all ranks.
-    const bool samples = finished && (ranks_.lead() || config_.distributed.zero == 3);
-    if (samples)
-      for (const std::string& text : task_->closing(config_, model, stream_)) records.report(text);
-    finish(finished ? "finished" : "interrupted", samples ? texts_of(model) : ModelTexts{});
-    return end;
-  } catch (const Error& error) {
-    if (dynamic_cast<const RankLost*>(&error) != nullptr) lost_rank_ = error.what();
-    try {
-      finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", {});
-    } catch (const IoError& problem) {
-      records.report(concat("cannot write summary and report: ", problem.what()));
-    }
-    throw;
-  }
-}
-
-TrainingRunResult TrainingRun::train() {
-  try {
-    std::filesystem::remove(directory_.paths().shortage());  // from an earlier attempt
-    TrainingRunResult result = train_or_resume();
-    if (result.end != RunEnd::kInterrupted && ranks_.lead()) export_model();
-    return result;
-  } catch (const OutOfMemory& error) {
-    throw_with_snapshot(error, directory_.paths(), now_);
-  }
-}
-
-void TrainingRun::export_model() const {
-  if (settings_.export_to.empty()) return;
-  task_->write_export(run_, settings_.export_to);
-  if (!settings_.quiet) console_ << "wrote " << settings_.export_to.string() << std::endl;
-}
-
-void TrainingRun::take_device_memory() {
-  const bool resumes = resumes_ && has_checkpoint(run_);
-  if (!resumes && ranks_.lead()) std::filesystem::remove_all(run_.algorithms());
-  prepare_device(stream_, {.folder = run_.algorithms(), .resumes = resumes});
-  const std::string warning = margin_warning(config_.device_budget(), stream_.device());
-  if (!warning.empty()) planned_.push_back(warning);
-  if (const ModelRegistry* const families = task_->simulated_by())
-    reserve_device_memory(config_, stream_, memory_hint(config_.memory), *families,
-                          ranks_.as_simulated());
-}
-
-TrainingRunResult TrainingRun::train_or_resume() {
-  const RunPaths& paths = directory_.paths();
-  take_device_memory();
-  places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
-  const auto made = task_->make_model(config_, *places_);
-  LossModel& model = *made;
-  std::vector<std::string> early = planned_;  // events before the console's records exist
-  task_->prepare({.config = config_,
-                  .model = model,
-                  .run = run_,
-                  .resumes = resumes_ && has_checkpoint(run_),
-                  .stream = stream_,
-                  .ranks = ranks_.communicator(),
-                  .report = [&](const std::string& text) {
-                    if (!settings_.quiet) console_ << text << std::endl;  // flush: it may take long
-                  }});
-  HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
-  trainer.listen([&](const std::string& text) { early.push_back(text); });
-  const bool resumed = resumes_ && trainer.resume(run_.checkpoints());
-  check_same_start(ranks_, trainer.steps_done(), model, stream_);
-  loader_.seek(trainer.steps_done());
-  if (const ModelRegistry* const families = task_->simulated_by()) {
-    if (const auto why = why_no_predictions(config_, ranks_.size(), *families)) {
-      trainer.machine().disable_prediction();
-      early.push_back(*why);
-    }
-  }
-  if (resumes_ && !resumed)
-    early.push_back(
-        concat("there is no checkpoint in ", run_.checkpoints(), ", so the run starts at step 1"));
-  check_steps_left(config_, trainer);
-  const bool is_at_end = trainer.steps_done() == config_.training.steps ||
-                         trainer.progress().judge.is_patience_exhausted();
-  const bool was_finished = ranks_.on_first(resumed && is_at_end && end_of_run(run_) == "finished");
-  if (!was_finished) task_->write_files(paths, run_, config_, resumes_);
-  RunRecords records(paths, config_.training.steps, console_, settings_.quiet);
-  records.resume_after(trainer.steps_done());
-  for (const std::string& text : task_->notes(!resumed)) records.report(text);
-  if (const std::string link = simulated_link_text(config_.distributed); !link.empty())
-    records.report(concat("the link between ranks is simulated: ", link));
-  for (const std::string& text : early) records.report(text);
-  trainer.listen({}, [&](const std::string& text) { records.report(text); });
-  if (was_finished) {
-    records.report(concat("the run is finished: ", trainer.steps_done(),
-                          trainer.progress().judge.is_patience_exhausted()
-                              ? " steps; to continue, set a larger training.patience, or 0"
-                              : " steps; to continue, set a larger training.steps"));
-    return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMaxSummaryBytes)};
-  }
-  records.watch(config_.memory.timeline, {stream_.pool(), host_.pool()});
-  if (config_.observability.tensorboard && ranks_.lead())
-    records.write_tensorboard(config_json(config_));
-  describe(model, trainer, records);
-  if (resumed) records.report(concat("the run resumes after step ", trainer.steps_done()));
-  const RunEnd end = step_and_record(model, trainer, records);
-  return {end, records.summary(), to_json(records.summary())};
-}
 
 }  // namespace
 

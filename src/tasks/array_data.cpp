@@ -32,18 +32,19 @@ class ExampleArray {
                              " per example; change the array or the model's sizes"));
     shape_ = shape;
     values_ = std::move(array.values);
-    check();
+    constexpr float kMaxWhole = 1 << 24;  // above it, f32 cannot represent all whole numbers
+    const auto is_valid = [&](float value) {
+      return std::isfinite(value) &&
+             (!is_whole_ || (value == std::floor(value) && std::fabs(value) <= kMaxWhole));
+    };
+    check(is_valid, is_whole_ ? "whole numbers" : "finite numbers");
   }
   std::int64_t examples() const { return std::ssize(values_) / elements_; }
-  /// Throws DataError for the first number outside of the range.
   void check(const IntegerRange& range) const {
-    const auto bad = std::ranges::find_if(values_, [&](float value) {
-      return value < static_cast<float>(range.low) || value > static_cast<float>(range.high);
-    });
-    if (bad == values_.end()) return;
-    throw DataError(concat(file_.string(), ": example ", (bad - values_.begin()) / elements_,
-                           " has ", *bad, ", want whole numbers from ", range.low, " to ",
-                           range.high));
+    const auto is_in = [&](float value) {
+      return value >= static_cast<float>(range.low) && value <= static_cast<float>(range.high);
+    };
+    check(is_in, concat("whole numbers from ", range.low, " to ", range.high));
   }
   const std::vector<float>& values() const { return values_; }
   /// Returns "(40, 16), -4.2 to 3.9, mean 0.01".
@@ -74,15 +75,12 @@ class ExampleArray {
   }
 
  private:
-  void check() const {
-    constexpr float kMaxWhole = 1 << 24;  // above it, f32 cannot represent all whole numbers
-    const auto bad = std::ranges::find_if(values_, [&](float value) {
-      return !std::isfinite(value) ||
-             (is_whole_ && (value != std::floor(value) || std::fabs(value) > kMaxWhole));
-    });
+  /// Throws DataError for the first number that is not valid.
+  void check(const auto& is_valid, const std::string& wanted) const {
+    const auto bad = std::ranges::find_if_not(values_, is_valid);
     if (bad == values_.end()) return;
     throw DataError(concat(file_.string(), ": example ", (bad - values_.begin()) / elements_,
-                           " has ", *bad, ", want ", is_whole_ ? "whole" : "finite", " numbers"));
+                           " has ", *bad, ", want ", wanted));
   }
   std::filesystem::path file_;
   std::int64_t elements_;
@@ -91,7 +89,6 @@ class ExampleArray {
   std::vector<float> values_;
 };
 
-/// The arrays, in the order of the batch's tensors.
 class Arrays final : public Dataset {
  public:
   Arrays(const std::filesystem::path& folder, const Batch& form,
@@ -119,16 +116,12 @@ class Arrays final : public Dataset {
     for (std::size_t i = 0; i < arrays_.size(); ++i)
       arrays_[i].write(number, form_.tensors()[i].name, memory);
   }
-  DataFacts texts() const {
+  /// Describes the arrays, or one example of each.
+  DataFacts texts(std::optional<std::int64_t> example = {}) const {
     DataFacts facts;
     for (std::size_t i = 0; i < arrays_.size(); ++i)
-      facts.emplace_back(form_.tensors()[i].name, arrays_[i].text());
-    return facts;
-  }
-  DataFacts texts(std::int64_t example) const {
-    DataFacts facts;
-    for (std::size_t i = 0; i < arrays_.size(); ++i)
-      facts.emplace_back(form_.tensors()[i].name, arrays_[i].text(example));
+      facts.emplace_back(form_.tensors()[i].name,
+                         example ? arrays_[i].text(*example) : arrays_[i].text());
     return facts;
   }
   std::string checksum() const {

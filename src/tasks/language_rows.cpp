@@ -57,12 +57,6 @@ std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer)
   return parts;
 }
 
-struct ShownRow {
-  std::vector<RowPart> row;  // the row, or the chosen answer of a pair
-  std::optional<std::vector<RowPart>> rejected;
-};
-
-/// Throws DataError with the reason that the line has no row.
 [[noreturn]] void refuse_line(const ExampleRows& examples, std::int64_t line) {
   const std::string place = examples.place(0, line, false);
   std::int64_t last = 0;
@@ -74,17 +68,6 @@ struct ShownRow {
   for (const PreferencePair& pair : examples.pairs) last = std::max(last, pair.chosen.line);
   if (line < last) throw DataError(concat(place, " is empty"));
   throw DataError(concat(place, " does not exist; the last line with an example is ", last));
-}
-
-ShownRow row_of_line(const ExampleRows& examples, std::int64_t line, const Tokenizer& tokenizer) {
-  if (examples.files.size() > 1)
-    throw UsageError("hybrid rows: --show needs a single file; give a file instead of the folder");
-  const auto row = std::ranges::find(examples.rows, line, &ExampleRow::line);
-  if (row != examples.rows.end()) return {parts_of(*row, tokenizer), std::nullopt};
-  const auto pair = std::ranges::find(examples.pairs, line,
-                                      [](const PreferencePair& one) { return one.chosen.line; });
-  if (pair == examples.pairs.end()) refuse_line(examples, line);
-  return {parts_of(pair->chosen, tokenizer), parts_of(pair->rejected, tokenizer)};
 }
 
 std::string text_of(const std::vector<RowPart>& parts) {
@@ -108,11 +91,20 @@ boost::json::array parts_as_json(const std::vector<RowPart>& parts) {
   return texts;
 }
 
-Findings shown_row(const ShownRow& shown, std::int64_t line) {
-  Findings found{text_of(shown.row), {{"line", line}, {"parts", parts_as_json(shown.row)}}};
-  if (!shown.rejected) return found;
-  found.text += "\nrejected:\n" + text_of(*shown.rejected);
-  found.json["rejected"] = parts_as_json(*shown.rejected);
+Findings shown_row(const ExampleRows& examples, std::int64_t line, const Tokenizer& tokenizer) {
+  if (examples.files.size() > 1)
+    throw UsageError("hybrid rows: --show needs a single file; give a file instead of the folder");
+  const auto row = std::ranges::find(examples.rows, line, &ExampleRow::line);
+  const auto pair = std::ranges::find(examples.pairs, line,
+                                      [](const PreferencePair& one) { return one.chosen.line; });
+  const bool is_row = row != examples.rows.end();
+  if (!is_row && pair == examples.pairs.end()) refuse_line(examples, line);
+  const std::vector<RowPart> parts = parts_of(is_row ? *row : pair->chosen, tokenizer);
+  Findings found{text_of(parts), {{"line", line}, {"parts", parts_as_json(parts)}}};
+  if (is_row) return found;
+  const std::vector<RowPart> rejected = parts_of(pair->rejected, tokenizer);
+  found.text += "\nrejected:\n" + text_of(rejected);
+  found.json["rejected"] = parts_as_json(rejected);
   return found;
 }
 
@@ -201,7 +193,6 @@ void report_format(const ExampleRows& examples, const std::string& name,
     report("to train on pairs of answers, use `hybrid finetune --objective dpo` or orpo");
 }
 
-/// Returns the model's configuration, or a default one if the folder only has a tokenizer.
 ModelConfig model_in(const ModelFolder& folder) {
   if (!std::filesystem::exists(folder.path() / "config.json")) return {};
   return read_hugging_face_model_config(folder, 0);
@@ -252,8 +243,7 @@ Findings language_rows(const RowsRequest& requested, const HybridTrainerConfig& 
   for (const std::string& note : examples.notes()) requested.report(note);
   const std::string others = unread_files_note(requested.data, {RowSplit::kTrain});
   if (!others.empty()) requested.report(concat(requested.data, ": ", others));
-  if (requested.shown)
-    return shown_row(row_of_line(examples, *requested.shown, *tokenizer), *requested.shown);
+  if (requested.shown) return shown_row(examples, *requested.shown, *tokenizer);
   const std::string problem = examples.mostly_rejected_warning();
   if (examples.rows.empty() && examples.pairs.empty()) throw DataError(concat(name, ": ", problem));
   if (!problem.empty()) requested.report("hybrid finetune would reject this data: " + problem);

@@ -36,36 +36,15 @@ void add(std::vector<Measure>& sums, const std::vector<Measure>& more) {
   }
 }
 
-/// Computes the measures of a batch in `parts` parts. Doubles `parts` if memory is short.
-std::vector<Measure> measures_of(Network& network, const Batch& batch, const Pass& pass,
-                                 std::int64_t& parts, const Stream& stream) {
-  for (;;) {
-    try {
-      std::vector<Measure> sums;
-      const std::int64_t size = batch.size() / parts;
-      for (std::int64_t part = 0; part < parts; ++part)
-        add(sums, network.wait_for_measures(batch.examples(part * size, (part + 1) * size), pass,
-                                            stream));
-      return sums;
-    } catch (const OutOfMemory&) {
-      if (batch.size() % (2 * parts) != 0) throw;
-      parts *= 2;
-      stream.synchronize();
-      stream.pool()->trim();
-    }
-  }
-}
-
 std::vector<Measure> measures_of(Network& network, const OrderedBatches& batches, const Pass& pass,
                                  const Stream& stream) {
   std::vector<Measure> sums;
   BatchUpload upload;
-  std::int64_t parts = 1;
-  for (std::int64_t i = 0; i < batches.batches(); ++i) {
-    const Batch batch = upload.to_device(batches.batch(i), stream);
-    if (batch.size() % parts != 0) parts = batch.size();  // the last batch may be smaller
-    add(sums, measures_of(network, batch, pass, parts, stream));
-  }
+  BatchParts parts(stream);
+  for (std::int64_t i = 0; i < batches.batches(); ++i)
+    parts.run(upload.to_device(batches.batch(i), stream), [&](std::int64_t, const Batch& part) {
+      add(sums, network.wait_for_measures(part, pass, stream));
+    });
   return sums;
 }
 
@@ -113,7 +92,6 @@ void refuse_settings_of_language(const HybridTrainerConfig& config) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-/// Returns the path of the validation data. A resumed run keeps its path if none is given.
 std::filesystem::path validation_of(const TrainingRunSettings& settings) {
   if (!settings.validation.empty() || !resumes(settings)) return settings.validation;
   return data_of_run(RunPaths{settings.run.string()}).validation;
@@ -274,16 +252,14 @@ NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DTy
   return score(*run.network, *opened, run.config, dtype, stream);
 }
 
-void predict_examples(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
-                      const Stream& stream, const PredictionHandler& use,
-                      const NetworkDataKinds& kinds) {
+void predict_examples(const TrainedRun& run, const PredictionRequest& requested, DType dtype,
+                      const Stream& stream, const PredictionHandler& use) {
   const auto opened = opened_data({.config = run.config,
-                                   .data = data,
+                                   .data = requested.data,
                                    .model = run.folder,
                                    .is_trained = true,
                                    .is_measured = true,
-                                   .is_predicted = true},
-                                  kinds);
+                                   .is_predicted = true});
   for (const std::string& note : opened->notes()) warn(run.folder.string(), note);
   const Pass pass{.training = false, .dtype = dtype};
   const Stream host(make_host_pool(stream.device()));
@@ -308,6 +284,30 @@ void predict_examples(const TrainedRun& run, const std::filesystem::path& data, 
       }
     });
   }
+}
+
+DataFacts NetworkData::example(std::int64_t number, const HybridTrainerConfig& config) const {
+  throw UsageError(concat("example ", number, " of a ", config.model.family,
+                          ": its generated data has no lines or rows to show"));
+}
+
+NetworkData::PredictionMaker NetworkData::prediction_maker(const HybridTrainerConfig&) const {
+  return [](std::int64_t /*number*/, const std::vector<NamedTensor>& outputs) {
+    Prediction found;
+    for (const auto& [name, tensor] : outputs) {
+      const std::span<const float> values{tensor.data<float>(),
+                                          static_cast<std::size_t>(tensor.elements())};
+      found.numbers.insert(found.numbers.end(), values.begin(), values.end());
+      found.fields[name] = decimals(values);
+    }
+    return found;
+  };
+}
+
+const NetworkDataKinds& network_data_kinds() {
+  static const NetworkDataKinds kinds{
+      {"vit", open_pictures}, {"trident", trident_data}, {"series", series_data}};
+  return kinds;
 }
 
 std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,

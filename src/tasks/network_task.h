@@ -7,6 +7,7 @@
 #include "src/run/language_data.h"
 #include "src/run/run_files.h"
 #include "src/tasks/network_data.h"
+#include "src/tasks/task_kind.h"
 
 namespace hybrid_trainer {
 
@@ -37,10 +38,9 @@ struct NetworkScore {
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream);
 
-/// Implements TaskKind::predict on the data of `data`, which defaults to the run's.
-void predict_examples(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
-                      const Stream& stream, const PredictionHandler& use,
-                      const NetworkDataKinds& kinds = network_data_kinds());
+/// Implements TaskKind::predict.
+void predict_examples(const TrainedRun& run, const PredictionRequest& requested, DType dtype,
+                      const Stream& stream, const PredictionHandler& use);
 
 /// Evaluates an opened run or folder on its own data or, if given, on `data`.
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,

@@ -6,7 +6,6 @@
 #include "src/core/messages.h"
 #include "src/core/threads.h"
 #include "src/data/images/picture_processor.h"
-#include "src/files/checksum.h"
 #include "src/files/output_file.h"
 #include "src/run/run_files.h"
 #include "src/tasks/network_data.h"
@@ -107,7 +106,6 @@ void check_pixels(PictureRows& read, const PictureProcessor& processor) {
   }
 }
 
-/// Sets the class of each row; refuses rows of unknown classes.
 void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
   std::vector<PictureRow> known;
   for (PictureRow& row : read.rows) {

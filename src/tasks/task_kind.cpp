@@ -128,7 +128,6 @@ std::string text_of(double value) {
   return out.str();
 }
 
-/// Returns the score of preference pairs, which have no perplexity.
 Findings pairs_score(const EvaluationResult& result, const std::string& objective) {
   const EvaluationResult::Preference& found = *result.preference;
   return {concat("loss ", text_of(result.loss), " over ", result.tokens,
@@ -173,7 +172,6 @@ void take_loss_of_scores(HybridTrainerConfig& config, const std::vector<TextRow>
     loss = has_scores ? "cosent" : "contrastive";
 }
 
-/// Scores a text-level model on a file of examples.
 Findings texts_score(const TrainedRun& run, const std::filesystem::path& data, const Measuring& on,
                      DType dtype, const Stream& stream) {
   HybridTrainerConfig config = run.config;
@@ -252,11 +250,6 @@ Findings network_score(const TrainedRun& run, const Measuring& on, DType dtype,
   return {found.text("\n  "), found.json()};
 }
 
-void network_predictions(const TrainedRun& run, const PredictionRequest& requested, DType dtype,
-                         const Stream& stream, const PredictionHandler& use) {
-  predict_examples(run, requested.data, dtype, stream, use);
-}
-
 Findings network_rows(const RowsRequest& requested, const HybridTrainerConfig& given) {
   if (requested.longest != RowsRequest::kDefaultLength || requested.objective != "next_token" ||
       requested.control_tokens != "tokens")
@@ -286,10 +279,6 @@ Findings network_rows(const RowsRequest& requested, const HybridTrainerConfig& g
            {"notes", boost::json::value_from(data->notes())}}};
 }
 
-std::unique_ptr<Task> task_of_network(const TrainingRunSettings& settings, const ReadInputs& read) {
-  return network_task(settings, network_data_kinds(), read);
-}
-
 }  // namespace
 
 const TaskKind& task_kind(const ModelConfig& model, const ModelRegistry& registry) {
@@ -300,13 +289,15 @@ const TaskKind& task_kind(const ModelConfig& model, const ModelRegistry& registr
                                      .score = language_score,
                                      .predict = predict_texts,
                                      .rows = language_rows};
-  static constexpr TaskKind network{.unit = "examples",
-                                    .in_sequences = false,
-                                    .has_parts = true,
-                                    .task = task_of_network,
-                                    .score = network_score,
-                                    .predict = network_predictions,
-                                    .rows = network_rows};
+  static constexpr TaskKind network{
+      .unit = "examples",
+      .in_sequences = false,
+      .has_parts = true,
+      .task = [](const auto& settings,
+                 const auto& read) { return network_task(settings, network_data_kinds(), read); },
+      .score = network_score,
+      .predict = predict_examples,
+      .rows = network_rows};
   return find_family(model.family, registry).is_language_model ? language : network;
 }
 

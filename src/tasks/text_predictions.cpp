@@ -24,7 +24,6 @@ TextTask task_of(const HybridTrainerConfig& config) {
   return text_task_of(config.objective).value();
 }
 
-/// Returns the names of the model's classes; empty if it has no classes.
 std::vector<std::string> class_names(const ModelConfig& model, TextTask task) {
   std::vector<std::string> names;
   if (task != TextTask::kClassify) return names;

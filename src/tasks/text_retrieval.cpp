@@ -51,7 +51,6 @@ RetrievalSteps steps_of(const TrainedRun& run) {
           .is_cosine = pipeline.similarity == "cosine"};
 }
 
-/// Embeds texts for retrieval, one by one as queries or documents.
 class Embedder {
  public:
   Embedder(const TrainedRun& run, DType dtype, const Stream& stream)

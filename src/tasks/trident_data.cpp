@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/models/model_family.h"

@@ -71,63 +71,45 @@ std::vector<std::string> split_empty_values(const std::vector<std::string>& argu
   return split;
 }
 
-/// Options of other programs and their equivalents, of which the first available is suggested.
+/// Options, and the names that other programs have for them. Of the options for a name, the first one
+/// that the command has is suggested.
 constexpr std::pair<std::string_view, std::string_view> kOptionsOfOthers[] = {
-    {"learning-rate", "--lr RATE"},
-    {"learning-rate", "--set optimizer.learning_rate=RATE"},
-    {"lr", "--set optimizer.learning_rate=RATE"},
-    {"per-device-train-batch-size", "--batch-size B"},
-    {"per-device-train-batch-size", "--set data.batch_size=B"},
-    {"micro-batch-size", "--batch-size B"},
-    {"micro-batch-size", "--set data.batch_size=B"},
-    {"batch-size", "--set data.batch_size=B"},
-    {"gradient-accumulation-steps", "--set gradient_accumulation.micro_batches=N"},
-    {"num-epochs", "--epochs N"},
-    {"num-train-epochs", "--epochs N"},
-    {"num-epochs", "--set training.steps=N"},
-    {"num-train-epochs", "--set training.steps=N"},
-    {"epochs", "--set training.steps=N"},
-    {"max-steps", "--set training.steps=N"},
-    {"steps", "--set training.steps=N"},
-    {"iters", "--set training.steps=N"},
-    {"max-length", "--set data.sequence_length=T"},
-    {"max-seq-length", "--set data.sequence_length=T"},
-    {"seq-length", "--set data.sequence_length=T"},
-    {"cutoff-len", "--set data.sequence_length=T"},
-    {"lora-r", "--method lora --set lora.rank=R"},
-    {"lora-rank", "--method lora --set lora.rank=R"},
-    {"lora-alpha", "--method lora --set lora.alpha=A"},
-    {"lora-dropout", "--method lora --set lora.dropout=P"},
-    {"lora-target-modules", "--method lora --set lora.targets=NAMES"},
-    {"load-in-4bit", "--method qlora"},
-    {"weight-decay", "--set optimizer.weight_decay=W"},
-    {"warmup-steps", "--set schedule.warmup_steps=N"},
-    {"lr-scheduler-type", "--set schedule.name=NAME"},
-    {"max-grad-norm", "--set optimizer.clip_norm=NORM"},
-    {"optim", "--set optimizer.name=NAME"},
-    {"seed", "--set training.seed=N"},
-    {"threads", "--set training.threads=N"},
-    {"bf16", "--set mixed_precision.full=bf16"},
-    {"save-steps", "--set checkpoint.every_steps=N"},
-    {"eval-steps", "--set training.evaluate_every_steps=N"},
-    {"output-dir", "--run RUN"},
-    {"output", "--run RUN"},
-    {"dataset", "--data EXAMPLES"},
-    {"train-file", "--data EXAMPLES"},
-    {"model-name-or-path", "--model HF_DIR"},
-    {"base-model", "--model HF_DIR"},
-    {"model-name-or-path", "--init-from HF_DIR"},
-    {"base-model", "--init-from HF_DIR"},
-    {"model", "--init-from HF_DIR"},
+    {"--lr RATE", " learning-rate "},
+    {"--set optimizer.learning_rate=RATE", " learning-rate lr "},
+    {"--batch-size B", " per-device-train-batch-size micro-batch-size "},
+    {"--set data.batch_size=B", " per-device-train-batch-size micro-batch-size batch-size "},
+    {"--set gradient_accumulation.micro_batches=N", " gradient-accumulation-steps "},
+    {"--epochs N", " num-epochs num-train-epochs "},
+    {"--set training.steps=N", " num-epochs num-train-epochs epochs max-steps steps iters "},
+    {"--set data.sequence_length=T", " max-length max-seq-length seq-length cutoff-len "},
+    {"--method lora --set lora.rank=R", " lora-r lora-rank "},
+    {"--method lora --set lora.alpha=A", " lora-alpha "},
+    {"--method lora --set lora.dropout=P", " lora-dropout "},
+    {"--method lora --set lora.targets=NAMES", " lora-target-modules "},
+    {"--method qlora", " load-in-4bit "},
+    {"--set optimizer.weight_decay=W", " weight-decay "},
+    {"--set schedule.warmup_steps=N", " warmup-steps "},
+    {"--set schedule.name=NAME", " lr-scheduler-type "},
+    {"--set optimizer.clip_norm=NORM", " max-grad-norm "},
+    {"--set optimizer.name=NAME", " optim "},
+    {"--set training.seed=N", " seed "},
+    {"--set training.threads=N", " threads "},
+    {"--set mixed_precision.full=bf16", " bf16 "},
+    {"--set checkpoint.every_steps=N", " save-steps "},
+    {"--set training.evaluate_every_steps=N", " eval-steps "},
+    {"--run RUN", " output-dir output "},
+    {"--data EXAMPLES", " dataset train-file "},
+    {"--model HF_DIR", " model-name-or-path base-model "},
+    {"--init-from HF_DIR", " model-name-or-path base-model model "},
 };
 
-/// Suggests the nearest option, or the equivalent of another program's option.
 std::string option_hint(const CommandSyntax& syntax, const std::string& given) {
   std::string plain = given.substr(given.find_first_not_of('-'));
   std::ranges::replace(plain, '_', '-');
-  for (const auto& [name, own] : kOptionsOfOthers) {
+  for (const auto& [own, names] : kOptionsOfOthers) {
     const std::string option(own.substr(2, own.find(' ') - 2));
-    if (name == plain && syntax.options.find_nothrow(option, false) != nullptr)
+    if (names.find(" " + plain + " ") != names.npos &&
+        syntax.options.find_nothrow(option, false) != nullptr)
       return concat("; want ", own);
   }
   std::vector<std::string> names{"--help"};
@@ -200,13 +182,13 @@ CommandDescription describe(const CommandSyntax& syntax) {
   CommandDescription command{.name = syntax.name,
                              .usage = syntax.usage,
                              .text = syntax.description,
-                             .operands = syntax.operands,
-                             .options = {}};
+                             .operands = syntax.operands};
   for (const auto& given : syntax.options.options()) {
-    CommandDescription::Option option{
-        .name = given->long_name(), .value = {}, .help = given->description()};
-    if (given->semantic()->max_tokens() > 0) option.value = given->semantic()->name();
-    option.is_required = given->semantic()->is_required();
+    const auto& value = *given->semantic();
+    CommandDescription::Option option{.name = given->long_name(),
+                                      .value = value.max_tokens() > 0 ? value.name() : "",
+                                      .help = given->description(),
+                                      .is_required = value.is_required()};
     find_choices(option);
     command.options.push_back(option);
   }

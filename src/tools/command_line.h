@@ -18,7 +18,7 @@ struct CommandSyntax {
   std::string description;  // for --help, lines of at most 100 columns
   /// Positional arguments, all of which are mandatory. "INPUT..." takes one or more arguments.
   /// --run RUN may replace the first argument if it can be a run: "RUN|HF_DIR" or "PATH".
-  std::vector<std::string> operands;
+  std::vector<std::string> operands{};
   po::options_description options{"Options"};
   /// Name of the option that accepts an empty value; empty if there is none.
   std::string may_be_empty = {};
@@ -49,7 +49,7 @@ struct CommandDescription {
   };
   std::string name, usage, text;
   std::vector<std::string> operands;
-  std::vector<Option> options;  // options, including --help
+  std::vector<Option> options{};  // options, including --help
 };
 
 /// Thrown by parse_command_line if `--describe` is the only argument.

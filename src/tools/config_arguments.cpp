@@ -109,14 +109,6 @@ void add_setting_options(po::options_description& options, ConfigArguments& argu
   add_memory_option(options, arguments);
 }
 
-void add_tensorboard_option(po::options_description& options, ConfigArguments& arguments) {
-  const auto set = [&arguments](bool on) {
-    if (on) arguments.settings.emplace_back("observability.tensorboard=true");
-  };
-  options.add_options()("tensorboard", po::bool_switch()->notifier(set),
-                        "Also write RUN/tensorboard/; same as observability.tensorboard=true.");
-}
-
 HybridTrainerConfig build_config(
     const ConfigArguments& arguments, const HybridTrainerConfig& otherwise,
     const std::function<void(HybridTrainerConfig& config)>& before_settings) {

@@ -22,8 +22,6 @@ void add_config_options(po::options_description& options, ConfigArguments& argum
 void add_source_options(po::options_description& options, ConfigArguments& arguments);
 /// Declares only --set and --max-device-memory.
 void add_setting_options(po::options_description& options, ConfigArguments& arguments);
-/// Declares --tensorboard, a short form of observability.tensorboard=true.
-void add_tensorboard_option(po::options_description& options, ConfigArguments& arguments);
 
 /// Builds and validates the configuration: the preset, the file or `otherwise`, changed by each
 /// --set in order. `before_settings` may change it before the first --set. Throws UsageError if

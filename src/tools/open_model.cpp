@@ -8,6 +8,7 @@
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/model_files/model_folder.h"
+#include "src/tools/options.h"
 
 namespace hybrid_trainer {
 
@@ -15,7 +16,6 @@ namespace {
 
 constexpr std::int64_t kLongestWindow = 1024;
 
-/// Sets the sequence length for a folder that is not a run.
 TrainedRun with_windows(TrainedRun opened) {
   opened.config.data.sequence_length = std::min(kLongestWindow, opened.config.model.context);
   return opened;
@@ -31,26 +31,38 @@ void add_precision_option(po::options_description& options, std::string& precisi
       "inputs as in llama.cpp; slow on CUDA.");
 }
 
-void add_run_weights_options(po::options_description& options, RunWeightsOption& requested) {
+void add_run_weights_options(po::options_description& options, RunWeights& requested) {
   auto add = options.add_options();
-  add("checkpoint", po::value(&requested.checkpoint)->value_name("best|STEP"),
+  const auto take_checkpoint = [&requested](const std::string& text) {
+    if (text == "best") {
+      requested.checkpoint = RunWeights::Checkpoint::kBest;
+      return;
+    }
+    requested.checkpoint = RunWeights::Checkpoint::kStep;
+    const char* const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, requested.step);
+    if (error != std::errc() || end != last || requested.step < 0)
+      throw UsageError(concat("--checkpoint: got ", text, ", want best or a step, such as 500"));
+  };
+  add("checkpoint", po::value<std::string>()->notifier(take_checkpoint)->value_name("best|STEP"),
       "Checkpoint of a run: a step, or best for the lowest validation loss (checkpoint.keep_best). "
       "Default: the newest.");
-  add("average", po::bool_switch(&requested.average),
+  const auto take_average = [&requested](bool is_given) {
+    requested.kind = is_given ? RunWeights::kAverage : RunWeights::kLast;
+  };
+  add("average", po::bool_switch()->notifier(take_average),
       "Use the running mean of the weights (training.average_weights) instead of the last "
       "weights.");
 }
 
-RunWeights run_weights(const RunWeightsOption& requested) {
-  RunWeights weights(requested.average ? RunWeights::kAverage : RunWeights::kLast);
-  const std::string& text = requested.checkpoint;
-  if (text == "best") weights.checkpoint = RunWeights::Checkpoint::kBest;
-  if (text.empty() || text == "best") return weights;
-  weights.checkpoint = RunWeights::Checkpoint::kStep;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weights.step);
-  if (error != std::errc() || end != text.data() + text.size() || weights.step < 0)
-    throw UsageError(concat("--checkpoint: got ", text, ", want best or a step, such as 500"));
-  return weights;
+void add_model_options(po::options_description& options, ModelOptions& requested) {
+  add_precision_option(options, requested.precision);
+  options.add_options()("weights", po::value(&requested.home)->value_name("device|host|file"),
+                        "Location of a Hugging Face model's matrices (default: device): device, "
+                        "host or file, a scratch file in TMPDIR. From the file, only the matrices "
+                        "in use are read, such as the experts that a token chooses.");
+  add_device_option(options, requested.device);
+  add_run_weights_options(options, requested.weights);
 }
 
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
@@ -61,13 +73,6 @@ void refuse_run_weights(const RunWeights& weights, const std::string& folder,
   if (weights.checkpoint != RunWeights::Checkpoint::kNewest)
     throw UsageError(concat("--checkpoint: ", folder, " is ", what,
                             ", but only runs have checkpoints; leave it out"));
-}
-
-void add_weights_option(po::options_description& options, std::string& home) {
-  options.add_options()("weights", po::value(&home)->value_name("device|host|file"),
-                        "Location of a Hugging Face model's matrices (default: device): device, "
-                        "host or file, a scratch file in TMPDIR. From the file, only the matrices "
-                        "in use are read, such as the experts that a token chooses.");
 }
 
 TrainedRun open_model(const std::string& path, const Stream& stream, const RunWeights& weights,
@@ -100,6 +105,10 @@ TrainedRun open_model(const std::string& path, const Stream& stream, const RunWe
   TrainedRun run = load_trained_run(path, stream, model_families(), weights, form);
   for (const std::string& warning : run.warnings) std::cerr << "warning: " << warning << "\n";
   return run;
+}
+
+TrainedRun open_model(const std::string& path, const Stream& stream, const ModelOptions& options) {
+  return open_model(path, stream, options.weights, options.precision, options.home);
 }
 
 DType compute_in(Network& model, const std::string& precision, const Stream& stream) {

@@ -7,6 +7,15 @@
 
 namespace hybrid_trainer {
 
+/// Options of commands that open a model: --precision, --weights and --device, with their defaults.
+struct ModelOptions {
+  std::string precision = "fp32", home = "device", device = "auto";
+  RunWeights weights{};
+};
+
+/// Adds --precision, --weights, --device, --checkpoint and --average.
+void add_model_options(po::options_description& options, ModelOptions& requested);
+
 /// Opens the model of a run, a Hugging Face folder or a PEFT folder, using all cores. Reports
 /// skipped checkpoints on standard error. For a folder that is not a run, step is 0, data is empty,
 /// and config.data.sequence_length is the context, at most 1024. `precision`, a name of lora.base,
@@ -19,23 +28,17 @@ TrainedRun open_model(const std::string& folder, const Stream& stream,
                       const RunWeights& weights = {}, const std::string& precision = "fp32",
                       const std::string& home = "device");
 
-/// Adds --weights, which open_model checks.
-void add_weights_option(po::options_description& options, std::string& home);
+TrainedRun open_model(const std::string& folder, const Stream& stream, const ModelOptions& options);
+
 /// Adds --precision, which open_model checks.
 void add_precision_option(po::options_description& options, std::string& precision);
 /// Sets and returns the model's compute precision: f32 for the precisions fp32 and file, otherwise
 /// bf16.
 DType compute_in(Network& model, const std::string& precision, const Stream& stream);
 
-struct RunWeightsOption {
-  bool average = false;
-  std::string checkpoint;  // "best", a step, or empty
-};
-
-/// Adds --checkpoint and --average.
-void add_run_weights_options(po::options_description& options, RunWeightsOption& requested);
-/// Throws UsageError if --checkpoint is neither "best" nor a step.
-RunWeights run_weights(const RunWeightsOption& requested);
+/// Adds --checkpoint and --average. Parsing throws UsageError if --checkpoint is neither "best" nor a
+/// step.
+void add_run_weights_options(po::options_description& options, RunWeights& requested);
 /// Throws UsageError if --checkpoint or --average is given. `what` names the kind of `folder`.
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);

@@ -56,17 +56,17 @@ std::string pinned_text(const ContextWindow& window) {
 
 }  // namespace
 
-void add_overflow_option(po::options_description& options, std::string& name) {
-  options.add_options()("context-overflow", po::value(&name)->value_name("error|truncate"),
+void add_overflow_option(po::options_description& options, ContextOverflow& overflow) {
+  const auto take = [&overflow](const std::string& name) {
+    if (name != "error" && name != "truncate")
+      throw UsageError(choice_problem("--context-overflow", name, {"error", "truncate"}));
+    overflow = name == "error" ? ContextOverflow::kError : ContextOverflow::kTruncate;
+  };
+  options.add_options()("context-overflow",
+                        po::value<std::string>()->notifier(take)->value_name("error|truncate"),
                         "Action if a text is longer than the model's context. error: refuse the "
                         "text. truncate (default): drop the oldest part after the "
                         "beginning-of-text token or system message, with a warning.");
-}
-
-ContextOverflow overflow_of_option(const std::string& name) {
-  if (name == "truncate") return ContextOverflow::kTruncate;
-  if (name == "error") return ContextOverflow::kError;
-  throw UsageError(choice_problem("--context-overflow", name, {"error", "truncate"}));
 }
 
 std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWindow& window) {

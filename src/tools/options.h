@@ -32,10 +32,9 @@ void add_columns_option(po::options_description& options, std::string& columns);
 /// Declares --control-tokens and binds it to `name`, which must outlive the parsing.
 void add_control_tokens_option(po::options_description& options, std::string& name);
 
-/// Declares --context-overflow and binds it to `name`, which must outlive the parsing.
-void add_overflow_option(po::options_description& options, std::string& name);
-/// Throws UsageError if the name is not "error" or "truncate".
-ContextOverflow overflow_of_option(const std::string& name);
+/// Declares --context-overflow and binds it to `overflow`, which must outlive the parsing. Parsing
+/// throws UsageError if the value is not "error" or "truncate".
+void add_overflow_option(po::options_description& options, ContextOverflow& overflow);
 
 /// Returns a truncation warning: "the prompt has 891 tokens and the model's context is 128: …".
 std::string truncated_prompt_warning(const FittedPrompt& prompt, const ContextWindow& window);

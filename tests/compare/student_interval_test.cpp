@@ -1,4 +1,4 @@
-#include "src/compare/student_interval.h"
+#include "src/run/rank_statistics.h"
 
 #include <gtest/gtest.h>
 

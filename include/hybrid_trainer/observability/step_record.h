@@ -170,15 +170,4 @@ struct StepRecord : StepOutcome {
   }
 };
 
-/// Receives the reports of a run. The trainer calls write once per step, in order, from one thread.
-class MetricSink {
- public:
-  virtual ~MetricSink() = default;
-  virtual void write(const StepRecord& record) = 0;
-  /// Receives a message for the user ("checkpoint saved at step 500"). Numeric sinks ignore it.
-  virtual void report(const std::string& text) = 0;
-  /// Called when the run has finished or stopped; no writes follow.
-  virtual void finish() = 0;
-};
-
 }  // namespace hybrid_trainer

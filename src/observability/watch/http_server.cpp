@@ -6,6 +6,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <set>
 
@@ -21,25 +22,16 @@ namespace http = beast::http;
 
 namespace {
 
-int digit_of(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-/// Decodes %XX and, in a query, + for a space.
 std::string percent_decoded(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const int high = i + 2 < text.size() && text[i] == '%' ? digit_of(text[i + 1]) : -1;
-    const int low = high >= 0 ? digit_of(text[i + 2]) : -1;
-    if (low >= 0) {
-      out += static_cast<char>(16 * high + low);
-      i += 2;
-    } else {
-      out += text[i];
-    }
+    const std::string_view digits = text.substr(i + 1, 2);
+    const char* const last = digits.data() + digits.size();
+    unsigned char byte = 0;
+    const bool is_coded = text[i] == '%' && digits.size() == 2 &&
+                          std::from_chars(digits.data(), last, byte, 16).ptr == last;
+    out += is_coded ? static_cast<char>(byte) : text[i];
+    if (is_coded) i += 2;
   }
   return out;
 }
@@ -62,8 +54,7 @@ void set_headers(Message& message, const std::string& policy = "") {
               (policy.empty() ? content_policy("") : policy) + "; frame-ancestors 'none'");
 }
 
-}  // namespace
-
+/// Parses a request line's target, such as "/run/a%20b/?from=3".
 HttpRequest request_of(std::string_view target, std::string_view last_event) {
   HttpRequest request;
   request.last_event = last_event;
@@ -81,11 +72,15 @@ HttpRequest request_of(std::string_view target, std::string_view last_event) {
   return request;
 }
 
+/// Returns whether a Host header names this machine, which prevents DNS rebinding.
 bool is_local(std::string_view host) {
   if (host.starts_with("[::1]")) return true;
   const std::string_view name = host.substr(0, host.find(':'));
   return name == "localhost" || name == "127.0.0.1";
 }
+
+}  // namespace
+
 using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
@@ -196,14 +191,13 @@ class HttpServer::Engine {
     const bool is_head = request.method() == http::verb::head;
     stream.expires_after(kPatience);
     if (answer.events && !is_head) {
-      co_await send_events(stream, *answer.events, request.version());
+      co_await send_events(stream, answer.events, request.version());
       co_return false;
     }
     http::response<http::string_body> response(static_cast<http::status>(answer.status),
                                                request.version());
     set_headers(response, answer.policy);
     response.set(http::field::content_type, answer.events ? "text/event-stream" : answer.type);
-    if (!answer.location.empty()) response.set(http::field::location, answer.location);
     if (answer.status == 405) response.set(http::field::allow, "GET, HEAD");
     response.keep_alive(request.keep_alive());
     response.content_length(answer.body.size());
@@ -213,8 +207,8 @@ class HttpServer::Engine {
     co_return !response.need_eof();
   }
 
-  asio::awaitable<void> send_events(beast::tcp_stream& stream, EventStream& events,
-                                    unsigned version) {
+  asio::awaitable<void> send_events(beast::tcp_stream& stream,
+                                    const std::function<std::string()>& updates, unsigned version) {
     const bool in_chunks = version == 11;
     http::response<http::empty_body> response(http::status::ok, version);
     set_headers(response);
@@ -228,7 +222,7 @@ class HttpServer::Engine {
     std::string text = "retry: 1000\n\n";
     for (auto wrote = Clock::now();;) {
       const std::uint64_t seen = update_count_;
-      text += events.updates();
+      text += updates();
       if (text.empty() && seconds_since(wrote) >= kSecondsBetweenComments)
         text = ": still here\n\n";
       if (!text.empty()) {

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 
 namespace hybrid_trainer {
 
@@ -15,26 +14,13 @@ struct HttpRequest {
   std::string last_event;  // the header Last-Event-ID; "" if there is none
 };
 
-/// Parses a request line's target, such as "/run/a%20b/?from=3".
-HttpRequest request_of(std::string_view target, std::string_view last_event);
-
-/// Returns whether a Host header names this machine, which prevents DNS rebinding.
-bool is_local(std::string_view host);
-
-/// A response that is sent to a client in parts while the client listens.
-class EventStream {
- public:
-  virtual ~EventStream() = default;
-  virtual std::string updates() = 0;
-};
-
 struct HttpAnswer {
   int status = 200;
   std::string type = "text/html; charset=utf-8";
   std::string body{};
-  std::string policy{};                   // Content-Security-Policy; "" allows nothing
-  std::string location{};                 // target of a redirection
-  std::unique_ptr<EventStream> events{};  // if set, sent instead of type and body
+  std::string policy{};  // Content-Security-Policy; "" allows nothing
+  /// If set, its text is sent in place of `body` whenever there are updates, while the client listens.
+  std::function<std::string()> events{};
 };
 
 /// Answers GET and HEAD requests over HTTP/1.1 on 127.0.0.1, in one thread. Rejects requests that

@@ -106,7 +106,6 @@ std::string last_events(const WatchedRun& run) {
   return out;
 }
 
-/// Returns the curve of a run as an SVG of 120 by 28.
 std::string svg_sparkline(const WatchedRun& run) {
   constexpr double kWidth = 120, kHeight = 28;
   const auto& points = run.content().curves().points();
@@ -114,7 +113,7 @@ std::string svg_sparkline(const WatchedRun& run) {
   std::vector<std::pair<double, double>> values;
   for (const CurvePoint& point : points) {
     if (point.finite_losses == 0) continue;
-    const double loss = point.loss_sum / static_cast<double>(point.finite_losses);
+    const double loss = point.mean_loss();
     low = values.empty() ? loss : std::min(low, loss);
     high = values.empty() ? loss : std::max(high, loss);
     values.emplace_back(static_cast<double>(point.last_step), loss);
@@ -163,8 +162,7 @@ const std::string& server_mark() {
   return mark;
 }
 
-}  // namespace
-
+/// Returns the state of a run as HTML: progress, time left, phase, memory, decision, warnings.
 std::string live_html(const WatchedRun& run) {
   std::string out = concat("<h2>", state_badge(run));
   if (!run.has_steps()) return out + "no step is completed yet</h2>\n";
@@ -175,6 +173,8 @@ std::string live_html(const WatchedRun& run) {
   out += "<div class=\"now\">\n" + live_facts(run) + memory_bars(run) + "</div>\n";
   return out + last_events(run);
 }
+
+}  // namespace
 
 std::string live_rows(const WatchedFolder& folder) {
   std::string out;

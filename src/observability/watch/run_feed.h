@@ -7,9 +7,6 @@
 
 namespace hybrid_trainer {
 
-/// Returns the state of a run as HTML: progress, time left, phase, memory, decision, warnings.
-std::string live_html(const WatchedRun& run);
-
 /// Returns the rows of a table of runs as HTML: sparkline, phase, step, loss and a link to the
 /// run's page.
 std::string live_rows(const WatchedFolder& folder);

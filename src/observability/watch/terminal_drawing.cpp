@@ -45,10 +45,6 @@ Fitting fitting(std::string_view text, std::size_t columns) {
   return fits;
 }
 
-double mean_loss(const CurvePoint& point) {
-  return point.loss_sum / static_cast<double>(point.finite_losses);
-}
-
 }  // namespace
 
 std::size_t columns_of(std::string_view text) { return fitting(text, text.size() * 2).columns; }
@@ -153,7 +149,7 @@ LossCurve loss_curve(const Curves& curves, std::size_t columns) {
   std::vector<int> counts(columns);
   for (const CurvePoint& point : points) {
     if (point.finite_losses == 0) continue;
-    losses.push_back(mean_loss(point));
+    losses.push_back(point.mean_loss());
     const std::size_t column = curve.column(point.last_step, columns);
     sums[column] += losses.back();
     ++counts[column];

@@ -8,8 +8,6 @@
 #include "src/files/json.h"
 #include "src/files/text.h"
 #include "src/observability/page_assets.h"
-#include "src/observability/watch/http_server.h"
-#include "src/observability/watch/run_feed.h"
 
 namespace hybrid_trainer {
 
@@ -123,122 +121,79 @@ std::int64_t whole_number(const std::string& text, std::int64_t otherwise) {
   return end.ec == std::errc() && end.ptr == text.data() + text.size() ? value : otherwise;
 }
 
-class RunStream final : public EventStream {
- public:
-  RunStream(const RunFeed& feed, FeedPosition place) : feed_(feed), place_(place) {}
-  std::string updates() override { return feed_.updates(place_); }
-
- private:
-  const RunFeed& feed_;
-  FeedPosition place_;
-};
+std::string all_summaries(const WatchedFolder& folder) {
+  boost::json::object runs;
+  for (const auto& run : folder.runs()) {
+    boost::json::error_code damaged;
+    runs[run->name()] = boost::json::parse(run->summary_json(), damaged);
+  }
+  return json_line(boost::json::object{{"runs", std::move(runs)}}) + "\n";
+}
 
 HttpAnswer not_found() { return {.status = 404, .type = "text/plain", .body = "no such page\n"}; }
 
 }  // namespace
 
-class WatchServer::Routes {
- public:
-  Routes(WatchedFolder& folder, std::uint16_t port)
-      : server(port, [this](const HttpRequest& request) { return answer(request); }),
-        folder_(folder) {}
-
-  /// Returns true if a viewer has updates.
-  bool look() {
-    folder_.refresh();
-    bool has_updates = false;
-    for (const auto& run : folder_.runs()) {
-      auto& feed = feeds_[run->name()];
-      if (!feed) feed = std::make_unique<RunFeed>(*run);
-      has_updates = feed->refresh() || has_updates;
-    }
-    if (has_updates && !folder_.is_run()) {
-      rows_ = live_rows(folder_);
-      ++rows_version_;
-    }
-    return has_updates;
-  }
-
-  HttpServer server;
-
- private:
-  class ListStream final : public EventStream {
-   public:
-    explicit ListStream(const Routes& routes) : routes_(routes) {}
-    std::string updates() override {
-      if (seen_ == routes_.rows_version_) return "";
-      seen_ = routes_.rows_version_;
-      return server_event("parts", json_line(boost::json::object{{"rows", routes_.rows_}}));
-    }
-
-   private:
-    const Routes& routes_;
-    std::uint64_t seen_ = 0;
-  };
-
-  HttpAnswer answer(const HttpRequest& request) const {
-    const std::string& path = request.path;
-    if (path == "/metrics")
-      return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = prometheus_text(folder_)};
-    if (folder_.is_run()) return answer_of_run(folder_.name(), path.substr(1), request);
-    if (path == "/") return {.body = runs_page(folder_), .policy = runs_policy()};
-    if (path == "/summary.json") return {.type = "application/json", .body = all_summaries()};
-    if (path == "/events") return {.events = std::make_unique<ListStream>(*this)};
-    constexpr std::string_view kRun = "/run/";
-    if (!path.starts_with(kRun)) return not_found();
-    const std::size_t slash = path.rfind('/');
-    if (slash < kRun.size()) return not_found();
-    return answer_of_run(path.substr(kRun.size(), slash - kRun.size()), path.substr(slash + 1),
-                         request);
-  }
-
-  HttpAnswer answer_of_run(const std::string& name, const std::string& what,
-                           const HttpRequest& request) const {
-    const auto found = feeds_.find(name);
-    if (found == feeds_.end()) return not_found();
-    const RunFeed& feed = *found->second;
-    if (what.empty()) return {.body = feed.page(), .policy = report_policy(k_live_js)};
-    if (what == "summary.json")
-      return {.type = "application/json", .body = feed.run().summary_json()};
-    if (what != "events") return not_found();
-    const auto after = request.query.find("after"), generation = request.query.find("generation");
-    const std::string& last = !request.last_event.empty() || after == request.query.end()
-                                  ? request.last_event
-                                  : after->second;
-    return {
-        .events = std::make_unique<RunStream>(
-            feed, feed.position_after(generation == request.query.end() ? "" : generation->second,
-                                      last.empty() ? 0 : whole_number(last, -1)))};
-  }
-
-  std::string all_summaries() const {
-    boost::json::object runs;
-    for (const auto& run : folder_.runs()) {
-      boost::json::error_code damaged;
-      runs[run->name()] = boost::json::parse(run->summary_json(), damaged);
-    }
-    return json_line(boost::json::object{{"runs", std::move(runs)}}) + "\n";
-  }
-
-  WatchedFolder& folder_;
-  std::map<std::string, std::unique_ptr<RunFeed>> feeds_;
-  std::string rows_;
-  std::uint64_t rows_version_ = 0;
-};
-
 WatchServer::WatchServer(WatchedFolder& folder, std::uint16_t port)
-    : routes_(std::make_unique<Routes>(folder, port)) {
-  routes_->look();
+    : folder_(folder),
+      server_(port, [this](const HttpRequest& request) { return answer(request); }) {
+  refresh();
 }
 
-WatchServer::~WatchServer() = default;
-
-std::uint16_t WatchServer::port() const { return routes_->server.port(); }
-
-void WatchServer::run(double interval) {
-  routes_->server.run(interval, [this] { return routes_->look(); });
+/// Returns true if a viewer has updates.
+bool WatchServer::refresh() {
+  folder_.refresh();
+  bool has_updates = false;
+  for (const auto& run : folder_.runs()) {
+    auto& feed = feeds_[run->name()];
+    if (!feed) feed = std::make_unique<RunFeed>(*run);
+    has_updates = feed->refresh() || has_updates;
+  }
+  if (has_updates && !folder_.is_run()) {
+    rows_ = live_rows(folder_);
+    ++rows_version_;
+  }
+  return has_updates;
 }
 
-void WatchServer::stop() { routes_->server.stop(); }
+HttpAnswer WatchServer::answer(const HttpRequest& request) const {
+  const std::string& path = request.path;
+  if (path == "/metrics")
+    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = prometheus_text(folder_)};
+  if (folder_.is_run()) return answer_of_run(folder_.name(), path.substr(1), request);
+  if (path == "/") return {.body = runs_page(folder_), .policy = runs_policy()};
+  if (path == "/summary.json") return {.type = "application/json", .body = all_summaries(folder_)};
+  if (path == "/events")
+    return {.events = [this, seen = std::uint64_t{0}]() mutable -> std::string {
+      if (std::exchange(seen, rows_version_) == rows_version_) return "";
+      return server_event("parts", json_line(boost::json::object{{"rows", rows_}}));
+    }};
+  constexpr std::string_view kRun = "/run/";
+  const std::size_t slash = path.rfind('/');
+  if (!path.starts_with(kRun) || slash < kRun.size()) return not_found();
+  return answer_of_run(path.substr(kRun.size(), slash - kRun.size()), path.substr(slash + 1),
+                       request);
+}
+
+HttpAnswer WatchServer::answer_of_run(const std::string& name, const std::string& what,
+                                      const HttpRequest& request) const {
+  const auto found = feeds_.find(name);
+  if (found == feeds_.end()) return not_found();
+  const RunFeed& feed = *found->second;
+  if (what.empty()) return {.body = feed.page(), .policy = report_policy(k_live_js)};
+  if (what == "summary.json")
+    return {.type = "application/json", .body = feed.run().summary_json()};
+  if (what != "events") return not_found();
+  const auto value_of = [&](const char* key) {
+    const auto given = request.query.find(key);
+    return given == request.query.end() ? std::string() : given->second;
+  };
+  const std::string last = request.last_event.empty() ? value_of("after") : request.last_event;
+  return {.events = [&feed, place = feed.position_after(
+                                value_of("generation"),
+                                last.empty() ? 0 : whole_number(last, -1))]() mutable {
+    return feed.updates(place);
+  }};
+}
 
 }  // namespace hybrid_trainer

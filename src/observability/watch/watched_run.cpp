@@ -11,6 +11,8 @@
 #include "hybrid_trainer/files/input_file.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
+#include "src/files/json_lookup.h"
+#include "src/observability/step_record_json.h"
 
 namespace hybrid_trainer {
 
@@ -56,33 +58,14 @@ constexpr std::size_t kMaxBytes = std::size_t{1} << 24;  // limit of config.json
 constexpr double kStaleSeconds = 20;
 
 /// Reads a JSON object from a file; empty if the file is absent, damaged or being written.
-json::object object_in(const std::string& path, std::string& text) {
+json::value object_in(const std::string& path, std::string& text) {
   try {
     text = read_file(path, kMaxBytes);
-    const json::value value = json::parse(text);
-    if (value.is_object()) return value.get_object();
+    json::value value = json::parse(text);
+    if (value.is_object()) return value;
   } catch (const std::exception&) {
   }
-  return {};
-}
-
-/// Returns the value at "a.b.c", or null if there is none.
-json::value at_path(const json::object& object, std::string_view path) {
-  const std::size_t dot = path.find('.');
-  const json::value* const found = object.if_contains(path.substr(0, dot));
-  if (found == nullptr) return nullptr;
-  if (dot == std::string_view::npos) return *found;
-  return found->is_object() ? at_path(found->get_object(), path.substr(dot + 1)) : json::value();
-}
-
-std::int64_t integer_at(const json::object& object, std::string_view path) {
-  const json::value found = at_path(object, path);
-  return found.is_int64() ? found.get_int64() : 0;
-}
-
-std::string text_at(const json::object& object, std::string_view path) {
-  const json::value found = at_path(object, path);
-  return found.is_string() ? std::string(found.get_string()) : "";
+  return json::object();
 }
 
 double seconds_since_change(const std::string& path) {
@@ -120,14 +103,12 @@ bool WatchedRun::read_config() {
   const Stamp stamp = stamp_of(paths_.config());
   if (stamp == config_stamp_) return false;
   config_stamp_ = stamp;
-  const json::object config = object_in(paths_.config(), settings_);
-  planned_steps_ = integer_at(config, "training.steps");
-  const json::value budget = at_path(config, "memory.device_budget");
-  const auto size = budget.is_string() ? MemorySize::parse(std::string_view(budget.get_string()))
-                                       : std::optional<MemorySize>();
+  const json::value config = object_in(paths_.config(), settings_);
+  planned_steps_ = count_at(config, "/training/steps");
+  const auto size = MemorySize::parse(text_at(config, "/memory/device_budget"));
   device_budget_ =
-      size ? size->bytes : static_cast<std::size_t>(integer_at(config, "memory.device_budget"));
-  given_.masked = text_at(config, "objective").starts_with("masked");
+      size ? size->bytes : static_cast<std::size_t>(count_at(config, "/memory/device_budget"));
+  given_.masked = text_at(config, "/objective").starts_with("masked");
   return true;
 }
 
@@ -138,20 +119,17 @@ bool WatchedRun::read_summary() {
   const bool masked = given_.masked;
   given_ = {};
   summary_text_.clear();
-  const json::object summary = object_in(paths_.summary(), summary_text_);
+  const json::value summary = object_in(paths_.summary(), summary_text_);
   summary_text_ = json_line(summary) + "\n";
-  end_ = text_at(summary, "end");
+  end_ = text_at(summary, "/end");
   given_.masked = masked;
-  given_.version = text_at(summary, "version");
-  given_.command = text_at(summary, "command");
-  given_.parameters = integer_at(summary, "parameters");
-  given_.predictions = {.made = integer_at(summary, "predictions.made"),
-                        .accepted = integer_at(summary, "predictions.accepted"),
-                        .shrunk = integer_at(summary, "predictions.shrunk"),
-                        .reverted = integer_at(summary, "predictions.reverted")};
+  given_.version = text_at(summary, "/version");
+  given_.command = text_at(summary, "/command");
+  given_.parameters = count_at(summary, "/parameters");
+  given_.predictions = prediction_counts(summary);
   for (const Phase phase : kAllPhases)
     given_.phase(phase).precision =
-        text_at(summary, concat("phases.", name_of(phase), ".precision"));
+        text_at(summary, concat("/phases/", name_of(phase), "/precision"));
   return true;
 }
 

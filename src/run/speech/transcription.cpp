@@ -167,7 +167,6 @@ std::string trimmed(const std::string& text) {
   return first == text.npos ? "" : text.substr(first, last - first + 1);
 }
 
-/// Returns the prompt that the row's tokens begin with.
 SpeechPrompt prompt_of(const ExampleRow& clip, const SpeechTokens& tokens) {
   SpeechPrompt prompt;
   std::size_t next = 1;

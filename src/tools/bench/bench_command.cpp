@@ -86,7 +86,6 @@ boost::json::object as_json(const BenchmarkResult& result) {
   return object;
 }
 
-/// Prints the result. `unit` is the name of the elements of the network's batches.
 void print(const BenchmarkResult& result, const char* unit) {
   std::printf(
       "%.0f %s/s: step %.1f ms = forward %.1f + backward %.1f + optimizer %.1f ms (medians)\n",
@@ -162,8 +161,7 @@ CommandSyntax bench_syntax(BenchOptions& options) {
           "fastest matrix product. The forward time includes the gradient of the output head,\n"
           "which is computed together with the loss. With --generate, measures text generation,\n"
           "one token at a time, and compares it with the memory bandwidth; --batch B also\n"
-          "generates B texts in parallel.",
-      .operands = {}};
+          "generates B texts in parallel."};
   auto add = syntax.options.add_options();
   add_source_options(syntax.options, options.source);
   add("model", model_value(options.model),
@@ -202,7 +200,6 @@ void check_generation(const BenchOptions& options) {
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want at least 1"));
 }
 
-/// Throws UsageError for a --set that has no effect on the benchmark.
 void check_settings(const BenchOptions& options) {
   for (const std::string& setting : options.source.settings) {
     const bool counts = setting.starts_with("model.") || setting.starts_with("optimizer.") ||

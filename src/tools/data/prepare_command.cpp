@@ -1,5 +1,6 @@
 #include <unistd.h>
 #include <cstdio>
+#include <iostream>
 
 #include "src/core/messages.h"
 #include "src/data/text/prepare.h"
@@ -42,45 +43,37 @@ class ProgressLine {
 
 void print(const PrepareResult& result, const std::string& output) {
   const DataInfo& info = result.info;
-  const double bytes = static_cast<double>(info.train_bytes + info.validation_bytes);
-  std::fprintf(stderr,
-               "%s: %ld training and %ld validation tokens, %s tokenizer with %ld tokens, %.2f "
-               "bytes per token\n",
-               output.c_str(), static_cast<long>(info.train_tokens),
-               static_cast<long>(info.validation_tokens), info.tokenizer.c_str(),
-               static_cast<long>(info.vocabulary_size),
-               bytes / static_cast<double>(info.train_tokens + info.validation_tokens));
-  std::fprintf(stderr, "%ld document%s, %s of text; tokenizer %.1f s, encoding %.1f s\n",
-               static_cast<long>(info.documents), info.documents == 1 ? "" : "s",
-               units::bytes(static_cast<std::size_t>(bytes)).c_str(), result.tokenizer_seconds,
-               result.encode_seconds);
-  if (result.skipped_binary_files > 0) {
-    std::fprintf(stderr, "skipped %ld binary files\n",
-                 static_cast<long>(result.skipped_binary_files));
-  }
-  if (result.repeated_files > 0) {
-    std::fprintf(stderr, "skipped %ld files that were given more than once\n",
-                 static_cast<long>(result.repeated_files));
-  }
-  if (result.rows_left_out > 0) {
-    std::fprintf(stderr, "skipped %ld rows without text; %s\n",
-                 static_cast<long>(result.rows_left_out), result.first_left_out.c_str());
-  }
-  if (result.missing_merges > 0) {
-    std::fprintf(stderr,
-                 "the vocabulary has %ld tokens fewer than requested, because no pair of tokens "
-                 "occurs twice in the text\n",
-                 static_cast<long>(result.missing_merges));
-  }
-  if (result.dropped_words > 0) {
-    std::fprintf(stderr,
-                 "rare words were left out of the training of the vocabulary, because the text has "
-                 "too many different words\n");
-  }
-  if (result.divided_bytes > 0) {
-    std::fprintf(stderr, "%s of text without a word boundary was encoded in pieces of 16 MiB\n",
-                 units::bytes(static_cast<std::size_t>(result.divided_bytes)).c_str());
-  }
+  const std::int64_t bytes = info.train_bytes + info.validation_bytes,
+                     tokens = info.train_tokens + info.validation_tokens;
+  const auto size_text = [](std::int64_t size) {
+    return units::bytes(static_cast<std::size_t>(size));
+  };
+  std::cerr << output << ": " << info.train_tokens << " training and " << info.validation_tokens
+            << " validation tokens, " << info.tokenizer << " tokenizer with "
+            << info.vocabulary_size << " tokens, "
+            << units::fixed(static_cast<double>(bytes) / static_cast<double>(tokens), 2)
+            << " bytes per token\n"
+            << info.documents << (info.documents == 1 ? " document, " : " documents, ")
+            << size_text(bytes) << " of text; tokenizer "
+            << units::fixed(result.tokenizer_seconds, 1) << " s, encoding "
+            << units::fixed(result.encode_seconds, 1) << " s\n";
+  if (result.skipped_binary_files > 0)
+    std::cerr << "skipped " << result.skipped_binary_files << " binary files\n";
+  if (result.repeated_files > 0)
+    std::cerr << "skipped " << result.repeated_files << " files that were given more than once\n";
+  if (result.rows_left_out > 0)
+    std::cerr << "skipped " << result.rows_left_out << " rows without text; "
+              << result.first_left_out << "\n";
+  if (result.missing_merges > 0)
+    std::cerr
+        << "the vocabulary has " << result.missing_merges
+        << " tokens fewer than requested, because no pair of tokens occurs twice in the text\n";
+  if (result.dropped_words > 0)
+    std::cerr << "rare words were left out of the training of the vocabulary, because the text has "
+                 "too many different words\n";
+  if (result.divided_bytes > 0)
+    std::cerr << size_text(result.divided_bytes)
+              << " of text without a word boundary was encoded in pieces of 16 MiB\n";
 }
 
 }  // namespace

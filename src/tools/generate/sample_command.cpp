@@ -20,16 +20,14 @@ namespace {
 constexpr std::int64_t kTextsAtOnce = 8;
 
 struct SampleOptions {
-  std::string folder, prompt, prompts, system, draft,
-      precision = "fp32", home = "device", device = "auto", control_tokens, overflow = "truncate";
+  std::string folder, prompt, prompts, system, draft, control_tokens;
   bool prompted = false, chat = false, json = false;
-  RunWeightsOption weights;
+  ModelOptions open;
   std::int64_t seed = 0;
   std::optional<std::int64_t> draft_tokens{}, batch{}, tokens{}, beams{}, top_k{};
   std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
   GenerationSettings generation{};
 
-  /// Returns whether an option sets how tokens are sampled.
   bool draws() const { return temperature || top_k || top_p || min_p; }
 };
 
@@ -71,13 +69,11 @@ void converse(Conversation& conversation) {
   std::cerr << "\n";
 }
 
-/// Returns the option's value, or the run's setting if it is not given.
 ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
   return control_text_of(options.control_tokens.empty() ? run.config.data.control_tokens
                                                         : options.control_tokens);
 }
 
-/// Reports on standard error that a model wrote nothing, and explains how to use a chat model.
 void warn_of_empty_text(const TrainedRun& run, const std::string& folder) {
   std::cerr << "note: the model generated the end-of-text token immediately";
   if (run.tokenizer_folder.chat().chat_template)
@@ -85,7 +81,6 @@ void warn_of_empty_text(const TrainedRun& run, const std::string& folder) {
   std::cerr << "\n";
 }
 
-/// Prints the prompt and its continuation as it is generated, or one JSON object.
 void complete(const WritingModel& model, DraftModel* draft, const SampleOptions& options,
               const Stream& stream) {
   const Tokenizer& tokenizer = *model.run.tokenizer;
@@ -185,12 +180,9 @@ CommandSyntax syntax_of(SampleOptions& options) {
       "Small draft model with the same tokenizer for speculative decoding: same text, faster.");
   add("draft-tokens", optional_value(options.draft_tokens, "K"),
       "With --draft: tokens per draft, 1 to 64 (default: the fastest number).");
-  add_overflow_option(syntax.options, options.overflow);
+  add_overflow_option(syntax.options, options.generation.overflow);
   add_control_tokens_option(syntax.options, options.control_tokens);
-  add_precision_option(syntax.options, options.precision);
-  add_weights_option(syntax.options, options.home);
-  add_device_option(syntax.options, options.device);
-  add_run_weights_options(syntax.options, options.weights);
+  add_model_options(syntax.options, options.open);
   add("seed", po::value(&options.seed)->value_name("S"),
       "Random seed, a whole number of at least 0 (default: 0).");
   add("json", po::bool_switch(&options.json),
@@ -198,7 +190,6 @@ CommandSyntax syntax_of(SampleOptions& options) {
   return syntax;
 }
 
-/// Throws UsageError if a sampling option is combined with a search for the likeliest text.
 void check_no_sampling_options(const SampleOptions& options, const std::string& why) {
   const double temperature = options.temperature.value_or(1);
   const char* const other = temperature != 1 && temperature != 0          ? "temperature"
@@ -301,7 +292,6 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
   check(settings);
 }
 
-/// Prints the likeliest texts, from an encoder-decoder or by beam search.
 void search(const WritingModel& model, const SampleOptions& options, const GenerationKeys& keys,
             const Stream& stream) {
   SourceSampling requested{.sources = {options.prompt},
@@ -324,19 +314,17 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   take_options(options);
   check(options);
 
-  options.generation.overflow = overflow_of_option(options.overflow);
-  const RunWeights weights = run_weights(options.weights);
-  const Stream stream(make_device_pool(device_of_option(options.device)));
-  const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
+  const ModelOptions& open = options.open;
+  const Stream stream(make_device_pool(device_of_option(open.device)));
+  const WritingModel model(operands->front(), open.precision, open.weights, stream, open.home);
   const EncoderConfig& encoder = model.run.model().config().encoder;
   if (model.run.model().reads_sources() && !encoder.reads_tokens())
     throw DataError(concat(operands->front(), " transcribes audio; use hybrid transcribe ",
                            shell_path(operands->front()), " CLIP.wav"));
   model.run.model().round_inputs(true);
-  if (encoder.reads_tokens())
+  if (encoder.reads_tokens()) {
     check_no_sampling_options(
         options, operands->front() + " has an encoder and generates the most likely text");
-  if (encoder.reads_tokens()) {
     search(model, options, {}, stream);
     return 0;
   }
@@ -345,7 +333,7 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   std::optional<WritingModel> small;
   std::optional<DraftModel> draft;
   if (!options.draft.empty()) {
-    small.emplace(options.draft, options.precision, weights.kind, stream);
+    small.emplace(options.draft, open.precision, open.weights.kind, stream);
     if (!small->run.tokenizer->has_same_tokens(*model.run.tokenizer))
       throw DataError(concat(options.draft, ": its tokenizer differs from the tokenizer of ",
                              operands->front(), "; want a draft model with the same tokenizer"));

@@ -19,7 +19,7 @@ namespace {
 struct TranscribeOptions {
   TranscriptionSettings settings;
   std::string precision = "fp32", device = "auto";
-  RunWeightsOption weights;
+  RunWeights weights;
   bool json = false;
 };
 
@@ -48,8 +48,6 @@ CommandSyntax transcribe_syntax(TranscribeOptions& options) {
   return syntax;
 }
 
-std::string time_text(double seconds) { return units::fixed(seconds, 2); }
-
 void print(const Transcript& transcript, const TranscribeOptions& options) {
   if (options.json) {
     boost::json::array segments;
@@ -61,7 +59,7 @@ void print(const Transcript& transcript, const TranscribeOptions& options) {
     std::cout << json_line(result) << "\n";
   } else if (options.settings.prompt.timestamps) {
     for (const SpeechSegment& segment : transcript.segments)
-      std::cout << time_text(segment.begin) << " - " << time_text(segment.end) << "  "
+      std::cout << units::fixed(segment.begin, 2) << " - " << units::fixed(segment.end, 2) << "  "
                 << segment.text << "\n";
   } else {
     std::cout << transcript.text << "\n";
@@ -76,8 +74,7 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
   if (options.settings.beams) check_beams("transcribe", *options.settings.beams);
   const Stream stream(make_device_pool(device_of_option(options.device)));
-  const WritingModel model(operands->front(), options.precision, run_weights(options.weights),
-                           stream);
+  const WritingModel model(operands->front(), options.precision, options.weights, stream);
   LanguageModel& network = model.run.model("transcription");
   if (max_clip_seconds(network.config()) == 0)
     throw DataError(concat(operands->front(), " is a ", network.config().family,

@@ -204,7 +204,6 @@ std::string fish_script() {
   return text;
 }
 
-/// Returns a script that completes commands, options, values and --set keys. Throws UsageError.
 std::string completion_script(const std::string& shell) {
   if (shell == "bash") return bash_script();
   if (shell == "zsh") return zsh_script();

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <iostream>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
@@ -13,14 +12,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-struct QuestionTitle {
-  Question question;
-  const char* text;
-};
-constexpr std::array kAsked{
-    QuestionTitle{Question::kModel, "What do I train?"}, QuestionTitle{Question::kData, "On what?"},
-    QuestionTitle{Question::kLength, "How long?"}, QuestionTitle{Question::kSpeed, "How fast?"},
-    QuestionTitle{Question::kMemory, "In how much memory?"}};
+constexpr std::pair<Question, const char*> kAsked[] = {{Question::kModel, "What do I train?"},
+                                                       {Question::kData, "On what?"},
+                                                       {Question::kLength, "How long?"},
+                                                       {Question::kSpeed, "How fast?"},
+                                                       {Question::kMemory, "In how much memory?"}};
 
 struct Row {
   std::string key, value, help;
@@ -31,25 +27,18 @@ std::string whole_first_sentence(const std::string& help) {
   return end == std::string::npos ? help : help.substr(0, end + 1);
 }
 
-/// Adds the keys that belong to the question, in the order of the tree.
-void collect_rows(Question question, const FieldNode& group, const std::string& path,
-                  std::vector<Row>& rows) {
+std::vector<Row> rows_of(Question question, const FieldNode& group, const std::string& path = "") {
+  std::vector<Row> rows;
   for (const FieldNode& field : group.fields) {
     const std::string key = path + field.name;
-    if (field.is_group()) collect_rows(question, field, key + ".", rows);
+    if (field.is_group())
+      for (Row& row : rows_of(question, field, key + ".")) rows.push_back(std::move(row));
     if (field.question == question)
       rows.push_back({key, field_text(field), whole_first_sentence(field.help)});
   }
-}
-
-std::vector<Row> rows_of(Question question, const FieldNode& tree) {
-  std::vector<Row> rows;
-  collect_rows(question, tree, "", rows);
   return rows;
 }
 
-/// Returns the essential keys, grouped by the user's question that they answer ("How long?"). Each
-/// has its value and the first sentence of its help.
 std::string essential_text(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text;
@@ -66,7 +55,6 @@ std::string essential_text(const HybridTrainerConfig& config) {
          "\nChange a key with --set KEY=VALUE; `hybrid config --markdown` explains all keys.\n";
 }
 
-/// Returns the keys of essential_text as Markdown tables for docs/CONFIG.md.
 std::string essential_markdown(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text =
@@ -83,7 +71,6 @@ std::string essential_markdown(const HybridTrainerConfig& config) {
   return text;
 }
 
-/// Returns a Markdown table with the keys in `model` that each family uses.
 std::string families_markdown() {
   const ModelConfig model;
   const FieldNode tree = field_tree(model);
@@ -107,7 +94,6 @@ std::string families_markdown() {
   return text;
 }
 
-/// Returns the presets with their sizes, grouped by family.
 std::string presets_text() {
   std::size_t longest = 0;
   for (const std::string& name : preset_names()) longest = std::max(longest, name.size());
@@ -135,8 +121,7 @@ int config_command(const std::vector<std::string>& arguments) {
                            "[--preset NAME | --config FILE] [--set KEY=VALUE]... "
                            "[--essential | --schema | --markdown]\n"
                            "       hybrid config --presets",
-                       .description = "Prints the full configuration as JSON, including defaults.",
-                       .operands = {}};
+                       .description = "Prints the full configuration as JSON, including defaults."};
   add_config_options(syntax.options, source);
   syntax.options.add_options()("essential", po::bool_switch(&essential),
                                "Print the essential keys instead, grouped by question.");

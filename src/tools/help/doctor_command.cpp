@@ -1,6 +1,5 @@
 #include <unistd.h>
 #include <boost/json.hpp>
-#include <boost/json/object.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -36,8 +35,8 @@ struct CudaDeviceDiagnosis {
 
 struct CudaDiagnosis {
   std::string problem;  // why CUDA is not available and how to fix that, or ""
-  std::string driver, runtime;
-  std::vector<CudaDeviceDiagnosis> devices;
+  std::string driver{}, runtime{};
+  std::vector<CudaDeviceDiagnosis> devices{};
   std::vector<CudaLibrary> libraries;
 };
 
@@ -77,11 +76,7 @@ void print_device(const CudaDeviceDiagnosis& device, std::size_t index) {
 
 /// Looks for driver, devices and libraries, and measures each device. Device errors do not throw.
 CudaDiagnosis diagnose_cuda() {
-  CudaDiagnosis found{.problem = find_cuda().problem,
-                      .driver = {},
-                      .runtime = {},
-                      .devices = {},
-                      .libraries = find_cuda_libraries()};
+  CudaDiagnosis found{.problem = find_cuda().problem, .libraries = find_cuda_libraries()};
   CudaRuntime* const runtime = find_cuda().runtime;
   if (runtime == nullptr) return found;
   found.driver = runtime->driver_version();
@@ -164,18 +159,13 @@ int diagnose_ranks(const LaunchedRank& launched, bool json) {
   return 0;
 }
 
-struct Library {
-  const char* name;
-  const char* version;
-};
-
-/// Library versions found by the build.
-constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION},      {"Boost", HT_BOOST_VERSION},
-                                  {"utf8proc", HT_UTF8PROC_VERSION},  {"Eigen", HT_EIGEN_VERSION},
-                                  {"zlib", HT_ZLIB_VERSION},          {"zstd", HT_ZSTD_VERSION},
-                                  {"snappy", HT_SNAPPY_VERSION},      {"libpng", HT_PNG_VERSION},
-                                  {"libjpeg-turbo", HT_JPEG_VERSION}, {"PCRE2", HT_PCRE2_VERSION},
-                                  {"cereal", HT_CEREAL_VERSION},      {"compiler", HT_COMPILER}};
+constexpr std::pair<const char*, const char*> kLibraries[] = {
+    {"oneDNN", HT_ONEDNN_VERSION},      {"Boost", HT_BOOST_VERSION},
+    {"utf8proc", HT_UTF8PROC_VERSION},  {"Eigen", HT_EIGEN_VERSION},
+    {"zlib", HT_ZLIB_VERSION},          {"zstd", HT_ZSTD_VERSION},
+    {"snappy", HT_SNAPPY_VERSION},      {"libpng", HT_PNG_VERSION},
+    {"libjpeg-turbo", HT_JPEG_VERSION}, {"PCRE2", HT_PCRE2_VERSION},
+    {"cereal", HT_CEREAL_VERSION},      {"compiler", HT_COMPILER}};
 
 struct Diagnosis {
   ProcessorInfo processor = processor_info();
@@ -205,7 +195,7 @@ Diagnosis diagnose() {
 
 std::string as_json(const Diagnosis& found) {
   boost::json::object libraries;
-  for (const Library& library : kLibraries) libraries[library.name] = library.version;
+  for (const auto& [name, version] : kLibraries) libraries[name] = version;
   return json_line({{"version", project_version()},
                     {"processor", found.processor.name},
                     {"cores", found.processor.cores},
@@ -246,8 +236,8 @@ void print(const Diagnosis& found) {
               units::bytes(found.disk_free_bytes).c_str());
   std::printf("libraries         ");
   const char* separator = "";
-  for (const Library& library : kLibraries) {
-    std::printf("%s%s %s", separator, library.name, library.version);
+  for (const auto& [name, version] : kLibraries) {
+    std::printf("%s%s %s", separator, name, version);
     separator = ", ";
   }
   std::printf("\n");
@@ -263,8 +253,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
                        .description =
                            "Shows the hardware and libraries of this machine and measures its\n"
                            "speed in a few seconds. With --ranks, or when started by mpirun with\n"
-                           "several ranks, measures the link between them.",
-                       .operands = {}};
+                           "several ranks, measures the link between them."};
   std::optional<int> ranks;
   auto add = syntax.options.add_options();
   add("ranks", optional_value(ranks, "N"),

@@ -69,7 +69,6 @@ std::string manual_page(const CommandDescription& command, const std::string& su
   return page + ".SH SEE ALSO\n.BR hybrid (1)\n";
 }
 
-/// Returns the manual page of hybrid, which lists the commands.
 std::string manual_of_program() {
   std::string page = title("hybrid") +
                      name_section("hybrid",

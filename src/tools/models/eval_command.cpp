@@ -6,12 +6,12 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
-#include "src/compare/student_interval.h"
 #include "src/core/messages.h"
 #include "src/data/examples/choice_questions.h"
 #include "src/files/json.h"
 #include "src/generation/evaluation.h"
 #include "src/models/factor_truncation.h"
+#include "src/run/rank_statistics.h"
 #include "src/run/run_files.h"
 #include "src/tasks/task_kind.h"
 #include "src/tools/command_line.h"
@@ -26,26 +26,19 @@ namespace {
 
 struct EvalOptions {
   Measuring on;
-  std::string model, data, choices, against, device = "auto", precision = "fp32", home = "device",
-                                             columns;
+  std::string model, data, choices, against, columns;
   std::vector<std::string> retrieval{};
   std::optional<std::int64_t> factor_rank{};
-  RunWeightsOption weights;
+  ModelOptions open;
   bool json = false;
 };
 
-/// Results of one model on each question: whether its answer is right, scored in two ways.
-struct Answers {
-  std::vector<double> by_sum, by_bytes;  // 1 or 0
-  boost::json::array each{};             // details of each question
-};
-
-/// Answers of one model, and its chance level.
 struct ModelAnswers {
   std::string folder;
-  std::int64_t step = 0;  // step of a run
-  Answers answers;
-  double chance = 0;  // expected share by guessing
+  std::int64_t step = 0;                     // step of a run
+  std::vector<double> by_sum{}, by_bytes{};  // 1 for a right answer, else 0; scored in two ways
+  boost::json::array each{};                 // details of each question
+  double chance = 0;                         // expected share by guessing
   std::size_t fewest = 0, most = 0;
 };
 
@@ -53,7 +46,7 @@ std::size_t place_of_largest(const std::vector<double>& values) {
   return static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
 }
 
-void answer(const ChoiceQuestion& question, ContinuationScores& scores, Answers& answers) {
+void answer(const ChoiceQuestion& question, ContinuationScores& scores, ModelAnswers& answers) {
   std::vector<std::vector<std::int32_t>> continuations;
   for (const ChoiceQuestion::Choice& choice : question.choices)
     continuations.push_back(choice.tokens);
@@ -89,12 +82,12 @@ ChoiceQuestions questions_for(const WritingModel& model, const std::string& file
 
 ModelAnswers answers_of(const EvalOptions& requested, const std::string& folder,
                         const RunWeights& weights, const Stream& stream) {
-  const WritingModel model(folder, requested.precision, weights, stream, requested.home);
+  const WritingModel model(folder, requested.open.precision, weights, stream, requested.open.home);
   const ChoiceQuestions read = questions_for(model, requested.choices);
-  ModelAnswers found{.folder = folder, .step = model.run.step, .answers = {}};
+  ModelAnswers found{.folder = folder, .step = model.run.step};
   ContinuationScores scores(model.run.model(), model.dtype, stream);
   for (const ChoiceQuestion& question : read.questions) {
-    answer(question, scores, found.answers);
+    answer(question, scores, found);
     const std::size_t count = question.choices.size();
     found.fewest = found.fewest == 0 ? count : std::min(found.fewest, count);
     found.most = std::max(found.most, count);
@@ -124,14 +117,14 @@ Interval difference(const std::vector<double>& a, const std::vector<double>& b) 
 }
 
 boost::json::object model_json(const ModelAnswers& model) {
-  const Share by_sum = share_of(model.answers.by_sum), by_bytes = share_of(model.answers.by_bytes);
+  const Share by_sum = share_of(model.by_sum), by_bytes = share_of(model.by_bytes);
   boost::json::object object{{"model", model.folder}};
   if (model.step > 0) object["step"] = model.step;
   object["accuracy"] = by_sum.mean;
   object["accuracy_standard_error"] = json_or_null(by_sum.error);
   object["accuracy_by_bytes"] = by_bytes.mean;
   object["accuracy_by_bytes_standard_error"] = json_or_null(by_bytes.error);
-  object["answers"] = model.answers.each;
+  object["answers"] = model.each;
   return object;
 }
 
@@ -141,15 +134,14 @@ boost::json::object interval_json(const Interval& interval) {
 
 void print_json(const ModelAnswers& model, const ModelAnswers* base) {
   boost::json::object object = model_json(model);
-  object["questions"] = model.answers.by_sum.size();
+  object["questions"] = model.by_sum.size();
   object["chance"] = model.chance;
   if (base != nullptr) {
     object["against"] = model_json(*base);
     object["difference"] = {
         {"confidence", 0.95},
-        {"accuracy", interval_json(difference(model.answers.by_sum, base->answers.by_sum))},
-        {"accuracy_by_bytes",
-         interval_json(difference(model.answers.by_bytes, base->answers.by_bytes))}};
+        {"accuracy", interval_json(difference(model.by_sum, base->by_sum))},
+        {"accuracy_by_bytes", interval_json(difference(model.by_bytes, base->by_bytes))}};
   }
   std::cout << json_line(object) << "\n";
 }
@@ -176,7 +168,7 @@ struct TableLine {
 
 TableLine line_of(const ModelAnswers& model) {
   return {model.step > 0 ? concat(model.folder, ", step ", model.step) : model.folder,
-          share_text(share_of(model.answers.by_sum)), share_text(share_of(model.answers.by_bytes))};
+          share_text(share_of(model.by_sum)), share_text(share_of(model.by_bytes))};
 }
 
 /// Pads the text to `width` characters; "±" has two bytes.
@@ -190,9 +182,8 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
   std::vector<TableLine> lines{{"", "accuracy", "by bytes"}, line_of(model)};
   if (base != nullptr) {
     lines.push_back(line_of(*base));
-    lines.push_back({"difference",
-                     difference_text(difference(model.answers.by_sum, base->answers.by_sum)),
-                     difference_text(difference(model.answers.by_bytes, base->answers.by_bytes))});
+    lines.push_back({"difference", difference_text(difference(model.by_sum, base->by_sum)),
+                     difference_text(difference(model.by_bytes, base->by_bytes))});
   }
   std::size_t name = 0, sum = 0;
   for (const TableLine& line : lines) {
@@ -202,7 +193,7 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
   for (const TableLine& line : lines)
     std::cout << padded_columns(line.name, name) << padded_columns(line.by_sum, sum)
               << line.by_bytes << "\n";
-  const std::size_t count = model.answers.by_sum.size();
+  const std::size_t count = model.by_sum.size();
   std::cout << count << (count == 1 ? " question" : " questions") << " of " << model.fewest;
   if (model.most > model.fewest) std::cout << " to " << model.most;
   std::cout << " choices; chance is " << units::fixed(100 * model.chance, 1)
@@ -211,20 +202,16 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
             << "\n";
 }
 
-/// Prints the accuracy of the model and, if given, of the model to compare with: the share of
-/// questions whose right choice is the likeliest. Prints it for two scores of a choice: the sum of
-/// its log-probabilities, and this sum divided by the bytes of its text. Throws as WritingModel and
-/// read_choice_questions.
+/// Prints the share of questions for which the right choice is the likeliest one: by the sum of its
+/// log-probabilities, and by this sum divided by the number of bytes of its text.
 void evaluate_choices(const EvalOptions& requested, const Stream& stream) {
-  const ModelAnswers model =
-      answers_of(requested, requested.model, run_weights(requested.weights), stream);
+  const ModelAnswers model = answers_of(requested, requested.model, requested.open.weights, stream);
   std::optional<ModelAnswers> base;
   if (!requested.against.empty()) base = answers_of(requested, requested.against, {}, stream);
   const ModelAnswers* const other = base ? &*base : nullptr;
   requested.json ? print_json(model, other) : print_table(model, other);
 }
 
-/// Throws UsageError if an option is given that --choices or --retrieval does not use.
 void check_benchmark(const EvalOptions& options) {
   const bool has_choices = !options.choices.empty();
   if (!has_choices && !options.against.empty())
@@ -291,10 +278,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   add("factor-rank", optional_value(options.factor_rank, "K"),
       "First truncate the position tables of T + U·Vᵀ to rank K by singular values.");
   add_control_tokens_option(syntax.options, options.on.control_tokens);
-  add_precision_option(syntax.options, options.precision);
-  add_weights_option(syntax.options, options.home);
-  add_device_option(syntax.options, options.device);
-  add_run_weights_options(syntax.options, options.weights);
+  add_model_options(syntax.options, options.open);
   add("json", po::bool_switch(&options.json),
       "Print the result as JSON: {\"loss\", \"perplexity\", \"tokens\", \"objective\"}.");
   const auto operands = parse_command_line(syntax, arguments);
@@ -306,15 +290,14 @@ int eval_command(const std::vector<std::string>& arguments) {
     options.data = input.emplace().path().string();
     options.on.called = StandardInput::kCalled;
   }
-  const Stream stream(make_device_pool(device_of_option(options.device)));
+  const Stream stream(make_device_pool(device_of_option(options.open.device)));
   check_benchmark(options);
   if (!options.choices.empty()) {
     evaluate_choices(options, stream);
     return 0;
   }
-  TrainedRun run = open_model(options.model, stream, run_weights(options.weights),
-                              options.precision, options.home);
-  const DType dtype = compute_in(*run.network, options.precision, stream);
+  TrainedRun run = open_model(options.model, stream, options.open);
+  const DType dtype = compute_in(*run.network, options.open.precision, stream);
   const auto print = [&](const Findings& found) {
     std::cout << (options.json ? json_line(found.json) : found.text) << "\n";
   };

@@ -22,21 +22,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Writes a file next to a GGUF file, from which Ollama creates a model. The name is `Modelfile`,
-/// or `NAME.Modelfile` for `NAME.gguf` if another model's Modelfile exists.
-class Modelfile {
- public:
-  /// Throws CannotCreate if both names are taken.
-  explicit Modelfile(const std::filesystem::path& gguf);
-
-  /// Writes FROM. If Ollama can express the run's chat template, also writes TEMPLATE and PARAMETER
-  /// stop. Reports the result in one line on standard error. Throws IoError.
-  void write(const TrainedRun& run) const;
-
- private:
-  std::filesystem::path gguf_, path_;
-};
-
 /// Returns the text in quotes, or in triple quotes if it contains quotes or several lines.
 std::string quoted(const std::string& text) {
   const bool is_plain = text.find_first_of("\"\n") == std::string::npos;
@@ -54,46 +39,56 @@ bool is_taken(const std::filesystem::path& path) {
   return std::filesystem::exists(std::filesystem::symlink_status(path));
 }
 
-Modelfile::Modelfile(const std::filesystem::path& gguf)
-    : gguf_(gguf), path_(gguf.parent_path() / "Modelfile") {
-  if (!is_taken(path_)) return;
-  const std::filesystem::path first = path_;
-  path_ = std::filesystem::path(gguf).replace_extension("Modelfile");
-  if (is_taken(path_))
-    throw CannotCreate(
-        concat(first.string(), " and ", path_.string(),
-               ": both exist already; remove one, or choose another name for --output"));
-}
-
-void Modelfile::write(const TrainedRun& run) const {
-  std::string text = "FROM ./" + gguf_.filename().string() + "\n";
-  std::string said;
-  try {
-    const ChatFiles& chat = run.tokenizer_folder.chat();
-    if (!chat.chat_template) throw MissingInput("the model has no chat template");
-    const OllamaTemplate made = derive_ollama_template(chat, start_of_runner(run, chat));
-    text += "TEMPLATE \"\"\"" + made.text + "\"\"\"\n";
-    if (!made.stop.empty()) text += "PARAMETER stop " + quoted(made.stop) + "\n";
-    said = concat(": TEMPLATE renders ", made.compared,
-                  " test conversations like the model's chat template");
-    for (const std::string& remark : made.remarks) said += "; it " + remark;
-  } catch (const MissingInput& error) {
-    said = concat(" without TEMPLATE: ", error.what());
-  } catch (const DataError& error) {
-    said =
-        concat(" without TEMPLATE, since Ollama cannot express the chat template: ", error.what());
+/// Writes a file next to a GGUF file, from which Ollama creates a model. The name is `Modelfile`,
+/// or `NAME.Modelfile` for `NAME.gguf` if another model's Modelfile exists.
+class Modelfile {
+ public:
+  /// Throws CannotCreate if both names are taken.
+  explicit Modelfile(const std::filesystem::path& gguf)
+      : gguf_(gguf), path_(gguf.parent_path() / "Modelfile") {
+    if (!is_taken(path_)) return;
+    const std::filesystem::path first = path_;
+    path_ = std::filesystem::path(gguf).replace_extension("Modelfile");
+    if (is_taken(path_))
+      throw CannotCreate(
+          concat(first.string(), " and ", path_.string(),
+                 ": both exist already; remove one, or choose another name for --output"));
   }
-  create_file(path_, [&](OutputFile& file) { file.write(text); });
-  std::cerr << "wrote " << path_.string() << said << "\n";
-}
+
+  /// Writes FROM. If Ollama can express the run's chat template, also writes TEMPLATE and PARAMETER
+  /// stop. Reports the result in one line on standard error. Throws IoError.
+  void write(const TrainedRun& run) const {
+    std::string text = "FROM ./" + gguf_.filename().string() + "\n";
+    std::string said;
+    try {
+      const ChatFiles& chat = run.tokenizer_folder.chat();
+      if (!chat.chat_template) throw MissingInput("the model has no chat template");
+      const OllamaTemplate made = derive_ollama_template(chat, start_of_runner(run, chat));
+      text += "TEMPLATE \"\"\"" + made.text + "\"\"\"\n";
+      if (!made.stop.empty()) text += "PARAMETER stop " + quoted(made.stop) + "\n";
+      said = concat(": TEMPLATE renders ", made.compared,
+                    " test conversations like the model's chat template");
+      for (const std::string& remark : made.remarks) said += "; it " + remark;
+    } catch (const MissingInput& error) {
+      said = concat(" without TEMPLATE: ", error.what());
+    } catch (const DataError& error) {
+      said = concat(" without TEMPLATE, since Ollama cannot express the chat template: ",
+                    error.what());
+    }
+    create_file(path_, [&](OutputFile& file) { file.write(text); });
+    std::cerr << "wrote " << path_.string() << said << "\n";
+  }
+
+ private:
+  std::filesystem::path gguf_, path_;
+};
 
 struct ExportOptions {
   std::string folder, output, base, dtype, quantize, format, type;
-  RunWeightsOption weights;
+  RunWeights weights;
   bool adapter = false, merge = false, modelfile = false, no_card = false;
 };
 
-/// Returns a text that explains how to export a better step.
 std::string better_step_hint(const RunPaths& paths) {
   if (std::filesystem::exists(paths.checkpoints() + "/best"))
     return "; --checkpoint best exports the best checkpoint that is kept";
@@ -105,7 +100,7 @@ std::string better_step_hint(const RunPaths& paths) {
 void suggest_better_step(const std::string& folder, std::int64_t step,
                          const ExportOptions& requested) {
   const RunPaths paths{folder};
-  if (!requested.weights.checkpoint.empty() || !paths.contains_run() ||
+  if (requested.weights.checkpoint != RunWeights::Checkpoint::kNewest || !paths.contains_run() ||
       !std::filesystem::exists(paths.metrics()))
     return;
   struct Measured {
@@ -115,7 +110,7 @@ void suggest_better_step(const std::string& folder, std::int64_t step,
   Measured best, last;
   for_each_record(paths.metrics(), [&](const StepRecord& record) {
     const auto& loss =
-        requested.weights.average ? record.average_validation_loss : record.validation_loss;
+        requested.weights.is_average() ? record.average_validation_loss : record.validation_loss;
     if (!loss || record.step > step) return;
     last = {record.step, *loss};
     if (last.loss < best.loss) best = last;
@@ -140,36 +135,34 @@ std::optional<DType> dtype_of(const ExportOptions& requested) {
   return requested.dtype == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
-void write_merged(const ExportOptions& requested) {
-  const MergedExport merged =
-      is_adapter(requested.folder)
-          ? export_merged_adapter(requested.folder, requested.base, requested.output,
-                                  dtype_of(requested))
-          : export_merged(requested.folder, requested.output, run_weights(requested.weights),
-                          dtype_of(requested));
-  write_card(requested, CardKind::kMergedModel);
-  for (const std::string& warning : merged.warnings) std::cerr << "warning: " << warning << "\n";
-  std::cerr << "wrote " << requested.output;
-  if (merged.step > 0) std::cerr << " from step " << merged.step;  // else from a folder
-  std::cerr << ", adapters merged in f32 and "
-            << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
-            << merged.change.text() << "\n";
-  suggest_better_step(requested.folder, merged.step, requested);
-}
-
-void print_output_summary(const ExportOptions& requested, const TrainedRun& run,
+/// Prints what was written; `step` is 0 for the model of a folder.
+void print_output_summary(const ExportOptions& requested, std::int64_t step,
                           const std::string& form) {
   std::cerr << "wrote " << requested.output;
-  if (run.step > 0) std::cerr << " from step " << run.step;  // else from a folder
+  if (step > 0) std::cerr << " from step " << step;
   std::cerr << form << "\n";
+}
+
+void write_merged(const ExportOptions& requested) {
+  const MergedExport merged = is_adapter(requested.folder)
+                                  ? export_merged_adapter(requested.folder, requested.base,
+                                                          requested.output, dtype_of(requested))
+                                  : export_merged(requested.folder, requested.output,
+                                                  requested.weights, dtype_of(requested));
+  write_card(requested, CardKind::kMergedModel);
+  for (const std::string& warning : merged.warnings) std::cerr << "warning: " << warning << "\n";
+  print_output_summary(requested, merged.step,
+                       concat(", adapters merged in f32 and ",
+                              merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32",
+                              merged.change.text()));
+  suggest_better_step(requested.folder, merged.step, requested);
 }
 
 /// Opens the model with its base in f32, regardless of its format in training.
 TrainedRun open_for_merge(const ExportOptions& requested, const Stream& stream) {
   if (is_adapter(requested.folder))
     return load_adapter_folder(requested.folder, "fp32", stream, model_families(), requested.base);
-  return load_trained_run(requested.folder, stream, model_families(),
-                          run_weights(requested.weights), "fp32");
+  return load_trained_run(requested.folder, stream, model_families(), requested.weights, "fp32");
 }
 
 /// Returns "22 tensors in q8_0, 13 tensors in f32", and why types differ from the requested one.
@@ -185,7 +178,6 @@ std::string output_types_text(const GgufExport& written) {
   return text;
 }
 
-/// Throws DataError if a PEFT folder also changes other weights.
 void require_only_adapters(const std::string& folder) {
   const std::vector<std::string> beside = read_adapter_config(folder).extra_weights;
   if (!beside.empty())
@@ -198,25 +190,24 @@ void write_gguf(const ExportOptions& requested) {
   std::optional<Modelfile> modelfile;
   if (requested.modelfile) modelfile.emplace(requested.output);
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run =
-      requested.merge || is_adapter(requested.folder)
-          ? open_for_merge(requested, stream)
-          : open_model(requested.folder, stream, run_weights(requested.weights), "fp32");
+  const TrainedRun run = requested.merge || is_adapter(requested.folder)
+                             ? open_for_merge(requested, stream)
+                             : open_model(requested.folder, stream, requested.weights, "fp32");
   if (requested.adapter) {
     if (is_adapter(requested.folder)) require_only_adapters(requested.folder);
     export_gguf_adapter_file(run, requested.output, stream);
-    return print_output_summary(requested, run, ": adapters in f32, for llama.cpp's --lora");
+    return print_output_summary(requested, run.step, ": adapters in f32, for llama.cpp's --lora");
   }
   if (run.config.freezes() && !requested.merge)
     throw UsageError("export: the run has adapters (lora.rank, parts); give --adapter or --merge");
   const GgufExport written = export_gguf_file(run, requested.type, requested.output, stream);
-  std::cerr << "wrote " << requested.output;
-  if (run.step > 0) std::cerr << " from step " << run.step;  // else from a folder
-  std::cerr << ": " << output_types_text(written) << ", " << units::bytes(written.bytes)
-            << written.change.text();
-  if (written.tokens > 0)
-    std::cerr << "; the tokenizer was checked on a text of " << written.tokens << " tokens";
-  std::cerr << "\n";
+  print_output_summary(
+      requested, run.step,
+      concat(": ", output_types_text(written), ", ", units::bytes(written.bytes),
+             written.change.text(),
+             written.tokens > 0
+                 ? concat("; the tokenizer was checked on a text of ", written.tokens, " tokens")
+                 : ""));
   if (modelfile) modelfile->write(run);
   suggest_better_step(requested.folder, run.step, requested);
 }
@@ -268,8 +259,7 @@ void check(const ExportOptions& requested) {
     throw UsageError(
         "export: --model is the base of a PEFT folder; it requires --merge or --adapter --format "
         "gguf");
-  if (is_peft_adapter)
-    refuse_run_weights(run_weights(requested.weights), requested.folder, "a PEFT adapter");
+  if (is_peft_adapter) refuse_run_weights(requested.weights, requested.folder, "a PEFT adapter");
   if (is_peft_adapter && !writes_single_file)
     throw UsageError(concat("export: ", requested.folder,
                             " is already a PEFT adapter; merge it into its base with --merge, or "
@@ -335,20 +325,20 @@ int export_command(const std::vector<std::string>& arguments) {
     return 0;
   }
   const Stream stream(MemoryPool::create("device"));
-  const TrainedRun run = open_model(requested.folder, stream, run_weights(requested.weights),
+  const TrainedRun run = open_model(requested.folder, stream, requested.weights,
                                     requested.quantize.empty() ? "fp32" : requested.quantize);
   suggest_better_step(requested.folder, run.step, requested);
   if (requested.adapter) {
     export_adapter(run, requested.output, stream);
     write_card(requested, CardKind::kAdapter);
-    print_output_summary(requested, run, "");
+    print_output_summary(requested, run.step, "");
     return 0;
   }
   if (run.config.freezes())
     throw UsageError("export: the run has adapters (lora.rank, parts); give --adapter or --merge");
   const DType dtype = export_model(run, requested.output, dtype_of(requested), stream);
   write_card(requested, CardKind::kModel);
-  print_output_summary(requested, run,
+  print_output_summary(requested, run.step,
                        requested.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
   if (dynamic_cast<LanguageModel*>(run.network.get()) == nullptr) return 0;  // does not read text
   if (!run.tokenizer) {

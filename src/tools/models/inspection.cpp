@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <boost/json/value.hpp>
+#include <functional>
+#include <numeric>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
@@ -138,8 +139,6 @@ json::value shown(const std::vector<T>& values) {
   return json::object{{"length", values.size()}, {"first", std::move(first)}};
 }
 
-/// Describes a GGUF file ("gguf"): its tensors and its metadata. Arrays in the metadata are
-/// described by their length and first elements. Throws DataError if the file is damaged.
 json::object inspect_gguf(const std::filesystem::path& path) {
   const GgufFile file(path);
   json::object values;
@@ -166,27 +165,24 @@ json::object inspect_gguf(const std::filesystem::path& path) {
 
 namespace fs = std::filesystem;
 
-std::int64_t elements_of(const SafetensorsEntry& entry) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : entry.shape) count *= size;
-  return count;
-}
-
-void append_tensors(json::array& tensors, const SafetensorsFile& file) {
+/// Describes the tensors of a file, and returns the number of their elements.
+std::int64_t append_tensors(json::array& tensors, const SafetensorsFile& file) {
+  std::int64_t elements = 0;
   for (const SafetensorsEntry& entry : file.entries()) {
+    elements += std::accumulate(entry.shape.begin(), entry.shape.end(), std::int64_t{1},
+                                std::multiplies<>());
     tensors.push_back(json::object{{"name", entry.name},
                                    {"dtype", entry.dtype},
                                    {"shape", json::array(entry.shape.begin(), entry.shape.end())},
                                    {"bytes", entry.bytes}});
   }
+  return elements;
 }
 
 json::object inspect_safetensors(const fs::path& path) {
   const SafetensorsFile file(path.string());
   json::array tensors;
-  append_tensors(tensors, file);
-  std::int64_t elements = 0;
-  for (const SafetensorsEntry& entry : file.entries()) elements += elements_of(entry);
+  const std::int64_t elements = append_tensors(tensors, file);
   json::object metadata;
   for (const auto& [key, value] : file.metadata()) metadata[key] = value;
   return {{"kind", "safetensors"},           {"path", path.string()},
@@ -260,7 +256,6 @@ void describe_model(json::object& found, const ModelFolder& folder) {
   }
 }
 
-/// Returns whether there is a chat template, or the reason why it cannot be used.
 json::value chat_template_in(const ModelFolder& folder) {
   try {
     return folder.chat().chat_template.has_value();
@@ -295,9 +290,8 @@ json::object inspect_hugging_face(const fs::path& path) {
   std::uintmax_t bytes = 0;
   std::int64_t elements = 0;
   for (const SafetensorsFile& file : folder.weights().files()) {
-    append_tensors(tensors, file);
+    elements += append_tensors(tensors, file);
     bytes += fs::file_size(file.path());
-    for (const SafetensorsEntry& entry : file.entries()) elements += elements_of(entry);
   }
   json::object found{{"kind", "hugging_face"}, {"path", path.string()}};
   describe_model(found, folder);

@@ -18,9 +18,9 @@ namespace {
 
 struct PredictOptions {
   PredictionRequest of;
-  std::string data, output, device = "auto", precision = "fp32", home = "device", columns;
+  std::string data, output, columns;
   std::optional<std::int64_t> batch_size{};
-  RunWeightsOption weights;
+  ModelOptions open;
 };
 
 CommandSyntax predict_syntax(PredictOptions& options) {
@@ -42,10 +42,7 @@ CommandSyntax predict_syntax(PredictOptions& options) {
   add_columns_option(syntax.options, options.columns);
   add("batch-size", optional_value(options.batch_size, "N"),
       "Maximum sequences or examples per pass. Default: the run's data.batch_size.");
-  add_precision_option(syntax.options, options.precision);
-  add_weights_option(syntax.options, options.home);
-  add_device_option(syntax.options, options.device);
-  add_run_weights_options(syntax.options, options.weights);
+  add_model_options(syntax.options, options.open);
   return syntax;
 }
 
@@ -102,12 +99,11 @@ int predict_command(const std::vector<std::string>& arguments) {
     options.of.called = StandardInput::kCalled;
   }
   options.of.data = options.data;
-  const Stream stream(make_device_pool(device_of_option(options.device)));
-  TrainedRun run = open_model(options.of.folder, stream, run_weights(options.weights),
-                              options.precision, options.home);
+  const Stream stream(make_device_pool(device_of_option(options.open.device)));
+  TrainedRun run = open_model(options.of.folder, stream, options.open);
   if (!options.columns.empty()) run.config.data.columns = options.columns;
   if (options.batch_size) run.config.data.batch_size = *options.batch_size;
-  const DType dtype = compute_in(*run.network, options.precision, stream);
+  const DType dtype = compute_in(*run.network, options.open.precision, stream);
   write_predictions(options.output, [&](const PredictionHandler& use) {
     task_kind(run.config.model).predict(run, options.of, dtype, stream, use);
   });

@@ -9,14 +9,9 @@
 
 namespace hybrid_trainer {
 
-namespace {
-
-struct UpcycleOptions {
+int upcycle_command(const std::vector<std::string>& arguments) {
   std::string output;
   Upcycling requested;
-};
-
-CommandSyntax upcycle_syntax(UpcycleOptions& options) {
   CommandSyntax syntax{
       .name = "upcycle",
       .usage = "HF_DIR --output MOE_DIR [--experts N] [--chosen K] [options]",
@@ -26,9 +21,8 @@ CommandSyntax upcycle_syntax(UpcycleOptions& options) {
           "kept. Without --redraw and --noise, the mixture computes the same as the dense\n"
           "model. Train it with `hybrid train --init-from` or `hybrid finetune`.",
       .operands = {"HF_DIR"}};
-  Upcycling& requested = options.requested;
   auto add = syntax.options.add_options();
-  add("output", po::value(&options.output)->required()->value_name("MOE_DIR"), "Folder to create.");
+  add("output", po::value(&output)->required()->value_name("MOE_DIR"), "Folder to create.");
   add("experts", po::value(&requested.experts)->default_value(requested.experts)->value_name("N"),
       "Experts per layer.");
   add("chosen", po::value(&requested.chosen)->default_value(requested.chosen)->value_name("K"),
@@ -43,24 +37,16 @@ CommandSyntax upcycle_syntax(UpcycleOptions& options) {
       "matrix.");
   add("seed", po::value(&requested.seed)->default_value(requested.seed)->value_name("N"),
       "Seed of the routers and of all other random numbers.");
-  return syntax;
-}
-
-}  // namespace
-
-int upcycle_command(const std::vector<std::string>& arguments) {
-  UpcycleOptions options;
-  const auto operands = parse_command_line(upcycle_syntax(options), arguments);
+  const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
   if (RunPaths{operands->front()}.contains_run())
     throw UsageError(concat(operands->front(), " is a run; export its model first: hybrid export ",
                             shell_path(operands->front()), " --output MODEL"));
-  const auto [model, dtype] =
-      upcycle_hugging_face(operands->front(), options.requested, options.output);
-  const auto bytes = std::filesystem::file_size(options.output + "/model.safetensors");
-  std::cerr << "wrote " << options.output << ": a " << model.family << " with "
-            << model.experts.count << " experts of inner width " << model.experts.intermediate_size
-            << " per layer, " << model.experts.chosen << " per token; " << units::bytes(bytes)
+  const auto [model, dtype] = upcycle_hugging_face(operands->front(), requested, output);
+  const auto bytes = std::filesystem::file_size(output + "/model.safetensors");
+  std::cerr << "wrote " << output << ": a " << model.family << " with " << model.experts.count
+            << " experts of inner width " << model.experts.intermediate_size << " per layer, "
+            << model.experts.chosen << " per token; " << units::bytes(bytes)
             << (dtype == DType::kBF16 ? " in bf16" : " in f32") << "\n";
   if (const std::string warning = untrained_router_warning(model.experts); !warning.empty())
     std::cerr << "warning: " << warning << "\n";

@@ -1,5 +1,4 @@
 #include <boost/json.hpp>
-#include <cstdio>
 #include <iostream>
 
 #include "hybrid_trainer/core/fields.h"
@@ -256,8 +255,7 @@ int plan_command(const std::vector<std::string>& arguments) {
       .usage = "(--preset NAME | --config FILE | --model HF_DIR) [--device-budget 16GiB] [options]",
       .description =
           "Computes the memory of a run in each phase before it runs, without allocating it,\n"
-          "and finds options that make the run fit. Exit code 71 if nothing fits.",
-      .operands = {}};
+          "and finds options that make the run fit. Exit code 71 if nothing fits."};
   add_config_options(syntax.options, requested.source);
   auto add = syntax.options.add_options();
   add("model", model_value(requested.model),

@@ -25,7 +25,6 @@ json::object by_kind(const PhaseMemory& memory) {
   return kinds;
 }
 
-/// Returns the name and memory of each phase that the run uses.
 std::vector<std::pair<const char*, const PhaseMemory*>> columns_of(const MemoryNeed& need) {
   std::vector<std::pair<const char*, const PhaseMemory*>> columns;
   if (need.reference.peak_bytes > 0) columns.emplace_back("reference", &need.reference);
@@ -34,7 +33,6 @@ std::vector<std::pair<const char*, const PhaseMemory*>> columns_of(const MemoryN
   return columns;
 }
 
-/// Parses a link rate in bytes per second. Returns nullopt if it is empty.
 std::optional<MemorySize> link_rate(const std::string& link) {
   if (link.empty()) return {};
   const std::optional<MemorySize> rate = MemorySize::parse(link);
@@ -158,8 +156,7 @@ void print_device_memory(const char* name, std::size_t bytes,
                          const std::optional<std::size_t>& budget,
                          const std::optional<CudaShare>& cuda) {
   const std::size_t beside = cuda ? cuda->sum() : 0;
-  const std::string of = budget ? concat(" of ", units::bytes(*budget + beside)) : "";
-  std::printf("%-18s%s%s\n", name, units::bytes(bytes + beside).c_str(), of.c_str());
+  print_budget(name, bytes + beside, budget ? std::optional(*budget + beside) : std::nullopt, "");
   if (!cuda) return;
   const std::string context =
       cuda->context == 0 ? "" : concat(", ", units::bytes(cuda->context), " for its context");

@@ -120,7 +120,6 @@ void check(const FineTuning& requested) {
     throw UsageError("hybrid finetune: --epochs and --set training.steps are both given; give one");
 }
 
-/// Returns the objective of --task or --objective, or "" if neither is given.
 std::string objective_of(const FineTuning& requested) {
   if (requested.task.empty()) return requested.objective;
   if (!requested.objective.empty())
@@ -181,7 +180,6 @@ void check_pooling(const HybridTrainerConfig& config) {
               stored == "last" ? "last" : "first", " token; want ", stored)});
 }
 
-/// Applies --objective and --beta to the configuration of a new run.
 void set_objective(const FineTuning& requested, HybridTrainerConfig& config) {
   const std::string objective = objective_of(requested);
   if (!objective.empty()) config.objective = objective;
@@ -220,7 +218,6 @@ HybridTrainerConfig config_of_resumed(FineTuning& requested, const RunPaths& pat
   return build_config(requested.source);
 }
 
-/// Returns --method or the default. Throws UsageError for the method `full` with --adapter.
 std::string method_of(const FineTuning& requested) {
   if (requested.adapter.empty()) return requested.method.empty() ? "full" : requested.method;
   if (requested.method == "full")
@@ -231,7 +228,6 @@ std::string method_of(const FineTuning& requested) {
   return requested.method.empty() ? "lora" : requested.method;
 }
 
-/// Throws UsageError if the model is a run, not a Hugging Face folder.
 void refuse_run(const std::string& model) {
   const RunPaths run{model};
   if (!run.contains_run()) return;
@@ -317,7 +313,6 @@ void fit_to_small_file(const FineTuning& requested, const ExampleData& data,
       LongestRow::fitted(LongestRow(data).places, config.data.sequence_length);
 }
 
-/// Sets the phases of a new run, or of a run with a new number of steps.
 void set_phases(const FineTuning& requested, HybridTrainerConfig& config) {
   scale_phases(config, requested.source);
   if (!requested.source.sets("schedule.warmup_steps"))
@@ -435,8 +430,7 @@ CommandSyntax finetune_syntax(FineTuning& requested) {
           "Fine-tunes a Hugging Face model on examples in JSON, CSV or parquet: text, prompt\n"
           "and completion, messages, alpaca or sharegpt, texts with classes or scores, pairs of\n"
           "texts, audio clips with transcripts, or images with labels. RUN gets the same files\n"
-          "as in `hybrid train`; `hybrid export` writes the result as a model folder.",
-      .operands = {}};
+          "as in `hybrid train`; `hybrid export` writes the result as a model folder."};
   auto add = syntax.options.add_options();
   add("model", model_value(requested.model),
       "Model with tokenizer and chat template: a Hugging Face folder, a GGUF file, or ollama:NAME "

@@ -28,7 +28,6 @@ volatile sig_atomic_t signal_to_pass_on = 0;
 
 extern "C" void record_signal(int signal) { signal_to_pass_on = signal; }
 
-/// Records stop signals during its lifetime.
 class SignalRecorder {
  public:
   SignalRecorder() {

@@ -46,7 +46,6 @@ void check_same_adapters(const LoraConfig& requested, const LoraConfig& in_folde
   }
 }
 
-/// Throws UsageError if the option names a different folder than `before`, which may be "".
 void check_same_input(const TrainingOptions& given, const std::string& option,
                       const std::string& folder, const fs::path& before) {
   if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
@@ -95,6 +94,17 @@ void take_adapter(const TrainingOptions& requested, const ModelFolder& model,
 }  // namespace
 
 void add_training_options(po::options_description& options, TrainingOptions& requested) {
+  const auto enable_tensorboard = [&requested](bool on) {
+    if (on) requested.source.settings.emplace_back("observability.tensorboard=true");
+  };
+  const auto take_export = [&requested](const std::string& given) {
+    if (fs::path(given).extension() == ".gguf")
+      throw UsageError(concat("--export: got ", given,
+                              ", but --export writes a folder; export a GGUF file after the run: "
+                              "hybrid export RUN --output ",
+                              shell_path(given)));
+    requested.export_to = given;
+  };
   auto add = options.add_options();
   add("run", po::value(&requested.run)->required()->value_name("RUN"), "Run folder.");
   add("resume", po::bool_switch(&requested.resume),
@@ -103,9 +113,12 @@ void add_training_options(po::options_description& options, TrainingOptions& req
   add("ranks", optional_value(requested.ranks, "N"),
       "Train with N processes on this machine, with one CUDA device each or on CPUs, unless a "
       "launcher started them.");
-  add_tensorboard_option(options, requested.source);
+  add("tensorboard", po::bool_switch()->notifier(enable_tensorboard),
+      "Also write RUN/tensorboard/; same as observability.tensorboard=true.");
   add_device_option(options, requested.device);
-  add_export_option(options, requested.export_to);
+  add("export", po::value<std::string>()->notifier(take_export)->value_name("HF_DIR"),
+      "Export the finished run's model as `hybrid export` does, or its adapters as with --adapter. "
+      "Must be repeated with --resume.");
   add("json", po::bool_switch(&requested.json), "Print the summary of the run as one JSON object.");
 }
 
@@ -121,7 +134,6 @@ TrainingRunSettings settings_of(const TrainingOptions& requested,
       .run = requested.run,
       .export_to = requested.export_to,
       .resume = requested.resume,
-      .init_from = {},
       .command = as_typed(requested.command, arguments),
       .resume_command =
           resume_command(requested.command, requested.run, requested.ranks, requested.export_to),

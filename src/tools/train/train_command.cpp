@@ -13,7 +13,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Fills missing options from the configuration and data of a resumed run.
 void take_from_run(TrainingOptions& requested) {
   const bool begins = !requested.model.empty() && !RunPaths{requested.run}.contains_run();
   if (requested.resume && !requested.source.names_a_source() && !begins)
@@ -36,8 +35,7 @@ static int train(const std::vector<std::string>& arguments) {
       .description =
           "Trains a model in phases. Writes config.json, metrics.jsonl, summary.json,\n"
           "report.html and checkpoints/ to RUN. Ctrl-C finishes the current step, saves a\n"
-          "checkpoint and exits.",
-      .operands = {}};
+          "checkpoint and exits."};
   add_config_options(syntax.options, requested.source);
   auto add = syntax.options.add_options();
   add("data", po::value(&requested.data)->value_name("DATA"),

@@ -37,7 +37,6 @@ std::string predictions_text(const RunSummary& summary, const HybridTrainerConfi
                        " Full steps (", brief(std::abs(100 * share)), " % of the run)");
 }
 
-/// Returns a text that names the best step and explains how to export it.
 std::string best_text(const BestCheckpoint& best, const std::string& run) {
   const HybridTrainerConfig config = config_of_run(RunPaths{run});
   return concat("\n  best: validation loss ", brief(best.validation_loss), " at step ", best.step,
@@ -85,11 +84,10 @@ void print_end(const RunSummary& summary, const std::string& run) {
       std::cerr << "; the worker took " << brief(late.worker_seconds) << " s, steps waited "
                 << brief(late.wait_seconds) << " s for it";
     }
-    std::cerr << "\n  report: " << run << "/report.html\n";
-    return;
+  } else {
+    std::cerr << "\n  " << predictions_text(summary, config_of_run(RunPaths{run}));
   }
-  std::cerr << "\n  " << predictions_text(summary, config_of_run(RunPaths{run}))
-            << "\n  report: " << run << "/report.html\n";
+  std::cerr << "\n  report: " << run << "/report.html\n";
 }
 
 }  // namespace
@@ -116,20 +114,6 @@ void check_model_is_not_set(const std::string& command, const std::vector<std::s
                "experts.z_loss, experts.bias_rate, encoder.source_length, ",
                "attention_pattern, context, rope_scaling and pooling"));
   }
-}
-
-void add_export_option(po::options_description& options, std::string& folder) {
-  const auto take = [&folder](const std::string& given) {
-    if (std::filesystem::path(given).extension() == ".gguf")
-      throw UsageError(concat("--export: got ", given,
-                              ", but --export writes a folder; export a GGUF file after the run: "
-                              "hybrid export RUN --output ",
-                              shell_path(given)));
-    folder = given;
-  };
-  options.add_options()("export", po::value<std::string>()->notifier(take)->value_name("HF_DIR"),
-                        "Export the finished run's model as `hybrid export` does, or its adapters "
-                        "as with --adapter. Must be repeated with --resume.");
 }
 
 int report_training(const TrainingRunResult& result, const std::string& run, bool json) {

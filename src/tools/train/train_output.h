@@ -1,7 +1,6 @@
 #pragma once
 
 #include "hybrid_trainer/run/training_run.h"
-#include "src/tools/command_line.h"
 
 namespace hybrid_trainer {
 
@@ -12,8 +11,6 @@ bool is_quiet(bool json);
 bool is_folder_setting(const std::string& setting);
 /// Throws UsageError if one of the settings is_folder_setting, because it would have no effect.
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings);
-
-void add_export_option(po::options_description& options, std::string& folder);
 
 /// Prints how a run ended. With `json`, prints its summary. Returns the exit code.
 int report_training(const TrainingRunResult& result, const std::string& run, bool json);

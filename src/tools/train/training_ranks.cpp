@@ -110,7 +110,6 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::strin
   return watch;
 }
 
-/// Throws ConfigError if the config requests a different backend than the ranks have.
 void check_backend_is(const std::string& name, const HybridTrainerConfig& config) {
   const std::string& wanted = config.distributed.backend;
   if (wanted == "auto" || wanted == name) return;
@@ -204,16 +203,13 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
   }
 }
 
-/// Starts the ranks. Errors of the ranks before they connect are not reported here.
-int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
-  check_ranks(settings.config, local_ranks_);  // before starting thousands of processes for nothing
-  return run_local_ranks(own_command_, local_ranks_);
-}
-
 int TrainingRanks::run(TrainingRunSettings settings,
                        const std::function<int(const TrainingRunResult&)>& report,
                        const std::function<void(TrainingRunSettings&)>& complete) const {
-  if (local_ranks_ > 0) return start_ranks(settings);
+  if (local_ranks_ > 0) {
+    check_ranks(settings.config, local_ranks_);  // before starting thousands of processes
+    return run_local_ranks(own_command_, local_ranks_);
+  }
   if (!launched_ && !is_single_rank_) {
     const Interruption interruption(
         "stopped before the first step: nothing was trained; start again with: " +

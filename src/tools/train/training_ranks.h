@@ -29,7 +29,6 @@ class TrainingRanks {
           const std::function<void(TrainingRunSettings&)>& complete = {}) const;
 
  private:
-  int start_ranks(const TrainingRunSettings& settings) const;
   int run_as_rank(TrainingRunSettings& settings, const Interruption& interruption,
                   const std::function<int(const TrainingRunResult&)>& report,
                   const std::function<void(TrainingRunSettings&)>& complete,
