@@ -10,8 +10,7 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
             const Tensor& positions, Rotation rotation, const Stream& stream) {
   const KernelCall call{"rotate", stream, Work::kElementwise};
   check_real(call, {"x", x}, 3);
-  check_rank(call, {"table", table}, 2);
-  check_dtype(call, {"table", table}, DType::kF32);
+  check_rank(call, {"table", table}, 2, DType::kF32);
   if (positions) check_shape(call, {"positions", positions}, {x.size(0), x.size(1)}, DType::kI32);
   const std::int64_t size = heads.size_or(table.size(1));
   if (first_position < 0 || first_position + x.size(1) > table.size(0) || table.size(1) % 2 != 0 ||
@@ -64,14 +63,20 @@ void check_bias(const KernelCall& call, const AttentionSpec& spec, std::int64_t 
                  " tokens; want an odd number of distances, at least ", 2 * length - 1);
 }
 
-void check_log_sum_exp(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& qkv,
+void check_log_sum_exp(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& q,
                        const AttentionSpec& spec) {
-  check_shape(call, {"log_sum_exp", log_sum_exp}, {qkv.size(0), spec.queries, qkv.size(1)},
+  check_shape(call, {"log_sum_exp", log_sum_exp}, {q.size(0), spec.queries, q.size(1)},
               DType::kF32);
 }
 
-void check_positions(const KernelCall& call, const Tensor& positions, const Tensor& qkv) {
-  check_shape(call, {"positions", positions}, {qkv.size(0), qkv.size(1)}, DType::kI32);
+/// Checks all arguments of attention over whole sequences except log_sum_exp.
+void check_attention(const KernelCall& call, const Tensor& y, const Tensor& qkv,
+                     const Tensor& positions, const AttentionSpec& spec) {
+  const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
+  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
+  check_pattern(spec, qkv.size(1));
+  check_bias(call, spec, qkv.size(1));
+  check_optional_shape(call, {"positions", positions}, {qkv.size(0), qkv.size(1)}, DType::kI32);
 }
 
 /// Returns the number of (query, key) pairs of a sequence that the pattern includes.
@@ -114,12 +119,6 @@ void check_sequences(const KernelCall& call, const Tensor& q, const Tensor& kv) 
                  "; want the same number of sequences in both");
 }
 
-void check_log_sums(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& q,
-                    const AttentionSpec& spec) {
-  check_shape(call, {"log_sum_exp", log_sum_exp}, {q.size(0), spec.queries, q.size(1)},
-              DType::kF32);
-}
-
 }  // namespace
 
 double visible_keys(const AttentionSpec& spec, std::int64_t time) {
@@ -133,12 +132,8 @@ double visible_keys(const AttentionSpec& spec, std::int64_t time) {
 void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                        const Tensor& positions, AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_forward", stream, Work::kAttention};
-  const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
-  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
-  check_pattern(spec, qkv.size(1));
-  check_bias(call, spec, qkv.size(1));
+  check_attention(call, y, qkv, positions, spec);
   if (log_sum_exp) check_log_sum_exp(call, log_sum_exp, qkv, spec);
-  if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_forward, cuda::attention_forward>(call, y, log_sum_exp,
                                                                            qkv, positions, spec);
 }
@@ -147,14 +142,10 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                         const Tensor& log_sum_exp, const Tensor& qkv, const Tensor& positions,
                         AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_backward", stream, Work::kAttention};
-  const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
+  check_attention(call, y, qkv, positions, spec);
   check_matching(call, {{"qkv", qkv}, {"dqkv", dqkv}});
-  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
   check_matching(call, {{"y", y}, {"dy", dy}});
-  check_pattern(spec, qkv.size(1));
-  check_bias(call, spec, qkv.size(1));
   check_log_sum_exp(call, log_sum_exp, qkv, spec);
-  if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_backward, cuda::attention_backward>(
       call, dqkv, dy, y, log_sum_exp, qkv, positions, spec);
 }
@@ -163,15 +154,11 @@ void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tenso
                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                              const Tensor& positions, AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_bias_backward", stream, Work::kAttention};
-  const std::int64_t channels = spec.queries * head_size_of(call, qkv, 3, spec);
-  check_shape(call, {"y", y}, {qkv.size(0), qkv.size(1), channels}, qkv.dtype());
+  check_attention(call, y, qkv, positions, spec);
   check_matching(call, {{"y", y}, {"dy", dy}});
-  check_pattern(spec, qkv.size(1));
   require(spec.bias.defined(), "attention_bias_backward: the spec has no bias");
-  check_bias(call, spec, qkv.size(1));
   check_matching(call, {{"bias", spec.bias}, {"dbias", dbias}});
   check_log_sum_exp(call, log_sum_exp, qkv, spec);
-  if (positions) check_positions(call, positions, qkv);
   dispatch_with_workspace<cpu::attention_bias_backward, cuda::attention_bias_backward>(
       call, dbias, mode, dy, y, log_sum_exp, qkv, positions, spec);
 }
@@ -180,8 +167,7 @@ void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Ten
                               const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
                               const Stream& stream) {
   const KernelCall call{"attention_sinks_backward", stream, Work::kAttention};
-  check_rank(call, {"sinks", sinks}, 1);
-  check_dtype(call, {"sinks", sinks}, DType::kF32);
+  check_rank(call, {"sinks", sinks}, 1, DType::kF32);
   check_matching(call, {{"sinks", sinks}, {"dsinks", dsinks}});
   check_real(call, {"y", y}, 3);
   check_matching(call, {{"y", y}, {"dy", dy}});
@@ -226,10 +212,8 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   check_matching(call, {{"key_cache", key_cache}, {"value_cache", value_cache}});
   check_dtype(call, {"key_cache", key_cache}, qkv.dtype());
   check_dtype(call, {"y", y}, qkv.dtype());
-  for (const NamedTensor& one :
-       {NamedTensor{"texts", texts}, NamedTensor{"positions", positions}}) {
-    check_shape(call, one, {qkv.size(0)}, DType::kI32);
-  }
+  check_shape(call, {"texts", texts}, {qkv.size(0)}, DType::kI32);
+  check_shape(call, {"positions", positions}, {qkv.size(0)}, DType::kI32);
   dispatch_with_workspace<cpu::attention_decode, cuda::attention_decode>(
       call, y, key_cache, value_cache, qkv, texts, positions, spec);
 }
@@ -242,7 +226,7 @@ void cross_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const T
   check_sequences(call, q, kv);
   check_matching(call, {{"q", q}, {"y", y}});
   check_lengths(call, lengths, kv);
-  if (log_sum_exp) check_log_sums(call, log_sum_exp, q, spec);
+  if (log_sum_exp) check_log_sum_exp(call, log_sum_exp, q, spec);
   dispatch_with_workspace<cpu::cross_attention_forward, cuda::cross_attention_forward>(
       call, y, log_sum_exp, q, kv, lengths, spec);
 }
@@ -257,7 +241,7 @@ void cross_attention_backward(const Tensor& dq, const Tensor& dkv, const Tensor&
   check_matching(call, {{"q", q}, {"dq", dq}, {"y", y}, {"dy", dy}});
   check_matching(call, {{"kv", kv}, {"dkv", dkv}});
   check_lengths(call, lengths, kv);
-  check_log_sums(call, log_sum_exp, q, spec);
+  check_log_sum_exp(call, log_sum_exp, q, spec);
   dispatch_with_workspace<cpu::cross_attention_backward, cuda::cross_attention_backward>(
       call, dq, dkv, dy, y, log_sum_exp, q, kv, lengths, spec);
 }

@@ -1,10 +1,6 @@
-
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/attention/tile_attention_cpu.h"
-#include "kernels/backend/backend.h"
-#include "kernels/backend/parallel.h"
-#include "kernels/backend/vector_math.h"
 
 namespace hybrid_trainer::kernels::cpu {
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "hybrid_trainer/kernels/attention.h"
-#include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/products/product_cpu.h"
@@ -327,10 +326,6 @@ inline void gather_from_queries(const HeadSums& rows, const float* weights, cons
             .stride_c = rows.stride,
             .accumulate = accumulate});
 }
-
-}  // namespace hybrid_trainer::kernels::cpu
-
-namespace hybrid_trainer::kernels::cpu {
 
 template <class T>
 struct AttentionRows {

@@ -1,7 +1,5 @@
-
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/attention/tile_attention_cpu.h"
-#include "kernels/backend/parallel.h"
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -45,11 +43,7 @@ struct TileBackwardScratch {
   std::int64_t floats;
 };
 
-}  // namespace hybrid_trainer::kernels::cpu
-
-/// Gradients of a row of scores: one key and consecutive queries. Requires AVX-512 BF16.
-
-namespace hybrid_trainer::kernels::cpu {
+// Gradients of a row of scores: one key and consecutive queries. Requires AVX-512 BF16.
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prefer-vector-width=512")

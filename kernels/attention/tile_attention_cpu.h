@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/attention/attention_cpu.h"
-#include "kernels/backend/parallel.h"
 #include "kernels/products/tiles_cpu.h"
 #include "src/core/machine.h"
 
@@ -74,11 +73,7 @@ inline void multiply_on(const PanelRegisters& on, float* c, std::int64_t c_strid
   }
 }
 
-}  // namespace hybrid_trainer::kernels::cpu
-
 #pragma GCC pop_options
-
-namespace hybrid_trainer::kernels::cpu {
 
 /// Returns whether bf16 products support this attention: bf16, and only whole panels.
 bool fits_tiles(const AttentionSizes& sizes, DType dtype);
@@ -91,10 +86,6 @@ void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,
 void attention_backward_by_tiles(const AttentionOperands& gradients,
                                  const AttentionResults& results, const AttentionOperands& from,
                                  const AttentionSizes& sizes, const Stream& stream);
-
-}  // namespace hybrid_trainer::kernels::cpu
-
-namespace hybrid_trainer::kernels::cpu {
 
 /// Returns the number of queries or keys after padding with zero rows to whole panels. Only padded
 /// queries, whose results are discarded, attend to padded keys.

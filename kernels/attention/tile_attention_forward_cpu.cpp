@@ -2,7 +2,6 @@
 #include <span>
 
 #include "kernels/attention/tile_attention_cpu.h"
-#include "kernels/backend/parallel.h"
 
 namespace hybrid_trainer::kernels::cpu {
 

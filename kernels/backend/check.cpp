@@ -52,6 +52,11 @@ void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted)
                  " dimensions");
 }
 
+void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted, DType dtype) {
+  check_rank(call, argument, wanted);
+  check_dtype(call, argument, dtype);
+}
+
 void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted) {
   check_device(call, argument);
   if (argument.tensor.dtype() == wanted) return;

@@ -42,6 +42,8 @@ void check_optional_shape(const KernelCall& call, const NamedTensor& argument, c
 void check_optional_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted,
                           DType dtype);
 void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted);
+/// Throws ShapeMismatch if the rank differs, or Error if the dtype or the device differs.
+void check_rank(const KernelCall& call, const NamedTensor& argument, int wanted, DType dtype);
 void check_dtype(const KernelCall& call, const NamedTensor& argument, DType wanted);
 void check_real(const KernelCall& call, const NamedTensor& argument);
 /// Throws ShapeMismatch if the rank differs, or Error if the dtype is neither f32 nor bf16.

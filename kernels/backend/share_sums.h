@@ -24,45 +24,54 @@ double sum_over_shares(std::int64_t n, const Body& body) {
 /// Column sums that threads accumulate over their own rows, in one line of `columns` per share.
 class ColumnSums {
  public:
-  ColumnSums(std::int64_t shares, std::int64_t columns, const Stream& stream)
-      : shares_(shares),
+  /// For `rows` rows of `row_elements` elements.
+  ColumnSums(std::int64_t rows, std::int64_t row_elements, std::int64_t columns,
+             const Stream& stream)
+      : rows_(rows),
+        least_(min_rows_per_thread(row_elements)),
+        shares_(share_count(rows, least_)),
         columns_(columns),
-        lines_(empty_workspace(shares * columns, DType::kF32, stream)) {
+        lines_(empty_workspace(shares_ * columns, DType::kF32, stream)) {
     fill_zero(lines_, stream);
   }
-  float* line(std::int64_t share) const { return lines_.data<float>() + share * columns_; }
+  /// Calls body(line, row) for each row and its share's line.
+  template <class Body>
+  void for_rows(const Body& body) const {
+    parallel_shares(rows_, least_,
+                    [this, body](std::int64_t share, std::int64_t begin, std::int64_t end) {
+                      float* const line = lines_.data<float>() + share * columns_;
+                      for (std::int64_t row = begin; row < end; ++row) body(line, row);
+                    });
+  }
 
   /// target[i] = or += the sum of line[begin + i] over the shares, for all elements of `target`.
   void add_to(const Tensor& target, std::int64_t begin, bool accumulate) const {
     float* const out = target.data<float>();
+    const float* const lines = lines_.data<float>();
     for (std::int64_t i = 0; i < target.elements(); ++i) {
       float sum = accumulate ? out[i] : 0.0f;
-      for (std::int64_t share = 0; share < shares_; ++share) sum += line(share)[begin + i];
+      for (std::int64_t share = 0; share < shares_; ++share)
+        sum += lines[share * columns_ + begin + i];
       out[i] = sum;
     }
   }
 
  private:
-  std::int64_t shares_;
-  std::int64_t columns_;
+  std::int64_t rows_, least_, shares_, columns_;
   Tensor lines_;
 };
 
-/// Adds term(x[row, column]) to line[column] for rows [begin, end), and calls finish(row, its sum).
-template <class Term, class Finish>
-void add_rows(float* line, const float* x, std::int64_t columns, std::int64_t begin,
-              std::int64_t end, const Term& term, const Finish& finish) {
-  for (std::int64_t row = begin; row < end; ++row) {
-    const float* const from = x + row * columns;
-    float sum = 0;
+/// Adds term(x[column]) to line[column] for a row x. Returns the sum over the row.
+template <class Term>
+float add_row(float* line, const float* x, std::int64_t columns, const Term& term) {
+  float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < columns; ++i) {
-      const float one = term(from[i]);
-      sum += one;
-      line[i] += one;
-    }
-    finish(row, sum);
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const float one = term(x[i]);
+    sum += one;
+    line[i] += one;
   }
+  return sum;
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -8,8 +8,7 @@ namespace {
 void check_taps(const KernelCall& call, const Tensor& x, int rank, std::int64_t first,
                 const Tensor& weight, const Tensor& bias, ConvolutionSpec spec) {
   check_real(call, {"x", x}, rank);
-  check_rank(call, {"weight", weight}, 2);
-  check_dtype(call, {"weight", weight}, DType::kF32);
+  check_rank(call, {"weight", weight}, 2, DType::kF32);
   check_optional_shape(call, {"bias", bias}, {weight.size(0)}, DType::kF32);
   const std::int64_t channels = weight.size(0), taps = weight.size(1), width = x.size(rank - 1);
   if (taps < 1 || taps > kMaxTaps || spec.ahead < 0 || spec.ahead >= taps)

@@ -1,33 +1,14 @@
-
 #include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
+#include "kernels/convolution/convolution_cpu.h"
 
 namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
 constexpr std::int64_t kChannels = 128;  // whose sums fit in the L1 cache
-
-class TapWeights {
- public:
-  TapWeights(const Tensor& weight, const Stream& stream)
-      : channels(weight.size(0)),
-        taps(weight.size(1)),
-        weights_(empty_workspace(weight.elements(), DType::kF32, stream)) {
-    if (simulated(stream)) return;
-    const float* const from = weight.data<float>();
-    float* const to = weights_.data<float>();
-    for (std::int64_t c = 0; c < channels; ++c)
-      for (std::int64_t tap = 0; tap < taps; ++tap) to[tap * channels + c] = from[c * taps + tap];
-  }
-  const float* tap(std::int64_t index) const { return weights_.data<float>() + index * channels; }
-  std::int64_t channels, taps;
-
- private:
-  Tensor weights_;
-};
 
 /// Input rows that the filter's taps read for one token; null if a row is missing or belongs to
 /// another document.
@@ -39,7 +20,7 @@ struct RowsOfTaps {
 template <class T>
 struct ConvolvedRows {
   ConvolvedRows(const Tensor& x, std::int64_t first, const Tensor& before, const Tensor& positions,
-                const TapWeights& weights, std::int64_t ahead)
+                const ChannelTaps& weights, std::int64_t ahead)
       : rows(x.data<T>() + first),
         before_rows(optional_data<T>(before)),
         places(optional_data<std::int32_t>(positions)),
@@ -76,7 +57,7 @@ struct ConvolvedRows {
 
 /// sums[c] = bias + the sum of weight·input over the taps, for channels [begin, begin + count).
 template <class T>
-inline void sum_taps(float* sums, const RowsOfTaps<T>& read, const TapWeights& weights,
+inline void sum_taps(float* sums, const RowsOfTaps<T>& read, const ChannelTaps& weights,
                      const float* bias, std::int64_t begin, std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) sums[c] = bias != nullptr ? bias[begin + c] : 0.0f;
   for (std::int64_t tap = 0; tap < weights.taps; ++tap) {
@@ -89,7 +70,7 @@ inline void sum_taps(float* sums, const RowsOfTaps<T>& read, const TapWeights& w
 }
 
 template <class T>
-inline void convolve_row(T* y, const RowsOfTaps<T>& read, const TapWeights& weights,
+inline void convolve_row(T* y, const RowsOfTaps<T>& read, const ChannelTaps& weights,
                          const float* bias, bool silu) {
   for (std::int64_t begin = 0; begin < weights.channels; begin += kChannels) {
     const std::int64_t count = std::min(kChannels, weights.channels - begin);
@@ -108,7 +89,7 @@ inline void convolve_row(T* y, const RowsOfTaps<T>& read, const TapWeights& weig
 template <class T>
 class BlockGradients {
  public:
-  BlockGradients(const ConvolvedRows<T>& x, const ConvolvedRows<T>& dx, const TapWeights& weights,
+  BlockGradients(const ConvolvedRows<T>& x, const ConvolvedRows<T>& dx, const ChannelTaps& weights,
                  std::int64_t begin)
       : x_(x),
         dx_(dx),
@@ -183,7 +164,7 @@ class BlockGradients {
   }
 
   const ConvolvedRows<T>&x_, &dx_;
-  const TapWeights& weights_;
+  const ChannelTaps& weights_;
   std::int64_t begin_, count_;
   float dweight_[kMaxTaps][kChannels] = {};
   float dbias_[kChannels] = {};
@@ -196,7 +177,7 @@ void causal_convolution_forward(const Tensor& y, const Tensor& x, std::int64_t f
                                 const Tensor& weight, const Tensor& bias, const Tensor& before,
                                 const Tensor& positions, ConvolutionSpec spec,
                                 const Stream& stream) {
-  const TapWeights weights(weight, stream);
+  const ChannelTaps weights(weight, stream);
   if (simulated(stream)) return;
   const float* const shift = optional_data<float>(bias);
   visit_real(x.dtype(), [&]<class T>(T) {
@@ -214,7 +195,7 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
                                  const Tensor& x, std::int64_t first, const Tensor& weight,
                                  const Tensor& bias, const Tensor& before, const Tensor& positions,
                                  ConvolutionSpec spec, const Stream& stream) {
-  const TapWeights weights(weight, stream);
+  const ChannelTaps weights(weight, stream);
   if (simulated(stream)) return;
   const float* const shift = optional_data<float>(bias);
   float* const weight_out = optional_data<float>(dweight);
@@ -237,7 +218,7 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
 void causal_convolution_step(const Tensor& y, const Tensor& state, const Tensor& x,
                              std::int64_t first, const Tensor& weight, const Tensor& bias,
                              const Tensor& texts, ConvolutionSpec spec, const Stream& stream) {
-  const TapWeights weights(weight, stream);
+  const ChannelTaps weights(weight, stream);
   if (simulated(stream)) return;
   const float* const shift = optional_data<float>(bias);
   const std::int64_t channels = weights.channels, kept = weights.taps - 1, stride = x.size(1);

@@ -16,28 +16,6 @@ namespace {
 constexpr std::int64_t kBlockChannels = 256;
 constexpr int kSummedChannels = 64;  // whose sums stay in registers
 
-class ChannelTaps {
- public:
-  ChannelTaps(const Tensor& weight, const Stream& stream)
-      : channels_(weight.size(0)),
-        values_(empty_workspace(weight.elements(), DType::kF32, stream)) {
-    if (simulated(stream)) return;
-    const std::int64_t taps = weight.size(1);
-    visit_real(weight.dtype(), [&]<class T>(T) {
-      const auto* const from = weight.data<T>();
-      float* const to = values_.data<float>();
-      for (std::int64_t c = 0; c < channels_; ++c)
-        for (std::int64_t tap = 0; tap < taps; ++tap)
-          to[tap * channels_ + c] = load(from + c * taps + tap);
-    });
-  }
-  const float* tap(std::int64_t index) const { return values_.data<float>() + index * channels_; }
-
- private:
-  std::int64_t channels_;
-  Tensor values_;
-};
-
 template <class T>
 struct JoinedTap {
   const float* weight;
@@ -181,6 +159,20 @@ SlidingDimension reached_places(const SpatialWindow& window, int i, std::int64_t
 }
 
 }  // namespace
+
+ChannelTaps::ChannelTaps(const Tensor& weight, const Stream& stream)
+    : channels(weight.size(0)),
+      taps(weight.size(1)),
+      values_(empty_workspace(weight.elements(), DType::kF32, stream)) {
+  if (simulated(stream)) return;
+  visit_real(weight.dtype(), [&]<class T>(T) {
+    const auto* const from = weight.data<T>();
+    float* const to = values_.data<float>();
+    for (std::int64_t c = 0; c < channels; ++c)
+      for (std::int64_t tap = 0; tap < taps; ++tap)
+        to[tap * channels + c] = load(from + c * taps + tap);
+  });
+}
 
 void convolve_channels(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
                        const SpatialWindow& window, const Stream& stream) {

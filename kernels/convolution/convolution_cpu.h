@@ -9,6 +9,17 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
+/// A weight (C, taps), converted to f32 and transposed.
+class ChannelTaps {
+ public:
+  ChannelTaps(const Tensor& weight, const Stream& stream);
+  const float* tap(std::int64_t index) const { return values_.data<float>() + index * channels; }
+  std::int64_t channels, taps;
+
+ private:
+  Tensor values_;
+};
+
 // The following functions convolve each channel with its own taps: weight (C, taps), groups = C.
 
 void convolve_channels(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,

@@ -1,4 +1,3 @@
-
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"

@@ -8,17 +8,6 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-__device__ float share_of(const SpatialWindow& of, const Place& window, bool counts_all) {
-  std::int64_t places = 1;
-  for (int i = 0; i < 3; ++i) {
-    const std::int64_t begin = window.at[i] * of.stride[i] - of.padding[i];
-    const std::int64_t end = begin + of.kernel[i];
-    places *=
-        counts_all ? of.kernel[i] : (end < of.in[i] ? end : of.in[i]) - (begin > 0 ? begin : 0);
-  }
-  return 1.0f / static_cast<float>(places);
-}
-
 template <class T>
 struct MeanForward {
   T* y;
@@ -177,25 +166,14 @@ struct UpsamplingForward {
 
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const std::int64_t row = i / of.channels, at = row % of.outputs();
-    const UpsampledPlace p0 = upsampled_place(of, 0, at / (of.out(1) * of.out(2))),
-                         p1 = upsampled_place(of, 1, at / of.out(2) % of.out(1)),
-                         p2 = upsampled_place(of, 2, at % of.out(2));
+    const std::int64_t row = i / of.channels;
     const T* const from = x + row / of.outputs() * of.inputs() * of.channels + i % of.channels;
     float sums[N] = {};
-    for (int corner = 0; corner < 8; ++corner) {
-      const bool high0 = (corner & 4) != 0, high1 = (corner & 2) != 0, high2 = (corner & 1) != 0;
-      const float share = (high0 ? p0.share_high : p0.share_low) *
-                          (high1 ? p1.share_high : p1.share_low) *
-                          (high2 ? p2.share_high : p2.share_low);
-      if (share == 0.0f) continue;
-      const std::int64_t place =
-          ((high0 ? p0.high : p0.low) * of.in[1] + (high1 ? p1.high : p1.low)) * of.in[2] +
-          (high2 ? p2.high : p2.low);
+    for_sources(of, row % of.outputs(), [&](float share, std::int64_t place) {
       float more[N];
       load_pack(more, from + place * of.channels);
       for (int k = 0; k < N; ++k) sums[k] += share * more[k];
-    }
+    });
     store_pack(y + i, sums);
   }
 };
@@ -208,26 +186,14 @@ struct UpsamplingBackward {
 
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const std::int64_t row = i / of.channels, at = row % of.inputs();
-    const std::int64_t p0 = at / (of.in[1] * of.in[2]), p1 = at / of.in[2] % of.in[1],
-                       p2 = at % of.in[2];
+    const std::int64_t row = i / of.channels;
     const T* const from = dy + row / of.inputs() * of.outputs() * of.channels + i % of.channels;
-    const UpsampledReach reach0 = upsampled_reach(of, 0, p0), reach1 = upsampled_reach(of, 1, p1),
-                         reach2 = upsampled_reach(of, 2, p2);
     float sums[N] = {};
-    for (std::int64_t i0 = reach0.begin; i0 < reach0.end; ++i0) {
-      const float share0 = upsampled_share(of, 0, p0, i0);
-      for (std::int64_t i1 = reach1.begin; share0 != 0 && i1 < reach1.end; ++i1) {
-        const float share1 = share0 * upsampled_share(of, 1, p1, i1);
-        for (std::int64_t i2 = reach2.begin; share1 != 0 && i2 < reach2.end; ++i2) {
-          const float share = share1 * upsampled_share(of, 2, p2, i2);
-          if (share == 0.0f) continue;
-          float more[N];
-          load_pack(more, from + ((i0 * of.out(1) + i1) * of.out(2) + i2) * of.channels);
-          for (int k = 0; k < N; ++k) sums[k] += share * more[k];
-        }
-      }
-    }
+    for_targets(of, row % of.inputs(), [&](float share, std::int64_t place) {
+      float more[N];
+      load_pack(more, from + place * of.channels);
+      for (int k = 0; k < N; ++k) sums[k] += share * more[k];
+    });
     store_pack(dx + i, sums);
   }
 };

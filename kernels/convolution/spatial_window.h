@@ -91,6 +91,18 @@ constexpr void for_joined(const SpatialWindow& of, const Place& at, const Visit&
   });
 }
 
+/// Returns 1 over the number of a window's places, without those outside x unless `counts_all`.
+constexpr float share_of(const SpatialWindow& of, const Place& window, bool counts_all) {
+  std::int64_t places = 1;
+  for (int i = 0; i < 3; ++i) {
+    const std::int64_t begin = window.at[i] * of.stride[i] - of.padding[i];
+    const std::int64_t end = begin + of.kernel[i];
+    places *=
+        counts_all ? of.kernel[i] : (end < of.in[i] ? end : of.in[i]) - (begin > 0 ? begin : 0);
+  }
+  return 1.0f / static_cast<float>(places);
+}
+
 /// Sizes of an upsampling in three dimensions; missing leading ones have size 1.
 struct UpsampledSizes {
   std::int64_t batch, channels;
@@ -146,6 +158,44 @@ constexpr float upsampled_share(const UpsampledSizes& of, int i, std::int64_t of
   const UpsampledPlace place = upsampled_place(of, i, of_y);
   return (place.low == of_x ? place.share_low : 0.0f) +
          (place.high == of_x ? place.share_high : 0.0f);
+}
+
+/// Calls visit(share, index of the place of x) in a fixed order for the places of x from which place
+/// `at` of y is interpolated.
+template <class Visit>
+constexpr void for_sources(const UpsampledSizes& of, std::int64_t at, const Visit& visit) {
+  const UpsampledPlace p0 = upsampled_place(of, 0, at / (of.out(1) * of.out(2))),
+                       p1 = upsampled_place(of, 1, at / of.out(2) % of.out(1)),
+                       p2 = upsampled_place(of, 2, at % of.out(2));
+  for (int corner = 0; corner < 8; ++corner) {
+    const bool high0 = (corner & 4) != 0, high1 = (corner & 2) != 0, high2 = (corner & 1) != 0;
+    const float share = (high0 ? p0.share_high : p0.share_low) *
+                        (high1 ? p1.share_high : p1.share_low) *
+                        (high2 ? p2.share_high : p2.share_low);
+    if (share == 0.0f) continue;
+    visit(share, ((high0 ? p0.high : p0.low) * of.in[1] + (high1 ? p1.high : p1.low)) * of.in[2] +
+                     (high2 ? p2.high : p2.low));
+  }
+}
+
+/// Calls visit(share, index of the place of y) in a fixed order for the places of y that are
+/// interpolated from place `at` of x.
+template <class Visit>
+constexpr void for_targets(const UpsampledSizes& of, std::int64_t at, const Visit& visit) {
+  const std::int64_t p0 = at / (of.in[1] * of.in[2]), p1 = at / of.in[2] % of.in[1],
+                     p2 = at % of.in[2];
+  const UpsampledReach reach0 = upsampled_reach(of, 0, p0), reach1 = upsampled_reach(of, 1, p1),
+                       reach2 = upsampled_reach(of, 2, p2);
+  for (std::int64_t i0 = reach0.begin; i0 < reach0.end; ++i0) {
+    const float share0 = upsampled_share(of, 0, p0, i0);
+    for (std::int64_t i1 = reach1.begin; share0 != 0 && i1 < reach1.end; ++i1) {
+      const float share1 = share0 * upsampled_share(of, 1, p1, i1);
+      for (std::int64_t i2 = reach2.begin; share1 != 0 && i2 < reach2.end; ++i2) {
+        const float share = share1 * upsampled_share(of, 2, p2, i2);
+        if (share != 0.0f) visit(share, (i0 * of.out(1) + i1) * of.out(2) + i2);
+      }
+    }
+  }
 }
 
 }  // namespace hybrid_trainer::kernels

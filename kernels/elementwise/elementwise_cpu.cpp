@@ -1,29 +1,10 @@
-
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "kernels/backend/backend.h"
-#include "kernels/backend/parallel.h"
-#include "kernels/backend/vector_math.h"
+#include "kernels/elementwise/map_cpu.h"
 #include "kernels/elementwise/normal_distribution.h"
 
 namespace hybrid_trainer::kernels::cpu {
 
 namespace {
-
-/// y = function(x …), element by element.
-template <class Function, class To, class... From>
-void map_elements(std::int64_t elements, Function function, To* y, const From*... x) {
-  parallel_for(elements, [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) store(y + i, function(load(x + i)...));
-  });
-}
-
-template <class Function, class... Inputs>
-void map(const Function& function, const Tensor& y, const Inputs&... x) {
-  visit_real(y.dtype(), [&]<class T>(T) {
-    map_elements(y.elements(), function, y.data<T>(), x.template data<T>()...);
-  });
-}
 
 inline float within(float x, float limit) { return x > limit ? limit : x < -limit ? -limit : x; }
 

@@ -1,68 +1,10 @@
-#include <algorithm>
-
 #include "hybrid_trainer/kernels/elementwise.h"
-#include "kernels/backend/elements.cuh"
+#include "kernels/elementwise/map.cuh"
 #include "kernels/elementwise/normal_distribution.h"
 
 namespace hybrid_trainer::kernels::cuda {
 
 namespace {
-
-template <class To, class From, class Function>
-struct MapOne {
-  To* y;
-  const From* x;
-  Function function;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    float values[N];
-    load_pack(values, x + i);
-    for (int k = 0; k < N; ++k) values[k] = function(values[k]);
-    store_pack(y + i, values);
-  }
-};
-
-template <class T, class Function>
-struct MapTwo {
-  T* y;
-  const T* x;
-  const T* z;
-  Function function;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    float left[N], right[N];
-    load_pack(left, x + i);
-    load_pack(right, z + i);
-    for (int k = 0; k < N; ++k) left[k] = function(left[k], right[k]);
-    store_pack(y + i, left);
-  }
-};
-
-template <class To, class From, class Function>
-void map(const char* name, const Tensor& y, const Tensor& x, Function function,
-         const Stream& stream) {
-  const MapOne<To, From, Function> body{y.data<To>(), x.data<From>(), function};
-  constexpr int kPack = std::min(kPackSize<To>, kPackSize<From>);
-  for_packs<kPack>(stream, name, y.elements(), body, body.y, body.x);
-}
-
-template <class T, class Function>
-void map(const char* name, const Tensor& y, const Tensor& x, const Tensor& z, Function function,
-         const Stream& stream) {
-  const MapTwo<T, Function> body{y.data<T>(), x.data<T>(), z.data<T>(), function};
-  for_packs<kPackSize<T>>(stream, name, y.elements(), body, body.y, body.x, body.z);
-}
-
-template <class Function>
-void map_real(const char* name, const Tensor& y, const Tensor& x, Function function,
-              const Stream& stream) {
-  visit_real(y.dtype(), [&]<class T>(T) { map<T, T>(name, y, x, function, stream); });
-}
-template <class Function>
-void map_real(const char* name, const Tensor& y, const Tensor& x, const Tensor& z,
-              Function function, const Stream& stream) {
-  visit_real(y.dtype(), [&]<class T>(T) { map<T>(name, y, x, z, function, stream); });
-}
 
 struct Add {
   __device__ float operator()(float x, float z) const { return x + z; }
@@ -274,59 +216,59 @@ struct Dropout {
 }  // namespace
 
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
-  map_real("add", y, x, z, Add{}, stream);
+  map_real(stream, "add", Add{}, y, x, z);
 }
 
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream) {
-  map_real("axpy", y, from, direction, Axpy{a}, stream);
+  map_real(stream, "axpy", Axpy{a}, y, from, direction);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
-  map_real("scale", y, x, Scale{a}, stream);
+  map_real(stream, "scale", Scale{a}, y, x);
 }
 
 void scale_by(const Tensor& y, const Tensor& x, const Tensor& a, const Stream& stream) {
-  map_real("scale_by", y, x, ScaleBy{a.data<float>()}, stream);
+  map_real(stream, "scale_by", ScaleBy{a.data<float>()}, y, x);
 }
 
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
                const Stream& stream) {
-  map<float, float>("normalize", y, x, Normalize{squares.data<double>(), floor}, stream);
+  map<float, float>(stream, "normalize", Normalize{squares.data<double>(), floor}, y, x);
 }
 
 void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
   visit_real(y.dtype(), [&](auto to) {
     visit_real(x.dtype(), [&](auto from) {
-      map<decltype(to), decltype(from)>("cast", y, x, Identity{}, stream);
+      map<decltype(to), decltype(from)>(stream, "cast", Identity{}, y, x);
     });
   });
 }
 
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
-  map_real("gelu_forward", y, x, Gelu{}, stream);
+  map_real(stream, "gelu_forward", Gelu{}, y, x);
 }
 
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
-  map_real("gelu_backward", dx, dy, x, GeluGradient{}, stream);
+  map_real(stream, "gelu_backward", GeluGradient{}, dx, dy, x);
 }
 
 void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {
-  map_real("cap_forward", y, x, Cap{cap}, stream);
+  map_real(stream, "cap_forward", Cap{cap}, y, x);
 }
 
 void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
                   const Stream& stream) {
-  map_real("cap_backward", dx, dy, y, CapGradient{cap}, stream);
+  map_real(stream, "cap_backward", CapGradient{cap}, dx, dy, y);
 }
 
 void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream) {
-  map_real("clip", y, x, Clip{limit}, stream);
+  map_real(stream, "clip", Clip{limit}, y, x);
 }
 
 void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
                    const Stream& stream) {
-  map_real("clip_backward", dx, dy, x, ClipGradient{limit}, stream);
+  map_real(stream, "clip_backward", ClipGradient{limit}, dx, dy, x);
 }
 
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
@@ -400,12 +342,12 @@ void backward_gates(const char* name, const Tensor& dx, const Tensor& dy, const 
 
 void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind,
                         const Stream& stream) {
-  map_real("activation_forward", y, x, Activation{kind}, stream);
+  map_real(stream, "activation_forward", Activation{kind}, y, x);
 }
 
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ActivationKind kind,
                          const Stream& stream) {
-  map_real("activation_backward", dx, dy, x, ActivationGradient{kind}, stream);
+  map_real(stream, "activation_backward", ActivationGradient{kind}, dx, dy, x);
 }
 
 void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream) {

@@ -8,8 +8,7 @@ namespace {
 
 void check_columns(const KernelCall& call, const char* name, const Columns& columns,
                    std::int64_t rows, std::int64_t count, DType dtype) {
-  check_rank(call, {name, columns.rows}, 2);
-  check_dtype(call, {name, columns.rows}, dtype);
+  check_rank(call, {name, columns.rows}, 2, dtype);
   if (columns.rows.size(0) == rows && columns.first >= 0 && count >= 0 &&
       columns.first + count <= columns.rows.size(1))
     return;
@@ -21,8 +20,7 @@ void check_columns(const KernelCall& call, const char* name, const Columns& colu
 void check_tables(const KernelCall& call, const NamedTensor& rows, const Tensor& tokens,
                   const NamedTensor& token_table, const NamedTensor& position_table,
                   std::int64_t first_position) {
-  check_rank(call, {"tokens", tokens}, 2);
-  check_dtype(call, {"tokens", tokens}, DType::kI32);
+  check_rank(call, {"tokens", tokens}, 2, DType::kI32);
   check_rank(call, token_table, 2);
   const std::int64_t columns = token_table.tensor.size(1);
   check_shape(call, rows, {tokens.size(0), tokens.size(1), columns});
@@ -39,8 +37,7 @@ void check_tables(const KernelCall& call, const NamedTensor& rows, const Tensor&
 void check_gathered_columns(const KernelCall& call, const Tensor& columns, const Tensor& x,
                             const Tensor& indices) {
   check_rank(call, {"x", x}, 2);
-  check_rank(call, {"indices", indices}, 1);
-  check_dtype(call, {"indices", indices}, DType::kI32);
+  check_rank(call, {"indices", indices}, 1, DType::kI32);
   check_shape(call, {"columns", columns}, {indices.size(0), x.size(0)}, DType::kF32);
 }
 

@@ -1,7 +1,6 @@
 #include <numeric>
 
 #include "hybrid_trainer/kernels/reductions.h"
-#include "kernels/backend/backend.h"
 #include "kernels/backend/share_sums.h"
 #include "kernels/backend/vector_math.h"
 

@@ -6,8 +6,7 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 void check_groups(const KernelCall& call, const GroupedRows& rows, std::size_t count) {
-  check_rank(call, {"offsets", rows.offsets}, 1);
-  check_dtype(call, {"offsets", rows.offsets}, DType::kI32);
+  check_rank(call, {"offsets", rows.offsets}, 1, DType::kI32);
   const std::int64_t groups = rows.offsets.size(0) - 1;
   if (rows.first >= 0 && rows.first + static_cast<std::int64_t>(count) <= groups) return;
   throw_mismatch(call, "got matrices for the groups ", rows.first, " to ",

@@ -1,7 +1,6 @@
 #include <vector>
 
 #include "hybrid_trainer/kernels/experts.h"
-#include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/products/product_cpu.h"

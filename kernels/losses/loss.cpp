@@ -58,8 +58,7 @@ void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& target
 void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, const Tensor& boxes,
                const GridLossSpec& spec, float gradient_scale, const Stream& stream) {
   const KernelCall call{"grid_loss", stream, Work::kLoss};
-  check_rank(call, {"x", x}, 2);
-  check_dtype(call, {"x", x}, DType::kF32);
+  check_rank(call, {"x", x}, 2, DType::kF32);
   if (x.size(1) < 6)
     throw_mismatch(call, "x is ", x.shape().text(),
                    ", want (cells, 5 + classes), and at least one class");

@@ -1,8 +1,5 @@
-
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/loss.h"
-#include "kernels/backend/backend.h"
-#include "kernels/backend/parallel.h"
 #include "kernels/backend/share_sums.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/losses/loss_terms.h"

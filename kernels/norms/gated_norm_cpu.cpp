@@ -1,6 +1,4 @@
-
 #include "hybrid_trainer/kernels/normalization.h"
-#include "kernels/backend/backend.h"
 #include "kernels/backend/share_sums.h"
 #include "kernels/backend/vector_math.h"
 
@@ -135,26 +133,22 @@ void gated_norm_backward(const Tensor& dx, const Tensor& dgate, const Tensor& dw
                          std::int64_t first, const Tensor& weight, GatedNormSpec spec,
                          const Stream& stream) {
   const GroupPlaces places(x, gate, first, weight, spec);
-  const std::int64_t least = min_rows_per_thread(x.size(1));
-  const ColumnSums sums(share_count(places.rows, least), weight.size(0), stream);
+  const ColumnSums sums(places.rows, x.size(1), weight.size(0), stream);
   if (simulated(stream)) return;
   const float* const gains = weight.data<float>();
   visit_real(x.dtype(), [&]<class T>(T) {
     T *const out = dx.data<T>(), *const gate_out = dgate.data<T>();
     const T *const gradient = dy.data<T>(), *const in = x.data<T>(), *const gates = gate.data<T>();
     with_order(spec, [&](auto norm_first) {
-      const auto rows = [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          for (std::int64_t group = 0; group < places.groups; ++group) {
-            const std::int64_t at = places.x_at(row, group), gate_at = places.gate_at(row, group),
-                               weight_at = places.weight_at(group);
-            gated_backward_group<norm_first.value, T>(
-                out + at, gate_out + gate_at, sums.line(share) + weight_at, gradient + at,
-                {in + at, gates + gate_at, gains + weight_at, places.columns}, spec.epsilon);
-          }
+      sums.for_rows([=](float* line, std::int64_t row) {
+        for (std::int64_t group = 0; group < places.groups; ++group) {
+          const std::int64_t at = places.x_at(row, group), gate_at = places.gate_at(row, group),
+                             weight_at = places.weight_at(group);
+          gated_backward_group<norm_first.value, T>(
+              out + at, gate_out + gate_at, line + weight_at, gradient + at,
+              {in + at, gates + gate_at, gains + weight_at, places.columns}, spec.epsilon);
         }
-      };
-      parallel_shares(places.rows, least, rows);
+      });
     });
   });
   sums.add_to(dweight, 0, mode == GradientMode::kAccumulate);

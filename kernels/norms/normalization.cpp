@@ -25,10 +25,9 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
   const KernelCall call{"layer_norm_backward", stream, Work::kNormalization};
   check_rank(call, {"x", x}, 2);
   check_matching_real(call, {{"x", x}, {"dx", dx}, {"dy", dy}});
-  for (const NamedTensor& row :
-       {NamedTensor{"weight", weight}, {"dweight", dweight}, {"dbias", dbias}}) {
-    check_shape(call, row, {x.size(1)});
-  }
+  check_shape(call, {"weight", weight}, {x.size(1)});
+  check_shape(call, {"dweight", dweight}, {x.size(1)});
+  check_shape(call, {"dbias", dbias}, {x.size(1)});
   check_shape(call, {"mean", mean}, {x.size(0)});
   check_shape(call, {"rstd", rstd}, {x.size(0)});
   dispatch_with_workspace<cpu::layer_norm_backward, cuda::layer_norm_backward>(
@@ -63,8 +62,7 @@ namespace {
 
 void check_heads(const KernelCall& call, const Tensor& x, HeadRange heads, const Tensor& weight) {
   check_real(call, {"x", x}, 3);
-  check_rank(call, {"weight", weight}, 1);
-  check_dtype(call, {"weight", weight}, DType::kF32);
+  check_rank(call, {"weight", weight}, 1, DType::kF32);
   if (heads.first < 0 || heads.count < 0 ||
       (heads.first + heads.count) * weight.size(0) > x.size(2)) {
     throw_mismatch(call, "x is ", x.shape().text(), ", heads are ", heads.first, " to ",
@@ -78,8 +76,7 @@ void check_gate(const KernelCall& call, const Tensor& x, const Tensor& gate, std
   check_real(call, {"x", x}, 2);
   check_rank(call, {"gate", gate}, 2);
   check_shape(call, {"gate", gate}, {x.size(0), gate.size(1)}, x.dtype());
-  check_rank(call, {"weight", weight}, 1);
-  check_dtype(call, {"weight", weight}, DType::kF32);
+  check_rank(call, {"weight", weight}, 1, DType::kF32);
   const std::int64_t columns = x.size(1), gains = weight.size(0);
   if (first < 0 || first + columns > gate.size(1))
     throw_mismatch(call, "x is ", x.shape().text(), ", gate is ", gate.shape().text(),

@@ -1,6 +1,4 @@
-
 #include "hybrid_trainer/kernels/normalization.h"
-#include "kernels/backend/backend.h"
 #include "kernels/backend/share_sums.h"
 #include "kernels/backend/vector_math.h"
 
@@ -98,9 +96,10 @@ inline void rms_backward_row(T* dx, const T* dy, const T* x, const float* weight
   }
 }
 
-/// Locations of the heads in rows. Each head is normalized like a row.
-struct HeadPlaces {
-  HeadPlaces(const Tensor& x, HeadRange heads, std::int64_t size)
+/// Locations of the normalized rows: the rows of a matrix, or some heads of each row.
+struct NormPlaces {
+  explicit NormPlaces(const Tensor& x) : rows(x.size(0)), stride(x.size(1)), columns(x.size(1)) {}
+  NormPlaces(const Tensor& x, HeadRange heads, std::int64_t size)
       : rows(x.size(0) * x.size(1) * heads.count),
         count(heads.count),
         first(heads.first),
@@ -109,8 +108,48 @@ struct HeadPlaces {
   std::int64_t at(std::int64_t row) const {
     return row / count * stride + (first + row % count) * columns;
   }
-  std::int64_t rows, count, first, stride, columns;
+  std::int64_t rows, count = 1, first = 0, stride, columns;
 };
+
+void rms_forward(const NormPlaces& places, const Tensor& y, float* rstd, const Tensor& x,
+                 const Tensor& weight, RmsNormSpec spec) {
+  const float* const gain = weight.data<float>();
+  visit_real(x.dtype(), [&]<class T>(T) {
+    T* const out = y.data<T>();
+    const T* const in = x.data<T>();
+    for_each_row(places.rows, places.columns, [=](std::int64_t row) {
+      const std::int64_t at = places.at(row);
+      const float factor = inverse_root_mean_square(in + at, places.columns, spec.epsilon);
+      rms_forward_row(out + at, in + at, gain, factor, spec.one_plus, places.columns);
+      if (rstd != nullptr) rstd[row] = factor;
+    });
+  });
+}
+
+/// Computes rstd from x if it is null.
+void rms_backward(const NormPlaces& places, const Tensor& dx, GradientMode input_mode,
+                  const Tensor& dweight, GradientMode parameter_mode, const Tensor& dy,
+                  const Tensor& x, const float* rstd, const Tensor& weight, RmsNormSpec spec,
+                  const Stream& stream) {
+  const std::int64_t columns = places.columns;
+  const ColumnSums sums(places.rows, columns, columns, stream);
+  if (simulated(stream)) return;
+  const bool accumulate = input_mode == GradientMode::kAccumulate;
+  const float* const gain = weight.data<float>();
+  const float offset = spec.one_plus ? 1.0f : 0.0f;
+  visit_real(x.dtype(), [&]<class T>(T) {
+    T* const out = dx.data<T>();
+    const T *const gradient = dy.data<T>(), *const in = x.data<T>();
+    sums.for_rows([=](float* line, std::int64_t row) {
+      const std::int64_t at = places.at(row);
+      const float factor =
+          rstd != nullptr ? rstd[row] : inverse_root_mean_square(in + at, columns, spec.epsilon);
+      rms_backward_row(out + at, gradient + at, in + at, gain, offset, factor, accumulate, line,
+                       columns);
+    });
+  });
+  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
+}
 
 }  // namespace
 
@@ -142,8 +181,7 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
                          const Tensor& x, const Tensor& mean, const Tensor& rstd,
                          const Tensor& weight, const Stream& stream) {
   const std::int64_t columns = x.size(1);
-  const std::int64_t least = min_rows_per_thread(columns);
-  const ColumnSums sums(share_count(x.size(0), least), 2 * columns, stream);
+  const ColumnSums sums(x.size(0), columns, 2 * columns, stream);
   if (simulated(stream)) return;
   const bool accumulate = input_mode == GradientMode::kAccumulate;
   const float* const mean_in = mean.data<float>();
@@ -153,15 +191,11 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
     T* const out = dx.data<T>();
     const T* const gradient = dy.data<T>();
     const T* const in = x.data<T>();
-    parallel_shares(
-        x.size(0), least, [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
-          float* const line = sums.line(share);
-          for (std::int64_t row = begin; row < end; ++row) {
-            const std::int64_t at = row * columns;
-            backward_row(out + at, gradient + at, in + at, scale, {mean_in[row], rstd_in[row]},
-                         accumulate, line, line + columns, columns);
-          }
-        });
+    sums.for_rows([=](float* line, std::int64_t row) {
+      const std::int64_t at = row * columns;
+      backward_row(out + at, gradient + at, in + at, scale, {mean_in[row], rstd_in[row]},
+                   accumulate, line, line + columns, columns);
+    });
   });
   sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
   sums.add_to(dbias, columns, parameter_mode == GradientMode::kAccumulate);
@@ -169,86 +203,27 @@ void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor
 
 void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                       RmsNormSpec spec, const Stream&) {
-  const std::int64_t columns = x.size(1);
-  const float* const gain = weight.data<float>();
-  float* const rstd_out = optional_data<float>(rstd);
-  visit_real(x.dtype(), [&]<class T>(T) {
-    T* const out = y.data<T>();
-    const T* const in = x.data<T>();
-    for_each_row(x.size(0), columns, [=](std::int64_t row) {
-      const T* const from = in + row * columns;
-      const float factor = inverse_root_mean_square(from, columns, spec.epsilon);
-      rms_forward_row(out + row * columns, from, gain, factor, spec.one_plus, columns);
-      if (rstd_out != nullptr) rstd_out[row] = factor;
-    });
-  });
+  rms_forward(NormPlaces(x), y, optional_data<float>(rstd), x, weight, spec);
 }
 
 void rms_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
                        GradientMode parameter_mode, const Tensor& dy, const Tensor& x,
                        const Tensor& rstd, const Tensor& weight, RmsNormSpec spec,
                        const Stream& stream) {
-  const std::int64_t columns = x.size(1);
-  const std::int64_t least = min_rows_per_thread(columns);
-  const ColumnSums sums(share_count(x.size(0), least), columns, stream);
-  if (simulated(stream)) return;
-  const bool accumulate = input_mode == GradientMode::kAccumulate;
-  const float* const factors = rstd.data<float>();
-  const float* const gain = weight.data<float>();
-  const float offset = spec.one_plus ? 1.0f : 0.0f;
-  visit_real(x.dtype(), [&]<class T>(T) {
-    T* const out = dx.data<T>();
-    const T* const gradient = dy.data<T>();
-    const T* const in = x.data<T>();
-    parallel_shares(x.size(0), least,
-                    [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t row = begin; row < end; ++row) {
-                        const std::int64_t at = row * columns;
-                        rms_backward_row(out + at, gradient + at, in + at, gain, offset,
-                                         factors[row], accumulate, sums.line(share), columns);
-                      }
-                    });
-  });
-  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
+  rms_backward(NormPlaces(x), dx, input_mode, dweight, parameter_mode, dy, x, rstd.data<float>(),
+               weight, spec, stream);
 }
 
 void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weight,
                             RmsNormSpec spec, const Stream&) {
-  const HeadPlaces places(x, heads, weight.size(0));
-  const float* const gain = weight.data<float>();
-  visit_real(x.dtype(), [&]<class T>(T) {
-    auto* const rows = x.data<T>();
-    for_each_row(places.rows, places.columns, [=](std::int64_t row) {
-      auto* const at = rows + places.at(row);
-      const float factor = inverse_root_mean_square(at, places.columns, spec.epsilon);
-      rms_forward_row(at, at, gain, factor, spec.one_plus, places.columns);
-    });
-  });
+  rms_forward(NormPlaces(x, heads, weight.size(0)), x, nullptr, x, weight, spec);
 }
 
 void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMode parameter_mode,
                              const Tensor& x, HeadRange heads, const Tensor& weight,
                              RmsNormSpec spec, const Stream& stream) {
-  const HeadPlaces places(x, heads, weight.size(0));
-  const std::int64_t columns = places.columns, least = min_rows_per_thread(columns);
-  const ColumnSums sums(share_count(places.rows, least), columns, stream);
-  if (simulated(stream)) return;
-  const float* const gain = weight.data<float>();
-  const float offset = spec.one_plus ? 1.0f : 0.0f;
-  visit_real(x.dtype(), [&]<class T>(T) {
-    T* const out = dx.data<T>();
-    const T* const in = x.data<T>();
-    parallel_shares(places.rows, least,
-                    [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t row = begin; row < end; ++row) {
-                        const std::int64_t at = places.at(row);
-                        const float rstd = inverse_root_mean_square(in + at, columns, spec.epsilon);
-                        rms_backward_row(out + at, out + at, in + at, gain, offset, rstd, false,
-                                         sums.line(share), columns);
-                      }
-                    });
-  });
-  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
+  rms_backward(NormPlaces(x, heads, weight.size(0)), dx, GradientMode::kOverwrite, dweight,
+               parameter_mode, dx, x, nullptr, weight, spec, stream);
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

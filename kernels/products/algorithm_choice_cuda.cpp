@@ -10,8 +10,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/core/tensor.h"
-#include "kernels/backend/backend.h"
-#include "kernels/backend/machine.h"
 #include "kernels/generated/elementwise.h"
 #include "kernels/generated/matmul.h"
 #include "src/core/cuda_runtime.h"

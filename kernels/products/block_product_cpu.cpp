@@ -1,4 +1,3 @@
-
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/products/product_cpu.h"

@@ -6,32 +6,27 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
+/// Checks that the blocks are within `rows` rows. `what` describes these, as in "wide has ".
+void check_rows_of_blocks(const KernelCall& call, const char* what, std::int64_t rows,
+                          const DiagonalBlocks& blocks) {
+  for (int p = 0; p < blocks.count; ++p) {
+    const auto at = static_cast<std::size_t>(p);
+    if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= rows) continue;
+    throw_mismatch(call, "block ", p, " has ", blocks.rows[at], " rows from row ",
+                   blocks.first_row[at], ", but ", what, rows);
+  }
+}
+
 void check_blocks(const KernelCall& call, const Tensor& wide, const Tensor& stacked,
                   const DiagonalBlocks& blocks) {
   check_rank(call, {"wide", wide}, 2);
   check_shape(call, {"wide", wide}, {wide.size(0), blocks.columns()});
   check_shape(call, {"stacked", stacked}, {blocks.stacked_rows(), blocks.rank}, DType::kF32);
-  for (int p = 0; p < blocks.count; ++p) {
-    const auto at = static_cast<std::size_t>(p);
-    if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= wide.size(0))
-      continue;
-    throw_mismatch(call, "block ", p, " has ", blocks.rows[at], " rows from row ",
-                   blocks.first_row[at], ", but wide has ", wide.size(0));
-  }
+  check_rows_of_blocks(call, "wide has ", wide.size(0), blocks);
 }
 
 void check_row(const KernelCall& call, const NamedTensor& row, std::int64_t elements) {
   check_shape(call, row, {elements}, DType::kF32);
-}
-
-void check_rows_of_blocks(const KernelCall& call, std::int64_t outputs,
-                          const DiagonalBlocks& blocks) {
-  for (int p = 0; p < blocks.count; ++p) {
-    const auto at = static_cast<std::size_t>(p);
-    if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= outputs) continue;
-    throw_mismatch(call, "block ", p, " has ", blocks.rows[at], " rows from row ",
-                   blocks.first_row[at], ", but the number of outputs is ", outputs);
-  }
 }
 
 }  // namespace
@@ -54,8 +49,7 @@ void gather_blocks(const Tensor& stacked, const Tensor& wide, const DiagonalBloc
 
 void row_norms(const Tensor& norms, const Tensor& x, const Stream& stream) {
   const KernelCall call{"row_norms", stream, Work::kElementwise};
-  check_rank(call, {"x", x}, 2);
-  check_dtype(call, {"x", x}, DType::kF32);
+  check_rank(call, {"x", x}, 2, DType::kF32);
   check_row(call, {"norms", norms}, x.size(0));
   dispatch<cpu::row_norms, cuda::row_norms>(call, norms, x);
 }
@@ -66,7 +60,7 @@ void magnitude_factors(const Tensor& factors, const Tensor& magnitudes, const Te
   check_row(call, {"factors", factors}, factors.elements());
   check_row(call, {"norms", norms}, factors.elements());
   check_row(call, {"magnitudes", magnitudes}, blocks.stacked_rows());
-  check_rows_of_blocks(call, factors.elements(), blocks);
+  check_rows_of_blocks(call, "the number of outputs is ", factors.elements(), blocks);
   dispatch<cpu::magnitude_factors, cuda::magnitude_factors>(call, factors, magnitudes, norms,
                                                             blocks);
 }
@@ -77,7 +71,7 @@ void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
   check_row(call, {"stacked", stacked}, blocks.stacked_rows());
   check_row(call, {"wide", wide}, wide.elements());
   if (norms) check_row(call, {"norms", norms}, wide.elements());
-  check_rows_of_blocks(call, wide.elements(), blocks);
+  check_rows_of_blocks(call, "the number of outputs is ", wide.elements(), blocks);
   dispatch<cpu::gather_rows, cuda::gather_rows>(call, stacked, wide, norms, blocks, mode);
 }
 

@@ -1,8 +1,5 @@
-
 #include "hybrid_trainer/kernels/matmul.h"
-#include "kernels/backend/backend.h"
-#include "kernels/backend/parallel.h"
-#include "kernels/backend/vector_math.h"
+#include "kernels/elementwise/map_cpu.h"
 #include "kernels/products/weight_decomposition.h"
 
 namespace hybrid_trainer::kernels::cpu {
@@ -118,13 +115,7 @@ void scale_columns(const Tensor& y, const Tensor& x, const Tensor& factors, cons
 }
 
 void multiply(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
-  visit_real(y.dtype(), [&]<class T>(T) {
-    T* const to = y.data<T>();
-    const T *const first = x.data<T>(), *const second = z.data<T>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) store(to + i, load(first + i) * load(second + i));
-    });
-  });
+  map([](float left, float right) { return left * right; }, y, x, z);
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

@@ -1,5 +1,4 @@
 #include "hybrid_trainer/kernels/matmul.h"
-#include "kernels/backend/backend.h"
 #include "kernels/backend/share_sums.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/generated/elementwise.h"
@@ -137,20 +136,15 @@ void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy,
 
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream) {
   const std::int64_t columns = dy.size(1);
-  const std::int64_t least = min_rows_per_thread(columns);
-  const ColumnSums sums(share_count(dy.size(0), least), columns, stream);
+  const ColumnSums sums(dy.size(0), columns, columns, stream);
   if (simulated(stream)) return;
   visit_real(dy.dtype(), [&]<class T>(T) {
     const T* const in = dy.data<T>();
-    parallel_shares(dy.size(0), least,
-                    [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
-                      float* const line = sums.line(share);
-                      for (std::int64_t row = begin; row < end; ++row) {
-                        const T* const from = in + row * columns;
+    sums.for_rows([=](float* line, std::int64_t row) {
+      const T* const from = in + row * columns;
 #pragma omp simd
-                        for (std::int64_t i = 0; i < columns; ++i) line[i] += load(from + i);
-                      }
-                    });
+      for (std::int64_t i = 0; i < columns; ++i) line[i] += load(from + i);
+    });
   });
   sums.add_to(dbias, 0, mode == GradientMode::kAccumulate);
 }

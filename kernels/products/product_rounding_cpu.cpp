@@ -1,7 +1,4 @@
-
-#include "kernels/backend/backend.h"
-#include "kernels/backend/parallel.h"
-#include "kernels/backend/vector_math.h"
+#include "kernels/elementwise/map_cpu.h"
 #include "kernels/products/product_rounding.h"
 
 namespace hybrid_trainer::kernels::cpu {
@@ -17,15 +14,7 @@ void raise(std::atomic<std::uint32_t>& most, std::uint32_t value) {
 template <Float8 kFormat>
 void round_all(const Tensor& to, const Tensor& from, float largest) {
   const float scale = float8_scale<kFormat>(largest), inverse = 1 / scale;
-  visit_real(to.dtype(), [&]<class T>(T) {
-    T* const out = to.data<T>();
-    const T* const in = from.data<T>();
-    parallel_for(to.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i)
-        store(out + i, nearest_float8<kFormat>(load(in + i), scale, inverse));
-    });
-  });
+  map([=](float x) { return nearest_float8<kFormat>(x, scale, inverse); }, to, from);
 }
 
 }  // namespace
@@ -60,14 +49,7 @@ void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const 
 }
 
 void round_to_half(const Tensor& to, const Tensor& from, const Stream&) {
-  visit_real(to.dtype(), [&]<class T>(T) {
-    T* const out = to.data<T>();
-    const T* const in = from.data<T>();
-    parallel_for(to.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) store(out + i, nearest_half(load(in + i)));
-    });
-  });
+  map([](float x) { return nearest_half(x); }, to, from);
 }
 
 }  // namespace hybrid_trainer::kernels::cpu

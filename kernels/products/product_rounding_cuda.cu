@@ -1,6 +1,5 @@
-
-#include "kernels/backend/elements.cuh"
 #include "kernels/backend/reduce.cuh"
+#include "kernels/elementwise/map.cuh"
 #include "kernels/products/product_rounding.h"
 
 namespace hybrid_trainer::kernels::cuda {
@@ -38,42 +37,19 @@ __global__ void largest_magnitude_kernel(float* largest, float* raised, const fl
   if (raised != nullptr) *raised = std::bit_cast<float>(MaxBits{}(most, magnitude_bits(*raised)));
 }
 
-template <class T, Float8 kFormat>
+template <Float8 kFormat>
 struct RoundToFloat8 {
-  T* to;
-  const T* from;
   const float* expected;
   const float* largest;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
+  __device__ float operator()(float x) const {
     const float scale = float8_scale<kFormat>(*expected != 0 ? *expected : *largest);
-    float values[N];
-    load_pack(values, from + i);
-    for (int k = 0; k < N; ++k) values[k] = nearest_float8<kFormat>(values[k], scale, 1 / scale);
-    store_pack(to + i, values);
+    return nearest_float8<kFormat>(x, scale, 1 / scale);
   }
 };
 
-template <class T>
 struct RoundToHalf {
-  T* to;
-  const T* from;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    float values[N];
-    load_pack(values, from + i);
-    for (int k = 0; k < N; ++k) values[k] = nearest_half(values[k]);
-    store_pack(to + i, values);
-  }
+  __device__ float operator()(float x) const { return nearest_half(x); }
 };
-
-template <class T, Float8 kFormat>
-void round_all(const Tensor& to, const Tensor& from, const Tensor& expected, const Tensor& largest,
-               const Stream& stream) {
-  const RoundToFloat8<T, kFormat> body{to.data<T>(), from.data<T>(), expected.data<float>(),
-                                       largest.data<float>()};
-  for_packs<kPackSize<T>>(stream, "round_to_float8", to.elements(), body, body.to, body.from);
-}
 
 }  // namespace
 
@@ -92,20 +68,16 @@ void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& 
 
 void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
                      const Tensor& largest, const Stream& stream) {
-  if (to.elements() == 0) return;
-  visit_real(to.dtype(), [&]<class T>(T) {
-    if (format == Float8::kE4M3)
-      return round_all<T, Float8::kE4M3>(to, from, expected, largest, stream);
-    round_all<T, Float8::kE5M2>(to, from, expected, largest, stream);
-  });
+  const auto round = [&](const auto& function) {
+    map_real(stream, "round_to_float8", function, to, from);
+  };
+  const float *const before = expected.data<float>(), *const now = largest.data<float>();
+  if (format == Float8::kE4M3) return round(RoundToFloat8<Float8::kE4M3>{before, now});
+  round(RoundToFloat8<Float8::kE5M2>{before, now});
 }
 
 void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream) {
-  if (to.elements() == 0) return;
-  visit_real(to.dtype(), [&]<class T>(T) {
-    const RoundToHalf<T> body{to.data<T>(), from.data<T>()};
-    for_packs<kPackSize<T>>(stream, "round_to_half", to.elements(), body, body.to, body.from);
-  });
+  map_real(stream, "round_to_half", RoundToHalf{}, to, from);
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -1,7 +1,6 @@
 #include <cstring>
 
 #include "kernels/backend/backend.h"
-#include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/quantized/four_bit_levels.h"
 #include "kernels/quantized/quantization.h"

@@ -1,4 +1,3 @@
-#include "kernels/backend/elements.cuh"
 #include "kernels/quantized/quantization.h"
 #include "kernels/quantized/quantized_block.cuh"
 
@@ -43,37 +42,22 @@ struct Dequantize {
   }
 };
 
-template <QuantizationMap kMap>
-void quantize_by(const Tensor& codes, const Tensor& scales, const Tensor& x, const Stream& stream) {
-  const Quantize<kMap> body{codes.data<std::uint8_t>(), scales.data<float>(), x.data<float>()};
-  for_quantized_blocks(stream, "quantize", x.elements(), body, body.codes, body.x);
-}
-
-template <QuantizationMap kMap>
-void dequantize_by(const Tensor& x, const Tensor& codes, const Tensor& scales,
-                   const Stream& stream) {
-  const Dequantize<kMap> body{x.data<float>(), codes.data<std::uint8_t>(), scales.data<float>()};
-  for_quantized_blocks(stream, "dequantize", x.elements(), body, body.x, body.codes);
-}
-
 }  // namespace
 
 void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
               const Stream& stream) {
-  if (map == QuantizationMap::kSigned) {
-    quantize_by<QuantizationMap::kSigned>(codes, scales, x, stream);
-  } else {
-    quantize_by<QuantizationMap::kUnsigned>(codes, scales, x, stream);
-  }
+  visit_map(map, [&](auto of) {
+    const Quantize<of> body{codes.data<std::uint8_t>(), scales.data<float>(), x.data<float>()};
+    for_quantized_blocks(stream, "quantize", x.elements(), body, body.codes, body.x);
+  });
 }
 
 void dequantize(const Tensor& x, const Tensor& codes, const Tensor& scales, QuantizationMap map,
                 const Stream& stream) {
-  if (map == QuantizationMap::kSigned) {
-    dequantize_by<QuantizationMap::kSigned>(x, codes, scales, stream);
-  } else {
-    dequantize_by<QuantizationMap::kUnsigned>(x, codes, scales, stream);
-  }
+  visit_map(map, [&](auto of) {
+    const Dequantize<of> body{x.data<float>(), codes.data<std::uint8_t>(), scales.data<float>()};
+    for_quantized_blocks(stream, "dequantize", x.elements(), body, body.x, body.codes);
+  });
 }
 
 namespace {

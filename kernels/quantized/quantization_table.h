@@ -1,6 +1,7 @@
 #pragma once
 
 #include <limits>
+#include <type_traits>
 
 #include "kernels/quantized/quantization.h"
 
@@ -69,6 +70,16 @@ constexpr float value_of(const DecadeLines& lines, float along) {
   const std::uint32_t decade = (std::bit_cast<std::uint32_t>(along) >> 23) & kDecades;
   return static_cast<float>(static_cast<double>(lines.slopes[decade]) * along +
                             static_cast<double>(lines.starts[decade]));
+}
+
+/// Calls function(std::integral_constant<QuantizationMap, map>()).
+template <class Function>
+void visit_map(QuantizationMap map, const Function& function) {
+  if (map == QuantizationMap::kSigned) {
+    function(std::integral_constant<QuantizationMap, QuantizationMap::kSigned>());
+  } else {
+    function(std::integral_constant<QuantizationMap, QuantizationMap::kUnsigned>());
+  }
 }
 
 /// Values of a map's codes, and the bounds between them.

@@ -44,21 +44,18 @@ void check_delta_rule_tokens(const KernelCall& call, const Tensor& qkv, int rank
 
 void check_delta_rule_state(const KernelCall& call, const NamedTensor& state, std::int64_t batch,
                             const DeltaRuleSpec& spec) {
-  if (!state.tensor.defined()) return;
-  check_shape(call, state, {batch, spec.value_heads, spec.key_size, spec.value_size}, DType::kF32);
+  check_optional_shape(call, state, {batch, spec.value_heads, spec.key_size, spec.value_size},
+                       DType::kF32);
 }
 
-void check_delta_rule_input(const KernelCall& call, const DeltaRuleInput& input,
-                            const DeltaRuleSpec& spec) {
-  check_delta_rule_tokens(call, input.qkv, 3, input.gates, input.log_rate, input.step_bias, spec);
-  check_delta_rule_state(call, {"first_state", input.first_state}, input.qkv.size(0), spec);
-  if (!input.positions) return;
-  check_shape(call, {"positions", input.positions}, {input.qkv.size(0), input.qkv.size(1)},
-              DType::kI32);
-}
-
-void check_delta_rule_output(const KernelCall& call, const NamedTensor& y, const Tensor& qkv,
-                             const DeltaRuleSpec& spec) {
+/// Checks the input, and y or dy.
+void check_delta_rule_input(const KernelCall& call, const NamedTensor& y,
+                            const DeltaRuleInput& input, const DeltaRuleSpec& spec) {
+  const Tensor& qkv = input.qkv;
+  check_delta_rule_tokens(call, qkv, 3, input.gates, input.log_rate, input.step_bias, spec);
+  check_delta_rule_state(call, {"first_state", input.first_state}, qkv.size(0), spec);
+  check_optional_shape(call, {"positions", input.positions}, {qkv.size(0), qkv.size(1)},
+                       DType::kI32);
   check_shape(call, y, {qkv.size(0), qkv.size(1), spec.values()}, qkv.dtype());
 }
 
@@ -67,8 +64,7 @@ void check_delta_rule_output(const KernelCall& call, const NamedTensor& y, const
 void delta_rule_scan_forward(const Tensor& y, const Tensor& last_state, const DeltaRuleInput& input,
                              const DeltaRuleSpec& spec, const Stream& stream) {
   const KernelCall call{"delta_rule_scan_forward", stream, Work::kAttention};
-  check_delta_rule_input(call, input, spec);
-  check_delta_rule_output(call, {"y", y}, input.qkv, spec);
+  check_delta_rule_input(call, {"y", y}, input, spec);
   check_delta_rule_state(call, {"last_state", last_state}, input.qkv.size(0), spec);
   dispatch_with_workspace<cpu::delta_rule_scan_forward, cuda::delta_rule_scan_forward>(
       call, y, last_state, input, spec);
@@ -78,18 +74,16 @@ void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor&
                               const Tensor& dlast_state, const DeltaRuleInput& input,
                               const DeltaRuleSpec& spec, const Stream& stream) {
   const KernelCall call{"delta_rule_scan_backward", stream, Work::kAttention};
-  check_delta_rule_input(call, input, spec);
-  check_delta_rule_output(call, {"dy", dy}, input.qkv, spec);
+  check_delta_rule_input(call, {"dy", dy}, input, spec);
   check_delta_rule_state(call, {"dlast_state", dlast_state}, input.qkv.size(0), spec);
   check_delta_rule_state(call, {"gradients.first_state", gradients.first_state}, input.qkv.size(0),
                          spec);
   if (gradients.qkv) check_matching(call, {{"qkv", input.qkv}, {"gradients.qkv", gradients.qkv}});
   if (gradients.gates)
     check_matching(call, {{"gates", input.gates}, {"gradients.gates", gradients.gates}});
-  for (const NamedTensor& one : {NamedTensor{"gradients.log_rate", gradients.log_rate},
-                                 NamedTensor{"gradients.step_bias", gradients.step_bias}}) {
-    if (one.tensor) check_shape(call, one, {spec.value_heads}, DType::kF32);
-  }
+  const Shape heads{spec.value_heads};
+  check_optional_shape(call, {"gradients.log_rate", gradients.log_rate}, heads, DType::kF32);
+  check_optional_shape(call, {"gradients.step_bias", gradients.step_bias}, heads, DType::kF32);
   dispatch_with_workspace<cpu::delta_rule_scan_backward, cuda::delta_rule_scan_backward>(
       call, gradients, dy, dlast_state, input, spec);
 }

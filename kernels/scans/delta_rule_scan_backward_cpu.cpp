@@ -67,16 +67,10 @@ class DeltaRuleBackward {
 
   void run() {
     sweep_forward();
-    const std::int64_t states = sizes_.group * sizes_.state();
-    if (targets_.dlast_state != nullptr) {
-      std::copy_n(targets_.dlast_state + item_ * states, states, scratch_.dstates);
-    } else {
-      std::fill_n(scratch_.dstates, states, 0.0f);
-    }
+    sizes_.read_states(scratch_.dstates, targets_.dlast_state, item_);
     std::fill_n(targets_.vectors + item_ * sizes_.group * 2, sizes_.group * 2, 0.0f);
     for (std::int64_t at = sizes_.chunks() - 1; at >= 0; --at) differentiate(at);
-    if (targets_.first_state != nullptr)
-      std::copy_n(scratch_.dstates, states, targets_.first_state + item_ * states);
+    sizes_.write_states(targets_.first_state, scratch_.dstates, item_);
   }
 
  private:
@@ -94,12 +88,7 @@ class DeltaRuleBackward {
   }
 
   void sweep_forward() {
-    const std::int64_t states = sizes_.group * sizes_.state();
-    if (arrays_.first_state != nullptr) {
-      std::copy_n(arrays_.first_state + item_ * states, states, scratch_.states);
-    } else {
-      std::fill_n(scratch_.states, states, 0.0f);
-    }
+    sizes_.read_states(scratch_.states, arrays_.first_state, item_);
     for (std::int64_t at = 0; at < sizes_.chunks(); ++at) {
       chunk_.read_keys(at, false);
       for (std::int64_t member = 0; member < sizes_.group; ++member) {

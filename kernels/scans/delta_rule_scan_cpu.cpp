@@ -49,12 +49,7 @@ inline void scan_delta_rule_item(const DeltaRuleOutput<T>& output, const DeltaRu
                                  const DeltaRuleSizes& sizes, std::int64_t item, float* base) {
   const DeltaRuleForwardScratch scratch(base, sizes);
   DeltaRuleChunk<T> chunk(sizes, arrays, scratch.chunk, item);
-  const std::int64_t states = sizes.group * sizes.state();
-  if (arrays.first_state != nullptr) {
-    std::copy_n(arrays.first_state + item * states, states, scratch.states);
-  } else {
-    std::fill_n(scratch.states, states, 0.0f);
-  }
+  sizes.read_states(scratch.states, arrays.first_state, item);
   for (std::int64_t at = 0; at < sizes.chunks(); ++at) {
     chunk.read_keys(at, true);
     for (std::int64_t member = 0; member < sizes.group; ++member) {
@@ -67,8 +62,7 @@ inline void scan_delta_rule_item(const DeltaRuleOutput<T>& output, const DeltaRu
       chunk.advance(state, state, scratch.deltas);
     }
   }
-  if (output.last_state != nullptr)
-    std::copy_n(scratch.states, states, output.last_state + item * states);
+  sizes.write_states(output.last_state, scratch.states, item);
 }
 
 /// Processes one token for a key head and for the value heads that share it.

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "hybrid_trainer/kernels/scans.h"
-#include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
 #include "kernels/products/product_cpu.h"
@@ -134,6 +133,19 @@ struct DeltaRuleSizes {
   std::int64_t gates_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
     return row(item, t) * gate_stride + gate_stride - 2 * value_heads + value_head(item, member);
   }
+  /// Copies the states of an item's members from states (B, V, D_k, D_v); zeros if these are null.
+  void read_states(float* to, const float* states, std::int64_t item) const {
+    const std::int64_t count = group * state();
+    if (states == nullptr) {
+      std::fill_n(to, count, 0.0f);
+    } else {
+      std::copy_n(states + item * count, count, to);
+    }
+  }
+  void write_states(float* states, const float* from, std::int64_t item) const {
+    const std::int64_t count = group * state();
+    if (states != nullptr) std::copy_n(from, count, states + item * count);
+  }
   std::int64_t output_stride() const { return value_heads * value_size; }
   std::int64_t outputs_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
     return row(item, t) * output_stride() + value_head(item, member) * value_size;
@@ -219,7 +231,6 @@ class DeltaRuleChunk {
   std::int64_t rows() const { return rows_; }
   const ChunkDecay& decay() const { return decay_; }
   const DeltaRuleGate& gate(std::int64_t row) const { return gates_[row]; }
-  const DeltaRuleScratch& scratch() const { return scratch_; }
   const float* queries() const { return scratch_.keys + rows_ * sizes_.key_size; }
   const float* query_scores() const { return scratch_.scores + rows_ * rows_; }
 

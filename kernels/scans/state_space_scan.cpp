@@ -38,25 +38,25 @@ void check_decay(const KernelCall& call, const Tensor& steps, const Tensor& valu
       values.dtype());
 }
 
-void check_input(const KernelCall& call, const StateSpaceInput& input, const StateSpaceDecay& decay,
+void check_state(const KernelCall& call, const NamedTensor& state, const Tensor& values,
                  const StateSpaceSpec& spec) {
+  check_optional_shape(call, state, {values.size(0), spec.heads, spec.head_size, spec.state_size},
+                       DType::kF32);
+}
+
+/// Checks the input, and y or dy.
+void check_input(const KernelCall& call, const NamedTensor& y, const StateSpaceInput& input,
+                 const StateSpaceDecay& decay, const StateSpaceSpec& spec) {
   check_spec(call, spec);
   const Tensor& values = input.values;
   check_real(call, {"values", values}, 3);
   check_shape(call, {"values", values}, {values.size(0), values.size(1), spec.columns()});
   check_decay(call, input.steps, values, decay, spec);
-  if (input.skip) check_shape(call, {"skip", input.skip}, {spec.heads}, DType::kF32);
-  if (input.positions) {
-    check_shape(call, {"positions", input.positions}, {values.size(0), values.size(1)},
-                DType::kI32);
-  }
-}
-
-void check_state(const KernelCall& call, const NamedTensor& state, const Tensor& values,
-                 const StateSpaceSpec& spec) {
-  if (!state.tensor) return;
-  check_shape(call, state, {values.size(0), spec.heads, spec.head_size, spec.state_size},
-              DType::kF32);
+  check_optional_shape(call, {"skip", input.skip}, {spec.heads}, DType::kF32);
+  check_optional_shape(call, {"positions", input.positions}, {values.size(0), values.size(1)},
+                       DType::kI32);
+  check_shape(call, y, {values.size(0), values.size(1), spec.values()}, values.dtype());
+  check_state(call, {"first_state", input.first_state}, values, spec);
 }
 
 void check_gradients(const KernelCall& call, const StateSpaceGradients& gradients,
@@ -64,11 +64,9 @@ void check_gradients(const KernelCall& call, const StateSpaceGradients& gradient
   if (gradients.values)
     check_matching(call, {{"values", input.values}, {"dvalues", gradients.values}});
   if (gradients.steps) check_matching(call, {{"steps", input.steps}, {"dsteps", gradients.steps}});
-  for (const NamedTensor& one : {NamedTensor{"dskip", gradients.skip},
-                                 {"dlog_rate", gradients.log_rate},
-                                 {"dstep_bias", gradients.step_bias}}) {
-    if (one.tensor) check_shape(call, one, {spec.heads}, DType::kF32);
-  }
+  check_optional_shape(call, {"dskip", gradients.skip}, {spec.heads}, DType::kF32);
+  check_optional_shape(call, {"dlog_rate", gradients.log_rate}, {spec.heads}, DType::kF32);
+  check_optional_shape(call, {"dstep_bias", gradients.step_bias}, {spec.heads}, DType::kF32);
   check_state(call, {"dfirst_state", gradients.first_state}, input.values, spec);
 }
 
@@ -78,11 +76,8 @@ void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
                               const StateSpaceInput& input, const StateSpaceDecay& decay,
                               const StateSpaceSpec& spec, const Stream& stream) {
   const KernelCall call{"state_space_scan_forward", stream, Work::kAttention};
-  check_input(call, input, decay, spec);
-  const Tensor& values = input.values;
-  check_shape(call, {"y", y}, {values.size(0), values.size(1), spec.values()}, values.dtype());
-  check_state(call, {"first_state", input.first_state}, values, spec);
-  check_state(call, {"last_state", last_state}, values, spec);
+  check_input(call, {"y", y}, input, decay, spec);
+  check_state(call, {"last_state", last_state}, input.values, spec);
   dispatch_with_workspace<cpu::state_space_scan_forward, cuda::state_space_scan_forward>(
       call, y, last_state, input, decay, spec);
 }
@@ -92,11 +87,8 @@ void state_space_scan_backward(const StateSpaceGradients& gradients, const Tenso
                                const StateSpaceDecay& decay, const StateSpaceSpec& spec,
                                const Stream& stream) {
   const KernelCall call{"state_space_scan_backward", stream, Work::kAttention};
-  check_input(call, input, decay, spec);
-  const Tensor& values = input.values;
-  check_shape(call, {"dy", dy}, {values.size(0), values.size(1), spec.values()}, values.dtype());
-  check_state(call, {"first_state", input.first_state}, values, spec);
-  check_state(call, {"dlast_state", dlast_state}, values, spec);
+  check_input(call, {"dy", dy}, input, decay, spec);
+  check_state(call, {"dlast_state", dlast_state}, input.values, spec);
   check_gradients(call, gradients, input, spec);
   dispatch_with_workspace<cpu::state_space_scan_backward, cuda::state_space_scan_backward>(
       call, gradients, dy, dlast_state, input, decay, spec);

@@ -281,9 +281,7 @@ inline void compute_states(const StateSpaceInput& input, const ChunkReader& read
                            const HeadBlock& block, const BackwardScanScratch& scratch) {
   const ScanSizes& sizes = reader.sizes;
   const std::int64_t of_head = sizes.state_elements(), panel_state = sizes.depth * kPanelColumns;
-  for (std::int64_t head = 0; head < block.heads; ++head)
-    read_state(scratch.states + head * of_head,
-               sizes.state_of(input.first_state, block.sequence, block.first_head + head), sizes);
+  read_states(scratch.states, input.first_state, block, sizes);
   for (std::int64_t chunk = 0; chunk + 1 < sizes.chunks; ++chunk) {
     const float* const before = scratch.states + chunk * sizes.heads_of_block * of_head;
     float* const behind = scratch.states + (chunk + 1) * sizes.heads_of_block * of_head;
@@ -317,11 +315,8 @@ inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
   const ScanSizes& sizes = scan.reader.sizes;
   ScanHeadSums* const sums = scan.sums + block.sequence * sizes.spec.heads + block.first_head;
   compute_states<kLanes>(scan.input, scan.reader, block, scratch);
-  for (std::int64_t head = 0; head < block.heads; ++head) {
-    sums[head] = {};
-    read_state(scratch.dstates + head * sizes.state_elements(),
-               sizes.state_of(scan.dlast_state, block.sequence, block.first_head + head), sizes);
-  }
+  std::fill_n(sums, block.heads, ScanHeadSums{});
+  read_states(scratch.dstates, scan.dlast_state, block, sizes);
   for (std::int64_t chunk = sizes.chunks - 1; chunk >= 0; --chunk) {
     scan.reader.read_keys(scratch.keys, block, chunk);
     scan.reader.read_queries(scratch.queries, block, chunk);
@@ -333,10 +328,7 @@ inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
                              scratch, sums[head]);
     }
   }
-  for (std::int64_t head = 0; scan.gradients.first_state && head < block.heads; ++head) {
-    write_state(sizes.state_of(scan.gradients.first_state, block.sequence, block.first_head + head),
-                scratch.dstates + head * sizes.state_elements(), sizes);
-  }
+  write_states(scan.gradients.first_state, scratch.dstates, block, sizes);
 }
 
 /// Computes dB and dC of a chunk of a group from the sums of `shares` tasks.

@@ -76,19 +76,14 @@ inline void forward_scan_block(const Tensor& y, const Tensor& last_state, const 
                                std::int64_t group, const HeadBlock& block,
                                const ForwardScanScratch& scratch) {
   const ScanSizes& sizes = reader.sizes;
-  for (std::int64_t head = 0; head < block.heads; ++head)
-    read_state(scratch.states + head * sizes.state_elements(),
-               sizes.state_of(first_state, block.sequence, block.first_head + head), sizes);
+  read_states(scratch.states, first_state, block, sizes);
   for (std::int64_t chunk = 0; chunk < sizes.chunks; ++chunk) {
     reader.read_keys(scratch.keys, block, chunk);
     reader.read_queries(scratch.queries, block, chunk);
     for (std::int64_t head = 0; head < block.heads; ++head)
       forward_chunk<kLanes>(y, reader, block, head, chunk, scores.of(group, chunk), scratch);
   }
-  for (std::int64_t head = 0; last_state && head < block.heads; ++head) {
-    write_state(sizes.state_of(last_state, block.sequence, block.first_head + head),
-                scratch.states + head * sizes.state_elements(), sizes);
-  }
+  write_states(last_state, scratch.states, block, sizes);
 }
 
 /// Sizes and factors of one head at one token.

@@ -214,10 +214,21 @@ struct ScanSizes {
     return {group / spec.groups, of_sequence, of_sequence * heads_of_group + first,
             std::min(heads_of_block, heads_of_group - first)};
   }
-  /// Returns a head's state in a tensor of states (B, H, P, N), or null if the tensor is undefined.
-  float* state_of(const Tensor& states, std::int64_t sequence, std::int64_t head) const {
-    const std::int64_t size = spec.head_size * spec.state_size;
-    return states ? states.data<float>() + (sequence * spec.heads + head) * size : nullptr;
+  /// Calls visit(place in the panels of the block's states, element) for all elements of the states
+  /// of a block's heads in states (B, H, P, N), if these are defined.
+  template <class Visit>
+  void for_states(const Tensor& states, const HeadBlock& block, const Visit& visit) const {
+    if (!states) return;
+    float* element = states.data<float>() + (block.sequence * spec.heads + block.first_head) *
+                                                spec.head_size * spec.state_size;
+    for (std::int64_t head = 0; head < block.heads; ++head) {
+      for (std::int64_t p = 0; p < spec.head_size; ++p) {
+        const std::int64_t column =
+            head * state_elements() + p / kPanelColumns * depth * kPanelColumns + p % kPanelColumns;
+        for (std::int64_t n = 0; n < spec.state_size; ++n)
+          visit(column + n * kPanelColumns, *element++);
+      }
+    }
   }
   static constexpr std::int64_t kBlockColumns = 256;  // columns whose states fit in the L2 cache
   StateSpaceSpec spec;
@@ -454,23 +465,17 @@ inline void advance_state(float* state, float* values, const float* keys, const 
                       {values, kPanelColumns}, kChunk);
 }
 
-/// Reads a state (P, N) as transposed panels (depth, kPanelColumns); zeros if `from` is null.
-inline void read_state(float* to, const float* from, const ScanSizes& sizes) {
-  std::fill_n(to, sizes.state_elements(), 0.0f);
-  if (from == nullptr) return;
-  for (std::int64_t p = 0; p < sizes.spec.head_size; ++p) {
-    float* const column = to + p / kPanelColumns * sizes.depth * kPanelColumns + p % kPanelColumns;
-    for (std::int64_t n = 0; n < sizes.spec.state_size; ++n)
-      column[n * kPanelColumns] = from[p * sizes.spec.state_size + n];
-  }
+/// Reads the states (P, N) of a block's heads as transposed panels (depth, kPanelColumns); zeros if
+/// `states` is undefined.
+inline void read_states(float* to, const Tensor& states, const HeadBlock& block,
+                        const ScanSizes& sizes) {
+  std::fill_n(to, block.heads * sizes.state_elements(), 0.0f);
+  sizes.for_states(states, block, [=](std::int64_t element, float& state) { to[element] = state; });
 }
-inline void write_state(float* to, const float* from, const ScanSizes& sizes) {
-  for (std::int64_t p = 0; p < sizes.spec.head_size; ++p) {
-    const float* const column =
-        from + p / kPanelColumns * sizes.depth * kPanelColumns + p % kPanelColumns;
-    for (std::int64_t n = 0; n < sizes.spec.state_size; ++n)
-      to[p * sizes.spec.state_size + n] = column[n * kPanelColumns];
-  }
+inline void write_states(const Tensor& states, const float* from, const HeadBlock& block,
+                         const ScanSizes& sizes) {
+  sizes.for_states(states, block,
+                   [=](std::int64_t element, float& state) { state = from[element]; });
 }
 
 /// C·Bᵀ of each group's chunks, (groups, chunks, kChunk, kChunk), computed once for all its heads.

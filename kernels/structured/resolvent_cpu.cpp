@@ -1,4 +1,3 @@
-
 #include "hybrid_trainer/kernels/structured.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"

@@ -15,8 +15,7 @@ void check_elements(const KernelCall& call, const NamedTensor& argument, std::in
 }
 
 std::int64_t check_f32_rows(const KernelCall& call, const NamedTensor& argument) {
-  check_rank(call, argument, 2);
-  check_dtype(call, argument, DType::kF32);
+  check_rank(call, argument, 2, DType::kF32);
   return argument.tensor.size(0);
 }
 
@@ -29,8 +28,7 @@ void check_scale(const KernelCall& call, float scale) {
 void check_packed_texts(const KernelCall& call, const NamedTensor& hidden,
                         const NamedTensor& pooled, const Tensor& ends) {
   check_real(call, hidden, 2);
-  check_rank(call, {"ends", ends}, 2);
-  check_dtype(call, {"ends", ends}, DType::kI32);
+  check_rank(call, {"ends", ends}, 2, DType::kI32);
   const std::int64_t sequences = ends.size(0), rows = hidden.tensor.size(0);
   if (sequences == 0 || rows % sequences != 0)
     throw_mismatch(call, hidden.name, " has ", rows, " rows, want a multiple of the ", sequences,

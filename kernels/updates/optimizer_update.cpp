@@ -33,8 +33,7 @@ void check_adamw(const KernelCall& call, const Tensor& w, const Tensor& m, const
 }
 
 void check_blocks(const KernelCall& call, const Tensor& v, const Tensor& m) {
-  check_rank(call, {"v", v}, 1);
-  check_dtype(call, {"v", v}, DType::kF32);
+  check_rank(call, {"v", v}, 1, DType::kF32);
   if (v.elements() > 0 && m.elements() % v.elements() == 0) return;
   throw_mismatch(call, "v has ", v.elements(), " blocks, which do not divide ", m.elements(),
                  " elements");

@@ -1,6 +1,4 @@
-#include "kernels/backend/backend.h"
-#include "kernels/backend/parallel.h"
-#include "kernels/backend/vector_math.h"
+#include "kernels/elementwise/map_cpu.h"
 #include "kernels/quantized/quantized_block_cpu.h"
 #include "kernels/updates/optimizer_update.h"
 #include "kernels/updates/update_step.h"
@@ -43,12 +41,8 @@ struct MomentBlock {
   alignas(64) float v[kQuantizationBlock];
 };
 
-struct Moments {
-  explicit Moments(const QuantizedMoments& moments)
-      : m_codes(moments.m_codes.data<std::uint8_t>()),
-        v_codes(moments.v_codes.data<std::uint8_t>()),
-        m_scales(moments.m_scales.data<float>()),
-        v_scales(moments.v_scales.data<float>()) {}
+struct Moments : QuantizedPointers {
+  using QuantizedPointers::QuantizedPointers;
   /// Decodes the block's n elements, which begin at element `at`.
   void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int n) const {
     decode_block<QuantizationMap::kSigned>(to.m, m_codes + at, n, m_scales[block], set);
@@ -58,10 +52,6 @@ struct Moments {
     m_scales[block] = encode_block<QuantizationMap::kSigned>(m_codes + at, from.m, n, set);
     v_scales[block] = encode_block<QuantizationMap::kUnsigned>(v_codes + at, from.v, n, set);
   }
-  std::uint8_t* m_codes;
-  std::uint8_t* v_codes;
-  float* m_scales;
-  float* v_scales;
   InstructionSet set = instruction_set();
 };
 
@@ -90,15 +80,11 @@ void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tenso
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream&) {
   const AdamFactors factors(settings);
-  float* const out = direction.data<float>();
   visit_real(m.dtype(), [&]<class T>(T) {
-    const T* const first = m.data<T>();
-    const T* const second = v.data<T>();
-    parallel_for(direction.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i)
-        out[i] = factors.change(load(first + i), load(second + i));
-    });
+    map_elements(
+        direction.elements(),
+        [=](float mean, float square) { return factors.change(mean, square); },
+        direction.data<float>(), m.data<T>(), v.data<T>());
   });
 }
 

@@ -1,5 +1,4 @@
-#include "kernels/backend/backend.h"
-#include "kernels/backend/elements.cuh"
+#include "kernels/elementwise/map.cuh"
 #include "kernels/quantized/quantized_block.cuh"
 #include "kernels/updates/optimizer_update.h"
 #include "kernels/updates/update_step.h"
@@ -151,20 +150,9 @@ class AdamWLaunches {
   unsigned int blocks_ = 0;
 };
 
-template <class T>
 struct AdamWDirection {
-  float* direction;
-  const T* m;
-  const T* v;
   AdamFactors factors;
-  template <int N>
-  __device__ void at(std::int64_t i) const {
-    float mean[N], square[N];
-    load_pack(mean, m + i);
-    load_pack(square, v + i);
-    for (int k = 0; k < N; ++k) mean[k] = factors.change(mean[k], square[k]);
-    store_pack(direction + i, mean);
-  }
+  __device__ float operator()(float m, float v) const { return factors.change(m, v); }
 };
 
 struct Sgd {
@@ -300,10 +288,8 @@ void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream& stream) {
   visit_real(m.dtype(), [&]<class T>(T) {
-    const AdamWDirection<T> body{direction.data<float>(), m.data<T>(), v.data<T>(),
-                                 AdamFactors(settings)};
-    for_packs<kPack>(stream, "adamw_direction", direction.elements(), body, body.direction, body.m,
-                     body.v);
+    map<float, T>(stream, "adamw_direction", AdamWDirection{AdamFactors(settings)}, direction, m,
+                  v);
   });
 }
 
@@ -353,12 +339,8 @@ void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, 
 
 namespace {
 
-struct Moments {
-  explicit Moments(const QuantizedMoments& moments)
-      : m_codes(moments.m_codes.data<std::uint8_t>()),
-        v_codes(moments.v_codes.data<std::uint8_t>()),
-        m_scales(moments.m_scales.data<float>()),
-        v_scales(moments.v_scales.data<float>()) {}
+struct Moments : QuantizedPointers {
+  using QuantizedPointers::QuantizedPointers;
   template <int N>
   __device__ void decode(float (&m)[kPerLane], float (&v)[kPerLane], std::int64_t block,
                          std::int64_t begin, int count, const SharedTables& tables) const {
@@ -371,10 +353,6 @@ struct Moments {
     encode_lane<N>(m_codes + begin, m_scales + block, m, count, tables.of_signed);
     encode_lane<N>(v_codes + begin, v_scales + block, v, count, tables.of_unsigned);
   }
-  std::uint8_t* m_codes;
-  std::uint8_t* v_codes;
-  float* m_scales;
-  float* v_scales;
 };
 
 struct Update {

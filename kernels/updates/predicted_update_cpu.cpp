@@ -177,19 +177,14 @@ double add_squares(float* d, const float* gradient, float scale, int n, InFlight
 void row_and_column_means(const Tensor& rows, const Tensor& columns, const Tensor& x, float scale,
                           bool squares, const Stream& stream) {
   const std::int64_t height = rows.elements(), width = columns.elements();
-  const std::int64_t least = min_rows_per_thread(width);
-  const ColumnSums sums(share_count(height, least), width, stream);
+  const ColumnSums sums(height, width, width, stream);
   if (simulated(stream)) return;
   const float* const values = x.data<float>();
   float* const row_means = rows.data<float>();
   const auto gather = [&](const auto& term) {
-    parallel_shares(height, least,
-                    [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
-                      add_rows(sums.line(share), values, width, begin, end, term,
-                               [=](std::int64_t row, float sum) {
-                                 row_means[row] = sum / static_cast<float>(width);
-                               });
-                    });
+    sums.for_rows([=](float* line, std::int64_t row) {
+      row_means[row] = add_row(line, values + row * width, width, term) / static_cast<float>(width);
+    });
   };
   if (squares) {
     gather([=](float one) { return one * scale * (one * scale); });

@@ -31,13 +31,11 @@ struct FactoredRows {
   std::int64_t columns;
   float scale;
 
-  /// Adds squares of rows [begin, end) to `line` and updates the rows' moments with their means.
-  void gather(float* line, std::int64_t begin, std::int64_t end, float decay) const {
-    add_rows(
-        line, gradients, columns, begin, end, [=, this](float g) { return squared(g * scale); },
-        [=, this](std::int64_t row, float sum) {
-          rows[row] = decay * rows[row] + (1.0f - decay) * (sum / static_cast<float>(columns));
-        });
+  /// Adds the row's squares to `line` and updates the row's moment with their mean.
+  void gather(float* line, std::int64_t row, float decay) const {
+    const float sum = add_row(line, gradients + row * columns, columns,
+                              [this](float g) { return squared(g * scale); });
+    rows[row] = decay * rows[row] + (1.0f - decay) * (sum / static_cast<float>(columns));
   }
   /// Returns the sum of u² before clipping, over rows [begin, end). `roots` has 1/√columns.
   double update_squares(const float* roots, std::int64_t begin, std::int64_t end,
@@ -100,15 +98,12 @@ void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns
   const std::int64_t height = rows.elements(), width = columns.elements();
   const std::int64_t least = min_rows_per_thread(width);
   const std::int64_t shares = share_count(height, least);
-  const ColumnSums sums(shares, width, stream);
+  const ColumnSums sums(height, width, width, stream);
   const Tensor inverse_roots = empty_workspace(width, DType::kF32, stream);
   const Tensor share_squares = empty_workspace(shares, DType::kF64, stream);
   if (simulated(stream)) return;
   const FactoredRows matrix{g.data<float>(), rows.data<float>(), width, settings.gradient_scale};
-  parallel_shares(height, least,
-                  [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
-                    matrix.gather(sums.line(share), begin, end, settings.decay);
-                  });
+  sums.for_rows([=](float* line, std::int64_t row) { matrix.gather(line, row, settings.decay); });
   float* const roots = inverse_roots.data<float>();
   sums.add_to(inverse_roots, 0, false);
   float* const column = columns.data<float>();

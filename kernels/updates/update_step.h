@@ -94,6 +94,17 @@ struct AdamWStep {
   float kept;  // share of the weight that remains after decay
 };
 
+/// Pointers to AdamW's quantized moments.
+struct QuantizedPointers {
+  explicit QuantizedPointers(const QuantizedMoments& moments)
+      : m_codes(moments.m_codes.data<std::uint8_t>()),
+        v_codes(moments.v_codes.data<std::uint8_t>()),
+        m_scales(moments.m_scales.data<float>()),
+        v_scales(moments.v_scales.data<float>()) {}
+  std::uint8_t *m_codes, *v_codes;
+  float *m_scales, *v_scales;
+};
+
 struct LionStep {
   explicit LionStep(const LionSettings& settings = {})
       : s(settings), kept(1.0f - s.learning_rate * s.weight_decay) {}
