@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace {

@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/matmul.h"
 #include "src/core/machine.h"
 
 namespace hybrid_trainer {

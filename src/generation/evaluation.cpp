@@ -4,10 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/nn/text_head.h"
 
 namespace hybrid_trainer {

@@ -5,7 +5,6 @@
 
 #include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
-#include "hybrid_trainer/nn/network.h"
 
 namespace hybrid_trainer {
 

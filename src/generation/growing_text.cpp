@@ -2,8 +2,6 @@
 
 #include <limits>
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace {

@@ -1,6 +1,5 @@
 #include "src/generation/text_batch.h"
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/threads.h"
 #include "src/generation/growing_text.h"
 

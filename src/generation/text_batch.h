@@ -1,10 +1,6 @@
 #pragma once
 
-#include "hybrid_trainer/core/stream.h"
-#include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/generation/text_generation.h"
-#include "hybrid_trainer/models/language_model.h"
 
 namespace hybrid_trainer {
 

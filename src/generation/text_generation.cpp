@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/clock.h"
 #include "src/files/text.h"
 #include "src/generation/growing_text.h"

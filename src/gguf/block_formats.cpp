@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "hybrid_trainer/core/dtype.h"
-#include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
 
 namespace hybrid_trainer {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
 #include "src/files/text.h"
 #include "src/gguf/block_formats.h"
@@ -18,18 +17,13 @@ struct TypeRow {
   GgufBlock block;
 };
 
-constexpr std::array<TypeRow, 12> kTypes{{{GgufType::kF32, "f32", {1, 4}},
-                                          {GgufType::kF16, "f16", {1, 2}},
-                                          {GgufType::kBF16, "bf16", {1, 2}},
-                                          {GgufType::kQ4_0, "q4_0", {32, 18}},
-                                          {GgufType::kQ4_1, "q4_1", {32, 20}},
-                                          {GgufType::kQ5_0, "q5_0", {32, 22}},
-                                          {GgufType::kQ5_1, "q5_1", {32, 24}},
-                                          {GgufType::kQ8_0, "q8_0", {32, 34}},
-                                          {GgufType::kQ4_K, "q4_K", {256, 144}},
-                                          {GgufType::kQ5_K, "q5_K", {256, 176}},
-                                          {GgufType::kQ6_K, "q6_K", {256, 210}},
-                                          {GgufType::kMXFP4, "mxfp4", {32, 17}}}};
+constexpr TypeRow kTypes[] = {
+    {GgufType::kF32, "f32", {1, 4}},       {GgufType::kF16, "f16", {1, 2}},
+    {GgufType::kBF16, "bf16", {1, 2}},     {GgufType::kQ4_0, "q4_0", {32, 18}},
+    {GgufType::kQ4_1, "q4_1", {32, 20}},   {GgufType::kQ5_0, "q5_0", {32, 22}},
+    {GgufType::kQ5_1, "q5_1", {32, 24}},   {GgufType::kQ8_0, "q8_0", {32, 34}},
+    {GgufType::kQ4_K, "q4_K", {256, 144}}, {GgufType::kQ5_K, "q5_K", {256, 176}},
+    {GgufType::kQ6_K, "q6_K", {256, 210}}, {GgufType::kMXFP4, "mxfp4", {32, 17}}};
 
 /// Unsupported ggml types, by code.
 constexpr std::pair<std::uint32_t, const char*> kOtherTypes[] = {
@@ -39,10 +33,9 @@ constexpr std::pair<std::uint32_t, const char*> kOtherTypes[] = {
     {34, "TQ1_0"},   {35, "TQ2_0"}, {40, "NVFP4"},  {41, "Q1_0"}};
 
 const TypeRow* find_type(std::uint32_t number) {
-  const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& row) {
-    return narrow<std::uint32_t>(row.type) == number;
-  });
-  return found == kTypes.end() ? nullptr : found;
+  const auto* found = std::ranges::find_if(
+      kTypes, [&](const TypeRow& row) { return narrow<std::uint32_t>(row.type) == number; });
+  return found == std::end(kTypes) ? nullptr : found;
 }
 
 const TypeRow& row_of(GgufType type) { return *find_type(narrow<std::uint32_t>(type)); }

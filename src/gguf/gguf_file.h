@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/files/input_file.h"
 

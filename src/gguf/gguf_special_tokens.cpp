@@ -1,43 +1,37 @@
 #include "src/gguf/gguf_special_tokens.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
-
-#include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 7> kRoles{{{"bos", "bos_token_id"},
-                                                                     {"eos", "eos_token_id"},
-                                                                     {"unk", "unknown_token_id"},
-                                                                     {"sep", "seperator_token_id"},
-                                                                     {"pad", "padding_token_id"},
-                                                                     {"cls", "cls_token_id"},
-                                                                     {"mask", "mask_token_id"}}};
+constexpr std::pair<const char*, const char*> kRoles[] = {
+    {"bos", "bos_token_id"},       {"eos", "eos_token_id"},     {"unk", "unknown_token_id"},
+    {"sep", "seperator_token_id"}, {"pad", "padding_token_id"}, {"cls", "cls_token_id"},
+    {"mask", "mask_token_id"}};
 
 /// Texts of tokens at which llama.cpp ends an answer. Source: llama.cpp, src/llama-vocab.cpp.
-constexpr std::array<std::string_view, 19> kEnds{"<|eot_id|>",
-                                                 "<|im_end|>",
-                                                 "<|end|>",
-                                                 "<|return|>",
-                                                 "<|call|>",
-                                                 "<|flush|>",
-                                                 "<|calls|>",
-                                                 "<end_of_turn>",
-                                                 "<|endoftext|>",
-                                                 "</s>",
-                                                 "<|eom_id|>",
-                                                 "<EOT>",
-                                                 "_<EOT>",
-                                                 "[EOT]",
-                                                 "[EOS]",
-                                                 "<|end_of_text|>",
-                                                 "<end_of_utterance>",
-                                                 "<eos>",
-                                                 "<turn|>"};
+constexpr std::string_view kEnds[] = {"<|eot_id|>",
+                                      "<|im_end|>",
+                                      "<|end|>",
+                                      "<|return|>",
+                                      "<|call|>",
+                                      "<|flush|>",
+                                      "<|calls|>",
+                                      "<end_of_turn>",
+                                      "<|endoftext|>",
+                                      "</s>",
+                                      "<|eom_id|>",
+                                      "<EOT>",
+                                      "_<EOT>",
+                                      "[EOT]",
+                                      "[EOS]",
+                                      "<|end_of_text|>",
+                                      "<end_of_utterance>",
+                                      "<eos>",
+                                      "<turn|>"};
 
 constexpr std::int64_t kControl = 3;  // tokenizer.ggml.token_type
 
@@ -49,7 +43,7 @@ const GgufSpecialTokens::Token* GgufSpecialTokens::find(const std::string& role)
 }
 
 bool is_end_of_turn_name(std::string_view text) {
-  return std::ranges::find(kEnds, text) != kEnds.end();
+  return std::ranges::find(kEnds, text) != std::end(kEnds);
 }
 
 std::vector<std::pair<std::string, std::string>> gguf_chat_templates(const GgufFile& file) {

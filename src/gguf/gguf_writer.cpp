@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
 #include "src/files/output_file.h"
 #include "src/gguf/block_formats.h"
@@ -66,29 +65,8 @@ class HeaderWriter {
 
 }  // namespace
 
-GgufPair gguf_text(std::string key, std::string value) {
-  return {std::move(key), {GgufKind::kString, std::move(value)}};
-}
-GgufPair gguf_flag(std::string key, bool value) {
-  return {std::move(key), {GgufKind::kBool, value}};
-}
 GgufPair gguf_count(std::string key, std::int64_t value) {
   return {std::move(key), {GgufKind::kU32, static_cast<std::uint64_t>(value)}};
-}
-GgufPair gguf_number(std::string key, double value) {
-  return {std::move(key), {GgufKind::kF32, value}};
-}
-GgufPair gguf_texts(std::string key, std::vector<std::string> values) {
-  return {std::move(key), {GgufKind::kString, std::move(values)}};
-}
-GgufPair gguf_numbers(std::string key, std::vector<double> values) {
-  return {std::move(key), {GgufKind::kF32, std::move(values)}};
-}
-GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values) {
-  return {std::move(key), {GgufKind::kI32, std::move(values)}};
-}
-GgufPair gguf_flags(std::string key, std::vector<bool> values) {
-  return {std::move(key), {GgufKind::kBool, std::move(values)}};
 }
 GgufPair gguf_bytes(std::string key, std::string_view values) {
   std::vector<std::uint64_t> bytes;

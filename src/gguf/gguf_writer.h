@@ -3,21 +3,24 @@
 #include <functional>
 #include <utility>
 
-#include "hybrid_trainer/core/tensor.h"
 #include "src/gguf/gguf_file.h"
 
 namespace hybrid_trainer {
 
 using GgufPair = std::pair<std::string, GgufValue>;
 
-GgufPair gguf_text(std::string key, std::string value);
-GgufPair gguf_flag(std::string key, bool value);
-GgufPair gguf_count(std::string key, std::int64_t value);  // u32
-GgufPair gguf_number(std::string key, double value);       // f32
-GgufPair gguf_texts(std::string key, std::vector<std::string> values);
-GgufPair gguf_numbers(std::string key, std::vector<double> values);         // f32
-GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values);  // i32
-GgufPair gguf_flags(std::string key, std::vector<bool> values);
+template <GgufKind kKind, class T>
+GgufPair gguf_pair(std::string key, T value) {
+  return {std::move(key), {kKind, std::move(value)}};
+}
+inline constexpr auto gguf_text = gguf_pair<GgufKind::kString, std::string>;
+inline constexpr auto gguf_flag = gguf_pair<GgufKind::kBool, bool>;
+inline constexpr auto gguf_number = gguf_pair<GgufKind::kF32, double>;
+inline constexpr auto gguf_texts = gguf_pair<GgufKind::kString, std::vector<std::string>>;
+inline constexpr auto gguf_numbers = gguf_pair<GgufKind::kF32, std::vector<double>>;
+inline constexpr auto gguf_integers = gguf_pair<GgufKind::kI32, std::vector<std::int64_t>>;
+inline constexpr auto gguf_flags = gguf_pair<GgufKind::kBool, std::vector<bool>>;
+GgufPair gguf_count(std::string key, std::int64_t value);       // u32
 GgufPair gguf_bytes(std::string key, std::string_view values);  // u8
 
 /// Tensors to write, with their shapes and types in the file. Consecutive tensors of one name are

@@ -32,9 +32,9 @@ const HuggingFaceWeights& ModelFolder::weights() const {
 
 std::shared_ptr<const Tokenizer> ModelFolder::tokenizer() const {
   if (!opened_->tokenizer)
-    opened_->tokenizer = is_gguf()                               ? load_tokenizer(gguf())
-                         : std::filesystem::is_directory(path()) ? load_tokenizer(files_)
-                                                                 : load_tokenizer(path());
+    opened_->tokenizer = is_gguf()                  ? load_tokenizer(gguf())
+                         : fs::is_directory(path()) ? load_tokenizer(files_)
+                                                    : load_tokenizer(path());
   return opened_->tokenizer;
 }
 

@@ -2,10 +2,8 @@
 
 #include <concepts>
 
-#include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/chat/chat_template.h"
-#include "src/files/folder_files.h"
 #include "src/gguf/gguf_file.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 
@@ -15,12 +13,11 @@ namespace hybrid_trainer {
 /// it is first needed. Copies of this object share the contents. Not thread-safe.
 class ModelFolder {
  public:
-  ModelFolder() : ModelFolder(std::filesystem::path()) {}
-  ModelFolder(
-      const std::convertible_to<std::filesystem::path> auto& path)  // NOLINT: nothing is read
+  ModelFolder() : ModelFolder(fs::path()) {}
+  ModelFolder(const std::convertible_to<fs::path> auto& path)  // NOLINT: nothing is read
       : ModelFolder(Unread{path}) {}
 
-  const std::filesystem::path& path() const { return files_.path(); }
+  const fs::path& path() const { return files_.path(); }
   bool empty() const { return path().empty(); }
   std::string string() const { return path().string(); }
   /// Returns whether the path is a GGUF file (see GgufFile::is_one).
@@ -44,7 +41,7 @@ class ModelFolder {
  private:
   struct Opened;
   struct Unread {
-    std::filesystem::path path;
+    fs::path path;
   };
   explicit ModelFolder(Unread unread);
   FolderFiles files_;

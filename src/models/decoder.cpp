@@ -3,11 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/texts.h"
-#include "hybrid_trainer/nn/norm.h"
-#include "hybrid_trainer/nn/parameter.h"
 #include "src/models/decode_recording.h"
 #include "src/models/layer_inputs.h"
 #include "src/models/sequence_to_sequence.h"

@@ -3,8 +3,6 @@
 #include <map>
 #include <set>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/nn/parameter.h"
 #include "src/core/messages.h"
 
 namespace hybrid_trainer {

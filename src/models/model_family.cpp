@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "hybrid_trainer/core/batch.h"
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/models/model_config.h"
 #include "src/core/masked_batch.h"
 #include "src/models/families/families.h"
 

@@ -1,6 +1,5 @@
 #include "src/models/sequence_to_sequence.h"
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 

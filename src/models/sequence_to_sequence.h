@@ -1,15 +1,8 @@
 #pragma once
 
-#include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/models/decoder.h"
-#include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "hybrid_trainer/nn/activation_tape.h"
 #include "hybrid_trainer/nn/cross_attention.h"
-#include "hybrid_trainer/nn/linear.h"
-#include "hybrid_trainer/nn/norm.h"
-#include "hybrid_trainer/nn/parameter.h"
-#include "hybrid_trainer/nn/residual_block.h"
 
 namespace hybrid_trainer {
 

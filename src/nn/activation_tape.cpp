@@ -4,14 +4,8 @@
 
 namespace hybrid_trainer {
 
-namespace {
-
-/// Recent entries that are searched for a shared tensor, which modules save in nearby entries.
-constexpr std::ptrdiff_t kNear = 8;
-
-}  // namespace
-
 PlainTape::Entry* PlainTape::same_tensor(const Tensor& tensor, bool may_be_lossy) {
+  constexpr std::ptrdiff_t kNear = 8;  // modules save a shared tensor in nearby entries
   const auto first = entries_.rbegin();
   const auto last = first + std::min<std::ptrdiff_t>(kNear, std::ssize(entries_));
   const auto found = std::find_if(first, last, [&](const Entry& entry) {

@@ -1,12 +1,8 @@
-#include "hybrid_trainer/kernels/attention.h"
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "hybrid_trainer/nn/attention.h"
-#include "hybrid_trainer/nn/gradient_sink.h"
 #include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {

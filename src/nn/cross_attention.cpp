@@ -1,7 +1,5 @@
 #include "hybrid_trainer/nn/cross_attention.h"
 
-#include "hybrid_trainer/kernels/elementwise.h"
-
 namespace hybrid_trainer {
 
 void EncoderOutput::add_gradient(const Tensor& part, const Stream& stream) {

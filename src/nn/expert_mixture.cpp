@@ -1,8 +1,5 @@
 #include "hybrid_trainer/nn/expert_mixture.h"
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/matmul.h"
-
 namespace hybrid_trainer {
 
 RouterCopy RouterCopy::of(Linear& router, const Stream& stream) {

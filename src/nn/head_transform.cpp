@@ -1,7 +1,5 @@
 #include "hybrid_trainer/nn/head_transform.h"
 
-#include "hybrid_trainer/kernels/elementwise.h"
-
 namespace hybrid_trainer {
 
 namespace {

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/kernels/loss.h"
-#include "hybrid_trainer/kernels/matmul.h"
 #include "hybrid_trainer/kernels/reductions.h"
 
 namespace hybrid_trainer {

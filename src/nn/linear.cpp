@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/nn/product_rounding.h"
 #include "kernels/products/weight_decomposition.h"
 

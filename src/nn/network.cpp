@@ -47,13 +47,8 @@ PreferenceLoss::Measures PreferenceLoss::take(const Stream& stream) {
   return taken;
 }
 
-namespace {
-
-constexpr std::int64_t kDefaultSegment = 2048;
-
-}  // namespace
-
 std::int64_t LossModel::segment_for(std::int64_t wanted, std::int64_t time) const {
+  constexpr std::int64_t kDefaultSegment = 2048;
   if (wanted > 0 && supports_segments()) return wanted;
   const bool is_usual = carries_state() && supports_segments();
   return time > kMaxUnsegmentedTime && is_usual ? kDefaultSegment : 0;

@@ -1,8 +1,5 @@
 #include "hybrid_trainer/nn/norm.h"
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/nn/parameter.h"
-
 namespace hybrid_trainer {
 
 LayerNorm::LayerNorm(const ModuleName& name, std::int64_t width, float epsilon, bool has_bias,

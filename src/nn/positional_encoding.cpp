@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numbers>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/indexing.h"
 #include "src/core/recording.h"
 

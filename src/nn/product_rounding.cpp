@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/product_rounding.h"
 
 namespace hybrid_trainer {

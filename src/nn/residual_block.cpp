@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/kernels/elementwise.h"
-#include "hybrid_trainer/nn/dropout.h"
-
 namespace hybrid_trainer {
 
 ResidualBlock::ResidualBlock(const ModuleName& name, const ResidualSpec& residual,

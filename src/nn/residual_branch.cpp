@@ -1,7 +1,5 @@
 #include "hybrid_trainer/nn/residual_branch.h"
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "hybrid_trainer/kernels/indexing.h"
-#include "hybrid_trainer/nn/parameter.h"
 #include "src/nn/key_value_cache.h"
 
 namespace hybrid_trainer {

@@ -229,8 +229,9 @@ std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& c
 }
 
 void LanguageTask::prepare(const RunStart& start) {
+  LanguageModel& model = as_language_model(start.model);
   if (settings_.adapter)
-    read_adapter_weights(*settings_.adapter, as_language_model(start.model), start.stream);
+    read_adapter_weights(*settings_.adapter, model, model.config(), start.stream);
   prepare_data(start);
   answer_before(start);
 }

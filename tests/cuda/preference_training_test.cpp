@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "hybrid_trainer/core/random.h"
-#include "src/model_files/hugging_face/hugging_face.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/tiny_run.h"
 
 namespace hybrid_trainer {

@@ -6,8 +6,8 @@
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/core/messages.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer::testing {

@@ -9,10 +9,10 @@
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/folder_weights.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/models/decaying_sum.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/layers.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer::testing {

@@ -6,8 +6,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/observability/model_texts.h"
 #include "src/distributed/host_ranks.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/language_data.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/tiny_run.h"
 
 // Runs on files of examples.

@@ -7,9 +7,9 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "src/distributed/host_ranks.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/language_data.h"
 #include "src/run/run_export.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 #include "tests/support/tiny_run.h"
 

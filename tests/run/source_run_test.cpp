@@ -9,11 +9,11 @@
 #include "src/data/examples/held_out_prompts.h"
 #include "src/data/examples/row_tokens.h"
 #include "src/distributed/host_ranks.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/language_data.h"
 #include "src/run/run_export.h"
 #include "src/run/run_files.h"
 #include "tests/run/run_contracts.h"
+#include "tests/support/model_folders.h"
 
 // A small BART learns to write words backwards.
 namespace hybrid_trainer {

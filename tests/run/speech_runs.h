@@ -11,8 +11,8 @@
 
 #include "hybrid_trainer/core/random.h"
 #include "src/data/audio/sound.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/run/run_contracts.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/wav_writer.h"
 
 namespace hybrid_trainer {

@@ -4,11 +4,11 @@
 #include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/nn/text_head.h"
 #include "src/files/safetensors.h"
-#include "src/model_files/adapters/adapter_files.h"
 #include "src/run/run_export.h"
 #include "src/run/run_files.h"
 #include "src/run/text_outputs.h"
 #include "src/trainer/run_model.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 

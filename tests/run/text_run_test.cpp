@@ -6,12 +6,12 @@
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/files/safetensors.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/model_files/hugging_face/sentence_folder.h"
 #include "src/run/run_export.h"
 #include "src/run/text_data.h"
 #include "src/run/text_outputs.h"
 #include "tests/run/run_contracts.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_tensors.h"
 
 // Runs of text-level tasks.

@@ -5,8 +5,8 @@
 
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/models/model_family.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 
 // Model folders whose matrices are in a scratch file while they are used.

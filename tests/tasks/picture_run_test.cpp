@@ -11,10 +11,10 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/data/images/picture.h"
 #include "src/distributed/host_ranks.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_export.h"
 #include "src/tasks/network_task.h"
 #include "tests/run/run_contracts.h"
+#include "tests/support/model_folders.h"
 
 namespace hybrid_trainer {
 namespace {

@@ -13,9 +13,9 @@
 #include "src/files/checkpoint.h"
 #include "src/files/config_fields.h"
 #include "src/files/output_file.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/observability/jsonl_sink.h"
 #include "src/observability/memory_reports.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "memory/quantized_weight.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 

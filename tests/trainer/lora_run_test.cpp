@@ -10,11 +10,10 @@
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/files/checkpoint.h"
 #include "src/files/safetensors.h"
-#include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/gguf/gguf_export.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_export.h"
 #include "src/run/run_files.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/tiny_run.h"
 

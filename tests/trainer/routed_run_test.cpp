@@ -6,8 +6,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/expert_mixture.h"
 #include "src/files/checkpoint.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_tensors.h"
 #include "tests/support/tiny_run.h"
 

@@ -12,8 +12,8 @@
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/tiny_run.h"
 

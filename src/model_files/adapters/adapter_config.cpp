@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/lora.h"
 #include "src/files/json.h"
 #include "src/models/hugging_face/config_reader.h"
@@ -16,8 +15,6 @@
 #include <list>
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 

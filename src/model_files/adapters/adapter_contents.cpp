@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/lora.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
-
-namespace fs = std::filesystem;
 
 namespace {
 

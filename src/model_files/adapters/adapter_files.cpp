@@ -1,9 +1,7 @@
 #include "src/model_files/adapters/adapter_files.h"
 
-#include <boost/json.hpp>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
@@ -17,8 +15,6 @@
 
 namespace hybrid_trainer {
 
-namespace fs = std::filesystem;
-namespace json = boost::json;
 namespace {
 
 /// Removes ".layer" from the name of Granite's router: in PEFT's base, the router is one module.

@@ -10,6 +10,8 @@
 
 namespace hybrid_trainer {
 
+namespace fs = std::filesystem;
+
 /// Adapters in PEFT's format: adapter_config.json and adapter_model.safetensors.
 
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
@@ -24,20 +26,15 @@ inline constexpr const char* kProblemType = "problem_type";
 /// in sentence-transformers. Prints a warning about modules that PEFT does not support. `finish` may
 /// write further files to the folder before it appears at its path. Throws CannotCreate, IoError.
 void write_adapter(Network& network, const ModelConfig& model, const LoraConfig& config,
-                   const std::string& base, const std::filesystem::path& folder,
-                   const Stream& stream, const ModelRegistry& registry = model_families(),
-                   const std::function<void(const std::filesystem::path&)>& finish = {});
-inline void write_adapter(LanguageModel& model, const LoraConfig& config, const std::string& base,
-                          const std::filesystem::path& folder, const Stream& stream,
-                          const ModelRegistry& registry = model_families()) {
-  write_adapter(model, model.config(), config, base, folder, stream, registry);
-}
+                   const std::string& base, const fs::path& folder, const Stream& stream,
+                   const ModelRegistry& registry = model_families(),
+                   const std::function<void(const fs::path&)>& finish = {});
 
-bool holds_adapter(const std::filesystem::path& folder);
+bool holds_adapter(const fs::path& folder);
 
 /// Returns "; these subfolders contain adapters: …" if the folder has named adapters of PEFT, or
 /// "".
-std::string adapters_hint(const std::filesystem::path& folder);
+std::string adapters_hint(const fs::path& folder);
 
 struct AdapterFolder {
   /// Settings of all adapters: the largest rank, and targets as names.
@@ -60,7 +57,7 @@ struct AdapterFolder {
 /// Reads the configuration of an adapter folder. Warns of unknown keys. Throws MissingInput. Throws
 /// DataError, which names every unsupported key (keys of other methods than lora, rslora and dora)
 /// or a tensor that adapter_config.json does not include.
-AdapterFolder read_adapter_config(const std::filesystem::path& folder);
+AdapterFolder read_adapter_config(const fs::path& folder);
 
 /// Receives f32 values on the host in a weight's shape.
 using ValuesCallback = std::function<void(Parameter& parameter, const Tensor& values)>;
@@ -70,15 +67,8 @@ using ValuesCallback = std::function<void(Parameter& parameter, const Tensor& va
 /// adapter's scale differs from the config's. `take` receives each weight of extra_weights and each
 /// linear layer after pooling; null writes the layers to their masters. Throws MissingInput. Throws DataError if a tensor is missing, has another shape or belongs to no
 /// adapter, or if `take` is null and there are extra weights.
-void read_adapter_weights(const std::filesystem::path& folder, Network& network,
-                          const ModelConfig& model, const Stream& stream,
-                          const ModelRegistry& registry = model_families(),
+void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& model,
+                          const Stream& stream, const ModelRegistry& registry = model_families(),
                           const ValuesCallback& take = {});
-inline void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
-                                 const Stream& stream,
-                                 const ModelRegistry& registry = model_families(),
-                                 const ValuesCallback& take = {}) {
-  read_adapter_weights(folder, model, model.config(), stream, registry, take);
-}
 
 }  // namespace hybrid_trainer

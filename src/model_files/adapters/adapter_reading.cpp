@@ -1,7 +1,5 @@
-#include <boost/json.hpp>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/files/foreign_files.h"
 #include "src/model_files/adapters/adapter_contents.h"
@@ -12,7 +10,6 @@
 
 namespace hybrid_trainer {
 
-namespace fs = std::filesystem;
 namespace {
 
 std::set<std::string> modules_of_experts(const AdapterContents& contents) {
@@ -236,14 +233,14 @@ void read_extra_weights(const AdapterContents& contents, Network& network, const
 /// Reads kAdapterLabels, if it exists. Throws DataError unless it names all classes from 0 on.
 static void read_labels_of(const fs::path& file, AdapterFolder& adapter) {
   if (!fs::exists(file)) return;
-  boost::json::object names = python_object_in(file.parent_path(), file.filename().string());
-  if (const boost::json::value* type = names.if_contains(kProblemType);
+  json::object names = python_object_in(file.parent_path(), file.filename().string());
+  if (const json::value* type = names.if_contains(kProblemType);
       type != nullptr && type->is_string()) {
     adapter.problem_type = type->get_string();
     names.erase(kProblemType);
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const boost::json::value* const name = names.if_contains(std::to_string(i));
+    const json::value* const name = names.if_contains(std::to_string(i));
     if (name == nullptr || !name->is_string())
       throw DataError(concat(file.string(), ": want a name for each of 0 to ", names.size() - 1));
     adapter.labels.push_back({std::string(name->get_string())});

@@ -1,7 +1,6 @@
 #include <boost/json.hpp>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/files/json.h"
 #include "src/files/safetensors.h"
@@ -14,9 +13,6 @@
 namespace hybrid_trainer {
 
 namespace {
-
-namespace fs = std::filesystem;
-namespace json = boost::json;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 

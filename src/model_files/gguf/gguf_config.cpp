@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/gguf/gguf_special_tokens.h"
 #include "src/model_files/gguf/gguf_keys.h"
@@ -11,8 +10,6 @@
 namespace hybrid_trainer {
 
 namespace {
-
-namespace json = boost::json;
 
 constexpr const char* kTokenTypes = "token_types.weight";
 

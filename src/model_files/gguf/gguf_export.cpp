@@ -1,7 +1,5 @@
 #include "src/model_files/gguf/gguf_export.h"
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/models/lora.h"
 #include "src/core/messages.h"
 #include "src/gguf/block_formats.h"

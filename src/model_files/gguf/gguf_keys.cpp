@@ -3,13 +3,10 @@
 #include <charconv>
 #include <type_traits>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/files/foreign_files.h"
 #include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "hybrid_trainer/models/model_config.h"
-#include "src/gguf/gguf_file.h"
 #include "src/gguf/gguf_writer.h"
 
 namespace hybrid_trainer {

@@ -2,7 +2,6 @@
 
 #include <boost/json.hpp>
 
-#include "hybrid_trainer/models/language_model.h"
 #include "src/gguf/gguf_file.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 
@@ -33,14 +32,14 @@ bool is_mostly_quantized(const GgufFile& file);
 bool is_all_bf16(const GgufFile& file);
 
 /// Returns Ollama's model folder: $OLLAMA_MODELS, ~/.ollama/models, or the Linux service's.
-std::filesystem::path ollama_folder();
+fs::path ollama_folder();
 
 /// Returns the sorted names of the models in such a folder: "llama3.2:1b", "user/model:latest".
-std::vector<std::string> ollama_models(const std::filesystem::path& folder);
+std::vector<std::string> ollama_models(const fs::path& folder);
 
 /// Returns the GGUF file of a model in such a folder. `name` is as in Ollama: the tag defaults to
 /// "latest", the user to Ollama's own models. Throws MissingInput, naming the existing models, and
 /// DataError if the model is not a single GGUF file.
-std::filesystem::path ollama_model(const std::filesystem::path& folder, const std::string& name);
+fs::path ollama_model(const fs::path& folder, const std::string& name);
 
 }  // namespace hybrid_trainer

@@ -7,8 +7,6 @@
 #include <cstring>
 #include <numbers>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/file_layout.h"
 #include "src/model_files/hugging_face/module_weights.h"
 
@@ -246,6 +244,23 @@ Tensor after_zeros(const Tensor& values, std::int64_t rows) {
   return changed;
 }
 
+/// Returns the first `rows` rows of a part, and the others.
+std::vector<GgufPart> split_part(const GgufPart& part, std::int64_t rows,
+                                 std::array<std::string_view, 3> whole_and_names) {
+  std::vector<GgufPart> parts{part, part};
+  const std::int64_t all = part.in_file.shape[0];
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    FileTensor& tensor = parts[i].in_file;
+    tensor.order = {};  // in memory, all rows of the first part precede the others
+    const std::int64_t count = i == 0 ? rows : all - rows;
+    tensor.shape =
+        part.in_file.shape.rank() == 1 ? Shape{count} : Shape{count, part.in_file.shape[1]};
+    std::string& name = parts[i].name.name;
+    name.replace(name.find(whole_and_names[0]), whole_and_names[0].size(), whole_and_names[i + 1]);
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::int64_t paired_row(std::int64_t row, std::int64_t rows, std::int64_t heads) {
@@ -304,27 +319,6 @@ GgufName gguf_name(const ModelConfig& model, const FileTensor& in_folder) {
   }
   return name;
 }
-
-namespace {
-
-/// Returns the first `rows` rows of a part, and the others.
-std::vector<GgufPart> split_part(const GgufPart& part, std::int64_t rows,
-                                 std::array<std::string_view, 3> whole_and_names) {
-  std::vector<GgufPart> parts{part, part};
-  const std::int64_t all = part.in_file.shape[0];
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    FileTensor& tensor = parts[i].in_file;
-    tensor.order = {};  // in memory, all rows of the first part precede the others
-    const std::int64_t count = i == 0 ? rows : all - rows;
-    tensor.shape =
-        part.in_file.shape.rank() == 1 ? Shape{count} : Shape{count, part.in_file.shape[1]};
-    std::string& name = parts[i].name.name;
-    name.replace(name.find(whole_and_names[0]), whole_and_names[0].size(), whole_and_names[i + 1]);
-  }
-  return parts;
-}
-
-}  // namespace
 
 std::vector<GgufPart> gguf_parts(const ModelConfig& model, const FileTensor& in_folder) {
   GgufPart part{outputs_first(in_folder), gguf_name(model, in_folder)};

@@ -3,9 +3,6 @@
 #include <optional>
 #include <span>
 
-#include "hybrid_trainer/core/tensor.h"
-#include "hybrid_trainer/models/language_model.h"
-#include "hybrid_trainer/models/model_config.h"
 #include "hybrid_trainer/models/model_family.h"
 
 namespace hybrid_trainer {

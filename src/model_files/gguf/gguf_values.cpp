@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
-#include "hybrid_trainer/models/model_family.h"
 #include "src/core/messages.h"
 #include "src/model_files/gguf/gguf_keys.h"
 

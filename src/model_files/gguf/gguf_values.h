@@ -1,7 +1,6 @@
 #pragma once
 
 #include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/models/model_config.h"
 #include "src/gguf/gguf_writer.h"
 #include "src/model_files/gguf/gguf_names.h"
 

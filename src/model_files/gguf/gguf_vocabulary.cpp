@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cctype>
 #include <set>
 #include <unordered_map>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/data/text/tokenizer_steps.h"
 #include "src/files/foreign_files.h"
 #include "src/gguf/gguf_special_tokens.h"
@@ -13,8 +11,6 @@
 namespace hybrid_trainer {
 
 namespace {
-
-namespace json = boost::json;
 
 /// Returns llama.cpp's name for the tokenizer's word splitting. Throws DataError if it has none.
 std::string pre_tokenizer_of(const BpeDescription& bpe) {

@@ -2,7 +2,6 @@
 #include <cstring>
 #include <set>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/lora.h"
 #include "src/core/messages.h"
@@ -24,7 +23,7 @@ bool is_in_blocks(const GgufTensor& tensor) {
 class WeightInGguf final : public FolderWeight {
  public:
   WeightInGguf(const GgufFile& file, std::vector<GgufPart> parts, const Shape& shape)
-      : file_(file), parts_(std::move(parts)), shape_(shape) {}
+      : FolderWeight(shape), file_(file), parts_(std::move(parts)) {}
 
   void read(const Tensor& values) const override {
     std::int64_t row = 0;
@@ -33,11 +32,6 @@ class WeightInGguf final : public FolderWeight {
       row += part.in_file.rows();
     }
     fill_zero(values.rows(row, values.size(0)), host_stream());
-  }
-  Tensor values() const override {
-    const Tensor values = host_tensor(shape_);
-    read(values);
-    return values;
   }
   bool is_quantized() const override {
     return std::ranges::all_of(parts_, [&](const GgufPart& part) {
@@ -50,7 +44,7 @@ class WeightInGguf final : public FolderWeight {
     std::int64_t row = 0;
     for (const GgufPart& part : parts_) {
       row += part.in_file.rows();
-      const std::int64_t padding = &part == &parts_.back() ? shape_[0] - row : 0;
+      const std::int64_t padding = &part == &parts_.back() ? shape()[0] - row : 0;
       all.push_back(blocks_of(part, padding, home));
     }
     return all;
@@ -141,7 +135,6 @@ class WeightInGguf final : public FolderWeight {
   }
   const GgufFile& file_;
   std::vector<GgufPart> parts_;
-  Shape shape_;
 };
 
 /// Throws DataError for a tensor that belongs to no part of the model.

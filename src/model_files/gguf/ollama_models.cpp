@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cstdlib>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
 #include "src/model_files/gguf/gguf_model.h"
@@ -10,8 +8,6 @@
 namespace hybrid_trainer {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kHost = "registry.ollama.ai";
 constexpr const char* kOwner = "library";
@@ -50,8 +46,8 @@ struct OllamaLayer {
 std::vector<OllamaLayer> layers_of(const fs::path& manifest) {
   std::vector<OllamaLayer> layers;
   try {
-    const boost::json::value content = read_json(manifest);
-    for (const boost::json::value& layer : content.at("layers").as_array()) {
+    const json::value content = read_json(manifest);
+    for (const json::value& layer : content.at("layers").as_array()) {
       std::string kind(layer.at("mediaType").as_string());
       if (kind.starts_with(kKindOfLayer)) kind.erase(0, std::string_view(kKindOfLayer).size());
       layers.push_back({std::move(kind), std::string(layer.at("digest").as_string())});

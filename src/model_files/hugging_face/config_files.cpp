@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
-#include "src/files/json.h"
 #include "src/files/text.h"
 #include "src/model_files/hugging_face/quantized_tensors.h"
 #include "src/models/hugging_face/labels.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 
@@ -164,10 +160,14 @@ json::object parse_python_object(const std::string& text, const std::string& nam
   return std::move(value.get_object());
 }
 
+json::object read_python_object(const FolderFiles& folder, const std::string& name) {
+  return parse_python_object(folder.text(name, JsonLimits{}.max_bytes),
+                             (folder.path() / name).string());
+}
+
 json::object python_object_in(const FolderFiles& folder, const std::string& name) {
   if (!folder.contains(name)) return {};
-  json::object object = parse_python_object(folder.text(name, JsonLimits{}.max_bytes),
-                                            (folder.path() / name).string());
+  json::object object = read_python_object(folder, name);
   const json::value* inner = object.if_contains("text_config");
   if (inner == nullptr || !inner->is_object()) return object;
   const json::object of_texts = inner->get_object();

@@ -3,9 +3,7 @@
 #include <cstring>
 #include <map>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/lora.h"
-#include "memory/quantized_weight.h"
 #include "src/core/messages.h"
 #include "src/files/output_file.h"
 #include "src/model_files/hugging_face/config_files.h"
@@ -15,8 +13,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kMaxOriginConfigBytes = 1 << 20;
@@ -108,9 +104,7 @@ OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& l
     return;
   }
   weights_ = &folder.weights();
-  json::object config =
-      parse_python_object(folder.files().text("config.json", kMaxOriginConfigBytes),
-                          (folder.path() / "config.json").string());
+  json::object config = read_python_object(folder.files(), "config.json");
   const json::value* inner = config.if_contains(kTextConfig);
   if (layout.outer.model_type.empty() || inner == nullptr || !inner->is_object()) return;
   outer_ = std::move(config);

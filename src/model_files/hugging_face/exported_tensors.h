@@ -2,9 +2,6 @@
 
 #include <boost/json.hpp>
 
-#include "hybrid_trainer/models/language_model.h"
-#include "hybrid_trainer/models/model_family.h"
-#include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
@@ -24,7 +21,7 @@ class OriginFolder {
   const HuggingFaceLayout& layout() const { return layout_; }
   bool is_part() const { return outer_.has_value(); }
   /// Returns the whole config.json: the original with `text_config` in it, or `text_config` alone.
-  boost::json::object config_around(boost::json::object text_config) const;
+  json::object config_around(json::object text_config) const;
   /// Returns the tensors of the original folder that do not belong to the model.
   std::vector<CopiedTensor> carried() const;
   /// Returns whether the original folder has a vector of this name for which is_mixer_vector_in_f32
@@ -34,13 +31,13 @@ class OriginFolder {
   /// experts of its layer.
   std::vector<FileTensor> as_stored(const FileTensor& tensor, std::int64_t experts) const;
   /// Copies the files that configure the conversion of images and audio.
-  void copy_processors(const std::filesystem::path& to) const;
+  void copy_processors(const fs::path& to) const;
 
  private:
   HuggingFaceLayout layout_;
   ModelFolder folder_;
   const HuggingFaceWeights* weights_ = nullptr;  // null if no tensors are copied
-  std::optional<boost::json::object> outer_;     // config.json, if the text model is a part
+  std::optional<json::object> outer_;            // config.json, if the text model is a part
 };
 
 Tensor rounded_to_bf16(const Tensor& values);

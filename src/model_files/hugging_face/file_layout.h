@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/models/language_model.h"
 
 namespace hybrid_trainer {

@@ -1,9 +1,7 @@
 #include "src/model_files/hugging_face/folder_weights.h"
 
-#include <boost/json.hpp>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
 #include "src/model_files/adapters/adapter_config.h"
@@ -12,8 +10,6 @@
 
 namespace hybrid_trainer {
 
-namespace fs = std::filesystem;
-namespace json = boost::json;
 namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
@@ -303,8 +299,8 @@ void WeightInFiles::read(const Tensor& values) const {
   fill_zero(values.rows(row, values.size(0)), host_stream());
 }
 
-Tensor WeightInFiles::values() const {
-  const Tensor values = host_tensor(shape_);
+Tensor FolderWeight::values() const {
+  Tensor values = host_tensor(shape_);
   read(values);
   return values;
 }

@@ -4,20 +4,22 @@
 #include <filesystem>
 #include <string>
 
-#include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "memory/quantized_weight.h"
 #include "src/files/safetensors.h"
 
 namespace hybrid_trainer {
 
+namespace fs = std::filesystem;
+
 /// One weight of a Hugging Face folder, which is read on demand.
 class FolderWeight {
  public:
+  explicit FolderWeight(const Shape& shape) : shape_(shape) {}
   virtual ~FolderWeight() = default;
   /// Returns the values as f32 on the host, in the weight's shape. Padding rows are 0. Quantized
   /// modules are dequantized. All functions throw DataError, IoError.
-  virtual Tensor values() const = 0;
+  Tensor values() const;
   virtual void read(const Tensor& values) const = 0;
   /// Returns whether any module is quantized; for a GGUF file, whether all modules are.
   virtual bool is_quantized() const = 0;
@@ -25,6 +27,12 @@ class FolderWeight {
   /// without codes in the form of the folder. For a GGUF file, returns the blocks of all modules,
   /// which must have blocks. Does not read the blocks if `home` is simulated.
   virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
+
+ protected:
+  const Shape& shape() const { return shape_; }
+
+ private:
+  Shape shape_;
 };
 
 /// The tensors of a Hugging Face folder. They are in model.safetensors or, if it does not exist, in
@@ -33,9 +41,9 @@ class HuggingFaceWeights {
  public:
   /// Throws MissingInput if neither file exists or a shard is missing, and DataError if the index
   /// is damaged, refers to a file outside the folder, or disagrees with the shards.
-  explicit HuggingFaceWeights(const std::filesystem::path& folder);
+  explicit HuggingFaceWeights(const fs::path& folder);
 
-  static bool are_in(const std::filesystem::path& folder);
+  static bool are_in(const fs::path& folder);
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
   /// Returns the path of model.safetensors or of the index.
@@ -46,7 +54,7 @@ class HuggingFaceWeights {
 
  private:
   void add_file(const std::string& path);
-  void add_shards(const std::filesystem::path& folder);
+  void add_shards(const fs::path& folder);
   std::string path_;  // path of model.safetensors or of the index
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t> file_of_;  // index into files_, by tensor name
@@ -80,8 +88,7 @@ struct OpenFolder {
 class WeightInFiles final : public FolderWeight {
  public:
   WeightInFiles(const OpenFolder& folder, const std::vector<FileTensor>& parts, const Shape& shape)
-      : folder_(folder), parts_(parts), shape_(shape) {}
-  Tensor values() const override;
+      : FolderWeight(shape), folder_(folder), parts_(parts) {}
   void read(const Tensor& values) const override;
   bool is_quantized() const override;
   std::vector<QuantizedRows> quantized(const Stream& home) const override;
@@ -92,7 +99,6 @@ class WeightInFiles final : public FolderWeight {
   QuantizedRows quantized_part(const FileTensor& part, const Stream& home) const;
   const OpenFolder& folder_;
   const std::vector<FileTensor>& parts_;
-  Shape shape_;
 };
 
 }  // namespace hybrid_trainer

@@ -1,23 +1,16 @@
 #include "src/model_files/hugging_face/generation_config.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
 #include "src/files/foreign_files.h"
-#include "src/files/json.h"
 #include "src/files/output_file.h"
-#include "src/gguf/gguf_file.h"
 #include "src/gguf/gguf_special_tokens.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/config_files.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
-namespace fs = std::filesystem;
 
 namespace {
 

@@ -3,9 +3,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/generation/sampling.h"
-#include "hybrid_trainer/models/model_config.h"
 #include "src/generation/beam_search.h"
 #include "src/model_files/model_folder.h"
 
@@ -31,7 +28,7 @@ std::string with_end_tokens(const std::string& object, std::span<const std::int3
 
 /// Keys of generation_config.json that affect generation. src/files/foreign_files.cpp lists them.
 struct GenerationKeys {
-  std::filesystem::path file{};            // the file that was read; empty if there is none
+  fs::path file{};                         // the file that was read; empty if there is none
   std::optional<std::int32_t> start{};     // decoder_start_token_id
   std::vector<std::int32_t> end_tokens{};  // eos_token_id
   std::int64_t beams = 1;                  // num_beams

@@ -1,17 +1,12 @@
 #include "src/model_files/hugging_face/hugging_face.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "src/core/messages.h"
 #include "src/files/foreign_files.h"
-#include "src/files/json.h"
 #include "src/files/output_file.h"
-#include "src/files/safetensors.h"
 #include "src/files/text.h"
-#include "src/gguf/gguf_file.h"
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/config_files.h"
@@ -24,9 +19,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr const char* kHead = "lm_head.weight";
 
 void write_files(Network& network, const ModelConfig& model, const OriginFolder& origin,
@@ -39,7 +31,7 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
   const auto written = [&](const ModelConfig& of_model) {
     return hugging_face_config(of_model, origin.layout(), end_of_text, dtype, form, token_ids);
   };
-  boost::json::object config = written(model);
+  json::object config = written(model);
   if (fs::exists(base_config) && !origin.is_part())
     config = config_over_base(
         config, python_object_in(base_config.parent_path(), base_config.filename().string()),
@@ -102,17 +94,11 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
 class NewWeight final : public FolderWeight {
  public:
   explicit NewWeight(const Parameter& parameter, bool is_random = false)
-      : name_(parameter.name()), shape_(parameter.shape()), is_random_(is_random) {}
-  Tensor values() const override {
-    if (!is_random_)
-      return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
-    Parameter random(name_, shape_, Role::kMatrix, host_stream());
-    initialize_normal(random, kNewDeviation, 0, host_stream());
-    return random.master_in_place();
-  }
+      : FolderWeight(parameter.shape()), name_(parameter.name()), is_random_(is_random) {}
   void read(const Tensor& to) const override {
-    const Tensor from = values();
-    std::copy_n(from.data<float>(), from.elements(), to.data<float>());
+    if (!is_random_) return fill_zero(to, host_stream());
+    Parameter random(name_, shape(), Role::kMatrix, std::make_unique<ResidentWeight>(to));
+    initialize_normal(random, kNewDeviation, 0, host_stream());
   }
   bool is_quantized() const override { return false; }
   std::vector<QuantizedRows> quantized(const Stream&) const override { return {}; }
@@ -120,7 +106,6 @@ class NewWeight final : public FolderWeight {
  private:
   static constexpr double kNewDeviation = 0.02;  // transformers' initializer_range
   std::string name_;
-  Shape shape_;
   bool is_random_;
 };
 
@@ -179,13 +164,6 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   }
 }
 
-/// Repeats the letters of layers to full length, because equal models may have different periods.
-std::string spread_letters(const std::string& period, std::int64_t layers) {
-  std::string letters;
-  for (std::int64_t i = 0; i < layers && !period.empty(); ++i) letters += kind_of_layer(period, i);
-  return letters;
-}
-
 /// Throws DataError naming each size that differs. Compares the window only for families whose
 /// folders store it. Ignores block patterns and settings of rotary positions.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const ModelFamily& family,
@@ -206,11 +184,11 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
     const bool is_copied = key == "tied_head" && !ours.tied_head;
     const bool is_dropped = key == "language_head" && !ours.language_head;
     const bool are_letters = key == "mixers" || key == "window_layers" || key == "experts.layers";
+    // Equal models may have different periods.
     if (is_training_key || is_position_key || is_replaced || is_copied || is_dropped ||
         in_folder[i].second == value)
       continue;
-    if (are_letters &&
-        spread_letters(in_folder[i].second, theirs.layers) == spread_letters(value, ours.layers))
+    if (are_letters && repeated(in_folder[i].second, theirs.layers) == repeated(value, ours.layers))
       continue;
     problems += concat("\nmodel.", key, ": the folder has ", in_folder[i].second,
                        ", the configuration has ", value);
@@ -260,8 +238,8 @@ bool has_language_head(const ModelFolder& folder, const ModelConfig& model,
   if (!family.is_language_model) return true;
   try {
     if (!folder.has_weights()) {
-      const boost::json::object config = python_object_in(folder.files(), "config.json");
-      const boost::json::value* named = config.if_contains("architectures");
+      const json::object config = python_object_in(folder.files(), "config.json");
+      const json::value* named = config.if_contains("architectures");
       return layout.head.empty() || named == nullptr ||
              json_line(*named).find("Model\"") == std::string::npos;
     }
@@ -307,19 +285,16 @@ void require_model(const ModelFolder& model) {
 void warn_of_generation_keys(const FolderFiles& folder) {
   constexpr const char* kFile = "generation_config.json";
   if (!folder.contains(kFile)) return;
-  const std::string path = (folder.path() / kFile).string();
-  const boost::json::object config = parse_python_object(folder.text(kFile, kMaxConfigBytes), path);
-  const UnreadKeys unread = sort_unread_keys(config, ForeignFile::kGenerationConfig, {});
-  warn_of_unknown_keys(path, unread.unknown);
+  const UnreadKeys unread =
+      sort_unread_keys(read_python_object(folder, kFile), ForeignFile::kGenerationConfig, {});
+  warn_of_unknown_keys((folder.path() / kFile).string(), unread.unknown);
 }
 
 ModelConfig parsed_config(const ModelFolder& folder, const ModelRegistry& registry) {
   const std::string name =
       folder.is_gguf() ? folder.string() : (folder.path() / "config.json").string();
-  const boost::json::object config =
-      folder.is_gguf()
-          ? gguf_config(folder.gguf())
-          : parse_python_object(folder.files().text("config.json", kMaxConfigBytes), name);
+  const json::object config = folder.is_gguf() ? gguf_config(folder.gguf())
+                                               : read_python_object(folder.files(), "config.json");
   const ReadConfig read = read_hugging_face_config(config, name, registry);
   warn_of_unknown_keys(name, read.unknown);
   return read.model;

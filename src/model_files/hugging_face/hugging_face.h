@@ -1,8 +1,5 @@
 #pragma once
 
-#include "hybrid_trainer/data/tokenizer.h"
-#include "hybrid_trainer/models/model_family.h"
-#include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
@@ -19,21 +16,11 @@ namespace hybrid_trainer {
 /// `finish` may write further files to it before it appears at its path. Throws CannotCreate if `folder` is not empty or cannot be created, DataError if the tokenizer
 /// does not fit the model, and IoError.
 void export_hugging_face(Network& network, const ModelConfig& model, const Tokenizer* tokenizer,
-                         const std::filesystem::path& folder, const Stream& stream,
+                         const fs::path& folder, const Stream& stream,
                          const ModelRegistry& registry = model_families(),
                          DType dtype = DType::kF32, const std::string& token_ids = "",
-                         const ModelFolder& origin = {},
-                         const std::filesystem::path& base_config = {},
-                         const std::function<void(const std::filesystem::path&)>& finish = {});
-inline void export_hugging_face(LanguageModel& model, const Tokenizer* tokenizer,
-                                const std::filesystem::path& folder, const Stream& stream,
-                                const ModelRegistry& registry = model_families(),
-                                DType dtype = DType::kF32, const std::string& token_ids = "",
-                                const ModelFolder& origin = {},
-                                const std::filesystem::path& base_config = {}) {
-  export_hugging_face(model, model.config(), tokenizer, folder, stream, registry, dtype, token_ids,
-                      origin, base_config);
-}
+                         const ModelFolder& origin = {}, const fs::path& base_config = {},
+                         const std::function<void(const fs::path&)>& finish = {});
 
 /// Throws DataError if a Hugging Face folder cannot store the model, for example its family.
 void check_hugging_face_export(const ModelConfig& model,
@@ -55,11 +42,6 @@ ModelConfig read_hugging_face_model_config(const ModelFolder& folder, double dro
 void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const Stream& stream,
                                const ModelRegistry& registry = model_families());
-inline void read_hugging_face_weights(const ModelFolder& folder, LanguageModel& model,
-                                      const Stream& stream,
-                                      const ModelRegistry& registry = model_families()) {
-  read_hugging_face_weights(folder, model, model.config(), stream, registry);
-}
 
 using WeightCallback = std::function<void(Parameter& parameter, const FolderWeight& weight)>;
 /// Source of the token table and the head: the folder, or an adapter that replaces both later.
@@ -71,13 +53,8 @@ void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const WeightCallback& take,
                                const ModelRegistry& registry = model_families(),
                                TokenTables tables = TokenTables::kRead);
-inline void read_hugging_face_weights(const ModelFolder& folder, LanguageModel& model,
-                                      const WeightCallback& take,
-                                      const ModelRegistry& registry = model_families()) {
-  read_hugging_face_weights(folder, model, model.config(), take, registry);
-}
 
 /// Returns download instructions if `name` may be a model on the Hub, "OWNER/MODEL", or else "".
-std::string download_hint(const std::filesystem::path& name);
+std::string download_hint(const fs::path& name);
 
 }  // namespace hybrid_trainer

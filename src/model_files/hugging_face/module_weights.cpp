@@ -6,8 +6,6 @@
 
 namespace hybrid_trainer {
 
-namespace fs = std::filesystem;
-
 bool is_of_module(const std::string& name) { return name.find('/') != name.npos; }
 
 bool is_of_module(const Parameter& parameter) {

@@ -13,14 +13,13 @@ bool is_of_module(const std::string& name);
 bool is_of_module(const Parameter& parameter);
 
 /// Returns whether the folder has the module of a weight (its config.json).
-bool holds_module(const std::filesystem::path& folder, const Parameter& parameter);
+bool holds_module(const fs::path& folder, const Parameter& parameter);
 
 /// Calls use(weight) with the values in the folder. Throws MissingInput, DataError.
-void read_module_weight(const std::filesystem::path& folder, const Parameter& parameter,
+void read_module_weight(const fs::path& folder, const Parameter& parameter,
                         const std::function<void(const FolderWeight& weight)>& use);
 
 /// Writes a model.safetensors to each module's folder. Throws IoError.
-void write_module_weights(const std::vector<NamedTensor>& tensors,
-                          const std::filesystem::path& folder);
+void write_module_weights(const std::vector<NamedTensor>& tensors, const fs::path& folder);
 
 }  // namespace hybrid_trainer

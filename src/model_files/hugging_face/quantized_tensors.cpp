@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/model_folder.h"
@@ -10,11 +9,10 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
-
 namespace {
 
-using kernels::kMicroScalingBlock, kernels::MicroScalingTensors;
+using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
+    kernels::FourBitType, kernels::kMicroScalingBlock, kernels::MicroScalingTensors;
 
 std::string codes_name(const std::string& name) { return name + "_blocks"; }
 std::string exponents_name(const std::string& name) { return name + "_scales"; }
@@ -47,9 +45,6 @@ void check_exponents(const HuggingFaceWeights& weights, const std::string& name,
                          largest == 255 ? "means NaN" : "makes numbers infinite", "; want at most ",
                          int{kernels::kMaxMicroScalingExponent}, "; copy the folder again"));
 }
-
-using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType,
-    kernels::MicroScalingTensors;
 
 constexpr std::int64_t kMaxStateBytes = 4096;
 
@@ -211,11 +206,6 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t,
   to.push_back({format_name(name), copy_of(&kRows, 1, DType::kU8)});
 }
 
-using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
-    kernels::MicroScalingTensors;
-
-constexpr std::int64_t kFourBitRowBlock = kernels::kFourBitBlock;
-
 /// Computes each block's magnitude in the same way as dequantize_four_bit.
 Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
   const Tensor scales = wait_for_host(from.scales, host);
@@ -237,8 +227,6 @@ Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order,
   if (!home.device().simulated) wait_for_copy(to, moved.view(flat.shape()), home);
   return to;
 }
-
-constexpr std::size_t kMaxQuantizationBytes = 1 << 20;
 
 bool is_true(const json::object& object, const char* key) {
   const json::value* value = object.if_contains(key);
@@ -308,7 +296,7 @@ void append_quantized(std::vector<NamedTensor>& to, const std::string& name, std
 }
 
 std::string form_of(const QuantizedRows& part) {
-  if (std::holds_alternative<kernels::BlockTensors>(part.tensors)) return "";
+  if (std::holds_alternative<BlockTensors>(part.tensors)) return "";
   if (std::holds_alternative<MicroScalingTensors>(part.tensors)) return kMicroScalingForm;
   const auto* four_bit = std::get_if<FourBitTensors>(&part.tensors);
   if (four_bit == nullptr) return "int8";
@@ -328,13 +316,13 @@ QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const R
   if (const auto* blocks = std::get_if<BlockTensors>(&from.tensors))
     return {from.rows, BlockTensors{move(blocks->bytes), blocks->format}};
   const auto& four = std::get<FourBitTensors>(from.tensors);
-  if (columns % kFourBitRowBlock != 0) {
+  if (columns % kernels::kFourBitBlock != 0) {
     const char* const hint = side == TargetOrder::kHere
                                  ? "give the folder that it was quantized from"
                                  : "quantize to int8, which quantizes each row separately";
-    throw DataError(concat(name, ": rows of ", columns,
-                           " numbers are not a multiple of the 4-bit blocks of ", kFourBitRowBlock,
-                           ", and the rows have another order in the files; ", hint));
+    throw DataError(
+        concat(name, ": rows of ", columns, " numbers are not a multiple of the 4-bit blocks of ",
+               kernels::kFourBitBlock, ", and the rows have another order in the files; ", hint));
   }
   return {from.rows, FourBitTensors{.codes = move(four.codes),
                                     .levels = {},
@@ -392,9 +380,8 @@ json::object quantization_config(const std::string& form) {
 
 std::string quantization_of_hugging_face(const ModelFolder& folder) {
   if (folder.is_gguf()) return "";
-  const std::string path = (folder.path() / "config.json").string();
-  return parse_quantization_config(
-      parse_python_object(folder.files().text("config.json", kMaxQuantizationBytes), path), path);
+  return parse_quantization_config(read_python_object(folder.files(), "config.json"),
+                                   (folder.path() / "config.json").string());
 }
 
 }  // namespace hybrid_trainer

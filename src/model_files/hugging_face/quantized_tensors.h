@@ -2,9 +2,7 @@
 
 #include <boost/json.hpp>
 
-#include "hybrid_trainer/models/language_model.h"
 #include "memory/quantization.h"
-#include "memory/quantized_weight.h"
 #include "src/model_files/hugging_face/file_layout.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/data/text/tokenizer_files.h"
 #include "src/files/foreign_files.h"
 #include "src/files/output_file.h"
@@ -12,9 +10,6 @@
 #include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
-namespace fs = std::filesystem;
 
 namespace {
 

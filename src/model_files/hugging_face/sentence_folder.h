@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "hybrid_trainer/models/model_config.h"
 #include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
@@ -45,14 +44,13 @@ std::string cross_encoder_activation(const ModelFolder& folder);
 
 /// Writes a CrossEncoder's activation to config.json; "" removes the base's activation. Throws
 /// IoError.
-void write_cross_encoder(const std::string& activation, const std::filesystem::path& folder);
+void write_cross_encoder(const std::string& activation, const fs::path& folder);
 /// Writes the files of a CrossEncoder with an adapter, whose config.json is its base's. Versions of
 /// sentence-transformers before 5.4 use the base's activation. Throws IoError.
-void write_cross_encoder_adapter(const std::string& activation,
-                                 const std::filesystem::path& folder);
+void write_cross_encoder_adapter(const std::string& activation, const fs::path& folder);
 
 /// Writes the pipeline's files, except weights, to an exported model's folder, for
 /// sentence-transformers 2.3 and later. The transformer is in the folder itself. Throws IoError.
-void write_sentence_pipeline(const SentencePipeline& pipeline, const std::filesystem::path& folder);
+void write_sentence_pipeline(const SentencePipeline& pipeline, const fs::path& folder);
 
 }  // namespace hybrid_trainer

@@ -3,19 +3,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/core/random.h"
-#include "hybrid_trainer/data/tokenizer.h"
 #include "src/core/messages.h"
 #include "src/core/threads.h"
-#include "src/files/json.h"
 #include "src/files/output_file.h"
-#include "src/files/safetensors.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/exported_tensors.h"
 #include "src/model_files/hugging_face/file_layout.h"
-#include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/generation_config.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 
@@ -150,8 +144,6 @@ Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& reque
   }
   return router;
 }
-
-namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxExperts = 1024, kMaxChosen = 64;
 constexpr std::array kDenseProducts{"gate_proj", "up_proj", "down_proj"};

@@ -1,7 +1,5 @@
 #pragma once
 
-#include "hybrid_trainer/core/dtype.h"
-#include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
@@ -27,7 +25,7 @@ struct UpcycledFolder {
 /// one matrix at a time. Throws DataError if no family has such a mixture, and CannotCreate if
 /// `output` exists and is not empty. Also throws UsageError, MissingInput and IoError.
 UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& requested,
-                                    const std::filesystem::path& output,
+                                    const fs::path& output,
                                     const ModelRegistry& registry = model_families());
 
 }  // namespace hybrid_trainer

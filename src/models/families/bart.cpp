@@ -1,6 +1,5 @@
 #include <numeric>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "src/models/families/families.h"

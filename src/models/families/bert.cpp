@@ -1,4 +1,3 @@
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/nn/attention.h"

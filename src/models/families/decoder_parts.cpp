@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 
 namespace hybrid_trainer {

@@ -1,13 +1,8 @@
-#include <boost/json.hpp>
-
-#include "hybrid_trainer/core/error.h"
 #include "src/models/families/families.h"
 #include "src/models/families/rotary_decoder.h"
 #include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 
@@ -37,8 +32,7 @@ void read_exaone4_layers(ConfigReader& reader, ModelConfig& model) {
 
 void exaone4_keys(ConfigKeys& keys, ModelConfig& model) {
   if (ConfigReader* const reader = keys.reader()) return read_exaone4_layers(*reader, model);
-  std::string letters;
-  for (std::int64_t i = 0; i < model.layers; ++i) letters += kind_of_layer(model.window_layers, i);
+  const std::string letters = repeated(model.window_layers, model.layers);
   const bool is_hybrid = letters.find('n') != letters.npos || model.window > 0;
   if (is_hybrid && letters.find('a') != letters.npos)
     throw DataError(concat(

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/nn/attention.h"
-#include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/nn/mixers.h"
 #include "src/models/families/decoder_parts.h"
 #include "src/models/hugging_face/layer_keys.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "src/models/families/families.h"
 #include "src/models/families/hybrid_decoder.h"
@@ -11,17 +10,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-namespace json = boost::json;
-
 constexpr const char *kLayerTypes = "layer_types", *kAttentionIndices = "full_attn_idxs",
                      *kDenseLayers = "num_dense_layers";
 
 ProductFiles lfm2_attention_files(const ModelConfig&) {
   return {.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"};
-}
-
-ProductFiles lfm2_mixer_files(const ModelConfig&) {
-  return {.first = {"in_proj"}, .last = "out_proj"};
 }
 
 HybridDecoder lfm2(const char* name, const char* title) {
@@ -36,7 +29,7 @@ HybridDecoder lfm2(const char* name, const char* title) {
               .final_norm = "embedding_norm",
               .mixer = "conv",
               .mixer_norm = "operator_norm",
-              .mixer_products = lfm2_mixer_files,
+              .mixer_products = state_space_files,
               .attention = lfm2_attention_files,
               .query_key_norm = "layernorm",
               .mlp = "feed_forward",
@@ -57,21 +50,11 @@ void read_mixers(ConfigReader& reader, ModelConfig& model, bool default_is_atten
         letters_of_layers(reader, *types, model.layers, {{"conv", 's'}, {"full_attention", 'a'}});
   } else if (indices != nullptr) {
     letters.assign(letters.size(), 's');
-    bool fits = indices->is_array();
-    for (const json::value& index : fits ? indices->get_array() : json::array()) {
-      const std::int64_t layer = index.is_int64() ? index.get_int64() : -1;
-      const bool is_layer = layer >= 0 && layer < model.layers;
-      if (is_layer) letters[static_cast<std::size_t>(layer)] = 'a';
-      fits = fits && is_layer;
-    }
-    if (!fits)
-      reader.refuse(kAttentionIndices, *indices,
-                    concat("a list of layers from 0 to ", model.layers - 1));
+    set_letters(reader, kAttentionIndices, *indices, 'a', letters);
   } else if (!default_is_attention) {
     reader.problem(concat(kLayerTypes, " is missing"));
   }
-  const std::string period = period_of(letters);
-  model.mixers = 2 * period.size() > letters.size() ? letters : period;
+  model.mixers = repeating_pattern(letters);
 }
 
 void lfm2_mixer_keys(ConfigKeys& keys, ModelConfig& model, bool default_is_attention) {

@@ -1,4 +1,3 @@
-#include "hybrid_trainer/core/error.h"
 #include "src/models/families/families.h"
 #include "src/models/families/hybrid_decoder.h"
 #include "src/models/hugging_face/layer_keys.h"

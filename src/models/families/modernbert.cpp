@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/nn/attention.h"
@@ -11,8 +10,6 @@
 #include "src/models/hugging_face/layer_keys.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 
@@ -38,11 +35,14 @@ LayerSpec layer_of(const ModelConfig& config, std::int64_t window, bool is_first
            .make = branch_of<GatedFeedForward>(feed_forward)}};
 }
 
-/// Returns one letter per layer: w with a window, a without; uppercase for the first layer.
+/// Returns one letter per layer: w with a window, a without.
 std::string letters_of(const ModelConfig& config) {
-  std::string pattern;
-  for (std::int64_t i = 0; i < config.layers; ++i)
-    pattern += config.window > 0 ? kind_of_layer(config.window_layers, i) : 'a';
+  return repeated(config.window > 0 ? config.window_layers : "a", config.layers);
+}
+
+/// Returns the letters of all layers, with an uppercase letter for the first layer.
+std::string letters_with_first(const ModelConfig& config) {
+  std::string pattern = letters_of(config);
   pattern.front() = pattern.front() == 'w' ? 'W' : 'A';
   return pattern;
 }
@@ -79,7 +79,7 @@ std::unique_ptr<LanguageModel> modernbert_make(const ModelConfig& given, std::ui
   const DecoderSpec spec{
       .residual = {config.width, norm, static_cast<float>(config.dropout)},
       .kinds = std::move(kinds),
-      .pattern = letters_of(config),
+      .pattern = letters_with_first(config),
       .rotary = {angles, of_windows},
       .embedding_norm = true,
       .head_bias = DecoderSpec::Bias::kTrained,
@@ -132,9 +132,7 @@ void read_windows(ConfigReader& reader, ModelConfig& model) {
 }
 
 void write_windows(json::object& config, const ModelConfig& model) {
-  std::string letters;
-  for (std::int64_t i = 0; i < model.layers; ++i)
-    letters += model.window > 0 ? kind_of_layer(model.window_layers, i) : 'a';
+  const std::string letters = letters_of(model);
   std::int64_t period = 1;
   while (period < model.layers && letters != letters_of_period(period, model.layers)) ++period;
   if (letters != letters_of_period(period, model.layers))

@@ -1,4 +1,3 @@
-#include "hybrid_trainer/core/error.h"
 #include "src/models/families/families.h"
 #include "src/models/families/rotary_decoder.h"
 #include "src/models/hugging_face/config_reader.h"

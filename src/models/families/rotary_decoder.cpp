@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "hybrid_trainer/nn/attention.h"
 #include "src/models/families/decoder_parts.h"
 
 namespace hybrid_trainer {

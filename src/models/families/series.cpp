@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/module_graph.h"
 #include "src/models/families/families.h"
 

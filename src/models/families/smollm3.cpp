@@ -1,13 +1,8 @@
-#include <boost/json.hpp>
-
-#include "hybrid_trainer/core/error.h"
 #include "src/models/families/families.h"
 #include "src/models/families/rotary_decoder.h"
 #include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 

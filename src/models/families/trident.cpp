@@ -1,4 +1,3 @@
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/nn/module_graph.h"
 #include "src/models/families/families.h"
 

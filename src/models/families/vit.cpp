@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
@@ -9,8 +8,6 @@
 #include "src/models/hugging_face/labels.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 

@@ -3,13 +3,10 @@
 #include <charconv>
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
 #include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/files/json.h"
+#include "hybrid_trainer/models/decoder.h"
 
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 json::value json_of(const ConfigValue& value) {
   return std::visit([](const auto& held) { return json::value(held); }, value);
@@ -69,13 +67,13 @@ bool ConfigReader::set(std::int64_t& to, const json::value& value) {
   return fits && (to = *number, true);  // products of two of them fit, too
 }
 
-std::string letters_of_layers(ConfigReader& reader, const boost::json::value& types,
-                              std::int64_t layers, const LayerWords& words) {
+std::string letters_of_layers(ConfigReader& reader, const json::value& types, std::int64_t layers,
+                              const LayerWords& words) {
   std::string letters;
-  const boost::json::array none, &list = types.is_array() ? types.get_array() : none;
+  const json::array none, &list = types.is_array() ? types.get_array() : none;
   const auto want = concat("\"", words[0].first, "\" or \"", words[1].first, "\"");
-  for (const boost::json::value& type : list) {
-    const auto is_it = [&](const auto& word) { return type == boost::json::value(word.first); };
+  for (const json::value& type : list) {
+    const auto is_it = [&](const auto& word) { return type == json::value(word.first); };
     const auto found = std::ranges::find_if(words, is_it);
     if (found == words.end()) {
       reader.refuse(concat("layer_types[", letters.size(), "]"), type, want);
@@ -86,6 +84,31 @@ std::string letters_of_layers(ConfigReader& reader, const boost::json::value& ty
   if (static_cast<std::int64_t>(letters.size()) == layers) return letters;
   reader.refuse("layer_types", types, concat(want, " for each of the ", layers, " layers"));
   return std::string(static_cast<std::size_t>(layers), words[1].second);
+}
+
+void set_letters(ConfigReader& reader, const char* key, const json::value& layers, char letter,
+                 std::string& letters) {
+  bool fits = layers.is_array();
+  for (const json::value& layer : fits ? layers.get_array() : json::array()) {
+    const std::int64_t index = layer.is_int64() ? layer.get_int64() : -1;
+    const bool is_layer = index >= 0 && index < std::ssize(letters);
+    if (is_layer) letters[static_cast<std::size_t>(index)] = letter;
+    fits = fits && is_layer;
+  }
+  if (!fits)
+    reader.refuse(key, layers, concat("a list of layers from 0 to ", std::ssize(letters) - 1));
+}
+
+std::string repeating_pattern(const std::string& letters) {
+  const std::string period = period_of(letters);
+  return 2 * period.size() > letters.size() ? letters : period;
+}
+
+std::string repeated(const std::string& pattern, std::int64_t layers) {
+  std::string letters;
+  for (std::int64_t i = 0; i < layers && !pattern.empty(); ++i)
+    letters += kind_of_layer(pattern, i);
+  return letters;
 }
 
 std::string period_of(const std::string& letters) {

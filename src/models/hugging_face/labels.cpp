@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "src/files/json.h"
-
 namespace hybrid_trainer {
-
-namespace json = boost::json;
 
 namespace {
 

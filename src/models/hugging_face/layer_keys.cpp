@@ -4,14 +4,12 @@
 #include <cmath>
 #include <limits>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "src/files/json.h"
 #include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 constexpr const char* kStepLimits = "time_step_limit";
@@ -27,16 +25,8 @@ std::string letters_of_types(ConfigReader& reader, const json::value& types, std
 
 std::string letters_of_indices(ConfigReader& reader, std::int64_t layers, char mixer) {
   std::string letters(static_cast<std::size_t>(layers), mixer);
-  const json::value* indices = reader.find(kIndices);
-  if (indices == nullptr) return letters;
-  const json::array none, &list = indices->is_array() ? indices->get_array() : none;
-  bool fits = indices->is_array();
-  for (const json::value& index : list) {
-    const bool is_layer = index.is_int64() && index.get_int64() >= 0 && index.get_int64() < layers;
-    if (is_layer) letters[static_cast<std::size_t>(index.get_int64())] = 'a';
-    fits = fits && is_layer;
-  }
-  if (!fits) reader.refuse(kIndices, *indices, concat("a list of layers from 0 to ", layers - 1));
+  if (const json::value* indices = reader.find(kIndices))
+    set_letters(reader, kIndices, *indices, 'a', letters);
   return letters;
 }
 
@@ -108,8 +98,7 @@ void read_mixer_keys(ConfigReader& reader, ModelConfig& model, MixerKeys keys, c
     const json::value* types = reader.find("layer_types|layers_block_type");
     if (types != nullptr) letters = letters_of_types(reader, *types, layers, mixer);
   }
-  const std::string period = period_of(letters);
-  model.mixers = 2 * period.size() > letters.size() ? letters : period;
+  model.mixers = repeating_pattern(letters);
 }
 
 void write_mixer_keys(json::object& config, const ModelConfig& model, MixerKeys keys) {
@@ -158,16 +147,8 @@ std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
   reader.read(step, kSparseStep, 1);
   std::string letters(static_cast<std::size_t>(layers), 'f');
   for (std::int64_t i = step - 1; i < layers; i += step) letters[static_cast<std::size_t>(i)] = 'e';
-  const json::value* plain = reader.find(kPlainLayers);
-  if (plain == nullptr) return letters;
-  const json::array none, &list = plain->is_array() ? plain->get_array() : none;
-  bool fits = plain->is_array();
-  for (const json::value& layer : list) {
-    const bool is_layer = layer.is_int64() && layer.get_int64() >= 0 && layer.get_int64() < layers;
-    if (is_layer) letters[static_cast<std::size_t>(layer.get_int64())] = 'f';
-    fits = fits && is_layer;
-  }
-  if (!fits) reader.refuse(kPlainLayers, *plain, concat("a list of layers from 0 to ", layers - 1));
+  if (const json::value* plain = reader.find(kPlainLayers))
+    set_letters(reader, kPlainLayers, *plain, 'f', letters);
   return letters;
 }
 
@@ -197,9 +178,7 @@ void rule_key(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) {
 }
 
 void read_layers(ConfigReader& reader, ModelConfig& model) {
-  const std::int64_t layers = model.layers;
-  const std::string letters = letters_of_experts(reader, layers), period = period_of(letters);
-  model.experts.layers = 2 * period.size() > letters.size() ? letters : period;
+  model.experts.layers = repeating_pattern(letters_of_experts(reader, model.layers));
   if (model.experts.layers == "e") model.experts.layers.clear();
 }
 

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "src/core/narrow.h"
 #include "src/models/hugging_face/config_reader.h"
@@ -8,7 +7,6 @@
 
 namespace hybrid_trainer {
 
-namespace json = boost::json;
 namespace {
 
 constexpr const char* kFull = "full_attention";
@@ -276,9 +274,7 @@ void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
   }
   if (keys == WindowKeys::kAllIfEnabled) reader.know("max_window_layers");
   if (covers_all_layers(keys)) return;
-  std::string letters(static_cast<std::size_t>(model.layers), 'w');
-  for (std::size_t i = 0; i < letters.size(); ++i)
-    letters[i] = kind_of_layer(pattern, static_cast<std::int64_t>(i));
+  std::string letters = repeated(pattern, model.layers);
   if (keys == WindowKeys::kFromLayer || keys == WindowKeys::kUntilLayer) {
     const bool until = keys == WindowKeys::kUntilLayer;
     std::int64_t border = 28;

@@ -1,9 +1,6 @@
 #include "src/nn/graph/modules.h"
 
-#include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/indexing.h"
-#include "hybrid_trainer/kernels/matmul.h"
-#include "hybrid_trainer/nn/parameter.h"
 
 namespace hybrid_trainer::graph {
 

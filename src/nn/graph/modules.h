@@ -1,7 +1,6 @@
 #pragma once
 
 #include "hybrid_trainer/nn/graph_part.h"
-#include "hybrid_trainer/nn/module.h"
 
 namespace hybrid_trainer::graph {
 

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/nn/graph_part.h"
 #include "src/core/messages.h"
 
 namespace hybrid_trainer::graph {

@@ -11,7 +11,7 @@
 #include "src/model_files/gguf/gguf_export.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/gguf/gguf_values.h"
-#include "src/model_files/hugging_face/hugging_face.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"

@@ -16,8 +16,8 @@
 #include "src/model_files/gguf/gguf_export.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/generation_config.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 

@@ -11,10 +11,9 @@
 #include "src/core/messages.h"
 #include "src/files/config_fields.h"
 #include "src/files/safetensors.h"
-#include "src/model_files/adapters/adapter_files.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/optim/make_optimizer.h"
 #include "src/run/run_files.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 

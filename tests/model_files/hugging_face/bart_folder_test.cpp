@@ -9,7 +9,7 @@
 #include "src/files/config_fields.h"
 #include "src/files/safetensors.h"
 #include "src/model_files/hugging_face/generation_config.h"
-#include "src/model_files/hugging_face/hugging_face.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 

@@ -5,8 +5,8 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "src/files/config_fields.h"
 #include "src/files/safetensors.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/model_files/hugging_face/golden_step.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 
 // Compares with transformers' results for encoders (tests/golden/make_encoder_golden.py): one row

@@ -14,7 +14,7 @@
 #include "src/files/json.h"
 #include "src/gguf/gguf_writer.h"
 #include "src/model_files/hugging_face/config_files.h"
-#include "src/model_files/hugging_face/hugging_face.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 
 // Reading of config.json in both versions of transformers, with and without optional keys.

@@ -9,7 +9,7 @@
 #include "src/core/messages.h"
 #include "src/files/json.h"
 #include "src/files/safetensors.h"
-#include "src/model_files/hugging_face/hugging_face.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 

@@ -1,5 +1,5 @@
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "tests/support/model_folders.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "src/tools/models/inspection.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 
 namespace hybrid_trainer {

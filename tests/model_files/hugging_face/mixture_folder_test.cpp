@@ -6,7 +6,7 @@
 
 #include "hybrid_trainer/files/input_file.h"
 #include "src/files/safetensors.h"
-#include "src/model_files/hugging_face/hugging_face.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"

@@ -5,7 +5,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/nn/expert_mixture.h"
 #include "src/files/safetensors.h"
-#include "src/model_files/hugging_face/hugging_face.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"

@@ -7,8 +7,8 @@
 #include "src/files/config_fields.h"
 #include "src/files/safetensors.h"
 #include "src/model_files/hugging_face/folder_weights.h"
-#include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/model_files/hugging_face/golden_step.h"
+#include "tests/support/model_folders.h"
 #include "tests/support/test_files.h"
 
 // Compares with transformers' results for its ViT folders (tests/golden/make_vit_golden.py).
