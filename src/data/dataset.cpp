@@ -1,7 +1,5 @@
 #include "hybrid_trainer/data/dataset.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 

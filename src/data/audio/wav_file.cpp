@@ -286,30 +286,14 @@ void mix(const unsigned char* bytes, std::size_t width, std::int64_t channels, s
 
 using Mixer = void (*)(const unsigned char*, std::size_t, std::int64_t, std::int64_t, float*);
 
-Mixer mixer_of(WavSamples samples) {
-  switch (samples) {
-    case WavSamples::kUnsigned8: return mix<unsigned_8>;
-    case WavSamples::kInteger16: return mix<integer_16>;
-    case WavSamples::kInteger24: return mix<integer_24>;
-    case WavSamples::kInteger32: return mix<integer_32>;
-    case WavSamples::kFloat32: return mix<float_32>;
-    case WavSamples::kFloat64: break;
-  }
-  return mix<float_64>;
-}
+constexpr Mixer kMixers[] = {mix<unsigned_8>, mix<integer_16>, mix<integer_24>,
+                             mix<integer_32>, mix<float_32>,   mix<float_64>};
 
 }  // namespace
 
 std::size_t bytes_of(WavSamples samples) {
-  switch (samples) {
-    case WavSamples::kUnsigned8: return 1;
-    case WavSamples::kInteger16: return 2;
-    case WavSamples::kInteger24: return 3;
-    case WavSamples::kFloat64: return 8;
-    case WavSamples::kInteger32:
-    case WavSamples::kFloat32: break;
-  }
-  return 4;
+  static constexpr std::size_t kBytes[] = {1, 2, 3, 4, 4, 8};
+  return kBytes[static_cast<std::size_t>(samples)];
 }
 
 WavForm read_wav_form(const FilePart& path) { return wav_form_of(InputFile(path)); }
@@ -318,7 +302,7 @@ Sound read_wav(const FilePart& path) {
   constexpr std::int64_t kBytesAtOnce = 1 << 20;
   const InputFile file(path);
   const WavForm form = wav_form_of(file);
-  const Mixer mixer = mixer_of(form.samples);
+  const Mixer mixer = kMixers[static_cast<std::size_t>(form.samples)];
   const std::size_t width = bytes_of(form.samples);
   const std::int64_t frame_bytes = static_cast<std::int64_t>(width) * form.channels;
   const std::int64_t at_once = std::max<std::int64_t>(1, kBytesAtOnce / frame_bytes);

@@ -1,11 +1,9 @@
 #include "src/data/audio/word_errors.h"
 
 #include <utf8proc.h>
-#include <algorithm>
-#include <vector>
 
 #include "src/core/narrow.h"
-#include "src/files/text.h"
+#include "src/data/text/unicode.h"
 
 namespace hybrid_trainer {
 
@@ -16,11 +14,9 @@ using Characters = std::u32string;
 /// Decodes UTF-8. Bytes that are not UTF-8 become U+FFFD, which is a symbol.
 Characters characters_of(std::string_view text) {
   Characters characters;
-  for (std::size_t at = 0; at < text.size();) {
-    const CodePoint point = decode_utf8(text, at);
+  for_each_character(text, [&](CodePoint point, std::size_t, std::size_t) {
     characters += point.bytes == 0 ? U'\uFFFD' : point.value;
-    at += std::max<std::size_t>(point.bytes, 1);
-  }
+  });
   return characters;
 }
 
@@ -51,30 +47,13 @@ Characters without_brackets(const Characters& text, std::u32string_view opening,
   return left;
 }
 
-/// Returns whether the character separates words. A mark after a letter does not, because it may be
+/// Returns whether the character separates words: punctuation, a symbol or a blank. A mark after a letter does not, because it may be
 /// a vowel.
 bool separates_words(char32_t character, bool is_in_word) {
   if (character <= U' ' || character == 0x85) return true;
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME: return !is_in_word;
-    case UTF8PROC_CATEGORY_PC:
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_PS:
-    case UTF8PROC_CATEGORY_PE:
-    case UTF8PROC_CATEGORY_PI:
-    case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
-    case UTF8PROC_CATEGORY_SM:
-    case UTF8PROC_CATEGORY_SC:
-    case UTF8PROC_CATEGORY_SK:
-    case UTF8PROC_CATEGORY_SO:
-    case UTF8PROC_CATEGORY_ZS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP: return true;
-    default: return false;
-  }
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
+  if (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME) return !is_in_word;
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_ZP;
 }
 
 using Words = std::vector<std::string_view>;

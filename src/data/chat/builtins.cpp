@@ -1,38 +1,14 @@
 #include "src/data/chat/builtins.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/data/text/unicode.h"
 
 namespace hybrid_trainer::jinja {
 
 namespace {
-
-struct Operands {
-  std::int64_t whole[2] = {};
-  double real[2] = {};
-  bool are_whole = true;
-};
-
-std::optional<Operands> numbers_in(const Value& left, const Value& right) {
-  Operands operands;
-  const Value* values[2] = {&left, &right};
-  for (int i = 0; i < 2; ++i) {
-    if (const auto* held = values[i]->if_is<double>()) {
-      operands.real[i] = *held;
-      operands.are_whole = false;
-      continue;
-    }
-    const auto* flag = values[i]->if_is<bool>();
-    const auto* whole = values[i]->if_is<std::int64_t>();
-    if (flag == nullptr && whole == nullptr) return {};
-    operands.whole[i] = flag != nullptr ? *flag : *whole;
-    operands.real[i] = static_cast<double>(operands.whole[i]);
-  }
-  return operands;
-}
 
 Value of_whole(std::int64_t left, const std::string& operation, std::int64_t right) {
   std::int64_t result = 0;
@@ -56,12 +32,12 @@ Value of_whole(std::int64_t left, const std::string& operation, std::int64_t rig
   return {result};
 }
 
-Value of_numbers(const Operands& operands, const std::string& operation) {
-  const auto [left, right] = operands.real;
+Value of_numbers(const Number& a, const std::string& operation, const Number& b) {
+  const double left = a.real, right = b.real;
   const bool divides = operation == "/" || operation == "//" || operation == "%";
   if (divides && right == 0) throw Problem("division by zero");
   if (operation == "/") return {left / right};
-  if (operands.are_whole) return of_whole(operands.whole[0], operation, operands.whole[1]);
+  if (!a.is_float && !b.is_float) return of_whole(a.whole, operation, b.whole);
   if (operation == "+") return {left + right};
   if (operation == "-") return {left - right};
   if (operation == "*") return {left * right};
@@ -295,12 +271,11 @@ Value range_of(const Arguments& arguments) {
   const std::int64_t stop = count_in(arguments[one ? 0 : 1], 0), step = count_in(arguments[2], 1);
   if (step == 0) throw Problem("range: the step is 0; want another number");
   List items;
-  for (std::int64_t i = start; step > 0 ? i < stop : i > stop;) {
+  take_steps({start, stop, step}, [&](std::int64_t i) {
     if (std::ssize(items) == kLongestRange)
       throw Problem(concat("range: more than ", kLongestRange, " numbers"));
     items.push_back({i});
-    if (__builtin_add_overflow(i, step, &i)) break;
-  }
+  });
   return list_of(std::move(items));
 }
 
@@ -321,7 +296,8 @@ Value calculate(const Value& left, const std::string& operation, const Value& ri
   require_defined(right);
   if (left.is_safe || right.is_safe)
     throw Problem(concat("\"", operation, "\" on a string marked safe is not supported"));
-  if (const auto operands = numbers_in(left, right)) return of_numbers(*operands, operation);
+  if (const Number a = number_of(left), b = number_of(right); a.is_number && b.is_number)
+    return of_numbers(a, operation, b);
   const auto *first = left.if_is<std::string>(), *second = right.if_is<std::string>();
   if (operation == "+" && first != nullptr && second != nullptr) {
     check_result_bytes(first->size() + second->size(), "\"+\": a string");
@@ -349,25 +325,10 @@ Value negative_of(const Value& value) {
   return calculate({std::int64_t{0}}, "-", value);
 }
 
-bool is_python_name(std::string_view name) {
-  return among(kRefusedOfDicts, name) || find_signature(methods(), name) != nullptr;
-}
-
 const Dict* entries_of(const Value& value) {
   if (const auto* held = value.if_is<Mapping>()) return held->entries.get();
   if (const auto* held = value.if_is<Namespace>()) return held->entries;
   return nullptr;
-}
-
-const Value* item_in(const Value& owner, const Value& key) {
-  const auto* name = key.if_is<std::string>();
-  const auto* dict = owner.if_is<Mapping>();
-  if (name != nullptr) return dict == nullptr ? nullptr : find(*dict->entries, *name);
-  const auto* place = key.if_is<std::int64_t>();
-  const auto* list = owner.if_is<Sequence>();
-  if (place == nullptr || list == nullptr) return nullptr;
-  const std::int64_t size = std::ssize(*list->items), index = *place < 0 ? *place + size : *place;
-  return index < 0 || index >= size ? nullptr : &(*list->items)[static_cast<std::size_t>(index)];
 }
 
 Value attribute_of(const Value& value, const std::string& name) {
@@ -378,8 +339,7 @@ Value attribute_of(const Value& value, const std::string& name) {
     throw Problem(concat("\"", name, "\" of a ", type_of(value), " is not supported"));
   const bool is_dict = value.is<Mapping>(), is_text = value.is<std::string>();
   const bool is_method = (is_dict || is_text) && find_signature(methods(), name) != nullptr;
-  if (is_method && is_dict_method(name) == is_dict)
-    return {Function{name, std::make_shared<Value>(value)}};
+  if (is_method && is_dict_method(name) == is_dict) return {Function{name, true}};
   if (const auto* held = value.if_is<Loop>()) return of_loop(*held, name);
   const Dict* entries = entries_of(value);
   const Value* found = entries == nullptr ? nullptr : find(*entries, name);
@@ -388,13 +348,18 @@ Value attribute_of(const Value& value, const std::string& name) {
 
 Value item_of(const Value& value, const Value& key) {
   require_defined(value);
-  if (const Value* found = item_in(value, key)) return *found;
-  if (const auto* name = key.if_is<std::string>()) return attribute_of(value, *name);
+  if (const auto* name = key.if_is<std::string>()) {
+    const auto* dict = value.if_is<Mapping>();
+    const Value* found = dict == nullptr ? nullptr : find(*dict->entries, *name);
+    return found != nullptr ? *found : attribute_of(value, *name);
+  }
+  const auto* list = value.if_is<Sequence>();
   const auto* text = value.if_is<std::string>();
   const auto* place = key.if_is<std::int64_t>();
-  const std::int64_t size = text == nullptr ? 0 : length_of(value);
+  const std::int64_t size = list != nullptr || text != nullptr ? length_of(value) : 0;
   const std::int64_t index = place == nullptr ? -1 : *place < 0 ? *place + size : *place;
   if (index < 0 || index >= size) return {Undefined{shortened(text_of(key))}};
+  if (list != nullptr) return (*list->items)[static_cast<std::size_t>(index)];
   return {std::string(character_at(*text, moved(*text, 0, index)))};
 }
 

@@ -33,12 +33,8 @@ bool apply_test(const Value& input, const std::string& name, const Arguments& ar
 /// Returns an int argument, or `otherwise` if it is not given. Throws Problem if it is not an int.
 std::int64_t count_in(const Value& value, std::int64_t otherwise);
 
-/// Returns whether Python's dict has an attribute of that name, which takes precedence over a key.
-bool is_python_name(std::string_view name);
 /// Returns the entries of a dict or a namespace; null for other values.
 const Dict* entries_of(const Value& value);
-/// Returns the value of a key of a dict, or the list's element at an index; null if there is none.
-const Value* item_in(const Value& owner, const Value& key);
 /// Returns value.name, or Undefined. Throws Problem for Python's unsupported attributes.
 Value attribute_of(const Value& value, const std::string& name);
 Value item_of(const Value& value, const Value& key);

@@ -1,6 +1,5 @@
 #include "src/data/chat/chat_template.h"
 
-#include <array>
 #include <boost/json.hpp>
 #include <cctype>
 

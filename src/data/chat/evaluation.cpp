@@ -44,11 +44,7 @@ class Evaluation final : private ExpressionEvaluation {
   Flow execute(const Statement& statement) {
     switch (statement.kind) {
       case Statement::Kind::kText: write(statement.text); break;
-      case Statement::Kind::kPrint: {
-        Value room;
-        print(seen(statement.items[0], room));
-        break;
-      }
+      case Statement::Kind::kPrint: print(value_of(statement.items[0])); break;
       case Statement::Kind::kIf: return execute(chosen_body(statement));
       case Statement::Kind::kFor: return loop(statement);
       case Statement::Kind::kSet: assign(statement.target, value_of(statement.items[0])); break;
@@ -109,8 +105,7 @@ class Evaluation final : private ExpressionEvaluation {
   }
 
   Flow loop(const Statement& statement) {
-    Value room;
-    auto items = elements_of(seen(statement.items[0], room));
+    auto items = elements_of(value_of(statement.items[0]));
     budget_.charge(items->size());
     if (statement.items.size() > 1) items = kept_items(statement, *items);
     if (items->empty()) return execute_else(statement.bodies[1]);

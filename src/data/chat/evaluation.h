@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <span>
 
 #include "src/data/chat/chat_template.h"
 #include "src/data/chat/syntax.h"
@@ -126,25 +125,6 @@ class MessageParts {
   Round* round_ = nullptr;  // the innermost iteration
 };
 
-/// Finds the values of plain expressions in place, without a copy.
-class PlainValues {
- public:
-  PlainValues(Variables& variables, MessageParts& parts, EvaluationBudget& budget)
-      : variables_(variables), parts_(parts), budget_(budget) {}
-
-  /// Returns a pointer to the value of a plain expression, or null if it must be computed.
-  const Value* find(const Expression& node);
-  /// Counts the cost of searching the keys of `value`, and returns `value`.
-  const Value& searched(const Value& value);
-
- private:
-  const Value* found_in(const Expression& node);
-
-  Variables& variables_;
-  MessageParts& parts_;
-  EvaluationBudget& budget_;
-};
-
 struct Macro {
   const Statement* statement;
   std::weak_ptr<Scope> scope;  // scope in which the macro was defined
@@ -176,9 +156,6 @@ class ExpressionEvaluation {
   virtual Value call_macro(const Macro& macro, const Expression& node) = 0;
 
   Value value_of(const Expression& node);
-  /// Returns a reference to an existing value, or to `room` after storing the value in it. The
-  /// reference is valid until an expression that is not plain is evaluated.
-  const Value& seen(const Expression& node, Value& room);
   bool is_true(const Expression& node);
   Arguments arguments(const Expression& node, const Signature& signature);
   Value filtered(const Value& input, const Expression& node);
@@ -192,7 +169,8 @@ class ExpressionEvaluation {
 
  private:
   Value computed(const Expression& node);
-  const Value& first_of(const Expression& node, Value& room);
+  /// Counts the cost of searching the keys of `value`.
+  void charge_search(const Value& value);
   List values_of(const Expressions& nodes);
   Value dict(const Expression& node);
   Value concatenated(const Expression& node);
@@ -201,7 +179,6 @@ class ExpressionEvaluation {
   Dict named_values(const Expression& node);
   void charge_operands(const Value& value, std::span<const Value> arguments);
 
-  PlainValues plain_{variables_, parts_, budget_};
   std::deque<Dict> namespaces_;
 };
 

@@ -31,7 +31,7 @@ std::size_t copied_bytes(const Value& value) {
   return bytes;
 }
 
-constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16;
+constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16, kEntriesPerOperation = 16;
 
 /// Returns whether jinja2 defines a function of this name that is not supported here.
 bool is_unsupported_name(std::string_view name) {
@@ -55,10 +55,6 @@ class Entries {
   Dict entries_;
   std::unordered_map<std::string, std::size_t> places_;
 };
-
-bool has_plain_operands(const Expression& node) {
-  return std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
-}
 
 }  // namespace
 
@@ -123,42 +119,9 @@ void Variables::set(int name, Value value) {
 
 Value Variables::value_of(const Expression& name) {
   if (const Value* found = find(name.name)) return *found;
-  if (find_signature(functions(), name.text) != nullptr) return {Function{name.text, nullptr}};
+  if (find_signature(functions(), name.text) != nullptr) return {Function{name.text}};
   if (is_unsupported_name(name.text)) throw Problem(concat("\"", name.text, "\" is not supported"));
   return {Undefined{name.text}};
-}
-
-using NodeKind = Expression::Kind;
-
-static constexpr std::size_t kEntriesPerOperation = 16;
-
-const Value* PlainValues::find(const Expression& node) {
-  budget_.charge(1);
-  const Value* value = found_in(node);
-  if (value != nullptr && value->is<std::string>()) budget_.charge_copy(*value);
-  return value;
-}
-
-const Value* PlainValues::found_in(const Expression& node) {
-  if (node.kind == NodeKind::kLiteral) return &node.value;
-  if (node.kind == NodeKind::kName) return variables_.find(node.name);
-  const Value* owner = find(node.items[0]);
-  if (owner == nullptr) return nullptr;
-  searched(*owner);
-  if (node.kind == NodeKind::kAttribute) {
-    const Dict* entries = entries_of(*owner);
-    return entries == nullptr ? nullptr : jinja::find(*entries, node.text);
-  }
-  const Value* key = find(node.items[1]);
-  const Value* value = key == nullptr ? nullptr : item_in(*owner, *key);
-  if (value != nullptr) parts_.looked_up(node.items[1], *value);
-  return value;
-}
-
-const Value& PlainValues::searched(const Value& value) {
-  const Dict* entries = entries_of(value);
-  budget_.charge(entries == nullptr ? 0 : entries->size() / kEntriesPerOperation);
-  return value;
 }
 
 ExpressionEvaluation::ExpressionEvaluation(const NameIds& numbers, std::time_t now, int& line,
@@ -169,22 +132,13 @@ ExpressionEvaluation::ExpressionEvaluation(const NameIds& numbers, std::time_t n
       parts_(variables),
       variables_(numbers, std::move(variables), budget_) {}
 
-const Value& ExpressionEvaluation::seen(const Expression& node, Value& room) {
-  if (node.is_plain)
-    if (const Value* value = plain_.find(node)) return *value;
-  return room = value_of(node);
-}
-
-/// Returns the first operand, copied if evaluating another operand could change it.
-const Value& ExpressionEvaluation::first_of(const Expression& node, Value& room) {
-  if (has_plain_operands(node)) return seen(node.items[0], room);
-  return room = value_of(node.items[0]);
+void ExpressionEvaluation::charge_search(const Value& value) {
+  const Dict* entries = entries_of(value);
+  budget_.charge(entries == nullptr ? 0 : entries->size() / kEntriesPerOperation);
 }
 
 Value ExpressionEvaluation::value_of(const Expression& node) {
   const EvaluationDepth depth(depth_);
-  if (node.is_plain)
-    if (const Value* value = plain_.find(node)) return *value;
   budget_.charge(1);
   Value value = computed(node);
   const bool is_shared = node.kind == NodeKind::kName || node.kind == NodeKind::kAttribute ||
@@ -195,42 +149,43 @@ Value ExpressionEvaluation::value_of(const Expression& node) {
 
 bool ExpressionEvaluation::is_true(const Expression& node) {
   const EvaluationDepth depth(depth_);
-  Value room;
   switch (node.kind) {
     case NodeKind::kNot: budget_.charge(1); return !is_true(node.items[0]);
     case NodeKind::kAnd: budget_.charge(1); return is_true(node.items[0]) && is_true(node.items[1]);
     case NodeKind::kOr: budget_.charge(1); return is_true(node.items[0]) || is_true(node.items[1]);
     case NodeKind::kCompare: budget_.charge(1); return compare(node);
-    default: return truth(seen(node, room));
+    default: return truth(value_of(node));
   }
 }
 
 Value ExpressionEvaluation::computed(const Expression& node) {
   const auto item = [&](std::size_t i) { return value_of(node.items[i]); };
-  Value room;
   switch (node.kind) {
     case NodeKind::kLiteral: return node.value;
     case NodeKind::kName: return variables_.value_of(node);
     case NodeKind::kList: return list_of(values_of(node.items));
     case NodeKind::kTuple: return tuple_of(values_of(node.items));
     case NodeKind::kDict: return dict(node);
-    case NodeKind::kAttribute:
-      return attribute_of(plain_.searched(seen(node.items[0], room)), node.text);
+    case NodeKind::kAttribute: {
+      const Value owner = item(0);
+      charge_search(owner);
+      return attribute_of(owner, node.text);
+    }
     case NodeKind::kItem: {
-      const Value& owner = plain_.searched(first_of(node, room));
+      const Value owner = item(0);
+      charge_search(owner);
       Value value = item_of(owner, item(1));
       parts_.looked_up(node.items[1], value);
       return value;
     }
     case NodeKind::kSlice: {
-      const Value& owner = first_of(node, room);
-      const Value start = item(1), stop = item(2), step = item(3);
+      const Value owner = item(0), start = item(1), stop = item(2), step = item(3);
       return slice_of(owner, start, stop, step);
     }
     case NodeKind::kCall: return call(node);
-    case NodeKind::kFilter: return filtered(first_of(node, room), node);
+    case NodeKind::kFilter: return filtered(item(0), node);
     case NodeKind::kTest: {
-      const Value& input = first_of(node, room);
+      const Value input = item(0);
       const Arguments values = arguments(node, *node.signature);
       if (!values.empty()) charge_operands(input, values);
       return {apply_test(input, node.text, values)};
@@ -244,9 +199,8 @@ Value ExpressionEvaluation::computed(const Expression& node) {
       return truth(left) == (node.kind == NodeKind::kOr) ? left : item(1);
     }
     case NodeKind::kBinary: {
-      Value right_room;
-      const Value& left = first_of(node, room);
-      return calculate(left, node.text, seen(node.items[1], right_room));
+      const Value left = item(0), right = item(1);
+      return calculate(left, node.text, right);
     }
     case NodeKind::kConcat: return concatenated(node);
     case NodeKind::kCompare: return {compare(node)};
@@ -275,26 +229,19 @@ Value ExpressionEvaluation::dict(const Expression& node) {
 Value ExpressionEvaluation::concatenated(const Expression& node) {
   std::string text;
   for (const Expression& item : node.items) {
-    Value room;
-    text += text_of(seen(item, room));
+    text += text_of(value_of(item));
     check_result_bytes(text.size(), "\"~\": a string");
   }
   return {std::move(text)};
 }
 
 bool ExpressionEvaluation::compare(const Expression& node) {
-  Value rooms[2];
-  const bool is_plain = has_plain_operands(node);
-  const auto operand = [&](std::size_t i) -> const Value& {
-    Value& room = rooms[i % 2];
-    return is_plain ? seen(node.items[i], room) : room = value_of(node.items[i]);
-  };
-  const Value* left = &operand(0);
+  Value left = value_of(node.items[0]);
   for (std::size_t i = 0; i < node.keywords.size(); ++i) {
-    const Value& right = operand(i + 1);
-    charge_operands(*left, std::span(&right, 1));
-    if (!holds(*left, node.keywords[i], right)) return false;
-    left = &right;
+    Value right = value_of(node.items[i + 1]);
+    charge_operands(left, std::span(&right, 1));
+    if (!holds(left, node.keywords[i], right)) return false;
+    left = std::move(right);
   }
   return true;
 }
@@ -338,13 +285,11 @@ Dict ExpressionEvaluation::named_values(const Expression& node) {
 Value ExpressionEvaluation::call(const Expression& node) {
   const Expression& callee = node.items[0];
   if (callee.kind == NodeKind::kAttribute) {
-    Value room;
-    const Value& self =
-        has_plain_operands(node) ? seen(callee.items[0], room) : room = value_of(callee.items[0]);
+    const Value self = value_of(callee.items[0]);
     const Arguments values = arguments(node, *node.signature);
     line_ = node.line;
     if (callee.text == "get") {
-      plain_.searched(self);
+      charge_search(self);
     } else {
       charge_operands(self, values);
     }
@@ -354,7 +299,7 @@ Value ExpressionEvaluation::call(const Expression& node) {
   if (const auto* macro = function.if_is<std::shared_ptr<const Macro>>())
     return call_macro(**macro, node);
   const auto* builtin = function.if_is<Function>();
-  if (builtin == nullptr || builtin->self != nullptr)
+  if (builtin == nullptr || builtin->is_method)
     throw Problem(concat("\"", shortened(callee.text), "\" is not a function"));
   if (callee.text == "namespace") {
     namespaces_.push_back(named_values(node));

@@ -32,33 +32,33 @@ std::string TokenReader::expect_name() {
   return next().text;
 }
 
-void CallChecks::check_arguments(Expression& call, const char* what, const std::string& name,
-                                 std::span<const Signature> table) const {
+void ExpressionParser::check_arguments(Expression& call, const char* what, const std::string& name,
+                                       std::span<const Signature> table) const {
   const Signature* signature = call.signature = find_signature(table, name);
   if (signature == nullptr)
-    reader_.fail(call.line, "the ", what, " \"", shortened(name), "\" is not supported");
+    fail(call.line, "the ", what, " \"", shortened(name), "\" is not supported");
   const std::size_t unnamed = call.items.size() - 1 - call.keywords.size();
   for (const std::string& keyword : call.keywords) {
     if (std::ranges::find(signature->parameters, keyword) == signature->parameters.end())
-      reader_.fail(call.line, "the argument \"", shortened(keyword), "\" of the ", what, " \"",
-                   name, "\" is not supported");
+      fail(call.line, "the argument \"", shortened(keyword), "\" of the ", what, " \"", name,
+           "\" is not supported");
   }
   if (unnamed > signature->parameters.size() ||
       unnamed + call.keywords.size() < signature->required)
-    reader_.fail(call.line, "the ", what, " \"", name, "\" with ", unnamed + call.keywords.size(),
-                 " arguments is not supported");
+    fail(call.line, "the ", what, " \"", name, "\" with ", unnamed + call.keywords.size(),
+         " arguments is not supported");
 }
 
-void CallChecks::check_call(Expression& call) {
+void ExpressionParser::check_call(Expression& call) {
   const Expression& callee = call.items.front();
   if (callee.kind == Expression::Kind::kAttribute)
     return check_arguments(call, "method", callee.text, methods());
   if (callee.kind != Expression::Kind::kName)
-    reader_.fail(call.line, "calling the result of an expression is not supported");
+    fail(call.line, "calling the result of an expression is not supported");
   if (callee.text == "strftime_now") reads_date_ = true;
   if (callee.text == "namespace" || callee.text == "dict") {
     if (call.items.size() != 1 + call.keywords.size())
-      reader_.fail(call.line, callee.text, " with positional arguments is not supported");
+      fail(call.line, callee.text, " with positional arguments is not supported");
   } else if (find_signature(functions(), callee.text) != nullptr) {
     check_arguments(call, "function", callee.text, functions());
   } else {
@@ -67,27 +67,24 @@ void CallChecks::check_call(Expression& call) {
 }
 
 using Of = Expression::Kind;
-using Kind = Token::Kind;
 
 static constexpr int kMaxExpressionDepth = 200;
 
-OperandParser::Depth::Depth(OperandParser& parser) : depth_(parser.depth_) {
+ExpressionParser::Depth::Depth(ExpressionParser& parser) : depth_(parser.depth_) {
   if (++depth_ > kMaxExpressionDepth)
     parser.fail(parser.token().line, "brackets, \"not\" or signs are nested too deeply at ",
                 shown(parser.token()));
 }
 
-Expression OperandParser::grown(Expression node) const {
+Expression ExpressionParser::grown(Expression node) const {
   for (const Expression& item : node.items) node.height = std::max(node.height, item.height + 1);
-  if (node.kind == Of::kItem || (node.kind == Of::kAttribute && !is_python_name(node.text)))
-    node.is_plain = std::ranges::all_of(node.items, &Expression::is_plain);
   if (node.height > kMaxExpressionDepth)
     fail(node.line, construct_of(node), " is nested too deeply: more than ", kMaxExpressionDepth,
          " operations deep");
   return node;
 }
 
-Expression OperandParser::tuple(Conditions conditions, std::string_view end) {
+Expression ExpressionParser::tuple(Conditions conditions, std::string_view end) {
   const auto at_end = [&] {
     return token().kind == Kind::kBlockEnd || token().kind == Kind::kPrintEnd || at_operator(")") ||
            (!end.empty() && at_name(end));
@@ -104,7 +101,7 @@ Expression OperandParser::tuple(Conditions conditions, std::string_view end) {
   return std::move(result.items.front());
 }
 
-Expression OperandParser::unary(bool with_filters) {
+Expression ExpressionParser::unary(bool with_filters) {
   const Depth depth(*this);
   const int line = token().line;
   Expression value;
@@ -118,7 +115,7 @@ Expression OperandParser::unary(bool with_filters) {
   return with_filters ? filters(std::move(value)) : value;
 }
 
-Expression OperandParser::primary() {
+Expression ExpressionParser::primary() {
   const Token token = next();
   const std::string& text = token.text;
   switch (token.kind) {
@@ -155,7 +152,7 @@ Expression OperandParser::primary() {
   fail_unexpected();
 }
 
-Expression OperandParser::list() {
+Expression ExpressionParser::list() {
   Expression value{.kind = Of::kList, .line = next().line};
   while (!at_operator("]")) {
     value.items.push_back(expression());
@@ -165,7 +162,7 @@ Expression OperandParser::list() {
   return grown(std::move(value));
 }
 
-Expression OperandParser::dict() {
+Expression ExpressionParser::dict() {
   Expression value{.kind = Of::kDict, .line = next().line};
   while (!at_operator("}")) {
     value.items.push_back(expression());
@@ -177,7 +174,7 @@ Expression OperandParser::dict() {
   return grown(std::move(value));
 }
 
-Expression OperandParser::postfix(Expression base) {
+Expression ExpressionParser::postfix(Expression base) {
   for (;;) {
     if (at_operator(".") || at_operator("[")) {
       base = subscript(std::move(base));
@@ -189,7 +186,7 @@ Expression OperandParser::postfix(Expression base) {
   }
 }
 
-Expression OperandParser::subscript(Expression base) {
+Expression ExpressionParser::subscript(Expression base) {
   const int line = token().line;
   if (next().text == ".") {
     if (token().kind != Kind::kInteger)
@@ -211,14 +208,14 @@ Expression OperandParser::subscript(Expression base) {
   return grown(std::move(item));
 }
 
-Expression OperandParser::filters(Expression input) {
+Expression ExpressionParser::filters(Expression input) {
   for (;;) {
     const int line = token().line;
     if (take_operator("|")) {
       Expression filter{.kind = Of::kFilter, .line = line, .text = expect_name()};
       filter.items.push_back(std::move(input));
       if (at_operator("(")) arguments(filter);
-      calls_.check_arguments(filter, "filter", filter.text, jinja::filters());
+      check_arguments(filter, "filter", filter.text, jinja::filters());
       input = grown(std::move(filter));
     } else if (at_name("is")) {
       input = test(std::move(input));
@@ -230,7 +227,7 @@ Expression OperandParser::filters(Expression input) {
   }
 }
 
-Expression OperandParser::test(Expression input) {
+Expression ExpressionParser::test(Expression input) {
   Expression test{.kind = Of::kTest, .line = next().line};
   test.items.push_back(std::move(input));
   const bool negated = take_name("not");
@@ -246,21 +243,21 @@ Expression OperandParser::test(Expression input) {
   } else if (takes_one) {
     test.items.push_back(postfix(primary()));
   }
-  calls_.check_arguments(test, "test", test.text, tests());
+  check_arguments(test, "test", test.text, tests());
   const int line = test.line;
   test = grown(std::move(test));
   return negated ? made(Of::kNot, line, "", std::move(test)) : test;
 }
 
-Expression OperandParser::call(Expression callee) {
+Expression ExpressionParser::call(Expression callee) {
   Expression call{.kind = Of::kCall, .line = token().line};
   call.items.push_back(std::move(callee));
   arguments(call);
-  calls_.check_call(call);
+  check_call(call);
   return grown(std::move(call));
 }
 
-void OperandParser::arguments(Expression& call) {
+void ExpressionParser::arguments(Expression& call) {
   expect_operator("(");
   while (!at_operator(")")) {
     if (at_operator("*") || at_operator("**"))

@@ -2,7 +2,6 @@
 
 #include <initializer_list>
 #include <set>
-#include <span>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
@@ -41,41 +40,46 @@ class TokenReader {
 
 std::string shown(const Token& token);
 
-/// Checks that the callables of a template exist and accept their arguments.
-class CallChecks {
- public:
+/// Parses expressions by precedence, and checks that the callables in them exist and accept their
+/// arguments. Source: jinja2 3.1.6, parser.py.
+class ExpressionParser : protected TokenReader {
+ protected:
+  using TokenReader::TokenReader;
+  ~ExpressionParser() = default;
+
   struct Call {
     std::string function;
     int line;
   };
-  explicit CallChecks(const TokenReader& reader) : reader_(reader) {}
-  /// Sets the call's signature and checks the arguments. Records a call of an unknown function,
-  /// because it may be a macro. Throws DataError for an unknown method.
-  void check_call(Expression& call);
-  void check_arguments(Expression& call, const char* what, const std::string& name,
-                       std::span<const Signature> table) const;
+  enum class Conditions { kTaken, kLeft };
+  Expression expression(Conditions conditions = Conditions::kTaken);
+  /// Parses an expression, or a tuple without parentheses, up to the name `end`.
+  Expression tuple(Conditions conditions, std::string_view end = {});
+  Expression filters(Expression input);
+  Expression name(const std::string& text, int line) {
+    return {.kind = Expression::Kind::kName, .line = line, .text = text, .name = number_of(text)};
+  }
+  int number_of(const std::string& name) {
+    return numbers_.emplace(name, narrow<int>(numbers_.size())).first->second;
+  }
+  NameIds take_numbers() { return std::move(numbers_); }
   /// Returns the calls of functions that are not in the environment and must be macros.
   const std::vector<Call>& unknown_calls() const { return unknown_calls_; }
   bool reads_date() const { return reads_date_; }
+  /// Names that may not be read at the current position.
+  std::set<std::string, std::less<>> refused_names_;
 
  private:
-  const TokenReader& reader_;
-  std::vector<Call> unknown_calls_;
-  bool reads_date_ = false;
-};
+  /// Counts the nesting depth of brackets, "not" and signs.
+  class Depth {
+   public:
+    explicit Depth(ExpressionParser& parser);
+    ~Depth() { --depth_; }
 
-/// Parses literals, names, and lookups, calls and filters on them. Source: jinja2 3.1.6, parser.py.
-class OperandParser : protected TokenReader {
- protected:
-  using TokenReader::TokenReader;
-  ~OperandParser() = default;
-
-  enum class Conditions { kTaken, kLeft };
-  virtual Expression expression(Conditions conditions = Conditions::kTaken) = 0;
-  /// Parses an expression, or a tuple without parentheses, up to the name `end`.
-  Expression tuple(Conditions conditions, std::string_view end = {});
-  Expression unary(bool with_filters);
-  Expression filters(Expression input);
+   private:
+    int& depth_;
+  };
+  using Level = Expression (ExpressionParser::*)();
 
   Expression grown(Expression node) const;
   template <class... Items>
@@ -86,60 +90,8 @@ class OperandParser : protected TokenReader {
     return grown(std::move(node));
   }
   static Expression literal(Value value, int line) {
-    return {.kind = Expression::Kind::kLiteral,
-            .line = line,
-            .value = std::move(value),
-            .is_plain = true};
+    return {.kind = Expression::Kind::kLiteral, .line = line, .value = std::move(value)};
   }
-  Expression name(const std::string& text, int line) {
-    return {.kind = Expression::Kind::kName,
-            .line = line,
-            .text = text,
-            .name = number_of(text),
-            .is_plain = true};
-  }
-  int number_of(const std::string& name) {
-    return numbers_.emplace(name, narrow<int>(numbers_.size())).first->second;
-  }
-  NameIds take_numbers() { return std::move(numbers_); }
-  const CallChecks& calls() const { return calls_; }
-
-  /// Counts the nesting depth of brackets, "not" and signs.
-  class Depth {
-   public:
-    explicit Depth(OperandParser& parser);
-    ~Depth() { --depth_; }
-
-   private:
-    int& depth_;
-  };
-  /// Names that may not be read at the current position.
-  std::set<std::string, std::less<>> refused_names_;
-
- private:
-  Expression primary();
-  Expression list();
-  Expression dict();
-  Expression postfix(Expression base);
-  Expression subscript(Expression base);
-  Expression call(Expression callee);
-  Expression test(Expression input);
-  void arguments(Expression& call);
-
-  int depth_ = 0;
-  CallChecks calls_{*this};
-  NameIds numbers_;
-};
-
-/// Parses expressions by precedence. Source: jinja2 3.1.6, parser.py.
-class ExpressionParser : protected OperandParser {
- protected:
-  using OperandParser::OperandParser;
-  ~ExpressionParser() = default;
-  Expression expression(Conditions conditions = Conditions::kTaken) final;
-
- private:
-  using Level = Expression (ExpressionParser::*)();
   Expression binary(Level operand, std::initializer_list<std::string_view> operators);
   Expression chain(Level operand, const char* word, Expression::Kind kind);
   Expression either();
@@ -150,6 +102,26 @@ class ExpressionParser : protected OperandParser {
   Expression concatenation();
   Expression product();
   Expression unary_with_filters() { return unary(true); }
+  Expression unary(bool with_filters);
+  Expression primary();
+  Expression list();
+  Expression dict();
+  Expression postfix(Expression base);
+  Expression subscript(Expression base);
+  Expression call(Expression callee);
+  Expression test(Expression input);
+  void arguments(Expression& call);
+
+  /// Sets a call's signature and checks the arguments. Records a call of an unknown function,
+  /// because it may be a macro. Throws DataError for an unknown method.
+  void check_call(Expression& call);
+  void check_arguments(Expression& call, const char* what, const std::string& name,
+                       std::span<const Signature> table) const;
+
+  int depth_ = 0;
+  NameIds numbers_;
+  std::vector<Call> unknown_calls_;
+  bool reads_date_ = false;
 };
 
 }  // namespace hybrid_trainer::jinja

@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/builtins.h"
 #include "src/data/chat/value.h"
+#include "src/data/text/unicode.h"
 
 namespace hybrid_trainer::jinja {
 

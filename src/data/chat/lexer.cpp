@@ -1,11 +1,10 @@
-#include <algorithm>
 #include <cctype>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
 #include "src/data/chat/syntax.h"
 #include "src/data/chat/value.h"
-#include "src/files/text.h"
+#include "src/data/text/unicode.h"
 
 namespace hybrid_trainer::jinja {
 

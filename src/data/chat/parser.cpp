@@ -39,12 +39,12 @@ class StatementParser final : private ExpressionParser {
   ParsedTemplate run() {
     ParsedTemplate parsed;
     parsed.statements = statements({});
-    for (const CallChecks::Call& call : calls().unknown_calls()) {
+    for (const Call& call : unknown_calls()) {
       if (!macros_.contains(call.function))
         fail(call.line, "the function \"", shortened(call.function), "\" is not supported");
     }
     parsed.marks_generation = marks_generation_;
-    parsed.reads_date = calls().reads_date();
+    parsed.reads_date = reads_date();
     parsed.numbers = take_numbers();
     return parsed;
   }

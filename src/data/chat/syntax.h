@@ -73,9 +73,6 @@ struct Expression {
   int height = 1;  // height of its subtree
   /// Index of a name among the names of the template.
   int name = -1;
-  /// True if this is a literal, a name, or an attribute or item of plain expressions. Its
-  /// evaluation runs no macro.
-  bool is_plain = false;
   /// Signature of the filter, test, function or method that is called.
   const Signature* signature = nullptr;
 };

@@ -1,15 +1,15 @@
 #include "src/data/chat/value.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <set>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/files/text.h"
+#include "src/data/text/unicode.h"
 
 namespace hybrid_trainer::jinja {
 
@@ -36,20 +36,6 @@ std::string escape(const char* format, unsigned value) {
   std::array<char, 16> buffer{};
   std::snprintf(buffer.data(), buffer.size(), format, value);
   return buffer.data();
-}
-
-/// A value as a number. True and False are numbers, as in Python; other values clear is_number.
-struct Number {
-  bool is_number = false, is_float = false;
-  std::int64_t whole = 0;
-  double real = 0;
-};
-Number number_of(const Value& value) {
-  if (const auto* held = value.if_is<bool>()) return {true, false, *held, *held ? 1.0 : 0.0};
-  if (const auto* held = value.if_is<std::int64_t>())
-    return {true, false, *held, static_cast<double>(*held)};
-  if (const auto* held = value.if_is<double>()) return {true, true, 0, *held};
-  return {};
 }
 
 void grow(Extent& extent, const Value& item) {
@@ -184,10 +170,6 @@ bool is_python_space(char32_t value) {
          value == 0x3000;
 }
 
-std::string_view character_at(std::string_view text, std::size_t at) {
-  return text.substr(at, std::max<std::size_t>(1, decode_utf8(text, at).bytes));
-}
-
 std::size_t moved(std::string_view text, std::size_t byte, std::int64_t characters) {
   for (; characters > 0; --characters) byte += character_at(text, byte).size();
   for (; characters < 0; ++characters)
@@ -317,10 +299,9 @@ std::string quoted_text(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string result(1, quote);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::string_view character = character_at(text, at);
-    const char32_t value = decode_utf8(character, 0).value;
-    at += character.size();
+  for_each_character(text, [&](CodePoint point, std::size_t begin, std::size_t end) {
+    const std::string_view character = text.substr(begin, end - begin);
+    const char32_t value = point.value;
     check_result_bytes(result.size(), "a quoted string");
     if (character[0] == quote || value == '\\') {
       (result += '\\') += character;
@@ -331,17 +312,16 @@ std::string quoted_text(std::string_view text) {
     } else {
       result += character;
     }
-  }
+  });
   return result + quote;
 }
 
 std::string json_quoted(std::string_view text, bool ascii) {
   static constexpr std::string_view kPlain = "\"\\\n\r\t\f\b", kLetters = "\"\\nrtfb";
   std::string result = "\"";
-  for (std::size_t at = 0; at < text.size();) {
-    const std::string_view character = character_at(text, at);
-    const char32_t value = decode_utf8(character, 0).value;
-    at += character.size();
+  for_each_character(text, [&](CodePoint point, std::size_t begin, std::size_t end) {
+    const std::string_view character = text.substr(begin, end - begin);
+    const char32_t value = point.value;
     check_result_bytes(result.size(), "a quoted string");
     if (const auto plain = kPlain.find(character); plain != std::string_view::npos) {
       (result += '\\') += kLetters[plain];
@@ -353,8 +333,16 @@ std::string json_quoted(std::string_view text, bool ascii) {
     } else {
       result += character;
     }
-  }
+  });
   return result + "\"";
+}
+
+Number number_of(const Value& value) {
+  if (const auto* held = value.if_is<bool>()) return {true, false, *held, *held ? 1.0 : 0.0};
+  if (const auto* held = value.if_is<std::int64_t>())
+    return {true, false, *held, static_cast<double>(*held)};
+  if (const auto* held = value.if_is<double>()) return {true, true, 0, *held};
+  return {};
 }
 
 Value list_of(List items) { return {sequence_of(std::move(items), false)}; }
@@ -369,10 +357,7 @@ Extent extent_of(const Value& value) {
   if (const auto* held = value.if_is<std::string>()) return {.bytes = held->size()};
   if (const auto* held = value.if_is<Sequence>()) return held->extent;
   if (const auto* held = value.if_is<Mapping>()) return held->extent;
-  const auto* function = value.if_is<Function>();
-  if (function == nullptr || function->self == nullptr) return {};
-  const Extent self = extent_of(*function->self);
-  return {self.bytes, self.depth + 1};
+  return {};
 }
 
 Extent extent_of(const Dict& entries) {
@@ -455,11 +440,9 @@ std::shared_ptr<const List> elements_of(const Value& value) {
     for (const auto& [key, ignored] : *held->entries) items.push_back({key});
   } else if (const auto* text = value.if_is<std::string>()) {
     check_result_bytes(text->size() * sizeof(Value), "the list of a string's characters");
-    for (std::size_t at = 0; at < text->size();) {
-      const std::string_view character = character_at(*text, at);
-      items.push_back({std::string(character)});
-      at += character.size();
-    }
+    for_each_character(*text, [&](CodePoint, std::size_t begin, std::size_t end) {
+      items.push_back({text->substr(begin, end - begin)});
+    });
   } else if (!value.is<Undefined>()) {
     throw Problem(concat("a value of type ", type_of(value), " has no elements"));
   }

@@ -16,7 +16,6 @@ namespace hybrid_trainer::jinja {
 
 bool is_python_space(char32_t character);
 std::size_t leading_space(std::string_view text);
-std::string_view character_at(std::string_view text, std::size_t at);
 /// Returns the position that is `characters` characters after the position `byte`, or before it if
 /// `characters` is negative.
 std::size_t moved(std::string_view text, std::size_t byte, std::int64_t characters);
@@ -89,7 +88,7 @@ struct Loop {
 /// A function of the environment, or a method of a value, by name.
 struct Function {
   std::string name;
-  std::shared_ptr<const Value> self;  // null if the function is in the environment
+  bool is_method = false;
 };
 
 /// Maximum bytes of a text, list or dict when written out.
@@ -121,6 +120,14 @@ Extent extent_of(const Value& value);
 Extent extent_of(const Dict& entries);
 /// Throws Problem naming `what` if `bytes` exceeds the limit.
 void check_result_bytes(std::size_t bytes, std::string_view what);
+
+/// A value as a number. True and False are numbers, as in Python; other values clear is_number.
+struct Number {
+  bool is_number = false, is_float = false;
+  std::int64_t whole = 0;
+  double real = 0;
+};
+Number number_of(const Value& value);
 
 bool truth(const Value& value);
 bool equal(const Value& left, const Value& right);

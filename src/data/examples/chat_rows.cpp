@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
 #include "src/data/chat/chat_template.h"

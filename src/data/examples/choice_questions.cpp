@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/data/examples/row_tokens.h"
 #include "src/data/tables/row_reader.h"
 
 namespace hybrid_trainer {
@@ -142,10 +143,7 @@ class QuestionReader {
       throw DataError(concat("choice ", choice + 1, " with its prompt has ", whole.size(),
                              " tokens, but the model's context is ", format_.context,
                              "; shorten the prompt"));
-    const std::int32_t largest = *std::ranges::max_element(whole);
-    if (largest >= format_.vocabulary)
-      throw DataError(concat("it contains the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is outside the model's vocabulary of ", format_.vocabulary));
+    check_vocabulary(whole, format_.tokenizer, format_.vocabulary);
   }
 
   static bool joins_words(const std::string& prompt, const std::vector<std::string>& choices) {

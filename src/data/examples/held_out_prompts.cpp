@@ -1,23 +1,19 @@
 #include "src/data/examples/held_out_prompts.h"
 
-#include <algorithm>
-#include <cctype>
+#include <boost/algorithm/string/case_conv.hpp>
 #include <iterator>
 
-#include "src/files/text.h"
+#include "src/data/text/unicode.h"
 
 namespace hybrid_trainer {
 
 namespace {
 
-bool is_name_of_role(std::string text) {
+bool is_name_of_role(const std::string& text) {
   static const std::set<std::string> roles{
       "system",    "user", "assistant", "human",   "model",       "gpt",        "bot",
       "developer", "tool", "function",  "ipython", "environment", "observation"};
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  });
-  return roles.contains(text);
+  return roles.contains(boost::algorithm::to_lower_copy(text));
 }
 
 /// Returns the last text between special tokens that is not just a role's name.
@@ -59,12 +55,9 @@ std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32
                        [&](std::int32_t id) { return !is_special_token(tokenizer, id); });
   const std::string bytes = tokenizer.decode(kept);
   std::string text;
-  for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t valid = valid_utf8_bytes(bytes, at);
-    text.append(bytes, at, valid);
-    at += valid;
-    if (at < bytes.size()) at += std::max<std::size_t>(1, invalid_utf8_bytes(bytes, at));
-  }
+  for_each_character(bytes, [&](CodePoint character, std::size_t begin, std::size_t end) {
+    if (character.bytes > 0) text.append(bytes, begin, end - begin);
+  });
   return std::string(trimmed(text));
 }
 

@@ -1,7 +1,6 @@
 #include "src/data/examples/normal_row.h"
 
-#include <algorithm>
-#include <cctype>
+#include <boost/algorithm/string/case_conv.hpp>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/chat/chat_template.h"
@@ -60,8 +59,7 @@ std::string role_of(std::string_view from) {
       {"tool", "tool"},         {"observation", "tool"},
       {"function", "tool"},     {"function_response", "tool"},
       {"ipython", "ipython"},   {"function_call", "function_call"}};
-  std::string name(from);
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string name = boost::algorithm::to_lower_copy(std::string(from));
   const auto found =
       std::ranges::find(kRoles, name, &std::pair<std::string_view, const char*>::first);
   return found == std::end(kRoles) ? std::string(from) : found->second;

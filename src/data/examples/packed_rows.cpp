@@ -1,6 +1,5 @@
 #include "src/data/examples/packed_rows.h"
 
-#include <map>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"

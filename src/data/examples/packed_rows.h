@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstddef>
-
 #include "hybrid_trainer/data/dataset.h"
 #include "src/data/examples/example_rows.h"
 

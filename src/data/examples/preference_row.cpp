@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/data/examples/normal_row.h"
 #include "src/data/examples/shaped_row.h"

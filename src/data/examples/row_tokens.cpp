@@ -1,6 +1,6 @@
 #include "src/data/examples/row_tokens.h"
 
-#include <algorithm>
+#include <boost/algorithm/string/predicate.hpp>
 #include <iterator>
 
 #include "hybrid_trainer/core/error.h"
@@ -13,9 +13,8 @@ EnclosedText enclosed_text(std::string_view text, const Tokenizer& tokenizer, Co
   EnclosedText made{.tokens = tokenizer.encode_document(text, control)};
   std::vector<std::int32_t> end = tokenizer.template_end();
   if (const auto of_text = tokenizer.end_of_text(); end.empty() && of_text) end = {*of_text};
-  const bool is_spelt = made.tokens.size() >= end.size() &&
-                        std::equal(end.rbegin(), end.rend(), made.tokens.rbegin());
-  if (!is_spelt) made.tokens.insert(made.tokens.end(), end.begin(), end.end());
+  if (!boost::algorithm::ends_with(made.tokens, end))
+    made.tokens.insert(made.tokens.end(), end.begin(), end.end());
   made.left_out = std::max<std::int64_t>(0, std::ssize(made.tokens) - longest);
   if (made.left_out == 0) return made;
   made.tokens.resize(static_cast<std::size_t>(longest));
@@ -24,15 +23,20 @@ EnclosedText enclosed_text(std::string_view text, const Tokenizer& tokenizer, Co
   return made;
 }
 
+void check_vocabulary(std::span<const std::int32_t> tokens, const Tokenizer& tokenizer,
+                      std::int64_t vocabulary) {
+  if (tokens.empty() || vocabulary == 0) return;
+  const std::int32_t largest = std::ranges::max(tokens);
+  if (largest >= vocabulary)
+    throw DataError(concat("it contains the token ", tokenizer.token_bytes(largest),
+                           ", which is outside the model's vocabulary of ", vocabulary));
+}
+
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-bool begins_with(const Tokens& whole, const Tokens& start) {
-  return start.size() <= whole.size() && std::equal(start.begin(), start.end(), whole.begin());
-}
 
 class RowTokens {
  public:
@@ -48,7 +52,7 @@ class RowTokens {
       std::ranges::copy(encoded(end), std::back_inserter(row_.tokens));
     }
     const Tokens prompt = before.empty() ? Tokens() : encoded_document(before);
-    if (!begins_with(row_.tokens, prompt))
+    if (!boost::algorithm::starts_with(row_.tokens, prompt))
       throw DataError(concat(
           "the tokens of the whole row do not begin with the prompt's tokens; begin the "
           "completion with a space, and end the prompt without one",
@@ -61,7 +65,7 @@ class RowTokens {
   }
 
   bool begins_document(const std::string& start, const std::string& text) const {
-    return begins_with(encoded_document(text), encoded_document(start));
+    return boost::algorithm::starts_with(encoded_document(text), encoded_document(start));
   }
 
   void learn_source(const std::string& source, const std::string& text) {
@@ -103,7 +107,9 @@ class RowTokens {
 
   ExampleRow run() && {
     cut();
-    check_vocabulary();
+    Tokens all = row_.tokens;
+    all.insert(all.end(), row_.source.begin(), row_.source.end());
+    check_vocabulary(all, format_.tokenizer, format_.vocabulary);
     return std::move(row_);
   }
 
@@ -156,14 +162,6 @@ class RowTokens {
     row_.left_out = std::max<std::int64_t>(0, std::ssize(row_.tokens) - format_.longest);
     row_.tokens.resize(row_.tokens.size() - static_cast<std::size_t>(row_.left_out));
     row_.is_target.resize(row_.tokens.size());
-  }
-
-  void check_vocabulary() const {
-    std::int32_t largest = *std::max_element(row_.tokens.begin(), row_.tokens.end());
-    for (const std::int32_t id : row_.source) largest = std::max(largest, id);
-    if (format_.vocabulary > 0 && largest >= format_.vocabulary)
-      throw DataError(concat("it contains the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is outside the model's vocabulary of ", format_.vocabulary));
   }
 
   const ExampleFormat& format_;

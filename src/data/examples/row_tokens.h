@@ -1,7 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <cstddef>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/examples/example_rows.h"
@@ -17,6 +16,10 @@ struct EnclosedText {
 };
 EnclosedText enclosed_text(std::string_view text, const Tokenizer& tokenizer, ControlText control,
                            std::int64_t longest);
+
+/// Throws DataError naming a token outside the model's vocabulary. Its size 0 is unknown.
+void check_vocabulary(std::span<const std::int32_t> tokens, const Tokenizer& tokenizer,
+                      std::int64_t vocabulary);
 
 class TokenOffsets {
  public:

@@ -1,7 +1,5 @@
 #include "src/data/examples/shaped_row.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/data/examples/normal_row.h"
 #include "src/files/text.h"

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <array>
 #include <boost/json.hpp>
-#include <functional>
 
 #include "src/data/examples/example_rows.h"
 #include "src/files/json.h"

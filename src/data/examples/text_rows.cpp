@@ -1,5 +1,6 @@
 #include "src/data/examples/text_rows.h"
 
+#include <boost/algorithm/string/predicate.hpp>
 #include <boost/json.hpp>
 
 #include "hybrid_trainer/core/batch.h"
@@ -263,10 +264,8 @@ class TextRowsReader {
   static TextRow begun(const GivenRow& row) { return {.file = row.file, .line = row.line}; }
 
   void add_rendered(TextRow& made, ExampleRow text) {
-    const std::int64_t size = std::ssize(text.tokens);
-    const bool is_ended =
-        size >= std::ssize(end_) && std::equal(end_.rbegin(), end_.rend(), text.tokens.rbegin());
-    if (!is_ended) text.tokens.insert(text.tokens.end(), end_.begin(), end_.end());
+    if (!boost::algorithm::ends_with(text.tokens, end_))
+      text.tokens.insert(text.tokens.end(), end_.begin(), end_.end());
     add_tokens(made, text.tokens, {}, text.left_out);
   }
 
@@ -283,10 +282,7 @@ class TextRowsReader {
   void add_tokens(TextRow& made, const std::vector<std::int32_t>& tokens,
                   const std::vector<std::int32_t>& types, std::int64_t left_out) {
     if (tokens.empty()) throw DataError("a text has no tokens");
-    const std::int32_t largest = std::ranges::max(tokens);
-    if (format_.vocabulary > 0 && largest >= format_.vocabulary)
-      throw DataError(concat("it contains the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is outside the model's vocabulary of ", format_.vocabulary));
+    check_vocabulary(tokens, format_.tokenizer, format_.vocabulary);
     made.tokens.insert(made.tokens.end(), tokens.begin(), tokens.end());
     made.types.insert(made.types.end(), types.begin(), types.end());
     made.types.resize(made.tokens.size());

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ctime>
-
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/data/chat/chat_template.h"
 #include "src/data/examples/class_labels.h"

@@ -42,8 +42,8 @@ constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr long kMaxMemory = 512L << 20;  // memory in addition to the picture
 constexpr std::string_view kExifStart = "Exif\0\0"sv;
 
-/// Decodes one JPEG file with libjpeg. libjpeg reports errors by longjmp: functions that call it
-/// have no local objects with destructors, and return false on an error.
+/// Decodes one JPEG file with libjpeg. libjpeg reports errors by longjmp: functions that `succeeds`
+/// calls have no local objects with destructors.
 class JpegReader {
  public:
   JpegReader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {
@@ -51,7 +51,7 @@ class JpegReader {
     errors_.error_exit = on_error;
     errors_.emit_message = on_message;
     jpeg_.client_data = this;
-    if (!opens()) {
+    if (!succeeds([&] { open(); })) {
       jpeg_destroy_decompress(&jpeg_);
       refuse();
     }
@@ -63,7 +63,7 @@ class JpegReader {
   JpegReader& operator=(const JpegReader&) = delete;
 
   PictureForm form() {
-    if (!reads_header()) refuse();
+    if (!succeeds([&] { jpeg_read_header(&jpeg_, TRUE); }) || is_cut_off_) refuse();
     const PictureForm form{PictureKind::kJpeg, jpeg_.image_height, jpeg_.image_width};
     check_compressed_size(form.height, form.width, bytes_.size(), path_);
     return form;
@@ -78,11 +78,14 @@ class JpegReader {
     const PictureForm size = form();
     const bool has_four_inks = jpeg_.num_components == 4;
     jpeg_.out_color_space = has_four_inks ? JCS_CMYK : JCS_RGB;
-    if (!starts()) refuse();
+    if (!succeeds([&] { jpeg_start_decompress(&jpeg_); })) refuse();
     Picture picture = Picture::of_size(size.height, size.width);
     std::vector<JSAMPLE> row(static_cast<std::size_t>(size.width * jpeg_.output_components));
     for (std::int64_t y = 0; y < size.height; ++y) {
-      if (!reads_row(row.data()) || is_cut_off_ || is_damaged_) refuse();
+      JSAMPROW to = row.data();
+      JDIMENSION rows = 0;
+      const bool is_read = succeeds([&] { rows = jpeg_read_scanlines(&jpeg_, &to, 1); });
+      if (!is_read || rows != 1 || is_cut_off_ || is_damaged_) refuse();
       if (has_four_inks) {
         mix_inks(row, picture.at(y, 0));
       } else {
@@ -128,27 +131,17 @@ class JpegReader {
         concat(path_, ": the JPEG file is ", is_cut_off_ ? "truncated: " : "damaged: ", problem_));
   }
 
-  bool opens() {
+  template <class F>
+  bool succeeds(const F& f) {
     if (setjmp(before_) != 0) return false;
+    f();
+    return true;
+  }
+  void open() {
     jpeg_create_decompress(&jpeg_);
     jpeg_.mem->max_memory_to_use = kMaxMemory;
     jpeg_save_markers(&jpeg_, kExifMarker, 0xFFFF);
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes_.data()), bytes_.size());
-    return true;
-  }
-  bool reads_header() {
-    if (setjmp(before_) != 0) return false;
-    jpeg_read_header(&jpeg_, TRUE);
-    return !is_cut_off_;
-  }
-  bool starts() {
-    if (setjmp(before_) != 0) return false;
-    jpeg_start_decompress(&jpeg_);
-    return true;
-  }
-  bool reads_row(JSAMPROW row) {
-    if (setjmp(before_) != 0) return false;
-    return jpeg_read_scanlines(&jpeg_, &row, 1) == 1;
   }
 
   /// Converts a row of cyan, magenta, yellow and black, which Adobe stores inverted, to RGB.

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/data/images/picture_formats.h"
@@ -15,26 +14,42 @@ namespace hybrid_trainer {
 
 namespace {
 
-using NumberReader = float (*)(const unsigned char*);
-
 constexpr std::size_t kLongestNpyHeader = 1 << 16, kMaxDimensions = 32;
 constexpr std::int64_t kMaxNpyElements = std::int64_t{1} << 40;
 
 constexpr const char* kWantedNumbers =
     "want numbers: u1, i1, i2, i4, i8, f2, f4 or f8; write it with array.astype('float32')";
 
-std::optional<NpyNumber> number_of(std::string_view code) {
-  static const std::map<std::string_view, NpyNumber> numbers{
-      {"b1", NpyNumber::kBool},      {"u1", NpyNumber::kUnsigned8},
-      {"i1", NpyNumber::kInteger8},  {"u2", NpyNumber::kUnsigned16},
-      {"i2", NpyNumber::kInteger16}, {"u4", NpyNumber::kUnsigned32},
-      {"i4", NpyNumber::kInteger32}, {"u8", NpyNumber::kUnsigned64},
-      {"i8", NpyNumber::kInteger64}, {"f2", NpyNumber::kFloat16},
-      {"f4", NpyNumber::kFloat32},   {"f8", NpyNumber::kFloat64}};
-  const auto found = numbers.find(code);
-  if (found == numbers.end()) return {};
-  return found->second;
+float half_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1F;
+  const int fraction = bits & 0x3FF;
+  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
+  if (exponent == 0x1F)
+    return fraction == 0 ? sign * std::numeric_limits<float>::infinity()
+                         : std::numeric_limits<float>::quiet_NaN();
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
+  return sign * std::ldexp(static_cast<float>(fraction + 0x400), exponent - 25);
 }
+
+template <class T>
+float value_of(const unsigned char* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return static_cast<float>(value);
+}
+float half_of(const unsigned char* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return half_value(bits);
+}
+
+constexpr NpyNumber kNumbers[] = {
+    {"b1", 1, value_of<std::uint8_t>}, {"u1", 1, value_of<std::uint8_t>},
+    {"i1", 1, value_of<std::int8_t>},  {"u2", 2, value_of<std::uint16_t>},
+    {"i2", 2, value_of<std::int16_t>}, {"u4", 4, value_of<std::uint32_t>},
+    {"i4", 4, value_of<std::int32_t>}, {"u8", 8, value_of<std::uint64_t>},
+    {"i8", 8, value_of<std::int64_t>}, {"f2", 2, half_of},
+    {"f4", 4, value_of<float>},        {"f8", 8, value_of<double>}};
 
 std::string quoted_piece(std::string_view piece) {
   std::string text(piece.substr(0, 40));
@@ -124,13 +139,13 @@ class NpyHeaderReader {
     skip_spaces();
     if (rest_.starts_with('[')) refuse(concat("contains records with fields; ", kWantedNumbers));
     const std::string code = text();
-    const std::optional<NpyNumber> number =
-        code.size() == 3 ? number_of(std::string_view(code).substr(1)) : std::nullopt;
     const bool has_order =
         !code.empty() && std::string_view("<>|=").find(code.front()) != std::string_view::npos;
+    const auto* const number = std::ranges::find(
+        kNumbers, std::string_view(code).substr(has_order ? 1 : 0), &NpyNumber::code);
     if (code.starts_with("|O") || code == "O")
       refuse(concat("contains Python objects, which are not supported; ", kWantedNumbers));
-    if (!number || !has_order)
+    if (number == std::end(kNumbers) || !has_order)
       refuse(concat("contains ", quoted_piece(code), "; ", kWantedNumbers));
     form_.number = *number;
     form_.is_big_endian = code.front() == '>';
@@ -177,47 +192,6 @@ std::optional<std::int64_t> counted(const std::vector<std::int64_t>& shape) {
     elements *= size;
   }
   return elements;
-}
-
-float half_value(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 0x1F;
-  const int fraction = bits & 0x3FF;
-  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
-  if (exponent == 0x1F)
-    return fraction == 0 ? sign * std::numeric_limits<float>::infinity()
-                         : std::numeric_limits<float>::quiet_NaN();
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
-  return sign * std::ldexp(static_cast<float>(fraction + 0x400), exponent - 25);
-}
-
-template <class T>
-float value_of(const unsigned char* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof(T));
-  return static_cast<float>(value);
-}
-float half_of(const unsigned char* bytes) {
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, bytes, sizeof(bits));
-  return half_value(bits);
-}
-
-NumberReader reader_of(NpyNumber number) {
-  switch (number) {
-    case NpyNumber::kBool:
-    case NpyNumber::kUnsigned8: return value_of<std::uint8_t>;
-    case NpyNumber::kInteger8: return value_of<std::int8_t>;
-    case NpyNumber::kUnsigned16: return value_of<std::uint16_t>;
-    case NpyNumber::kInteger16: return value_of<std::int16_t>;
-    case NpyNumber::kUnsigned32: return value_of<std::uint32_t>;
-    case NpyNumber::kInteger32: return value_of<std::int32_t>;
-    case NpyNumber::kUnsigned64: return value_of<std::uint64_t>;
-    case NpyNumber::kInteger64: return value_of<std::int64_t>;
-    case NpyNumber::kFloat16: return half_of;
-    case NpyNumber::kFloat64: return value_of<double>;
-    case NpyNumber::kFloat32: break;
-  }
-  return value_of<float>;
 }
 
 /// Reorders numbers from column-major to row-major order.
@@ -270,36 +244,13 @@ NpyForm npy_form_of(const InputFile& file) {
   NpyForm form = NpyHeaderReader(text, file.path()).read();
   form.offset = text_at + length;
   const std::optional<std::int64_t> elements = counted(form.shape);
-  const std::size_t room = (file.bytes() - form.offset) / bytes_of(form.number);
+  const std::size_t room = (file.bytes() - form.offset) / form.number.bytes;
   if (!elements || static_cast<std::uint64_t>(*elements) > room)
     refuse(concat(
         "is truncated: its shape needs ",
         elements ? concat(*elements, " numbers") : std::string("more numbers than a file can hold"),
         ", but only ", room, " follow"));
   return form;
-}
-
-std::size_t bytes_of(NpyNumber number) {
-  switch (number) {
-    case NpyNumber::kBool:
-    case NpyNumber::kUnsigned8:
-    case NpyNumber::kInteger8: return 1;
-    case NpyNumber::kUnsigned16:
-    case NpyNumber::kInteger16:
-    case NpyNumber::kFloat16: return 2;
-    case NpyNumber::kUnsigned64:
-    case NpyNumber::kInteger64:
-    case NpyNumber::kFloat64: return 8;
-    case NpyNumber::kUnsigned32:
-    case NpyNumber::kInteger32:
-    case NpyNumber::kFloat32: break;
-  }
-  return 4;
-}
-
-bool is_floating(NpyNumber number) {
-  return number == NpyNumber::kFloat16 || number == NpyNumber::kFloat32 ||
-         number == NpyNumber::kFloat64;
 }
 
 NpyForm read_npy_form(const FilePart& path) { return npy_form_of(InputFile(path)); }
@@ -309,8 +260,7 @@ NpyArray read_npy(const FilePart& path) {
   const InputFile file(path);
   NpyArray array{npy_form_of(file), {}};
   const NpyForm& form = array.form;
-  const NumberReader reader = reader_of(form.number);
-  const std::size_t width = bytes_of(form.number);
+  const std::size_t width = form.number.bytes;
   const auto count = static_cast<std::size_t>(form.elements());
   const bool turns = form.is_big_endian == (std::endian::native == std::endian::little);
   array.values.resize(count);
@@ -322,7 +272,7 @@ NpyArray read_npy(const FilePart& path) {
     for (std::size_t i = 0; i < some; ++i) {
       unsigned char* number = bytes.data() + i * width;
       if (turns) std::reverse(number, number + width);
-      array.values[first + i] = reader(number);
+      array.values[first + i] = form.number.value(number);
     }
   }
   if (form.is_column_major && form.shape.size() > 1)

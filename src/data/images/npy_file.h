@@ -7,25 +7,16 @@
 
 namespace hybrid_trainer {
 
-enum class NpyNumber {
-  kBool,
-  kUnsigned8,
-  kInteger8,
-  kUnsigned16,
-  kInteger16,
-  kUnsigned32,
-  kInteger32,
-  kUnsigned64,
-  kInteger64,
-  kFloat16,
-  kFloat32,
-  kFloat64
+/// A type of numbers, such as "f4".
+struct NpyNumber {
+  std::string_view code;
+  std::size_t bytes = 0;
+  float (*value)(const unsigned char* bytes) = nullptr;  // in the byte order of the machine
+  bool is_floating() const { return code.starts_with('f'); }
 };
-std::size_t bytes_of(NpyNumber number);
-bool is_floating(NpyNumber number);
 
 struct NpyForm {
-  NpyNumber number = NpyNumber::kFloat32;
+  NpyNumber number{};
   bool is_big_endian = false;
   bool is_column_major = false;  // Fortran order
   std::vector<std::int64_t> shape{};

@@ -114,25 +114,20 @@ void mix(const std::uint8_t* from, std::int64_t step, const Share& share, std::u
   for (std::int64_t c = 0; c < kColors; ++c) to[c] = rounded(sums[c]);
 }
 
-Picture with_width(const Picture& picture, std::int64_t width, const Kernel& kernel) {
-  Picture result = Picture::of_size(picture.height, width);
-  const std::vector<Share> of = shares(picture.width, width, kernel);
-  for (std::int64_t y = 0; y < picture.height; ++y)
+/// Resizes a picture along the one dimension in which the sizes differ.
+Picture stretched(const Picture& picture, std::int64_t height, std::int64_t width,
+                  const Kernel& kernel) {
+  Picture result = Picture::of_size(height, width);
+  const bool is_row = width != picture.width;
+  const std::vector<Share> of =
+      is_row ? shares(picture.width, width, kernel) : shares(picture.height, height, kernel);
+  const std::int64_t step = is_row ? kColors : picture.width * kColors;
+  for (std::int64_t y = 0; y < height; ++y)
     for (std::int64_t x = 0; x < width; ++x) {
-      const Share& share = of[static_cast<std::size_t>(x)];
-      mix(picture.at(y, share.first), kColors, share, result.at(y, x));
+      const Share& share = of[static_cast<std::size_t>(is_row ? x : y)];
+      mix(is_row ? picture.at(y, share.first) : picture.at(share.first, x), step, share,
+          result.at(y, x));
     }
-  return result;
-}
-
-Picture with_height(const Picture& picture, std::int64_t height, const Kernel& kernel) {
-  Picture result = Picture::of_size(height, picture.width);
-  const std::vector<Share> of = shares(picture.height, height, kernel);
-  for (std::int64_t y = 0; y < height; ++y) {
-    const Share& share = of[static_cast<std::size_t>(y)];
-    for (std::int64_t x = 0; x < picture.width; ++x)
-      mix(picture.at(share.first, x), picture.width * kColors, share, result.at(y, x));
-  }
   return result;
 }
 
@@ -174,13 +169,14 @@ Picture resized(const Picture& picture, std::int64_t height, std::int64_t width,
   if (height == picture.height && width == picture.width) return picture;
   if (filter == PictureFilter::kNearest) return nearest(picture, height, width);
   const Kernel kernel = kernel_of(filter);
-  if (height == picture.height) return with_width(picture, width, kernel);
-  if (width == picture.width) return with_height(picture, height, kernel);
+  if (height == picture.height || width == picture.width)
+    return stretched(picture, height, width, kernel);
   // PIL 13 begins with the height if it shrinks much more than the width.
   const std::int64_t fewer_rows = picture.height - height, fewer_columns = picture.width - width;
-  if (fewer_rows > 0 && 2 * fewer_columns < fewer_rows)
-    return with_width(with_height(picture, height, kernel), width, kernel);
-  return with_height(with_width(picture, width, kernel), height, kernel);
+  const bool is_height_first = fewer_rows > 0 && 2 * fewer_columns < fewer_rows;
+  const Picture between = is_height_first ? stretched(picture, height, picture.width, kernel)
+                                          : stretched(picture, picture.height, width, kernel);
+  return stretched(between, height, width, kernel);
 }
 
 }  // namespace hybrid_trainer

@@ -101,7 +101,7 @@ Picture picture_of_array(const FilePart& path) {
   const NpyArray array = read_npy(path);
   const PictureForm form = form_of_array(array.form, path.native());
   const auto colors = static_cast<std::size_t>(colors_of(array.form, path.native()));
-  const bool is_fraction = is_floating(array.form.number);
+  const bool is_fraction = array.form.number.is_floating();
   Picture picture = Picture::of_size(form.height, form.width);
   for (std::size_t i = 0; i < picture.pixels.size() / 3; ++i)
     for (std::size_t c = 0; c < 3; ++c)

@@ -8,6 +8,7 @@
 #include "src/core/narrow.h"
 #include "src/data/images/npy_file.h"
 #include "src/data/images/picture_file.h"
+#include "src/data/tables/row_files.h"
 #include "src/files/json.h"
 
 namespace hybrid_trainer {
@@ -46,10 +47,7 @@ class StepsReader {
                            got == nullptr ? "nothing" : json_line(*got).substr(0, 60), ", want ",
                            wanted));
   }
-  const json::value* find(const char* key) const {
-    const json::value* value = keys_.if_contains(key);
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
+  const json::value* find(const char* key) const { return value_in_row(keys_, key); }
 
   /// Returns the defaults of the named class for missing keys.
   PictureSteps defaults() const {
@@ -170,7 +168,7 @@ Picture cropped(const Picture& picture, std::int64_t height, std::int64_t width)
 }
 
 bool is_ready(const NpyForm& form) {
-  return is_floating(form.number) && form.shape.size() == 3 && form.shape[0] == kColors &&
+  return form.number.is_floating() && form.shape.size() == 3 && form.shape[0] == kColors &&
          form.shape[2] != kColors;
 }
 

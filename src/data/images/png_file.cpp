@@ -12,7 +12,8 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1A\n"sv;
 
-/// libpng reports errors by longjmp: functions that call it have no local objects with destructors.
+/// libpng reports errors by longjmp: functions that `succeeds` calls have no local objects with
+/// destructors.
 class PngReader {
  public:
   PngReader(std::string_view bytes, const std::string& path)
@@ -30,7 +31,7 @@ class PngReader {
   PngReader& operator=(const PngReader&) = delete;
 
   PictureForm form() {
-    if (!reads_header()) refuse();
+    if (!succeeds([&] { read_header(); })) refuse();
     const PictureForm form{PictureKind::kPng, png_get_image_height(png_, info_),
                            png_get_image_width(png_, info_)};
     check_compressed_size(form.height, form.width, bytes_, path_);
@@ -44,15 +45,15 @@ class PngReader {
 
   Picture picture() {
     const PictureForm size = form();
-    if (!sets_conversions()) refuse();
+    if (!succeeds([&] { set_conversions(); })) refuse();
     Picture picture = Picture::of_size(size.height, size.width);
     require(png_get_rowbytes(png_, info_) == static_cast<std::size_t>(size.width * kColors),
             "libpng: a converted row must have three bytes per pixel");
     std::vector<png_bytep> rows;
     for (std::int64_t y = 0; y < size.height; ++y) rows.push_back(picture.at(y, 0));
-    if (!reads_rows(rows.data())) refuse();
+    if (!succeeds([&] { png_read_image(png_, rows.data()); })) refuse();
     // Chunks after the pixels may be damaged or missing.
-    const bool has_end = reads_end();
+    const bool has_end = succeeds([&] { png_read_end(png_, info_); });
     return upright(std::move(picture), has_end ? orientation() : 1);
   }
 
@@ -76,20 +77,23 @@ class PngReader {
         concat(path_, ": the PNG file is ", is_truncated_ ? "truncated: " : "damaged: ", problem_));
   }
 
-  bool reads_header() {
+  template <class F>
+  bool succeeds(const F& f) {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    f();
+    return true;
+  }
+  void read_header() {
     constexpr png_uint_32 kLongestSide = 1 << 24;
     constexpr std::size_t kMaxChunkBytes = std::size_t{8} << 20;
     // Does not decompress texts and profiles, of which a file may have a thousand.
     constexpr png_byte kIgnored[] = "iCCP\0iTXt\0tEXt\0zTXt\0sPLT";
-    if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_user_limits(png_, kLongestSide, kLongestSide);
     png_set_chunk_malloc_max(png_, kMaxChunkBytes);
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kIgnored, sizeof kIgnored / 5);
     png_read_info(png_, info_);
-    return true;
   }
-  bool sets_conversions() {
-    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+  void set_conversions() {
     png_set_strip_16(png_);
     png_set_palette_to_rgb(png_);
     png_set_expand_gray_1_2_4_to_8(png_);
@@ -97,17 +101,6 @@ class PngReader {
     png_set_gray_to_rgb(png_);
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    return true;
-  }
-  bool reads_rows(png_bytepp rows) {
-    if (setjmp(png_jmpbuf(png_)) != 0) return false;
-    png_read_image(png_, rows);
-    return true;
-  }
-  bool reads_end() {
-    if (setjmp(png_jmpbuf(png_)) != 0) return false;
-    png_read_end(png_, info_);
-    return true;
   }
   int orientation() {
     png_uint_32 bytes = 0;

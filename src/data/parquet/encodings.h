@@ -1,9 +1,8 @@
 #pragma once
 
-#include <cstddef>
-#include <memory>
+#include <functional>
 
-#include "src/data/parquet/footer.h"
+#include "src/data/parquet/parquet_file.h"
 
 namespace hybrid_trainer {
 
@@ -60,12 +59,9 @@ class DeltaReader {
   int width_ = 0;
 };
 
-class ValueReader {
- public:
-  virtual ~ValueReader() = default;
-  /// Returns the next value; a text is valid until the next call. Throws DataError at the end.
-  virtual ParquetValue next() = 0;
-};
+/// Returns the next value of a page. A text is valid until the next call. Throws DataError at the
+/// end.
+using ValueReader = std::function<ParquetValue()>;
 
 /// The distinct values of a column in a row group.
 class ValueDictionary {
@@ -84,8 +80,7 @@ class ValueDictionary {
 };
 
 /// Reads a page's values; bytes and dictionary must outlive the reader. Throws DataError.
-std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t size, int encoding,
-                                         const ParquetColumn& column,
-                                         const ValueDictionary* dictionary);
+ValueReader read_values(std::string_view bytes, std::uint64_t size, int encoding,
+                        const ParquetColumn& column, const ValueDictionary* dictionary);
 
 }  // namespace hybrid_trainer

@@ -61,6 +61,7 @@ ParquetNode::Type type_of(ParquetType type) {
   }
 }
 
+/// Builds the tree from a list of elements, the first of which is the root. Throws DataError.
 class TreeBuilder {
  public:
   explicit TreeBuilder(const std::vector<SchemaElement>& elements) : elements_(elements) {}
@@ -198,11 +199,6 @@ class TreeBuilder {
   SchemaTree tree_;
 };
 
-/// Builds the tree from a list of elements, the first of which is the root. Throws DataError.
-SchemaTree schema_tree(const std::vector<SchemaElement>& elements) {
-  return TreeBuilder(elements).run();
-}
-
 constexpr std::size_t kMaxSchemaElements = 10'000;
 
 int small(std::int64_t value) {
@@ -274,6 +270,7 @@ std::pair<std::string_view, std::string_view> read_property(ThriftReader& reader
 Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pages_end) {
   ThriftReader reader(bytes);
   std::vector<SchemaElement> elements;
+  std::int64_t declared = 0;  // rows
   reader.read_struct([&](int id, int type) {
     if (id == 2 && type == ThriftReader::kList) {
       reader.read_list([&](int) {
@@ -281,14 +278,14 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
           throw DataError(concat("has more than ", kMaxSchemaElements, " columns"));
         elements.push_back(read_element(reader));
       });
-      const SchemaTree tree = schema_tree(elements);
+      const SchemaTree tree = TreeBuilder(elements).run();
       nodes_ = tree.nodes;
       columns_ = tree.columns;
       all_columns_ = tree.all_columns;
       return true;
     }
     if (id == 3 && is_integer(type)) {
-      rows_ = reader.read_integer();
+      declared = reader.read_integer();
       return true;
     }
     if (id == 5 && type == ThriftReader::kList) {
@@ -307,8 +304,8 @@ Footer::Footer(std::string_view bytes, std::uint64_t pages_end) : pages_end_(pag
   if (nodes_.empty()) throw DataError("has no columns");
   std::int64_t rows = 0;
   for (const Group& group : groups_) check_count(rows += group.rows, "rows");
-  if (rows != rows_)
-    throw DataError(concat("declares ", rows_, " rows, but its row groups have ", rows));
+  if (rows != declared)
+    throw DataError(concat("declares ", declared, " rows, but its row groups have ", rows));
 }
 
 std::string_view Footer::property(std::string_view key) const {

@@ -1,8 +1,29 @@
 #pragma once
 
-#include "src/data/parquet/parquet_file.h"
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace hybrid_trainer {
+
+struct ParquetNode {
+  enum class Kind { kLeaf, kStruct, kList, kMap };
+  enum class Type { kText, kBoolean, kInteger, kReal };
+  std::string name;
+  Kind kind = Kind::kLeaf;
+  Type type = Type::kText;  // type of a leaf
+  /// Levels that determine which nodes are present at a place in the file. A value or struct is
+  /// present if the definition level is at least `present`, and a list has an element if this level
+  /// is at least `has_element`. Another element follows if the repetition level is `repeated`.
+  int present = 0, has_element = 0, repeated = 0;
+  std::size_t leaf = 0;  // index of the first supported leaf at or below this node
+  std::size_t leaves = 1;
+  std::vector<ParquetNode> children{};  // the only element of a list, or the key and value of a map
+  /// Reason why the node is not supported, such as "of type INT96"; otherwise empty.
+  std::string problem{};
+};
 
 /// Physical types, with their values in the file.
 enum class ParquetType {
@@ -36,7 +57,6 @@ class Footer {
   /// `bytes` must outlive this; pages end before `pages_end`. Throws DataError.
   Footer(std::string_view bytes, std::uint64_t pages_end);
 
-  std::int64_t rows() const { return rows_; }
   const std::vector<ParquetNode>& nodes() const { return nodes_; }
   const std::vector<ParquetColumn>& columns() const { return columns_; }
   std::size_t row_groups() const { return groups_.size(); }
@@ -55,7 +75,6 @@ class Footer {
   void check_count(std::int64_t count, const char* what) const;
 
   std::uint64_t pages_end_;
-  std::int64_t rows_ = 0;
   std::size_t all_columns_ = 0;  // number of columns, including unsupported columns
   std::vector<ParquetNode> nodes_;
   std::vector<ParquetColumn> columns_;

@@ -5,10 +5,8 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/files/input_file.h"
 #include "src/core/narrow.h"
 #include "src/data/parquet/encodings.h"
-#include "src/data/parquet/footer.h"
 #include "src/data/parquet/thrift_reader.h"
 
 namespace hybrid_trainer {
@@ -38,7 +36,7 @@ class LeafReader final : public ParquetLeaf {
     --left_;
     --left_in_page_;
     if (definition_ < column_.max_definition) return false;
-    value = values_->next();
+    value = values_();
     return true;
   }
 
@@ -59,7 +57,7 @@ class LeafReader final : public ParquetLeaf {
   std::int64_t left_, left_in_page_ = 0;
   std::string compressed_, page_;
   std::unique_ptr<ValueDictionary> dictionary_;
-  std::unique_ptr<ValueReader> values_;
+  ValueReader values_;
   RunReader repetitions_, definitions_;
   bool has_place_ = false;
   int repetition_ = 0, definition_ = 0;
@@ -185,7 +183,7 @@ LeafReader::Page LeafReader::read_header() {
 void LeafReader::take_dictionary(const Page& page) {
   std::string bytes;
   decompress_page(chunk_.codec, compressed_, static_cast<std::size_t>(page.bytes), bytes);
-  values_.reset();  // may refer to the previous page
+  values_ = nullptr;  // may refer to the previous page
   dictionary_ = std::make_unique<ValueDictionary>(std::move(bytes),
                                                   static_cast<std::uint64_t>(page.values), column_);
 }
@@ -263,52 +261,28 @@ std::string read_footer(const InputFile& file) {
 
 }  // namespace
 
-struct ParquetFile::Content {
-  Content(const std::filesystem::path& path, const std::string& called)
-      : name(called.empty() ? path.native() : called), file(path) {
-    try {
-      bytes = read_footer(file);
-      footer.emplace(bytes, file.bytes() - kTail - bytes.size());
-    } catch (const DataError& error) {
-      throw DataError(concat(name, ": ", error.what()));
-    }
-  }
-  std::string name;
-  InputFile file;
-  std::string bytes;
-  std::optional<Footer> footer;
-};
-
 ParquetFile::ParquetFile(const std::filesystem::path& path, const std::string& called)
-    : content_(std::make_unique<Content>(path, called)) {}
-ParquetFile::~ParquetFile() = default;
-
-const std::string& ParquetFile::name() const { return content_->name; }
-std::size_t ParquetFile::bytes() const { return content_->file.bytes(); }
-std::int64_t ParquetFile::rows() const { return content_->footer->rows(); }
-const std::vector<ParquetNode>& ParquetFile::nodes() const { return content_->footer->nodes(); }
-std::string_view ParquetFile::property(std::string_view key) const {
-  return content_->footer->property(key);
-}
-std::size_t ParquetFile::row_groups() const { return content_->footer->row_groups(); }
-std::int64_t ParquetFile::rows_of_group(std::size_t group) const {
-  return content_->footer->rows_of_group(group);
+    : name_(called.empty() ? path.native() : called), file_(path) {
+  try {
+    footer_bytes_ = read_footer(file_);
+    footer_.emplace(footer_bytes_, file_.bytes() - kTail - footer_bytes_.size());
+  } catch (const DataError& error) {
+    throw DataError(concat(name_, ": ", error.what()));
+  }
 }
 
 std::vector<std::string> ParquetFile::columns() const {
   std::vector<std::string> names;
-  for (const ParquetNode& node : nodes()) names.push_back(node.name);
+  for (const ParquetNode& node : footer_->nodes()) names.push_back(node.name);
   return names;
 }
 
 std::vector<std::unique_ptr<ParquetLeaf>> ParquetFile::open(std::size_t group,
                                                             const ParquetNode& node) const {
-  const Footer& footer = *content_->footer;
   std::vector<std::unique_ptr<ParquetLeaf>> leaves;
   for (std::size_t i = node.leaf; i < node.leaf + node.leaves; ++i) {
-    const ParquetColumn& column = footer.columns().at(i);
-    leaves.push_back(
-        std::make_unique<LeafReader>(content_->file, column, footer.chunk(group, column)));
+    const ParquetColumn& column = footer_->columns().at(i);
+    leaves.push_back(std::make_unique<LeafReader>(file_, column, footer_->chunk(group, column)));
   }
   return leaves;
 }

@@ -57,143 +57,74 @@ ParquetValue number_at(const char* bytes, const ParquetColumn& column) {
   }
 }
 
-class PlainTexts final : public ValueReader {
- public:
-  explicit PlainTexts(std::string_view bytes) : rest_(bytes) {}
-  ParquetValue next() override {
-    const std::uint32_t length = take_u32(rest_);
-    return take_bytes(rest_, length);
-  }
+std::string_view take_text(std::string_view& bytes) {
+  const std::uint32_t length = take_u32(bytes);
+  return take_bytes(bytes, length);
+}
 
- private:
-  std::string_view rest_;
-};
+ValueReader plain_values(std::string_view bytes, const ParquetColumn& column) {
+  if (column.type == ParquetType::kByteArray) return [bytes]() mutable { return take_text(bytes); };
+  if (column.type == ParquetType::kBoolean)
+    return [bytes, at = std::uint64_t{0}]() mutable {
+      if (at / 8 >= bytes.size()) page_ends();
+      return unpacked(bytes, at++, 1) != 0;
+    };
+  return [bytes, &column]() mutable {
+    return number_at(take_bytes(bytes, width_of(column.type)).data(), column);
+  };
+}
 
-class PlainNumbers final : public ValueReader {
- public:
-  PlainNumbers(std::string_view bytes, const ParquetColumn& column)
-      : rest_(bytes), column_(column) {}
-  ParquetValue next() override {
-    return number_at(take_bytes(rest_, width_of(column_.type)).data(), column_);
-  }
+ValueReader dictionary_values(std::string_view bytes, const ValueDictionary& dictionary) {
+  const int width = bytes.empty() ? 0 : static_cast<unsigned char>(take_bytes(bytes, 1)[0]);
+  return [runs = RunReader(bytes, width), &dictionary]() mutable {
+    return dictionary.at(runs.next());
+  };
+}
 
- private:
-  std::string_view rest_;
-  const ParquetColumn& column_;
-};
-
-class PlainBooleans final : public ValueReader {
- public:
-  explicit PlainBooleans(std::string_view bytes) : bytes_(bytes) {}
-  ParquetValue next() override {
-    if (at_ / 8 >= bytes_.size()) throw DataError("a page is damaged: it ends early");
-    return unpacked(bytes_, at_++, 1) != 0;
-  }
-
- private:
-  std::string_view bytes_;
-  std::uint64_t at_ = 0;
-};
-
-class RunBooleans final : public ValueReader {
- public:
-  explicit RunBooleans(std::string_view bytes) : runs_(take_bytes(bytes, take_u32(bytes)), 1) {}
-  ParquetValue next() override { return runs_.next() != 0; }
-
- private:
-  RunReader runs_;
-};
-
-class DictionaryValues final : public ValueReader {
- public:
-  DictionaryValues(std::string_view bytes, const ValueDictionary& dictionary)
-      : dictionary_(dictionary) {
-    const int width = bytes.empty() ? 0 : static_cast<unsigned char>(take_bytes(bytes, 1)[0]);
-    runs_ = RunReader(bytes, width);
-  }
-  ParquetValue next() override { return dictionary_.at(runs_.next()); }
-
- private:
-  RunReader runs_;
-  const ValueDictionary& dictionary_;
-};
-
-class DeltaIntegers final : public ValueReader {
- public:
-  DeltaIntegers(std::string_view bytes, std::uint64_t size, const ParquetColumn& column)
-      : deltas_(bytes, size), column_(column) {}
-  ParquetValue next() override {
-    const std::int64_t value = deltas_.next();
-    if (column_.type != ParquetType::kInt32) return as_integer(value, column_);
+ValueReader delta_integers(std::string_view bytes, std::uint64_t size,
+                           const ParquetColumn& column) {
+  return [deltas = DeltaReader(bytes, size), &column]() mutable {
+    const std::int64_t value = deltas.next();
+    if (column.type != ParquetType::kInt32) return as_integer(value, column);
     const auto low = narrow<std::uint32_t>(value & 0xFFFFFFFF);  // differences wrap around
-    return as_integer(std::bit_cast<std::int32_t>(low), column_);
-  }
-
- private:
-  DeltaReader deltas_;
-  const ParquetColumn& column_;
-};
+    return as_integer(std::bit_cast<std::int32_t>(low), column);
+  };
+}
 
 /// Reads texts that are stored as all lengths, then all bytes.
-class DeltaLengthTexts final : public ValueReader {
- public:
-  DeltaLengthTexts(std::string_view bytes, std::uint64_t size)
-      : lengths_(bytes, size), rest_(lengths_.remaining_bytes()) {}
-  std::string_view next_text() {
-    const std::int64_t length = lengths_.next();
+auto delta_length_texts(std::string_view bytes, std::uint64_t size) {
+  DeltaReader lengths(bytes, size);
+  return [lengths, rest = lengths.remaining_bytes()]() mutable {
+    const std::int64_t length = lengths.next();
     if (length < 0) throw DataError("a page is damaged: it has a string of negative length");
-    return take_bytes(rest_, static_cast<std::uint64_t>(length));
-  }
-  ParquetValue next() override { return next_text(); }
-
- private:
-  DeltaReader lengths_;
-  std::string_view rest_;
-};
+    return take_bytes(rest, static_cast<std::uint64_t>(length));
+  };
+}
 
 /// Reads texts as the length of the prefix shared with the previous text, then the other bytes.
-class DeltaTexts final : public ValueReader {
- public:
-  DeltaTexts(std::string_view bytes, std::uint64_t size)
-      : begins_(bytes, size), rests_(begins_.remaining_bytes(), size) {}
-  ParquetValue next() override {
-    const std::int64_t length = begins_.next();
-    if (length < 0 || length > std::ssize(text_))
+ValueReader delta_texts(std::string_view bytes, std::uint64_t size) {
+  DeltaReader begins(bytes, size);
+  return [begins, rests = delta_length_texts(begins.remaining_bytes(), size),
+          text = std::string()]() mutable {
+    const std::int64_t length = begins.next();
+    if (length < 0 || length > std::ssize(text))
       throw DataError("a page is damaged: a string shares more bytes than the previous string has");
-    text_.resize(static_cast<std::size_t>(length));
-    text_ += rests_.next_text();
-    return std::string_view(text_);
-  }
-
- private:
-  DeltaReader begins_;
-  DeltaLengthTexts rests_;
-  std::string text_;
-};
+    text.resize(static_cast<std::size_t>(length));
+    text += rests();
+    return std::string_view(text);
+  };
+}
 
 /// Reads numbers stored as the first bytes of all numbers, then all second bytes, and so on.
-class SplitNumbers final : public ValueReader {
- public:
-  SplitNumbers(std::string_view bytes, const ParquetColumn& column)
-      : bytes_(bytes), column_(column), count_(bytes.size() / width_of(column.type)) {}
-  ParquetValue next() override {
-    if (at_ == count_) throw DataError("a page is damaged: it ends early");
+ValueReader split_numbers(std::string_view bytes, const ParquetColumn& column) {
+  const std::size_t width = width_of(column.type), count = bytes.size() / width;
+  return [bytes, &column, width, count, at = std::size_t{0}]() mutable {
+    if (at == count) page_ends();
     std::array<char, 8> number{};
-    for (std::size_t i = 0; i < width_of(column_.type); ++i) number[i] = bytes_[i * count_ + at_];
-    ++at_;
-    return number_at(number.data(), column_);
-  }
-
- private:
-  std::string_view bytes_;
-  const ParquetColumn& column_;
-  std::size_t count_, at_ = 0;
-};
-
-std::unique_ptr<ValueReader> plain_values(std::string_view bytes, const ParquetColumn& column) {
-  if (column.type == ParquetType::kByteArray) return std::make_unique<PlainTexts>(bytes);
-  if (column.type == ParquetType::kBoolean) return std::make_unique<PlainBooleans>(bytes);
-  return std::make_unique<PlainNumbers>(bytes, column);
+    for (std::size_t i = 0; i < width; ++i) number[i] = bytes[i * count + at];
+    ++at;
+    return number_at(number.data(), column);
+  };
 }
 
 }  // namespace
@@ -318,8 +249,7 @@ ValueDictionary::ValueDictionary(std::string bytes, std::uint64_t size, const Pa
     std::string_view rest = bytes_;
     for (std::uint64_t i = 0; i < size; ++i) {
       begins_.push_back(narrow<std::uint32_t>(bytes_.size() - rest.size(), "a dictionary's size"));
-      const std::uint32_t length = take_u32(rest);
-      take_bytes(rest, length);
+      take_text(rest);
     }
   } else if (column.type == ParquetType::kBoolean || size > bytes_.size() / width_of(column.type)) {
     throw DataError(concat("the dictionary of column ", column.name, " is damaged"));
@@ -333,13 +263,11 @@ ParquetValue ValueDictionary::at(std::uint32_t index) const {
   if (column_.type != ParquetType::kByteArray)
     return number_at(bytes_.data() + std::size_t{index} * width_of(column_.type), column_);
   std::string_view rest = std::string_view(bytes_).substr(begins_[index]);
-  const std::uint32_t length = take_u32(rest);
-  return take_bytes(rest, length);
+  return take_text(rest);
 }
 
-std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t size, int encoding,
-                                         const ParquetColumn& column,
-                                         const ValueDictionary* dictionary) {
+ValueReader read_values(std::string_view bytes, std::uint64_t size, int encoding,
+                        const ParquetColumn& column, const ValueDictionary* dictionary) {
   const bool is_text = column.type == ParquetType::kByteArray;
   const bool is_integer = column.type == ParquetType::kInt32 || column.type == ParquetType::kInt64;
   const bool is_real = column.type == ParquetType::kFloat || column.type == ParquetType::kDouble;
@@ -347,15 +275,16 @@ std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t s
   if (encoding == kPlainDictionary || encoding == kRunDictionary) {
     if (dictionary == nullptr)
       throw DataError(concat("column ", column.name, " has no dictionary"));
-    return std::make_unique<DictionaryValues>(bytes, *dictionary);
+    return dictionary_values(bytes, *dictionary);
   }
   if (encoding == kRuns && column.type == ParquetType::kBoolean)
-    return std::make_unique<RunBooleans>(bytes);
-  if (encoding == kDelta && is_integer) return std::make_unique<DeltaIntegers>(bytes, size, column);
-  if (encoding == kDeltaLength && is_text) return std::make_unique<DeltaLengthTexts>(bytes, size);
-  if (encoding == kDeltaTexts && is_text) return std::make_unique<DeltaTexts>(bytes, size);
-  if (encoding == kSplit && (is_integer || is_real))
-    return std::make_unique<SplitNumbers>(bytes, column);
+    return [runs = RunReader(take_bytes(bytes, take_u32(bytes)), 1)]() mutable {
+      return runs.next() != 0;
+    };
+  if (encoding == kDelta && is_integer) return delta_integers(bytes, size, column);
+  if (encoding == kDeltaLength && is_text) return delta_length_texts(bytes, size);
+  if (encoding == kDeltaTexts && is_text) return delta_texts(bytes, size);
+  if (encoding == kSplit && (is_integer || is_real)) return split_numbers(bytes, column);
   throw DataError(concat("column ", column.name, " has the encoding ", encoding,
                          ", which is not supported for its type"));
 }

@@ -1,9 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/data/dataset.h"
 

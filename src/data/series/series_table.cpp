@@ -1,6 +1,5 @@
-#include <algorithm>
+#include <boost/algorithm/string/case_conv.hpp>
 #include <boost/json.hpp>
-#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -63,8 +62,7 @@ std::string advice(const json::value& cell) {
   const std::string_view content(*text);
   static constexpr std::string_view kGaps[] = {"",    "na",   "n/a",  "nan", "-nan", "null", "none",
                                                "inf", "-inf", "+inf", "-",   "?",    "."};
-  std::string lower(content);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = boost::algorithm::to_lower_copy(std::string(content));
   if (std::ranges::find(kGaps, std::string_view(lower)) != std::end(kGaps))
     return "fill in such cells";
   if (content.find(',') != content.npos &&
@@ -130,11 +128,11 @@ void read_dates(std::vector<double>& times) {
   times = std::move(moments);
 }
 
-bool is_name_of_time(std::string name) {
+bool is_name_of_time(const std::string& name) {
   static constexpr std::string_view kNames[] = {"time", "timestamp", "datetime", "date_time",
                                                 "date"};
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::ranges::find(kNames, std::string_view(name)) != std::end(kNames);
+  const std::string lower = boost::algorithm::to_lower_copy(name);
+  return std::ranges::find(kNames, std::string_view(lower)) != std::end(kNames);
 }
 
 /// Differences of a time column between consecutive rows, except across gaps and between series.

@@ -70,12 +70,10 @@ void write_plume_scene(const PlumeScene& scene, const PlumeShape& shape, PlumeKi
   std::fill(scene.image.begin(), scene.image.end(), 0.0f);
   std::fill(scene.boxes.begin(), scene.boxes.end(), 0.0f);
   std::fill(scene.kinds.begin(), scene.kinds.end(), kNoTarget);
-  RandomKey cells = key;
-  cells.tensor += std::uint64_t{1} << 32;
   RandomDraws draws(key);
   for (std::int64_t i = 0; i < shape.plumes; ++i) {
     const auto cell = static_cast<std::int64_t>(random_permuted(
-        cells, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(shape.cells())));
+        second_key(key), static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(shape.cells())));
     const Plume plume = drawn_plume(kind, cell, draws);
     add_plume(scene.image, shape, plume);
     if (draws.unit() >= shape.missed) note(scene, shape, kind, plume, draws);

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/dataset.h"
 
@@ -30,6 +28,12 @@ class RandomDraws {
   std::array<std::uint32_t, 4> words_{};
   int used_ = 4;
 };
+
+/// Returns a key whose sequence is independent of the key's.
+inline RandomKey second_key(RandomKey key) {
+  key.tensor += std::uint64_t{1} << 32;
+  return key;
+}
 
 /// Adds uniform noise in [−most, most), with 16 bits, to each value.
 void add_uniform_noise(std::span<float> values, float most, const RandomKey& key);

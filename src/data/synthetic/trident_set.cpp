@@ -84,9 +84,7 @@ void write_visible(std::span<float> image, std::int64_t size, bool downward, con
         const auto along = static_cast<float>(downward ? row : column);
         *pixel++ = base + rise * (along / static_cast<float>(size) - 0.5f);
       }
-  RandomKey noise = key;
-  noise.tensor += std::uint64_t{1} << 32;
-  add_uniform_noise(image, 0.2f, noise);
+  add_uniform_noise(image, 0.2f, second_key(key));
 }
 
 /// Writes a first channel that oscillates 2 or 5 times, and further channels that drift.
@@ -104,9 +102,7 @@ void write_kinematics(std::span<float> values, std::int64_t channels, bool fast,
                 : 0.8f * std::sin(2 * std::numbers::pi_v<float> * (fast ? 5 : 2) * passed + phase);
     }
   }
-  RandomKey noise = key;
-  noise.tensor += std::uint64_t{1} << 32;
-  add_uniform_noise(values, 0.2f, noise);
+  add_uniform_noise(values, 0.2f, second_key(key));
 }
 
 /// Writes random numbers; bits 0 and 1 of the region are the signs of the first two.
@@ -197,9 +193,7 @@ void write_moving_blob(std::span<float> video, const VideoShape& shape, BlobMoti
     painter.add(frame, along_x ? along : beside, along_x ? beside : along);
     painter.add(frame, still_x, still_y);
   }
-  RandomKey noise = key;
-  noise.tensor += std::uint64_t{1} << 32;
-  add_uniform_noise(video, kNoise, noise);
+  add_uniform_noise(video, kNoise, second_key(key));
 }
 
 TridentSet::TridentSet(const TridentShape& shape, std::uint64_t seed) : shape_(shape), seed_(seed) {
@@ -244,10 +238,8 @@ void TridentSet::write(std::int64_t number, const ExampleMemory& memory) const {
   write_geo(memory.floats("geo"), truth.region, key(kGeo));
   write_events({memory.labels("event_tokens"), memory.labels("event_targets")}, truth,
                shape_.event_noise, key(kSaid));
-  RandomKey constant = key(kCurve);
-  constant.tensor += std::uint64_t{1} << 32;
   memory.floats("cooling_constant")[0] = static_cast<float>(
-      fitted_cooling(curve) + shape_.cooling_deviation * random_normal(constant, 0));
+      fitted_cooling(curve) + shape_.cooling_deviation * random_normal(second_key(key(kCurve)), 0));
 }
 
 std::vector<BestLoss> TridentSet::best_losses() const {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 #include <unordered_set>
 
 #include "hybrid_trainer/core/error.h"

@@ -144,7 +144,7 @@ std::vector<const ParquetNode*> wanted_nodes(const ParquetFile& file,
                                              const std::vector<std::string>& wanted,
                                              const std::string& renaming) {
   std::vector<const ParquetNode*> nodes;
-  for (const ParquetNode& node : file.nodes()) {
+  for (const ParquetNode& node : file.footer().nodes()) {
     const bool is_wanted = wanted.empty() || std::ranges::find(wanted, node.name) != wanted.end();
     if (!is_wanted) continue;
     if (!node.problem.empty())
@@ -192,7 +192,7 @@ static std::vector<std::string> names_of_feature(const json::value& feature) {
 
 std::map<std::string, std::vector<std::string>> class_names_in(const ParquetFile& file) {
   std::map<std::string, std::vector<std::string>> names;
-  const std::string_view text = file.property("huggingface");
+  const std::string_view text = file.footer().property("huggingface");
   if (text.empty()) return names;
   try {
     const json::value root = parse_json_text(text, file.name());
@@ -222,14 +222,14 @@ void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& 
   TableBudget table(file);
   std::size_t row_bytes = kBytesOfRow;
   for (const ParquetNode* node : nodes) row_bytes += node->name.size();
-  for (std::size_t group = 0; group < file.row_groups(); ++group) {
+  for (std::size_t group = 0; group < file.footer().row_groups(); ++group) {
     std::vector<ColumnRows> columns;
     named([&] {
       for (const ParquetNode* node : nodes)
         columns.emplace_back(file, group, *node, allows_bytes, table);
       return true;
     });
-    for (std::int64_t i = 0; i < file.rows_of_group(group); ++i) {
+    for (std::int64_t i = 0; i < file.footer().rows_of_group(group); ++i) {
       ++number;
       json::object row = named([&] {
         json::object read;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/algorithm/string/case_conv.hpp>
 #include <boost/json.hpp>
 #include <cctype>
 #include <iterator>
@@ -60,10 +61,9 @@ std::optional<RowSplit> named_split(const fs::path& file) {
       {"test", RowSplit::kTest},        {"testing", RowSplit::kTest},
       {"eval", RowSplit::kTest},        {"evaluation", RowSplit::kTest}};
   std::string word;
-  for (const char letter : file.stem().string() + ".") {
-    const auto c = static_cast<unsigned char>(letter);
-    if (std::isalpha(c) != 0) {
-      word += static_cast<char>(std::tolower(c));
+  for (const char letter : boost::algorithm::to_lower_copy(file.stem().string()) + ".") {
+    if (std::isalpha(static_cast<unsigned char>(letter)) != 0) {
+      word += letter;
       continue;
     }
     if (const auto found = kWords.find(word); found != kWords.end()) return found->second;
@@ -101,9 +101,7 @@ bool is_binary(const json::string& text) {
 }  // namespace
 
 std::string ending_of(const fs::path& path) {
-  std::string ending = path.extension().string();
-  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return ending;
+  return boost::algorithm::to_lower_copy(path.extension().string());
 }
 
 bool has_name_of_rows(const fs::path& path) {

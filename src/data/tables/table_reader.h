@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/json.h"

@@ -1,6 +1,5 @@
 #include "src/data/text/added_tokens.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "src/core/narrow.h"
@@ -17,10 +16,7 @@ std::uint64_t neighbors_key(char32_t before, char32_t after) {
 
 CodePoint character_before(std::string_view text, std::size_t end) {
   if (end == 0) return {};
-  std::size_t begin = end - 1;
-  while (begin > 0 && end - begin < 4 && is_continuation(text[begin])) --begin;
-  const CodePoint found = decode_utf8(text, begin);
-  return found.bytes == end - begin ? found : CodePoint{};
+  return decode_utf8(final_character(text.substr(0, end)), 0);
 }
 
 bool has_class(CodePoint character, UnicodeClass wanted) {
@@ -39,16 +35,14 @@ void AddedTokens::add_neighbors(const AddedToken& token) {
   only_special_ &= token.special;
   strips_ |= token.lstrip || token.rstrip;
   char32_t first = 0, last = 0;
-  for (std::size_t i = 0; i < token.content.size();) {
-    const CodePoint found = decode_utf8(token.content, i);
-    if (i == 0) first = found.value;
-    if (i > 0) {
+  for_each_character(token.content, [&](CodePoint found, std::size_t begin, std::size_t) {
+    if (begin == 0) first = found.value;
+    if (begin > 0) {
       neighbors_.insert(neighbors_key(last, found.value));
       later_characters_.insert(found.value);
     }
     last = found.value;
-    i += std::max<std::size_t>(found.bytes, 1);
-  }
+  });
   if (token.single_word || token.lstrip) first_characters_.insert(first);
   last_characters_.insert(last);
 }

@@ -1,6 +1,5 @@
 #include "src/data/text/bpe_tokenizer.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <set>
@@ -8,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
 #include "src/core/narrow.h"
+#include "src/data/text/unicode.h"
 #include "src/data/text/word_splitter.h"
 #include "src/files/text.h"
 
@@ -19,18 +19,6 @@ constexpr std::int32_t kNoId = BpeVocabulary::kNoId;
 constexpr const char* kLeavesOut =
     "omits characters that have no token, because it has no unk_token (like Hugging Face's "
     "tokenizers)";
-
-/// Returns the character at `place`, or its byte if it is not UTF-8.
-std::string_view character_at(std::string_view text, std::size_t place) {
-  return text.substr(place, std::max<std::size_t>(decode_utf8(text, place).bytes, 1));
-}
-
-std::string_view final_character(std::string_view text) {
-  std::size_t begin = text.size() - 1;
-  while (begin > 0 && text.size() - begin < 4 && is_continuation(text[begin])) --begin;
-  const std::string_view last = text.substr(begin);
-  return decode_utf8(last, 0).bytes == last.size() ? last : text.substr(text.size() - 1);
-}
 
 [[noreturn]] void throw_no_token(std::string_view character, const std::string& unknown) {
   std::string bytes;
@@ -60,16 +48,11 @@ std::uint64_t hash_of(std::string_view word) {
 
 }  // namespace
 
-MergeTable::MergeTable(const std::vector<BpeMerge>& merges)
-    : mask_(std::bit_ceil(2 * merges.size() + 2) - 1), slots_(mask_ + 1) {
+MergeTable::MergeTable(const std::vector<BpeMerge>& merges) {
+  rules_.reserve(merges.size());
   std::int32_t rank = 0;
-  for (const BpeMerge& merge : merges) {
-    const std::uint64_t key = key_of(merge.left, merge.right);
-    std::size_t i = slot_of(key);
-    while (slots_[i].key != kFree && slots_[i].key != key) i = (i + 1) & mask_;
-    slots_[i] = {key, {rank, merge.joined}};
-    ++rank;
-  }
+  for (const BpeMerge& merge : merges)
+    rules_[key_of(merge.left, merge.right)] = {rank++, merge.joined};
 }
 
 WordModel::WordModel(BpeVocabulary vocabulary)
@@ -223,7 +206,7 @@ void WordEncoder::append(std::string_view word, std::vector<std::int32_t>& ids) 
   std::size_t begin = 0;
   std::string_view before;
   for (std::size_t i = 0; i < word.size();) {
-    const auto character = word.substr(i, std::max<std::size_t>(decode_utf8(word, i).bytes, 1));
+    const auto character = character_at(word, i);
     if (i > 0 && model_->may_divide(before, character)) {
       append_cached(word.substr(begin, i - begin), ids);
       begin = i;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <bit>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <mutex>
 
 #include "src/data/text/pipeline_tokenizer.h"
@@ -15,7 +16,7 @@ struct BpeMerge {
   std::int32_t joined = 0;
 };
 
-/// A hash table from pairs of tokens to merges. The last merge of a repeated pair is used.
+/// Merges by their pairs of tokens. The last merge of a repeated pair is used.
 class MergeTable {
  public:
   struct Rule {
@@ -27,28 +28,16 @@ class MergeTable {
   explicit MergeTable(const std::vector<BpeMerge>& merges);
   /// Returns the merge of a pair, with rank kNone if the pair is never joined.
   Rule find(std::int32_t left, std::int32_t right) const {
-    const std::uint64_t key = key_of(left, right);
-    for (std::size_t i = slot_of(key);; i = (i + 1) & mask_) {
-      if (slots_[i].key == key) return slots_[i].rule;
-      if (slots_[i].key == kFree) return {};
-    }
+    const auto found = rules_.find(key_of(left, right));
+    return found == rules_.end() ? Rule{} : found->second;
   }
 
  private:
-  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
-  struct Slot {
-    std::uint64_t key = kFree;
-    Rule rule;
-  };
   static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
     return std::uint64_t{std::bit_cast<std::uint32_t>(left)} << 32 |
            std::bit_cast<std::uint32_t>(right);
   }
-  std::size_t slot_of(std::uint64_t key) const {
-    return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & mask_;
-  }
-  std::size_t mask_;
-  std::vector<Slot> slots_;
+  boost::unordered_flat_map<std::uint64_t, Rule> rules_;
 };
 
 /// Vocabulary of a byte-pair encoding of words. A word starts as symbols: its bytes, or its

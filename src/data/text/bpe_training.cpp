@@ -1,9 +1,6 @@
 #include "src/data/text/bpe_training.h"
 
-#include <map>
 #include <queue>
-#include <set>
-#include <unordered_set>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/machine.h"
@@ -13,6 +10,7 @@
 #include "src/data/text/text_pipeline.h"
 #include "src/data/text/token_texts.h"
 #include "src/data/text/tokenizer_files.h"
+#include "src/data/text/unicode.h"
 #include "src/data/text/word_splitter.h"
 #include "src/files/text.h"
 
@@ -66,38 +64,17 @@ bool WordCounts::comes_first(const Entry& a, const Entry& b) const {
   return text_of(a) < text_of(b);
 }
 
-/// Moves the most frequent words that fit into `limit` to the front and returns their number.
-std::size_t WordCounts::most_frequent(std::size_t limit) {
-  std::size_t kept = 0, end = entries_.size();
-  const auto at = [&](std::size_t place) {
-    return entries_.begin() + static_cast<std::ptrdiff_t>(place);
-  };
-  while (kept < end) {
-    const std::size_t middle = kept + (end - kept - 1) / 2;
-    std::nth_element(at(kept), at(middle), at(end),
-                     [&](const Entry& a, const Entry& b) { return comes_first(a, b); });
-    std::size_t weight = 0;
-    for (std::size_t i = kept; i <= middle; ++i) weight += entries_[i].size + kWordWeight;
-    if (weight <= limit) {
-      limit -= weight;
-      kept = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return kept;
-}
-
 std::int64_t WordCounts::drop_rarest(std::size_t limit) {
   if (weight() <= limit) return 0;
-  const std::int64_t before = words();
-  const std::size_t kept = most_frequent(limit);
+  std::ranges::sort(entries_, [&](const Entry& a, const Entry& b) { return comes_first(a, b); });
   WordCounts rest;
-  for (std::size_t i = 0; i < kept; ++i) {
-    rest.add(text_of(entries_[i]), entries_[i].hash, entries_[i].count);
+  for (const Entry& entry : entries_) {
+    if (rest.weight() + entry.size + kWordWeight > limit) break;
+    rest.add(text_of(entry), entry.hash, entry.count);
   }
+  const std::int64_t dropped = words() - rest.words();
   *this = std::move(rest);
-  return before - words();
+  return dropped;
 }
 
 /// Counts of pairs of neighboring tokens within words. Updates the counts when a pair is joined.
@@ -218,20 +195,6 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   word.size = out;
 }
 
-/// Words partitioned by hash, so that threads can sum the counts of separate partitions.
-class ShardedCounts {
- public:
-  static constexpr std::size_t kParts = 16;
-  void add(std::string_view word) {
-    const std::uint32_t hash = WordCounts::hash_of(word);
-    parts_[hash >> 28].add(word, hash, 1);
-  }
-  WordCounts& part(std::size_t i) { return parts_[i]; }
-
- private:
-  std::array<WordCounts, kParts> parts_;
-};
-
 namespace {
 
 /// Maximum bytes of a counted word. Longer words are counted in parts.
@@ -275,12 +238,10 @@ const std::string kContinues = "##";
 class PieceAlphabet {
  public:
   void add(std::string_view word) {
-    for (std::size_t at = 0; at < word.size();) {
-      const CodePoint character = decode_utf8(word, at);
+    for_each_character(word, [&](CodePoint character, std::size_t begin, std::size_t) {
       all_.insert(character.value);
-      if (at > 0) later_.insert(character.value);
-      at += character.bytes;
-    }
+      if (begin > 0) later_.insert(character.value);
+    });
   }
   std::vector<std::string> tokens() {
     std::vector<std::string> tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
@@ -293,11 +254,9 @@ class PieceAlphabet {
   }
   std::vector<std::int32_t> symbols(std::string_view word) const {
     std::vector<std::int32_t> symbols;
-    for (std::size_t at = 0; at < word.size();) {
-      const CodePoint character = decode_utf8(word, at);
-      symbols.push_back(ids_.at({at > 0, character.value}));
-      at += character.bytes;
-    }
+    for_each_character(word, [&](CodePoint character, std::size_t begin, std::size_t) {
+      symbols.push_back(ids_.at({begin > 0, character.value}));
+    });
     return symbols;
   }
 
@@ -308,11 +267,17 @@ class PieceAlphabet {
 
 }  // namespace
 
+/// Words partitioned by hash, so that threads can sum the counts of separate partitions.
 struct BpeTrainer::Words {
-  ShardedCounts counts;
+  static constexpr std::size_t kParts = 16;
+  std::array<WordCounts, kParts> parts;
+  void add(std::string_view word) {
+    const std::uint32_t hash = WordCounts::hash_of(word);
+    parts[hash >> 28].add(word, hash, 1);
+  }
   template <class F>
   void for_each(const F& f) {
-    for (std::size_t i = 0; i < ShardedCounts::kParts; ++i) counts.part(i).for_each(f);
+    for (const WordCounts& part : parts) part.for_each(f);
   }
 };
 
@@ -342,7 +307,7 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
     const auto count = [&](std::string_view word) {
       while (!word.empty()) {
         const std::size_t bytes = whole_characters(word, kLongestPart);
-        counter.counts.add(word.substr(0, bytes));
+        counter.add(word.substr(0, bytes));
         word.remove_prefix(bytes);
       }
     };
@@ -357,14 +322,14 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
 /// Sums all words before dropping the rarest words, so that the result does not depend on the
 /// number of threads.
 void BpeTrainer::add_up() {
-  constexpr std::size_t kParts = ShardedCounts::kParts;
+  constexpr std::size_t kParts = Words::kParts;
   std::array<std::int64_t, kParts> dropped{};
   run_tasks(kParts, [&](std::int64_t, std::int64_t i) {
     const auto place = static_cast<std::size_t>(i);
-    WordCounts& words = words_->counts.part(place);
+    WordCounts& words = words_->parts[place];
     for (const auto& counter : counters_) {
-      words.add(counter->counts.part(place));
-      counter->counts.part(place).clear();
+      words.add(counter->parts[place]);
+      counter->parts[place].clear();
     }
     if (words.weight() <= word_bytes_ / kParts) return;
     dropped[place] = words.drop_rarest(word_bytes_ / kParts / 2);
@@ -384,8 +349,8 @@ BpeTrainingResult BpeTrainer::train_bytes() {
   BpeModel model = model_of_bytes();
   PairCounts pairs;
   std::vector<std::int32_t> symbols;
-  for (std::size_t i = 0; i < ShardedCounts::kParts; ++i) {
-    const WordCounts words = std::move(words_->counts.part(i));
+  for (WordCounts& part : words_->parts) {
+    const WordCounts words = std::move(part);
     words.for_each([&](std::string_view word, std::int64_t count) {
       symbols.clear();
       for (const char byte : word)

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstddef>
-
 #include "hybrid_trainer/data/tokenizer.h"
 
 namespace hybrid_trainer {
@@ -41,7 +39,6 @@ class WordCounts {
     return std::string_view(text_).substr(entry.begin, entry.size);
   }
   bool comes_first(const Entry& a, const Entry& b) const;
-  std::size_t most_frequent(std::size_t limit);
   void grow();
 
   std::string text_;

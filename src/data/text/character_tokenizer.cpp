@@ -1,9 +1,9 @@
 #include "src/data/text/character_tokenizer.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/data/text/unicode.h"
 #include "src/data/text/word_splitter.h"
 #include "src/files/text.h"
 
@@ -46,18 +46,16 @@ class CharacterTokenizer : public Tokenizer {
 
   void append_tokens(std::string_view text, std::vector<std::int32_t>& ids, TextStart,
                      ControlText) const override {
-    for (std::size_t i = 0; i < text.size();) {
-      const CodePoint found = decode_utf8(text, i);
+    for_each_character(text, [&](CodePoint found, std::size_t begin, std::size_t) {
       std::int32_t id = kUnknown;
       if (found.bytes == 0) {
-        id = byte_ids_[static_cast<unsigned char>(text[i])];
+        id = byte_ids_[static_cast<unsigned char>(text[begin])];
       } else if (found.value < id_of_.size()) {
         id = id_of_[found.value];
       }
-      if (id == kUnknown) throw_unknown(text, i, found);
+      if (id == kUnknown) throw_unknown(text, begin, found);
       ids.push_back(id);
-      i += std::max<std::size_t>(found.bytes, 1);
-    }
+    });
   }
   std::size_t last_split_point(std::string_view text, std::size_t first) const override {
     return last_character(text, first);
@@ -129,15 +127,13 @@ TokenizerFiles own_file(const boost::json::object& content) {
 }
 
 void CharacterSet::add(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const CodePoint found = decode_utf8(text, i);
+  for_each_character(text, [&](CodePoint found, std::size_t begin, std::size_t) {
     if (found.bytes == 0) {
-      bytes[static_cast<unsigned char>(text[i])] = true;
+      bytes[static_cast<unsigned char>(text[begin])] = true;
     } else {
       code_points[found.value] = true;
     }
-    i += std::max<std::size_t>(found.bytes, 1);
-  }
+  });
 }
 
 std::unique_ptr<Tokenizer> CharacterSet::tokenizer() const {

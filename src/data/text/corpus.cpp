@@ -1,7 +1,5 @@
 #include <sys/stat.h>
 #include <unistd.h>
-#include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cstring>

@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 #include <cmath>
 #include <numeric>
-#include <unordered_map>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -37,39 +35,30 @@ struct NamedWords {
   bool splits_digits = false, ignores_merges = false, adds_bos = false, composes = false;
 };
 
-// Source: llama.cpp, src/llama-vocab.cpp.
-constexpr std::array kNamedWords{
-    NamedWords{"gpt-2", WordPattern::kGpt2},
-    NamedWords{"phi-2", WordPattern::kGpt2},
-    NamedWords{"mpt", WordPattern::kGpt2},
-    NamedWords{"olmo", WordPattern::kGpt2},
-    NamedWords{"roberta-bpe", WordPattern::kGpt2},
-    NamedWords{.name = "modern-bert", .pattern = WordPattern::kGpt2, .composes = true},
-    NamedWords{.name = "smollm", .pattern = WordPattern::kGpt2, .splits_digits = true},
-    NamedWords{.name = "starcoder", .pattern = WordPattern::kGpt2, .splits_digits = true},
-    NamedWords{.name = "refact", .pattern = WordPattern::kGpt2, .splits_digits = true},
-    NamedWords{.name = "llama-bpe",
-               .pattern = WordPattern::kLlama3,
-               .ignores_merges = true,
-               .adds_bos = true},
-    NamedWords{.name = "llama3",
-               .pattern = WordPattern::kLlama3,
-               .ignores_merges = true,
-               .adds_bos = true},
-    NamedWords{"smaug-bpe", WordPattern::kLlama3},
-    NamedWords{.name = "qwen2", .pattern = WordPattern::kQwen2, .composes = true},
-    NamedWords{.name = "deepseek-r1-qwen", .pattern = WordPattern::kQwen2, .composes = true},
-    NamedWords{.name = "qwen35", .pattern = WordPattern::kQwen35, .composes = true},
-    NamedWords{.name = "tekken",
-               .pattern = WordPattern::kTekken,
-               .ignores_merges = true,
-               .adds_bos = true},
-    NamedWords{"gpt-4o", WordPattern::kGpt4o}};
-
 const NamedWords& words_of(const GgufFile& file) {
+  using enum WordPattern;
+  // Source: llama.cpp, src/llama-vocab.cpp.
+  static constexpr NamedWords kNamedWords[] = {
+      {"gpt-2", kGpt2},
+      {"phi-2", kGpt2},
+      {"mpt", kGpt2},
+      {"olmo", kGpt2},
+      {"roberta-bpe", kGpt2},
+      {.name = "modern-bert", .pattern = kGpt2, .composes = true},
+      {.name = "smollm", .pattern = kGpt2, .splits_digits = true},
+      {.name = "starcoder", .pattern = kGpt2, .splits_digits = true},
+      {.name = "refact", .pattern = kGpt2, .splits_digits = true},
+      {.name = "llama-bpe", .pattern = kLlama3, .ignores_merges = true, .adds_bos = true},
+      {.name = "llama3", .pattern = kLlama3, .ignores_merges = true, .adds_bos = true},
+      {"smaug-bpe", kLlama3},
+      {.name = "qwen2", .pattern = kQwen2, .composes = true},
+      {.name = "deepseek-r1-qwen", .pattern = kQwen2, .composes = true},
+      {.name = "qwen35", .pattern = kQwen35, .composes = true},
+      {.name = "tekken", .pattern = kTekken, .ignores_merges = true, .adds_bos = true},
+      {"gpt-4o", kGpt4o}};
   const std::string name = file.text(concat(kPrefix, "pre")).value_or("");
   const auto* found = std::ranges::find(kNamedWords, name, &NamedWords::name);
-  if (found != kNamedWords.end()) return *found;
+  if (found != std::end(kNamedWords)) return *found;
   std::vector<std::string> names;
   for (const NamedWords& one : kNamedWords) names.emplace_back(one.name);
   throw DataError(concat(file.path().string(), ": its tokenizer splits words by the rule \"", name,

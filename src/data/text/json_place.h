@@ -3,10 +3,8 @@
 #include <boost/json.hpp>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <ranges>
 #include <set>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/folder_files.h"

@@ -2,8 +2,6 @@
 
 #include <utf8proc.h>
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/data/text/unicode.h"
 #include "src/files/text.h"
@@ -14,13 +12,11 @@ namespace {
 
 /// Calls f(code point, its bytes) for each character, and appends bytes that are not UTF-8.
 template <class F>
-void for_each_character(std::string_view text, std::string& result, const F& f) {
-  for (std::size_t i = 0; i < text.size();) {
-    const CodePoint found = decode_utf8(text, i);
-    const std::string_view bytes = text.substr(i, std::max<std::size_t>(found.bytes, 1));
-    found.bytes == 0 ? void(result += bytes) : f(found.value, bytes);
-    i += bytes.size();
-  }
+void convert_characters(std::string_view text, std::string& result, const F& f) {
+  for_each_character(text, [&](CodePoint character, std::size_t begin, std::size_t end) {
+    const std::string_view bytes = text.substr(begin, end - begin);
+    character.bytes == 0 ? void(result += bytes) : f(character.value, bytes);
+  });
 }
 
 /// Returns whether BERT separates the character. BERT does not separate U+2B820 to U+2B91F.
@@ -51,7 +47,7 @@ bool is_blank_for_translation(char32_t value) {
 
 std::string without_controls(std::string_view text) {
   std::string result;
-  for_each_character(text, result, [&](char32_t value, std::string_view bytes) {
+  convert_characters(text, result, [&](char32_t value, std::string_view bytes) {
     if ((character_traits()[value] & kControl) == 0) result += is_white_space(value) ? " " : bytes;
   });
   return result;
@@ -59,7 +55,7 @@ std::string without_controls(std::string_view text) {
 
 std::string with_spaced_ideographs(std::string_view text) {
   std::string result;
-  for_each_character(text, result, [&](char32_t value, std::string_view bytes) {
+  convert_characters(text, result, [&](char32_t value, std::string_view bytes) {
     is_ideograph(value) ? void(result.append(" ").append(bytes) += ' ') : void(result += bytes);
   });
   return result;
@@ -67,20 +63,18 @@ std::string with_spaced_ideographs(std::string_view text) {
 
 std::string without_traits(std::string_view text, int traits) {
   std::string result;
-  for_each_character(text, result, [&](char32_t value, std::string_view bytes) {
+  convert_characters(text, result, [&](char32_t value, std::string_view bytes) {
     if ((character_traits()[value] & traits) == 0) result += bytes;
   });
   return result;
 }
 
 std::string stripped(std::string_view text, bool left, bool right) {
-  std::string ignored;
   std::size_t begin = text.size(), end = 0;  // range of the text without white space
-  for_each_character(text, ignored, [&](char32_t value, std::string_view bytes) {
-    if (is_white_space(value)) return;
-    const auto at = static_cast<std::size_t>(bytes.data() - text.data());
+  for_each_character(text, [&](CodePoint character, std::size_t at, std::size_t after) {
+    if (character.bytes == 0 || is_white_space(character.value)) return;
     begin = std::min(begin, at);
-    end = at + bytes.size();
+    end = after;
   });
   if (!left) begin = 0;
   if (!right) end = text.size();
@@ -89,7 +83,7 @@ std::string stripped(std::string_view text, bool left, bool right) {
 
 std::string for_translation(std::string_view text) {
   std::string result;
-  for_each_character(text, result, [&](char32_t value, std::string_view bytes) {
+  convert_characters(text, result, [&](char32_t value, std::string_view bytes) {
     if (!is_dropped_for_translation(value)) result += is_blank_for_translation(value) ? " " : bytes;
   });
   return result;
@@ -142,7 +136,7 @@ void CharacterMap::append(std::string_view cluster, std::string& result) const {
   if (cluster.size() < kTooLong) {
     if (const char* text = find(cluster)) return void(result += text);
   }
-  for_each_character(cluster, result, [&](char32_t, std::string_view bytes) {
+  convert_characters(cluster, result, [&](char32_t, std::string_view bytes) {
     const char* text = find(bytes);
     text == nullptr ? void(result += bytes) : void(result += text);
   });

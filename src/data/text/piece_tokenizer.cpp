@@ -1,21 +1,13 @@
 #include "src/data/text/piece_tokenizer.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
+#include "src/data/text/unicode.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
-
-namespace {
-
-std::size_t character_bytes(std::string_view text, std::size_t place) {
-  return std::max<std::size_t>(decode_utf8(text, place).bytes, 1);
-}
-
-}  // namespace
 
 TokenTrie::TokenTrie(const std::vector<std::string>& tokens) {
   std::vector<std::int32_t> order(tokens.size());
@@ -116,7 +108,7 @@ void UnigramModel::append(std::string_view word, std::vector<std::int32_t>& ids)
       ends[end] = {sum, begin, id};
   };
   for (std::size_t begin = 0; begin < word.size();) {
-    const std::size_t after = begin + character_bytes(word, begin);
+    const std::size_t after = begin + character_at(word, begin).size();
     bool has_token = false;  // a token equals this character
     const TokenTrie::Node* node = &tokens.root();
     for (std::size_t i = begin; i < word.size(); ++i) {

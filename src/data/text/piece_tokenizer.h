@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "src/data/text/pipeline_tokenizer.h"
 
 namespace hybrid_trainer {

@@ -1,7 +1,5 @@
 #include "src/data/text/text_pipeline.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/data/text/unicode.h"
 #include "src/files/text.h"
@@ -23,12 +21,9 @@ Ranges literal_matches(std::string_view text, std::string_view literal) {
 
 Ranges character_matches(std::string_view text, bool (*matches)(char32_t)) {
   Ranges found;
-  for (std::size_t i = 0; i < text.size();) {
-    const CodePoint character = decode_utf8(text, i);
-    const std::size_t bytes = std::max<std::size_t>(character.bytes, 1);
-    if (character.bytes > 0 && matches(character.value)) found.emplace_back(i, i + bytes);
-    i += bytes;
-  }
+  for_each_character(text, [&](CodePoint character, std::size_t begin, std::size_t end) {
+    if (character.bytes > 0 && matches(character.value)) found.emplace_back(begin, end);
+  });
   return found;
 }
 
@@ -39,19 +34,16 @@ bool is_punctuation(char32_t value) { return (character_traits()[value] & kPunct
 Ranges word_runs(std::string_view text) {
   Ranges runs;
   int last = kWhiteSpace;
-  for (std::size_t i = 0; i < text.size();) {
-    const CodePoint found = decode_utf8(text, i);
+  for_each_character(text, [&](CodePoint found, std::size_t begin, std::size_t end) {
     const int classes = found.bytes == 0 ? 0 : unicode_classes()[found.value];
     const int kind = classes & (kWordCharacter | kWhiteSpace);
-    const std::size_t end = i + std::max<std::size_t>(found.bytes, 1);
     if (kind == last && kind != kWhiteSpace) {
       runs.back().second = end;
     } else if (kind != kWhiteSpace) {
-      runs.emplace_back(i, end);
+      runs.emplace_back(begin, end);
     }
     last = kind;
-    i = end;
-  }
+  });
   return runs;
 }
 
@@ -150,9 +142,7 @@ std::string TextPipeline::normalized(std::string_view text, PiecePlace& place) c
   const bool begins = place.begins();
   for (const NormalizerStep& step : normalizers_) {
     if (!result.empty() && step.kind != NormalizerStep::Kind::kCharacterMap) {
-      const std::string first =
-          result.substr(0, std::max<std::size_t>(decode_utf8(result, 0).bytes, 1));
-      if (normalized(step, first, begins).empty()) place.at_start = false;
+      if (normalized(step, character_at(result, 0), begins).empty()) place.at_start = false;
     }
     result = normalized(step, result, begins);
     check_growth(result.size(), text.size());

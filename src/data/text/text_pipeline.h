@@ -1,8 +1,5 @@
 #pragma once
 
-#include <utility>
-#include <vector>
-
 #include "src/data/text/word_splitter.h"
 
 namespace hybrid_trainer {

@@ -1,7 +1,5 @@
 #include "hybrid_trainer/data/token_dataset.h"
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
 
 #include "hybrid_trainer/core/error.h"

@@ -1,6 +1,7 @@
 #include "src/data/text/token_texts.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 
 #include "src/data/text/text_pipeline.h"
@@ -61,14 +62,11 @@ std::string bytes_of_symbols(const std::string& token) {
 /// Parses "<0x00>" …, in upper or lower case; a sign may replace the first digit.
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char lower = static_cast<char>(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-  };
-  const int high = token[3] == '+' ? 0 : digit(token[3]), low = digit(token[4]);
-  if (high < 0 || low < 0) return {};
-  return static_cast<char>(high * 16 + low);
+  const std::string_view digits = token.substr(token[3] == '+' ? 4 : 3, token[3] == '+' ? 1 : 2);
+  unsigned char byte = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+  if (error != std::errc() || end != digits.data() + digits.size()) return {};
+  return static_cast<char>(byte);
 }
 
 /// Joins each run of byte tokens to text, or to one U+FFFD per byte if the run is not UTF-8.

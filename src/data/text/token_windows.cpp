@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/data/token_dataset.h"

@@ -1,6 +1,7 @@
 #include "hybrid_trainer/data/tokenizer.h"
 
 #include <algorithm>
+#include <boost/algorithm/string/predicate.hpp>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
@@ -55,9 +56,8 @@ std::vector<std::int32_t> Tokenizer::encode_document(std::string_view text,
                                                      ControlText control) const {
   std::vector<std::int32_t> ids = encode(text, control);
   const std::vector<std::int32_t> start = template_start();
-  const bool is_spelt =
-      ids.size() >= start.size() && std::equal(start.begin(), start.end(), ids.begin());
-  if (!is_spelt) ids.insert(ids.begin(), start.begin(), start.end());
+  if (!boost::algorithm::starts_with(ids, start))
+    ids.insert(ids.begin(), start.begin(), start.end());
   return ids;
 }
 

@@ -185,16 +185,24 @@ json::object gpt2_pipeline(json::object vocab, json::array merges,
 
 std::string file_text(const json::value& value) { return json::serialize(value) + "\n"; }
 
+/// Returns the lines of a text without their ends, LF or CRLF.
+std::vector<std::string_view> text_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    lines.push_back(line);
+  }
+  return lines;
+}
+
 json::array merges_of_lines(const std::string& text) {
   json::array merges;
-  bool first = true;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    if (line.ends_with('\r')) line.pop_back();
-    const bool is_version = std::exchange(first, false) && line.starts_with("#version");
+  bool is_first = true;
+  for (const std::string_view line : text_lines(text)) {
+    const bool is_version = std::exchange(is_first, false) && line.starts_with("#version");
     if (!line.empty() && !is_version) merges.emplace_back(line);
-    begin = end + 1;
   }
   return merges;
 }
@@ -297,13 +305,7 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
 json::object ids_of_lines(const std::string& text) {
   json::object vocab;
   std::int64_t id = 0;
-  for (std::size_t begin = 0; begin < text.size(); ++id) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    std::string_view line(text.data() + begin, end - begin);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    vocab[line] = id;
-    begin = end + 1;
-  }
+  for (const std::string_view line : text_lines(text)) vocab[line] = id++;
   return vocab;
 }
 

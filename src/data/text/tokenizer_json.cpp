@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 
 #include "src/core/messages.h"
 #include "src/core/narrow.h"

@@ -1,7 +1,5 @@
 #include "src/data/text/tokenizer_steps.h"
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/core/sha256.h"
 #include "src/data/text/normalizers.h"

@@ -2,11 +2,8 @@
 
 #include <utf8proc.h>
 
-#include <algorithm>
 #include <iterator>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "src/core/narrow.h"
 #include "src/files/text.h"
@@ -92,34 +89,29 @@ std::string to_form(std::string_view text, UnicodeForm form) {
     changes = false;
     begin = end;
   };
-  for (std::size_t i = 0; i < text.size();) {
-    const CodePoint found = decode_utf8(text, i);
-    const std::size_t bytes = found.bytes == 0 ? 1 : found.bytes;
+  for_each_character(text, [&](CodePoint found, std::size_t at, std::size_t end) {
     if (found.bytes == 0 || (table[found.value] & unknown) != 0) {
-      flush(i);
-      result += text.substr(i, bytes);
-      begin = i + bytes;
+      flush(at);
+      result += text.substr(at, end - at);
+      begin = end;
     } else if (found.value >= first_changing) {
       changes = true;
     }
-    i += bytes;
-  }
+  });
   flush(text.size());
   return result;
 }
 
 std::string lowercased(std::string_view text) {
   std::string result;
-  for (std::size_t i = 0; i < text.size();) {
-    const CodePoint found = decode_utf8(text, i);
+  for_each_character(text, [&](CodePoint found, std::size_t at, std::size_t) {
     if (found.bytes == 0) {
-      result += text[i++];
-      continue;
+      result += text[at];
+      return;
     }
-    i += found.bytes;
     if (found.value == U'\u0130') {  // the only one whose lower case is two characters
       result += "i\u0307";
-      continue;
+      return;
     }
     const auto run = std::ranges::find_if(kLowerCase, [&](const LowerCase& one) {
       return found.value >= one.first && found.value <= one.last;
@@ -128,7 +120,7 @@ std::string lowercased(std::string_view text) {
     const utf8proc_int32_t lower =
         run != std::end(kLowerCase) ? value + run->distance : utf8proc_tolower(value);
     append_utf8(static_cast<char32_t>(lower), result);
-  }
+  });
   return result;
 }
 

@@ -1,12 +1,37 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <string>
-#include <string_view>
 
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
+
+/// Calls f(character, begin, end) for each character of a text, which occupies [begin, end). A byte
+/// that is not UTF-8 is passed with character.bytes = 0.
+template <class F>
+void for_each_character(std::string_view text, const F& f) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const CodePoint character = decode_utf8(text, begin);
+    const std::size_t end = begin + std::max<std::size_t>(character.bytes, 1);
+    f(character, begin, end);
+    begin = end;
+  }
+}
+
+/// Returns the character at `place`, or its byte if it is not UTF-8.
+inline std::string_view character_at(std::string_view text, std::size_t place) {
+  return text.substr(place, std::max<std::size_t>(decode_utf8(text, place).bytes, 1));
+}
+
+/// Returns the last character of a text, which must not be empty, or its last byte if it is not
+/// UTF-8.
+inline std::string_view final_character(std::string_view text) {
+  std::size_t begin = text.size() - 1;
+  while (begin > 0 && text.size() - begin < 4 && is_continuation(text[begin])) --begin;
+  const std::string_view last = text.substr(begin);
+  return decode_utf8(last, 0).bytes == last.size() ? last : text.substr(text.size() - 1);
+}
 
 /// Classes of code points as in Hugging Face's tokenizers (see unicode_classes.py).
 enum UnicodeClass : std::uint8_t {

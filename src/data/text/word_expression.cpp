@@ -1,8 +1,6 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include <algorithm>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/data/text/text_pipeline.h"
 #include "src/data/text/unicode.h"

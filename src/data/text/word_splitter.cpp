@@ -127,13 +127,9 @@ std::size_t last_match_between(
     const std::function<bool(std::string_view before, std::string_view after)>& may_cut) {
   std::string_view after;
   for (std::size_t end = text.size(); end > 0;) {
-    std::size_t begin = end - 1;
-    while (begin > 0 && end - begin < 4 && is_continuation(text[begin])) --begin;
-    std::string_view character = text.substr(begin, end - begin);
-    if (decode_utf8(character, 0).bytes != character.size()) {  // not a character, but a byte
-      begin = end - 1;
-      character = {};
-    }
+    std::string_view character = final_character(text.substr(0, end));
+    const std::size_t begin = end - character.size();
+    if (decode_utf8(character, 0).bytes == 0) character = {};  // not a character, but a byte
     if (!character.empty() && !after.empty() && may_cut(character, after)) return end;
     if (begin < first) return 0;
     after = character;
