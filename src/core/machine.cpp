@@ -70,9 +70,14 @@ constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file"};
 
 InstructionSet best_instruction_set() {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return InstructionSet::kAvx512;
-  if (__builtin_cpu_supports("x86-64-v3")) return InstructionSet::kAvx2;
-  return InstructionSet::kBaseline;
+  // x86-64-v3 and v4, by features: clang 16 does not have the names of these levels.
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2"))
+    return InstructionSet::kBaseline;
+  const bool has_v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  return has_v4 ? InstructionSet::kAvx512 : InstructionSet::kAvx2;
 }
 
 /// Limits oneDNN's instruction sets unless the user has. Has no effect once oneDNN is initialized.
