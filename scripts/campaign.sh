@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Tests reliability for a given time: opens the states that crashes leave, kills runs, damages files, injects wrong
-# numbers, fails calls, and plants faults that it must find. See docs/RELIABILITY.md.
+# numbers, fails calls, plants faults that it must find, and fuzzes the parsers. See docs/RELIABILITY.md.
 # usage: scripts/campaign.sh [--minutes N] [--only PART] [--seed S] [--resume]
 #   --minutes N  time for all parts together, default: 5
-#   --only PART  planted, planted_source, crash_states, corruption, numbers, errors or kills
+#   --only PART  planted, planted_source, crash_states, corruption, numbers, errors, kills or fuzz; planted_source and
+#                fuzz, which needs clang 16, run only with this option
 #   --seed S     default: 1
 #   --resume     continues the counts of the last campaign instead of a new one
 # Prints a table and writes build/campaign/campaign.json. Exit code 0: nothing was found.
@@ -22,14 +23,16 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-all=(planted planted_source crash_states corruption numbers errors kills)
+all=(planted planted_source crash_states corruption numbers errors kills fuzz)
 parts=(planted crash_states corruption numbers errors kills)
 if [ -n "$only" ]; then
   [[ " ${all[*]} " == *" $only "* ]] || { echo "error: --only: got $only, want one of ${all[*]}" >&2; exit 64; }
   parts=("$only")
 fi
 keep_temporary_files_in_memory
-if [ -z "${HT_NO_BUILD:-}" ]; then
+if [ -z "${HT_NO_BUILD:-}" ] && [ "$only" = fuzz ]; then
+  "$root/tests/fuzz/build.sh" >&2 || exit
+elif [ -z "${HT_NO_BUILD:-}" ]; then
   "$root/scripts/build.sh" >&2 || exit
   cmake --build "$root/build" --target campaign >&2 || exit
 fi
